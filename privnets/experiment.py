@@ -1,0 +1,158 @@
+"""What every experiment offers: configurations in, trade-off points out, as a stack."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from privnets.config import ExperimentConfig, point_id
+from privnets.points import Replicate, TradeoffPoint
+
+if TYPE_CHECKING:
+    import torch
+
+Direction = Literal["min", "max"]
+State = Mapping[str, "torch.Tensor"]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """A value that its type allows and the data or another field does not."""
+
+    field: str
+    found: str
+    allowed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one configuration takes: seconds of one CPU core, and bytes of device memory."""
+
+    seconds: float
+    memory: int
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A resting place of a stack in training.
+
+    Attributes:
+        done: Share of the stack's work behind it, in [0, 1].
+        points: Points (of one replicate each) that finished since the stage before.
+        state: Gives the tensors from which `stages` continues the unfinished rest.
+    """
+
+    done: float
+    points: tuple[TradeoffPoint, ...]
+    state: Callable[[], State]
+
+
+class Experiment(ABC):
+    """An experiment trains stacks of configurations that share every shape.
+
+    Attributes:
+        name: How study files call it.
+        version: Raised when its results change meaning; part of every `point_id`.
+        Config: The configuration's type.
+        objectives: Every metric that has a direction, to that direction.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    Config: ClassVar[type[ExperimentConfig]]
+    objectives: ClassVar[Mapping[str, Direction]]
+
+    @abstractmethod
+    def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
+        """The objectives of a study that names none."""
+
+    @abstractmethod
+    def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
+        """Every key that a replicate of this configuration reports; the same for a structure."""
+
+    @abstractmethod
+    def problems(self, config: ExperimentConfig) -> list[FieldProblem]:
+        """What the data or another field forbids; loads data sets' sizes, never their records.
+
+        Raises:
+            DataError: If the data set is absent or altered.
+        """
+
+    @abstractmethod
+    def fingerprint(self, config: ExperimentConfig) -> str:
+        """Of the data this configuration uses.
+
+        Raises:
+            DataError: If the data set is absent or altered.
+        """
+
+    @abstractmethod
+    def cost(self, config: ExperimentConfig) -> Cost:
+        """A rough price, for plans and packs."""
+
+    @abstractmethod
+    def stages(
+        self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
+    ) -> Iterator[Stage]:
+        """Train a stack, pausing at stages of a few seconds.
+
+        Args:
+            configs: Configurations of equal `structure()`.
+            device: Where tensors live, as torch names it.
+            state: A stage's state to continue from; `configs` are then those unfinished at it.
+
+        Raises:
+            ValueError: If structures differ.
+        """
+
+    def run(
+        self,
+        configs: Sequence[ExperimentConfig],
+        device: str = "cpu",
+        report: Callable[[Stage], None] | None = None,
+    ) -> list[TradeoffPoint]:
+        """Train a stack to its end.
+
+        Args:
+            configs: Configurations of equal `structure()`; they may differ in stackable fields.
+            device: Where tensors live, as torch names it.
+            report: Called at each stage.
+
+        Returns:
+            One point, of one replicate, per configuration and in the same order.
+
+        Raises:
+            ValueError: If structures differ.
+            DataError: If the data set is absent or altered.
+        """
+        found: dict[tuple[str, int], TradeoffPoint] = {}
+        for stage in self.stages(configs, device):
+            found.update({(p.point_id, p.replicates[0].seed): p for p in stage.points})
+            if report is not None:
+                report(stage)
+        return [found[self.point_id(config), config.seed] for config in configs]
+
+    def point_id(self, config: ExperimentConfig) -> str:
+        """The identity of the point this configuration is a replicate of.
+
+        Raises:
+            DataError: If the data set is absent or altered.
+        """
+        return point_id(self.name, self.version, config, self.fingerprint(config))
+
+    def point(self, config: ExperimentConfig, replicate: Replicate) -> TradeoffPoint:
+        """A point of one replicate."""
+        return TradeoffPoint(self.point_id(config), self.name, config.resolved(), (replicate,))
+
+
+def one_structure(configs: Sequence[ExperimentConfig]) -> None:
+    """Check that configurations may be stacked.
+
+    Raises:
+        ValueError: If there are none, or structures differ.
+    """
+    structures = {config.structure() for config in configs}
+    if len(structures) != 1:
+        raise ValueError(f"a stack needs one structure; got {len(structures)}.")
