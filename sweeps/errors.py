@@ -1,0 +1,82 @@
+"""What is wrong with an input, said so that it can be mended."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+_LONGEST = 60
+
+
+class InputError(ValueError):
+    """Bad input other than a study: one clear message, and nothing was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One mistake in a study.
+
+    Attributes:
+        key: The key, its parts joined by dots; empty for the file as a whole.
+        found: What is there.
+        allowed: What may be there.
+        file: The file, or `--set` for an override.
+        line: Line in the file, counted from 1; None where there is no such line.
+    """
+
+    key: str
+    found: str
+    allowed: str
+    file: str = "study"
+    line: int | None = None
+
+    def __str__(self) -> str:
+        """`FILE:LINE key: found X; allowed Y`, on one line."""
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        subject = f"{place} {self.key}" if self.key else place
+        text = " ".join(f"{subject}: found {self.found}; allowed {self.allowed}".split())
+        # A file is not trusted to hold no terminal's control sequences.
+        return "".join(c if c.isprintable() else "?" for c in text)
+
+
+class StudyError(ValueError):
+    """Everything that is wrong with a study.
+
+    Attributes:
+        problems: Every mistake, in order of line.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        """Gather problems into one message.
+
+        Args:
+            problems: At least one.
+        """
+        ordered = sorted(dict.fromkeys(problems), key=lambda p: (p.file, p.line or 0))
+        self.problems = tuple(ordered)
+        super().__init__("\n".join(str(problem) for problem in ordered))
+
+    def __reduce__(self) -> tuple[type[StudyError], tuple[tuple[Problem, ...]]]:
+        """Travel between processes with the problems, not with their text."""
+        return StudyError, (self.problems,)
+
+
+def shown(value: object) -> str:
+    """A value as an error message shows it: short, on one line, told apart by type."""
+    if isinstance(value, dict):
+        return f"a mapping of {len(value)} keys" if value else "an empty mapping"
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def one_of(names: Iterable[str], wrong: object = None) -> str:
+    """The allowed names, and which of them `wrong` was probably meant to be."""
+    known = sorted(names)
+    listed = f"one of {', '.join(known)}" if known else "none"
+    near = difflib.get_close_matches(str(wrong), known, n=1)
+    return f"{listed} (did you mean {near[0]}?)" if near else listed
