@@ -1,0 +1,45 @@
+"""Measures of information and leakage: pure functions, in nats.
+
+Arguments are torch tensors or NumPy arrays (or what NumPy makes an array of) whose leading
+dimensions are a batch. Everything is computed in float64. Tensors give a float64 tensor on the
+same device, differentiable where the measure is; arrays give an array, or a NumPy float where no
+batch is left; plain numbers give a float. Distributions need to sum to 1 only up to the square
+root of their dtype's precision, and are then normalised.
+"""
+
+from privnets.measures.bounds import (
+    gaussian_mechanism_delta,
+    gaussian_mechanism_sigma,
+    gaussian_noise_advantage_bound,
+    gaussian_noise_rho_kl_bound,
+    membership_advantage_bound,
+    privacy_advantage_bound,
+    release_bound,
+)
+from privnets.measures.entropies import (
+    arimoto_conditional_entropy,
+    arimoto_mutual_information,
+    kl_divergence,
+    mutual_information,
+    renyi_entropy,
+    sibson_mutual_information,
+)
+from privnets.measures.gaussian import gaussian_jeffreys, gaussian_kl
+
+__all__ = [
+    "arimoto_conditional_entropy",
+    "arimoto_mutual_information",
+    "gaussian_jeffreys",
+    "gaussian_kl",
+    "gaussian_mechanism_delta",
+    "gaussian_mechanism_sigma",
+    "gaussian_noise_advantage_bound",
+    "gaussian_noise_rho_kl_bound",
+    "kl_divergence",
+    "membership_advantage_bound",
+    "mutual_information",
+    "privacy_advantage_bound",
+    "release_bound",
+    "renyi_entropy",
+    "sibson_mutual_information",
+]

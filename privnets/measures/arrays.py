@@ -1,0 +1,132 @@
+"""What measures take and give back: checked float64 tensors inside, the caller's kind outside."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array = TypeVar("Array", Tensor, NDArray[Any])
+Number = TypeVar("Number", Tensor, NDArray[Any], float)
+
+
+def real(values: Tensor | NDArray[Any] | float, name: str) -> Tensor:
+    """Values as a float64 tensor.
+
+    Raises:
+        ValueError: If they are not real numbers, or any is NaN.
+    """
+    tensor = values if isinstance(values, Tensor) else _from_numpy(np.asarray(values), name)
+    if tensor.is_complex():
+        raise ValueError(f"{name} must hold real numbers; got {tensor.dtype}.")
+    tensor = tensor.to(torch.float64)
+    if tensor.isnan().any():
+        raise ValueError(f"{name} must hold numbers; got NaN.")
+    return tensor
+
+
+def in_range(
+    values: Tensor | NDArray[Any] | float,
+    name: str,
+    low: float,
+    high: float,
+    *,
+    open_low: bool = False,
+    open_high: bool = False,
+) -> Tensor:
+    """Real values inside an interval, closed unless said otherwise.
+
+    Raises:
+        ValueError: If any lies outside.
+    """
+    tensor = real(values, name)
+    above = tensor > low if open_low else tensor >= low
+    below = tensor < high if open_high else tensor <= high
+    inside = above & below
+    if not inside.all():
+        interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+        raise ValueError(f"{name} must be in {interval}; got {float(tensor[~inside][0])!r}.")
+    return tensor
+
+
+def distribution(values: Tensor | NDArray[Any], name: str, axes: tuple[str, ...]) -> Tensor:
+    """Probability tables over the last dimensions, normalised exactly.
+
+    Args:
+        values: Shape [..., *axes]. The sum over `axes` may miss 1 by the square root of the
+            dtype's precision.
+        name: The argument's name, for messages.
+        axes: Names of the dimensions that a table spans.
+
+    Raises:
+        ValueError: If a value is negative or NaN, a table does not sum to 1, or there are too few
+            dimensions.
+    """
+    table = real(values, name)
+    if table.ndim < len(axes):
+        wanted = ", ".join(("...", *axes))
+        raise ValueError(f"{name} must have shape [{wanted}]; got {list(table.shape)}.")
+    if not (table >= 0).all():
+        raise ValueError(f"{name} must be non-negative; got {float(table.min())!r}.")
+    dims = tuple(range(-len(axes), 0))
+    total = table.sum(dims, keepdim=True)
+    wrong = ~((total - 1).abs() <= _tolerance(values))
+    if wrong.any():
+        raise ValueError(
+            f"{name} must sum to 1 over [{', '.join(axes)}]; got {float(total[wrong][0])!r}."
+        )
+    return table / total
+
+
+def order(alpha: float) -> float:
+    """The order of an entropy.
+
+    Raises:
+        ValueError: If it is negative or NaN.
+    """
+    if not alpha >= 0:
+        raise ValueError(f"alpha must be in [0, inf]; got {alpha}.")
+    return float(alpha)
+
+
+def batch_shape(**shapes: torch.Size) -> torch.Size:
+    """Leading dimensions broadcast together, of arguments by name.
+
+    Raises:
+        ValueError: If they do not broadcast.
+    """
+    try:
+        return torch.Size(np.broadcast_shapes(*shapes.values()))
+    except ValueError as error:
+        found = ", ".join(str(list(shape)) for shape in shapes.values())
+        raise ValueError(
+            f"the batch dimensions of {', '.join(shapes)} must broadcast; got {found}."
+        ) from error
+
+
+def as_given(result: Tensor, *given: object) -> Any:
+    """The result in the kind of its arguments: tensor if any is one, float if all are numbers."""
+    if any(isinstance(value, Tensor) for value in given):
+        return result
+    if all(isinstance(value, int | float) for value in given):
+        return result.item()
+    return result.detach().numpy()[()]
+
+
+def _from_numpy(array: NDArray[Any], name: str) -> Tensor:
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must hold real numbers; got {array.dtype}.")
+    return torch.from_numpy(array.astype(np.float64))
+
+
+def _tolerance(values: object) -> float:
+    precision: float = np.finfo(np.float64).eps.item()
+    if isinstance(values, Tensor) and values.is_floating_point():
+        precision = torch.finfo(values.dtype).eps
+    elif isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        precision = np.finfo(values.dtype).eps.item()
+    return math.sqrt(precision)

@@ -1,0 +1,270 @@
+"""Bounds on what leaks: of a release, of membership, and under Gaussian noise.
+
+arXiv 2001.10648, section 4 (Theorem 1 and the noise corollary corrected); Lemma 3.1 of "Learning
+data-derived privacy preserving representations"; Balle and Wang, arXiv 1805.06530. An advantage
+is a true- minus a false-positive rate; neighbouring data sets differ in one replaced record, as
+they do between both answers to who is a member when training sets have one size.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from numpy.polynomial.legendre import leggauss
+from numpy.typing import NDArray
+from torch import Tensor
+
+from privnets.measures.arrays import (
+    Array,
+    Number,
+    as_given,
+    batch_shape,
+    distribution,
+    in_range,
+)
+from privnets.measures.entropies import divergence
+
+_NEWTON_STEPS = 10
+_HALVINGS = 80
+_NODES, _WEIGHTS = leggauss(12)
+
+
+def release_bound(joint_usx: Array) -> Array:
+    """K = I(U; S) - I(U; S | X): no release Q of X has I(S; Q) + I(U; X | Q) below it.
+
+    Lemma 3.1. The bound says nothing where it is negative.
+
+    Args:
+        joint_usx: Probabilities of utility U, secret S and data X, shape [..., U, S, X].
+
+    Returns:
+        Nats, shape [...], possibly negative.
+
+    Raises:
+        ValueError: If `joint_usx` is no distribution.
+    """
+    table = distribution(joint_usx, "joint_usx", ("U", "S", "X"))
+    pair = table.sum(-1)
+    apart = pair.sum(-1, keepdim=True) * pair.sum(-2, keepdim=True)
+    data = table.sum((-3, -2), keepdim=True)
+    utility, secret = table.sum(-2, keepdim=True), table.sum(-3, keepdim=True)
+    given = utility * (secret / torch.where(data > 0, data, 1))
+    bound = divergence(pair, apart, (-2, -1)) - divergence(table, given, (-3, -2, -1))
+    answer: Array = as_given(bound, joint_usx)
+    return answer
+
+
+def membership_advantage_bound(rho_kl: Number) -> Number:
+    """Largest advantage A of any membership attack: 4 A atanh(A) = rho_KL.
+
+    The sharp form of Theorem 1 of arXiv 2001.10648, which as printed is wrong at rho_KL = 0. Two
+    laws at total variation V have a Jeffreys divergence of 4 V atanh(V) or more, with equality
+    for ((1 + V)/2, (1 - V)/2) against its mirror image; the function is convex, so it bounds the
+    mean advantage over records by the mean divergence too. Looser: sqrt(rho_KL)/2, which it tends
+    to as rho_KL falls to 0, and sqrt(1 - exp(-rho_KL/2)). With a fair prior the probability of a
+    correct guess is at most (1 + A)/2.
+
+    Args:
+        rho_kl: Mean Jeffreys divergence between the laws with and without the record, in nats,
+            in [0, inf].
+
+    Returns:
+        In [0, 1].
+
+    Raises:
+        ValueError: If `rho_kl` is negative or NaN.
+    """
+    divergences = in_range(rho_kl, "rho_kl", 0, math.inf)
+    # With A = tanh(t) the equation is t tanh(t) = rho/4; from t = 20 on, A rounds to 1.
+    target = (divergences / 4).clamp(max=20)
+    with torch.no_grad():
+        t = torch.maximum(target.sqrt(), target)
+        for _ in range(_NEWTON_STEPS):
+            t = _newton(t, target)
+    # One step more, from a constant t, has the derivative of the inverse function (at 0, where
+    # that is infinite, a finite one).
+    answer: Number = as_given(torch.tanh(_newton(t, target)), rho_kl)
+    return answer
+
+
+def privacy_advantage_bound(epsilon: Number | float, delta: Number | float) -> Number:
+    """Largest advantage against an (epsilon, delta)-private mechanism.
+
+    (e^epsilon - 1 + 2 delta) / (e^epsilon + 1), attained by some mechanism.
+
+    Args:
+        epsilon: In [0, inf].
+        delta: In [0, 1]; broadcast against `epsilon`.
+
+    Returns:
+        In [0, 1].
+
+    Raises:
+        ValueError: If an argument is out of its range, or they do not broadcast.
+    """
+    budget = in_range(epsilon, "epsilon", 0, math.inf)
+    failure = in_range(delta, "delta", 0, 1)
+    batch_shape(epsilon=budget.shape, delta=failure.shape)
+    bound = torch.tanh(budget / 2) + 2 * failure * torch.sigmoid(-budget)
+    answer: Number = as_given(bound, epsilon, delta)
+    return answer
+
+
+def gaussian_noise_advantage_bound(sensitivity: Number | float, sigma: Number | float) -> Number:
+    """Largest advantage once N(0, sigma^2 I) is added: 2 Phi(sensitivity / 2 sigma) - 1.
+
+    Args:
+        sensitivity: L2 distance that replacing one record can move the parameters, in [0, inf].
+        sigma: Standard deviation of the noise, in [0, inf); broadcast against `sensitivity`.
+
+    Returns:
+        In [0, 1]; 1 without noise, unless the sensitivity is 0.
+
+    Raises:
+        ValueError: If an argument is out of its range, or they do not broadcast.
+    """
+    bound = torch.erf(_distance(sensitivity, sigma) / math.sqrt(8))
+    answer: Number = as_given(bound, sensitivity, sigma)
+    return answer
+
+
+def gaussian_noise_rho_kl_bound(sensitivity: Number | float, sigma: Number | float) -> Number:
+    """Largest rho_KL once N(0, sigma^2 I) is added: (sensitivity / sigma)^2.
+
+    Noise never raises rho_KL either, so the smaller of this and its value without noise holds.
+
+    Args:
+        sensitivity: L2 distance that replacing one record can move the parameters, in [0, inf].
+        sigma: Standard deviation of the noise, in [0, inf); broadcast against `sensitivity`.
+
+    Returns:
+        Nats, in [0, inf]; inf without noise, unless the sensitivity is 0.
+
+    Raises:
+        ValueError: If an argument is out of its range, or they do not broadcast.
+    """
+    answer: Number = as_given(_distance(sensitivity, sigma).square(), sensitivity, sigma)
+    return answer
+
+
+def gaussian_mechanism_sigma(
+    epsilon: Number | float, delta: Number | float, sensitivity: Number | float
+) -> Number:
+    """Smallest noise that makes a release (epsilon, delta)-private: the analytic mechanism.
+
+    Balle and Wang, arXiv 1805.06530. Valid at every epsilon, unlike the classical
+    sqrt(2 ln(1.25/delta)) sensitivity / epsilon, which is proved below 1 alone. Not
+    differentiable: the result comes from bisection.
+
+    Args:
+        epsilon: In [0, inf).
+        delta: In (0, 1).
+        sensitivity: L2 sensitivity of what is released, in [0, inf).
+
+    Returns:
+        Standard deviation in the units of `sensitivity`; arguments are broadcast.
+
+    Raises:
+        ValueError: If an argument is out of its range, or they do not broadcast.
+    """
+    budget = in_range(epsilon, "epsilon", 0, math.inf, open_high=True)
+    failure = in_range(delta, "delta", 0, 1, open_low=True, open_high=True)
+    scale = in_range(sensitivity, "sensitivity", 0, math.inf, open_high=True)
+    batch_shape(epsilon=budget.shape, delta=failure.shape, sensitivity=scale.shape)
+    with torch.no_grad():
+        sigma = scale * _smallest_sigma(budget, failure)
+    answer: Number = as_given(sigma, epsilon, delta, sensitivity)
+    return answer
+
+
+def gaussian_mechanism_delta(
+    epsilon: Number | float, sigma: Number | float, sensitivity: Number | float
+) -> Number:
+    """Smallest delta for which adding N(0, sigma^2 I) is (epsilon, delta)-private.
+
+    Phi(D/2s - epsilon s/D) - e^epsilon Phi(-D/2s - epsilon s/D), with D the sensitivity and s
+    sigma (Balle and Wang, arXiv 1805.06530, theorem 8).
+
+    Args:
+        epsilon: In [0, inf).
+        sigma: Standard deviation of the noise, in (0, inf).
+        sensitivity: L2 sensitivity of what is released, in (0, inf).
+
+    Returns:
+        In [0, 1]; arguments are broadcast.
+
+    Raises:
+        ValueError: If an argument is out of its range, or they do not broadcast.
+    """
+    budget = in_range(epsilon, "epsilon", 0, math.inf, open_high=True)
+    noise = in_range(sigma, "sigma", 0, math.inf, open_low=True, open_high=True)
+    scale = in_range(sensitivity, "sensitivity", 0, math.inf, open_low=True, open_high=True)
+    batch_shape(epsilon=budget.shape, sigma=noise.shape, sensitivity=scale.shape)
+    answer: Number = as_given(_log_delta(budget, noise / scale).exp(), epsilon, sigma, sensitivity)
+    return answer
+
+
+def _newton(t: Tensor, target: Tensor) -> Tensor:
+    """One step towards t tanh(t) = target."""
+    tanh = torch.tanh(t)
+    slope = tanh + t * (1 - tanh.square())
+    return t - (t * tanh - target) / torch.where(slope > 0, slope, 1)
+
+
+def _distance(
+    sensitivity: Tensor | NDArray[Any] | float, sigma: Tensor | NDArray[Any] | float
+) -> Tensor:
+    """Sensitivity in standard deviations of the noise; 0 if nothing moves."""
+    moved = in_range(sensitivity, "sensitivity", 0, math.inf)
+    noise = in_range(sigma, "sigma", 0, math.inf, open_high=True)
+    batch_shape(sensitivity=moved.shape, sigma=noise.shape)
+    return torch.where(moved > 0, moved / torch.where(moved > 0, noise, 1), 0)
+
+
+def _smallest_sigma(epsilon: Tensor, delta: Tensor) -> Tensor:
+    """Bisection at sensitivity 1, by ratio until the ends are close; the safe end is returned."""
+    wanted = delta.log()
+    low = torch.full_like(epsilon + delta, 1e-300)
+    high = torch.full_like(low, 1e308)
+    for _ in range(_HALVINGS):
+        middle = torch.where(high > 2 * low, low.sqrt() * high.sqrt(), low + (high - low) / 2)
+        private = _log_delta(epsilon, middle) <= wanted
+        low, high = torch.where(private, low, middle), torch.where(private, middle, high)
+    return high
+
+
+def _log_delta(epsilon: Tensor, sigma: Tensor) -> Tensor:
+    """Log of the smallest delta at sensitivity 1.
+
+    With x = epsilon sigma - 1/(2 sigma), h = 1/sigma, phi the normal density and m Mills' ratio,
+    delta = Phi(-x) - phi(x) m(x + h), as e^epsilon phi(x + h) = phi(x). For small h both parts
+    agree in most digits, and delta = phi(x) times the integral of -m' = 1 - t m(t) from x to
+    x + h takes over.
+    """
+    step = 1 / sigma
+    start = epsilon * sigma - step / 2
+    # Beyond 60 delta is 0 in any float, and only phi(x) has still to say so.
+    bounded = start.clamp(max=60)
+    log_density = -start.square() / 2 - math.log(2 * math.pi) / 2
+    gap = _mills_drop(bounded, step.clamp(max=1))
+    by_integral = log_density + gap.log()
+    tail = torch.special.log_ndtr(-bounded)
+    near = -bounded.square() / 2 - math.log(2 * math.pi) / 2 - tail
+    ratio = torch.exp(near) * _mills(epsilon * sigma + step / 2)
+    by_tails = torch.special.log_ndtr(-start) + torch.log1p(-ratio.clamp(max=1))
+    return torch.where(step <= 1, by_integral, by_tails)
+
+
+def _mills(x: Tensor) -> Tensor:
+    """Mills' ratio of the normal law, Phi(-x) / phi(x)."""
+    scaled: Tensor = torch.special.erfcx(x / math.sqrt(2))
+    return math.sqrt(math.pi / 2) * scaled
+
+
+def _mills_drop(x: Tensor, step: Tensor) -> Tensor:
+    """m(x) - m(x + step) by quadrature of 1 - t m(t), for x >= -1/2 and steps up to 1."""
+    nodes, weights = x.new_tensor((_NODES + 1) / 2), x.new_tensor(_WEIGHTS / 2)
+    t = x.clamp(min=-0.5).unsqueeze(-1) + step.unsqueeze(-1) * nodes
+    return step * ((1 - t * _mills(t)) * weights).sum(-1)
