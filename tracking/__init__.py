@@ -1,0 +1,53 @@
+"""Trade-off points in MLflow: record them, read them back, prove that nothing is missing.
+
+Every function takes a `tracking_uri`: None means `MLFLOW_TRACKING_URI`, or else `mlflow.db` in the
+working directory. Importing this package loads neither MLflow nor pandas; what needs them loads
+when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tracking.errors import TrackingError, redacted
+
+if TYPE_CHECKING:
+    from tracking.frame import points_frame, replicates_frame
+    from tracking.reading import compare, load_points
+    from tracking.recording import record
+    from tracking.store import check, create, resolve_uri
+    from tracking.summary import record_sweep
+
+__all__ = [
+    "TrackingError",
+    "check",
+    "compare",
+    "create",
+    "load_points",
+    "points_frame",
+    "record",
+    "record_sweep",
+    "redacted",
+    "replicates_frame",
+    "resolve_uri",
+]
+
+_HOMES = {
+    "check": "tracking.store",
+    "compare": "tracking.reading",
+    "create": "tracking.store",
+    "load_points": "tracking.reading",
+    "points_frame": "tracking.frame",
+    "record": "tracking.recording",
+    "record_sweep": "tracking.summary",
+    "replicates_frame": "tracking.frame",
+    "resolve_uri": "tracking.store",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public function from the module that defines it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tracking' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

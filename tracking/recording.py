@@ -1,0 +1,253 @@
+"""Record points in MLflow so that doing it again, or twice at once, adds nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from privnets.points import Scalar, TradeoffPoint, merge_replicates
+from tracking import runs
+from tracking.errors import TrackingError
+from tracking.store import connect, create, translated
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Run
+
+LOG10_OF_ZERO = -12.0
+"""What `log10_<field>` says for a knob of 0: that of 1e-12, below any value these knobs take.
+
+Parallel coordinates drop a run whose value is not finite, and 0 is the end of most axes.
+"""
+
+MAX_TAG = 8000
+MAX_PARAM = 6000
+_ROUNDS = 5
+
+
+def record(
+    points: Iterable[TradeoffPoint],
+    *,
+    sweep: str,
+    study: str | None = None,
+    tracking_uri: str | None = None,
+    log_scaled: frozenset[str] = frozenset(),
+    name_fields: Sequence[str] = (),
+) -> int:
+    """Record points under their sweep's parent run, one child run each.
+
+    Idempotent: a run is found again by its point's id, what it holds carries the record's own
+    timestamps, and it counts as recorded only once it is FINISHED or FAILED, which is set last.
+    So a call that was killed is completed by the next, a repeated call adds nothing, and when two
+    processes record the same point at once the earliest run stays. A point that has gained
+    replicates since replaces its run.
+
+    Args:
+        points: Points with all their replicates.
+        sweep: The sweep's name.
+        study: The experiment's name; by default the one that holds the sweep, or else `sweep`.
+        tracking_uri: As `resolve_uri` takes it.
+        log_scaled: Configuration fields that get a `log10_<field>` parameter (`LOG10_OF_ZERO` for
+            zero).
+        name_fields: Configuration fields that name the run, as in `train_size=100`; by default
+            the point's id does.
+
+    Returns:
+        How many points were new, or completed.
+
+    Raises:
+        TrackingError: If the store fails or does not answer; a later call takes up from there.
+        ValueError: If a `log_scaled` field is negative, or a configuration is too long for a tag.
+    """
+    wanted = {point.point_id: point for point in merge_replicates(points)}
+    if not wanted:
+        return 0
+    uri = create(tracking_uri)
+    client = connect(uri)
+    names = {point_id: _run_name(point, name_fields) for point_id, point in wanted.items()}
+    written: set[str] = set()
+    with translated(uri):
+        for _ in range(_ROUNDS):
+            home = runs.make_home(client, sweep, study, uri)
+            held = runs.settle(client, home, runs.children_of(client, home, sweep, list(wanted)))
+            todo = [p for i, p in wanted.items() if not _holds(held.get(i), p)]
+            if not todo:
+                return len(written)
+            keys = _every_key(wanted.values())
+            for point in todo:
+                run_id = _open(client, home, sweep, point, held.get(point.point_id), names)
+                _fill(client, run_id, point, keys, log_scaled)
+            written.update(point.point_id for point in todo)
+    raise TrackingError(f"{uri}: runs of the sweep {sweep!r} disappear while they are recorded.")
+
+
+def config_tag(config: Mapping[str, Scalar]) -> str:
+    """A configuration as the JSON that its run's `config` tag holds.
+
+    Raises:
+        ValueError: If it does not fit.
+    """
+    text = json.dumps(dict(config), sort_keys=True, allow_nan=False)
+    if len(text) > MAX_TAG:
+        raise ValueError(f"a configuration must fit {MAX_TAG} characters of JSON; got {len(text)}.")
+    return text
+
+
+def milliseconds(seconds: float) -> int:
+    """Unix seconds as MLflow's whole milliseconds; at least 1, as MLflow takes 0 for absent."""
+    return max(1, round(seconds * 1000))
+
+
+def clipped(text: str, length: int = MAX_TAG) -> str:
+    """The text, or its beginning with an ellipsis where MLflow would refuse its length."""
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _holds(run: Run | None, point: TradeoffPoint) -> bool:
+    if run is None:
+        return False
+    ours, theirs = len(point.replicates), runs.attempted(run)
+    # A run with more replicates is its writer's to complete.
+    return run.info.status in runs.COMPLETE if ours == theirs else theirs > ours
+
+
+def _open(
+    client: MlflowClient,
+    home: runs.Home,
+    sweep: str,
+    point: TradeoffPoint,
+    held: Run | None,
+    names: Mapping[str, str],
+) -> str:
+    if held is not None and runs.attempted(held) == len(point.replicates):
+        return str(held.info.run_id)
+    created = client.create_run(
+        home.experiment_id,
+        start_time=milliseconds(min((r.finished_at for r in point.replicates), default=0.0)),
+        tags=_tags(point, sweep, home),
+        run_name=names[point.point_id],
+    )
+    return str(created.info.run_id)
+
+
+def _fill(
+    client: MlflowClient,
+    run_id: str,
+    point: TradeoffPoint,
+    keys: Sequence[str],
+    log_scaled: frozenset[str],
+) -> None:
+    from mlflow.entities import Param
+    from mlflow.exceptions import MlflowException
+
+    params = [Param(k, v) for k, v in parameters(point.config, log_scaled).items()]
+    status = "FINISHED" if point.status == "finished" else "FAILED"
+    try:
+        client.log_batch(run_id, list(_metrics(point, keys)), params)
+        _log_artifacts(client, run_id, point.artifacts)
+        client.set_terminated(run_id, status, milliseconds(point.finished_at))
+    except MlflowException:
+        # Another process recorded the same point and kept its own run: the next round looks.
+        if not runs.deleted(client, run_id):
+            raise
+
+
+def _tags(point: TradeoffPoint, sweep: str, home: runs.Home) -> dict[str, str]:
+    tags = {
+        runs.PARENT: home.parent_id,
+        runs.KIND: "point",
+        runs.SWEEP: sweep,
+        runs.POINT_ID: point.point_id,
+        runs.ATTEMPTED: str(len(point.replicates)),
+        runs.RECORDED_AT: runs.now(),
+        "experiment": point.experiment,
+        "status": point.status,
+        "replicates": str(len(point.succeeded)),
+        "finished_at": repr(float(point.finished_at)),
+        "config": config_tag(point.config),
+    }
+    notes = "\n".join(f"{key}: {reason}" for key, reason in point.notes.items())
+    if point.failure is not None:
+        tags["failure"] = clipped(point.failure)
+    if notes:
+        tags["notes"] = clipped(notes)
+    if point.failure is not None or notes:
+        tags[runs.NOTE] = clipped("\n\n".join(filter(None, [point.failure, notes])))
+    return tags
+
+
+def parameters(config: Mapping[str, Scalar], log_scaled: frozenset[str]) -> dict[str, str]:
+    """A configuration as MLflow parameters: numbers as text, with `log10_` companions.
+
+    Raises:
+        ValueError: If a field in `log_scaled` is negative or no number.
+    """
+    found = {}
+    for field, value in sorted(config.items()):
+        text = value if isinstance(value, str) else json.dumps(value)
+        found[field] = clipped(text, MAX_PARAM)
+        if field in log_scaled and value is not None:
+            found[f"log10_{field}"] = repr(_log10(field, value))
+    return found
+
+
+def _log10(field: str, value: Scalar) -> float:
+    if not isinstance(value, (int, float)) or not value >= 0:
+        raise ValueError(
+            f"a log-scaled field must be a number of at least 0; {field} is {value!r}."
+        )
+    return math.log10(value) if value > 0 else LOG10_OF_ZERO
+
+
+def _metrics(point: TradeoffPoint, keys: Sequence[str]) -> Iterator[Metric]:
+    from mlflow.entities import Metric
+
+    when = milliseconds(point.finished_at)
+    for key in keys:
+        yield Metric(key, float(point.metrics.get(key, math.nan)), when, 0)
+    for name, curve in point.curves.items():
+        for step, value in zip(curve.steps, curve.values, strict=True):
+            yield Metric(runs.CURVES + name, float(value), when, step)
+
+
+def _every_key(points: Iterable[TradeoffPoint]) -> list[str]:
+    # A point that failed has no metrics of its own; NaN under every key keeps its columns equal.
+    return sorted({key for point in points for key in point.metrics})
+
+
+def _log_artifacts(client: MlflowClient, run_id: str, artifacts: Mapping[str, bytes]) -> None:
+    if not artifacts:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in artifacts.items():
+            path = Path(folder, inside(name))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        client.log_artifacts(run_id, folder)
+
+
+def inside(name: str) -> PurePosixPath:
+    """An artifact's name as a path that stays inside its run.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    path = PurePosixPath(name)
+    if not name or path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"an artifact's name must be a path inside the run; got {name!r}.")
+    return path
+
+
+def _run_name(point: TradeoffPoint, fields: Sequence[str]) -> str:
+    parts = [f"{field}={_short(point.config.get(field))}" for field in fields]
+    return clipped(" ".join(parts), 250) or point.point_id
+
+
+def _short(value: Scalar) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,282 @@
+"""Where MLflow keeps things: one absolute URI, a schema made once, errors that come soon.
+
+What this sets in the environment, unless the user has set it already: no telemetry, no links
+printed to standard output, and a retry policy that gives up within a minute instead of several
+(`MLFLOW_HTTP_REQUEST_MAX_RETRIES=2`, `MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR=1`,
+`MLFLOW_HTTP_REQUEST_TIMEOUT=20`, in seconds), because a caller who publishes tries again anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import warnings
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracking.errors import TrackingError, redacted
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_SQLITE = "sqlite:///"
+_SERVERS = ("http", "https")
+_DATABASES = ("postgresql", "mysql", "mssql")
+_QUICK = 5
+_SCHEMA_WAIT = 120
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+}
+# SQLite's write-ahead log wants shared memory, which these do not share between machines.
+_NETWORK_FILE_SYSTEMS = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "fuse.sshfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
+)
+
+
+def resolve_uri(uri: str | None = None) -> str:
+    """The absolute form of a tracking URI.
+
+    Args:
+        uri: An `http(s)` server, a database, or None for `MLFLOW_TRACKING_URI` or else
+            `mlflow.db` in the working directory.
+
+    Returns:
+        The URI; a SQLite path in it is absolute.
+
+    Raises:
+        TrackingError: If it is no server and no database (MLflow's file store included).
+    """
+    given = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}mlflow.db"
+    scheme = given.partition(":")[0].partition("+")[0].lower() if ":" in given else ""
+    if scheme == "sqlite":
+        return _absolute_sqlite(given)
+    if scheme in (*_SERVERS, *_DATABASES):
+        return given.rstrip("/")
+    raise TrackingError(
+        f"a tracking URI must be http(s)://HOST:PORT, sqlite:///PATH/mlflow.db or a "
+        f"postgresql:// or other database URI (MLflow no longer keeps runs in plain files); "
+        f"got {redacted(given)!r}."
+    )
+
+
+def check(uri: str | None = None) -> None:
+    """Make sure, within seconds and without writing anything, that a store can be used.
+
+    Args:
+        uri: As `resolve_uri` takes it.
+
+    Raises:
+        TrackingError: If the server does not answer, refuses the credentials or is no MLflow
+            server; if the database cannot be reached; if a SQLite file is not one, or could not
+            be created where it is wanted.
+    """
+    resolved = resolve_uri(uri)
+    path = sqlite_path(resolved)
+    if path is not None and not path.exists():
+        _check_creatable(path)
+    elif resolved.startswith(_SERVERS):
+        _check_server(resolved)
+    else:
+        connect(resolved)
+
+
+def create(uri: str | None = None) -> str:
+    """Make sure that a SQLite store exists with its whole schema; nothing to do for others.
+
+    Several processes that open a new store at once would run its migrations at once and fail, so
+    one makes it aside, under a lock, and moves it into place complete.
+
+    Args:
+        uri: As `resolve_uri` takes it.
+
+    Returns:
+        The resolved URI.
+
+    Raises:
+        TrackingError: If the file cannot be created.
+    """
+    from filelock import FileLock
+
+    resolved = resolve_uri(uri)
+    path = sqlite_path(resolved)
+    if path is not None and not path.exists():
+        with translated(resolved):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(path.with_name(f".{path.name}.lock"), timeout=_SCHEMA_WAIT):
+                if not path.exists():
+                    _create_schema(path, resolved)
+    return resolved
+
+
+def connect(uri: str) -> MlflowClient:
+    """A client of the store at a resolved URI, which must exist.
+
+    Raises:
+        TrackingError: If there is none, or its schema is another MLflow version's.
+    """
+    _settle_environment()
+    path = sqlite_path(uri)
+    if path is not None:
+        _check_sqlite(path)
+    elif not uri.startswith(_SERVERS):
+        _check_database(uri)
+    with translated(uri):
+        from mlflow import MlflowClient
+
+        _hush()
+        return MlflowClient(uri)
+
+
+@contextmanager
+def translated(uri: str) -> Iterator[None]:
+    """Turn what MLflow, its database and its transport raise into TrackingError."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError, ModuleNotFoundError, OSError) as error:
+        told = f"{uri}: {error}"
+        clean = redacted(told)
+        # A cause that holds credentials would show them in the traceback.
+        raise TrackingError(clean) from (error if clean == told else None)
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """The file of a resolved SQLite URI; None for any other store."""
+    if not uri.startswith("sqlite"):
+        return None
+    return Path(uri.partition(":///")[2].partition("?")[0])
+
+
+def artifact_root(uri: str) -> str | None:
+    """Where a SQLite store's artifacts go: beside it. None where the store itself knows."""
+    path = sqlite_path(uri)
+    return None if path is None else (path.parent / "mlruns").as_uri()
+
+
+def _absolute_sqlite(uri: str) -> str:
+    scheme, separator, rest = uri.partition(":///")
+    file, question, options = rest.partition("?")
+    if not separator or file in ("", ":memory:"):
+        raise TrackingError(f"a SQLite store needs a file, as in sqlite:///mlflow.db; got {uri!r}.")
+    return f"{scheme}:///{Path(file).absolute()}{question}{options}"
+
+
+def _settle_environment() -> None:
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
+def _hush() -> None:
+    # Each of these comes back as an exception where it matters.
+    for name in ("mlflow.store.db", "mlflow.store.db.utils", "alembic"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    # MLflow's own mapping of a table that is not used here, under SQLAlchemy 2.1.
+    warnings.filterwarnings("ignore", message="The ``noload`` loader strategy is deprecated")
+
+
+def _check_creatable(path: Path) -> None:
+    parent = next(folder for folder in path.parents if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise TrackingError(f"cannot create {path}: {parent} is not a writable directory.")
+
+
+def _check_sqlite(path: Path) -> None:
+    if not path.exists():
+        raise TrackingError(f"there is no tracking store at {path}.")
+    with path.open("rb") as file:
+        start = file.read(16)
+    if start not in (b"", b"SQLite format 3\0"):
+        raise TrackingError(f"{path} is not a SQLite database.")
+
+
+def _check_server(uri: str) -> None:
+    _settle_environment()
+    with translated(uri):
+        from mlflow.utils.credentials import get_default_host_creds
+        from mlflow.utils.rest_utils import http_request
+
+        answer = http_request(  # type: ignore[no-untyped-call]
+            get_default_host_creds(uri),  # type: ignore[no-untyped-call]
+            "/api/2.0/mlflow/experiments/search",
+            "POST",
+            max_retries=0,
+            timeout=_QUICK,
+            raise_on_status=False,
+            json={"max_results": 1},
+        )
+    if answer.status_code in (401, 403):
+        raise TrackingError(
+            f"{redacted(uri)} refuses: {answer.status_code} {answer.text[:200].strip()}. Set "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN; for "
+            "an invalid host, start the server with --allowed-hosts."
+        )
+    is_json = answer.headers.get("Content-Type", "").startswith("application/json")
+    if answer.status_code != 200 or not is_json:
+        raise TrackingError(
+            f"{redacted(uri)} does not answer as an MLflow server: {answer.status_code} "
+            f"{answer.text[:200].strip()!r}."
+        )
+
+
+def _check_database(uri: str) -> None:
+    # MLflow itself would try ten times, for about two minutes.
+    with translated(uri):
+        import sqlalchemy
+
+        url = sqlalchemy.make_url(uri)
+        options = {} if url.get_backend_name() == "mssql" else {"connect_timeout": _QUICK}
+        engine = sqlalchemy.create_engine(url, connect_args=options)
+        try:
+            with engine.connect():
+                pass
+        finally:
+            engine.dispose()
+
+
+def _create_schema(path: Path, uri: str) -> None:
+    _settle_environment()
+    _hush()
+    aside = path.with_name(f".{path.name}.creating")
+    # SQLite would replay a deleted database's log into a new one of that name.
+    for stale in (aside, *_logs(aside), *_logs(path)):
+        stale.unlink(missing_ok=True)
+    _open_once(f"{_SQLITE}{aside}", artifact_root(uri))
+    if not _on_network(path.parent):
+        # Readers and the writer do not block each other, and a commit waits for the disk once
+        # instead of thrice; the file keeps this setting.
+        with closing(sqlite3.connect(aside)) as database:
+            database.execute("PRAGMA journal_mode = WAL")
+    os.replace(aside, path)
+    # A file of this name may have been open in this process before: forget its connections.
+    _open_once(uri, artifact_root(uri))
+
+
+def _open_once(uri: str, root: str | None) -> None:
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    SqlAlchemyStore(uri, root).engine.dispose()  # type: ignore[no-untyped-call]
+
+
+def _logs(database: Path) -> list[Path]:
+    return [database.with_name(database.name + end) for end in ("-wal", "-shm", "-journal")]
+
+
+def _on_network(folder: Path) -> bool:
+    mounts = Path("/proc/self/mounts")
+    if not mounts.exists():
+        return False
+    kinds: dict[Path, str] = {}
+    for line in mounts.read_text().splitlines():
+        _, mounted, kind, *_ = line.split(" ")
+        kinds[Path(mounted.replace("\\040", " "))] = kind
+    nearest = next((p for p in (folder, *folder.parents) if p in kinds), None)
+    return nearest is not None and kinds[nearest] in _NETWORK_FILE_SYSTEMS
