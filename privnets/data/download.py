@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from privnets.data.catalog import DataFile, DatasetInfo, info
@@ -66,14 +67,17 @@ def download(dataset: DatasetInfo, root: Path, report: Report | None = None) -> 
 def _retrieve(file: DataFile, folder: Path, aside: Path, report: Report | None) -> Path:
     import pooch
 
-    downloader = pooch.HTTPDownloader(
-        progressbar=_Progress(file, report) if report else False,
-        chunk_size=_CHUNK_BYTES,
-        timeout=_TIMEOUT_SECONDS,
-    )
     try:
-        # Checked below and not by pooch, whose message would not tell a short file from another.
-        downloader(file.url, str(aside / file.name), None)
+        with ExitStack() as opened:
+            downloader = pooch.HTTPDownloader(
+                progressbar=_Progress(file, report) if report else False,
+                chunk_size=_CHUNK_BYTES,
+                timeout=_TIMEOUT_SECONDS,
+                # pooch leaves the response of a download that fails open.
+                hooks={"response": lambda response, **_: opened.enter_context(response)},
+            )
+            # Checked below and not by pooch, which would not tell a short file from another.
+            downloader(file.url, str(aside / file.name), None)
     except OSError as error:  # requests' exceptions are among them
         raise DataError(
             f"{file.name} cannot be downloaded from {file.url}: {error}. Nothing was changed. "

@@ -116,17 +116,12 @@ def principal_components(
     Returns:
         Scores, shape [N, d], and their variances (divisor N), decreasing, shape [d].
     """
-    from sklearn.decomposition import PCA
-
-    model = PCA(svd_solver="full")
-    scores = model.fit_transform(z)
-    loadings = model.components_
+    left, singular, loadings = np.linalg.svd(z, full_matrices=False)
     largest = np.abs(loadings).argmax(axis=1, keepdims=True)
-    scores *= np.sign(np.take_along_axis(loadings, largest, axis=1)).ravel()
-    singular = model.singular_values_
-    null = singular <= singular[0] * max(z.shape) * np.finfo(np.float64).eps
-    scores[:, null] = 0.0
-    return scores, np.where(null, 0.0, singular**2 / len(z))
+    signs = np.sign(np.take_along_axis(loadings, largest, axis=1)).ravel()
+    live = singular > singular[0] * max(z.shape) * np.finfo(np.float64).eps
+    singular = np.where(live, singular, 0.0)
+    return left * (singular * signs), singular**2 / len(z)
 
 
 def _target(dataset: Dataset) -> Target:

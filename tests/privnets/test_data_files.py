@@ -1,0 +1,132 @@
+import hashlib
+import os
+import shutil
+import time
+
+import pytest
+
+from privnets import data
+from privnets.data.catalog import DataFile, DatasetInfo
+from privnets.data.files import state_of, verify
+
+CONTENTS = {"first.csv": b"1,2,3\n" * 50, "second.csv": b"4,5,6\n" * 70}
+
+
+@pytest.fixture
+def entry():
+    """A data set of two small files, described as the catalog describes its own."""
+    files = tuple(
+        DataFile(name, f"http://127.0.0.1/{name}", len(body), hashlib.sha256(body).hexdigest())
+        for name, body in CONTENTS.items()
+    )
+    return DatasetInfo("small", "Small", 120, 3, "regression", 0, "here", "CC0", "nobody", files)
+
+
+@pytest.fixture
+def root(tmp_path, entry):
+    folder = tmp_path / entry.name
+    folder.mkdir()
+    for name, body in CONTENTS.items():
+        (folder / name).write_bytes(body)
+    return tmp_path
+
+
+def test_published_files_pass(entry, root):
+    verify(entry, root)
+    assert state_of(entry, root) == "present"
+
+
+def remove(path):
+    path.unlink()
+
+
+def truncate(path):
+    os.truncate(path, 100)
+
+
+def lengthen(path):
+    path.write_bytes(path.read_bytes() + b"7,8,9\n")
+
+
+def alter(path):
+    path.write_bytes(path.read_bytes().replace(b"1", b"7", 1))
+
+
+def make_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("harm", "fault", "state"),
+    [
+        (remove, "first.csv is absent", "absent"),
+        (truncate, r"first.csv is truncated \(100 bytes, expected 300\)", "altered"),
+        (lengthen, r"first.csv is altered \(306 bytes, expected 300\)", "altered"),
+        (alter, r"first.csv is altered \(sha256 [0-9a-f]{64}, expected [0-9a-f]{64}\)", "altered"),
+        (make_folder, "first.csv is not a file", "altered"),
+    ],
+)
+def test_one_message_says_which_file_where_and_how_to_get_it(entry, root, harm, fault, state):
+    verify(entry, root)  # what is remembered of the good file must not hide the harm
+    harm(root / "small" / "first.csv")
+    with pytest.raises(data.DataError, match=fault) as caught:
+        verify(entry, root)
+    message = str(caught.value)
+    assert f"Looked in {root / 'small'}." in message
+    assert "`sweeps data fetch small`" in message
+    assert "PRIVNETS_DATA" in message
+    assert "small/first.csv and small/second.csv" in message
+    assert "\n" not in message
+    assert state_of(entry, root) == state
+
+
+def test_all_faults_come_at_once(entry, root):
+    truncate(root / "small" / "first.csv")
+    remove(root / "small" / "second.csv")
+    with pytest.raises(data.DataError, match=r"first.csv is truncated .*; second.csv is absent\."):
+        verify(entry, root)
+    assert state_of(entry, root) == "altered"
+
+
+def test_an_absent_directory_is_absent_data(entry, tmp_path):
+    assert state_of(entry, tmp_path / "nowhere") == "absent"
+    with pytest.raises(data.DataError, match=r"first.csv is absent; second.csv is absent"):
+        verify(entry, tmp_path / "nowhere")
+
+
+def test_a_byte_changed_under_an_old_time_stamp_is_noticed(entry, root):
+    path = root / "small" / "first.csv"
+    verify(entry, root)
+    before = path.stat()
+    time.sleep(0.02)
+    alter(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(data.DataError, match=r"first\.csv is altered"):
+        verify(entry, root)
+
+
+@pytest.mark.skipif(data.status("adult") != "present", reason="data set adult is absent")
+def test_loading_truncated_adult_fails_and_restored_adult_loads(tmp_path, monkeypatch):
+    whole = data.fingerprint("adult")
+    shutil.copytree(data.directory() / "adult", tmp_path / "adult", copy_function=shutil.copyfile)
+    os.chmod(tmp_path / "adult", 0o755)
+    monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
+    os.truncate(tmp_path / "adult" / "adult.test", 2_000_000)
+    for use in (data.fingerprint, data.load, data.prepare):
+        with pytest.raises(
+            data.DataError, match=r"adult.test is truncated \(2,000,000 bytes, expected 2,003,153\)"
+        ):
+            use("adult")
+    monkeypatch.undo()
+    assert data.fingerprint("adult") == whole
+
+
+def test_fingerprints_tell_data_sets_apart_and_are_quick_to_ask_again():
+    found = {name: data.fingerprint(name) for name in ("digits", "diabetes")}
+    assert len(set(found.values())) == 2
+    assert all(len(value) == 32 and int(value, 16) >= 0 for value in found.values())
+    start = time.perf_counter()
+    again = [data.fingerprint("digits") for _ in range(200)]
+    assert set(again) == {found["digits"]}
+    assert (time.perf_counter() - start) / 200 < 1e-3
