@@ -4,6 +4,7 @@ import shutil
 import time
 
 import pytest
+from support import requires_data
 
 from privnets import data
 from privnets.data.catalog import DataFile, DatasetInfo
@@ -106,7 +107,7 @@ def test_a_byte_changed_under_an_old_time_stamp_is_noticed(entry, root):
         verify(entry, root)
 
 
-@pytest.mark.skipif(data.status("adult") != "present", reason="data set adult is absent")
+@requires_data("adult")
 def test_loading_truncated_adult_fails_and_restored_adult_loads(tmp_path, monkeypatch):
     whole = data.fingerprint("adult")
     shutil.copytree(data.directory() / "adult", tmp_path / "adult", copy_function=shutil.copyfile)

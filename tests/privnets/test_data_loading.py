@@ -10,15 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from support import requires_data
 
 from privnets import data
 from privnets.data import adult, location30
-
-
-def needs(name: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(
-        data.status(name) != "present", reason=f"data set {name} is not in {data.directory()}"
-    )
 
 
 def adult_frame() -> pd.DataFrame:
@@ -34,7 +29,7 @@ def adult_frame() -> pd.DataFrame:
     return pd.concat(read, ignore_index=True)
 
 
-@needs("adult")
+@requires_data("adult")
 def test_adult_is_adult_data_followed_by_adult_test():
     loaded, frame = data.load("adult"), adult_frame()
     assert loaded.x.shape == (32_561 + 16_281, 14)
@@ -44,7 +39,7 @@ def test_adult_is_adult_data_followed_by_adult_test():
     np.testing.assert_array_equal(loaded.x[:, 12], frame[12].astype(float))
 
 
-@needs("adult")
+@requires_data("adult")
 @pytest.mark.parametrize("column", [1, 3, 5, 6, 7, 8, 9, 13])
 def test_an_adult_category_is_its_place_in_the_alphabet_over_both_files(column):
     codes, cells = data.load("adult").x[:, column], adult_frame()[column]
@@ -53,7 +48,7 @@ def test_an_adult_category_is_its_place_in_the_alphabet_over_both_files(column):
     assert len(np.unique(codes)) == len(alphabet)
 
 
-@needs("adult")
+@requires_data("adult")
 def test_a_missing_value_is_a_category_of_its_own_and_comes_first():
     loaded = data.load("adult")
     missing = {
@@ -64,7 +59,7 @@ def test_a_missing_value_is_a_category_of_its_own_and_comes_first():
     assert missing == {"workclass": 2_799, "occupation": 2_809, "native-country": 857}
 
 
-@needs("adult")
+@requires_data("adult")
 def test_adult_targets_are_one_for_incomes_above_50k_dots_or_not():
     y = data.load("adult").y
     assert y.dtype == np.float64
@@ -80,7 +75,7 @@ def test_adult_comments_dots_and_empty_lines_are_no_data():
     np.testing.assert_array_equal(y, [0, 1])
 
 
-@needs("location30")
+@requires_data("location30")
 def test_location30_equals_its_table_read_with_the_csv_module():
     archive = data.directory() / "location30" / "dataset_location.tgz"
     with tarfile.open(archive) as members:
@@ -160,7 +155,9 @@ def test_diabetes_has_published_units():
     assert (loaded.y.min(), loaded.y.max()) == (25, 346)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=needs(name)) for name in data.names()])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=requires_data(name)) for name in data.names()]
+)
 def test_the_catalog_says_what_the_data_are(name):
     info, loaded = data.info(name), data.load(name)
     assert (info.records, info.attributes) == loaded.x.shape
@@ -173,7 +170,9 @@ def test_the_catalog_says_what_the_data_are(name):
     assert all((info.title, info.source, info.licence, info.citation))
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=needs(name)) for name in data.names()])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=requires_data(name)) for name in data.names()]
+)
 def test_a_data_set_is_parsed_once_and_cannot_be_changed(name):
     loaded = data.load(name)
     assert data.load(name).x is loaded.x

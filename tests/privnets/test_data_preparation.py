@@ -5,31 +5,17 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.decomposition import PCA
+from support import requires_data
 
 from privnets import data
 from privnets.data import cache
 from privnets.data.preparation import principal_components, z_scores
 
-SETS = [
-    pytest.param(
-        name,
-        marks=pytest.mark.skipif(
-            data.status(name) != "present", reason=f"data set {name} is not in {data.directory()}"
-        ),
-    )
-    for name in data.names()
-]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PRIVNETS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+SETS = [pytest.param(name, marks=requires_data(name)) for name in data.names()]
 
 
 def standardised(name: str) -> np.ndarray:
@@ -139,7 +125,6 @@ def test_a_constant_column_becomes_zeros_whatever_its_value(value):
     assert z[:, 1].std() == pytest.approx(1, rel=1e-12)
 
 
-@settings(deadline=None)
 @given(arrays(np.float64, (12, 4), elements=st.integers(-9, 9).map(float)))
 def test_principal_components_keep_every_inner_product(x):
     z = z_scores(x)

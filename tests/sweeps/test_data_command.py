@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import pytest
+from support import requires_data
 from typer.testing import CliRunner
 
 from privnets import data
@@ -41,7 +42,7 @@ def test_list_says_that_an_altered_file_is_altered(run, tmp_path, monkeypatch):
     assert row(run("list").output, "adult")[5] == "altered"
 
 
-@pytest.mark.skipif(data.status("adult") != "present", reason="data set adult is absent")
+@requires_data("adult")
 def test_present_data_are_listed_so_and_not_fetched_again(run, monkeypatch):
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
     assert row(run("list").output, "adult")[5] == "present"
