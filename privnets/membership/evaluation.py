@@ -1,0 +1,301 @@
+"""From trained models to one replicate: leakage, attacks, bounds and utility."""
+
+from __future__ import annotations
+
+import io
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privnets import measures
+from privnets.membership import attacks, leakage, scoring
+from privnets.membership.attacks import Guesses, Trials
+from privnets.membership.config import MembershipConfig
+from privnets.membership.leakage import Sides
+from privnets.membership.metrics import ATTACKS, OUTPUT_ATTACKS, metric_keys, utility_keys
+from privnets.membership.sampling import generator
+from privnets.membership.scoring import FALSE_POSITIVE_RATES, Score
+from privnets.points import Curve, Replicate
+
+# Normal quantile for two-sided 95% over all attacks together (Bonferroni).
+_ALL_ATTACKS = 2.576
+_INFORMATION_DRAWS = 128
+
+
+@dataclass(frozen=True)
+class Mean:
+    """An estimate and its standard error."""
+
+    value: float
+    error: float
+
+    @classmethod
+    def of(cls, values: Tensor) -> Mean:
+        """Over independent values, shape [R]."""
+        return cls(float(values.mean()), float(values.std() / math.sqrt(len(values))))
+
+
+@dataclass(frozen=True)
+class Observations:
+    """All that the models of one configuration and seed showed.
+
+    Attributes:
+        records: Indices of the asked records, shape [R].
+        trials: What attackers of outputs see.
+        parameters: With noise, shape [R, J, p] (may be expanded from [J, p]).
+        sides: Moments of the parameters without noise, or None when out of reach.
+        quarters: The same from the first and from the second half of each fold's draws.
+        undefined: Why parameter leakage is undefined, if it is known beforehand.
+        caution: What to bear in mind where it is defined.
+        prior: n/N.
+        test: Utility outside the training set.
+        train: Utility inside.
+        shared_models: Whether column j is one model for every record.
+        notes: Anything else to tell, by metric key.
+    """
+
+    records: Tensor
+    trials: Trials
+    parameters: Tensor | None
+    sides: Sides | None
+    quarters: tuple[Sides, Sides] | None
+    undefined: str | None
+    caution: str | None
+    prior: float
+    test: Mean
+    train: Mean
+    shared_models: bool
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class _Sheet:
+    """A replicate in the making."""
+
+    metrics: dict[str, float]
+    errors: dict[str, float] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    curves: dict[str, Curve] = field(default_factory=dict)
+
+    def put(self, key: str, estimate: Mean) -> None:
+        self.metrics[key], self.errors[key] = estimate.value, estimate.error
+
+    def undefined(self, reason: str, *keys: str) -> None:
+        self.notes.update({key: reason for key in keys})
+
+
+def replicate(config: MembershipConfig, seen: Observations) -> Replicate:
+    """Everything that is reported of one configuration with one seed.
+
+    Args:
+        config: The configuration.
+        seen: What its models showed.
+
+    Returns:
+        A replicate with every key of `metric_keys`, NaN where undefined, or a failed one when the
+        models diverged.
+    """
+    keys = metric_keys(config)
+    if not bool(torch.isfinite(seen.trials.loss).all()):
+        return _diverged(config, keys)
+    sheet = _Sheet(dict.fromkeys(keys, math.nan), notes=dict(seen.notes))
+    log_ratio, table = _parameter_leakage(sheet, seen, config.seed)
+    _output_leakage(sheet, seen)
+    scores = _attacks(sheet, seen, log_ratio)
+    _flag(sheet, scores)
+    _utility(sheet, config, seen)
+    return Replicate(
+        seed=config.seed,
+        metrics=sheet.metrics,
+        standard_errors=sheet.errors,
+        notes=sheet.notes,
+        curves=sheet.curves,
+        artifacts={"records.parquet": _table(table)},
+        finished_at=time.time(),
+    )
+
+
+def _diverged(config: MembershipConfig, keys: tuple[str, ...]) -> Replicate:
+    reason = "the loss is not finite: training diverged"
+    metrics = dict.fromkeys(keys, math.nan)
+    return Replicate(config.seed, metrics, failure=reason, finished_at=time.time())
+
+
+def _parameter_leakage(
+    sheet: _Sheet, seen: Observations, seed: int
+) -> tuple[Tensor | None, dict[str, np.ndarray]]:
+    """Fill in rho_kl and rho_mi; returns log p1/p0 by the other fold, and the per-record table."""
+    table = {"record": seen.records.cpu().numpy()}
+    reason = seen.undefined
+    if reason is None and seen.sides is not None:
+        reason = leakage.why_undefined(seen.sides)
+    if reason is not None or seen.sides is None or seen.parameters is None:
+        of_parameters = ("rho_kl", "rho_kl_plugin", "median_record_rho_kl")
+        of_parameters += ("worst_record_rho_kl", "rho_mi", "rho_mi_balanced")
+        white_box = [k for k in sheet.metrics if k.startswith("privacy/attack/white_box/")]
+        named = [f"privacy/{name}" for name in of_parameters]
+        sheet.undefined(reason or "", *named, *white_box, "bound/advantage")
+        return None, table
+    record_rho = leakage.jeffreys(seen.sides)
+    sheet.put("privacy/rho_kl", Mean.of(record_rho))
+    sheet.put("privacy/rho_kl_plugin", Mean.of(leakage.jeffreys_plugin(seen.sides)))
+    sheet.metrics["privacy/median_record_rho_kl"] = float(record_rho.median())
+    _worst_record(sheet, seen)
+    if seen.caution is not None:
+        sheet.notes["privacy/rho_kl"] = seen.caution
+    _bound(sheet, "privacy/rho_kl", "bound/advantage")
+    table["rho_kl"] = record_rho.cpu().numpy()
+    return _information(sheet, seen, seen.sides, seen.parameters, seed), table
+
+
+def _worst_record(sheet: _Sheet, seen: Observations) -> None:
+    """The record that leaks most, found on half of the draws and measured on the other half."""
+    key = "privacy/worst_record_rho_kl"
+    if seen.quarters is None or any(leakage.why_undefined(q) for q in seen.quarters):
+        sheet.undefined("too few draws to find the worst record and measure it apart", key)
+        return
+    first, second = (leakage.jeffreys(quarter) for quarter in seen.quarters)
+    sheet.metrics[key] = float(second[first.argmax()] + first[second.argmax()]) / 2
+
+
+def _information(
+    sheet: _Sheet, seen: Observations, sides: Sides, parameters: Tensor, seed: int
+) -> Tensor:
+    shape = (len(seen.records), _INFORMATION_DRAWS, parameters.shape[-1])
+    drawn = generator(seed, "mutual information").standard_normal(shape)
+    normals = torch.from_numpy(drawn).to(parameters.device)
+    for key, prior in (("rho_mi", seen.prior), ("rho_mi_balanced", 0.5)):
+        values = leakage.mutual_information(sides, prior, normals)
+        sheet.put(f"privacy/{key}", Mean.of(values))
+    return leakage.gaussian_log_ratio(parameters, sides, 1 - seen.trials.fold)
+
+
+def _output_leakage(sheet: _Sheet, seen: Observations) -> None:
+    """Leakage of the output at the record: by data processing no more than the parameters'."""
+    key = "privacy/rho_kl_output"
+    sides = leakage.shared_sides(seen.trials.signal[..., None], seen.trials.member)
+    if seen.sides is not None and not seen.shared_models:
+        draws = seen.trials.member.shape[1] // 2
+        signal = seen.trials.signal.reshape(len(seen.records), 2, draws, 1)
+        sides = leakage.paired_sides(signal[:, 1], signal[:, 0], 0.0)
+    reason = leakage.why_undefined(sides)
+    if reason is not None:
+        sheet.undefined(reason.replace("parameters", "output"), key, "bound/advantage_output")
+        return
+    sheet.put(key, Mean.of(leakage.jeffreys(sides)))
+    _bound(sheet, key, "bound/advantage_output")
+
+
+def _bound(sheet: _Sheet, leaked: str, bound: str) -> None:
+    """No test of membership has more advantage than this (theorem 1, corrected, sharp form)."""
+    value, error = sheet.metrics[leaked], sheet.errors[leaked]
+    low, middle, high = (
+        float(measures.membership_advantage_bound(max(v, 0.0)))
+        for v in (value - error, value, value + error)
+    )
+    sheet.put(bound, Mean(middle, (high - low) / 2))
+
+
+def _attacks(sheet: _Sheet, seen: Observations, log_ratio: Tensor | None) -> dict[str, Score]:
+    guesses: dict[str, Guesses] = {
+        "threshold_gaussian": attacks.threshold_gaussian(seen.trials),
+        "threshold_mean_loss": attacks.threshold_mean_loss(seen.trials),
+        "lira_offline": attacks.lira_offline(seen.trials),
+        "lira_online": attacks.lira_online(seen.trials),
+    }
+    if log_ratio is not None:
+        guesses["white_box"] = attacks.white_box(log_ratio)
+    member, shared = seen.trials.member, seen.shared_models
+    scores = {n: scoring.score(g, member, shared_models=shared) for n, g in guesses.items()}
+    for name, score in scores.items():
+        _report_attack(sheet, name, score)
+    strongest = _strongest(list(guesses.values()), member)
+    decided = scoring.score(strongest, member, shared_models=shared)
+    advantage = Mean(decided.advantage, decided.advantage_error)
+    sheet.put("privacy/membership_advantage", advantage)
+    inside, outside = (
+        sum(v) / 2
+        for v in zip(*(attacks.error_deviations(seen.trials, f) for f in (0, 1)), strict=True)
+    )
+    sheet.metrics["privacy/threshold_advantage_if_gaussian"] = (
+        attacks.gaussian_threshold_advantage(inside, outside)
+    )
+    return scores
+
+
+def _strongest(guesses: list[Guesses], member: Tensor) -> Guesses:
+    """For each half of the records, the attack that did best on the other half."""
+    decision, score = guesses[0].decision.clone(), guesses[0].score.clone()
+    half = torch.arange(len(member), device=member.device) % 2
+    for judged in (0, 1):
+        chosen = half != judged
+        gains = [_advantage(g.decision[chosen], member[chosen]) for g in guesses]
+        best = guesses[max(range(len(gains)), key=gains.__getitem__)]
+        decision[half == judged] = best.decision[half == judged]
+        score[half == judged] = best.score[half == judged]
+    return Guesses(score, decision)
+
+
+def _advantage(decision: Tensor, member: Tensor) -> float:
+    yes = decision.double()
+    return float(yes[member].mean() - yes[~member].mean())
+
+
+def _report_attack(sheet: _Sheet, name: str, score: Score) -> None:
+    prefix = f"privacy/attack/{name}"
+    sheet.put(f"{prefix}/advantage", Mean(score.advantage, score.advantage_error))
+    sheet.metrics[f"{prefix}/auc"] = score.auc
+    for rate in FALSE_POSITIVE_RATES:
+        sheet.metrics[f"{prefix}/tpr_at_fpr_{rate}"] = score.true_positive_rates[rate]
+        sheet.metrics[f"{prefix}/false_positives_at_fpr_{rate}"] = score.false_positives[rate]
+    sheet.curves[f"roc/{name}"] = score.roc
+
+
+def _flag(sheet: _Sheet, scores: Mapping[str, Score]) -> None:
+    """Say when an attack beats the bound on it by more than both intervals."""
+    key, beaten = "flag/attack_beats_bound", []
+    for name in ATTACKS:
+        bound = "bound/advantage"
+        if math.isnan(sheet.metrics[bound]) and name in OUTPUT_ATTACKS:
+            bound = "bound/advantage_output"
+        limit = sheet.metrics[bound]
+        if name not in scores or math.isnan(limit):
+            continue
+        sheet.metrics[key] = max(0.0, _or_zero(sheet.metrics[key]))
+        margin = math.hypot(scores[name].advantage_error, sheet.errors[bound])
+        if scores[name].advantage - limit > _ALL_ATTACKS * margin:
+            beaten.append(f"{name}: {scores[name].advantage:.4f} over {bound} {limit:.4f}")
+    if beaten:
+        sheet.metrics[key] = 1.0
+        sheet.notes[key] = "an attack beats its bound by more than its interval: " + "; ".join(
+            beaten
+        )
+    elif math.isnan(sheet.metrics[key]):
+        sheet.undefined("no bound is defined", key)
+
+
+def _or_zero(value: float) -> float:
+    return 0.0 if math.isnan(value) else value
+
+
+def _utility(sheet: _Sheet, config: MembershipConfig, seen: Observations) -> None:
+    test, train = utility_keys(config)
+    sheet.put(test, seen.test)
+    sheet.put(train, seen.train)
+    gap = seen.test.value - seen.train.value
+    worse = -gap if test.endswith("accuracy") else gap
+    sheet.metrics["utility/generalization_gap"] = worse
+
+
+def _table(columns: Mapping[str, np.ndarray]) -> bytes:
+    import pyarrow
+    import pyarrow.parquet
+
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(dict(columns)), sink)
+    return sink.getvalue()

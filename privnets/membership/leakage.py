@@ -1,0 +1,288 @@
+"""Leakage of trained parameters about one record's membership, under a Gaussian model of them.
+
+arXiv 2001.10648, definitions 1 and 2. For each asked record there are parameters of models
+trained with it (side 1) and without it (side 0); draws come in two folds, so that what is fitted
+on one can be applied to the other.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# Correlation matrices with a smaller eigenvalue have no inverse worth the name in float64.
+_SMALLEST_EIGENVALUE = 1e-10
+
+
+@dataclass(frozen=True)
+class Sides:
+    """First and second moments of parameters, per record, side and fold.
+
+    Attributes:
+        means: Shape [R, 2 sides, 2 folds, p].
+        covariances: Unbiased, shape [R, 2 sides, 2 folds, p, p], without added noise.
+        counts: Draws behind them, shape [R, 2 sides, 2 folds].
+        difference: Covariance of the estimate of mean 0 - mean 1 over both folds, as each fold
+            estimates it, shape [R, 2 folds, p, p].
+        noise_variance: Variance of independent Gaussian noise to be added to every parameter.
+    """
+
+    means: Tensor
+    covariances: Tensor
+    counts: Tensor
+    difference: Tensor
+    noise_variance: float
+
+    @property
+    def pooled_means(self) -> Tensor:
+        """Over both folds, shape [R, 2, p]."""
+        weight = self.counts / self.counts.sum(-1, keepdim=True)
+        return (weight[..., None] * self.means).sum(2)
+
+    @property
+    def pooled_covariances(self) -> Tensor:
+        """Over both folds around their common mean, unbiased, shape [R, 2, p, p]."""
+        centred = self.means - self.pooled_means[:, :, None]
+        scatter = (self.counts - 1)[..., None, None] * self.covariances
+        between = self.counts[..., None, None] * centred[..., :, None] * centred[..., None, :]
+        freedom = self.counts.sum(-1) - 1
+        return (scatter + between).sum(2) / freedom[..., None, None]
+
+
+def paired_sides(with_record: Tensor, without_record: Tensor, noise_std: float) -> Sides:
+    """Moments where draw m with the record shares all its other members with draw m without.
+
+    Args:
+        with_record: Parameters, shape [R, M, p], M even; the first half is fold 0.
+        without_record: Likewise.
+        noise_std: Standard deviation of the noise that is to be added.
+    """
+    both = torch.stack([without_record, with_record], dim=1)
+    records, _, draws, p = both.shape
+    folds = both.reshape(records, 2, 2, draws // 2, p)
+    means, covariances = _moments(folds)
+    apart = (without_record - with_record).reshape(records, 2, draws // 2, p)
+    counts = torch.full((records, 2, 2), draws / 2, dtype=both.dtype, device=both.device)
+    return Sides(means, covariances, counts, _moments(apart)[1] / draws, noise_std**2)
+
+
+def shared_sides(values: Tensor, member: Tensor, noise_std: float = 0.0) -> Sides:
+    """Moments where every model serves every record.
+
+    Args:
+        values: Parameters [J, p], or outputs at each record [R, J, p]; the first half of the
+            models is fold 0.
+        member: Whether a record was in a model's training set, shape [R, J].
+        noise_std: Standard deviation of the noise that is to be added.
+    """
+    folds = torch.arange(member.shape[1], device=member.device) >= member.shape[1] // 2
+    sides = torch.stack([~member, member], dim=1)
+    weight = torch.stack([sides & ~folds, sides & folds], dim=2).to(values.dtype)
+    counts = weight.sum(-1)
+    means, covariances = _weighted_moments(values, weight, counts)
+    total = counts.sum(-1)
+    difference = covariances[:, 0] / total[:, 0, None, None, None]
+    difference = difference + covariances[:, 1] / total[:, 1, None, None, None]
+    return Sides(means, covariances, counts, difference, noise_std**2)
+
+
+def why_undefined(sides: Sides) -> str | None:
+    """Why a Gaussian leakage cannot be computed from these moments, or None if it can."""
+    p = sides.means.shape[-1]
+    fewest = int(sides.counts.min())
+    if fewest <= p + 4:
+        return (
+            f"a covariance of {p} parameters needs more than {p + 4} draws on each side of each "
+            f"half; there are {fewest}: raise draws"
+        )
+    if sides.noise_variance > 0:
+        return None
+    smallest = float(_smallest_eigenvalues(sides.pooled_covariances).min())
+    if not smallest > _SMALLEST_EIGENVALUE:
+        return (
+            "the covariance of the parameters is singular (smallest eigenvalue of the "
+            f"correlations {smallest:.1e})"
+        )
+    return None
+
+
+def jeffreys_plugin(sides: Sides) -> Tensor:
+    """D(N1 || N0) + D(N0 || N1) with estimated moments put in place of true ones.
+
+    arXiv 2001.10648, definition 2 and remark 3 (corrected). With M draws a side it is about
+    p(p + 3)/M where the truth is 0.
+
+    Returns:
+        Nats, shape [R].
+    """
+    noisy = _noisy(sides.pooled_covariances, sides.noise_variance)
+    inverse = torch.linalg.inv(noisy)
+    apart = sides.pooled_means[:, 0] - sides.pooled_means[:, 1]
+    traces = _trace(inverse[:, 0], noisy[:, 1]) + _trace(inverse[:, 1], noisy[:, 0])
+    distance = torch.einsum("ri,rij,rj->r", apart, inverse.sum(1), apart)
+    return (traces - 2 * apart.shape[-1] + distance) / 2
+
+
+def jeffreys(sides: Sides) -> Tensor:
+    """D(N1 || N0) + D(N0 || N1), free of the plug-in's bias.
+
+    Written as tr((W0 - W1)(S1 - S0)) + d'(W0 + W1)d, W an inverse covariance, it is a product of
+    two estimates; taking them from different folds removes the bias of the product, also when the
+    two sides share draws. W carries the inverse's own bias correction, which is exact for Gaussian
+    parameters without noise ((M - p - 2)/(M - 1)) and of second order in 1/M with it; d, being a
+    mean, is independent of W over the whole sample, and its variance is subtracted.
+
+    Returns:
+        Nats, shape [R]; an estimate may be negative where the truth is near 0.
+    """
+    inverse = _unbiased_inverse(sides.covariances, sides.counts, sides.noise_variance)
+    swapped = sides.covariances.flip(2)
+    spread = _trace(inverse[:, 0] - inverse[:, 1], swapped[:, 1] - swapped[:, 0]).mean(1)
+    chance = _trace(inverse.sum(1), sides.difference.flip(1)).mean(1)
+    pooled = _unbiased_inverse(
+        sides.pooled_covariances, sides.counts.sum(-1), sides.noise_variance
+    ).sum(1)
+    apart = sides.pooled_means[:, 0] - sides.pooled_means[:, 1]
+    distance = torch.einsum("ri,rij,rj->r", apart, pooled, apart)
+    return (spread + distance - chance) / 2
+
+
+def gaussian_log_ratio(values: Tensor, sides: Sides, fitted: Tensor) -> Tensor:
+    """log N(v; side 1) - log N(v; side 0), with the moments of the given folds.
+
+    Args:
+        values: Shape [R, J, p].
+        sides: Moments of R records.
+        fitted: Fold (0 or 1) whose moments judge draw j, shape [J].
+
+    Returns:
+        Nats, shape [R, J].
+    """
+    densities = _log_densities(values, sides, fitted)
+    return densities[:, 1] - densities[:, 0]
+
+
+def mutual_information(sides: Sides, prior: float, normals: Tensor) -> Tensor:
+    """Information between parameters and membership (definition 1), at a prior of membership.
+
+    E log p_z/m for two Gaussians and their mixture m, averaged over draws from the fitted ones.
+    What fitting adds to it falls as 1/M to first order: twice the value with all draws less that
+    with each fold's removes it.
+
+    Args:
+        sides: Moments of R records.
+        prior: P(member), in (0, 1).
+        normals: Standard normal draws, shape [R, G, p]; used with both signs.
+
+    Returns:
+        Nats, shape [R].
+    """
+    means = torch.cat([sides.pooled_means[:, :, None], sides.means], dim=2)
+    covariances = torch.cat([sides.pooled_covariances[:, :, None], sides.covariances], dim=2)
+    noisy = _noisy(covariances, sides.noise_variance)
+    both = torch.cat([normals, -normals], dim=1)
+    values = [_gaussian_information(means[:, :, k], noisy[:, :, k], prior, both) for k in range(3)]
+    return 2 * values[0] - (values[1] + values[2]) / 2
+
+
+def _gaussian_information(means: Tensor, covariances: Tensor, prior: float, z: Tensor) -> Tensor:
+    """alpha_1 KL(p1 || p0) - KL(m || p0), the second by draws from both sides.
+
+    The expectation under p0 subtracts prior (p1/p0 - 1), whose mean is 0 and without which a small
+    prior would drown in noise, and takes draws where p1 > p0 from p1, where they are common.
+    """
+    factor = torch.linalg.cholesky(covariances)
+    log_determinant = torch.diagonal(factor, dim1=-2, dim2=-1).log().sum(-1)
+    ratios = []
+    for side in (0, 1):
+        draws = means[:, side, None] + z @ factor[:, side].transpose(-1, -2)
+        density = [_half_squares(draws, means[:, k], factor[:, k]) for k in (0, 1)]
+        gap = (log_determinant[:, 0] - log_determinant[:, 1])[:, None]
+        ratios.append(density[0] - density[1] + gap)
+    mixture = [
+        torch.logaddexp(torch.full_like(r, math.log1p(-prior)), math.log(prior) + r) for r in ratios
+    ]
+    below = ratios[0].clamp_max(0)
+    low = torch.where(ratios[0] <= 0, mixture[0] - prior * torch.expm1(below), 0.0)
+    rarity = torch.exp(-ratios[1].clamp_min(0))
+    high = torch.where(ratios[1] > 0, mixture[1] * rarity + prior * (rarity - 1), 0.0)
+    outside = low.mean(1) + high.mean(1)
+    divergence = _divergence(means, covariances, factor, log_determinant)
+    return prior * (divergence - mixture[1].mean(1)) - (1 - prior) * outside
+
+
+def _half_squares(values: Tensor, mean: Tensor, factor: Tensor) -> Tensor:
+    centred = (values - mean[:, None]).transpose(-1, -2)
+    return torch.linalg.solve_triangular(factor, centred, upper=False).square().sum(-2) / 2
+
+
+def _divergence(means: Tensor, covariances: Tensor, factor: Tensor, half_log: Tensor) -> Tensor:
+    inverse = torch.cholesky_inverse(factor[:, 0])
+    apart = means[:, 1] - means[:, 0]
+    distance = torch.einsum("ri,rij,rj->r", apart, inverse, apart)
+    trace = _trace(inverse, covariances[:, 1])
+    return (trace - apart.shape[-1] + distance) / 2 + half_log[:, 0] - half_log[:, 1]
+
+
+def _log_densities(values: Tensor, sides: Sides, fitted: Tensor) -> Tensor:
+    noisy = _noisy(sides.covariances, sides.noise_variance)
+    factor = torch.linalg.cholesky(noisy)
+    half_log_determinant = torch.diagonal(factor, dim1=-2, dim2=-1).log().sum(-1)
+    densities = values.new_empty(values.shape[0], 2, values.shape[1])
+    for fold in (0, 1):
+        judged = fitted == fold
+        centred = values[:, None, judged] - sides.means[:, :, fold, None]
+        whitened = torch.linalg.solve_triangular(
+            factor[:, :, fold], centred.transpose(-1, -2), upper=False
+        )
+        squares = (whitened**2).sum(-2)
+        densities[:, :, judged] = -squares / 2 - half_log_determinant[:, :, fold, None]
+    return densities
+
+
+def _unbiased_inverse(covariance: Tensor, counts: Tensor, noise_variance: float) -> Tensor:
+    """Inverse of covariance plus noise; an estimate's inverse is too large by Wishart spread."""
+    inverse = torch.linalg.inv(_noisy(covariance, noise_variance))
+    ratio = inverse @ covariance
+    trace = torch.diagonal(ratio, dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    return inverse - (ratio @ ratio + trace * ratio) @ inverse / (counts - 1)[..., None, None]
+
+
+def _noisy(covariance: Tensor, noise_variance: float) -> Tensor:
+    identity = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
+    return covariance + noise_variance * identity
+
+
+def _trace(left: Tensor, right: Tensor) -> Tensor:
+    return (left * right.transpose(-1, -2)).sum((-1, -2))
+
+
+def _moments(draws: Tensor) -> tuple[Tensor, Tensor]:
+    mean = draws.mean(-2)
+    centred = draws - mean[..., None, :]
+    return mean, centred.transpose(-1, -2) @ centred / (draws.shape[-2] - 1)
+
+
+def _weighted_moments(values: Tensor, weight: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    joined = values.ndim == 2
+    first = "rsfj,jp->rsfp" if joined else "rsfj,rjp->rsfp"
+    centre = values.mean(-2)
+    shifted = values - (centre if joined else centre[:, None])
+    mean = torch.einsum(first, weight, shifted) / counts[..., None]
+    products = shifted[..., :, None] * shifted[..., None, :]
+    second = "rsfj,jpq->rsfpq" if joined else "rsfj,rjpq->rsfpq"
+    square = torch.einsum(second, weight, products)
+    scatter = square - counts[..., None, None] * mean[..., :, None] * mean[..., None, :]
+    absolute = mean + (centre if joined else centre[:, None, None])
+    return absolute, scatter / (counts - 1)[..., None, None]
+
+
+def _smallest_eigenvalues(covariances: Tensor) -> Tensor:
+    scale = torch.diagonal(covariances, dim1=-2, dim2=-1).clamp_min(0).sqrt()
+    product = scale[..., :, None] * scale[..., None, :]
+    degenerate = (scale <= 0).any(-1)
+    correlations = torch.where(degenerate[..., None, None], 0.0, covariances / product)
+    return torch.linalg.eigvalsh(torch.nan_to_num(correlations)).amin(-1)

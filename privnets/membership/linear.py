@@ -1,0 +1,215 @@
+"""Linear target models: pairs of training sets, with and without each record, solved in bulk.
+
+Configurations that share a seed share their training sets, so that a grid of regularisation
+weights or noise levels costs little more than one point of it and is compared on equal draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privnets.membership.attacks import Trials
+from privnets.membership.config import MembershipConfig
+from privnets.membership.evaluation import Mean, Observations
+from privnets.membership.leakage import paired_sides
+from privnets.membership.ridge import Moments, solve, squared_error
+from privnets.membership.sampling import generator, training_pairs
+
+# Training sets per call: enough to pay for the call, few enough to stay in cache. A constant,
+# as draws must not depend on the machine.
+_SETS = 8192
+_INDICES = 2**20
+# Below this share of the features' mean variance a weight does not tame n <= p + 1 records.
+_SMALL_DECAY = 1e-3
+_INTERPOLATES = 1e-4
+
+
+@dataclass(frozen=True)
+class Universe:
+    """The records that training sets are drawn from.
+
+    Attributes:
+        x: Features, shape [N, p], float64.
+        y: Target, shape [N], float64.
+    """
+
+    x: Tensor
+    y: Tensor
+
+    @property
+    def size(self) -> int:
+        """N."""
+        return len(self.x)
+
+
+@dataclass(frozen=True)
+class _Fits:
+    """Models of one configuration, without noise. Sides: 0 without the record, 1 with it.
+
+    Attributes:
+        parameters: Shape [R, 2, M, p].
+        sums: Of the training records, shape [R, 2, M, columns]; shared by all configurations.
+        deficient: How many had no unique solution.
+    """
+
+    parameters: Tensor
+    sums: Tensor
+    deficient: int
+
+
+def observe(
+    configs: Sequence[MembershipConfig], universe: Universe
+) -> Iterator[tuple[MembershipConfig, Observations]]:
+    """Train and observe configurations that share everything but weight decay and noise.
+
+    Args:
+        configs: Of one structure and one seed.
+        universe: The data, on the device to compute on.
+    """
+    moments = Moments.of(universe.x, universe.y)
+    records = asked_records(configs[0], universe.size)
+    sums = _training_sums(configs[0], moments, records)
+    fits: dict[float, _Fits] = {}
+    for config in configs:
+        if config.weight_decay not in fits:
+            fits = {config.weight_decay: _fit(config, sums, moments.features)}
+        yield config, _observed(config, universe, moments, records, fits[config.weight_decay])
+
+
+def asked_records(config: MembershipConfig, population: int) -> np.ndarray:
+    """The records whose membership is asked: a uniform subset that depends on the seed alone."""
+    chosen = generator(config.seed, "records").permutation(population)[: config.records]
+    return chosen.astype(np.int64)
+
+
+def _training_sums(config: MembershipConfig, moments: Moments, records: np.ndarray) -> Tensor:
+    """Sums of training products, shape [R, 2 sides, M, columns]."""
+    random = generator(config.seed, "training sets")
+    population, size, draws = len(moments.products), config.train_size, config.draws
+    at_once = max(1, min(_SETS, _INDICES // size) // draws)
+    columns = moments.products.shape[1]
+    sums = moments.products.new_empty(len(records), 2, draws, columns)
+    for start in range(0, len(records), at_once):
+        part = records[start : start + at_once]
+        rows, replaced = training_pairs(random, population, np.repeat(part, draws), size)
+        without = moments.sums(rows).view(len(part), draws, columns)
+        gone = moments.products[torch.from_numpy(replaced.astype(np.int64))]
+        come = moments.products[torch.from_numpy(part)]
+        sums[start : start + len(part), 0] = without
+        sums[start : start + len(part), 1] = without - gone.view_as(without) + come[:, None]
+    return sums
+
+
+def _fit(config: MembershipConfig, sums: Tensor, features: int) -> _Fits:
+    flat = sums.view(-1, sums.shape[-1])
+    parameters = flat.new_empty(len(flat), features)
+    deficient = 0
+    for start in range(0, len(flat), _SETS):
+        part = slice(start, start + _SETS)
+        solution = solve(flat[part], features, config.train_size, config.weight_decay)
+        parameters[part] = solution.parameters
+        deficient += int(solution.deficient.sum())
+    return _Fits(parameters.view(*sums.shape[:-1], features), sums, deficient)
+
+
+def _observed(
+    config: MembershipConfig,
+    universe: Universe,
+    moments: Moments,
+    records: np.ndarray,
+    fits: _Fits,
+) -> Observations:
+    index = torch.from_numpy(records).to(universe.x.device)
+    clean = fits.parameters
+    noisy = clean if config.noise_std == 0 else clean + config.noise_std * _noise(config, clean)
+    train = squared_error(fits.sums, noisy)
+    total = squared_error(moments.products.sum(0), noisy)
+    error = universe.y[index, None, None] - torch.einsum("rsmp,rp->rsm", noisy, universe.x[index])
+    quarter = config.draws // 4 * 2
+    undefined = _why_undefined(config, universe, fits)
+    return Observations(
+        records=index,
+        trials=_trials(config, error.flatten(1), (train / config.train_size).flatten(1)),
+        parameters=noisy.flatten(1, 2),
+        sides=paired_sides(clean[:, 1], clean[:, 0], config.noise_std),
+        quarters=(
+            paired_sides(clean[:, 1, :quarter], clean[:, 0, :quarter], config.noise_std),
+            paired_sides(
+                clean[:, 1, quarter : 2 * quarter],
+                clean[:, 0, quarter : 2 * quarter],
+                config.noise_std,
+            ),
+        ),
+        undefined=undefined,
+        caution=_caution(config, moments.features, universe),
+        prior=config.train_size / universe.size,
+        test=Mean.of(((total - train) / (universe.size - config.train_size)).mean((1, 2))),
+        train=Mean.of((train / config.train_size).mean((1, 2))),
+        shared_models=False,
+        notes=_notes(fits),
+    )
+
+
+def _noise(config: MembershipConfig, like: Tensor) -> Tensor:
+    drawn = generator(config.seed, "noise").standard_normal(like.shape)
+    return torch.from_numpy(drawn).to(like.device)
+
+
+def _trials(config: MembershipConfig, error: Tensor, train_loss: Tensor) -> Trials:
+    column = torch.arange(2 * config.draws, device=error.device)
+    return Trials(
+        member=(column >= config.draws).expand_as(error),
+        fold=(column % config.draws >= config.draws // 2).long(),
+        signal=error,
+        error=error,
+        loss=error.square(),
+        train_loss=train_loss,
+        two_sided=True,
+    )
+
+
+def _why_undefined(config: MembershipConfig, universe: Universe, fits: _Fits) -> str | None:
+    """Why the Gaussian leakage of parameters means nothing here, or None."""
+    p, size = universe.x.shape[1], config.train_size
+    if fits.deficient == fits.parameters[..., 0].numel():
+        return (
+            f"every Gram matrix is singular (n = {size}, p = {p}, no weight decay): parameters are "
+            "minimum-norm solutions that interpolate, with no Gaussian law"
+        )
+    residual = squared_error(fits.sums[:, 0, 0], fits.parameters[:, 0, 0]).median() / size
+    if size <= p and float(residual) < _INTERPOLATES * float(universe.y.var()):
+        return (
+            f"n = {size} <= p = {p} at this weight decay: the model interpolates its training "
+            "data, and its parameters have no Gaussian law"
+        )
+    if size <= p + 1 and _tiny_decay(config, universe):
+        return f"n = {size} <= p + 1 = {p + 1} at this weight decay: the covariance is infinite"
+    return None
+
+
+def _caution(config: MembershipConfig, features: int, universe: Universe) -> str | None:
+    if config.train_size <= features + 3 and _tiny_decay(config, universe):
+        return (
+            f"n = {config.train_size} <= p + 3 = {features + 3}: the estimated covariance has "
+            "infinite variance; read the median record beside the mean"
+        )
+    return None
+
+
+def _tiny_decay(config: MembershipConfig, universe: Universe) -> bool:
+    return config.weight_decay < _SMALL_DECAY * float(universe.x.square().mean())
+
+
+def _notes(fits: _Fits) -> dict[str, str]:
+    if not fits.deficient:
+        return {}
+    total = fits.parameters[..., 0].numel()
+    return {
+        "privacy/membership_advantage": f"{fits.deficient} of {total} models lacked full rank: "
+        "their minimum-norm solution was used"
+    }

@@ -1,0 +1,307 @@
+"""Target models too dear to train per record: each trained model serves every asked record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privnets.membership import logistic
+from privnets.membership.attacks import Trials
+from privnets.membership.config import MembershipConfig
+from privnets.membership.evaluation import Mean, Observations
+from privnets.membership.leakage import Sides, shared_sides
+from privnets.membership.linear import Universe, asked_records
+from privnets.membership.metrics import classifies
+from privnets.membership.sampling import generator, shared_subsets
+from privnets.networks.adam import StackedAdam
+from privnets.networks.mlp import Shape, forward
+
+# Records outside the training set on which utility is measured.
+_TEST_RECORDS = 1000
+# Covariances of more parameters than this are out of reach of any number of draws one can train.
+_MOST_PARAMETERS = 256
+
+
+@dataclass(frozen=True)
+class Models:
+    """Trained models of one configuration.
+
+    Attributes:
+        parameters: Flat, without noise, shape [J, d].
+        unfinished: How many stopped before converging.
+    """
+
+    parameters: Tensor
+    unfinished: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one configuration trains on.
+
+    Attributes:
+        config: The configuration.
+        records: Asked records, shape [R].
+        sets: Training sets, shape [J, n].
+        member: Shape [R, J].
+    """
+
+    config: MembershipConfig
+    records: np.ndarray
+    sets: np.ndarray
+    member: np.ndarray
+
+    @classmethod
+    def of(cls, config: MembershipConfig, population: int) -> Task:
+        """Draw the training sets, which depend on the seed and on sizes alone."""
+        records = asked_records(config, population)
+        random = generator(config.seed, "training sets")
+        sets, member = shared_subsets(
+            random, population, records, config.train_size, config.draws
+        )
+        return cls(config, records, sets, member)
+
+
+def width(config: MembershipConfig, universe: Universe, classes: int) -> int:
+    """Numbers that one model has."""
+    if config.model == "mlp":
+        return _shape(config, universe, classes).parameters
+    return universe.x.shape[1] * (1 if classes == 2 else classes)
+
+
+def train(
+    tasks: Sequence[tuple[Task, slice]], universe: Universe, classes: int
+) -> tuple[Tensor, Tensor]:
+    """Train some models of several configurations as one stack.
+
+    Args:
+        tasks: Configurations, and which of each one's training sets to use.
+        universe: The data, on the device to compute on.
+        classes: Of the target.
+
+    Returns:
+        Flat parameters, shape [S, d], and whether each model converged, shape [S].
+    """
+    device = universe.x.device
+    sets = np.concatenate([task.sets[part] for task, part in tasks])
+    index = torch.from_numpy(sets.astype(np.int64)).to(device)
+    counts = [part.stop - part.start for _, part in tasks]
+    repeats = torch.tensor(counts, device=device)
+    decay = torch.tensor([t.config.weight_decay for t, _ in tasks], device=device).double()
+    config = tasks[0][0].config
+    x, y = universe.x[index], universe.y[index]
+    if config.model == "logistic":
+        weights, converged = logistic.fit(x, y.long(), classes, decay.repeat_interleave(repeats))
+        return weights.flatten(1), converged
+    rates = torch.tensor([t.config.learning_rate for t, _ in tasks], device=device).double()
+    shape = _shape(config, universe, classes)
+    flat = torch.cat([_initial(shape, task, part) for task, part in tasks]).to(device).float()
+    decays, rates = (v.float().repeat_interleave(repeats) for v in (decay, rates))
+    _descend(shape, flat, x.float(), y.float(), config.steps, decays, rates)
+    return flat.double(), torch.ones(len(flat), dtype=torch.bool, device=device)
+
+
+def observe(task: Task, models: Models, universe: Universe, classes: int) -> Observations:
+    """What the models of one configuration show to attackers and users."""
+    config, device = task.config, universe.x.device
+    clean, member = models.parameters, torch.from_numpy(task.member).to(device)
+    noisy = clean if config.noise_std == 0 else clean + config.noise_std * _noise(config, clean)
+    records = torch.from_numpy(task.records).to(device)
+    model = _Model(config, noisy, universe, classes)
+    test, train_utility, train_loss = _utilities(task, model, universe)
+    coefficients = _identified(config, clean, classes)
+    return Observations(
+        records=records,
+        trials=_trials(model, universe, records, member, train_loss),
+        parameters=_per_record(_identified(config, noisy, classes), len(records)),
+        sides=_sides(coefficients, member, config),
+        quarters=_quarters(coefficients, member, config),
+        undefined=_why_undefined(config, clean.shape[1]),
+        caution=None,
+        prior=config.train_size / universe.size,
+        test=test,
+        train=train_utility,
+        shared_models=True,
+        notes=_notes(models),
+    )
+
+
+class _Model:
+    """Outputs of a stack of trained models on any records."""
+
+    def __init__(
+        self, config: MembershipConfig, flat: Tensor, universe: Universe, classes: int
+    ) -> None:
+        self.classifies = classifies(config)
+        self._config, self._flat, self._universe, self._classes = config, flat, universe, classes
+
+    def measure(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Loss, correctness (or squared error) and log-probability (or output) at records.
+
+        Args:
+            index: Records of each model, shape [J, n], or of all, shape [n].
+
+        Returns:
+            Each of shape [J, n].
+        """
+        x, y = self._universe.x[index], self._universe.y[index]
+        if not self.classifies:
+            output = self._raw(x)[..., 0]
+            square = (y - output).square()
+            return square, square, output
+        log_p = self._log_probabilities(x)
+        true = y.long().expand(log_p.shape[:-1])[..., None]
+        chosen = log_p.gather(-1, true)[..., 0]
+        return -chosen, (log_p.argmax(-1) == true[..., 0]).double(), chosen
+
+    def _raw(self, x: Tensor) -> Tensor:
+        if self._config.model == "mlp":
+            shape = _shape(self._config, self._universe, self._classes)
+            return forward(shape.unpack(self._flat), x)
+        return x @ self._flat.view(len(self._flat), x.shape[-1], -1)
+
+    def _log_probabilities(self, x: Tensor) -> Tensor:
+        if self._config.model == "mlp":
+            return self._raw(x).log_softmax(-1)
+        weights = self._flat.view(len(self._flat), x.shape[-1], -1)
+        return logistic.log_probabilities(weights, x)
+
+
+def _trials(
+    model: _Model, universe: Universe, records: Tensor, member: Tensor, train_loss: Tensor
+) -> Trials:
+    loss, _, output = (part.T for part in model.measure(records))
+    if model.classifies:
+        # log p - log(1 - p), with 1 - p taken from log p without cancellation.
+        signal = output - torch.log(-torch.expm1(output.clamp_max(-1e-15)))
+        error = -torch.expm1(output)
+    else:
+        signal = error = universe.y[records, None] - output
+    fold = torch.arange(member.shape[1], device=member.device) >= member.shape[1] // 2
+    return Trials(
+        member=member,
+        fold=fold.long(),
+        signal=signal,
+        error=error,
+        loss=loss,
+        train_loss=train_loss.expand_as(loss),
+        two_sided=not model.classifies,
+    )
+
+
+def _utilities(task: Task, model: _Model, universe: Universe) -> tuple[Mean, Mean, Tensor]:
+    """Utility outside and inside the training set, and each model's mean training loss."""
+    sets = torch.from_numpy(task.sets.astype(np.int64)).to(universe.x.device)
+    loss, inside, _ = model.measure(sets)
+    random = generator(task.config.seed, "test records")
+    chosen = random.permutation(universe.size)[:_TEST_RECORDS]
+    outside = torch.from_numpy(_outside(task.sets, chosen, universe.size)).to(sets.device)
+    _, correct, _ = model.measure(torch.from_numpy(chosen).to(sets.device))
+    test = torch.where(outside, correct, 0.0).sum(1) / outside.sum(1)
+    return Mean.of(test), Mean.of(inside.mean(1)), loss.mean(1)
+
+
+def _outside(sets: np.ndarray, chosen: np.ndarray, population: int) -> np.ndarray:
+    place = np.full(population, -1)
+    place[chosen] = np.arange(len(chosen))
+    outside = np.ones((len(sets), len(chosen) + 1), dtype=bool)
+    np.put_along_axis(outside, place[sets], False, axis=1)
+    return outside[:, :-1]
+
+
+def _why_undefined(config: MembershipConfig, numbers: int) -> str | None:
+    if config.model == "mlp" or numbers > _MOST_PARAMETERS:
+        return (
+            f"the covariance of {numbers} parameters is out of reach; see privacy/rho_kl_output, "
+            "a lower bound"
+        )
+    return None
+
+
+def _sides(coefficients: Tensor, member: Tensor, config: MembershipConfig) -> Sides | None:
+    if _why_undefined(config, coefficients.shape[1]) is not None:
+        return None
+    return shared_sides(coefficients, member, config.noise_std)
+
+
+def _quarters(
+    coefficients: Tensor, member: Tensor, config: MembershipConfig
+) -> tuple[Sides, Sides] | None:
+    half = member.shape[1] // 2
+    first = _sides(coefficients[:half], member[:, :half], config)
+    second = _sides(coefficients[half:], member[:, half:], config)
+    return None if first is None or second is None else (first, second)
+
+
+def _per_record(coefficients: Tensor, records: int) -> Tensor:
+    return coefficients.expand(records, *coefficients.shape)
+
+
+def _identified(config: MembershipConfig, flat: Tensor, classes: int) -> Tensor:
+    """Coefficients less what the softmax ignores: an equal shift of all classes."""
+    if config.model == "mlp" or classes == 2:
+        return flat
+    weights = flat.view(len(flat), -1, classes)
+    basis = torch.linalg.qr(
+        torch.eye(classes, dtype=flat.dtype, device=flat.device)[:, :-1] - 1 / classes
+    ).Q
+    return (weights @ basis).flatten(1)
+
+
+def _shape(config: MembershipConfig, universe: Universe, classes: int) -> Shape:
+    outputs = classes if classifies(config) else 1
+    hidden = (config.hidden_units,) * config.hidden_layers
+    return Shape((universe.x.shape[1], *hidden, outputs))
+
+
+def _initial(shape: Shape, task: Task, part: slice) -> Tensor:
+    seed = task.config.seed
+    return torch.stack(
+        [shape.initial(generator(seed, f"network {j}")) for j in range(part.start, part.stop)]
+    )
+
+
+def _descend(
+    shape: Shape, flat: Tensor, x: Tensor, y: Tensor, steps: int, decay: Tensor, rate: Tensor
+) -> None:
+    """Full-batch Adam on mean loss plus weight decay times the squared norm, in place."""
+    parameters = shape.unpack(flat)
+    for parameter in parameters:
+        parameter.requires_grad_()
+    optimiser = StackedAdam(parameters, rate)
+    for _ in range(steps):
+        loss = _loss(forward(parameters, x), y)
+        gradients = torch.autograd.grad(loss.sum(), parameters)
+        with torch.no_grad():
+            pulled = [
+                g + 2 * decay.view(-1, 1, 1) * p for g, p in zip(gradients, parameters, strict=True)
+            ]
+            optimiser.step(pulled)
+
+
+def _loss(output: Tensor, y: Tensor) -> Tensor:
+    if output.shape[-1] == 1:
+        return (output[..., 0] - y).square().mean(1)
+    flat = torch.nn.functional.cross_entropy(
+        output.flatten(0, 1), y.long().flatten(), reduction="none"
+    )
+    return flat.view(y.shape).mean(1)
+
+
+def _noise(config: MembershipConfig, like: Tensor) -> Tensor:
+    drawn = generator(config.seed, "noise").standard_normal(like.shape)
+    return torch.from_numpy(drawn).to(like)
+
+
+def _notes(models: Models) -> dict[str, str]:
+    if not models.unfinished:
+        return {}
+    return {
+        "privacy/membership_advantage": f"{models.unfinished} of {len(models.parameters)} models "
+        f"stopped after {logistic.MOST_STEPS} steps short of convergence: separable training "
+        "data have no minimiser without weight decay"
+    }

@@ -1,0 +1,1 @@
+"""Networks as stacks: parameters carry a leading dimension, one entry per model."""

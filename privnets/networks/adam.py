@@ -1,0 +1,57 @@
+"""Adam over a stack, each model with its own learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class StackedAdam:
+    """Kingma and Ba's Adam; every parameter has the models along its first dimension.
+
+    Unlike `torch.optim.Adam` the learning rate may differ from model to model.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        learning_rate: Tensor,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+    ) -> None:
+        """Prepare the moments.
+
+        Args:
+            parameters: Each of shape [S, ...]; changed in place by `step`.
+            learning_rate: Shape [S].
+            betas: Decay of the two moments.
+            epsilon: Added to the root of the second moment.
+        """
+        self._parameters = list(parameters)
+        self._rates = [learning_rate.view(-1, *[1] * (p.ndim - 1)) for p in self._parameters]
+        self._betas = betas
+        self._epsilon = epsilon
+        self._first = [torch.zeros_like(p) for p in self._parameters]
+        self._second = [torch.zeros_like(p) for p in self._parameters]
+        self._steps = 0
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor]) -> None:
+        """Move every parameter once.
+
+        Args:
+            gradients: One per parameter, of its shape.
+        """
+        self._steps += 1
+        slow, fast = self._betas
+        torch._foreach_lerp_(self._first, list(gradients), 1 - slow)
+        torch._foreach_mul_(self._second, fast)
+        torch._foreach_addcmul_(self._second, list(gradients), list(gradients), 1 - fast)
+        scale = torch._foreach_div(self._second, 1 - fast**self._steps)
+        torch._foreach_sqrt_(scale)
+        torch._foreach_add_(scale, self._epsilon)
+        change = torch._foreach_div(self._first, scale)
+        torch._foreach_mul_(change, self._rates)
+        torch._foreach_add_(self._parameters, change, alpha=-1 / (1 - slow**self._steps))
