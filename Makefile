@@ -1,0 +1,52 @@
+# `make demo` and `make test` need Python >= 3.11, make and a package index; they set up the rest.
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+DEMO := demo
+STORAGE := sweep-results
+TRACKING := sqlite:///mlflow.db
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint bench clean
+
+help: ## Say what each target does
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(INSTALLED) ## Run the quickstart sweep, then print its Pareto front and its report's path
+	$(BIN)/sweeps run quickstart --name $(DEMO) --storage $(STORAGE) --tracking-uri $(TRACKING)
+	$(BIN)/sweeps pareto $(DEMO) --storage $(STORAGE)
+	@echo "Report: $(CURDIR)/$(STORAGE)/$(DEMO)/report.html"
+
+test: lint ## Lint, then run the tests
+	$(BIN)/python -m pytest
+
+lint: $(INSTALLED) ## Check style, formatting, types and the layers between packages
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(INSTALLED) ## Run the benchmarks
+	$(BIN)/python -m pytest -s --override-ini addopts="--strict-markers -ra" --slow tests/benchmarks
+
+clean: ## Remove the virtual environment and build outputs; results and mlflow.db stay
+	rm -rf $(VENV) build dist *.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find cluster privnets sweeps tests tracking -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Written last, so that an interrupted installation is taken up again.
+$(INSTALLED): pyproject.toml constraints.txt $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+$(BIN)/python:
+	@for python in python3.11 python3.12 python3.13 python3; do \
+		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			echo "Creating $(VENV) with $$python; installing takes minutes the first time."; \
+			exec "$$python" -m venv $(VENV); \
+		fi; \
+	done; \
+	echo "Python 3.11 or later is needed, and none was found on PATH." >&2; exit 1

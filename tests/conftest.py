@@ -1,0 +1,64 @@
+"""What every test relies on: no outside services, fixed draws, a known data directory and cache."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+_CACHE = pytest.StashKey[TemporaryDirectory[str]]()
+_ENVIRONMENT = {
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MPLBACKEND": "Agg",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "SE_OFFLINE": "true",
+}
+_FOREIGN = ("MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "RAY_ADDRESS")
+
+# Hypothesis's own deadline of 200 ms and its check on slow draws fail on a busy machine alone.
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    deadline=timedelta(seconds=20),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("privnets")
+    group.addoption("--slow", action="store_true", help="also run the tests marked slow")
+    group.addoption("--gpu", action="store_true", help="also run the tests marked gpu")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Before collection: the skip marks in test modules already look for the data.
+    os.environ.update(_ENVIRONMENT)
+    for name in _FOREIGN:
+        os.environ.pop(name, None)
+    if _DATA.is_dir():
+        os.environ.setdefault("PRIVNETS_DATA", str(_DATA))
+    cache = TemporaryDirectory(prefix="privnets-cache-")
+    config.stash[_CACHE] = cache
+    os.environ["PRIVNETS_CACHE"] = cache.name
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_CACHE].cleanup()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for mark, reason in (
+        ("slow", "slow: runs with --slow"),
+        ("gpu", "needs a CUDA device: runs with --gpu"),
+    ):
+        if not config.getoption(f"--{mark}"):
+            for item in items:
+                if item.get_closest_marker(mark):
+                    item.add_marker(pytest.mark.skip(reason=reason))

@@ -1,0 +1,19 @@
+"""Skip marks that several test modules share."""
+
+from __future__ import annotations
+
+import pytest
+
+from privnets import data
+
+
+def requires_data(name: str) -> pytest.MarkDecorator:
+    """Skip a test, with the reason, where a data set is absent; altered files are left to fail it.
+
+    Raises:
+        DataError: If there is no data set of that name.
+    """
+    return pytest.mark.skipif(
+        data.status(name) == "absent",
+        reason=f"data set {name!r} is not in {data.directory()} (PRIVNETS_DATA)",
+    )

@@ -1,0 +1,122 @@
+"""What holds for the project as a whole: light imports, layers, and what a wheel carries."""
+
+from __future__ import annotations
+
+import ast
+import re
+import resource
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
+STUDIES = {
+    "quickstart",
+    "adult-train-size",
+    "adult-train-size-network",
+    "adult-regularization",
+    "adult-features",
+    "adult-noise",
+}
+HEAVY = {"matplotlib", "mlflow", "numpy", "optuna", "pandas", "plotly", "pyarrow", "ray", "scipy"}
+HEAVY |= {"sklearn", "torch"}
+
+
+PACKAGES = ("cluster", "privnets", "sweeps", "tracking")
+UNSAFE_MODULES = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
+UNSAFE_CALLS = {"full_load", "load", "load_all", "unsafe_load"}
+# Places of one person's machine.
+LOCAL_PATH = re.compile(r"(?<![\w.])/(home|mnt|root|Users|work)/\w")
+
+
+def _run(*command: str | Path) -> str:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _script(name: str) -> Path:
+    return Path(sys.executable).with_name(name)
+
+
+def _sources() -> list[Path]:
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_import_loads_nothing_heavy(package: str) -> None:
+    loaded = _run(sys.executable, "-c", f"import sys, {package}; print(*sys.modules)")
+    assert HEAVY.isdisjoint(loaded.split())
+
+
+def test_help_answers_within_half_a_second_of_cpu() -> None:
+    assert "pareto" in _run(_script("sweeps"), "--help")
+    # The least of several: another process on the same core can only add to it.
+    assert min(_cpu_seconds(_script("sweeps"), "--help") for _ in range(3)) < 0.5
+
+
+def _cpu_seconds(*command: str | Path) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    _run(*command)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def test_layers_hold() -> None:
+    _run(_script("lint-imports"))
+
+
+def test_nothing_read_can_run_code() -> None:
+    """No source imports a pickling module, nor loads YAML or tensors in the unsafe way."""
+    trees = {path: ast.parse(path.read_text()) for path in _sources()}
+    found = [
+        (path, name) for path in trees for node in ast.walk(trees[path]) for name in _unsafe(node)
+    ]
+    assert not found
+
+
+def _unsafe(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Import(names=names):
+            yield from (name.name for name in names if name.name in UNSAFE_MODULES)
+        case ast.ImportFrom(module=str(module)) if module in UNSAFE_MODULES:
+            yield module
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="yaml"), attr=attr)):
+            if attr in UNSAFE_CALLS:
+                yield f"yaml.{attr}"
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr="load"), keywords=words):
+            if not any(w.arg == "weights_only" and ast.unparse(w.value) == "True" for w in words):
+                yield "torch.load"
+
+
+def test_no_file_names_a_place_of_one_machine() -> None:
+    texts = [*_sources(), *(ROOT / "tests").rglob("*.py"), *(ROOT / "sweeps").rglob("*.yaml")]
+    texts += [ROOT / name for name in ("Makefile", "README.md", "constraints.txt")]
+    assert not [path for path in texts if LOCAL_PATH.search(path.read_text())]
+
+
+def test_every_requirement_is_pinned_to_one_tested_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    versions = {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
+    for requirement in map(Requirement, wanted):
+        assert versions[canonicalize_name(requirement.name)] in requirement.specifier
+    assert all(re.fullmatch(r"==[\w.!]+", str(pin.specifier)) for pin in pins)
+
+
+def test_wheel_carries_every_study_and_nothing_of_the_tests(tmp_path: Path) -> None:
+    _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    carried = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"sweeps/studies/{study}.yaml" for study in STUDIES} <= carried
+    assert {str(path.relative_to(ROOT)) for path in _sources()} <= carried
+    assert {name.split("/")[0] for name in carried if "dist-info" not in name} == set(PACKAGES)
