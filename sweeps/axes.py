@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Annotated, Final, TypeGuard, final
+from typing import Annotated, Final, TypeGuard, TypeVar, final
 
 from pydantic import (
     BaseModel,
@@ -20,8 +20,10 @@ from pydantic import (
 from privnets.points import Scalar
 
 KINDS: Final = ("grid", "choice", "uniform", "loguniform", "range")
+_T = TypeVar("_T")
 _LARGEST: Final = 2**53
 _LOG_DECADES: Final = 2.0
+_MOST_PROBED: Final = 10_000
 
 
 def _scalar(value: object) -> object:
@@ -46,12 +48,14 @@ class Axis(BaseModel, ABC):
 
     @abstractmethod
     def at(self, share: float) -> Scalar:
-        """The value at a share in [0, 1) of the way along the axis."""
+        """The value at a share in [0, 1] of the way along the axis."""
 
     def probes(self) -> Sequence[Scalar]:
-        """Values that all lie in an interval exactly when the whole axis does."""
+        """Every value, or those at the ends when there are too many."""
         members = self.members()
-        return (self.at(0.0), self.at(1.0)) if members is None else members
+        if members is None or len(members) > _MOST_PROBED:
+            return self.at(0.0), self.at(1.0)
+        return members
 
     @property
     def log_scaled(self) -> bool:
@@ -164,14 +168,13 @@ class Range(Axis):
         return ends
 
     def members(self) -> Sequence[int]:
-        """The numbers, unless there are too many to list, as a lazy sequence."""
+        """The numbers, as a lazy sequence."""
         low, high, *step = self.range
         return range(low, high + 1, *step)
 
     def at(self, share: float) -> int:
         """The number at that share of the sequence."""
-        members = self.members()
-        return members[min(int(share * len(members)), len(members) - 1)]
+        return _pick(self.members(), share)
 
 
 def _kind(raw: object) -> str | None:
@@ -197,7 +200,7 @@ AnyAxis = Annotated[
 ]
 
 
-def _pick(values: tuple[Scalar, ...], share: float) -> Scalar:
+def _pick(values: Sequence[_T], share: float) -> _T:
     return values[min(int(share * len(values)), len(values) - 1)]
 
 

@@ -177,6 +177,12 @@ class Study(_Part):
         """Where its parts were written, for messages."""
         return self._source
 
+    def written(self, source: Source) -> Study:
+        """The same study, whose problems are found in `source`."""
+        study = self.model_copy()
+        study._source = source
+        return study
+
     def resolved(self) -> dict[str, Any]:
         """Plain values from which `Study.model_validate` makes an equal study."""
         return self.model_dump(mode="json")

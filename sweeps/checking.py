@@ -1,0 +1,280 @@
+"""Whether an experiment can run a study: every mistake at once, and the configurations if none.
+
+Mistakes hide behind mistakes: a bad value is put aside, and a stand-in for it lets the rest of the
+study be checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+import privnets
+from privnets.config import ExperimentConfig
+from privnets.data import DataError
+from privnets.contract import Experiment
+from privnets.points import Scalar
+from sweeps import search
+from sweeps.complaints import Complaint, complaints
+from sweeps.errors import Problem, one_of, shown
+from sweeps.spec import Claim, Path, Study
+
+_SEEDS: Final = 2**31
+_LISTED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a check found.
+
+    Attributes:
+        problems: Every mistake.
+        configs: One per proposal of the search, in its order, with the base seed; for a study
+            without problems.
+        notes: What is no mistake and yet worth knowing.
+    """
+
+    problems: tuple[Problem, ...]
+    configs: tuple[ExperimentConfig, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def check(study: Study, broken: Collection[Path] = ()) -> Checked:
+    """Check a study against its experiment.
+
+    Args:
+        study: The study.
+        broken: Paths of parts that were left out of it because they are known to be wrong.
+    """
+    if ("experiment",) in broken:
+        return Checked(())
+    try:
+        experiment = privnets.experiment(study.experiment)
+    except ValueError:
+        allowed = one_of(privnets.experiments(), study.experiment)
+        return Checked(
+            _placed(study, [Complaint(("experiment",), shown(study.experiment), allowed)])
+        )
+    examination = _Examination(study, experiment, broken)
+    configs = examination.run()
+    problems = _placed(study, examination.complaints)
+    return Checked(problems, () if problems else tuple(configs), tuple(_notes(study, experiment)))
+
+
+class _Examination:
+    """One study against one experiment.
+
+    Attributes:
+        complaints: What was found so far.
+    """
+
+    def __init__(self, study: Study, experiment: Experiment, broken: Collection[Path]) -> None:
+        self.complaints: list[Complaint] = []
+        self._study = study
+        self._experiment = experiment
+        self._fields = experiment.Config.model_fields
+        self._broken = broken
+        self._known = not {("fixed",), ("space",)} & set(broken)
+        self._search_known = not any(path[0] == "search" for path in broken)
+        self._objectives_known = not any(path[0] == "objectives" for path in broken)
+        # Fields whose values are wrong or were left out: nothing more is said of them.
+        self._bad = {str(p[1]) for p in broken if len(p) > 1 and p[0] in ("fixed", "space")}
+
+    def run(self) -> list[ExperimentConfig]:
+        """Look at everything; the configurations as far as they can be made."""
+        self._names()
+        self._values()
+        self._seeds()
+        configs = self._configs(self._proposals())
+        self._data(configs)
+        if configs:
+            self._metrics(configs)
+        self._claims()
+        return configs
+
+    def _names(self) -> None:
+        study = self._study
+        for part in ("fixed", "space"):
+            for name in getattr(study, part):
+                if name not in self._fields:
+                    allowed = one_of(self._fields, name)
+                    self._add((part, name), "an unknown field", allowed, bad=name)
+        for name in sorted(study.fixed.keys() & study.space.keys()):
+            self._add(("space", name), "it in fixed as well", "one of the two", bad=name)
+        if "seed" in study.space:
+            allowed = "replicates: N, which gives every point N seeds"
+            self._add(("space", "seed"), "an axis", allowed, bad="seed")
+        for name, field in self._fields.items():
+            given = name in study.fixed or name in study.space or name in self._bad
+            if field.is_required() and not given:
+                if self._known:
+                    allowed = f"a value here, or an axis in space: {field.description}"
+                    self._add(("fixed", name), "nothing", allowed)
+                self._bad.add(name)
+
+    def _values(self) -> None:
+        """Every value of every field on its own."""
+        for name, values in self._given().items():
+            for value in values:
+                try:
+                    self._experiment.Config.model_validate({name: value}, strict=True)
+                except ValidationError as error:
+                    self._field_errors(name, error)
+
+    def _field_errors(self, name: str, error: ValidationError) -> None:
+        """Keep what concerns the field; that others are missing was seen to."""
+        for complaint in complaints(error, self._experiment.Config):
+            if complaint.path[:1] == (name,):
+                axis = self._study.space.get(name)
+                continuum = axis is not None and axis.members() is None
+                whole = complaint.allowed == "a whole number"
+                hint = ": range: [lowest, highest]" if continuum and whole else ""
+                self._add(self._path(name), complaint.found, complaint.allowed + hint, bad=name)
+
+    def _given(self) -> dict[str, Sequence[Scalar]]:
+        study = self._study
+        given: dict[str, Sequence[Scalar]] = {n: (v,) for n, v in study.fixed.items()}
+        given |= {name: axis.probes() for name, axis in study.space.items()}
+        return {name: values for name, values in given.items() if name not in self._bad}
+
+    def _seeds(self) -> None:
+        base = self._study.fixed.get("seed", 0)
+        if isinstance(base, int) and base + self._study.replicates > _SEEDS:
+            found = f"{self._study.replicates} of them from seed {base} on"
+            self._add(("replicates",), found, f"seeds below {_SEEDS}")
+
+    def _proposals(self) -> list[search.Proposal]:
+        """What the search gives, or one sample of the space when it cannot be asked."""
+        space = {n: axis for n, axis in self._study.space.items() if n not in self._bad}
+        found = search.complaints(self._study.space, self._study.search)
+        if not self._search_known or found:
+            if self._search_known:
+                self.complaints += found
+            return [{name: axis.at(0.0) for name, axis in space.items()}]
+        return search.propose(space, self._study.search)
+
+    def _configs(self, proposals: Sequence[search.Proposal]) -> list[ExperimentConfig]:
+        fixed = {n: v for n, v in self._study.fixed.items() if n not in self._bad}
+        fixed |= self._stand_ins()
+        configs: list[ExperimentConfig] = []
+        for proposal in proposals:
+            try:
+                values = {**fixed, **proposal}
+                configs.append(self._experiment.Config.model_validate(values, strict=True))
+            except ValidationError as error:
+                for path, found, allowed in complaints(error, self._experiment.Config):
+                    self._field(str(path[0]) if path else "", found, allowed)
+        return configs
+
+    def _stand_ins(self) -> dict[str, Any]:
+        """An allowed value for each required field that has none of its own."""
+        lacking = [n for n in self._bad if n in self._fields and self._fields[n].is_required()]
+        if not lacking:
+            return {}
+        schema = self._experiment.Config.model_json_schema()["properties"]
+        return {name: _allowed_value(schema[name]) for name in lacking}
+
+    def _data(self, configs: Iterable[ExperimentConfig]) -> None:
+        """What the data and the other fields forbid."""
+        for config in configs:
+            try:
+                self._experiment.fingerprint(config)
+                found = self._experiment.problems(config)
+            except DataError as error:
+                allowed = "data that is present and intact (see `sweeps data list`)"
+                self._field("dataset", str(error).rstrip("."), allowed)
+            else:
+                for problem in found:
+                    self._field(problem.field, problem.found, problem.allowed)
+
+    def _metrics(self, configs: Sequence[ExperimentConfig]) -> None:
+        """Metrics that some point does not report."""
+        samples = list({config.structure(): config for config in configs}.values())
+        reported = set.intersection(*(set(self._experiment.metric_keys(c)) for c in samples))
+        if self._bad:  # with another value in its place other metrics would be reported
+            reported |= self._experiment.objectives.keys()
+        asked: list[tuple[Path, str]] = [
+            (("objectives", m), m) for m in self._study.objectives or {}
+        ]
+        asked += [(("claims", i, "metric"), claim.metric) for i, claim in self._sound_claims()]
+        for path, metric in asked:
+            if metric not in reported:
+                allowed = one_of(reported & self._experiment.objectives.keys(), metric)
+                self._add(path, f"{metric}, which not every point reports", allowed)
+        if self._study.objectives is None and not self._bad and self._objectives_known:
+            self._defaults(samples)
+
+    def _defaults(self, samples: Sequence[ExperimentConfig]) -> None:
+        """The experiment's own objectives, if its points agree on them."""
+        defaults = [dict(self._experiment.default_objectives(config)) for config in samples]
+        if any(each != defaults[0] for each in defaults):
+            self._add(("objectives",), "nothing", "metrics that every point reports: min or max")
+
+    def _claims(self) -> None:
+        """Claims about fields that the experiment lacks."""
+        for i, claim in self._sound_claims():
+            if claim.axis not in self._fields:
+                allowed = one_of(self._fields, claim.axis)
+                self._add(("claims", i, "axis"), shown(claim.axis), allowed)
+            for name in claim.where:
+                if name not in self._fields:
+                    allowed = one_of(self._fields, name)
+                    self._add(("claims", i, "where", name), "an unknown field", allowed)
+
+    def _sound_claims(self) -> list[tuple[int, Claim]]:
+        claims = enumerate(self._study.claims)
+        return [(i, claim) for i, claim in claims if ("claims", i) not in self._broken]
+
+    def _field(self, name: str, found: str, allowed: str) -> None:
+        """Complain of a field, unless its value is a stand-in."""
+        if name not in self._bad:
+            self._add(self._path(name), found, allowed)
+
+    def _path(self, name: str) -> Path:
+        if name in self._study.space:
+            return "space", name
+        return ("fixed", name) if name else ("fixed",)
+
+    def _add(self, path: Path, found: str, allowed: str, *, bad: str | None = None) -> None:
+        self.complaints.append(Complaint(path, found, allowed))
+        if bad is not None:
+            self._bad.add(bad)
+
+
+def _allowed_value(schema: Mapping[str, Any]) -> object:
+    """Some value that a field's JSON schema allows."""
+    for key in ("const", "default", "minimum", "maximum"):
+        if key in schema:
+            return schema[key]
+    if "enum" in schema:
+        return schema["enum"][0]
+    return {"integer": 1, "number": 1.0, "boolean": False}.get(schema.get("type", ""), "")
+
+
+def _placed(study: Study, found: Iterable[Complaint]) -> tuple[Problem, ...]:
+    """Problems with their places; those that differ only in what was found are told as one."""
+    groups: dict[tuple[Path, str], list[str]] = {}
+    for complaint in found:
+        groups.setdefault((complaint.path, complaint.allowed), []).append(complaint.found)
+    return tuple(
+        study.source.problem(path, _listed(list(dict.fromkeys(values))), allowed)
+        for (path, allowed), values in groups.items()
+    )
+
+
+def _listed(values: Sequence[str]) -> str:
+    more = f" and {len(values) - _LISTED} more" if len(values) > _LISTED else ""
+    return ", ".join(values[:_LISTED]) + more
+
+
+def _notes(study: Study, experiment: Experiment) -> Iterator[str]:
+    for metric, direction in (study.objectives or {}).items():
+        usual = experiment.objectives.get(metric, direction)
+        if direction != usual:
+            yield f"{metric} is to be {direction}, though the experiment calls {usual} better."
+    for claim in study.claims:
+        if claim.axis not in study.space:
+            yield f"A claim is not put to the test, as {claim.axis} is not swept: {claim.statement}"
