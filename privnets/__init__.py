@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from privnets.points import Curve, Replicate, TradeoffPoint, merge_replicates
 
 if TYPE_CHECKING:
-    from privnets.experiment import Experiment
+    from privnets.contract import Experiment
 
 __all__ = ["Curve", "Replicate", "TradeoffPoint", "experiment", "experiments", "merge_replicates"]
 

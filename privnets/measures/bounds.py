@@ -77,15 +77,15 @@ def membership_advantage_bound(rho_kl: Number) -> Number:
         ValueError: If `rho_kl` is negative or NaN.
     """
     divergences = in_range(rho_kl, "rho_kl", 0, math.inf)
-    # With A = tanh(t) the equation is t tanh(t) = rho/4; from t = 20 on, A rounds to 1.
-    target = (divergences / 4).clamp(max=20)
+    # With A = tanh(t) the equation is sqrt(t tanh(t)) = sqrt(rho)/2, near to linear where rho is
+    # small; from t = 20 on, A rounds to 1.
+    root = (divergences.sqrt() / 2).clamp(max=math.sqrt(20))
     with torch.no_grad():
-        t = torch.maximum(target.sqrt(), target)
+        t = torch.maximum(root, root.square())
         for _ in range(_NEWTON_STEPS):
-            t = _newton(t, target)
-    # One step more, from a constant t, has the derivative of the inverse function (at 0, where
-    # that is infinite, a finite one).
-    answer: Number = as_given(torch.tanh(_newton(t, target)), rho_kl)
+            t = _newton(t, root)
+    # One step more, from a constant t, has the derivative of the inverse function.
+    answer: Number = as_given(torch.tanh(_newton(t, root)), rho_kl)
     return answer
 
 
@@ -206,11 +206,12 @@ def gaussian_mechanism_delta(
     return answer
 
 
-def _newton(t: Tensor, target: Tensor) -> Tensor:
-    """One step towards t tanh(t) = target."""
+def _newton(t: Tensor, root: Tensor) -> Tensor:
+    """One step towards sqrt(t tanh(t)) = root: the left is concave, so none overshoots."""
     tanh = torch.tanh(t)
-    slope = tanh + t * (1 - tanh.square())
-    return t - (t * tanh - target) / torch.where(slope > 0, slope, 1)
+    value = t.sqrt() * tanh.sqrt()
+    slope = (tanh + t * (1 - tanh.square())) / (2 * torch.where(t > 0, value, 1))
+    return t - (value - root) / torch.where(t > 0, slope, 1)
 
 
 def _distance(

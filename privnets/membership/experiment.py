@@ -10,7 +10,7 @@ from torch import Tensor
 
 from privnets import data
 from privnets.config import ExperimentConfig
-from privnets.experiment import (
+from privnets.contract import (
     Cost,
     Direction,
     Experiment,
