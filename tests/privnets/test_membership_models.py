@@ -1,0 +1,122 @@
+"""Target models against independent solvers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from privnets.membership import logistic
+from privnets.membership.ridge import Moments, solve, squared_error
+from privnets.membership.sampling import distinct_subsets, generator
+from privnets.networks.adam import StackedAdam
+from privnets.networks.mlp import Shape, forward
+
+
+def _regression(records: int, features: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    x = random.standard_normal((records, features)) * random.uniform(0.5, 2, features)
+    return x, x @ random.standard_normal(features) + random.standard_normal(records)
+
+
+@pytest.mark.parametrize("decay", [1e-6, 1e-2, 1.0, 100.0])
+@pytest.mark.parametrize(("size", "features"), [(10, 5), (40, 5), (30, 14), (6, 9)])
+def test_ridge_equals_scikit_learn_with_alpha_n_lambda(decay, size, features):
+    x, y = _regression(200, features)
+    moments = Moments.of(torch.from_numpy(x), torch.from_numpy(y))
+    rows = distinct_subsets(generator(0, "test"), 200, size, 8)
+    found = solve(moments.sums(rows), features, size, decay).parameters.numpy()
+    for theta, row in zip(found, rows, strict=True):
+        model = Ridge(alpha=size * decay, fit_intercept=False, solver="svd", tol=1e-12)
+        np.testing.assert_allclose(theta, model.fit(x[row], y[row]).coef_, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(("size", "features"), [(3, 5), (5, 9), (20, 5)])
+def test_without_decay_the_solution_is_of_least_norm(size, features):
+    x, y = _regression(100, features)
+    moments = Moments.of(torch.from_numpy(x), torch.from_numpy(y))
+    rows = distinct_subsets(generator(1, "test"), 100, size, 8)
+    solution = solve(moments.sums(rows), features, size, 0.0)
+    for theta, row in zip(solution.parameters.numpy(), rows, strict=True):
+        expected = np.linalg.lstsq(x[row], y[row], rcond=1e-9)[0]
+        np.testing.assert_allclose(theta, expected, rtol=1e-6, atol=1e-8)
+    assert bool(solution.deficient.all()) == (size < features)
+
+
+def test_a_feature_that_a_set_lacks_makes_it_deficient_and_gets_no_weight():
+    x, y = _regression(20, 3)
+    x[:10, 1] = 0
+    moments = Moments.of(torch.from_numpy(x), torch.from_numpy(y))
+    solution = solve(moments.sums(np.arange(10, dtype=np.int32)[None]), 3, 10, 0.0)
+    assert solution.deficient.tolist() == [True]
+    assert abs(float(solution.parameters[0, 1])) < 1e-12
+
+
+@given(size=st.integers(2, 30), seed=st.integers(0, 50))
+def test_squared_error_from_sums_is_that_of_the_records(size, seed):
+    x, y = _regression(60, 4, seed)
+    rows = distinct_subsets(generator(seed, "test"), 60, size, 3)
+    theta = np.random.default_rng(seed).standard_normal((3, 4))
+    sums = Moments.of(torch.from_numpy(x), torch.from_numpy(y)).sums(rows)
+    found = squared_error(sums, torch.from_numpy(theta)).numpy()
+    expected = [((y[r] - x[r] @ t) ** 2).sum() for r, t in zip(rows, theta, strict=True)]
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("decay", [1e-3, 1e-1])
+def test_logistic_equals_scikit_learn(classes, decay):
+    random = np.random.default_rng(classes)
+    x = random.standard_normal((6, 50, 3))
+    y = random.integers(0, classes, (6, 50))
+    weights, converged = logistic.fit(
+        torch.from_numpy(x), torch.from_numpy(y), classes, torch.full((6,), decay).double()
+    )
+    assert converged.all()
+    for k in range(6):
+        model = LogisticRegression(
+            C=1 / (2 * 50 * decay), fit_intercept=False, tol=1e-12, max_iter=10_000
+        ).fit(x[k], y[k])
+        np.testing.assert_allclose(weights[k].numpy().T, model.coef_, atol=2e-5)
+
+
+def test_separable_data_without_decay_are_reported_as_unconverged():
+    x = torch.tensor([[[-1.0], [1.0], [2.0]]]).double()
+    _, converged = logistic.fit(x, torch.tensor([[0, 1, 1]]), 2, torch.zeros(1).double())
+    assert converged.tolist() == [False]
+
+
+def test_stacked_adam_moves_as_torch_does():
+    torch.manual_seed(0)
+    start, target = torch.randn(3, 4), torch.randn(3, 4)
+    stacked = start.clone()
+    optimiser = StackedAdam([stacked], torch.tensor([0.1, 0.01, 0.3]))
+    alone = [start[k].clone().requires_grad_() for k in range(3)]
+    each = [torch.optim.Adam([p], lr=lr) for p, lr in zip(alone, (0.1, 0.01, 0.3), strict=True)]
+    for _ in range(20):
+        optimiser.step([2 * (stacked - target)])
+        for k, adam in enumerate(each):
+            adam.zero_grad()
+            (alone[k] - target[k]).square().sum().backward()
+            adam.step()
+    for k in range(3):
+        torch.testing.assert_close(stacked[k], alone[k].detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_stack_of_perceptrons_equals_a_sequential_network():
+    shape = Shape((3, 7, 5, 2))
+    flat = torch.stack([shape.initial(generator(k, "network")) for k in range(4)])
+    x = torch.randn(4, 10, 3, generator=torch.Generator().manual_seed(0)).double()
+    stacked = forward(shape.unpack(flat), x)
+    for k in range(4):
+        parts = [p[k] for p in shape.unpack(flat)]
+        layers: list[torch.nn.Module] = []
+        for weight, bias in zip(parts[::2], parts[1::2], strict=True):
+            layer = torch.nn.Linear(*weight.shape, dtype=torch.float64)
+            layer.weight.data, layer.bias.data = weight.T, bias[0]
+            layers += [layer, torch.nn.Tanh()]
+        expected = torch.nn.Sequential(*layers[:-1])(x[k])
+        torch.testing.assert_close(stacked[k], expected.detach())
