@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from tracking.errors import TrackingError, redacted
 
@@ -167,7 +168,11 @@ def _absolute_sqlite(uri: str) -> str:
     file, question, options = rest.partition("?")
     if not separator or file in ("", ":memory:"):
         raise TrackingError(f"a SQLite store needs a file, as in sqlite:///mlflow.db; got {uri!r}.")
-    return f"{scheme}:///{Path(file).absolute()}{question}{options}"
+    path = Path(unquote(file)).absolute()
+    # SQLAlchemy decodes an escaped path in some versions and not in others.
+    if {"%", "?"} & set(str(path)):
+        raise TrackingError(f"a SQLite store's path must be free of % and ?; got {path}.")
+    return f"{scheme}:///{path}{question}{options}"
 
 
 def _settle_environment() -> None:
@@ -192,10 +197,12 @@ def _check_creatable(path: Path) -> None:
 def _check_sqlite(path: Path) -> None:
     if not path.exists():
         raise TrackingError(f"there is no tracking store at {path}.")
-    with path.open("rb") as file:
-        start = file.read(16)
-    if start not in (b"", b"SQLite format 3\0"):
-        raise TrackingError(f"{path} is not a SQLite database.")
+    # MLflow itself would try ten times, for about two minutes.
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)) as database:
+            database.execute("PRAGMA schema_version")
+    except sqlite3.Error as error:
+        raise TrackingError(f"{path} cannot be used as a SQLite database: {error}.") from error
 
 
 def _check_server(uri: str) -> None:

@@ -1,0 +1,89 @@
+"""A real MLflow server on a free loopback port, ended with the block that started it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server: its address, and the process that leads its group."""
+
+    uri: str
+    process: subprocess.Popen[bytes]
+
+    def kill(self) -> None:
+        """End it and its children at once, as a crash does."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@contextmanager
+def mlflow_server(folder: Path, port: int | None = None) -> Iterator[Server]:
+    """Serve the store in `folder`, created if need be.
+
+    Args:
+        folder: Holds `mlflow.db`, artifacts and the server's log.
+        port: The port to listen on; a free one by default.
+
+    Raises:
+        TimeoutError: If it does not answer within a minute.
+    """
+    chosen = port or free_port()
+    with (folder / "server.log").open("ab") as log:
+        process = subprocess.Popen(
+            _command(folder, chosen), cwd=folder, env=_environment(), stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+    server = Server(f"http://127.0.0.1:{chosen}", process)
+    try:
+        _await(server, folder / "server.log")
+        yield server
+    finally:
+        server.kill()
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on at this moment."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _command(folder: Path, port: int) -> list[str]:
+    # One worker: several stall 40 ms on every request of a kept connection.
+    return [
+        sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
+        "--workers", "1", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db",
+        "--artifacts-destination", f"{folder}/artifacts",
+    ]  # fmt: skip
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    }
+
+
+def _await(server: Server, log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and server.process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{server.uri}/health", timeout=2):
+                return
+        except (URLError, ConnectionError, TimeoutError):
+            time.sleep(0.1)
+    raise TimeoutError(f"the server did not start:\n{log.read_text()[-2000:]}")

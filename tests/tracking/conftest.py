@@ -1,0 +1,45 @@
+"""Stores to record in: a SQLite file and a server, each started once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mlflow_server import mlflow_server
+
+import tracking
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def sqlite_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    # A path that is awkward on purpose.
+    folder = tmp_path_factory.mktemp("store of #1")
+    return tracking.create(f"sqlite:///{folder}/mlflow.db")
+
+
+@pytest.fixture(scope="session")
+def server_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("server")
+
+
+@pytest.fixture(scope="session")
+def server_uri(server_folder: Path) -> Iterator[str]:
+    tracking.create(f"sqlite:///{server_folder}/mlflow.db")
+    with mlflow_server(server_folder) as server:
+        yield server.uri
+
+
+@pytest.fixture(params=["sqlite", "server"])
+def uri(request: pytest.FixtureRequest) -> str:
+    found: str = request.getfixturevalue(f"{request.param}_uri")
+    return found
+
+
+@pytest.fixture
+def sweep() -> str:
+    """A name that no other test uses: tests share their stores."""
+    return f"sweep-{next(_NUMBERS)}"

@@ -1,0 +1,330 @@
+"""Recording a point carries all of it, and doing so again adds nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from made_points import ADVANTAGE, LOG_SCALED, made_point, made_points
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from mlflow_server import free_port, mlflow_server
+
+import tracking
+from privnets.points import Curve, Replicate, TradeoffPoint
+from tracking import TrackingError, compare, load_points, points_frame, record, runs
+from tracking.recording import LOG10_OF_ZERO
+
+
+def _all_runs(uri: str, sweep: str) -> list[Run]:
+    client = MlflowClient(uri)
+    experiments = [e.experiment_id for e in client.search_experiments()]
+    return list(runs.search(client, experiments, f"tags.sweep = '{sweep}'"))
+
+
+def _children(uri: str, sweep: str) -> dict[str, Run]:
+    found = [run for run in _all_runs(uri, sweep) if "point_id" in run.data.tags]
+    assert len({run.data.tags["point_id"] for run in found}) == len(found), "a point is doubled"
+    return {run.data.tags["point_id"]: run for run in found}
+
+
+def _parent(uri: str, sweep: str) -> Run:
+    (found,) = [run for run in _all_runs(uri, sweep) if "point_id" not in run.data.tags]
+    return found
+
+
+def _shown(uri: str, sweep: str) -> dict[str, str]:
+    # As text, in which NaN equals NaN.
+    return {
+        point_id: json.dumps(run.to_dictionary(), sort_keys=True)
+        for point_id, run in _children(uri, sweep).items()
+    }
+
+
+def _assert_held_once(uri: str, sweep: str, points: list[TradeoffPoint]) -> None:
+    assert compare(points, sweep, uri) == []
+    children, parent = _children(uri, sweep), _parent(uri, sweep)
+    client = MlflowClient(uri)
+    for run in children.values():
+        assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+        assert len(client.get_metric_history(run.info.run_id, ADVANTAGE)) == 1
+        assert len(client.get_metric_history(run.info.run_id, "curve/loss")) == 3
+
+
+def test_what_is_read_is_what_was_recorded(uri: str, sweep: str) -> None:
+    """The table read from MLflow is the points' own: columns, types, order, every last bit."""
+    points = [*made_points(7), made_point(7, failed=True)]
+    record(points, sweep=sweep, tracking_uri=uri)
+    read = load_points(sweep, uri)
+    pd.testing.assert_frame_equal(read, points_frame(points, sweep), check_exact=True)
+
+
+def test_recording_again_adds_nothing(uri: str, sweep: str) -> None:
+    points = made_points(3)
+    assert record(points, sweep=sweep, tracking_uri=uri) == 3
+    before = _shown(uri, sweep)
+    assert record([*points, *points], sweep=sweep, tracking_uri=uri) == 0
+    assert _shown(uri, sweep) == before
+    _assert_held_once(uri, sweep, points)
+
+
+def test_points_may_come_bit_by_bit(uri: str, sweep: str) -> None:
+    points = made_points(20)
+    for part in (points[:1], points[:19], points):
+        record(part, sweep=sweep, study="bits", tracking_uri=uri)
+    _assert_held_once(uri, sweep, points)
+
+
+def _recorder(uri: str, sweep: str, count: int) -> subprocess.Popen[bytes]:
+    code = (
+        "from made_points import made_points; import tracking;"
+        f"tracking.record(made_points({count}), sweep={sweep!r}, tracking_uri={uri!r})"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, stderr=subprocess.PIPE
+    )
+
+
+def test_two_processes_may_record_at_once(uri: str, sweep: str) -> None:
+    """Neither fails, and one run per point is left, under one parent."""
+    both = [_recorder(uri, sweep, 12) for _ in range(2)]
+    ended = [(process.communicate(timeout=120)[1], process.returncode) for process in both]
+    assert ended == [(b"", 0)] * 2
+    _assert_held_once(uri, sweep, made_points(12))
+
+
+def test_a_killed_recording_is_completed_by_the_next(uri: str, sweep: str) -> None:
+    process = _recorder(uri, sweep, 60)
+    try:
+        deadline = time.monotonic() + 60
+        while len(_all_runs(uri, sweep)) < 5 and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    points = made_points(60)
+    assert len(compare(points, sweep, uri)) > 0, "it was killed too late to show anything"
+    record(points, sweep=sweep, tracking_uri=uri)
+    _assert_held_once(uri, sweep, points)
+
+
+def test_a_run_that_stopped_between_any_two_calls_is_completed(uri: str, sweep: str) -> None:
+    """A run that is not yet terminated counts as half-written, and gains what it lacks."""
+    points = made_points(2)
+    record(points, sweep=sweep, tracking_uri=uri)
+    client = MlflowClient(uri)
+    for run in _children(uri, sweep).values():
+        client.update_run(run.info.run_id, "RUNNING")
+    assert len(load_points(sweep, uri)) == 0
+    assert record(points, sweep=sweep, tracking_uri=uri) == 2
+    _assert_held_once(uri, sweep, points)
+
+
+def test_of_doubled_runs_the_earliest_stays(uri: str, sweep: str) -> None:
+    point = made_point(0)
+    record([point], sweep=sweep, tracking_uri=uri)
+    first = _children(uri, sweep)[point.point_id]
+    late = first.data.tags | {"recorded_at": f"{time.time() + 60:.6f}"}
+    MlflowClient(uri).create_run(first.info.experiment_id, tags=late)
+    assert any("doubled" in line for line in compare([point], sweep, uri))
+    record([point], sweep=sweep, tracking_uri=uri)
+    assert _children(uri, sweep)[point.point_id].info.run_id == first.info.run_id
+    _assert_held_once(uri, sweep, [point])
+
+
+def test_of_doubled_parents_the_earliest_gets_all_children(uri: str, sweep: str) -> None:
+    points = made_points(3)
+    record(points, sweep=sweep, tracking_uri=uri)
+    late = _parent(uri, sweep)
+    early = late.data.tags | {"recorded_at": "1000000000.000000"}
+    kept = MlflowClient(uri).create_run(late.info.experiment_id, tags=early)
+    record(points[:1], sweep=sweep, tracking_uri=uri)
+    assert _parent(uri, sweep).info.run_id == kept.info.run_id
+    _assert_held_once(uri, sweep, points)
+
+
+def test_a_point_that_gained_replicates_replaces_its_run(uri: str, sweep: str) -> None:
+    few, more = made_point(1, replicates=2), made_point(1, replicates=4)
+    record([few], sweep=sweep, tracking_uri=uri)
+    assert record([more], sweep=sweep, tracking_uri=uri) == 1
+    _assert_held_once(uri, sweep, [more])
+    assert record([few], sweep=sweep, tracking_uri=uri) == 0
+    _assert_held_once(uri, sweep, [more])
+
+
+def test_a_run_deleted_by_hand_comes_back(uri: str, sweep: str) -> None:
+    points = made_points(2)
+    record(points, sweep=sweep, tracking_uri=uri)
+    MlflowClient(uri).delete_run(_children(uri, sweep)[points[0].point_id].info.run_id)
+    assert compare(points, sweep, uri) == [f"{points[0].point_id}: missing from MLflow"]
+    assert record(points, sweep=sweep, tracking_uri=uri) == 1
+    _assert_held_once(uri, sweep, points)
+
+
+def test_a_run_shows_the_configuration_as_numbers(uri: str, sweep: str) -> None:
+    points = made_points(2)
+    record(
+        points, sweep=sweep, tracking_uri=uri, log_scaled=LOG_SCALED,
+        name_fields=("train_size", "weight_decay", "features"),
+    )  # fmt: skip
+    first, second = (_children(uri, sweep)[point.point_id] for point in points)
+    assert first.info.run_name == "train_size=10 weight_decay=0 features=5"
+    assert second.info.run_name == "train_size=20 weight_decay=1e-06 features=null"
+    assert float(second.data.params["train_size"]) == 20
+    assert float(second.data.params["weight_decay"]) == 1e-6
+    assert float(second.data.params["log10_weight_decay"]) == pytest.approx(-6)
+    assert float(first.data.params["log10_weight_decay"]) == LOG10_OF_ZERO
+    assert first.data.params["dataset"] == "adult"
+
+
+def test_a_run_has_the_records_own_times(uri: str, sweep: str) -> None:
+    point = made_point(4)
+    record([point], sweep=sweep, tracking_uri=uri)
+    run = _children(uri, sweep)[point.point_id]
+    history = MlflowClient(uri).get_metric_history(run.info.run_id, ADVANTAGE)
+    first, last = (round(r.finished_at * 1000) for r in point.replicates)
+    assert (run.info.start_time, run.info.end_time) == (first, last)
+    assert [(m.step, m.timestamp) for m in history] == [(0, last)]
+
+
+def test_curves_keep_their_steps(uri: str, sweep: str) -> None:
+    point = made_point(5)
+    record([point], sweep=sweep, tracking_uri=uri)
+    run_id = _children(uri, sweep)[point.point_id].info.run_id
+    history = MlflowClient(uri).get_metric_history(run_id, "curve/loss")
+    curve = point.curves["loss"]
+    assert {m.step: m.value for m in history} == dict(zip(curve.steps, curve.values, strict=True))
+
+
+def test_artifacts_are_kept(uri: str, sweep: str, tmp_path: Path) -> None:
+    point = made_point(6)
+    record([point], sweep=sweep, tracking_uri=uri)
+    run_id = _children(uri, sweep)[point.point_id].info.run_id
+    copied = Path(MlflowClient(uri).download_artifacts(run_id, "", str(tmp_path)))
+    assert (copied / "roc.json").read_bytes() == b"{}"
+    assert (copied / "samples/0.bin").read_bytes() == b"\x06"
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/etc/outside", ""])
+def test_artifacts_stay_inside_their_run(sqlite_uri: str, sweep: str, name: str) -> None:
+    replicate = Replicate(0, {}, artifacts={name: b""}, finished_at=1.0)
+    with pytest.raises(ValueError, match="path inside the run"):
+        record([TradeoffPoint("p", "e", {}, (replicate,))], sweep=sweep, tracking_uri=sqlite_uri)
+
+
+def test_a_failed_point_is_a_failed_run_with_its_reason(uri: str, sweep: str) -> None:
+    """And has every key of the points it was recorded with."""
+    good, bad = made_point(0), made_point(1, failed=True)
+    record([good, bad], sweep=sweep, tracking_uri=uri)
+    children = _children(uri, sweep)
+    run = children[bad.point_id]
+    assert run.info.status == "FAILED"
+    assert run.data.tags["failure"] == "loss is NaN at step 0 (2 of 2 replicates failed)"
+    assert "loss is NaN" in run.data.tags["mlflow.note.content"]
+    assert set(good.metrics) <= set(run.data.metrics)
+    assert children[good.point_id].info.status == "FINISHED"
+
+
+def test_notes_are_shown(uri: str, sweep: str) -> None:
+    point = made_point(0)
+    record([point], sweep=sweep, tracking_uri=uri)
+    notes = _children(uri, sweep)[point.point_id].data.tags["notes"]
+    assert notes == "privacy/rho_kl: the covariance is singular (2 of 2 replicates)"
+
+
+def test_a_large_point_is_sent_in_parts(uri: str, sweep: str) -> None:
+    """More values, parameters and characters than MLflow takes in one call."""
+    steps = tuple(range(2500))
+    replicate = Replicate(
+        0,
+        {f"privacy/m{i}": i / 7 for i in range(300)},
+        notes={f"privacy/m{i}": "long " * 30 for i in range(100)},
+        curves={"loss": Curve(steps, tuple(s / 3 for s in steps))},
+        finished_at=1.7e9,
+    )
+    point = TradeoffPoint("big", "e", {f"field{i}": i for i in range(250)}, (replicate,))
+    record([point], sweep=sweep, tracking_uri=uri)
+    assert compare([point], sweep, uri) == []
+    run = _children(uri, sweep)["big"]
+    assert len(run.data.params) == 250
+    assert len(run.data.tags["notes"]) == 8000
+    history = MlflowClient(uri).get_metric_history(run.info.run_id, "curve/loss")
+    assert len(history) == 2500
+
+
+def test_searches_go_on_past_their_first_page(
+    sqlite_uri: str, sweep: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_PAGE", 4)
+    points = made_points(18)
+    record(points, sweep=sweep, tracking_uri=sqlite_uri)
+    assert record(points, sweep=sweep, tracking_uri=sqlite_uri) == 0
+    assert len(load_points(sweep, sqlite_uri)) == 18
+
+
+def test_a_study_is_an_experiment_that_holds_its_sweeps(uri: str, sweep: str) -> None:
+    for name in (f"{sweep}-a", f"{sweep}-b"):
+        record(made_points(1), sweep=name, study=f"study of {sweep}", tracking_uri=uri)
+    experiment = MlflowClient(uri).get_experiment_by_name(f"study of {sweep}")
+    parents = [_parent(uri, f"{sweep}-{end}") for end in "ab"]
+    assert [parent.info.experiment_id for parent in parents] == [experiment.experiment_id] * 2
+
+
+def test_without_a_study_a_sweep_stays_where_it_is(sqlite_uri: str, sweep: str) -> None:
+    points = made_points(2)
+    record(points[:1], sweep=sweep, study=f"study of {sweep}", tracking_uri=sqlite_uri)
+    record(points, sweep=sweep, tracking_uri=sqlite_uri)
+    _assert_held_once(sqlite_uri, sweep, points)
+
+
+def test_a_name_that_two_studies_use_must_be_told_apart(sqlite_uri: str, sweep: str) -> None:
+    for study in "ab":
+        record(made_points(1), sweep=sweep, study=f"{sweep}{study}", tracking_uri=sqlite_uri)
+    with pytest.raises(TrackingError, match="say which study"):
+        load_points(sweep, sqlite_uri)
+    assert len(load_points(sweep, sqlite_uri, study=f"{sweep}a")) == 1
+
+
+def test_a_deleted_experiment_is_said_to_be_deleted(sqlite_uri: str, sweep: str) -> None:
+    record(made_points(1), sweep=sweep, tracking_uri=sqlite_uri)
+    MlflowClient(sqlite_uri).delete_experiment(_parent(sqlite_uri, sweep).info.experiment_id)
+    with pytest.raises(TrackingError, match="mlflow experiments restore"):
+        record(made_points(1), sweep=sweep, tracking_uri=sqlite_uri)
+
+
+@pytest.mark.parametrize("value", [-1.0, "big"])
+def test_a_log_scaled_field_must_have_a_logarithm(
+    sqlite_uri: str, sweep: str, value: float | str
+) -> None:
+    point = TradeoffPoint("p", "e", {"x": value}, (Replicate(0, {}),))
+    with pytest.raises(ValueError, match=re.escape(f"x is {value!r}")):
+        record([point], sweep=sweep, tracking_uri=sqlite_uri, log_scaled=frozenset({"x"}))
+
+
+def test_no_points_need_no_store(tmp_path: Path) -> None:
+    assert record([], sweep="s", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db") == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_comes_back_gets_what_it_lacks(tmp_path: Path) -> None:
+    """Killed while it is in use: recording fails soon, and later completes."""
+    points, port = made_points(6), free_port()
+    tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
+    with mlflow_server(tmp_path, port) as server:
+        record(points[:3], sweep="s", tracking_uri=server.uri)
+        server.kill()
+        start = time.monotonic()
+        with pytest.raises(TrackingError):
+            record(points, sweep="s", tracking_uri=server.uri)
+        assert time.monotonic() - start < 30
+    with mlflow_server(tmp_path, port) as server:
+        record(points, sweep="s", tracking_uri=server.uri)
+        _assert_held_once(server.uri, "s", points)

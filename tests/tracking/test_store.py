@@ -1,0 +1,216 @@
+"""A store is one absolute place, made once, and says soon when it cannot be used."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from made_points import made_points
+from mlflow_server import free_port
+
+import tracking
+from tracking import TrackingError, redacted, resolve_uri
+from tracking.store import translated
+
+
+def test_the_default_is_a_file_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resolve_uri() == f"sqlite:///{tmp_path}/mlflow.db"
+
+
+def test_the_environment_names_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000/")
+    assert resolve_uri() == "http://127.0.0.1:5000"
+
+
+def test_a_relative_file_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resolve_uri("sqlite:///a b/x.db") == f"sqlite:///{tmp_path}/a b/x.db"
+    assert resolve_uri("sqlite:///a%20b/x.db") == f"sqlite:///{tmp_path}/a b/x.db"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///tmp/mlruns",
+        "./mlruns",
+        "mlflow.db",
+        "ftp://host",
+        "sqlite://",
+        "sqlite:///:memory:",
+    ],
+)
+def test_what_is_no_server_and_no_database_is_refused(uri: str) -> None:
+    with pytest.raises(TrackingError, match="sqlite:///"):
+        resolve_uri(uri)
+
+
+def test_a_path_that_versions_read_differently_is_refused() -> None:
+    with pytest.raises(TrackingError, match="free of %"):
+        resolve_uri("sqlite:////data/100%25/mlflow.db")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://ann:hunter2@host:5000/path",
+        "API request to https://ann:hunter2@host failed, see 'https://ann:hunter2@host/x'.",
+        "postgresql+psycopg2://ann:p@ss/hunter2@host/db",
+        "postgresql://host/db?user=ann&password=hunter2",
+        "http://hunter2@host",
+    ],
+)
+def test_messages_never_hold_credentials(text: str) -> None:
+    shown = redacted(text)
+    assert "hunter2" not in shown
+    assert "host" in shown
+
+
+def test_a_traceback_holds_no_credentials_either() -> None:
+    """A cause that would show them is left out."""
+    with (
+        pytest.raises(TrackingError) as caught,
+        translated("http://ann:hunter2@host"),
+    ):
+        raise OSError("no route to http://ann:hunter2@host")
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_check_accepts_a_store_that_works(uri: str) -> None:
+    tracking.check(uri)
+
+
+def test_check_writes_nothing(tmp_path: Path) -> None:
+    tracking.check(f"sqlite:///{tmp_path}/new/mlflow.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check_refuses_an_unreachable_server_soon() -> None:
+    start = time.monotonic()
+    with pytest.raises(TrackingError, match=r"127\.0\.0\.1") as caught:
+        tracking.check(f"http://ann:hunter2@127.0.0.1:{free_port()}")
+    assert "hunter2" not in str(caught.value)
+    assert time.monotonic() - start < 10
+
+
+def test_check_refuses_an_unreachable_database_soon() -> None:
+    start = time.monotonic()
+    with pytest.raises(TrackingError, match=r"127\.0\.0\.1") as caught:
+        tracking.check(f"postgresql+psycopg2://ann:hunter2@127.0.0.1:{free_port()}/runs")
+    assert "hunter2" not in str(caught.value)
+    assert time.monotonic() - start < 10
+
+
+def test_check_refuses_a_missing_database_driver() -> None:
+    with pytest.raises(TrackingError, match="pg8000"):
+        tracking.check("postgresql+pg8000://127.0.0.1/runs")
+
+
+def test_check_refuses_a_file_that_is_no_database(tmp_path: Path) -> None:
+    file = tmp_path / "mlflow.db"
+    file.write_text("not at all a database")
+    with pytest.raises(TrackingError, match="file is not a database"):
+        tracking.check(f"sqlite:///{file}")
+
+
+def test_check_refuses_a_folder_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TrackingError, match="not a writable directory"):
+        tracking.check(f"sqlite:///{tmp_path}/file/mlflow.db")
+
+
+class _Answer(http.server.BaseHTTPRequestHandler):
+    """Answers every request as the server's `answer` says."""
+
+    def do_POST(self) -> None:
+        status, body = self.server.answer  # type: ignore[attr-defined]
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def web() -> Iterator[http.server.HTTPServer]:
+    with http.server.HTTPServer(("127.0.0.1", 0), _Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ((200, b"<html>some other service"), "does not answer as an MLflow server"),
+        ((404, b"gone"), "does not answer as an MLflow server: 404"),
+        ((503, b"overloaded"), "does not answer as an MLflow server: 503"),
+        ((401, b"who are you"), "MLFLOW_TRACKING_USERNAME"),
+    ],
+)
+def test_check_refuses_what_is_no_mlflow_server(
+    web: http.server.HTTPServer, answer: tuple[int, bytes], message: str
+) -> None:
+    web.answer = answer  # type: ignore[attr-defined]
+    with pytest.raises(TrackingError, match=message):
+        tracking.check(f"http://127.0.0.1:{web.server_port}")
+
+
+def test_a_new_store_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
+    """Its schema is made once, and none of them fails."""
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    code = f"import tracking; from tracking.store import connect; connect(tracking.create({uri!r}))"
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) for _ in range(3)
+    ]
+    ended = [(process.communicate(timeout=120)[1], process.returncode) for process in started]
+    assert ended == [(b"", 0)] * 3
+
+
+def test_an_interrupted_creation_is_done_again(tmp_path: Path) -> None:
+    """Also where a deleted database has left its log behind."""
+    for name in (".mlflow.db.creating", ".mlflow.db.creating-wal", "mlflow.db-wal"):
+        (tmp_path / name).write_bytes(b"cut short")
+    uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
+    assert tracking.record(made_points(1), sweep="s", tracking_uri=uri) == 1
+
+
+def test_a_deleted_store_is_made_anew(tmp_path: Path) -> None:
+    """A process that has had it open writes to the new file."""
+    uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
+    tracking.record(made_points(1), sweep="old", tracking_uri=uri)
+    (tmp_path / "mlflow.db").unlink()
+    tracking.record(made_points(2), sweep="new", tracking_uri=uri)
+    assert tracking.compare(made_points(2), "new", uri) == []
+    with pytest.raises(TrackingError, match="no sweep named 'old'"):
+        tracking.load_points("old", uri)
+
+
+def test_nothing_is_created_by_reading(tmp_path: Path) -> None:
+    with pytest.raises(TrackingError, match="no tracking store"):
+        tracking.load_points("s", f"sqlite:///{tmp_path}/mlflow.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_artifacts_lie_beside_the_database(sqlite_uri: str, sweep: str) -> None:
+    """Wherever the process that records happens to be."""
+    tracking.record(made_points(1), sweep=sweep, tracking_uri=sqlite_uri)
+    folder = Path(sqlite_uri.removeprefix("sqlite:///")).parent
+    assert (folder / "mlruns" / sweep).is_dir()
+    assert not Path(os.getcwd(), "mlruns").exists()
