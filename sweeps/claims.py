@@ -241,7 +241,7 @@ def _sentence(claim: Claim, sample: _Sample, trend: Interval, change: Interval) 
     if sample.undefined:
         parts.append(f"It is {_undefined(claim, sample.undefined, sample.axis_values)}.")
     if sample.left_out:
-        parts.append(f"{sample.left_out} points that failed or are unfinished are left out.")
+        parts.append(f"Points left out as failed or unfinished: {sample.left_out}.")
     return " ".join(parts)
 
 

@@ -53,7 +53,7 @@ def comparable(points: pd.DataFrame, objectives: Objectives) -> tuple[pd.DataFra
         ValueError: If there is no objective, a metric is unknown, or a direction is neither.
     """
     check_objectives(points, objectives)
-    finished = points.loc[points["status"] == "finished"] if "status" in points else points
+    finished = points.loc[_finished(points)]
     defined = finished.loc[finished[list(objectives)].notna().all(axis=1)]
     counts = {
         "not_finished": len(points) - len(finished),
@@ -132,6 +132,16 @@ def check_objectives(points: pd.DataFrame, objectives: Objectives) -> None:
             raise ValueError(f"the direction of {metric} must be min or max; got {direction!r}.")
         if metric not in points.columns:
             raise ValueError(_unknown_metric(points, metric))
+
+
+def _finished(points: pd.DataFrame) -> pd.Series[bool]:
+    """Rows of finished points; one failed replicate fails its point, as survivors mislead."""
+    if "status" not in points:
+        return pd.Series(True, index=points.index)
+    finished = points["status"] == "finished"
+    if "point_id" not in points:
+        return finished
+    return ~points["point_id"].isin(points.loc[~finished, "point_id"])
 
 
 def _unknown_metric(points: pd.DataFrame, metric: str) -> str:

@@ -28,17 +28,23 @@ FRONT, DOMINATED, BOUND, ATTAINED = "#e8590c", "#7a848e", "#1c7ed6", "#9c6ade"
 MANY = 1000
 """Beyond so many points WebGL draws them, and the dominated ones without intervals."""
 
+_AXIS = {
+    "gridcolor": "rgba(128,128,128,.25)",
+    "zeroline": False,
+    "automargin": True,
+    "title": {"standoff": 8, "font": {"size": 13}},
+}
 THEME = go.layout.Template(
     layout={
         "font": {"family": "system-ui, sans-serif", "size": 13},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 70, "r": 40, "t": 40, "b": 60},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "margin": {"l": 70, "r": 40, "t": 60, "b": 60},
+        "legend": {"orientation": "h", "yref": "container", "y": 1, "yanchor": "top", "x": 0},
         "hoverlabel": {"align": "left"},
         "modebar": {"orientation": "v", "bgcolor": "rgba(0,0,0,0)", "color": "#8a939c"},
-        "xaxis": {"gridcolor": "rgba(128,128,128,.25)", "zeroline": False, "automargin": True},
-        "yaxis": {"gridcolor": "rgba(128,128,128,.25)", "zeroline": False, "automargin": True},
+        "xaxis": _AXIS,
+        "yaxis": _AXIS,
     }
 )
 
@@ -81,8 +87,8 @@ def front_figure(
         ]
         for trace in traces:
             figure.add_trace(trace.update(showlegend=column == 1), row=1, col=column)
-        figure.update_xaxes(title_text=title(x, objectives), type=scale(shown, x), col=column)
-        figure.update_yaxes(title_text=title(y, objectives), type=scale(shown, y), col=column)
+        figure.update_xaxes(title_text=title(x, objectives), **scaled(shown, x), col=column)
+        figure.update_yaxes(title_text=title(y, objectives), **scaled(shown, y), col=column)
     return figure.update_layout(template=THEME, height=520)
 
 
@@ -129,7 +135,13 @@ def save_page(figure: go.Figure, path: Path) -> Path:
 
 def title(metric: str, objectives: Objectives) -> str:
     """An axis's title: the metric, and which way is better where it is an objective."""
-    return html.escape(_said(metric, objectives))
+    return html.escape(_said(metric, objectives)).replace(" (", "<br>(")
+
+
+def scaled(points: pd.DataFrame, metric: str) -> dict[str, Any]:
+    """Plotly's settings for the axis of a metric, labelled by decades where it is logarithmic."""
+    kind = scale(points, metric)
+    return {"type": kind, "dtick": 1} if kind == "log" else {"type": kind}
 
 
 def scale(points: pd.DataFrame, metric: str) -> str:

@@ -185,6 +185,14 @@ def test_attainment_is_where_enough_replicates_reach(rows, level, objectives):
         assert behind == (share >= level - 1e-9)
 
 
+def test_point_with_a_failed_replicate_is_left_out_of_every_set():
+    """As it is left out of the front: the seeds it survived must not stand for it."""
+    seeds = replicates([(0, 1.0, 1.0), (1, math.nan, math.nan), (0, 2.0, 1.0), (1, 2.0, 1.0)])
+    seeds["point_id"] = ["diverged", "diverged", "sound", "sound"]
+    seeds["status"] = ["finished", "failed", "finished", "finished"]
+    assert attainment(seeds, MIN_MAX, 0.5).to_numpy().tolist() == [[2.0, 1.0]]
+
+
 def test_seed_without_defined_points_attains_nothing():
     seeds = replicates([(0, 1.0, 1.0), (1, math.nan, 1.0)])
     assert attainment(seeds, MIN_MAX, 0.5).to_numpy().tolist() == [[1.0, 1.0]]
