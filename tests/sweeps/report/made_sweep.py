@@ -1,0 +1,129 @@
+"""A made-up sweep of the membership experiment: its shapes and oddities, not its numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from privnets.points import Curve, Replicate, TradeoffPoint
+from sweeps.spec import Study
+from tracking.frame import points_frame, replicates_frame
+
+OBJECTIVES = {"privacy/membership_advantage": "min", "utility/test_mse": "min"}
+
+
+@dataclass(frozen=True)
+class MadeSweep:
+    """What a report asks of a result."""
+
+    study: Study
+    tradeoff_points: Sequence[TradeoffPoint]
+    sweep: str = "adult-train-size-made-up"
+    objectives: Mapping[str, str] = field(default_factory=lambda: dict(OBJECTIVES))
+    log_fields: frozenset[str] = frozenset({"train_size", "weight_decay"})
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    pending: int = 0
+    failures: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def points(self) -> pd.DataFrame:
+        return points_frame(self.tradeoff_points, self.sweep)
+
+    @property
+    def replicates(self) -> pd.DataFrame:
+        return replicates_frame(self.tradeoff_points, self.sweep)
+
+
+def made_study(**changes: Any) -> Study:
+    content = {
+        "name": "adult-train-size",
+        "experiment": "membership",
+        "description": "Leakage of ridge regression on Adult against training-set size.",
+        "reproduces": {"paper": "arXiv:2001.10648", "figure": 1},
+        "claims": [
+            {
+                "statement": "Membership advantage falls as the training set grows.",
+                "metric": "privacy/membership_advantage",
+                "axis": "train_size",
+                "trend": "decreasing",
+                "caveat": "Theorem 2 is a limit: it promises no monotone fall.",
+            },
+            {
+                "statement": "KL leakage rises with the training set.",
+                "metric": "privacy/rho_kl",
+                "axis": "train_size",
+                "trend": "increasing",
+            },
+        ],
+        "fixed": {"dataset": "adult", "model": "linear"},
+        "space": {
+            "train_size": {"grid": [10, 30, 100, 300, 1000]},
+            "weight_decay": {"grid": [0.0, 1e-4, 1e-2, 1.0]},
+        },
+        "replicates": 6,
+    }
+    return Study.model_validate({**content, **changes})
+
+
+def made_replicate(size: float, decay: float, seed: int) -> Replicate:
+    generator = np.random.default_rng([seed, int(size), int(decay * 1e6)])
+    noise = generator.normal(0, 0.01, 3)
+    advantage = 1.2 / math.sqrt(size) / (1 + decay) ** 2 + noise[0]
+    undefined = size <= 10 and decay == 0
+    fpr = np.arange(0, 1001, 5) / 1000
+    return Replicate(
+        seed=seed,
+        metrics={
+            "privacy/membership_advantage": advantage,
+            "privacy/rho_kl": math.nan if undefined else max(5 / size + noise[1] / 10, 1e-4),
+            "bound/advantage": math.nan if undefined else advantage + 0.1,
+            "utility/test_mse": 0.12 + 0.05 * decay + 1 / size + noise[2] / 10,
+            "utility/generalization_gap": 1 / size,
+        },
+        notes={"privacy/rho_kl": "the covariance is singular: 10 records, 5 parameters"}
+        if undefined
+        else {},
+        curves={
+            f"roc/{attack}": Curve(
+                tuple(range(0, 1001, 5)), tuple(fpr ** (1 - strength * advantage))
+            )
+            for attack, strength in (("threshold_gaussian", 0.5), ("lira_online", 0.9))
+        },
+        finished_at=1.7e9 + 60 * seed,
+    )
+
+
+def made_points(
+    sizes: Sequence[float] = (10, 30, 100, 300, 1000),
+    decays: Sequence[float] = (0.0, 1e-4, 1e-2, 1.0),
+    seeds: int = 6,
+    replicate: Callable[[float, float, int], Replicate] = made_replicate,
+    **config: Any,
+) -> list[TradeoffPoint]:
+    return [
+        TradeoffPoint(
+            point_id=f"{index:020x}",
+            experiment="membership",
+            config={
+                "dataset": "adult",
+                "model": "linear",
+                "train_size": size,
+                "weight_decay": decay,
+                **config,
+            },
+            replicates=tuple(replicate(size, decay, seed) for seed in range(seeds)),
+        )
+        for index, (size, decay) in enumerate((s, d) for s in sizes for d in decays)
+    ]
+
+
+def failed(point: TradeoffPoint, reason: str) -> TradeoffPoint:
+    lost = Replicate(seed=0, metrics={}, failure=reason, finished_at=1.7e9)
+    return TradeoffPoint(
+        point.point_id, point.experiment, point.config, (lost, *point.replicates[1:])
+    )

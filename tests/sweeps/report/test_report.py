@@ -1,0 +1,236 @@
+"""The page holds what was measured and why, runs nothing foreign, and loads nothing."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from made_sweep import OBJECTIVES, MadeSweep, failed, made_points, made_replicate, made_study
+
+from privnets.points import Replicate
+from sweeps.pareto import pareto_front
+from sweeps.report import ReportInput, write_report
+from sweeps.report.page import render
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+HOSTILE = (
+    "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
+)
+
+
+class Page(HTMLParser):
+    """Sections' texts, figures by name, and everything that could load or run."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.sections: dict[str, str] = {}
+        self.figures: dict[str, dict] = {}
+        self.tags: list[tuple[str, dict]] = []
+        self._section = self._figure = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.tags.append((tag, found))
+        if tag == "section":
+            self._section = found.get("id", "")
+        self._figure = found["id"] if found.get("type") == "application/json" else ""
+
+    def handle_endtag(self, tag):
+        if tag == "section":
+            self._section = ""
+
+    def handle_data(self, data):
+        if self._figure and data.strip():
+            self.figures[self._figure.removesuffix("-figure")] = json.loads(data)
+        elif self._section:
+            self.sections[self._section] = self.sections.get(self._section, "") + data
+
+
+@pytest.fixture(scope="module")
+def page(made_sweep) -> Page:
+    return Page(render(made_sweep))
+
+
+def test_front_chart_and_table_agree_with_the_front(page, made_sweep):
+    front = pareto_front(made_sweep.points, OBJECTIVES)
+    marks = next(t for t in page.figures["front-chart"]["data"] if t["name"].startswith("Pareto"))
+    assert len(marks["text"]) == len(front)
+    for _, row in front.iterrows():
+        assert row["point_id"] in page.sections["front"]
+    assert "Points left out of the front: 1 failed." in page.sections["front"]
+
+
+def test_every_swept_field_meets_every_objective(page):
+    for index, field in enumerate(["train_size", "weight_decay"]):
+        layout = page.figures[f"axis-chart-{index}"]["layout"]
+        titles = json.dumps(layout)
+        assert layout["xaxis"]["title"]["text"] == field
+        assert layout["xaxis"]["type"] == "log"
+        assert all(metric in titles for metric in OBJECTIVES)
+    assert "privacy/rho_kl" in json.dumps(page.figures["axis-chart-0"]["layout"]), (
+        "a claim's metric"
+    )
+
+
+def test_claims_are_judged_with_their_intervals_and_caveats(page):
+    text = page.sections["claims"]
+    assert "agrees — Membership advantage falls" in text
+    assert "contradicts — KL leakage rises" in text
+    assert "95% interval" in text
+    assert "Theorem 2 is a limit" in text
+    assert "undefined at 1 of the 5 values of train_size (10)" in text
+
+
+def test_undefined_failed_and_how_it_was_run_are_told(page):
+    assert "the covariance is singular: 10 records" in page.sections["notes"]
+    assert "diverged: the loss became NaN at step 12" in page.sections["failures"]
+    assert "train_size = 10, weight_decay = 1.0" in page.sections["failures"]
+    assert "2.13.0" in page.sections["run"]
+    assert "2023-11-14 22:13:20 UTC" in page.sections["run"]
+    assert "sweeps run adult-train-size" in page.sections["run"]
+
+
+def test_roc_curves_of_the_strongest_points(page, made_sweep):
+    figure = page.figures["roc-chart"]
+    front = pareto_front(made_sweep.points, OBJECTIVES)
+    attacks = [trace["name"] for trace in figure["data"]]
+    assert attacks.count("lira_online") == attacks.count("threshold_gaussian") == len(front)
+
+
+def test_nothing_is_loaded_from_elsewhere(page):
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "iframe", "img", "object")
+        assert "src" not in attributes
+        assert attributes.get("href", "#").startswith("#")
+    policy = next(a["content"] for _, a in page.tags if "http-equiv" in a)
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe-inline" not in policy.split("style-src")[0]
+
+
+def hostile_sweep() -> MadeSweep:
+    def replicate(size: float, decay: float, seed: int) -> Replicate:
+        made = made_replicate(size, decay, seed)
+        metrics = {**made.metrics, HOSTILE: 1.0}
+        curves = {f"roc/{HOSTILE}": curve for curve in made.curves.values()}
+        return replace(made, metrics=metrics, notes={HOSTILE: HOSTILE}, curves=curves)
+
+    points = made_points(sizes=(10, 100), replicate=replicate, model=HOSTILE)
+    points += made_points(sizes=(30, 300), replicate=replicate, model="plain")[:-1]
+    points = [replace(p, point_id=f"{HOSTILE}{i}") for i, p in enumerate(points)]
+    points[0] = failed(points[0], HOSTILE)
+    claim = {"statement": HOSTILE, "metric": HOSTILE, "axis": "train_size", "trend": "constant"}
+    space = {"train_size": {"grid": [10, 100, 30, 300]}, "model": {"choice": [HOSTILE, "plain"]}}
+    study = made_study(
+        description=HOSTILE,
+        reproduces={"paper": HOSTILE, "figure": HOSTILE},
+        claims=[{**claim, "caveat": HOSTILE, "where": {}}],
+        fixed={"dataset": HOSTILE},
+        space={**space, "weight_decay": {"grid": [0.0, 1e-4, 1e-2, 1.0]}},
+    )
+    return MadeSweep(
+        study,
+        points,
+        sweep=HOSTILE,
+        objectives={**OBJECTIVES, HOSTILE: "max"},
+        spec={HOSTILE: {HOSTILE: [HOSTILE]}, "command": HOSTILE},
+        pending=1,
+        failures={HOSTILE: HOSTILE},
+    )
+
+
+def test_names_and_reasons_are_escaped():
+    text = render(hostile_sweep())
+    assert HOSTILE not in text
+    assert "<img" not in text
+    assert text.count("<script") == text.count("</script>")
+    found = Page(text)
+    assert HOSTILE in html.unescape(found.sections["failures"])
+    names = [t.get("name") or "" for figure in found.figures.values() for t in figure["data"]]
+    assert not any("<" in name for name in names)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium: the page is not opened in a browser")
+def test_page_draws_its_charts_and_runs_nothing_foreign(tmp_path):
+    """In a browser without a network; its console reports any refusal or error."""
+    page = write_report(hostile_sweep(), tmp_path / "report.html")
+    flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-sync"
+    quiet = "--disable-background-networking --disable-component-update --enable-logging=stderr"
+    shown = subprocess.run(
+        [
+            *(BROWSER, *flags.split(), *quiet.split()),
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            "--virtual-time-budget=20000",
+            "--dump-dom",
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "<title>taken" not in shown.stdout
+    console = [line for line in shown.stderr.splitlines() if "CONSOLE" in line]
+    assert not [line for line in console if re.search("Refused|Uncaught|violates", line)]
+    charts = shown.stdout.count('data-figure="')
+    assert charts >= 4
+    assert shown.stdout.count('class="plot-container') == charts
+
+
+def test_sweep_without_a_finished_point_still_reports():
+    points = [failed(p, "diverged") for p in made_points(seeds=1)]
+    found = Page(render(MadeSweep(made_study(), points)))
+    assert "there is no front" in found.sections["front"]
+    assert "diverged" in found.sections["failures"]
+    assert found.sections["claims"].count("undefined —") == 2
+
+
+def test_empty_sweep_still_reports():
+    found = Page(render(MadeSweep(made_study(), [], pending=20)))
+    assert "20 points are not finished yet" in found.sections["failures"]
+
+
+def test_objective_undefined_everywhere_leaves_no_front():
+    def replicate(size: float, decay: float, seed: int) -> Replicate:
+        made = made_replicate(size, decay, seed)
+        return replace(made, metrics={**made.metrics, "utility/test_mse": math.nan})
+
+    found = Page(render(MadeSweep(made_study(), made_points(replicate=replicate))))
+    assert "there is no front" in found.sections["front"]
+
+
+def test_report_takes_an_input_put_together_by_hand(made_sweep, tmp_path):
+    fields = ReportInput.__dataclass_fields__
+    data = ReportInput(**{name: getattr(made_sweep, name) for name in fields})
+    path = tmp_path / "report.html"
+    path.write_text("an older report")
+    assert write_report(data, path) == path
+    assert path.read_text(encoding="utf-8") == render(made_sweep)
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_large_sweep_stays_small():
+    """2,000 points are drawn by WebGL, their tables cut with a note, in a page below 10 MB."""
+
+    def replicate(size: float, decay: float, seed: int) -> Replicate:
+        return replace(made_replicate(size, decay, seed), notes={"flag": f"{size} {decay}"})
+
+    sizes, decays = [10 * i for i in range(1, 51)], [0.025 * i for i in range(40)]
+    points = made_points(sizes, decays, seeds=1, replicate=replicate)
+    study = made_study(
+        space={"train_size": {"grid": sizes}, "weight_decay": {"grid": decays}}, replicates=1
+    )
+    text = render(MadeSweep(study, points))
+    found = Page(text)
+    assert len(text) < 10e6
+    assert "1950 more are not shown" in found.sections["notes"]
+    kinds = {trace["type"] for trace in found.figures["axis-chart-0"]["data"]}
+    assert kinds == {"scattergl"}
