@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 import privnets
 from privnets.config import ExperimentConfig
-from privnets.data import DataError
 from privnets.contract import Experiment
+from privnets.data import DataError
 from privnets.points import Scalar
 from sweeps import search
 from sweeps.complaints import Complaint, complaints
@@ -101,12 +101,12 @@ class _Examination:
             for name in getattr(study, part):
                 if name not in self._fields:
                     allowed = one_of(self._fields, name)
-                    self._add((part, name), "an unknown field", allowed, bad=name)
+                    self._add((part, name), "an unknown field", allowed)
         for name in sorted(study.fixed.keys() & study.space.keys()):
-            self._add(("space", name), "it in fixed as well", "one of the two", bad=name)
+            self._add(("space", name), "it in fixed as well", "one of the two")
         if "seed" in study.space:
             allowed = "replicates: N, which gives every point N seeds"
-            self._add(("space", "seed"), "an axis", allowed, bad="seed")
+            self._add(("space", "seed"), "an axis", allowed)
         for name, field in self._fields.items():
             given = name in study.fixed or name in study.space or name in self._bad
             if field.is_required() and not given:
@@ -117,28 +117,32 @@ class _Examination:
 
     def _values(self) -> None:
         """Every value of every field on its own."""
-        for name, values in self._given().items():
-            for value in values:
-                try:
-                    self._experiment.Config.model_validate({name: value}, strict=True)
-                except ValidationError as error:
-                    self._field_errors(name, error)
-
-    def _field_errors(self, name: str, error: ValidationError) -> None:
-        """Keep what concerns the field; that others are missing was seen to."""
-        for complaint in complaints(error, self._experiment.Config):
-            if complaint.path[:1] == (name,):
-                axis = self._study.space.get(name)
-                continuum = axis is not None and axis.members() is None
-                whole = complaint.allowed == "a whole number"
-                hint = ": range: [lowest, highest]" if continuum and whole else ""
-                self._add(self._path(name), complaint.found, complaint.allowed + hint, bad=name)
-
-    def _given(self) -> dict[str, Sequence[Scalar]]:
         study = self._study
-        given: dict[str, Sequence[Scalar]] = {n: (v,) for n, v in study.fixed.items()}
-        given |= {name: axis.probes() for name, axis in study.space.items()}
-        return {name: values for name, values in given.items() if name not in self._bad}
+        given: list[tuple[Path, Sequence[Scalar]]]
+        given = [(("fixed", name), (value,)) for name, value in study.fixed.items()]
+        given += [(("space", name), axis.probes()) for name, axis in study.space.items()]
+        for path, values in given:
+            if path[1] in self._fields and path[1] not in self._bad:
+                for value in values:
+                    self._value(path, value)
+        self._bad |= {str(c.path[1]) for c in self.complaints if c.path[0] in ("fixed", "space")}
+
+    def _value(self, path: Path, value: Scalar) -> None:
+        """One value; that other fields are missing was seen to."""
+        name = str(path[1])
+        try:
+            self._experiment.Config.model_validate({name: value}, strict=True)
+        except ValidationError as error:
+            for complaint in complaints(error, self._experiment.Config):
+                if complaint.path[:1] == (name,):
+                    self._add(
+                        path, complaint.found, complaint.allowed + self._hint(path, complaint)
+                    )
+
+    def _hint(self, path: Path, complaint: Complaint) -> str:
+        axis = self._study.space.get(str(path[1])) if path[0] == "space" else None
+        continuum = axis is not None and axis.members() is None
+        return ", by range" if continuum and complaint.allowed == "a whole number" else ""
 
     def _seeds(self) -> None:
         base = self._study.fixed.get("seed", 0)
@@ -147,14 +151,16 @@ class _Examination:
             self._add(("replicates",), found, f"seeds below {_SEEDS}")
 
     def _proposals(self) -> list[search.Proposal]:
-        """What the search gives, or one sample of the space when it cannot be asked."""
+        """What the search gives, or each axis's values in turn when it cannot be asked."""
         space = {n: axis for n, axis in self._study.space.items() if n not in self._bad}
         found = search.complaints(self._study.space, self._study.search)
-        if not self._search_known or found:
-            if self._search_known:
-                self.complaints += found
-            return [{name: axis.at(0.0) for name, axis in space.items()}]
-        return search.propose(space, self._study.search)
+        if self._search_known:
+            self.complaints += found
+            if not found:
+                return search.propose(space, self._study.search)
+        first = {name: axis.at(0.0) for name, axis in space.items()}
+        rest = [{**first, n: value} for n, axis in space.items() for value in axis.probes()]
+        return [first, *rest]
 
     def _configs(self, proposals: Sequence[search.Proposal]) -> list[ExperimentConfig]:
         fixed = {n: v for n, v in self._study.fixed.items() if n not in self._bad}
@@ -184,7 +190,7 @@ class _Examination:
                 self._experiment.fingerprint(config)
                 found = self._experiment.problems(config)
             except DataError as error:
-                allowed = "data that is present and intact (see `sweeps data list`)"
+                allowed = "a data set that is present and intact"
                 self._field("dataset", str(error).rstrip("."), allowed)
             else:
                 for problem in found:
@@ -238,10 +244,8 @@ class _Examination:
             return "space", name
         return ("fixed", name) if name else ("fixed",)
 
-    def _add(self, path: Path, found: str, allowed: str, *, bad: str | None = None) -> None:
+    def _add(self, path: Path, found: str, allowed: str) -> None:
         self.complaints.append(Complaint(path, found, allowed))
-        if bad is not None:
-            self._bad.add(bad)
 
 
 def _allowed_value(schema: Mapping[str, Any]) -> object:

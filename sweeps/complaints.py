@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, get_args
 
@@ -28,13 +29,13 @@ class Complaint(NamedTuple):
 
 
 _ALLOWED: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
-    "greater_than_equal": lambda limits: f"at least {limits['ge']}",
-    "greater_than": lambda limits: f"above {limits['gt']}",
-    "less_than_equal": lambda limits: f"at most {limits['le']}",
-    "less_than": lambda limits: f"below {limits['lt']}",
+    "greater_than_equal": lambda limits: f"at least {_number(limits['ge'])}",
+    "greater_than": lambda limits: f"above {_number(limits['gt'])}",
+    "less_than_equal": lambda limits: f"at most {_number(limits['le'])}",
+    "less_than": lambda limits: f"below {_number(limits['lt'])}",
     "too_short": lambda limits: f"at least {limits['min_length']} of them",
     "too_long": lambda limits: f"at most {limits['max_length']} of them",
-    "literal_error": lambda limits: f"one of {_plain(limits['expected'])}",
+    "literal_error": lambda limits: limits["expected"].replace("'", ""),
     "finite_number": lambda _: "a finite number",
     "int_type": lambda _: "a whole number",
     "int_from_float": lambda _: "a whole number",
@@ -82,12 +83,12 @@ def _axis_complaint(path: Path, value: object, allowed: str) -> Complaint:
 def _allowed(details: ErrorDetails) -> str:
     if details["type"] in _ALLOWED:
         return _ALLOWED[details["type"]](details.get("ctx", {}))
-    return details["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    message = details["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    return re.sub("^must be ", "only what is ", message)
 
 
-def _plain(expected: str) -> str:
-    """Pydantic's `'a', 'b' or 'c'` without its quotes."""
-    return expected.replace("'", "")
+def _number(limit: float) -> str:
+    return str(int(limit)) if limit == int(limit) else str(limit)
 
 
 def _untagged(path: Path) -> Path:

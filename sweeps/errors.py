@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _LONGEST = 60
+_MOST_LISTED = 20
+_ALIKE = 8
 
 
 class InputError(ValueError):
@@ -75,8 +77,16 @@ def shown(value: object) -> str:
 
 
 def one_of(names: Iterable[str], wrong: object = None) -> str:
-    """The allowed names, and which of them `wrong` was probably meant to be."""
+    """The allowed names, and which of them `wrong` was probably meant to be.
+
+    Of very many names those most like `wrong` are given.
+    """
     known = sorted(names)
-    listed = f"one of {', '.join(known)}" if known else "none"
+    if not known:
+        return "none"
     near = difflib.get_close_matches(str(wrong), known, n=1)
-    return f"{listed} (did you mean {near[0]}?)" if near else listed
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    if len(known) <= _MOST_LISTED:
+        return f"one of {', '.join(known)}{hint}"
+    alike = difflib.get_close_matches(str(wrong), known, n=_ALIKE, cutoff=0.0)
+    return f"one of {', '.join(alike)} and {len(known) - len(alike)} others{hint}"

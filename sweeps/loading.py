@@ -100,14 +100,20 @@ def _part(path: Path) -> Path:
 
 def _without(raw: Mapping[str, Any], broken: Collection[Path]) -> dict[str, Any]:
     kept = {key: value for key, value in raw.items() if (key,) not in broken}
-    for top, *entry in broken:
-        if entry and isinstance(kept[top], dict):
-            kept[top] = {key: value for key, value in kept[top].items() if key != entry[0]}
-        elif entry:  # a claim, whose place keeps the others' positions
-            kept[top] = [_NO_CLAIM if i == entry[0] else claim for i, claim in enumerate(kept[top])]
+    for path in broken:
+        if len(path) > 1:
+            top = str(path[0])
+            kept[top] = _without_entry(kept[top], path[1])
     if not kept.get("objectives"):
         kept.pop("objectives", None)
     return {"name": "unnamed", "experiment": "unknown", **kept}
+
+
+def _without_entry(part: Any, entry: str | int) -> Any:
+    if isinstance(part, dict):
+        return {key: value for key, value in part.items() if key != entry}
+    # A claim's place is kept, so that the others are still found at theirs.
+    return [_NO_CLAIM if i == entry else claim for i, claim in enumerate(part)]
 
 
 def _text(study: str) -> tuple[str, str]:

@@ -48,8 +48,8 @@ def _apply(raw: dict[str, Any], places: dict[Path, Place], change: str) -> Probl
         value = parse(text).value
     except DocumentError as error:
         return Problem(key, error.found, error.allowed, _FILE)
-    if len(path) == 3 and path[0] == "space" and path[2] in KINDS:
-        path, value = path[:2], {path[2]: value}
+    if path[0] == "space" and len(path) > 2 and path[-1] in KINDS:
+        path, value = path[:-1], {path[-1]: value}
     blocked = _put(raw, path, value)
     if blocked is not None:
         return Problem(key, f"{shown(blocked)} above it", "a mapping there", _FILE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,6 +13,7 @@ from typing import Final, Literal
 import privnets
 from privnets.contract import Cost, Experiment
 from sweeps.planning import PlannedReplicate
+from sweeps.spec import Resources
 
 _LONGEST_SECONDS: Final = 20.0
 _PACKS_PER_WORKER: Final = 3
@@ -70,6 +72,24 @@ def pack(
         for part in _cut(group.members, size if size != "auto" else group.size(share, memory))
     ]
     return [made for _, made in sorted(packs, key=lambda p: (-p[0], p[1].pack_id))]
+
+
+def here(resources: Resources) -> tuple[int, int]:
+    """What this machine alone offers packs.
+
+    Args:
+        resources: What a pack is given, and how many may run at once.
+
+    Returns:
+        How many packs run at once, and the bytes of memory that each may take: its part of half
+        the machine's.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = max(1, int((cores or 1) / max(resources.cpus, 1.0)))
+    if resources.concurrency != "auto":
+        workers = min(workers, resources.concurrency)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return workers, memory // 2 // workers
 
 
 @dataclass(frozen=True, slots=True)
