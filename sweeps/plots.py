@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import itertools
-import math
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +14,12 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from sweeps.intervals import Interval, number
+from sweeps.frames import BOUNDS, ENDS, config_of, interval, setting, varying
+from sweeps.intervals import number
 from sweeps.pareto import Direction, Objectives, comparable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-BOUNDS: Mapping[str, str] = {"privacy/membership_advantage": "bound/advantage"}
-"""Metric to the one that theory bounds it by."""
 
 FRONT, DOMINATED, BOUND, ATTAINED = "#e8590c", "#7a848e", "#1c7ed6", "#9c6ade"
 MANY = 1000
@@ -52,7 +49,6 @@ _Panel = tuple[str, str]
 _LOG_RATIO = 100.0
 _RANK = "rank, best first"
 _HOVER = "words"
-_ENDS = (".ci_low", ".ci_high")
 _STEP: Mapping[Direction, str] = {"min": "hv", "max": "vh"}
 _BETTER: Mapping[Direction, str] = {"min": "smaller is better", "max": "larger is better"}
 
@@ -160,19 +156,6 @@ def bars(points: pd.DataFrame, metric: str) -> dict[str, Any] | None:
     return {"array": reach[1], "arrayminus": reach[0], "thickness": 1, "width": 2}
 
 
-def interval(row: Mapping[Hashable, Any], metric: str) -> Interval:
-    """A row's mean and 95% interval of a metric; NaN for what the row lacks."""
-    mean, low, high = (float(row.get(metric + end, math.nan)) for end in ("", *_ENDS))
-    return Interval(mean, low, high)
-
-
-def varying(points: pd.DataFrame) -> list[str]:
-    """The configuration fields that differ between points."""
-    fields = [str(column) for column in points.columns if str(column).startswith("config/")]
-    different = [f for f in fields if points[f].nunique(dropna=False) > 1]
-    return [field.removeprefix("config/") for field in different]
-
-
 def _said(metric: str, objectives: Objectives) -> str:
     direction = objectives.get(metric)
     return metric if direction is None else f"{metric} ({_BETTER[direction]})"
@@ -194,7 +177,8 @@ def _panels(points: pd.DataFrame, objectives: Objectives) -> tuple[pd.DataFrame,
 def _words(row: Mapping[Hashable, Any], fields: list[str], metrics: list[str]) -> str:
     """A point in words: its metrics with intervals, then what tells its configuration apart."""
     measured = [f"{metric}: {interval(row, metric).plus_minus}" for metric in metrics]
-    config = [f"{field} = {row[f'config/{field}']}" for field in fields]
+    values = config_of(row)
+    config = [f"{field} = {setting(values[field])}" for field in fields]
     return "<br>".join(map(html.escape, [*measured, *config, f"point {row['point_id']}"]))
 
 
@@ -272,10 +256,10 @@ def _reach(
     points: pd.DataFrame, metric: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """How far the interval goes below and above the mean; 0 where it is undefined."""
-    if not {f"{metric}{end}" for end in _ENDS} <= set(points.columns):
+    if not {f"{metric}{end}" for end in ENDS} <= set(points.columns):
         return None
     mean = points[metric].to_numpy(dtype=np.float64)
-    low, high = (points[metric + end].to_numpy(dtype=np.float64) for end in _ENDS)
+    low, high = (points[metric + end].to_numpy(dtype=np.float64) for end in ENDS)
     return np.nan_to_num(mean - low), np.nan_to_num(high - mean)
 
 

@@ -14,8 +14,9 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
+from sweeps.frames import BOUNDS, config_of, interval, setting
 from sweeps.pareto import Objectives
-from sweeps.plots import BOUNDS, FRONT, MANY, THEME, bars, interval, scale, scaled, title
+from sweeps.plots import FRONT, MANY, THEME, bars, scale, scaled, title
 
 MOST_LINES = 12
 """Beyond so many groups of points that agree in the other fields, no lines join them."""
@@ -144,7 +145,7 @@ def _groups(
     shares = np.linspace(0.25, 0.8, len(parts))
     colors = sample_colorscale("Viridis", shares) if len(parts) > 1 else [FRONT]
     for index, (values, points) in enumerate(parts):
-        label = ", ".join(f"{o} = {v}" for o, v in zip(others, values, strict=True))
+        label = ", ".join(f"{o} = {setting(v)}" for o, v in zip(others, values, strict=True))
         symbol = _SYMBOLS[index % len(_SYMBOLS)]
         yield _Group(html.escape(label), colors[index], symbol, points)
 
@@ -210,13 +211,10 @@ def _shades(placed: pd.DataFrame, others: Sequence[str], *, shown: bool) -> dict
 
 def _words(points: pd.DataFrame, axis: SweptAxis, metric: str) -> list[str]:
     fields = (axis.field, *axis.others)
-    return [
-        "<br>".join(
-            html.escape(line)
-            for line in (
-                f"{metric}: {interval(row, metric).plus_minus}",
-                *(f"{field} = {row[f'config/{field}']}" for field in fields),
-            )
-        )
-        for row in points.to_dict("records")
-    ]
+    texts = []
+    for row in points.to_dict("records"):
+        config = config_of(row)
+        lines = [f"{field} = {setting(config[field])}" for field in fields]
+        lines.insert(0, f"{metric}: {interval(row, metric).plus_minus}")
+        texts.append("<br>".join(map(html.escape, lines)))
+    return texts

@@ -23,22 +23,14 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from sweeps.claims import judge
+from sweeps.frames import config_of, varying
 from sweeps.pareto import attainment, pareto_front
-from sweeps.plots import front_figure, varying
+from sweeps.plots import front_figure
 from sweeps.report.axes import SweptAxis, axis_figure
 from sweeps.report.roc import roc_figure
 from sweeps.report.source import ReportSource
-from sweeps.report.tables import (
-    Table,
-    best_first,
-    described,
-    facts_table,
-    failures_table,
-    front_table,
-    notes_table,
-    row_config,
-    spread,
-)
+from sweeps.report.tables import facts_table, failures_table, notes_table
+from sweeps.tables import Table, best_first, described, front_table, spread
 
 _ROC_POINTS = 4
 
@@ -218,7 +210,7 @@ def _metrics(data: ReportSource, field: str) -> list[str]:
 def _roc(data: ReportSource, front: pd.DataFrame, fields: Sequence[str]) -> _Chart | None:
     chosen = spread(best_first(front, data.objectives), _ROC_POINTS)
     labels = {
-        row["point_id"]: described(row_config(row), fields) for row in chosen.to_dict("records")
+        row["point_id"]: described(config_of(row), fields) for row in chosen.to_dict("records")
     }
     by_id = {point.point_id: point for point in data.tradeoff_points}
     figure = roc_figure([by_id[name] for name in labels if name in by_id], labels)

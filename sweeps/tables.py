@@ -1,0 +1,94 @@
+"""Tables of points as text, for terminals and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from sweeps.frames import BOUNDS, config_of, interval, setting
+from sweeps.pareto import Objectives
+
+MOST_ROWS = 50
+"""Longer tables are cut to so many rows, and say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table to show.
+
+    Attributes:
+        columns: Headings.
+        rows: Cells, as many in each row as there are headings.
+        note: What else to know, below the table.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[str]) -> Table:
+    """The front's points, best in the first objective first, with the bounds beside objectives.
+
+    Args:
+        front: As `pareto_front` gives.
+        objectives: Metric to `min` or `max`.
+        fields: Configuration fields to show.
+    """
+    bounds = [BOUNDS[metric] for metric in objectives if BOUNDS.get(metric) in front]
+    shown = spread(best_first(front, objectives), MOST_ROWS)
+    found = points_table(shown, [*objectives, *bounds], fields)
+    if len(shown) == len(front):
+        return found
+    note = f"{len(shown)} of {len(front)} points, evenly spread along the front."
+    return Table(found.columns, found.rows, note)
+
+
+def points_table(points: pd.DataFrame, metrics: Sequence[str], fields: Sequence[str]) -> Table:
+    """Points as they stand: metrics with half their 95% intervals, configurations, status.
+
+    Args:
+        points: One row per point, as `Result.points`.
+        metrics: Metrics to show; a point that lacks one shows it undefined.
+        fields: Configuration fields to show.
+    """
+    rows = [
+        (
+            *(interval(row, metric).plus_minus for metric in metrics),
+            *(setting(config_of(row)[field]) for field in fields),
+            str(row["replicates"]),
+            str(row["status"]),
+            str(row["point_id"]),
+        )
+        for row in points.iloc[:MOST_ROWS].to_dict("records")
+    ]
+    return cut((*metrics, *fields, "replicates", "status", "point"), rows, len(points))
+
+
+def best_first(front: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:
+    """The front's rows in order of the first objective, the best first."""
+    metric, direction = next(iter(objectives.items()))
+    return front.sort_values(metric, ascending=direction == "min", kind="stable")
+
+
+def spread(rows: pd.DataFrame, most: int) -> pd.DataFrame:
+    """At most so many rows, evenly spread, the first and the last among them."""
+    if len(rows) <= most:
+        return rows
+    places = [round(index * (len(rows) - 1) / (most - 1)) for index in range(most)]
+    return rows.iloc[places]
+
+
+def described(config: Mapping[str, Any], fields: Sequence[str]) -> str:
+    """The fields in which points differ, as `field = value`."""
+    return ", ".join(f"{f} = {setting(config.get(f))}" for f in fields) or "the only point"
+
+
+def cut(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], total: int) -> Table:
+    """A table of the first rows out of a total, which says how many it leaves out."""
+    shown = tuple(rows[:MOST_ROWS])
+    note = f"{total - len(shown):,} more are not shown." if total > len(shown) else ""
+    return Table(columns, shown, note)
