@@ -125,8 +125,10 @@ class TradeoffPoint:
     def curves(self) -> Mapping[str, Curve]:
         """Mean curve over the replicates that share its steps."""
         keys = sorted({key for r in self.succeeded for key in r.curves})
-        return {key: _mean_curve([r.curves[key] for r in self.succeeded if key in r.curves])
-                for key in keys}
+        return {
+            key: _mean_curve([r.curves[key] for r in self.succeeded if key in r.curves])
+            for key in keys
+        }
 
     @property
     def artifacts(self) -> Mapping[str, bytes]:

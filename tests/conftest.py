@@ -16,6 +16,7 @@ _ENVIRONMENT = {
     "DO_NOT_TRACK": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MPLBACKEND": "Agg",
+    "OMP_NUM_THREADS": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "SE_OFFLINE": "true",
 }

@@ -168,7 +168,7 @@ def _unusual(trials: Trials, mean: Tensor, deviation: Tensor) -> Tensor:
     if not trials.two_sided:
         return (trials.signal - mean) / deviation
     size = trials.signal.abs()
-    above = torch.special.ndtr((mean - size) / deviation)
+    above: Tensor = torch.special.ndtr((mean - size) / deviation)
     below = torch.special.ndtr((-size - mean) / deviation)
     return above + below
 

@@ -17,7 +17,13 @@ from privnets.membership import attacks, leakage, scoring
 from privnets.membership.attacks import Guesses, Trials
 from privnets.membership.config import MembershipConfig
 from privnets.membership.leakage import Sides
-from privnets.membership.metrics import ATTACKS, OUTPUT_ATTACKS, metric_keys, utility_keys
+from privnets.membership.metrics import (
+    ATTACKS,
+    OF_PARAMETERS,
+    OUTPUT_ATTACKS,
+    metric_keys,
+    utility_keys,
+)
 from privnets.membership.sampling import generator
 from privnets.membership.scoring import FALSE_POSITIVE_RATES, Score
 from privnets.points import Curve, Replicate
@@ -135,11 +141,8 @@ def _parameter_leakage(
     if reason is None and seen.sides is not None:
         reason = leakage.why_undefined(seen.sides)
     if reason is not None or seen.sides is None or seen.parameters is None:
-        of_parameters = ("rho_kl", "rho_kl_plugin", "median_record_rho_kl")
-        of_parameters += ("worst_record_rho_kl", "rho_mi", "rho_mi_balanced")
         white_box = [k for k in sheet.metrics if k.startswith("privacy/attack/white_box/")]
-        named = [f"privacy/{name}" for name in of_parameters]
-        sheet.undefined(reason or "", *named, *white_box, "bound/advantage")
+        sheet.undefined(reason or "", *OF_PARAMETERS, *white_box, "bound/advantage")
         return None, table
     record_rho = leakage.jeffreys(seen.sides)
     sheet.put("privacy/rho_kl", Mean.of(record_rho))
@@ -222,8 +225,8 @@ def _attacks(sheet: _Sheet, seen: Observations, log_ratio: Tensor | None) -> dic
         sum(v) / 2
         for v in zip(*(attacks.error_deviations(seen.trials, f) for f in (0, 1)), strict=True)
     )
-    sheet.metrics["privacy/threshold_advantage_if_gaussian"] = (
-        attacks.gaussian_threshold_advantage(inside, outside)
+    sheet.metrics["privacy/threshold_advantage_if_gaussian"] = attacks.gaussian_threshold_advantage(
+        inside, outside
     )
     return scores
 

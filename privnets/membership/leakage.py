@@ -151,7 +151,7 @@ def jeffreys(sides: Sides) -> Tensor:
 
 
 def gaussian_log_ratio(values: Tensor, sides: Sides, fitted: Tensor) -> Tensor:
-    """log N(v; side 1) - log N(v; side 0), with the moments of the given folds.
+    """Log N(v; side 1) - log N(v; side 0), with the moments of the given folds.
 
     Args:
         values: Shape [R, J, p].
@@ -216,7 +216,8 @@ def _gaussian_information(means: Tensor, covariances: Tensor, prior: float, z: T
 
 def _half_squares(values: Tensor, mean: Tensor, factor: Tensor) -> Tensor:
     centred = (values - mean[:, None]).transpose(-1, -2)
-    return torch.linalg.solve_triangular(factor, centred, upper=False).square().sum(-2) / 2
+    whitened: Tensor = torch.linalg.solve_triangular(factor, centred, upper=False)
+    return whitened.square().sum(-2) / 2
 
 
 def _divergence(means: Tensor, covariances: Tensor, factor: Tensor, half_log: Tensor) -> Tensor:
@@ -245,7 +246,7 @@ def _log_densities(values: Tensor, sides: Sides, fitted: Tensor) -> Tensor:
 
 def _unbiased_inverse(covariance: Tensor, counts: Tensor, noise_variance: float) -> Tensor:
     """Inverse of covariance plus noise; an estimate's inverse is too large by Wishart spread."""
-    inverse = torch.linalg.inv(_noisy(covariance, noise_variance))
+    inverse: Tensor = torch.linalg.inv(_noisy(covariance, noise_variance))
     ratio = inverse @ covariance
     trace = torch.diagonal(ratio, dim1=-2, dim2=-1).sum(-1)[..., None, None]
     return inverse - (ratio @ ratio + trace * ratio) @ inverse / (counts - 1)[..., None, None]
@@ -285,4 +286,5 @@ def _smallest_eigenvalues(covariances: Tensor) -> Tensor:
     product = scale[..., :, None] * scale[..., None, :]
     degenerate = (scale <= 0).any(-1)
     correlations = torch.where(degenerate[..., None, None], 0.0, covariances / product)
-    return torch.linalg.eigvalsh(torch.nan_to_num(correlations)).amin(-1)
+    values: Tensor = torch.linalg.eigvalsh(torch.nan_to_num(correlations))
+    return values.amin(-1)

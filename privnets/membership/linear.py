@@ -48,7 +48,7 @@ class Universe:
 
 
 @dataclass(frozen=True)
-class _Fits:
+class Fits:
     """Models of one configuration, without noise. Sides: 0 without the record, 1 with it.
 
     Attributes:
@@ -73,11 +73,11 @@ def observe(
     """
     moments = Moments.of(universe.x, universe.y)
     records = asked_records(configs[0], universe.size)
-    sums = _training_sums(configs[0], moments, records)
-    fits: dict[float, _Fits] = {}
+    sums = training_sums(configs[0], moments, records)
+    fits: dict[float, Fits] = {}
     for config in configs:
         if config.weight_decay not in fits:
-            fits = {config.weight_decay: _fit(config, sums, moments.features)}
+            fits = {config.weight_decay: fit(config, sums, moments.features)}
         yield config, _observed(config, universe, moments, records, fits[config.weight_decay])
 
 
@@ -87,7 +87,7 @@ def asked_records(config: MembershipConfig, population: int) -> np.ndarray:
     return chosen.astype(np.int64)
 
 
-def _training_sums(config: MembershipConfig, moments: Moments, records: np.ndarray) -> Tensor:
+def training_sums(config: MembershipConfig, moments: Moments, records: np.ndarray) -> Tensor:
     """Sums of training products, shape [R, 2 sides, M, columns]."""
     random = generator(config.seed, "training sets")
     population, size, draws = len(moments.products), config.train_size, config.draws
@@ -105,7 +105,7 @@ def _training_sums(config: MembershipConfig, moments: Moments, records: np.ndarr
     return sums
 
 
-def _fit(config: MembershipConfig, sums: Tensor, features: int) -> _Fits:
+def fit(config: MembershipConfig, sums: Tensor, features: int) -> Fits:
     flat = sums.view(-1, sums.shape[-1])
     parameters = flat.new_empty(len(flat), features)
     deficient = 0
@@ -114,7 +114,7 @@ def _fit(config: MembershipConfig, sums: Tensor, features: int) -> _Fits:
         solution = solve(flat[part], features, config.train_size, config.weight_decay)
         parameters[part] = solution.parameters
         deficient += int(solution.deficient.sum())
-    return _Fits(parameters.view(*sums.shape[:-1], features), sums, deficient)
+    return Fits(parameters.view(*sums.shape[:-1], features), sums, deficient)
 
 
 def _observed(
@@ -122,7 +122,7 @@ def _observed(
     universe: Universe,
     moments: Moments,
     records: np.ndarray,
-    fits: _Fits,
+    fits: Fits,
 ) -> Observations:
     index = torch.from_numpy(records).to(universe.x.device)
     clean = fits.parameters
@@ -173,7 +173,7 @@ def _trials(config: MembershipConfig, error: Tensor, train_loss: Tensor) -> Tria
     )
 
 
-def _why_undefined(config: MembershipConfig, universe: Universe, fits: _Fits) -> str | None:
+def _why_undefined(config: MembershipConfig, universe: Universe, fits: Fits) -> str | None:
     """Why the Gaussian leakage of parameters means nothing here, or None."""
     p, size = universe.x.shape[1], config.train_size
     if fits.deficient == fits.parameters[..., 0].numel():
@@ -205,7 +205,7 @@ def _tiny_decay(config: MembershipConfig, universe: Universe) -> bool:
     return config.weight_decay < _SMALL_DECAY * float(universe.x.square().mean())
 
 
-def _notes(fits: _Fits) -> dict[str, str]:
+def _notes(fits: Fits) -> dict[str, str]:
     if not fits.deficient:
         return {}
     total = fits.parameters[..., 0].numel()

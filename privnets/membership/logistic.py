@@ -98,7 +98,8 @@ class _Problem:
         return slope + 2 * self._decay * weights
 
     def precondition(self, gradient: Tensor) -> Tensor:
-        return self._inverse @ gradient
+        step: Tensor = self._inverse @ gradient
+        return step
 
     def subset(self, kept: Tensor) -> _Problem:
         part = object.__new__(_Problem)

@@ -20,15 +20,16 @@ _OF_AN_ATTACK = (
     "false_positives_at_fpr_0.01",
     "false_positives_at_fpr_0.001",
 )
-_LEAKAGE = (
+# Leakage of all the parameters, which a model may have too many of.
+OF_PARAMETERS = (
     "privacy/rho_kl",
     "privacy/rho_kl_plugin",
     "privacy/median_record_rho_kl",
     "privacy/worst_record_rho_kl",
     "privacy/rho_mi",
     "privacy/rho_mi_balanced",
-    "privacy/rho_kl_output",
 )
+_LEAKAGE = (*OF_PARAMETERS, "privacy/rho_kl_output")
 _OTHERS = (
     "privacy/membership_advantage",
     "privacy/threshold_advantage_if_gaussian",

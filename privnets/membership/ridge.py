@@ -115,7 +115,9 @@ def squared_error(sums: Tensor, parameters: Tensor) -> Tensor:
     row, column = torch.triu_indices(p, p, device=sums.device)
     weight = torch.where(row == column, 1.0, 2.0).double()
     pairs = len(row)
-    quadratic = (sums[..., :pairs] * (parameters[..., row] * parameters[..., column]) * weight).sum(-1)
+    quadratic = (sums[..., :pairs] * (parameters[..., row] * parameters[..., column]) * weight).sum(
+        -1
+    )
     linear = (sums[..., pairs : pairs + p] * parameters).sum(-1)
     return (sums[..., -1] - 2 * linear + quadratic).clamp_min(0)
 

@@ -52,9 +52,7 @@ def score(guesses: Guesses, member: Tensor, *, shared_models: bool) -> Score:
     for rate in FALSE_POSITIVE_RATES:
         rates[rate], counts[rate] = _at_most(true, false, rate, outsiders)
     curve = tuple(_at_most(true, false, step / 1000, outsiders)[0] for step in _CURVE_RATES)
-    return Score(
-        advantage, error, _area(true, false), rates, counts, Curve(_CURVE_RATES, curve)
-    )
+    return Score(advantage, error, _area(true, false), rates, counts, Curve(_CURVE_RATES, curve))
 
 
 def _advantage(decision: Tensor, member: Tensor, *, shared_models: bool) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,9 +60,7 @@ class Task:
         """Draw the training sets, which depend on the seed and on sizes alone."""
         records = asked_records(config, population)
         random = generator(config.seed, "training sets")
-        sets, member = shared_subsets(
-            random, population, records, config.train_size, config.draws
-        )
+        sets, member = shared_subsets(random, population, records, config.train_size, config.draws)
         return cls(config, records, sets, member)
 
 
@@ -249,7 +247,8 @@ def _identified(config: MembershipConfig, flat: Tensor, classes: int) -> Tensor:
     basis = torch.linalg.qr(
         torch.eye(classes, dtype=flat.dtype, device=flat.device)[:, :-1] - 1 / classes
     ).Q
-    return (weights @ basis).flatten(1)
+    identified: Tensor = weights @ basis
+    return identified.flatten(1)
 
 
 def _shape(config: MembershipConfig, universe: Universe, classes: int) -> Shape:

@@ -60,9 +60,7 @@ def test_no_threshold_where_members_do_not_err_less():
 def test_threshold_attack_on_gaussian_errors_has_its_closed_form():
     """Adv = erf(e*/(s_in sqrt 2)) - erf(e*/(s_out sqrt 2)) within four standard errors."""
     trials = _trials(_random(0, 400, 200), 1.5 * _random(1, 400, 200))
-    found = scoring.score(
-        attacks.threshold_gaussian(trials), trials.member, shared_models=False
-    )
+    found = scoring.score(attacks.threshold_gaussian(trials), trials.member, shared_models=False)
     expected = attacks.gaussian_threshold_advantage(1.0, 1.5)
     edge = attacks.crossing(1.0, 1.5)
     by_cdf = 2 * (stats.norm.cdf(edge) - stats.norm.cdf(edge / 1.5))

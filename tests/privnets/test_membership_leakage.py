@@ -54,9 +54,7 @@ def test_sides_that_do_not_differ_leak_nothing_on_average():
 
 def test_the_plugin_is_off_by_p_p_plus_3_over_m_where_nothing_leaks():
     p, draws = 3, 400
-    sides = paired_sides(
-        _normal(3000, draws, p, seed=5), _normal(3000, draws, p, seed=6), 0.0
-    )
+    sides = paired_sides(_normal(3000, draws, p, seed=5), _normal(3000, draws, p, seed=6), 0.0)
     # To first order in 1/M; the next order is some p/M of it.
     assert float(leakage.jeffreys_plugin(sides).mean()) == pytest.approx(
         p * (p + 3) / draws, rel=0.05
@@ -113,9 +111,7 @@ def test_the_mean_of_n_draws_leaks_its_closed_form(size, noise):
     inside = torch.from_numpy(np.diag((n - 1) / n**2 * variances + t**2))
     outside = torch.from_numpy(np.diag(variances / n + t**2))
     spread = sum(
-        _jeffreys(
-            torch.from_numpy(sign * np.sqrt(variances) * np.sqrt(1) / n), outside, inside
-        )
+        _jeffreys(torch.from_numpy(sign * np.sqrt(variances) * np.sqrt(1) / n), outside, inside)
         for sign in (1, -1)
     )
     assert spread / 2 == pytest.approx(truth, abs=1e-9)
