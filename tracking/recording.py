@@ -6,12 +6,13 @@ import json
 import math
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from privnets.points import Scalar, TradeoffPoint, merge_replicates
 from tracking import runs
-from tracking.errors import TrackingError
+from tracking.errors import TrackingError, redacted
 from tracking.store import connect, create, translated
 
 if TYPE_CHECKING:
@@ -27,6 +28,17 @@ Parallel coordinates drop a run whose value is not finite, and 0 is the end of m
 MAX_TAG = 8000
 MAX_PARAM = 6000
 _ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class _Sheet:
+    """A point with what its run will say, checked before anything is written."""
+
+    point: TradeoffPoint
+    run_name: str
+    params: Mapping[str, str]
+    config: str
+    files: Mapping[PurePosixPath, bytes]
 
 
 def record(
@@ -63,26 +75,29 @@ def record(
         TrackingError: If the store fails or does not answer; a later call takes up from there.
         ValueError: If a `log_scaled` field is negative, or a configuration is too long for a tag.
     """
-    wanted = {point.point_id: point for point in merge_replicates(points)}
-    if not wanted:
+    sheets = [_sheet(p, log_scaled, name_fields) for p in merge_replicates(points)]
+    if not sheets:
         return 0
     uri = create(tracking_uri)
     client = connect(uri)
-    names = {point_id: _run_name(point, name_fields) for point_id, point in wanted.items()}
+    ids = [sheet.point.point_id for sheet in sheets]
+    # A point that failed has no metrics of its own; NaN under every key keeps its columns equal.
+    keys = sorted({key for sheet in sheets for key in sheet.point.metrics})
     written: set[str] = set()
     with translated(uri):
         for _ in range(_ROUNDS):
             home = runs.make_home(client, sweep, study, uri)
-            held = runs.settle(client, home, runs.children_of(client, home, sweep, list(wanted)))
-            todo = [p for i, p in wanted.items() if not _holds(held.get(i), p)]
+            held = runs.settle(client, home, runs.children_of(client, home, sweep, ids))
+            todo = [s for s in sheets if not _holds(held.get(s.point.point_id), s.point)]
             if not todo:
                 return len(written)
-            keys = _every_key(wanted.values())
-            for point in todo:
-                run_id = _open(client, home, sweep, point, held.get(point.point_id), names)
-                _fill(client, run_id, point, keys, log_scaled)
-            written.update(point.point_id for point in todo)
-    raise TrackingError(f"{uri}: runs of the sweep {sweep!r} disappear while they are recorded.")
+            for sheet in todo:
+                run_id = _open(client, home, sweep, sheet, held.get(sheet.point.point_id))
+                _fill(client, run_id, sheet, keys)
+                written.add(sheet.point.point_id)
+    raise TrackingError(
+        f"{redacted(uri)}: runs of the sweep {sweep!r} disappear while they are recorded."
+    )
 
 
 def config_tag(config: Mapping[str, Scalar]) -> str:
@@ -107,6 +122,16 @@ def clipped(text: str, length: int = MAX_TAG) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
+def _sheet(point: TradeoffPoint, log_scaled: frozenset[str], fields: Sequence[str]) -> _Sheet:
+    return _Sheet(
+        point=point,
+        run_name=_run_name(point, fields),
+        params=parameters(point.config, log_scaled),
+        config=config_tag(point.config),
+        files={inside(name): content for name, content in point.artifacts.items()},
+    )
+
+
 def _holds(run: Run | None, point: TradeoffPoint) -> bool:
     if run is None:
         return False
@@ -116,39 +141,30 @@ def _holds(run: Run | None, point: TradeoffPoint) -> bool:
 
 
 def _open(
-    client: MlflowClient,
-    home: runs.Home,
-    sweep: str,
-    point: TradeoffPoint,
-    held: Run | None,
-    names: Mapping[str, str],
+    client: MlflowClient, home: runs.Home, sweep: str, sheet: _Sheet, held: Run | None
 ) -> str:
+    point = sheet.point
     if held is not None and runs.attempted(held) == len(point.replicates):
         return str(held.info.run_id)
     created = client.create_run(
         home.experiment_id,
         start_time=milliseconds(min((r.finished_at for r in point.replicates), default=0.0)),
-        tags=_tags(point, sweep, home),
-        run_name=names[point.point_id],
+        tags=_tags(sheet, sweep, home),
+        run_name=sheet.run_name,
     )
     return str(created.info.run_id)
 
 
-def _fill(
-    client: MlflowClient,
-    run_id: str,
-    point: TradeoffPoint,
-    keys: Sequence[str],
-    log_scaled: frozenset[str],
-) -> None:
+def _fill(client: MlflowClient, run_id: str, sheet: _Sheet, keys: Sequence[str]) -> None:
     from mlflow.entities import Param
     from mlflow.exceptions import MlflowException
 
-    params = [Param(k, v) for k, v in parameters(point.config, log_scaled).items()]
+    point = sheet.point
     status = "FINISHED" if point.status == "finished" else "FAILED"
+    params = [Param(key, value) for key, value in sheet.params.items()]
     try:
         client.log_batch(run_id, list(_metrics(point, keys)), params)
-        _log_artifacts(client, run_id, point.artifacts)
+        _log_files(client, run_id, sheet.files)
         client.set_terminated(run_id, status, milliseconds(point.finished_at))
     except MlflowException:
         # Another process recorded the same point and kept its own run: the next round looks.
@@ -156,7 +172,8 @@ def _fill(
             raise
 
 
-def _tags(point: TradeoffPoint, sweep: str, home: runs.Home) -> dict[str, str]:
+def _tags(sheet: _Sheet, sweep: str, home: runs.Home) -> dict[str, str]:
+    point = sheet.point
     tags = {
         runs.PARENT: home.parent_id,
         runs.KIND: "point",
@@ -168,16 +185,12 @@ def _tags(point: TradeoffPoint, sweep: str, home: runs.Home) -> dict[str, str]:
         "status": point.status,
         "replicates": str(len(point.succeeded)),
         "finished_at": repr(float(point.finished_at)),
-        "config": config_tag(point.config),
+        "config": sheet.config,
     }
     notes = "\n".join(f"{key}: {reason}" for key, reason in point.notes.items())
-    if point.failure is not None:
-        tags["failure"] = clipped(point.failure)
-    if notes:
-        tags["notes"] = clipped(notes)
-    if point.failure is not None or notes:
-        tags[runs.NOTE] = clipped("\n\n".join(filter(None, [point.failure, notes])))
-    return tags
+    said = {"failure": point.failure, "notes": notes}
+    said[runs.NOTE] = "\n\n".join(text for text in (point.failure, notes) if text)
+    return tags | {key: clipped(text) for key, text in said.items() if text}
 
 
 def parameters(config: Mapping[str, Scalar], log_scaled: frozenset[str]) -> dict[str, str]:
@@ -214,17 +227,12 @@ def _metrics(point: TradeoffPoint, keys: Sequence[str]) -> Iterator[Metric]:
             yield Metric(runs.CURVES + name, float(value), when, step)
 
 
-def _every_key(points: Iterable[TradeoffPoint]) -> list[str]:
-    # A point that failed has no metrics of its own; NaN under every key keeps its columns equal.
-    return sorted({key for point in points for key in point.metrics})
-
-
-def _log_artifacts(client: MlflowClient, run_id: str, artifacts: Mapping[str, bytes]) -> None:
-    if not artifacts:
+def _log_files(client: MlflowClient, run_id: str, files: Mapping[PurePosixPath, bytes]) -> None:
+    if not files:
         return
     with tempfile.TemporaryDirectory() as folder:
-        for name, content in artifacts.items():
-            path = Path(folder, inside(name))
+        for name, content in files.items():
+            path = Path(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         client.log_artifacts(run_id, folder)

@@ -32,7 +32,7 @@ CURVES = "curve/"
 COMPLETE = ("FINISHED", "FAILED")
 
 _PAGE = 1000
-_ONE_BY_ONE = 16
+_ONE_BY_ONE = 100
 
 
 @dataclass(frozen=True)

@@ -214,10 +214,13 @@ def test_artifacts_are_kept(uri: str, sweep: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../../outside", "/etc/outside", ""])
-def test_artifacts_stay_inside_their_run(sqlite_uri: str, sweep: str, name: str) -> None:
+def test_artifacts_stay_inside_their_run(tmp_path: Path, name: str) -> None:
+    """Nothing is written where a point cannot be."""
     replicate = Replicate(0, {}, artifacts={name: b""}, finished_at=1.0)
+    points = [made_point(0), TradeoffPoint("p", "e", {}, (replicate,))]
     with pytest.raises(ValueError, match="path inside the run"):
-        record([TradeoffPoint("p", "e", {}, (replicate,))], sweep=sweep, tracking_uri=sqlite_uri)
+        record(points, sweep="s", tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failed_point_is_a_failed_run_with_its_reason(uri: str, sweep: str) -> None:
