@@ -1,0 +1,239 @@
+"""A connection to Ray: one started here and taken away again, or one that others run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from cluster.reaper import MARK
+
+_OBJECT_STORE_BYTES = 128 * 2**20
+_REAPER_SECONDS = 15.0
+_KNOCK_SECONDS = 5.0
+_MODE, _TOKEN, _TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+
+
+class ConnectionFailed(RuntimeError):
+    """There is no Ray to be had at the address."""
+
+
+@dataclass
+class Connection:
+    """A Ray that this process may use, until `close`.
+
+    Attributes:
+        address: Where its head is.
+        started: Whether it was started here, so that closing ends it.
+    """
+
+    address: str
+    started: bool
+    _undo: ExitStack = field(default_factory=ExitStack, repr=False)
+
+    def cpus(self) -> int:
+        """How many CPUs it has, as Ray counts them."""
+        return self._total("CPU")
+
+    def gpus(self) -> int:
+        """How many GPUs it has, as Ray counts them."""
+        return self._total("GPU")
+
+    def close(self) -> None:
+        """Leave it; if it was started here, end it and remove its files."""
+        self._undo.close()
+
+    def __enter__(self) -> Connection:
+        """Use it for a block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def _total(self, resource: str) -> int:
+        import ray
+
+        return int(ray.cluster_resources().get(resource, 0))  # type: ignore[no-untyped-call]
+
+
+def connect(address: str | None = None, *, cpus: int | None = None) -> Connection:
+    """Start a Ray for this process alone, or join one.
+
+    One that is started listens on loopback only, wants a token that it alone knows, sends no
+    telemetry, has no dashboard, and goes with this process however that ends. Call it from the
+    main thread: Ray's processes end with the thread that started them.
+
+    Where this process already has a connection of Ray's own (`ray.init`), that is used and left
+    as it is.
+
+    Args:
+        address: `host:port` or `ray://host:port` of a running Ray, or `auto`; None starts one.
+        cpus: Logical CPUs of a Ray that is started; as many as the machine has by default.
+
+    Raises:
+        ConnectionFailed: If Ray cannot be started, or none answers at the address.
+    """
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    undo = ExitStack()
+    try:
+        if "ray" in sys.modules and _connected():
+            return Connection(_head(), False, undo)
+        if address is None:
+            _start(undo, cpus)
+        else:
+            _join(undo, address)
+        return Connection(_head(), address is None, undo)
+    except (RuntimeError, ConnectionError, ValueError, OSError) as error:
+        undo.close()
+        wanted = "a local Ray did not start" if address is None else f"no Ray answers at {address}"
+        raise ConnectionFailed(f"{wanted}: {error}") from error
+    except BaseException:
+        undo.close()
+        raise
+
+
+def _start(undo: ExitStack, cpus: int | None) -> None:
+    # Ray's Unix sockets live below it, and their paths must stay under 108 characters.
+    directory = tempfile.mkdtemp(prefix="sweeps-ray-", dir=_short_directory())
+    undo.enter_context(_reaped(directory))
+    undo.enter_context(_authenticated({_MODE: "token", _TOKEN: secrets.token_hex(32)}))
+    with _environment({MARK: directory}), _loopback_only():
+        import ray
+
+        undo.callback(ray.shutdown)
+        ray.init(
+            num_cpus=cpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            _temp_dir=directory,
+        )
+
+
+def _join(undo: ExitStack, address: str) -> None:
+    _knock(address)
+    mode = os.environ.get(_MODE) or ("token" if _has_token() else "disabled")
+    undo.enter_context(_authenticated({_MODE: mode}))
+    import ray
+
+    undo.callback(ray.shutdown)
+    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+
+
+def _knock(address: str) -> None:
+    """Fail within seconds where nothing listens; Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address == "auto":
+        return
+    if not host or not port.isdigit():
+        raise ValueError(f"an address must be HOST:PORT, ray://HOST:PORT or auto; got {address!r}")
+    socket.create_connection((host.strip("[]"), int(port)), _KNOCK_SECONDS).close()
+
+
+def _connected() -> bool:
+    import ray
+
+    return bool(ray.is_initialized())
+
+
+def _head() -> str:
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def _has_token() -> bool:
+    if os.environ.get(_TOKEN) or os.environ.get(_TOKEN_PATH):
+        return True
+    return (Path.home() / ".ray" / "auth_token").is_file()
+
+
+def _short_directory() -> str:
+    default = tempfile.gettempdir()
+    return default if len(default) <= 24 else "/tmp"
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _authenticated(values: Mapping[str, str]) -> Iterator[None]:
+    """Set how Ray authenticates, also when it has read its settings already."""
+    try:
+        with _environment(values):
+            _reread_authentication()
+            yield
+    finally:
+        _reread_authentication()
+
+
+def _reread_authentication() -> None:
+    if "ray" not in sys.modules:
+        return
+    from ray import _raylet
+
+    _raylet.Config.initialize("")  # type: ignore[attr-defined]
+    _raylet.AuthenticationTokenLoader.instance().reset_cache()  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _loopback_only() -> Iterator[None]:
+    """Have Ray take 127.0.0.1 for its node's address, and so listen nowhere else.
+
+    `ray.init` turns a loopback address that it is given into the machine's own; this is the
+    switch by which Ray itself stays on loopback on desktop systems.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextmanager
+def _reaped(directory: str) -> Iterator[None]:
+    """Have a directory, and the processes marked with it, removed at the end or at our death."""
+    reaper = subprocess.Popen(
+        [sys.executable, "-m", "cluster.reaper", directory],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        if reaper.stdin is not None:
+            reaper.stdin.close()
+        reaper.wait(_REAPER_SECONDS)

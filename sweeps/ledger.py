@@ -1,0 +1,134 @@
+"""The ledger: what a sweep has finished, in one atomic parquet file per pack.
+
+The ledger is the truth about a sweep. Compute may happen twice; whatever crashes leave behind,
+readers see each point and replicate once, and never a part of a file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from privnets.points import TradeoffPoint, merge_replicates
+from sweeps.artifacts import write_artifacts
+from sweeps.errors import InputError
+from sweeps.records import RecordError, decode, encode, points_of, read_identities
+from sweeps.storage import Directory, directory
+
+_SPEC = "spec.yaml"
+_SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+
+class Ledger:
+    """One sweep's directory.
+
+    Attributes:
+        sweep: The sweep's name.
+        directory: Where it is.
+        unreadable: Files that were passed over by the reads so far, each with the reason.
+    """
+
+    def __init__(self, storage: str, sweep: str) -> None:
+        """Name a sweep's directory; nothing is made or read.
+
+        Args:
+            storage: Local path or URI under which sweeps live.
+            sweep: The sweep's name.
+
+        Raises:
+            InputError: If the name could not be a directory's, or the URI cannot be opened.
+        """
+        if not _SWEEP_NAME.fullmatch(sweep):
+            raise InputError(
+                "a sweep's name must be at most 200 letters, digits, '.', '_' or '-' and begin "
+                f"with a letter or digit; got {sweep!r}"
+            )
+        self.sweep = sweep
+        self.directory: Directory = directory(storage) / sweep
+        self.unreadable: dict[str, str] = {}
+        self._packs = self.directory / "ledger"
+
+    def write(self, pack_id: str, points: Iterable[TradeoffPoint]) -> None:
+        """Commit a finished pack: its artifacts, then its one file, which appears whole.
+
+        Raises:
+            OSError: If it cannot be written; the ledger is then as it was.
+        """
+        kept = list(points)
+        write_artifacts(self.directory / "artifacts", kept)
+        self._packs.write(f"{pack_id}.parquet", encode(kept))
+
+    def packs(self) -> list[str]:
+        """Ids of the packs in the ledger, readable or not."""
+        return [name.removesuffix(".parquet") for name in self._packs.files(".parquet")]
+
+    def points(self, packs: Iterable[str] | None = None) -> list[TradeoffPoint]:
+        """What has been finished: one point per `point_id`, one replicate per seed.
+
+        Files that are damaged are passed over and noted in `unreadable`.
+
+        Args:
+            packs: Read these alone; all by default.
+        """
+        tables = self._tables(self.packs() if packs is None else packs, decode)
+        return merge_replicates(points_of(tables, self.directory / "artifacts"))
+
+    def finished(self) -> set[tuple[str, int]]:
+        """Every (point_id, seed) that never has to be trained again."""
+        done: set[tuple[str, int]] = set()
+        for identities in self._tables(self.packs(), read_identities):
+            done.update(identities)
+        return done
+
+    def write_spec(self, spec: Mapping[str, Any]) -> None:
+        """Put down what the sweep is.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        text = yaml.safe_dump(dict(spec), sort_keys=False, allow_unicode=True)
+        self.directory.write(_SPEC, text.encode())
+
+    def has_spec(self) -> bool:
+        """Whether a sweep of this name has been started."""
+        return _SPEC in self.directory.files()
+
+    def spec(self) -> dict[str, Any]:
+        """What the sweep is, as written when it started.
+
+        Raises:
+            InputError: If there is no such sweep, or its `spec.yaml` is damaged.
+        """
+        where = f"{self.directory.path}/{_SPEC}"
+        if not self.has_spec():
+            raise InputError(f"there is no sweep {self.sweep!r}: {where} does not exist")
+        try:
+            found = yaml.safe_load(self.directory.read(_SPEC))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise InputError(f"{where} cannot be read: {error}") from error
+        if not isinstance(found, dict):
+            raise InputError(f"{where} must be a mapping; got {type(found).__name__}")
+        return found
+
+    def write_failure(self, pack_id: str, failure: Mapping[str, Any]) -> None:
+        """Put down why a pack came to nothing.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        content = json.dumps(failure, indent=1).encode()
+        (self.directory / "failures").write(f"{pack_id}.json", content)
+
+    def _tables(self, packs: Iterable[str], read: Any) -> list[Any]:
+        tables = []
+        for pack_id in packs:
+            name = f"{pack_id}.parquet"
+            try:
+                tables.append(read(self._packs.read(name)))
+            except (OSError, RecordError) as error:
+                self.unreadable[name] = str(error).splitlines()[0] if str(error) else repr(error)
+        return tables

@@ -1,0 +1,206 @@
+"""`spec.yaml`: what a sweep is, enough to continue it and to say how it was made."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Literal
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+import privnets
+from privnets.contract import Direction
+from sweeps.errors import InputError
+from sweeps.ledger import Ledger
+from sweeps.planning import Plan, plan
+from sweeps.spec import Study
+
+_PACKAGES = ("privnets-sweeps", "torch", "ray", "mlflow", "numpy", "scikit-learn")
+
+
+class PlanFacts(BaseModel):
+    """A plan in short.
+
+    Attributes:
+        points: How many.
+        replicates: Trainings in all.
+        seeds: Of every point's replicates.
+        digest: Of all point ids and seeds; equal for equal plans.
+        experiment_version: Of the experiment that computes the points.
+        objectives: Metric to direction.
+        log_fields: Swept fields on a logarithmic scale.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    points: int = Field(ge=1)
+    replicates: int = Field(ge=1)
+    seeds: tuple[int, ...] = Field(min_length=1)
+    digest: str
+    experiment_version: int
+    objectives: dict[str, Direction]
+    log_fields: tuple[str, ...]
+
+
+class Manifest(BaseModel):
+    """What `spec.yaml` holds.
+
+    Attributes:
+        format: Of this file.
+        sweep: The sweep's name.
+        command: That starts the same sweep again.
+        created_at: When it was started, ISO 8601.
+        study: Resolved, with its objectives filled in.
+        plan: What it comes to.
+        data: Data set to the fingerprint of its files.
+        tracking_uri: Of the MLflow store, without credentials.
+        versions: Of Python and of the packages that matter.
+        git_commit: Of the working directory's repository, if it is one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    sweep: str
+    command: str
+    created_at: str
+    study: Study
+    plan: PlanFacts
+    data: dict[str, str]
+    tracking_uri: str
+    versions: dict[str, str]
+    git_commit: str | None
+
+
+def describe(plan: Plan, sweep: str, *, command: str, tracking_uri: str) -> Manifest:
+    """The manifest of a sweep that is about to start.
+
+    Args:
+        plan: What it trains.
+        sweep: Its name.
+        command: That starts it.
+        tracking_uri: Of the MLflow store; credentials are left out.
+    """
+    return Manifest(
+        sweep=sweep,
+        command=command,
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        study=plan.study,
+        plan=_facts(plan),
+        data=_fingerprints(plan),
+        tracking_uri=without_credentials(tracking_uri),
+        versions={"python": platform.python_version(), **{p: version(p) for p in _PACKAGES}},
+        git_commit=_git_commit(),
+    )
+
+
+def read_manifest(ledger: Ledger) -> Manifest:
+    """The manifest of a sweep that was started.
+
+    Raises:
+        InputError: If there is no such sweep, or its `spec.yaml` is damaged.
+    """
+    try:
+        return Manifest.model_validate(ledger.spec())
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        where = f"{ledger.directory.path}/spec.yaml"
+        raise InputError(
+            f"{where} is damaged or of another version ({error.error_count()} problems, the first "
+            f"at {key}: {first['msg']})"
+        ) from error
+
+
+def write_manifest(ledger: Ledger, manifest: Manifest) -> None:
+    """Put a manifest down.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    ledger.write_spec(manifest.model_dump(mode="json"))
+
+
+def replan(manifest: Manifest) -> Plan:
+    """The plan of a sweep that was started, which must still mean the same.
+
+    Raises:
+        InputError: If its points would now be others: changed data or another version.
+        StudyError: If its study is no longer valid.
+    """
+    again = plan(manifest.study)
+    if reasons := differences(manifest, again):
+        raise InputError(
+            f"the sweep {manifest.sweep!r} cannot be continued, as its points would now be others: "
+            f"{'; '.join(reasons)}"
+        )
+    return again
+
+
+def differences(manifest: Manifest, plan: Plan) -> list[str]:
+    """How a plan differs from the one a sweep was started with, in words; none if it does not."""
+    facts = _facts(plan)
+    if facts.digest == manifest.plan.digest and facts.objectives == manifest.plan.objectives:
+        return []
+    reasons = []
+    if manifest.study.name != plan.study.name:
+        reasons.append(f"it is of study {manifest.study.name!r}, not {plan.study.name!r}")
+    if facts.experiment_version != manifest.plan.experiment_version:
+        before, now = manifest.plan.experiment_version, facts.experiment_version
+        reasons.append(f"{plan.study.experiment} was of version {before} and is now of {now}")
+    reasons += _changed_data(manifest.data, _fingerprints(plan))
+    return reasons or [
+        f"it has {manifest.plan.points} points of {len(manifest.plan.seeds)} replicates, this has "
+        f"{facts.points} of {len(plan.seeds)}, with other configurations or objectives"
+    ]
+
+
+def without_credentials(uri: str) -> str:
+    """A URI without user, password and query."""
+    parts = urlsplit(uri)
+    if parts.scheme.startswith("sqlite"):
+        return uri
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _facts(plan: Plan) -> PlanFacts:
+    names = sorted(point.point_id for point in plan.points)
+    digest = hashlib.sha256("\n".join([*names, *map(str, plan.seeds)]).encode()).hexdigest()
+    return PlanFacts(
+        points=len(names),
+        replicates=len(names) * len(plan.seeds),
+        seeds=plan.seeds,
+        digest=digest,
+        experiment_version=privnets.experiment(plan.study.experiment).version,
+        objectives=dict(plan.objectives),
+        log_fields=tuple(sorted(plan.log_fields)),
+    )
+
+
+def _fingerprints(plan: Plan) -> dict[str, str]:
+    experiment = privnets.experiment(plan.study.experiment)
+    found: dict[str, str] = {}
+    for point in plan.points:
+        name = str(getattr(point.config, "dataset", experiment.name))
+        if name not in found:
+            found[name] = experiment.fingerprint(point.config)
+    return found
+
+
+def _changed_data(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    changed = [name for name in before if name in now and before[name] != now[name]]
+    return [f"data set {name!r} has changed since" for name in changed]
+
+
+def _git_commit() -> str | None:
+    git = shutil.which("git")
+    if git is None:
+        return None
+    asked = subprocess.run([git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return asked.stdout.strip() or None if asked.returncode == 0 else None

@@ -1,0 +1,147 @@
+"""Directories that hold sweeps: local ones, shared ones, or any URI that pyarrow can write."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyarrow import fs
+
+from sweeps.errors import InputError
+
+
+@dataclass(frozen=True)
+class Directory:
+    """A directory on any file system.
+
+    Attributes:
+        filesystem: Where it is.
+        path: Its absolute path there.
+    """
+
+    filesystem: fs.FileSystem
+    path: str
+
+    def __truediv__(self, name: str) -> Directory:
+        """The directory `name` inside this one."""
+        return Directory(self.filesystem, f"{self.path}/{name}")
+
+    @property
+    def local(self) -> Path | None:
+        """Its local path; None on any other file system."""
+        return Path(self.path) if isinstance(self.filesystem, fs.LocalFileSystem) else None
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+        return bool(self.filesystem.get_file_info(self.path).type == fs.FileType.Directory)
+
+    def create(self) -> None:
+        """Make it and its parents, where they are not there yet.
+
+        Raises:
+            OSError: If it cannot be made.
+        """
+        self.filesystem.create_dir(self.path, recursive=True)
+
+    def files(self, suffix: str = "") -> list[str]:
+        """Names of the files right in it, sorted; empty when it is absent.
+
+        Files that begin with a dot (those still being written) are left out.
+        """
+        return [n for n in self._names(fs.FileType.File) if n.endswith(suffix)]
+
+    def directories(self) -> list[str]:
+        """Names of the directories right in it, sorted; empty when it is absent."""
+        return self._names(fs.FileType.Directory)
+
+    def read(self, name: str) -> bytes:
+        """The content of a file.
+
+        Raises:
+            OSError: If it is absent or cannot be read.
+        """
+        with self.filesystem.open_input_file(f"{self.path}/{name}") as source:
+            return bytes(source.read())
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put a file whole: written aside, flushed to the disk, then moved over its name.
+
+        Raises:
+            OSError: If it cannot be written; nothing is left behind then.
+        """
+        self.create()
+        aside = f"{self.path}/.{name}.{uuid.uuid4().hex}"
+        try:
+            with self.filesystem.open_output_stream(aside) as sink:
+                sink.write(content)
+            self._flush(aside)
+            self.filesystem.move(aside, f"{self.path}/{name}")
+        except OSError:
+            self._discard(aside)
+            raise
+
+    def remove(self) -> None:
+        """Delete it with everything in it, if it is there."""
+        if self.exists():
+            self.filesystem.delete_dir(self.path)
+
+    def _names(self, kind: fs.FileType) -> list[str]:
+        found = self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        return sorted(
+            info.base_name
+            for info in found
+            if info.type == kind and not info.base_name.startswith(".")
+        )
+
+    def _flush(self, path: str) -> None:
+        if self.local is None:
+            return
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _discard(self, path: str) -> None:
+        if self.filesystem.get_file_info(path).type == fs.FileType.File:
+            self.filesystem.delete_file(path)
+
+
+def absolute(storage: str) -> str:
+    """A storage location that means the same in every process and working directory."""
+    return storage if "://" in storage else str(Path(storage).expanduser().absolute())
+
+
+def directory(storage: str) -> Directory:
+    """Open a storage location.
+
+    Args:
+        storage: A local path, or a URI that pyarrow knows (`s3://`, `gs://`, `file://`, ...).
+
+    Raises:
+        InputError: If the URI is none that pyarrow can open.
+    """
+    if "://" not in storage:
+        return Directory(fs.LocalFileSystem(), absolute(storage))
+    try:
+        filesystem, path = fs.FileSystem.from_uri(storage)
+    except (OSError, ValueError) as error:
+        raise InputError(f"storage {storage!r} cannot be opened: {error}") from error
+    return Directory(filesystem, path.rstrip("/"))
+
+
+def check_writable(place: Directory) -> None:
+    """Make a directory if need be and prove that files can be put in it.
+
+    Raises:
+        InputError: If they cannot.
+    """
+    try:
+        place.write("write-check", b"")
+        place.filesystem.delete_file(f"{place.path}/write-check")
+    except OSError as error:
+        raise InputError(
+            f"storage {place.path} must be a directory that can be written to; got: {error}"
+        ) from error

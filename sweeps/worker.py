@@ -1,0 +1,94 @@
+"""What Ray Tune runs: an actor that trains one pack after another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray import tune
+
+import privnets
+from sweeps.ledger import Ledger
+from sweeps.packing import Pack
+from sweeps.planning import PlannedReplicate
+from sweeps.training import PackRun
+
+
+class Worker(tune.Trainable):
+    """A pack per trial, a stage per step; torch and the experiment stay loaded between packs.
+
+    What it reports is a few numbers of progress. Results go to the ledger and nowhere else, and
+    so do checkpoints: Tune's own would unpickle what they find.
+    """
+
+    def setup(  # type: ignore[override]
+        self, config: dict[str, Any], *, packs: Mapping[str, str], storage: str, sweep: str
+    ) -> None:
+        """Take the first pack.
+
+        Args:
+            config: `pack`, the id of one.
+            packs: Id to pack, as `dumps` gives it.
+            storage: Absolute path or URI of the storage.
+            sweep: The sweep's name.
+        """
+        import torch
+
+        torch.set_num_threads(max(1, int(self._assigned("CPU"))))
+        self._device = "cuda" if ray.get_gpu_ids() else "cpu"
+        self._packs = packs
+        self._ledger = Ledger(storage, sweep)
+        self._begin(config["pack"])
+
+    def step(self) -> dict[str, Any]:
+        """Train one stage."""
+        advance = self._run.advance()
+        return {"share": advance.share, "finished": advance.finished, "done": advance.committed}
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take the next pack."""
+        self._begin(new_config["pack"])
+        return True
+
+    def cleanup(self) -> None:
+        """Keep what is in hand when the sweep is stopped."""
+        self._run.save()
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Keep the pack's state in the sweep's own checkpoints; nothing goes to Tune."""
+        self._run.save()
+
+    def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
+        """Nothing: a pack always starts from the sweep's own checkpoint."""
+
+    def _begin(self, pack_id: str) -> None:
+        pack = loads(self._packs[pack_id])
+        experiment = privnets.experiment(pack.experiment)
+        self._run = PackRun(pack, experiment, self._ledger, device=self._device)
+
+    def _assigned(self, resource: str) -> float:
+        context = ray.get_runtime_context()
+        assigned = context.get_assigned_resources()  # type: ignore[no-untyped-call]
+        return float(assigned.get(resource, 0))
+
+
+def dumps(pack: Pack) -> str:
+    """A pack as text, which is cheaper to hand to every worker than objects are."""
+    members = [
+        [replicate.point_id, replicate.seed, replicate.config.model_dump(mode="json")]
+        for replicate in pack.replicates
+    ]
+    return json.dumps([pack.pack_id, pack.experiment, members])
+
+
+def loads(text: str) -> Pack:
+    """The pack that `dumps` wrote."""
+    pack_id, name, members = json.loads(text)
+    config = privnets.experiment(name).Config
+    replicates = tuple(
+        PlannedReplicate(point_id, seed, config.model_validate(values))
+        for point_id, seed, values in members
+    )
+    return Pack(pack_id, name, replicates)
