@@ -169,7 +169,7 @@ def _unusual(trials: Trials, mean: Tensor, deviation: Tensor) -> Tensor:
         return (trials.signal - mean) / deviation
     size = trials.signal.abs()
     above: Tensor = torch.special.ndtr((mean - size) / deviation)
-    below = torch.special.ndtr((-size - mean) / deviation)
+    below: Tensor = torch.special.ndtr((-size - mean) / deviation)
     return above + below
 
 

@@ -88,7 +88,16 @@ def asked_records(config: MembershipConfig, population: int) -> np.ndarray:
 
 
 def training_sums(config: MembershipConfig, moments: Moments, records: np.ndarray) -> Tensor:
-    """Sums of training products, shape [R, 2 sides, M, columns]."""
+    """Draw the training sets and sum the products of their records.
+
+    Args:
+        config: Of the seed and of the sizes; nothing else matters.
+        moments: Products of every record of the universe.
+        records: Asked records, shape [R].
+
+    Returns:
+        Shape [R, 2 sides, M, columns]: without the record, and with it in one member's place.
+    """
     random = generator(config.seed, "training sets")
     population, size, draws = len(moments.products), config.train_size, config.draws
     at_once = max(1, min(_SETS, _INDICES // size) // draws)
@@ -106,6 +115,13 @@ def training_sums(config: MembershipConfig, moments: Moments, records: np.ndarra
 
 
 def fit(config: MembershipConfig, sums: Tensor, features: int) -> Fits:
+    """Train one model per training set.
+
+    Args:
+        config: Of the weight decay.
+        sums: From `training_sums`.
+        features: p.
+    """
     flat = sums.view(-1, sums.shape[-1])
     parameters = flat.new_empty(len(flat), features)
     deficient = 0
