@@ -20,6 +20,8 @@ MOST_NODES: Final = 20_000
 _MOST_DIGITS: Final = 300
 _TAG: Final = "tag:yaml.org,2002:"
 
+_COLLECTIONS: Final = (_TAG + "map", _TAG + "seq")
+
 
 def _real(text: str) -> float:
     return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
@@ -130,6 +132,8 @@ class _Reader:
             raise DocumentError("more values, aliases expanded", f"at most {MOST_NODES:,}")
         if len(path) > MOST_DEPTH:  # an alias may stand inside what it names
             raise _too_deep(_line(node))
+        if isinstance(node, yaml.CollectionNode) and node.tag not in _COLLECTIONS:
+            raise DocumentError(_text(node), "a plain mapping or list", _line(node))
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 import privnets
-from privnets.config import ExperimentConfig
-from privnets.contract import Direction
+from privnets.config import ExperimentConfig, point_id
+from privnets.contract import Direction, Experiment
 from sweeps.checking import check
 from sweeps.errors import InputError, StudyError
 from sweeps.search import grid_size
@@ -92,9 +92,7 @@ def plan(study: Study, num_points: int | None = None) -> Plan:
     if checked.problems:
         raise StudyError(checked.problems)
     experiment = privnets.experiment(study.experiment)
-    configs: dict[str, ExperimentConfig] = {}
-    for config in checked.configs:
-        configs.setdefault(experiment.point_id(config), config)
+    configs = _identified(experiment, checked.configs)
     objectives = study.objectives or experiment.default_objectives(checked.configs[0])
     base = checked.configs[0].seed
     return Plan(
@@ -126,6 +124,22 @@ def duration(seconds: float) -> str:
     if seconds < 48 * 3600:
         return f"{seconds / 3600:.1f} hours"
     return f"{timedelta(seconds=seconds).days:,} days"
+
+
+def _identified(
+    experiment: Experiment, configs: Iterable[ExperimentConfig]
+) -> dict[str, ExperimentConfig]:
+    """Each point once, by its identity; configurations of one structure share their data."""
+    fingerprints: dict[str, str] = {}
+    points: dict[str, ExperimentConfig] = {}
+    for config in configs:
+        structure = config.structure()
+        if structure not in fingerprints:
+            fingerprints[structure] = experiment.fingerprint(config)
+        fingerprint = fingerprints[structure]
+        identity = point_id(experiment.name, experiment.version, config, fingerprint)
+        points.setdefault(identity, config)
+    return points
 
 
 def _notes(study: Study, proposed: int, kept: int) -> list[str]:
