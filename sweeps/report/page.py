@@ -102,7 +102,7 @@ def render(data: ReportSource) -> str:
         axes=list(_axes(data, points)),
         roc=None if front is None else _roc(data, front, fields),
         notes=notes_table(data.tradeoff_points, fields),
-        failures=failures_table(data.tradeoff_points, data.failures, fields),
+        failures=failures_table(data.tradeoff_points, data.failures, data.unreadable, fields),
         pending=data.pending,
         command=data.spec.get("command", f"sweeps run {data.study.name}"),
         facts=facts_table({**_times(data), **_without(data.spec, "study", "command")}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pandas as pd
@@ -56,6 +56,10 @@ class ReportSource(Protocol):
     def failures(self) -> Mapping[str, str]:
         """Pack to why it came to nothing."""
 
+    @property
+    def unreadable(self) -> Mapping[str, str]:
+        """Damaged files of the ledger, each with the reason it was passed over."""
+
 
 @dataclass(frozen=True)
 class ReportInput:
@@ -71,3 +75,4 @@ class ReportInput:
     spec: Mapping[str, Any]
     pending: int
     failures: Mapping[str, str]
+    unreadable: Mapping[str, str] = field(default_factory=dict)

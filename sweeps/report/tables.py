@@ -25,13 +25,29 @@ def notes_table(points: Iterable[TradeoffPoint], fields: Sequence[str]) -> Table
 
 
 def failures_table(
-    points: Iterable[TradeoffPoint], failures: Mapping[str, str], fields: Sequence[str]
+    points: Iterable[TradeoffPoint],
+    packs: Mapping[str, str],
+    files: Mapping[str, str],
+    fields: Sequence[str],
 ) -> Table:
-    """What failed and why: points by their first failed replicate, and packs as a whole."""
-    failed = [p for p in points if p.failure is not None]
-    rows = [(described(p.config, fields), str(p.failure), p.point_id) for p in failed]
-    packs = [("pack", reason, pack_id) for pack_id, reason in failures.items()]
-    return cut(("what", "why", "id"), [*packs, *rows], len(packs) + len(rows))
+    """What failed and why.
+
+    Args:
+        points: Points; those that failed give their first failed replicate's reason.
+        packs: Pack to why it came to nothing.
+        files: Damaged file to why it was passed over.
+        fields: Configuration fields that tell points apart.
+    """
+    rows = [
+        *(("pack", reason, pack_id) for pack_id, reason in packs.items()),
+        *(("damaged file", reason, name) for name, reason in files.items()),
+        *(
+            (described(point.config, fields), point.failure, point.point_id)
+            for point in points
+            if point.failure is not None
+        ),
+    ]
+    return cut(("what", "why", "id"), rows, len(rows))
 
 
 def facts_table(content: Mapping[str, Any]) -> Table:

@@ -29,6 +29,7 @@ class MadeSweep:
     spec: Mapping[str, Any] = field(default_factory=dict)
     pending: int = 0
     failures: Mapping[str, str] = field(default_factory=dict)
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def points(self) -> pd.DataFrame:

@@ -143,6 +143,7 @@ def hostile_sweep() -> MadeSweep:
         spec={HOSTILE: {HOSTILE: [HOSTILE]}, "command": HOSTILE},
         pending=1,
         failures={HOSTILE: HOSTILE},
+        unreadable={HOSTILE: HOSTILE},
     )
 
 
@@ -191,6 +192,12 @@ def test_sweep_without_a_finished_point_still_reports():
     assert "there is no front" in found.sections["front"]
     assert "diverged" in found.sections["failures"]
     assert found.sections["claims"].count("undefined —") == 2
+
+
+def test_lost_packs_and_damaged_files_are_told():
+    sweep = MadeSweep(made_study(), [], failures={"p1": "worker died"}, unreadable={"f1": "torn"})
+    text = Page(render(sweep)).sections["failures"]
+    assert all(word in text for word in ("p1", "worker died", "damaged file", "f1", "torn"))
 
 
 def test_empty_sweep_still_reports():

@@ -1,0 +1,40 @@
+"""Arguments that several commands share, and tables on the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from sweeps.tables import Table
+
+Sweep = Annotated[str, typer.Argument(help="The sweep's name, as `sweeps run` printed it.")]
+Storage = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help="Where sweeps are kept; ./sweep-results by default."),
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the table here.")
+]
+
+_PIPED_WIDTH = 400  # wide enough that no cell is broken over lines where nobody looks at a screen
+
+
+def print_table(table: Table) -> None:
+    """Print a table, at the terminal's width if there is one."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    console = Console(markup=False)  # a value may hold square brackets
+    if not console.is_terminal:
+        console.width = _PIPED_WIDTH
+    drawn = RichTable(*table.columns)
+    for column in drawn.columns:
+        column.overflow = "fold"
+    for row in table.rows:
+        drawn.add_row(*row)
+    console.print(drawn)
+    if table.note:
+        typer.echo(table.note)

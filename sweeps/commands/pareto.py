@@ -1,0 +1,102 @@
+"""`sweeps pareto`: the points of a sweep that no other point beats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sweeps.commands.options import Output, Storage, Sweep, print_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from sweeps.pareto import Objectives
+
+_SUFFIXES = (".parquet", ".csv", ".json")
+_PLOTS = (".html", ".png")
+
+
+def pareto(
+    sweep: Sweep,
+    storage: Storage = None,
+    minimize: Annotated[
+        list[str] | None,
+        typer.Option(metavar="METRIC", help="Smaller is better; may be given several times."),
+    ] = None,
+    maximize: Annotated[
+        list[str] | None,
+        typer.Option(metavar="METRIC", help="Larger is better; may be given several times."),
+    ] = None,
+    output: Output = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it: .html to explore, .png to print.")
+    ] = None,
+) -> None:
+    """Show the Pareto front, on the study's objectives unless others are named.
+
+    `-o` saves it as .parquet, .csv or .json.
+    """
+    from sweeps.errors import InputError
+    from sweeps.export import check_output, save_frame
+    from sweeps.frames import varying
+    from sweeps.pareto import pareto_front
+    from sweeps.results import open_result
+    from sweeps.tables import front_table
+
+    check_output(output, _SUFFIXES)
+    check_output(plot, _PLOTS)
+    named = _named(minimize or (), maximize or ())
+    result = open_result(sweep, storage)
+    objectives = named or result.objectives
+    try:
+        front = pareto_front(result.points, objectives)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    print_table(front_table(front, objectives, varying(result.points)))
+    typer.echo(_excluded(front))
+    if output is not None:
+        save_frame(front, output)
+    if plot is not None:
+        _draw(result.points, front, objectives, plot)
+
+
+def _named(minimize: Sequence[str], maximize: Sequence[str]) -> Objectives:
+    """The objectives named on the command line, in the order given.
+
+    Raises:
+        InputError: If a metric is to be both small and large.
+    """
+    from sweeps.errors import InputError
+
+    both = sorted(set(minimize) & set(maximize))
+    if both:
+        raise InputError(f"{both[0]} cannot be both minimized and maximized")
+    found: Objectives = {
+        **dict.fromkeys(minimize, "min"),
+        **dict.fromkeys(maximize, "max"),
+    }
+    return found
+
+
+def _excluded(front: pd.DataFrame) -> str:
+    counts = front.attrs["excluded"]
+    return (
+        f"{len(front)} points on the front; left out: {counts['not_finished']} that failed, "
+        f"{counts['undefined']} with an undefined objective"
+    )
+
+
+def _draw(points: pd.DataFrame, front: pd.DataFrame, objectives: Objectives, path: Path) -> None:
+    from sweeps.errors import InputError
+    from sweeps.plots import front_figure, save_front_png, save_page
+
+    try:
+        if path.suffix.lower() == ".png":
+            save_front_png(points, front, objectives, path)
+        else:
+            save_page(front_figure(points, front, objectives), path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
