@@ -17,7 +17,7 @@ from privnets.membership.attacks import Trials
 from privnets.membership.config import MembershipConfig
 from privnets.membership.evaluation import Mean, Observations
 from privnets.membership.leakage import paired_sides
-from privnets.membership.ridge import Moments, solve, squared_error
+from privnets.membership.ridge import Moments, solve, squared_errors
 from privnets.membership.sampling import generator, training_pairs
 
 # Training sets per call: enough to pay for the call, few enough to stay in cache. A constant,
@@ -143,8 +143,7 @@ def _observed(
     index = torch.from_numpy(records).to(universe.x.device)
     clean = fits.parameters
     noisy = clean if config.noise_std == 0 else clean + config.noise_std * _noise(config, clean)
-    train = squared_error(fits.sums, noisy)
-    total = squared_error(moments.products.sum(0), noisy)
+    train, total = _squared_errors(fits, moments, noisy)
     error = universe.y[index, None, None] - torch.einsum("rsmp,rp->rsm", noisy, universe.x[index])
     quarter = config.draws // 4 * 2
     undefined = _why_undefined(config, universe, fits)
@@ -169,6 +168,14 @@ def _observed(
         shared_models=False,
         notes=_notes(fits),
     )
+
+
+def _squared_errors(fits: Fits, moments: Moments, noisy: Tensor) -> tuple[Tensor, Tensor]:
+    """Over each model's training set and over the universe, shape [R, 2, M] each."""
+    train, total = squared_errors(
+        fits.sums.flatten(0, 2), moments.products.sum(0), noisy.flatten(0, 2)
+    )
+    return train.view(noisy.shape[:-1]), total.view(noisy.shape[:-1])
 
 
 def _noise(config: MembershipConfig, like: Tensor) -> Tensor:
@@ -197,7 +204,8 @@ def _why_undefined(config: MembershipConfig, universe: Universe, fits: Fits) -> 
             f"every Gram matrix is singular (n = {size}, p = {p}, no weight decay): parameters are "
             "minimum-norm solutions that interpolate, with no Gaussian law"
         )
-    residual = squared_error(fits.sums[:, 0, 0], fits.parameters[:, 0, 0]).median() / size
+    first = fits.sums[:, 0, 0]
+    residual = squared_errors(first, first[0], fits.parameters[:, 0, 0])[0].median() / size
     if size <= p and float(residual) < _INTERPOLATES * float(universe.y.var()):
         return (
             f"n = {size} <= p = {p} at this weight decay: the model interpolates its training "

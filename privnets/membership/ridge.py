@@ -17,6 +17,8 @@ from privnets.membership.sampling import Indices
 
 # A pivot this small beside its diagonal entry leaves no digits to trust in float64.
 _SMALLEST_PIVOT = 1e-10
+# Models handled at once where intermediate results are large.
+_IN_CACHE = 8192
 
 
 @dataclass(frozen=True)
@@ -101,25 +103,33 @@ def solve(sums: Tensor, features: int, size: int, weight_decay: float) -> Soluti
     return Solution(parameters, deficient)
 
 
-def squared_error(sums: Tensor, parameters: Tensor) -> Tensor:
-    """Sum of squared residuals over the records behind `sums`.
+def squared_errors(sums: Tensor, total: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of squared residuals of each model over its training set and over other records.
 
     Args:
-        sums: Shape [..., columns], broadcast against `parameters`.
-        parameters: Shape [..., p].
+        sums: Of each model's training set, shape [count, columns].
+        total: Sums over one set of records for all models, shape [columns].
+        parameters: Shape [count, p].
 
     Returns:
-        Shape [...], at least 0.
+        Over the training sets and over the records behind `total`, shape [count] each, at least 0.
     """
-    p = parameters.shape[-1]
-    row, column = torch.triu_indices(p, p, device=sums.device)
-    weight = torch.where(row == column, 1.0, 2.0).double()
-    pairs = len(row)
-    quadratic = (sums[..., :pairs] * (parameters[..., row] * parameters[..., column]) * weight).sum(
-        -1
-    )
-    linear = (sums[..., pairs : pairs + p] * parameters).sum(-1)
-    return (sums[..., -1] - 2 * linear + quadratic).clamp_min(0)
+    train, overall = sums.new_empty(len(sums)), sums.new_empty(len(sums))
+    for start in range(0, len(sums), _IN_CACHE):
+        part = slice(start, start + _IN_CACHE)
+        form = _residual_form(parameters[part])
+        train[part] = torch.linalg.vecdot(sums[part], form)
+        overall[part] = form @ total
+    return train.clamp_min_(0), overall.clamp_min_(0)
+
+
+def _residual_form(parameters: Tensor) -> Tensor:
+    """What to multiply the products of a record by to get its squared residual."""
+    p = parameters.shape[1]
+    row, column = torch.triu_indices(p, p, device=parameters.device)
+    twice = torch.where(row == column, 1.0, 2.0).to(parameters.dtype)
+    pairs = parameters[:, row] * parameters[:, column] * twice
+    return torch.cat([pairs, -2 * parameters, torch.ones_like(parameters[:, :1])], dim=1)
 
 
 def _systems(sums: Tensor, p: int) -> Tensor:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from privnets.membership import logistic
-from privnets.membership.ridge import Moments, solve, squared_error
+from privnets.membership.ridge import Moments, solve, squared_errors
 from privnets.membership.sampling import distinct_subsets, generator
 from privnets.networks.adam import StackedAdam
 from privnets.networks.mlp import Shape, forward
@@ -60,10 +60,11 @@ def test_squared_error_from_sums_is_that_of_the_records(size, seed):
     x, y = _regression(60, 4, seed)
     rows = distinct_subsets(generator(seed, "test"), 60, size, 3)
     theta = np.random.default_rng(seed).standard_normal((3, 4))
-    sums = Moments.of(torch.from_numpy(x), torch.from_numpy(y)).sums(rows)
-    found = squared_error(sums, torch.from_numpy(theta)).numpy()
-    expected = [((y[r] - x[r] @ t) ** 2).sum() for r, t in zip(rows, theta, strict=True)]
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    moments = Moments.of(torch.from_numpy(x), torch.from_numpy(y))
+    found = squared_errors(moments.sums(rows), moments.products.sum(0), torch.from_numpy(theta))
+    for values, chosen in zip(found, (rows, np.tile(np.arange(60), (3, 1))), strict=True):
+        expected = [((y[r] - x[r] @ t) ** 2).sum() for r, t in zip(chosen, theta, strict=True)]
+        np.testing.assert_allclose(values, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("classes", [2, 4])
