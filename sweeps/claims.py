@@ -241,7 +241,9 @@ def _sentence(claim: Claim, sample: _Sample, trend: Interval, change: Interval) 
     if sample.undefined:
         parts.append(f"It is {_undefined(claim, sample.undefined, sample.axis_values)}.")
     if sample.left_out:
-        parts.append(f"Points left out as failed or unfinished: {sample.left_out}.")
+        parts.append(
+            f"Left out (failed, unfinished or no number on the axis): {sample.left_out} points."
+        )
     return " ".join(parts)
 
 

@@ -68,7 +68,7 @@ def axis_figure(
         rows=rows, cols=columns, horizontal_spacing=0.12, vertical_spacing=0.25 / rows
     )
     positions, layout = place(points[f"config/{axis.field}"], log=axis.log)
-    placed = points.assign(**{_PLACE: positions}).sort_values(_PLACE, kind="stable")
+    placed = points.assign(**{_PLACE: positions}).loc[_order(points[f"config/{axis.field}"])]
     joined = layout["type"] != "category"
     for index, metric in enumerate(metrics):
         where = {"row": index // _COLUMNS + 1, "col": index % _COLUMNS + 1}
@@ -91,13 +91,18 @@ def place(values: pd.Series[Any], *, log: bool) -> tuple[pd.Series[Any], dict[st
     """
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
     if numbers.isna().any() or values.map(lambda value: isinstance(value, bool | np.bool_)).any():
-        return values.map(lambda value: html.escape(str(value))), {"type": "category"}
+        return values.map(lambda value: html.escape(setting(value))), {"type": "category"}
     if not log or not (numbers > 0).any() or (numbers < 0).any():
         return numbers, {"type": "linear"}
     if (numbers > 0).all():
         wide = numbers.max() >= 100 * numbers.min()
         return numbers, {"type": "log", "dtick": 1} if wide else {"type": "log"}
     return _beside_zero(numbers)
+
+
+def _order(values: pd.Series[Any]) -> pd.Index[Any]:
+    """Rows by size; what is no number comes last and stays in its order."""
+    return pd.to_numeric(values, errors="coerce").sort_values(kind="stable").index
 
 
 def _beside_zero(numbers: pd.Series[float]) -> tuple[pd.Series[float], dict[str, Any]]:
