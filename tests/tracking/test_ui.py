@@ -1,0 +1,244 @@
+"""A sweep in MLflow's own pages, as a person meets it: grouped, and compared with none left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from selenium.common.exceptions import (
+    ElementClickInterceptedException,
+    ElementNotInteractableException,
+    StaleElementReferenceException,
+)
+from selenium.webdriver import ActionChains, Chrome, ChromeOptions, Keys
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
+
+import privnets
+import tracking
+from tracking.recording import LOG10_OF_ZERO
+
+CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--window-size=1800,1400",
+)  # fmt: skip
+STUDY, SWEEP = "shown in the UI", "shown"
+PRIVACY, UTILITY = "privacy/membership_advantage", "utility/test_mse"
+WAIT = 30
+T = TypeVar("T")
+PASSING = (
+    ElementClickInterceptedException,
+    ElementNotInteractableException,
+    StaleElementReferenceException,
+)
+ROWS = ".ag-pinned-left-cols-container .ag-row"
+OPEN_TAB = "[role=tabpanel][data-state=active] "
+
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM.exists() and DRIVER.exists()),
+    reason=f"needs a browser: {CHROMIUM} and {DRIVER} (Debian's chromium and chromium-driver)",
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A recorded sweep: where its pages are, and the points that they must show."""
+
+    uri: str
+    experiment_id: str
+    points: list[privnets.TradeoffPoint]
+
+    @property
+    def runs_page(self) -> str:
+        return f"{self.uri}/#/experiments/{self.experiment_id}/runs"
+
+    def rows(self, *keys: str) -> list[tuple[Any, ...]]:
+        """Each point's values of these fields and metrics, in order."""
+        tables = [{**point.config, **point.metrics} for point in self.points]
+        return sorted(tuple(table[key] for key in keys) for table in tables)
+
+
+@pytest.fixture(scope="module")
+def shown(server_uri: str) -> Shown:
+    """More runs than the ten that the UI shows by default, some metrics of some undefined."""
+    experiment = privnets.experiment("membership")
+    configs = [
+        experiment.Config(
+            dataset="diabetes", model="linear", train_size=size, weight_decay=decay,
+            draws=16, records=8, seed=seed,
+        )
+        for size in (8, 16, 32, 64, 128, 256) for decay in (0.0, 1e-4, 1e-2, 1.0)
+        for seed in (0, 1)
+    ]  # fmt: skip
+    points = privnets.merge_replicates(
+        point for size in sorted({c.train_size for c in configs})
+        for point in experiment.run([c for c in configs if c.train_size == size])
+    )  # fmt: skip
+    assert any(math.isnan(value) for point in points for value in point.metrics.values())
+    tracking.record(
+        points, sweep=SWEEP, study=STUDY, tracking_uri=server_uri,
+        log_scaled=frozenset({"weight_decay"}), name_fields=("train_size", "weight_decay"),
+    )  # fmt: skip
+    tracking.record_sweep(
+        SWEEP, study=STUDY, tracking_uri=server_uri, hypervolume=[(1, 0.5, 1.8e9)],
+        params={"replicates": "2"}, status="FINISHED",
+    )  # fmt: skip
+    return Shown(server_uri, _experiment_id(server_uri), points)
+
+
+def _experiment_id(uri: str) -> str:
+    from mlflow import MlflowClient
+
+    found = MlflowClient(uri).get_experiment_by_name(STUDY)
+    assert found is not None
+    return str(found.experiment_id)
+
+
+@pytest.fixture
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    # A fresh profile for each test: the pages remember which runs were unfolded.
+    options = ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    with Chrome(options=options, service=Service(str(DRIVER))) as driver:
+        yield driver
+
+
+def test_runs_are_grouped_under_their_sweep(browser: Chrome, shown: Shown, tmp_path: Path) -> None:
+    browser.get(shown.runs_page)
+    (parent,) = _rows(browser, 1)
+    assert parent.text.splitlines()[-2] == SWEEP
+    _expand_parent(browser)
+    names = {row.find_element(By.CSS_SELECTOR, "a").text for row in _rows(browser, 25)[1:]}
+    browser.save_screenshot(str(tmp_path / "runs.png"))
+    assert names == {
+        f"train_size={size} weight_decay={decay:g}"
+        for size in (8, 16, 32, 64, 128, 256) for decay in (0.0, 1e-4, 1e-2, 1.0)
+    }  # fmt: skip
+
+
+def test_every_point_of_a_sweep_can_be_compared(
+    browser: Chrome, shown: Shown, tmp_path: Path
+) -> None:
+    """The whole walk: open the sweep, select its points, compare, read both plots and the table."""
+    browser.get(shown.runs_page)
+    _rows(browser, 1)
+    _expand_parent(browser)
+    _select(browser, _rows(browser, 25)[1:])
+    _click(browser, "[data-testid=runs-compare-button]")
+    _await(browser, lambda: "Comparing 24 Runs" in browser.page_source)
+    links = browser.find_elements(By.CSS_SELECTOR, "table a[href*='/runs/']")
+    assert len({link.get_attribute("href") for link in links}) == 24
+
+    _choose_axes(browser, ["log10_weight_decay", "train_size"], [PRIVACY, UTILITY])
+    axes = _plotted(browser, "log10_weight_decay", "train_size", PRIVACY, UTILITY)
+    browser.save_screenshot(str(tmp_path / "parallel-coordinates.png"))
+    lines = sorted(zip(axes["train_size"], axes[PRIVACY], axes[UTILITY], strict=True))
+    assert lines == shown.rows("train_size", PRIVACY, UTILITY)
+    assert sorted(set(axes["log10_weight_decay"])) == [LOG10_OF_ZERO, -4, -2, 0]
+
+    _click(browser, "[role=tab][id$=trigger-scatter-plot]")
+    _choose_one(browser, "#x-axis-selector", UTILITY)
+    _choose_one(browser, "#y-axis-selector", PRIVACY)
+    axes = _plotted(browser, UTILITY, PRIVACY)
+    browser.save_screenshot(str(tmp_path / "scatter.png"))
+    assert sorted(zip(axes[UTILITY], axes[PRIVACY], strict=True)) == shown.rows(UTILITY, PRIVACY)
+
+
+def _rows(browser: Chrome, count: int) -> list[WebElement]:
+    """The rows of the runs table, once there are so many."""
+
+    def rows() -> list[WebElement]:
+        found = browser.find_elements(By.CSS_SELECTOR, ROWS)
+        return found if len(found) == count else []
+
+    return _await(browser, rows)
+
+
+def _expand_parent(browser: Chrome) -> None:
+    _click(browser, f"{ROWS} [col-id*='Run Name'] button")
+
+
+def _select(browser: Chrome, rows: list[WebElement]) -> None:
+    first, last = (rows[i].find_element(By.CSS_SELECTOR, ".ag-checkbox-input") for i in (0, -1))
+    first.click()
+    ActionChains(browser).key_down(Keys.SHIFT).click(last).key_up(Keys.SHIFT).perform()
+    chosen = f"{ROWS}.ag-row-selected"
+    _await(browser, lambda: len(browser.find_elements(By.CSS_SELECTOR, chosen)) == len(rows))
+
+
+def _choose_axes(browser: Chrome, parameters: list[str], metrics: list[str]) -> None:
+    _click(browser, "[data-testid=clear-button]")
+    for place, keys in enumerate((parameters, metrics)):
+        box = browser.find_elements(By.CSS_SELECTOR, f"{OPEN_TAB}[role=combobox]")[place]
+        box.click()
+        for key in keys:
+            _list_option(browser, key).click()
+        box.send_keys(Keys.ESCAPE)
+
+
+def _list_option(browser: Chrome, title: str) -> WebElement:
+    """The open list's option of that title; only options in sight exist, so scroll to it."""
+    option = f".du-bois-light-select-item-option[title='{title}']"
+
+    def found() -> WebElement | None:
+        for element in browser.find_elements(By.CSS_SELECTOR, option):
+            if element.is_displayed():
+                return element
+        browser.execute_script(
+            "for (const list of document.querySelectorAll('.rc-virtual-list-holder'))"
+            " list.scrollTop += 100"
+        )
+        return None
+
+    return _await(browser, found)
+
+
+def _choose_one(browser: Chrome, box: str, title: str) -> None:
+    _click(browser, box)
+    wanted = f"//*[@role='option'][normalize-space()='{title}']"
+    _await(browser, lambda: browser.find_elements(By.XPATH, wanted))[0].click()
+
+
+def _plot(browser: Chrome) -> dict[str, Any]:
+    """What Plotly draws on the open tab: its first trace's data, by axis."""
+    return browser.execute_script(
+        """const plot = document.querySelector(arguments[0]);
+        if (!plot || !plot.data) return {};
+        const {type, x, y, dimensions} = plot.data[0];
+        if (type === "parcoords")
+            return Object.fromEntries(dimensions.map(axis => [axis.label, [...axis.values]]));
+        const {xaxis, yaxis} = plot.layout;
+        return {[xaxis.title.text]: [...x], [yaxis.title.text]: [...y]};""",
+        f"{OPEN_TAB}.js-plotly-plot",
+    )
+
+
+def _plotted(browser: Chrome, *axes: str) -> dict[str, list[float]]:
+    """`_plot`, once it shows these axes and no others."""
+    _await(browser, lambda: set(_plot(browser)) == set(axes))
+    return _plot(browser)
+
+
+def _click(browser: Chrome, selector: str) -> None:
+    def clicked() -> bool:
+        browser.find_element(By.CSS_SELECTOR, selector).click()
+        return True
+
+    _await(browser, clicked)
+
+
+def _await(browser: Chrome, condition: Callable[[], T | None]) -> T:
+    # Pages are drawn in several passes, each of which may replace or cover an element.
+    waiting = WebDriverWait(browser, WAIT, poll_frequency=0.1, ignored_exceptions=PASSING)
+    found: T = waiting.until(lambda _: condition())
+    return found
