@@ -103,7 +103,7 @@ class _Group:
     @classmethod
     def of(cls, experiment: Experiment, members: list[PlannedReplicate]) -> _Group:
         # Members of one seed stand together, as they may share their random draws.
-        ordered = sorted(members, key=lambda r: r.seed)
+        ordered = sorted(members, key=lambda r: (r.seed, r.point_id))
         points: dict[str, Cost] = {}
         for member in ordered:
             if member.point_id not in points:
@@ -117,9 +117,9 @@ class _Group:
     def size(self, share: float, memory: int) -> int:
         """How many members a pack holds, when one of `share` seconds balances the workers."""
         seconds = max(self.seconds, 1e-9)
-        balanced = max(share / seconds, _SMALLEST)
+        balanced = max(math.ceil(round(share / seconds, 6)), _SMALLEST)
         fitting = memory // max(self.memory, 1)
-        return max(1, min(int(balanced), int(_LONGEST_SECONDS / seconds), fitting))
+        return max(1, min(balanced, int(_LONGEST_SECONDS / seconds), fitting))
 
 
 def _by_structure(replicates: Iterable[PlannedReplicate]) -> list[list[PlannedReplicate]]:

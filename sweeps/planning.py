@@ -117,8 +117,10 @@ def confirmation(plan: Plan) -> str | None:
 
 def duration(seconds: float) -> str:
     """Seconds in words that one can read at a glance."""
+    if seconds < 1.5:
+        return "1 second"
     if seconds < 120:
-        return f"{max(seconds, 1):.0f} seconds"
+        return f"{seconds:.0f} seconds"
     if seconds < 2 * 3600:
         return f"{seconds / 60:.0f} minutes"
     if seconds < 48 * 3600:

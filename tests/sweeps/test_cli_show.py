@@ -1,0 +1,77 @@
+"""`sweeps list` and `sweeps show`."""
+
+import os
+
+import pytest
+from typer.testing import CliRunner
+
+from sweeps.cli import app
+from sweeps.loading import load, names
+from sweeps.planning import plan
+
+STUDY = """\
+name: small
+experiment: membership
+fixed: {dataset: digits, model: logistic, train_size: 50, draws: 8}
+space:
+  weight_decay: {grid: [0.1, 1, 1.0]}
+replicates: 2
+"""
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "small.yaml"
+    path.write_text(STUDY)
+    return path
+
+
+def run(*arguments: object) -> str:
+    found = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+def test_show_prints_a_study_that_loads_as_what_was_resolved(study, tmp_path):
+    output = run("show", study, "--set", "replicates=3")
+    again = tmp_path / "again.yaml"
+    again.write_text(output)
+    assert load(again) == plan(load(study, ["replicates=3"])).study
+
+
+def test_show_tells_points_packs_cost_objectives_and_notes(study):
+    output = run("show", study)
+    planned = plan(load(study))
+    assert "# 2 points x 2 replicates = 4 trainings" in output
+    assert "# 1 packs of 4 trainings" in output
+    assert "of one core" in output
+    assert "# objectives: min privacy/membership_advantage, max utility/test_accuracy" in output
+    assert "# note: 1 of 3 points are the same as others: merged." in output
+    assert "records 200" in output
+    for point in planned.points:
+        assert f"#   {point.point_id}  weight_decay {point.config.weight_decay}" in output
+
+
+def test_show_does_not_list_every_point_of_a_large_plan(study):
+    output = run(
+        "show", study, "--set", "space.weight_decay.uniform=[0, 1]", "--set",
+        "search.algorithm=sobol", "--num-points", 64,
+    )  # fmt: skip
+    assert output.count("weight_decay 0.") == 40
+    assert "#   and 24 more" in output
+
+
+def test_show_and_list_write_nothing(study):
+    run("show", study)
+    run("list")
+    assert os.listdir() == ["small.yaml"]
+
+
+def test_list_tells_each_study_s_size_and_what_it_reproduces():
+    output = run("list")
+    assert all(f"{name}  (" in output for name in names())
+    assert (
+        "adult-noise  (7 points x 16 replicates; reproduces arXiv:2001.10648, figure 5)" in output
+    )
+    assert "quickstart  (24 points x 8 replicates; reproduces no publication)" in output

@@ -1,0 +1,71 @@
+"""The packaged studies: what each reproduces, and that the experiment can run it."""
+
+import pytest
+from support import requires_data
+
+from sweeps.loading import load, names
+from sweeps.planning import plan
+
+FIGURES = {
+    "adult-train-size": 1,
+    "adult-train-size-network": 2,
+    "adult-regularization": 3,
+    "adult-features": 4,
+    "adult-noise": 5,
+}
+THRESHOLD = "privacy/attack/threshold_gaussian/advantage"
+
+
+def test_the_packaged_studies_are_the_quickstart_and_the_paper_s_five_figures():
+    assert names() == sorted([*FIGURES, "quickstart"])
+    assert [load(name).name for name in names()] == names()
+
+
+@pytest.mark.parametrize(("name", "figure"), FIGURES.items())
+def test_a_figure_s_study_says_which_it_is_and_what_the_paper_claims_of_its_one_axis(name, figure):
+    study = load(name)
+    assert study.reproduces is not None
+    assert (study.reproduces.paper, study.reproduces.figure) == ("arXiv:2001.10648", figure)
+    (axis,) = study.space
+    trend = "increasing" if figure == 4 else "decreasing"
+    metrics = [THRESHOLD] if figure == 2 else [THRESHOLD, "privacy/rho_kl"]
+    assert [(c.metric, c.axis, c.trend) for c in study.claims] == [
+        (metric, axis, trend) for metric in metrics
+    ]
+    assert all(claim.caveat for claim in study.claims)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("adult-train-size", "weight_decay", 0.0),
+        ("adult-regularization", "train_size", 10),
+        ("adult-features", "train_size", 10),
+        ("adult-features", "weight_decay", 1e-6),
+        ("adult-noise", "train_size", 30),
+        ("adult-noise", "weight_decay", 0.0),
+    ],
+)
+def test_what_the_paper_fixes_is_fixed(name, field, value):
+    assert load(name).fixed[field] == value
+
+
+def test_the_paper_s_noise_levels_are_among_those_tried():
+    assert {0, 10, 30, 100} <= set(load("adult-noise").space["noise_std"].members())
+
+
+@requires_data("adult")
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_experiment_can_run_a_figure_s_study(name):
+    planned = plan(load(name))
+    assert len(planned.points) >= 5
+    assert len(planned.seeds) >= (4 if "network" in name else 16)
+    assert not planned.notes
+
+
+def test_the_quickstart_needs_no_download_and_is_large_enough(tmp_path, monkeypatch):
+    monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
+    planned = plan(load("quickstart"))
+    assert len(planned.points) >= 24
+    assert len(planned.seeds) >= 8
+    assert not planned.notes
