@@ -242,7 +242,7 @@ def _sentence(claim: Claim, sample: _Sample, trend: Interval, change: Interval) 
         parts.append(f"It is {_undefined(claim, sample.undefined, sample.axis_values)}.")
     if sample.left_out:
         parts.append(
-            f"Left out (failed, unfinished or no number on the axis): {sample.left_out} points."
+            f"Points left out (failed, unfinished, no number on the axis): {sample.left_out}."
         )
     return " ".join(parts)
 

@@ -23,7 +23,7 @@ MOST_LINES = 12
 
 _PLACE = "place on the axis"
 _COLUMNS = 2
-_MOST_TICKS = 8
+_MOST_TICKS = 5
 _SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up")
 
 

@@ -134,7 +134,7 @@ def test_failed_and_unfinished_points_are_left_out_and_counted():
     frame.loc[frame["config/train_size"] == 10, "status"] = "failed"
     frame = frame[(frame["config/train_size"] != 1000) | (frame["seed"] < 5)]
     found = judge(claim(), frame)
-    assert "on the axis): 2 points" in found.sentence
+    assert "on the axis): 2." in found.sentence
     assert "from train_size = 30 to 300" in found.sentence
 
 
@@ -217,4 +217,4 @@ def test_values_without_a_number_on_the_axis_are_left_out():
     frame["config/train_size"] = frame["config/train_size"].where(frame["config/train_size"] < 1000)
     found = judge(claim(), frame)
     assert "from train_size = 10 to 300" in found.sentence
-    assert "on the axis): 2 points" in found.sentence
+    assert "on the axis): 2." in found.sentence
