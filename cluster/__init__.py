@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cluster.connection import Connection, ConnectionFailed, connect
+    from cluster.connection import Connection, ConnectionFailed, check, connect
 
-__all__ = ["Connection", "ConnectionFailed", "connect"]
+__all__ = ["Connection", "ConnectionFailed", "check", "connect"]
 
 
 def __getattr__(name: str) -> Any:

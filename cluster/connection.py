@@ -88,6 +88,7 @@ def connect(address: str | None = None, *, cpus: int | None = None) -> Connectio
     Raises:
         ConnectionFailed: If Ray cannot be started, or none answers at the address.
     """
+    check(address)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     undo = ExitStack()
     try:
@@ -105,6 +106,28 @@ def connect(address: str | None = None, *, cpus: int | None = None) -> Connectio
     except BaseException:
         undo.close()
         raise
+
+
+def check(address: str | None) -> None:
+    """Fail within seconds where no Ray can be; Ray itself would try for minutes.
+
+    Args:
+        address: As `connect` takes it.
+
+    Raises:
+        ConnectionFailed: If it is no address, or nothing listens there.
+    """
+    if address in (None, "auto"):
+        return
+    host, _, port = str(address).removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise ConnectionFailed(
+            f"an address must be HOST:PORT, ray://HOST:PORT or auto; got {address!r}"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _KNOCK_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConnectionFailed(f"no Ray answers at {address}: {error}") from error
 
 
 def _start(undo: ExitStack, cpus: int | None) -> None:
@@ -127,23 +150,12 @@ def _start(undo: ExitStack, cpus: int | None) -> None:
 
 
 def _join(undo: ExitStack, address: str) -> None:
-    _knock(address)
     mode = os.environ.get(_MODE) or ("token" if _has_token() else "disabled")
     undo.enter_context(_authenticated({_MODE: mode}))
     import ray
 
     undo.callback(ray.shutdown)
     ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-
-
-def _knock(address: str) -> None:
-    """Fail within seconds where nothing listens; Ray itself would try for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if address == "auto":
-        return
-    if not host or not port.isdigit():
-        raise ValueError(f"an address must be HOST:PORT, ray://HOST:PORT or auto; got {address!r}")
-    socket.create_connection((host.strip("[]"), int(port)), _KNOCK_SECONDS).close()
 
 
 def _connected() -> bool:

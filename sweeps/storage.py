@@ -29,6 +29,11 @@ class Directory:
         return Directory(self.filesystem, f"{self.path}/{name}")
 
     @property
+    def parent(self) -> Directory:
+        """The directory that it is in."""
+        return Directory(self.filesystem, self.path.rpartition("/")[0] or "/")
+
+    @property
     def local(self) -> Path | None:
         """Its local path; None on any other file system."""
         return Path(self.path) if isinstance(self.filesystem, fs.LocalFileSystem) else None

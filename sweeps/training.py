@@ -59,7 +59,7 @@ class PackRun:
         """
         self._pack = pack
         self._ledger = ledger
-        self._checkpoint = Checkpoint(ledger, pack.pack_id, _label(experiment))
+        self._checkpoint = Checkpoint(ledger, pack.pack_id, label(experiment))
         self._every = checkpoint_seconds
         self._saved_at = time.monotonic()
         self._configs: dict[Member, ExperimentConfig] = {
@@ -138,5 +138,6 @@ class PackRun:
         self._checkpoint.remove()
 
 
-def _label(experiment: Experiment) -> str:
+def label(experiment: Experiment) -> str:
+    """What a checkpoint must have in common with the code that continues it."""
     return f"{experiment.name} {experiment.version} {version('privnets-sweeps')}"

@@ -1,0 +1,131 @@
+"""Trains what a sweep lacks on Ray, and keeps the tally."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sweeps.following import Follower
+from sweeps.interruption import Interruption
+from sweeps.ledger import Ledger
+from sweeps.packing import Pack
+from sweeps.planning import Plan
+from sweeps.progress import Progress, Tally
+from sweeps.remaining import capacity, packs_of, untrained, weights
+
+_TICK_SECONDS = 0.5
+
+
+class Watch:
+    """What the Tune loop tells: counted, shown, and failures written down.
+
+    Attributes:
+        failures: Packs that came to nothing, with the reason.
+        problems: What else went wrong, in words.
+    """
+
+    def __init__(self, ledger: Ledger, plan: Plan, show: Callable[[Progress], None]) -> None:
+        """Begin with what the ledger holds.
+
+        Args:
+            ledger: The sweep's.
+            plan: The sweep's.
+            show: Called with every new state.
+        """
+        self.failures: dict[str, str] = {}
+        self.problems: list[str] = []
+        self._ledger = ledger
+        self._show = show
+        self._packs: dict[str, Pack] = {}
+        self._follower = Follower(ledger, plan.seeds)
+        self._tally = Tally(len(plan.points), plan.objectives, self._follower.read())
+        self._shown_at = 0.0
+
+    def expect(self, packs: list[Pack]) -> None:
+        """Note the packs of this run."""
+        self._packs = {pack.pack_id: pack for pack in packs}
+        self._tally.begin(weights(packs))
+        self.show()
+
+    def tick(self) -> None:
+        """A moment has passed."""
+        if time.monotonic() - self._shown_at >= _TICK_SECONDS:
+            self.show()
+
+    def show(self) -> None:
+        """Show how things stand."""
+        self._shown_at = time.monotonic()
+        self._tally.complete.extend(self._follower.read())
+        self._show(self._tally.progress())
+
+    def advanced(self, pack: str, share: float) -> None:
+        """A pack has come so far."""
+        self._tally.advance(pack, share)
+
+    def failed(self, pack: str, reason: str, details: str) -> None:
+        """A pack has come to nothing."""
+        members = [[r.point_id, r.seed] for r in self._packs[pack].replicates]
+        self.failures[pack] = reason
+        self._tally.lose(pack, {str(point_id) for point_id, _ in members})
+        record = {"reason": reason, "members": members, "details": details}
+        try:
+            self._ledger.write_failure(pack, record)
+        except OSError as error:
+            self.problems.append(f"the failure of pack {pack} could not be written down: {error}")
+
+
+def train(
+    plan: Plan,
+    ledger: Ledger,
+    *,
+    storage: str,
+    address: str | None,
+    watch: Watch,
+    interruption: Interruption,
+) -> None:
+    """Train every replicate that the ledger lacks.
+
+    Returns early when interrupted, with the packs in hand kept as checkpoints.
+
+    Args:
+        plan: What the sweep trains.
+        ledger: What it has.
+        storage: Absolute path or URI of the storage.
+        address: Of the Ray cluster; None starts a local one.
+        watch: Told what happens.
+        interruption: Asked often whether to end.
+
+    Raises:
+        ConnectionFailed: If there is no Ray.
+        InputError: If Ray has not what a pack is to be given.
+    """
+    from cluster.connection import connect
+
+    missing = untrained(plan, ledger)
+    if not missing:
+        return
+    with connect(address) as connection, _state_directory(ledger) as state:
+        from sweeps.tuning import Carriage, carry
+
+        room = capacity(connection, plan.study.resources)
+        packs = packs_of(plan, ledger, missing, room)
+        watch.expect(packs)
+        carriage = Carriage(storage, ledger.sweep, state, plan.study.resources, room.workers)
+        with interruption.patience():
+            carry(packs, carriage, watch, interruption.asked)
+        watch.show()
+
+
+@contextmanager
+def _state_directory(ledger: Ledger) -> Iterator[Path]:
+    """Where Tune keeps its own state, which nothing ever reads: it is emptied before each run."""
+    local = ledger.directory.local
+    if local is None:
+        with TemporaryDirectory(prefix="sweeps-tune-") as folder:
+            yield Path(folder, "tune")
+        return
+    (ledger.directory / "tune").remove()
+    yield local / "tune"

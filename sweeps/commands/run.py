@@ -1,0 +1,54 @@
+"""`sweeps run`: run a study's sweep to its end."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sweeps.commands.options import Storage
+from sweeps.commands.run_options import Address, TrackingUri
+
+
+def run(
+    study: Annotated[str, typer.Argument(help="A packaged study's name, or a YAML file.")],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key; values are YAML."),
+    ] = None,
+    address: Address = None,
+    tracking_uri: TrackingUri = None,
+    storage: Storage = None,
+    num_points: Annotated[
+        int | None, typer.Option(min=1, help="How many points the search draws.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The sweep's name; an unfinished one is continued.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Run a very large plan unasked.")] = False,
+) -> None:
+    """Run a study's sweep: train every point, record it in MLflow, report the Pareto front.
+
+    Exit codes: 0 done; 1 some points failed, the others are kept and recorded; 2 bad input, nothing
+    was started; 130 after Ctrl-C and 143 after SIGTERM, with the command that continues.
+    """
+    from sweeps.commands.running import run_plan
+    from sweeps.errors import InputError
+    from sweeps.loading import load
+    from sweeps.planning import confirmation, plan
+    from sweeps.results import DEFAULT_STORAGE
+    from sweeps.starting import new_name
+    from sweeps.storage import absolute
+
+    planned = plan(load(study, set_ or ()), num_points)
+    question = confirmation(planned)
+    if question is not None and not yes:
+        raise InputError(question)
+    where = absolute(storage or DEFAULT_STORAGE)
+    run_plan(
+        planned,
+        sweep=name or new_name(where, planned.study.name),
+        storage=where,
+        tracking_uri=tracking_uri,
+        address=address,
+    )

@@ -1,0 +1,117 @@
+"""What `sweeps run` and `sweeps resume` share: showing a run, and telling how it ended."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from sweeps.driver import Outcome
+    from sweeps.planning import Plan
+    from sweeps.results import Result
+
+
+def run_plan(
+    plan: Plan, *, sweep: str, storage: str, tracking_uri: str | None, address: str | None
+) -> None:
+    """Run a plan and tell how it ended.
+
+    Raises:
+        Exit: With the command's exit code.
+    """
+    from sweeps.driver import execute
+    from sweeps.progress import shown
+
+    for note in plan.notes:
+        typer.echo(f"note: {note}", err=True)
+    trainings = len(plan.points) * len(plan.seeds)
+    typer.echo(f"sweep {sweep}: {len(plan.points)} points, {trainings} trainings", err=True)
+    again = _resume_command(sweep, storage, tracking_uri, address)
+    try:
+        with shown() as show:
+            outcome = execute(
+                plan,
+                sweep=sweep,
+                storage=storage,
+                tracking_uri=tracking_uri,
+                address=address,
+                on_progress=show,
+                command=_typed(),
+            )
+    except KeyboardInterrupt:
+        typer.echo(f"Stopped at once. Continue with:\n  {again}", err=True)
+        raise typer.Exit(130) from None
+    _tell(outcome, tracking_uri, again)
+    raise typer.Exit(outcome.exit_code)
+
+
+def _tell(outcome: Outcome, tracking_uri: str | None, again: str) -> None:
+    result = outcome.result
+    _tell_points(result)
+    for problem in (*outcome.problems, *_failures(result), *_unreadable(result)):
+        typer.echo(f"Warning: {problem}", err=True)
+    if outcome.interrupted_by is not None:
+        typer.echo(f"Stopped. Continue with:\n  {again}", err=True)
+        return
+    if result.pending:
+        typer.echo(f"{result.pending} points lack replicates. Try them again with:\n  {again}")
+    _tell_published(outcome, tracking_uri)
+
+
+def _tell_points(result: Result) -> None:
+    from sweeps.commands.options import print_table
+    from sweeps.frames import varying
+    from sweeps.tables import front_table
+
+    counts = [point.status for point in result.tradeoff_points]
+    done, failed = counts.count("finished"), counts.count("failed")
+    words = f"{done} of {result.manifest.plan.points} points finished"
+    typer.echo(f"{words}, {failed} failed" if failed else words)
+    front = result.front()
+    if len(front):
+        print_table(front_table(front, result.objectives, varying(result.points)))
+
+
+def _tell_published(outcome: Outcome, tracking_uri: str | None) -> None:
+    from tracking import redacted, resolve_uri
+
+    result, uri = outcome.result, redacted(resolve_uri(tracking_uri))
+    typer.echo(f"report:  {result.storage}/{result.sweep}/report.html")
+    where = f" --storage {shlex.quote(result.storage)}"
+    tracked = f" --tracking-uri {shlex.quote(tracking_uri)}" if tracking_uri else ""
+    if outcome.published.whole:
+        typer.echo(f"MLflow:  {uri}; see it with: sweeps ui{redacted(tracked)}")
+        return
+    typer.echo(
+        f"Warning: {outcome.published.error or 'not all points are in MLflow'}\n"
+        f"Nothing is lost. Once the tracking server answers, run:\n"
+        f"  sweeps sync {result.sweep}{where}{redacted(tracked)}",
+        err=True,
+    )
+
+
+def _failures(result: Result) -> list[str]:
+    return [f"pack {pack} came to nothing: {reason}" for pack, reason in result.failures.items()]
+
+
+def _unreadable(result: Result) -> list[str]:
+    return [f"{name} was passed over: {reason}" for name, reason in result.unreadable.items()]
+
+
+def _resume_command(sweep: str, storage: str, tracking_uri: str | None, address: str | None) -> str:
+    from tracking import redacted
+
+    words = ["sweeps", "resume", sweep, "--storage", storage]
+    words += ["--tracking-uri", redacted(tracking_uri)] if tracking_uri else []
+    words += ["--address", address] if address else []
+    return shlex.join(words)
+
+
+def _typed() -> str:
+    """The command line, with credentials blotted out."""
+    from tracking import redacted
+
+    return redacted(shlex.join(["sweeps", *sys.argv[1:]]))

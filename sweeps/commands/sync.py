@@ -1,0 +1,35 @@
+"""`sweeps sync`: publish what MLflow lacks."""
+
+from __future__ import annotations
+
+import typer
+
+from sweeps.commands.options import Storage, Sweep
+from sweeps.commands.run_options import TrackingUri
+
+
+def sync(
+    sweep: Sweep,
+    tracking_uri: TrackingUri = None,
+    storage: Storage = None,
+) -> None:
+    """Publish to MLflow what it lacks of a sweep; doing it again adds nothing."""
+    import tracking
+    from sweeps.ledger import Ledger
+    from sweeps.manifest import read_manifest
+    from sweeps.publisher import publish_all
+    from sweeps.results import DEFAULT_STORAGE, read_result
+    from sweeps.storage import absolute
+    from sweeps.summary import write_summary
+
+    where = absolute(storage or DEFAULT_STORAGE)
+    ledger = Ledger(where, sweep)
+    manifest = read_manifest(ledger)
+    uri = tracking.resolve_uri(tracking_uri or manifest.tracking_uri)
+    tracking.check(uri)
+    write_summary(ledger, read_result(ledger, where))
+    published = publish_all(ledger, manifest, uri)
+    typer.echo(f"{published.points} points of {sweep} are in {tracking.redacted(uri)}")
+    if not published.whole:
+        typer.echo(f"Error: {published.error}", err=True)
+        raise typer.Exit(1)

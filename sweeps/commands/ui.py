@@ -1,0 +1,38 @@
+"""`sweeps ui`: the MLflow UI on the store that sweeps record to."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sweeps.commands.run_options import TrackingUri
+
+
+def ui(
+    tracking_uri: TrackingUri = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="On 127.0.0.1.")] = 5000,
+) -> None:
+    """Serve the MLflow UI on this machine alone, until Ctrl-C."""
+    import os
+    import subprocess
+    import sys
+
+    import tracking
+
+    uri = tracking.resolve_uri(tracking_uri)
+    if uri.startswith(("http://", "https://")):
+        typer.echo(f"A server runs already; open {tracking.redacted(uri)}")
+        return
+    tracking.create(uri)
+    typer.echo(f"MLflow UI on {tracking.redacted(uri)}: http://127.0.0.1:{port} (Ctrl-C ends it)")
+    # The URI may hold credentials, so it travels in the environment; one worker answers ten times
+    # as fast as several.
+    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
+    environment = {**os.environ, "MLFLOW_BACKEND_STORE_URI": uri}
+    try:
+        ended = subprocess.run(command, env=environment, check=False)
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+    raise typer.Exit(ended.returncode)

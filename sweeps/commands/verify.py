@@ -1,0 +1,39 @@
+"""`sweeps verify`: prove that ledger and MLflow hold the same points."""
+
+from __future__ import annotations
+
+import typer
+
+from sweeps.commands.options import Storage, Sweep
+from sweeps.commands.run_options import TrackingUri
+
+_MOST_LINES = 50
+
+
+def verify(
+    sweep: Sweep,
+    tracking_uri: TrackingUri = None,
+    storage: Storage = None,
+) -> None:
+    """Compare every number in the ledger with MLflow's; exit code 1 where they differ."""
+    import tracking
+    from sweeps.results import open_result
+
+    result = open_result(sweep, storage)
+    uri = tracking.resolve_uri(tracking_uri or result.manifest.tracking_uri)
+    tracking.check(uri)
+    differences = tracking.compare(result.tradeoff_points, sweep, uri, result.study.name)
+    for name, reason in result.unreadable.items():
+        typer.echo(f"Warning: {name} was passed over: {reason}", err=True)
+    count, where = len(result.tradeoff_points), tracking.redacted(uri)
+    if not differences:
+        typer.echo(f"The ledger and {where} hold the same {count} points of {sweep}.")
+        return
+    for line in differences[:_MOST_LINES]:
+        typer.echo(line)
+    typer.echo(
+        f"{len(differences)} differences between the ledger ({count} points) and {where}. "
+        f"`sweeps sync {sweep}` publishes what is missing.",
+        err=True,
+    )
+    raise typer.Exit(1)

@@ -1,0 +1,174 @@
+"""Runs a sweep: what is not in the ledger yet is trained, and published beside.
+
+SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run in order: packs in hand are kept as checkpoints, Ray
+and the publisher are shut down. A second one ends it at once; nothing in the ledger is lost then
+either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sweeps.carrying import Watch, train
+from sweeps.errors import InputError
+from sweeps.interruption import Interruption, interruptible
+from sweeps.ledger import Ledger
+from sweeps.manifest import write_manifest
+from sweeps.planning import Plan, plan
+from sweeps.progress import Progress, shown
+from sweeps.publication import Publication, start_publication
+from sweeps.publisher import Published
+from sweeps.results import DEFAULT_STORAGE, Result, read_result
+from sweeps.spec import Study
+from sweeps.starting import locked, manifest_of, new_name
+from sweeps.storage import absolute, check_writable
+from sweeps.summary import write_summary
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run of a sweep ended.
+
+    Attributes:
+        result: What the sweep has found, this run and those before.
+        published: What became of it in MLflow.
+        interrupted_by: The signal that ended the run early; None if none did.
+        problems: What else went wrong, in words.
+    """
+
+    result: Result
+    published: Published
+    interrupted_by: int | None
+    problems: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 if every point finished, 1 if some failed, 128 + signal after an interruption."""
+        if self.interrupted_by is not None:
+            return 128 + self.interrupted_by
+        failed = any(point.status == "failed" for point in self.result.tradeoff_points)
+        return 1 if failed or self.result.pending else 0
+
+
+def run_study(
+    study: Study,
+    *,
+    name: str | None = None,
+    storage: str | None = None,
+    tracking_uri: str | None = None,
+    address: str | None = None,
+    num_points: int | None = None,
+) -> Result:
+    """Plan a study and run it to its end; see `sweeps.run`.
+
+    Raises:
+        StudyError: With everything that is wrong with the study; nothing was started.
+        InputError: If another argument cannot be used; nothing was started.
+        KeyboardInterrupt: If it was interrupted; what was finished is kept.
+    """
+    planned = plan(study, num_points)
+    where = absolute(storage or DEFAULT_STORAGE)
+    with shown() as show:
+        outcome = execute(
+            planned,
+            sweep=name or new_name(where, study.name),
+            storage=where,
+            tracking_uri=tracking_uri,
+            address=address,
+            on_progress=show,
+        )
+    if outcome.interrupted_by is not None:
+        raise KeyboardInterrupt
+    return outcome.result
+
+
+def execute(
+    plan: Plan,
+    *,
+    sweep: str,
+    storage: str,
+    tracking_uri: str | None = None,
+    address: str | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    command: str | None = None,
+) -> Outcome:
+    """Run what the sweep still lacks: all of it, or after an interruption the rest.
+
+    Args:
+        plan: What the sweep trains.
+        sweep: Its name.
+        storage: Path or URI under which sweeps live.
+        tracking_uri: Of the MLflow store; its own default if None.
+        address: Of the Ray cluster; None starts a local one.
+        on_progress: Called about twice a second while packs are trained.
+        command: What the user typed, for the record.
+
+    Raises:
+        InputError: If the name belongs to another sweep, it is being run already, no Ray is at the
+            address, or the storage cannot be written; nothing was started.
+        TrackingError: If the tracking store cannot be used; nothing was started.
+        ConnectionFailed: If there is no Ray.
+    """
+    import tracking
+
+    where, ledger = absolute(storage), Ledger(absolute(storage), sweep)
+    uri = tracking.resolve_uri(tracking_uri)
+    typed = command or f"sweeps run {plan.study.name}"
+    manifest = manifest_of(ledger, plan, command=typed, tracking_uri=uri)
+    tracking.check(uri)
+    _check_address(address)
+    check_writable(ledger.directory.parent)
+    with interruptible() as interruption, locked(ledger):
+        write_manifest(ledger, manifest)
+        watch = Watch(ledger, plan, on_progress)
+        with start_publication(where, sweep, uri) as publication:
+            _train(plan, ledger, where, address, watch, interruption)
+            _summarise(ledger, where, watch, interruption)
+            published = _publish(publication, interruption)
+        result = read_result(ledger, where)
+    return Outcome(result, published, interruption.signal, tuple(watch.problems))
+
+
+def _check_address(address: str | None) -> None:
+    from cluster.connection import ConnectionFailed, check
+
+    try:
+        check(address)
+    except ConnectionFailed as error:
+        raise InputError(str(error)) from error
+
+
+def _train(
+    plan: Plan,
+    ledger: Ledger,
+    storage: str,
+    address: str | None,
+    watch: Watch,
+    interruption: Interruption,
+) -> None:
+    try:
+        train(
+            plan,
+            ledger,
+            storage=storage,
+            address=address,
+            watch=watch,
+            interruption=interruption,
+        )
+    except KeyboardInterrupt:
+        if not interruption.asked():
+            raise
+
+
+def _summarise(ledger: Ledger, storage: str, watch: Watch, interruption: Interruption) -> None:
+    if interruption.asked():
+        return
+    try:
+        write_summary(ledger, read_result(ledger, storage))
+    except OSError as error:
+        watch.problems.append(f"the report could not be written: {error}")
+
+
+def _publish(publication: Publication, interruption: Interruption) -> Published:
+    return publication.stop() if interruption.asked() else publication.finish()

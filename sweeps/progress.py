@@ -1,0 +1,202 @@
+"""How far a sweep is, and showing it: a bar on a terminal, a line every so often elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from privnets.contract import Direction
+from privnets.points import TradeoffPoint
+
+LINE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a sweep is.
+
+    Attributes:
+        points: How many it has in all.
+        done: How many are complete, the failed ones among them.
+        failed: How many are complete but failed, or lost with their pack.
+        share: Of the work, in [0, 1].
+        rate: Points per minute since this run began; None before the first.
+        eta: Seconds left; None while that cannot be told.
+        front: Points on the front so far.
+        best: Best value so far of each objective, by metric.
+    """
+
+    points: int
+    done: int
+    failed: int
+    share: float
+    rate: float | None
+    eta: float | None
+    front: int
+    best: Mapping[str, float]
+
+    def __str__(self) -> str:
+        """One line."""
+        parts = [f"{self.done}/{self.points} points", f"{self.share:.0%}"]
+        parts += [f"{self.failed} failed"] if self.failed else []
+        parts += [f"{self.rate:.1f} points/min"] if self.rate is not None else []
+        parts += [f"{clock(self.eta)} left"] if self.eta is not None else []
+        parts += [self.front_words()] if self.front else []
+        return ", ".join(parts)
+
+    def front_words(self) -> str:
+        """The front so far in words."""
+        best = ", ".join(f"{metric} {value:.3g}" for metric, value in self.best.items())
+        return f"front of {self.front} (best {best})" if self.front else ""
+
+
+class Tally:
+    """Adds up what is known of a running sweep.
+
+    Attributes:
+        complete: Points that have all their replicates, in the order they became so.
+    """
+
+    def __init__(
+        self, points: int, objectives: Mapping[str, Direction], complete: list[TradeoffPoint]
+    ) -> None:
+        """Begin with what is there.
+
+        Args:
+            points: How many points the sweep has.
+            objectives: Metric to direction.
+            complete: Points that have all their replicates already.
+        """
+        self.complete = complete
+        self._points = points
+        self._objectives = objectives
+        self._before = len(complete)
+        self._lost: set[str] = set()
+        self._weights: Mapping[str, float] = {}
+        self._shares: dict[str, float] = {}
+        self._began = time.monotonic()
+        self._front: tuple[int, tuple[int, dict[str, float]]] = (-1, (0, {}))
+
+    def begin(self, weights: Mapping[str, float]) -> None:
+        """Start the clock.
+
+        Args:
+            weights: Pack to what it costs.
+        """
+        self._weights = weights
+        self._began = time.monotonic()
+
+    def advance(self, pack: str, share: float) -> None:
+        """Note how far a pack is."""
+        self._shares[pack] = share
+
+    def lose(self, pack: str, points: set[str]) -> None:
+        """Note that a pack came to nothing, and so did its points."""
+        self._lost.update(points)
+        self._shares[pack] = 1.0
+
+    def progress(self) -> Progress:
+        """How far the sweep is now."""
+        share, elapsed = self._share(), time.monotonic() - self._began
+        fresh = len(self.complete) - self._before
+        size, best = self._best()
+        return Progress(
+            points=self._points,
+            done=len(self.complete),
+            failed=sum(p.status == "failed" for p in self.complete) + len(self._lost),
+            share=share,
+            rate=60 * fresh / elapsed if fresh else None,
+            eta=elapsed * (1 - share) / share if share > 0.02 else None,
+            front=size,
+            best=best,
+        )
+
+    def _share(self) -> float:
+        total = sum(self._weights.values())
+        if total == 0:
+            return 1.0
+        return min(1.0, sum(self._weights[p] * s for p, s in self._shares.items()) / total)
+
+    def _best(self) -> tuple[int, dict[str, float]]:
+        if self._front[0] != len(self.complete):
+            self._front = (len(self.complete), _front(self.complete, self._objectives))
+        return self._front[1]
+
+
+@contextmanager
+def shown() -> Iterator[Callable[[Progress], None]]:
+    """Show progress on standard error while the block runs.
+
+    Yields:
+        What to call with every new state; calls that come too often cost nothing.
+    """
+    if sys.stderr.isatty():
+        with _bar() as show:
+            yield show
+    else:
+        yield _lines()
+
+
+def clock(seconds: float) -> str:
+    """Seconds as `[H:]MM:SS`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Progress], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (BarColumn(bar_width=None), TextColumn("{task.description}"))
+    with Bar(*columns, console=Console(stderr=True), transient=True, expand=True) as bar:
+        task = bar.add_task("starting", total=1.0)
+
+        def show(progress: Progress) -> None:
+            bar.update(task, completed=progress.share, description=str(progress))
+
+        yield show
+
+
+def _lines() -> Callable[[Progress], None]:
+    last = time.monotonic()
+
+    def show(progress: Progress) -> None:
+        nonlocal last
+        if time.monotonic() - last >= LINE_SECONDS:
+            last = time.monotonic()
+            print(progress, file=sys.stderr, flush=True)
+
+    return show
+
+
+def _front(
+    points: Sequence[TradeoffPoint], objectives: Mapping[str, Direction]
+) -> tuple[int, dict[str, float]]:
+    """Size of the front, and its best value of each objective."""
+    import pandas as pd
+
+    from sweeps.pareto import pareto_front
+
+    rows = [_means(point, objectives) for point in points if point.status == "finished"]
+    if not rows:
+        return 0, {}
+    front = pareto_front(pd.DataFrame(rows), objectives)
+    if front.empty:
+        return 0, {}
+    best = {m: front[m].min() if d == "min" else front[m].max() for m, d in objectives.items()}
+    return len(front), {metric: float(value) for metric, value in best.items()}
+
+
+def _means(point: TradeoffPoint, objectives: Mapping[str, Direction]) -> dict[str, float]:
+    """Only the objectives' means: a point's whole summary is a thousand times the work."""
+    count = len(point.replicates)
+    return {
+        metric: sum(r.metrics.get(metric, float("nan")) for r in point.replicates) / count
+        for metric in objectives
+    }

@@ -1,0 +1,108 @@
+"""The work that a sweep still lacks, and how much of it can be done at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import privnets
+from sweeps.checkpoints import Checkpoint, Member, checkpoints
+from sweeps.errors import InputError
+from sweeps.ledger import Ledger
+from sweeps.packing import Pack, here, pack
+from sweeps.planning import Plan, PlannedReplicate
+from sweeps.spec import Resources
+from sweeps.training import label
+
+if TYPE_CHECKING:
+    from cluster.connection import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What there is to run packs on.
+
+    Attributes:
+        workers: Packs at once.
+        memory: Bytes that each may take.
+    """
+
+    workers: int
+    memory: int
+
+
+def untrained(plan: Plan, ledger: Ledger) -> dict[Member, PlannedReplicate]:
+    """The plan's replicates that are not in the ledger."""
+    done = ledger.finished()
+    planned = {(r.point_id, r.seed): r for r in plan.replicates()}
+    return {member: replicate for member, replicate in planned.items() if member not in done}
+
+
+def packs_of(
+    plan: Plan, ledger: Ledger, missing: dict[Member, PlannedReplicate], capacity: Capacity
+) -> list[Pack]:
+    """Packs of what is missing: first those that have a checkpoint, as they were, then the rest."""
+    left = dict(missing)
+    begun = [
+        made
+        for pack_id in checkpoints(ledger)
+        if (made := _begun(plan, ledger, pack_id, left)) is not None
+    ]
+    return begun + pack(
+        list(left.values()),
+        experiment=plan.study.experiment,
+        size=plan.study.resources.pack,
+        workers=capacity.workers,
+        memory=capacity.memory,
+    )
+
+
+def weights(packs: Sequence[Pack]) -> dict[str, float]:
+    """Pack to what it costs, in seconds of one core."""
+    costs: dict[str, float] = {}
+    found = {}
+    for made in packs:
+        experiment = privnets.experiment(made.experiment)
+        for replicate in made.replicates:
+            if replicate.point_id not in costs:
+                costs[replicate.point_id] = experiment.cost(replicate.config).seconds
+        found[made.pack_id] = math.fsum(costs[r.point_id] for r in made.replicates)
+    return found
+
+
+def capacity(connection: Connection, resources: Resources) -> Capacity:
+    """How many packs a Ray can run at once, and the memory that each may take.
+
+    Raises:
+        InputError: If it cannot run a single one.
+    """
+    rooms = [_room("CPUs", connection.cpus(), resources.cpus)]
+    rooms.append(_room("GPUs", connection.gpus(), resources.gpus))
+    workers = min(room for room in rooms if room is not None) if any(rooms) else 1
+    if resources.concurrency != "auto":
+        workers = min(workers, resources.concurrency)
+    _, memory = here(resources.model_copy(update={"concurrency": workers}))
+    return Capacity(workers, memory)
+
+
+def _begun(
+    plan: Plan, ledger: Ledger, pack_id: str, left: dict[Member, PlannedReplicate]
+) -> Pack | None:
+    """The pack that a checkpoint is of, taken out of `left`; None where it is of no more use."""
+    checkpoint = Checkpoint(ledger, pack_id, label(privnets.experiment(plan.study.experiment)))
+    members = checkpoint.load().members()
+    if not members or any(member not in left for member in members):
+        checkpoint.remove()
+        return None
+    return Pack(pack_id, plan.study.experiment, tuple(left.pop(member) for member in members))
+
+
+def _room(kind: str, there: int, wanted: float) -> int | None:
+    """How many packs find room; None where they want nothing of the kind."""
+    if wanted == 0:
+        return None
+    if wanted > there:
+        raise InputError(f"resources: a pack is to have {wanted:g} {kind}, and Ray has {there}")
+    return int(there / wanted)

@@ -1,0 +1,105 @@
+"""What a sweep shows at its end: tables, the front as pictures, the report, its hypervolume."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from sweeps.ledger import Ledger
+from sweeps.results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FILES = ("points.parquet", "front.parquet", "front.html", "front.png", "report.html")
+_MOST_STEPS = 200
+
+
+def write_summary(ledger: Ledger, result: Result) -> tuple[str, ...]:
+    """Put a sweep's tables, figures and report into its directory.
+
+    Returns:
+        The names of the files; none while no point is complete.
+
+    Raises:
+        OSError: If they cannot be written.
+    """
+    if not result.tradeoff_points:
+        return ()
+    with TemporaryDirectory(prefix="sweeps-summary-") as folder:
+        made = _make(result, Path(folder))
+        for path in made:
+            ledger.directory.write(path.name, path.read_bytes())
+    return tuple(path.name for path in made)
+
+
+def hypervolume_so_far(result: Result) -> list[tuple[int, float, float]]:
+    """The hypervolume after each finished point, at up to 200 of them.
+
+    The reference is the worst value of each objective among the finished points, so numbers
+    compare within a sweep alone.
+
+    Returns:
+        Number of points, hypervolume, and the Unix time at which it was reached.
+    """
+    from sweeps.pareto import comparable, hypervolume
+
+    if not any(point.status == "finished" for point in result.tradeoff_points):
+        return []
+    points, _ = comparable(result.points, result.objectives)
+    ordered = points.sort_values("finished_at", kind="stable")
+    reference = reference_point(ordered, result.objectives)
+    count = len(ordered)
+    stride = -(-count // _MOST_STEPS) if count else 1
+    times = [time.timestamp() for time in ordered["finished_at"]]
+    return [
+        (k, hypervolume(ordered.iloc[:k], result.objectives, reference), times[k - 1])
+        for k in range(1, count + 1)
+        if k % stride == 0 or k == count
+    ]
+
+
+def reference_point(points: pd.DataFrame, objectives: Mapping[str, str]) -> dict[str, float]:
+    """The worst value of each objective."""
+    return {
+        metric: float(points[metric].max() if direction == "min" else points[metric].min())
+        for metric, direction in objectives.items()
+    }
+
+
+def stored_files(ledger: Ledger, folder: Path) -> dict[str, Path]:
+    """Copies of a sweep's summary and spec, where they exist, by name.
+
+    Args:
+        ledger: The sweep.
+        folder: Where to put the copies.
+    """
+    present = set(ledger.directory.files())
+    found = {}
+    for name in (*FILES, "spec.yaml"):
+        if name in present:
+            found[name] = folder / name
+            found[name].write_bytes(ledger.directory.read(name))
+    return found
+
+
+def _make(result: Result, folder: Path) -> list[Path]:
+    from sweeps.report import write_report
+
+    result.points.to_parquet(folder / "points.parquet")
+    write_report(result, folder / "report.html")
+    made = [folder / "points.parquet", folder / "report.html"]
+    front = result.front()
+    return made + (_make_front(result, front, folder) if len(front) else [])
+
+
+def _make_front(result: Result, front: pd.DataFrame, folder: Path) -> list[Path]:
+    from sweeps.plots import front_figure, save_front_png, save_page
+
+    table = folder / "front.parquet"
+    front.to_parquet(table)
+    page = save_page(front_figure(result.points, front, result.objectives), folder / "front.html")
+    picture = save_front_png(result.points, front, result.objectives, folder / "front.png")
+    return [table, page, picture]

@@ -1,0 +1,166 @@
+"""Ray Tune, carrying packs: one trial each, on actors that are used again."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ray import tune
+from ray.tune import Callback, CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tuner
+from ray.tune.experiment import Trial
+from ray.tune.stopper import Stopper
+
+from sweeps.packing import Pack
+from sweeps.spec import Resources
+from sweeps.worker import Worker, dumps
+
+MAX_FAILURES = 2
+
+
+class Listener(Protocol):
+    """Told by the Tune loop, in its own thread, what happens to packs."""
+
+    def tick(self) -> None:
+        """A moment has passed."""
+
+    def advanced(self, pack: str, share: float) -> None:
+        """A pack has come so far."""
+
+    def failed(self, pack: str, reason: str, details: str) -> None:
+        """A pack has come to nothing, retries included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carriage:
+    """How packs are to be carried.
+
+    Attributes:
+        storage: Absolute path or URI of the storage.
+        sweep: The sweep's name.
+        state: Local directory for Tune's own state.
+        resources: Of a pack.
+        concurrency: Packs at once.
+    """
+
+    storage: str
+    sweep: str
+    state: Path
+    resources: Resources
+    concurrency: int
+
+
+def carry(
+    packs: Sequence[Pack], carriage: Carriage, listener: Listener, stopping: Callable[[], bool]
+) -> None:
+    """Run packs to their end, in order, each retried where it fails.
+
+    Args:
+        packs: To train.
+        carriage: How.
+        listener: Told what happens.
+        stopping: Asked often; once true, packs in hand are kept as checkpoints and all ends.
+    """
+    _quieten()
+    trainable = tune.with_parameters(
+        Worker,
+        packs={pack.pack_id: dumps(pack) for pack in packs},
+        storage=carriage.storage,
+        sweep=carriage.sweep,
+    )
+    wanted = {"cpu": carriage.resources.cpus, "gpu": carriage.resources.gpus}
+    Tuner(
+        tune.with_resources(trainable, wanted),
+        param_space={"pack": tune.grid_search([pack.pack_id for pack in packs])},
+        tune_config=TuneConfig(
+            max_concurrent_trials=carriage.concurrency,
+            reuse_actors=True,
+            trial_dirname_creator=_trial_name,
+        ),
+        run_config=RunConfig(
+            name=carriage.state.name,
+            storage_path=str(carriage.state.parent),
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+            failure_config=FailureConfig(max_failures=MAX_FAILURES),
+            callbacks=[_Told(listener)],
+            stop=_Stop(stopping),
+            verbose=0,
+        ),
+    ).fit()
+
+
+class _Told(Callback):
+    """Passes on what Tune tells; whatever it raised would end the sweep."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        self._listener.tick()
+
+    def on_trial_result(
+        self,
+        iteration: int,
+        trials: list[Trial],
+        trial: Trial,
+        result: dict[str, Any],
+        **info: Any,
+    ) -> None:
+        self._listener.advanced(trial.config["pack"], result["share"])
+
+    def on_trial_error(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
+        details = _error_text(trial)
+        self._listener.failed(trial.config["pack"], _reason(details), details)
+
+
+class _Stop(Stopper):
+    """Ends the experiment when asked; never a single trial."""
+
+    def __init__(self, asked: Callable[[], bool]) -> None:
+        self._asked = asked
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self._asked()
+
+
+def _error_text(trial: Trial) -> str:
+    if trial.error_file is None:
+        return "the worker died"
+    try:
+        return Path(trial.error_file).read_text(errors="replace")
+    except OSError as error:
+        return f"its error could not be read: {error}"
+
+
+def _reason(details: str) -> str:
+    """The last failure's own words: a traceback's last line, or what Ray says of a dead worker."""
+    lines = [line.strip() for line in details.strip().splitlines() if line.strip()]
+    starts = [i for i, line in enumerate(lines) if line.startswith("Failure # ")]
+    last = lines[starts[-1] + 1 :] if starts else lines
+    if not last:
+        return "no reason was given"
+    return last[-1] if "Traceback" in "".join(last) or last[0].startswith("ray::") else last[0]
+
+
+def _trial_name(trial: Trial) -> str:
+    return str(trial.config["pack"])
+
+
+def _quieten() -> None:
+    """No loggers of Tune's, no reports: the sweep shows its own progress."""
+    settings: Mapping[str, str] = {
+        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+        "TUNE_DISABLE_SIGINT_HANDLER": "1",
+        "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "600",
+        "RAY_AIR_NEW_OUTPUT": "0",
+    }
+    os.environ.update(settings)
+    logging.getLogger("ray.tune").setLevel(logging.ERROR)
