@@ -31,7 +31,7 @@ from privnets.points import Replicate
 _GATHER, _SOLVE, _MULTIPLY, _STEP, _TRIAL = 1.2e-8, 8e-9, 4e-11, 4e-8, 1.5e-6
 _STEPS_TO_CONVERGE = 250
 # Models trained at once; on a CPU more would leave the cache, on a GPU fewer would leave it idle.
-_STACK = {"cpu": 64, "cuda": 2048}
+_STACK = {"cpu": 32, "cuda": 2048}
 
 
 class Membership(Experiment):

@@ -301,6 +301,5 @@ def _notes(models: Models) -> dict[str, str]:
         return {}
     return {
         "privacy/membership_advantage": f"{models.unfinished} of {len(models.parameters)} models "
-        f"stopped after {logistic.MOST_STEPS} steps short of convergence: separable training "
-        "data have no minimiser without weight decay"
+        "ended short of convergence: separable training data have no minimiser without weight decay"
     }

@@ -70,9 +70,9 @@ def test_a_stack_gives_what_separate_runs_give(model):
 
 @pytest.mark.parametrize("model", ["logistic", "mlp"])
 def test_a_stack_resumed_from_any_stage_ends_the_same(model):
-    """96 models each: a stage ends in the middle of both configurations."""
+    """48 models each: a stage ends in the middle of both configurations."""
     first, *_, last = STACKS[model]
-    chosen = [config.model_copy(update={"draws": 96}) for config in (first, last)]
+    chosen = [config.model_copy(update={"draws": 48}) for config in (first, last)]
     whole = {p.replicates[0].seed: p for p in MEMBERSHIP.run(chosen)}
     stages: list[tuple[Stage, dict[str, torch.Tensor], int]] = []
     finished = 0
