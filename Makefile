@@ -6,6 +6,8 @@ INSTALLED := $(VENV)/.installed
 DEMO := demo
 STORAGE := sweep-results
 TRACKING := sqlite:///mlflow.db
+# The modules that run alone; the others are what these share.
+BENCHMARKS = $(basename $(notdir $(shell grep -l __main__ tests/benchmarks/*.py)))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -28,8 +30,10 @@ lint: $(INSTALLED) ## Check style, formatting, types and the layers between pack
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(INSTALLED) ## Run the benchmarks
-	$(BIN)/python -m pytest -s --override-ini addopts="--strict-markers -ra" --slow tests/benchmarks
+bench: $(INSTALLED) ## Run the benchmarks, which append to tests/benchmarks/results
+	@for module in $(BENCHMARKS); do \
+		echo "== $$module"; $(BIN)/python -m tests.benchmarks.$$module || exit 1; \
+	done
 
 clean: ## Remove the virtual environment and build outputs; results and mlflow.db stay
 	rm -rf $(VENV) build dist *.egg-info
