@@ -48,6 +48,7 @@ def run(
     Raises:
         StudyError: With everything that is wrong with the study; nothing was started.
         InputError: If another argument cannot be used; nothing was started.
+        KeyboardInterrupt: If it was interrupted; what was finished is kept.
     """
     from sweeps.driver import run_study
     from sweeps.loading import load

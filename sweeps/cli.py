@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
-from importlib.util import find_spec
 
 import typer
 
-_COMMANDS = (
-    "list",
-    "show",
-    "run",
-    "resume",
-    "points",
-    "pareto",
-    "report",
-    "sync",
-    "verify",
-    "ui",
-)
+from sweeps.commands.data import app as data_app
+from sweeps.commands.list import list as list_studies
+from sweeps.commands.pareto import pareto
+from sweeps.commands.points import points
+from sweeps.commands.report import report
+from sweeps.commands.resume import resume
+from sweeps.commands.run import run
+from sweeps.commands.show import show
+from sweeps.commands.sync import sync
+from sweeps.commands.ui import ui
+from sweeps.commands.verify import verify
 
 app = typer.Typer(
     name="sweeps",
@@ -30,14 +27,10 @@ app = typer.Typer(
 )
 
 
-def _register() -> None:
-    for name in _COMMANDS:
-        if find_spec(f"sweeps.commands.{name}") is not None:
-            app.command(name)(getattr(import_module(f"sweeps.commands.{name}"), name))
-    app.add_typer(import_module("sweeps.commands.data").app, name="data")
-
-
-_register()
+app.command("list")(list_studies)
+for _command in (show, run, resume, points, pareto, report, sync, verify, ui):
+    app.command()(_command)
+app.add_typer(data_app, name="data")
 
 
 def main() -> None:
@@ -52,8 +45,10 @@ def main() -> None:
 
 
 def _is_bad_input(error: Exception) -> bool:
+    from cluster.connection import ConnectionFailed
     from privnets.data import DataError
     from sweeps.errors import InputError, StudyError
     from tracking.errors import TrackingError
 
-    return isinstance(error, InputError | StudyError | DataError | TrackingError)
+    kinds = (InputError, StudyError, DataError, TrackingError, ConnectionFailed)
+    return isinstance(error, kinds)

@@ -7,7 +7,9 @@ import sys
 import pytest
 
 HEAVY = ("ray", "mlflow", "torch", "pandas", "pydantic", "scipy", "numpy", "plotly", "sklearn")
-COMMANDS = ("list", "show", "data")
+COMMANDS = (
+    "list", "show", "run", "resume", "points", "pareto", "report", "sync", "verify", "ui", "data",
+)  # fmt: skip
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
