@@ -7,7 +7,7 @@ either.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sweeps.carrying import Watch, train
@@ -33,12 +33,14 @@ class Outcome:
     Attributes:
         result: What the sweep has found, this run and those before.
         published: What became of it in MLflow.
+        failures: Packs that came to nothing, with the reason.
         interrupted_by: The signal that ended the run early; None if none did.
         problems: What else went wrong, in words.
     """
 
     result: Result
     published: Published
+    failures: Mapping[str, str]
     interrupted_by: int | None
     problems: tuple[str, ...]
 
@@ -127,7 +129,8 @@ def execute(
             _summarise(ledger, where, watch, interruption)
             published = _publish(publication, interruption)
         result = read_result(ledger, where)
-    return Outcome(result, published, interruption.signal, tuple(watch.problems))
+    failures = {**result.failures, **watch.failures}  # a full disk keeps some out of the former
+    return Outcome(result, published, failures, interruption.signal, tuple(watch.problems))
 
 
 def _check_address(address: str | None) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 from types import TracebackType
@@ -25,9 +26,10 @@ class Publication:
 
     def finish(self) -> Published:
         """Have everything published that is left, and wait for it."""
-        if self._process.stdin is not None and self._process.poll() is None:
-            self._process.stdin.write(b"finish\n")
-            self._process.stdin.flush()
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):  # it is gone; how it went is told below
+                self._process.stdin.write(b"finish\n")
+                self._process.stdin.flush()
         return self._ended(None)
 
     def stop(self) -> Published:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from ray import tune
-from ray.tune import Callback, CheckpointConfig, FailureConfig, RunConfig, TuneConfig, Tuner
+from ray.tune import Callback, CheckpointConfig
 from ray.tune.experiment import Trial
 from ray.tune.stopper import Stopper
 
@@ -19,6 +20,7 @@ from sweeps.spec import Resources
 from sweeps.worker import Worker, dumps
 
 MAX_FAILURES = 2
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Listener(Protocol):
@@ -72,24 +74,22 @@ def carry(
         sweep=carriage.sweep,
     )
     wanted = {"cpu": carriage.resources.cpus, "gpu": carriage.resources.gpus}
-    Tuner(
+    # Not `Tuner`: it unpickles the errors that it finds on disk.
+    tune.run(
         tune.with_resources(trainable, wanted),
-        param_space={"pack": tune.grid_search([pack.pack_id for pack in packs])},
-        tune_config=TuneConfig(
-            max_concurrent_trials=carriage.concurrency,
-            reuse_actors=True,
-            trial_dirname_creator=_trial_name,
-        ),
-        run_config=RunConfig(
-            name=carriage.state.name,
-            storage_path=str(carriage.state.parent),
-            checkpoint_config=CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
-            failure_config=FailureConfig(max_failures=MAX_FAILURES),
-            callbacks=[_Told(listener)],
-            stop=_Stop(stopping),
-            verbose=0,
-        ),
-    ).fit()
+        name=carriage.state.name,
+        storage_path=str(carriage.state.parent),
+        config={"pack": tune.grid_search([pack.pack_id for pack in packs])},
+        max_concurrent_trials=carriage.concurrency,
+        reuse_actors=True,
+        max_failures=MAX_FAILURES,
+        raise_on_failed_trial=False,
+        checkpoint_config=CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+        callbacks=[_Told(listener)],
+        stop=_Stop(stopping),
+        trial_dirname_creator=_trial_name,
+        verbose=0,
+    )
 
 
 class _Told(Callback):
@@ -142,12 +142,13 @@ def _error_text(trial: Trial) -> str:
 
 def _reason(details: str) -> str:
     """The last failure's own words: a traceback's last line, or what Ray says of a dead worker."""
-    lines = [line.strip() for line in details.strip().splitlines() if line.strip()]
+    lines = [line.strip() for line in _COLOUR.sub("", details).splitlines() if line.strip()]
     starts = [i for i, line in enumerate(lines) if line.startswith("Failure # ")]
     last = lines[starts[-1] + 1 :] if starts else lines
     if not last:
         return "no reason was given"
-    return last[-1] if "Traceback" in "".join(last) or last[0].startswith("ray::") else last[0]
+    raised = last[0].startswith(("ray::", "Traceback"))
+    return last[-1] if raised else last[0]
 
 
 def _trial_name(trial: Trial) -> str:
@@ -163,4 +164,5 @@ def _quieten() -> None:
         "RAY_AIR_NEW_OUTPUT": "0",
     }
     os.environ.update(settings)
-    logging.getLogger("ray.tune").setLevel(logging.ERROR)
+    for name in ("ray.tune", "ray.train", "ray.air"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # failures are reported by us

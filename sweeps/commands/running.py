@@ -51,7 +51,7 @@ def run_plan(
 def _tell(outcome: Outcome, tracking_uri: str | None, again: str) -> None:
     result = outcome.result
     _tell_points(result)
-    for problem in (*outcome.problems, *_failures(result), *_unreadable(result)):
+    for problem in (*outcome.problems, *_failures(outcome), *_unreadable(result)):
         typer.echo(f"Warning: {problem}", err=True)
     if outcome.interrupted_by is not None:
         typer.echo(f"Stopped. Continue with:\n  {again}", err=True)
@@ -79,7 +79,8 @@ def _tell_published(outcome: Outcome, tracking_uri: str | None) -> None:
     from tracking import redacted, resolve_uri
 
     result, uri = outcome.result, redacted(resolve_uri(tracking_uri))
-    typer.echo(f"report:  {result.storage}/{result.sweep}/report.html")
+    if result.tradeoff_points:
+        typer.echo(f"report:  {result.storage}/{result.sweep}/report.html")
     where = f" --storage {shlex.quote(result.storage)}"
     tracked = f" --tracking-uri {shlex.quote(tracking_uri)}" if tracking_uri else ""
     if outcome.published.whole:
@@ -93,8 +94,8 @@ def _tell_published(outcome: Outcome, tracking_uri: str | None) -> None:
     )
 
 
-def _failures(result: Result) -> list[str]:
-    return [f"pack {pack} came to nothing: {reason}" for pack, reason in result.failures.items()]
+def _failures(outcome: Outcome) -> list[str]:
+    return [f"pack {pack} came to nothing: {reason}" for pack, reason in outcome.failures.items()]
 
 
 def _unreadable(result: Result) -> list[str]:
