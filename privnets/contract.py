@@ -74,11 +74,7 @@ class Experiment(ABC):
 
     @abstractmethod
     def problems(self, config: ExperimentConfig) -> list[FieldProblem]:
-        """What the data or another field forbids; loads data sets' sizes, never their records.
-
-        Raises:
-            DataError: If the data set is absent or altered.
-        """
+        """What the data set's size and kind, or another field, forbid; reads no file."""
 
     @abstractmethod
     def fingerprint(self, config: ExperimentConfig) -> str:

@@ -186,20 +186,19 @@ class _Examination:
     def _data(self, configs: Iterable[ExperimentConfig]) -> None:
         """What the data and the other fields forbid."""
         for config in configs:
+            for problem in self._experiment.problems(config):
+                self._field(problem.field, problem.found, problem.allowed)
             try:
-                found = self._experiment.problems(config)
+                self._experiment.fingerprint(config)
             except DataError as error:
                 allowed = "a data set that is present and intact"
                 self._field("dataset", str(error).rstrip("."), allowed)
-            else:
-                for problem in found:
-                    self._field(problem.field, problem.found, problem.allowed)
 
     def _metrics(self, configs: Sequence[ExperimentConfig]) -> None:
         """Metrics that some point does not report."""
         samples = list({config.structure(): config for config in configs}.values())
         reported = set.intersection(*(set(self._experiment.metric_keys(c)) for c in samples))
-        if self._bad:  # with another value in its place other metrics would be reported
+        if self._kind_unknown():  # with another value in its place others would be reported
             reported |= self._experiment.objectives.keys()
         asked: list[tuple[Path, str]] = [
             (("objectives", m), m) for m in self._study.objectives or {}
@@ -211,6 +210,11 @@ class _Examination:
                 self._add(path, f"{metric}, which not every point reports", allowed)
         if self._study.objectives is None and not self._bad and self._objectives_known:
             self._defaults(samples)
+
+    def _kind_unknown(self) -> bool:
+        """Whether a field of named choices, as a model or a data set is, has a stand-in."""
+        schema = self._experiment.Config.model_json_schema()["properties"]
+        return any("enum" in schema.get(name, {}) for name in self._bad)
 
     def _defaults(self, samples: Sequence[ExperimentConfig]) -> None:
         """The experiment's own objectives, if its points agree on them."""

@@ -23,13 +23,14 @@ from privnets.membership import linear, shared
 from privnets.membership.config import MembershipConfig
 from privnets.membership.evaluation import replicate
 from privnets.membership.linear import Universe
+from privnets.membership.logistic import NEWTON_UNKNOWNS
 from privnets.membership.metrics import OBJECTIVES, metric_keys, utility_keys
 from privnets.points import Replicate
 
-# Seconds of one core: per index gathered and per parameter solved (linear), per multiplication
-# (networks), per step of a record's class (logistic), per trial and attack (evaluation).
-_GATHER, _SOLVE, _MULTIPLY, _STEP, _TRIAL = 1.2e-8, 8e-9, 4e-11, 4e-8, 1.5e-6
-_STEPS_TO_CONVERGE = 250
+# Seconds of one core: per index gathered and per cubed feature solved (linear), per multiplication
+# (networks and Newton steps), per record and class of a descent, per trial and attack.
+_GATHER, _SOLVE, _MULTIPLY, _DESCENT, _TRIAL = 1.2e-8, 2.5e-9, 4e-11, 4e-6, 4e-7
+_NEWTON_STEPS = 10
 # Models trained at once; on a CPU more would leave the cache, on a GPU fewer would leave it idle.
 _STACK = {"cpu": 32, "cuda": 2048}
 
@@ -55,7 +56,6 @@ class Membership(Experiment):
         """Sizes that the data set cannot serve, and models that cannot predict its target."""
         own = _own(config)
         info = data.info(own.dataset)
-        data.fingerprint(own.dataset)
         found: list[FieldProblem] = []
 
         def most(field: str, value: int, limit: int) -> None:
@@ -89,7 +89,7 @@ class Membership(Experiment):
         classes = info.classes if info.task == "multiclass" else 1
         trials = own.draws * own.records * 5 * _TRIAL
         if own.model == "logistic":
-            each = _STEPS_TO_CONVERGE * own.train_size * classes * _STEP * (1 + features / 20)
+            each = _logistic_seconds(own.train_size, features, classes)
         else:
             units, layers = own.hidden_units, own.hidden_layers
             weights = features * units + (layers - 1) * units**2 + units * classes
@@ -185,6 +185,13 @@ class _Line:
     def state(self) -> dict[str, Tensor]:
         """What a later line over the waiting configurations starts from."""
         return {"parameters": self._trained.clone(), "converged": self._converged.clone()}
+
+
+def _logistic_seconds(size: int, features: int, classes: int) -> float:
+    unknowns = features * classes
+    if unknowns > NEWTON_UNKNOWNS:
+        return size * classes * _DESCENT * features / 16
+    return _NEWTON_STEPS * (1e-5 + unknowns**2 * (2.5 * size + 200) * _MULTIPLY)
 
 
 def _own(config: ExperimentConfig) -> MembershipConfig:

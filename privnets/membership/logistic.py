@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 # Up to here a Newton step (a system of this many unknowns) costs less than the descent it saves.
-_NEWTON_UNKNOWNS = 128
+NEWTON_UNKNOWNS = 128
 _NEWTON_STEPS = 60
 _HALVINGS = 30
 _DESCENT_STEPS = 3000
@@ -35,7 +35,7 @@ def fit(x: Tensor, y: Tensor, classes: int, weight_decay: Tensor) -> tuple[Tenso
         the model returned is where its gradient vanished.
     """
     problem = _Problem(x, y, classes, weight_decay)
-    newton = x.shape[2] * problem.outputs <= _NEWTON_UNKNOWNS
+    newton = x.shape[2] * problem.outputs <= NEWTON_UNKNOWNS
     weights, converged = _newton(problem) if newton else _accelerated_descent(problem)
     right = (log_probabilities(weights, x).argmax(-1) == y).all(1)
     return weights, converged & ~(right & (weight_decay == 0))
