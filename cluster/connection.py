@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from cluster.reaper import MARK
-
 _OBJECT_STORE_BYTES = 128 * 2**20
 _REAPER_SECONDS = 15.0
 _KNOCK_SECONDS = 5.0
@@ -135,7 +133,7 @@ def _start(undo: ExitStack, cpus: int | None) -> None:
     directory = tempfile.mkdtemp(prefix="sweeps-ray-", dir=_short_directory())
     undo.enter_context(_reaped(directory))
     undo.enter_context(_authenticated({_MODE: "token", _TOKEN: secrets.token_hex(32)}))
-    with _environment({MARK: directory}), _loopback_only():
+    with _loopback_only():
         import ray
 
         undo.callback(ray.shutdown)

@@ -14,37 +14,46 @@ import sys
 import time
 from pathlib import Path
 
-MARK = "SWEEPS_RAY_DIRECTORY"
-_GRACE_SECONDS = 1.0
-_ROUNDS = 20
+_ROUNDS = 50
+_ROUND_SECONDS = 0.1
+_TITLE = b"ray::"
 
 
 def main() -> None:
-    """Wait for the owner, then end every process that carries its mark, and remove its files."""
+    """Wait for the owner, then end what it left running, and remove its files."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.stdin.read()
     directory = sys.argv[1]
     for _ in range(_ROUNDS):
-        marked = _marked(f"{MARK}={directory}")
-        for pid in marked:
+        left = _left(directory)
+        for pid in left:
             _kill(pid)
-        if not marked:
+        if not left:
             break
-        time.sleep(_GRACE_SECONDS / 10)
+        time.sleep(_ROUND_SECONDS)
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def _marked(mark: str) -> list[int]:
-    """Processes of this user with `mark` in their environment, as Linux shows it in /proc."""
+def _left(directory: str) -> list[int]:
+    """Ray's agents and workers that have files open below a directory, as Linux shows it in /proc.
+
+    Ray's servers need no help, as the kernel ends them with their owner. Drivers, which have files
+    open there too, are told apart by their title.
+    """
     found = []
-    for place in Path("/proc").glob("[0-9]*/environ"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            environment = place.read_bytes()
+            if _uses(process, directory):
+                found.append(int(process.name))
         except OSError:
             continue  # it ended, or belongs to someone else
-        if mark.encode() in environment.split(b"\0"):
-            found.append(int(place.parent.name))
-    return [pid for pid in found if pid != os.getpid()]
+    return found
+
+
+def _uses(process: Path, directory: str) -> bool:
+    if not (process / "cmdline").read_bytes().startswith(_TITLE):
+        return False
+    return any(os.readlink(link).startswith(f"{directory}/") for link in (process / "fd").iterdir())
 
 
 def _kill(pid: int) -> None:

@@ -32,7 +32,7 @@ from tracking.errors import TrackingError
 _BATCH = 20
 _POLL_SECONDS = 2.0
 _LONGEST_WAIT = 30.0
-_FINISH_SECONDS = 20.0
+_FINISH_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)

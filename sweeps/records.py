@@ -94,6 +94,8 @@ def read_identities(content: bytes) -> list[tuple[str, int]]:
     if table.column_names != list(_IDENTITY):
         raise RecordError("it holds no points")
     table = _typed(table)
+    if table["point_id"].null_count or table["seed"].null_count:
+        raise RecordError("a row is of no point")
     return list(zip(table["point_id"].to_pylist(), table["seed"].to_pylist(), strict=True))
 
 

@@ -1,0 +1,83 @@
+"""What is left of a sweep: all of it, once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from small_sweeps import small_plan
+
+import privnets
+from sweeps.ledger import Ledger
+from sweeps.planning import Plan
+from sweeps.remaining import Capacity, packs_of, untrained, weights
+from sweeps.training import PackRun
+
+ROOM = Capacity(2, 2**30)
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return small_plan(tmp_path_factory.mktemp("study"), "resources.pack=3", "fixed.draws=48")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(str(tmp_path), "sweep")
+
+
+def members(packs: list[object]) -> Counter[tuple[str, int]]:
+    return Counter((r.point_id, r.seed) for p in packs for r in p.replicates)  # type: ignore[attr-defined]
+
+
+def packs(plan: Plan, ledger: Ledger) -> list[object]:
+    return list(packs_of(plan, ledger, untrained(plan, ledger), ROOM))
+
+
+def run(plan: Plan, ledger: Ledger, pack: object, stages: int | None = None) -> None:
+    training = PackRun(
+        pack,  # type: ignore[arg-type]
+        privnets.experiment("membership"),
+        ledger,
+        checkpoint_seconds=0.0,
+    )
+    while stages is None or stages > 0:
+        stages = None if stages is None else stages - 1
+        if training.advance().committed:
+            return
+
+
+def test_a_new_sweep_lacks_everything_once(plan: Plan, ledger: Ledger) -> None:
+    planned = Counter((r.point_id, r.seed) for r in plan.replicates())
+    assert members(packs(plan, ledger)) == planned
+
+
+def test_what_is_in_the_ledger_is_not_left(plan: Plan, ledger: Ledger) -> None:
+    first, *others = packs(plan, ledger)
+    run(plan, ledger, first)
+    assert members(packs(plan, ledger)) == members(others)
+
+
+def test_a_pack_with_a_checkpoint_comes_first_and_as_it_was(plan: Plan, ledger: Ledger) -> None:
+    *others, last = packs(plan, ledger)
+    run(plan, ledger, last, stages=1)
+    again = packs(plan, ledger)
+    assert again[0].pack_id == last.pack_id  # type: ignore[attr-defined]
+    assert members(again[:1]) == members([last])
+    assert members(again[1:]) == members(others)
+
+
+def test_a_damaged_checkpoint_is_dropped_and_its_pack_is_left(plan: Plan, ledger: Ledger) -> None:
+    first, *_ = packs(plan, ledger)
+    run(plan, ledger, first, stages=1)
+    for path in Path(ledger.directory.path, "checkpoints").glob("*/*"):
+        path.write_bytes(b"")
+    planned = Counter((r.point_id, r.seed) for r in plan.replicates())
+    assert members(packs(plan, ledger)) == planned
+    assert list(Path(ledger.directory.path, "checkpoints").iterdir()) == []
+
+
+def test_a_pack_weighs_what_its_replicates_cost(plan: Plan, ledger: Ledger) -> None:
+    found = weights(packs_of(plan, ledger, untrained(plan, ledger), ROOM))
+    assert sum(found.values()) == pytest.approx(plan.cost())
