@@ -31,6 +31,8 @@ from privnets.points import Curve, Replicate
 # Normal quantile for two-sided 95% over all attacks together (Bonferroni).
 _ALL_ATTACKS = 2.576
 _INFORMATION_DRAWS = 128
+# A mean of which one record in a hundred makes more than this is no typical value.
+_HEAVY = 0.5
 
 
 @dataclass(frozen=True)
@@ -149,11 +151,25 @@ def _parameter_leakage(
     sheet.put("privacy/rho_kl_plugin", Mean.of(leakage.jeffreys_plugin(seen.sides)))
     sheet.metrics["privacy/median_record_rho_kl"] = float(record_rho.median())
     _worst_record(sheet, seen)
-    if seen.caution is not None:
-        sheet.notes["privacy/rho_kl"] = seen.caution
+    caution = seen.caution or _heavy_tail(record_rho)
+    if caution is not None:
+        sheet.notes["privacy/rho_kl"] = caution
     _bound(sheet, "privacy/rho_kl", "bound/advantage")
     table["rho_kl"] = record_rho.cpu().numpy()
     return _information(sheet, seen, seen.sides, seen.parameters, seed), table
+
+
+def _heavy_tail(values: Tensor) -> str | None:
+    """What to bear in mind of a mean that a few records make."""
+    few = max(1, len(values) // 100)
+    sizes = values.abs().sort(descending=True).values
+    share = float(sizes[:few].sum() / sizes.sum())
+    if share < _HEAVY:
+        return None
+    return (
+        f"{few} of {len(values)} records make {share:.0%} of the mean: heavy-tailed parameters, "
+        "as with nearly singular Gram matrices; read the median record beside the mean"
+    )
 
 
 def _worst_record(sheet: _Sheet, seen: Observations) -> None:

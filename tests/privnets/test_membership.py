@@ -230,3 +230,15 @@ def test_a_gpu_gives_what_a_cpu_gives(model):
         MEMBERSHIP.run(STACKS[model], "cuda"), MEMBERSHIP.run(STACKS[model]), strict=True
     ):
         _close(one, other, tolerance=0.02 if model == "mlp" else 1e-6)
+
+
+@requires_data("adult")
+def test_a_mean_that_few_records_make_says_so():
+    """Six components of Adult at n = 10: now and then a Gram matrix is all but singular."""
+    config = MEMBERSHIP.Config(
+        dataset="adult", model="linear", train_size=10, features=6, records=200, draws=200
+    )
+    replicate = MEMBERSHIP.run([config])[0].replicates[0]
+    assert "of 200 records make" in replicate.notes["privacy/rho_kl"]
+    median = replicate.metrics["privacy/median_record_rho_kl"]
+    assert replicate.metrics["privacy/rho_kl"] > 5 * median
