@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -92,10 +94,11 @@ def connect(address: str | None = None, *, cpus: int | None = None) -> Connectio
     try:
         if "ray" in sys.modules and _connected():
             return Connection(_head(), False, undo)
-        if address is None:
-            _start(undo, cpus)
-        else:
-            _join(undo, address)
+        with _signals_kept():
+            if address is None:
+                _start(undo, cpus)
+            else:
+                _join(undo, address)
         return Connection(_head(), address is None, undo)
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:
         undo.close()
@@ -133,6 +136,7 @@ def _start(undo: ExitStack, cpus: int | None) -> None:
     directory = tempfile.mkdtemp(prefix="sweeps-ray-", dir=_short_directory())
     undo.enter_context(_reaped(directory))
     undo.enter_context(_authenticated({_MODE: "token", _TOKEN: secrets.token_hex(32)}))
+    undo.enter_context(_quiet())
     with _loopback_only():
         import ray
 
@@ -150,6 +154,7 @@ def _start(undo: ExitStack, cpus: int | None) -> None:
 def _join(undo: ExitStack, address: str) -> None:
     mode = os.environ.get(_MODE) or ("token" if _has_token() else "disabled")
     undo.enter_context(_authenticated({_MODE: mode}))
+    undo.enter_context(_quiet())
     import ray
 
     undo.callback(ray.shutdown)
@@ -228,6 +233,32 @@ def _loopback_only() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Keep how this process ends its own business: `ray.init` takes SIGTERM for itself."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Ray's remarks on dead workers off standard output: who uses Ray sees their failures."""
+    from ray._private import worker
+
+    before = worker._worker_logs_enabled
+    worker._worker_logs_enabled = False
+    try:
+        yield
+    finally:
+        worker._worker_logs_enabled = before
 
 
 @contextmanager

@@ -35,25 +35,30 @@ def main() -> None:
 
 
 def _left(directory: str) -> list[int]:
-    """Ray's agents and workers that have files open below a directory, as Linux shows it in /proc.
+    """Ray's processes whose files are below a directory, as Linux shows it in /proc.
 
-    Ray's servers need no help, as the kernel ends them with their owner. Drivers, which have files
-    open there too, are told apart by their title.
+    Ray's servers need little help, as the kernel ends them with their owner.
     """
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if _uses(process, directory):
+            if _belongs(process, directory):
                 found.append(int(process.name))
         except OSError:
             continue  # it ended, or belongs to someone else
-    return found
+    return [pid for pid in found if pid != os.getpid()]
 
 
-def _uses(process: Path, directory: str) -> bool:
-    if not (process / "cmdline").read_bytes().startswith(_TITLE):
-        return False
-    return any(os.readlink(link).startswith(f"{directory}/") for link in (process / "fd").iterdir())
+def _belongs(process: Path, directory: str) -> bool:
+    """Told by the command line, or for those that put a title in its place, by open files.
+
+    Drivers have files open there too, and are none of our business.
+    """
+    command = (process / "cmdline").read_bytes()
+    if command.startswith(_TITLE):
+        links = (process / "fd").iterdir()
+        return any(os.readlink(link).startswith(f"{directory}/") for link in links)
+    return directory.encode() in command
 
 
 def _kill(pid: int) -> None:

@@ -31,9 +31,11 @@ class Follower:
     def read(self) -> list[TradeoffPoint]:
         """The points that became complete since the last call."""
         fresh = [pack for pack in self._ledger.packs() if pack not in self._seen]
-        self._seen.update(fresh)
+        points = self._ledger.points(fresh)
+        # A damaged file may yet be replaced by a whole one of the same name.
+        self._seen.update(p for p in fresh if f"{p}.parquet" not in self._ledger.unreadable)
         touched: dict[str, TradeoffPoint] = {}
-        for point in self._ledger.points(fresh):
+        for point in points:
             known = self.points.get(point.point_id)
             (merged,) = merge_replicates([point] if known is None else [known, point])
             self.points[point.point_id] = touched[point.point_id] = merged

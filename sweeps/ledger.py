@@ -29,7 +29,7 @@ class Ledger:
     Attributes:
         sweep: The sweep's name.
         directory: Where it is.
-        unreadable: Files that were passed over by the reads so far, each with the reason.
+        unreadable: Files that the last reads of them passed over, each with the reason.
     """
 
     def __init__(self, storage: str, sweep: str) -> None:
@@ -129,6 +129,7 @@ class Ledger:
             name = f"{pack_id}.parquet"
             try:
                 tables.append(read(self._packs.read(name)))
+                self.unreadable.pop(name, None)
             except (OSError, RecordError) as error:
                 self.unreadable[name] = str(error).splitlines()[0] if str(error) else repr(error)
         return tables

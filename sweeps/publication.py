@@ -34,8 +34,7 @@ class Publication:
 
     def stop(self) -> Published:
         """End it after the points in hand."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self._hang_up()
         return self._ended(_STOP_SECONDS)
 
     def __enter__(self) -> Publication:
@@ -58,9 +57,15 @@ class Publication:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._hang_up()
         with self._output:
             self._output.seek(0)
             return self._outcome(self._output.read().decode(errors="replace"))
+
+    def _hang_up(self) -> None:
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
 
     def _outcome(self, said: str) -> Published:
         lines = said.strip().splitlines() or [f"it ended with code {self._process.returncode}"]
