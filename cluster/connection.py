@@ -245,7 +245,8 @@ def _signals_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if before is not None:  # None: another library's, which Python cannot put back
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from sweeps.packing import Pack
 from sweeps.spec import Resources
 from sweeps.worker import Worker, dumps
 
-MAX_FAILURES = 2
+MAX_FAILURES = 3
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 

@@ -58,7 +58,7 @@ class Owner:
         self.process = subprocess.Popen(
             [sys.executable, "-c", _OWNER.format(address=address)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "TMPDIR": str(temporary), **environment},
+            env={**_foreign_to_ray(), "TMPDIR": str(temporary), **environment},
         )  # fmt: skip
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -69,6 +69,11 @@ class Owner:
         said, _ = self.process.communicate("\n", timeout=60)
         after: dict[str, str] = json.loads(said.splitlines()[-1])
         return after
+
+
+def _foreign_to_ray() -> dict[str, str]:
+    """This process's environment without what a connection of its own has put there."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH")}
 
 
 @contextmanager

@@ -1,0 +1,42 @@
+"""One Ray for all tests that train, and one uninterrupted sweep to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from small_sweeps import small_plan
+
+if TYPE_CHECKING:
+    from cluster import Connection
+    from sweeps.driver import Outcome
+
+
+@pytest.fixture(scope="session")
+def local_ray() -> Iterator[Connection]:
+    import cluster
+
+    with cluster.connect(cpus=2) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def tracking_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    import tracking
+
+    return tracking.create(f"sqlite:///{tmp_path_factory.mktemp('tracking')}/mlflow.db")
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(
+    local_ray: Connection, tracking_uri: str, tmp_path_factory: pytest.TempPathFactory
+) -> Outcome:
+    """The small sweep, run without any trouble; tests must leave it as it is."""
+    from sweeps.driver import execute
+
+    folder: Path = tmp_path_factory.mktemp("uninterrupted")
+    return execute(
+        small_plan(folder), sweep="reference", storage=str(folder), tracking_uri=tracking_uri
+    )

@@ -1,0 +1,96 @@
+"""Progress: counts that add up, and lines where there is no terminal."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from privnets.points import Replicate, TradeoffPoint
+from sweeps import progress
+from sweeps.progress import Progress, Tally, clock, shown
+
+OBJECTIVES = {"privacy/advantage": "min", "utility/accuracy": "max"}
+
+
+def point(
+    name: str, advantage: float, accuracy: float, failure: str | None = None
+) -> TradeoffPoint:
+    values = {"privacy/advantage": advantage, "utility/accuracy": accuracy}
+    metrics = {} if failure else values
+    replicates = tuple(Replicate(seed, metrics, failure=failure) for seed in (0, 1))
+    return TradeoffPoint(name, "membership", {}, replicates)
+
+
+def tally(*points: TradeoffPoint) -> Tally:
+    return Tally(10, OBJECTIVES, list(points))  # type: ignore[arg-type]
+
+
+def test_points_are_counted_by_how_they_ended() -> None:
+    found = tally(point("a", 0.1, 0.5), point("b", 0.2, 0.7), point("c", 0, 0, "diverged"))
+    found.begin({"p": 1.0})
+    found.lose("p", {"d", "e"})
+    now = found.progress()
+    assert (now.points, now.done, now.failed) == (10, 3, 3)
+
+
+def test_the_best_front_so_far_leaves_out_what_failed_or_is_undefined() -> None:
+    found = tally(
+        point("a", 0.1, 0.5),
+        point("b", 0.2, 0.7),
+        point("dominated", 0.3, 0.6),
+        point("undefined", math.nan, 0.99),
+        point("failed", 0.0, 1.0, "diverged"),
+    )
+    now = found.progress()
+    assert now.front == 2
+    assert now.best == {"privacy/advantage": 0.1, "utility/accuracy": 0.7}
+
+
+def test_the_share_weighs_packs_by_their_cost() -> None:
+    found = tally()
+    found.begin({"long": 30.0, "short": 10.0})
+    found.advance("long", 0.5)
+    found.advance("short", 1.0)
+    assert found.progress().share == pytest.approx(25 / 40)
+
+
+def test_rate_and_time_left_count_this_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    found = tally(point("before", 0.1, 0.5))
+    found.begin({"p": 1.0})
+    assert (found.progress().rate, found.progress().eta) == (None, None)
+    now = 160.0
+    found.complete.append(point("during", 0.2, 0.6))
+    found.advance("p", 0.25)
+    assert found.progress().rate == pytest.approx(1.0)
+    assert found.progress().eta == pytest.approx(180.0)
+
+
+def test_without_a_terminal_a_line_appears_every_so_often(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    state = Progress(24, 6, 1, 0.25, 12.0, 90.0, 3, {"utility/accuracy": 0.9})
+    with shown() as show:
+        for tick in range(250):
+            now = tick / 10
+            show(state)
+    lines = capsys.readouterr().err.splitlines()
+    assert (
+        lines
+        == [
+            "6/24 points, 25%, 1 failed, 12.0 points/min, 1:30 left, "
+            "front of 3 (best utility/accuracy 0.9)"
+        ]
+        * 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3599.6, "1:00:00"), (90061, "25:01:01")]
+)
+def test_time_left_is_read_as_on_a_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text

@@ -1,0 +1,138 @@
+"""Before a sweep starts: names, the lock, and that a sweep stays what it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from small_sweeps import small_plan
+
+from sweeps.errors import InputError
+from sweeps.ledger import Ledger
+from sweeps.manifest import (
+    differences,
+    read_manifest,
+    replan,
+    without_credentials,
+    write_manifest,
+)
+from sweeps.planning import Plan
+from sweeps.starting import locked, manifest_of, new_name
+
+_HOLDER = """
+import sys
+from sweeps.ledger import Ledger
+from sweeps.starting import locked
+with locked(Ledger(sys.argv[1], "sweep")):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return small_plan(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, plan: Plan) -> Ledger:
+    ledger = Ledger(str(tmp_path), "sweep")
+    uri = "http://user:secret@server:5000"
+    write_manifest(ledger, manifest_of(ledger, plan, command="sweeps run small", tracking_uri=uri))
+    return ledger
+
+
+def test_a_sweep_is_planned_again_from_its_spec_alone(ledger: Ledger, plan: Plan) -> None:
+    again = replan(read_manifest(ledger))
+    assert again.points == plan.points
+    assert again.seeds == plan.seeds
+    assert again.objectives == plan.objectives
+    assert again.log_fields == plan.log_fields
+
+
+def test_the_spec_says_how_the_sweep_was_made_and_no_secret(ledger: Ledger) -> None:
+    text = Path(ledger.directory.path, "spec.yaml").read_text()
+    spec = yaml.safe_load(text)
+    assert {"python", "torch", "ray", "mlflow", "privnets-sweeps"} <= spec["versions"].keys()
+    assert spec["plan"]["points"] == 4
+    assert spec["data"].keys() == {"digits"}
+    assert spec["tracking_uri"] == "http://server:5000"
+    assert "secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("uri", "clean"),
+    [
+        ("postgresql://u:p@host:5432/db?password=x", "postgresql://host:5432/db"),
+        ("https://host/path", "https://host/path"),
+        ("sqlite:////tmp/an@odd/mlflow.db", "sqlite:////tmp/an@odd/mlflow.db"),
+    ],
+)
+def test_credentials_are_left_out(uri: str, clean: str) -> None:
+    assert without_credentials(uri) == clean
+
+
+def test_another_plan_may_not_take_the_name(ledger: Ledger, tmp_path: Path) -> None:
+    other = small_plan(tmp_path, "replicates=3")
+    with pytest.raises(InputError, match=r"'sweep' is taken by another sweep.*4 points of 2"):
+        manifest_of(ledger, other, command="", tracking_uri="")
+
+
+def test_resources_may_change_between_runs(ledger: Ledger, tmp_path: Path) -> None:
+    assert differences(read_manifest(ledger), small_plan(tmp_path, "resources.pack=4")) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "word"),
+    [
+        (("plan", "experiment_version"), 0, "version 0"),
+        (("data", "digits"), "0" * 32, "data set 'digits' has changed"),
+    ],
+)
+def test_a_sweep_whose_points_would_be_others_is_not_continued(
+    ledger: Ledger, key: tuple[str, str], value: object, word: str
+) -> None:
+    # A change of version or data changes every point's id, and with them the digest.
+    spec = ledger.spec()
+    spec[key[0]][key[1]] = value
+    spec["plan"]["digest"] = "of other ids"
+    ledger.write_spec(spec)
+    with pytest.raises(InputError, match=word):
+        replan(read_manifest(ledger))
+
+
+@pytest.mark.parametrize("change", [{"format": 2}, {"extra": 1}, {"plan": {"points": 0}}])
+def test_a_spec_that_is_none_is_refused(ledger: Ledger, change: dict[str, object]) -> None:
+    ledger.write_spec({**ledger.spec(), **change})
+    with pytest.raises(InputError, match=r"spec\.yaml is damaged or of another version"):
+        read_manifest(ledger)
+
+
+def test_only_one_process_runs_a_sweep_and_a_dead_one_does_not_count(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, str(tmp_path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"locked\n"
+    ledger = Ledger(str(tmp_path), "sweep")
+    with pytest.raises(InputError, match="being run by another process"), locked(ledger):
+        pass
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.communicate()
+    with locked(ledger):
+        pass
+
+
+def test_a_new_name_is_not_taken(tmp_path: Path) -> None:
+    first = new_name(str(tmp_path), "study")
+    for suffix in ("", "-2"):
+        Path(tmp_path, first + suffix).mkdir()
+    second = new_name(str(tmp_path), "study")
+    assert second not in {first, f"{first}-2"}
+    assert second.startswith("study-")
