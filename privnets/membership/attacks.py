@@ -119,6 +119,12 @@ def lira_online(trials: Trials) -> Guesses:
     return Guesses(score, score > 0)
 
 
+def fewest_shadows(trials: Trials) -> int:
+    """Models that trained with a record, in one fold, for the record that has fewest."""
+    inside = torch.stack([trials.member[:, trials.fold == f].sum(1) for f in (0, 1)])
+    return int(inside.min())
+
+
 def error_deviations(trials: Trials, fold: int) -> tuple[float, float]:
     """Root-mean-square error among members and among others, in one fold's models."""
     chosen = (trials.fold == fold).expand_as(trials.member)

@@ -29,7 +29,10 @@ class MembershipConfig(ExperimentConfig):
     weight_decay: float = Field(0.0, ge=0, description="weight of the squared norm, lambda")
     features: int | None = Field(None, ge=1, description="principal components kept; all if null")
     noise_std: float = Field(
-        0.0, ge=0, description="standard deviation of Gaussian noise added to trained parameters"
+        0.0,
+        ge=0,
+        le=1e6,
+        description="standard deviation of Gaussian noise added to trained parameters",
     )
     draws: int = Field(
         400,

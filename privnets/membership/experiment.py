@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, cast
 
@@ -19,20 +20,24 @@ from privnets.contract import (
     State,
     one_structure,
 )
-from privnets.membership import linear, shared
+from privnets.membership import design, linear, shared
 from privnets.membership.config import MembershipConfig
 from privnets.membership.evaluation import replicate
-from privnets.membership.linear import Universe
 from privnets.membership.logistic import NEWTON_UNKNOWNS
 from privnets.membership.metrics import OBJECTIVES, metric_keys, utility_keys
+from privnets.membership.universe import Universe
 from privnets.points import Replicate
 
 # Seconds of one core: per index gathered and per cubed feature solved (linear), per multiplication
 # (networks and Newton steps), per record and class of a descent, per trial and attack.
 _GATHER, _SOLVE, _MULTIPLY, _DESCENT, _TRIAL = 1.2e-8, 2.5e-9, 4e-11, 4e-6, 4e-7
 _NEWTON_STEPS = 10
-# Models trained at once; on a CPU more would leave the cache, on a GPU fewer would leave it idle.
-_STACK = {"cpu": 32, "cuda": 2048}
+# Models trained at once: on a CPU more would leave the cache and make stages long; on a GPU fewer
+# would leave it idle. Two at least, as products of one matrix take other kernels than of several
+# and would round otherwise.
+_CPU_STACK, _GPU_STACK = 32, 2048
+_STAGE_SECONDS = 5.0
+_GPU_NUMBERS = 2**28
 
 
 class Membership(Experiment):
@@ -66,6 +71,8 @@ class Membership(Experiment):
         most("records", own.records, info.records)
         if own.features is not None:
             most("features", own.features, info.attributes)
+        if own.model != "linear":
+            found += _unservable(own, info.records)
         if own.model == "linear" and info.task == "multiclass":
             found.append(FieldProblem("model", "linear", f"logistic or mlp with {info.name}"))
         if own.model == "logistic" and info.task == "regression":
@@ -87,15 +94,11 @@ class Membership(Experiment):
             seconds = gathered + models * (features**3 * _SOLVE + 5 * _TRIAL)
             return Cost(seconds, models * 8 * (features**2 + 30))
         classes = info.classes if info.task == "multiclass" else 1
+        each = _seconds(own, features, classes)
         trials = own.draws * own.records * 5 * _TRIAL
-        if own.model == "logistic":
-            each = _logistic_seconds(own.train_size, features, classes)
-        else:
-            units, layers = own.hidden_units, own.hidden_layers
-            weights = features * units + (layers - 1) * units**2 + units * classes
-            each = own.steps * own.train_size * weights * 6 * _MULTIPLY + own.steps * 2e-5
-        models_memory = _STACK["cpu"] * own.train_size * (features + 8 * own.hidden_units) * 16
-        return Cost(own.draws * each + trials, models_memory + own.draws * own.records * 200)
+        numbers = own.train_size * (features + 8 * max(own.hidden_units, classes)) * _CPU_STACK
+        numbers += own.draws * (own.train_size * 4 + own.records * 40)
+        return Cost(own.draws * each + trials, 16 * numbers)
 
     def stages(
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
@@ -128,8 +131,9 @@ class Membership(Experiment):
     ) -> Iterator[Stage]:
         """Train all models of all configurations as one line of stacks."""
         line = _Line(configs, universe, classes, state)
+        at_once = _stack(configs[0], universe, classes)
         while not line.ended:
-            line.advance(_STACK[universe.x.device.type])
+            line.advance(at_once)
             points = tuple(self.point(task.config, made) for task, made in line.finished())
             yield Stage(line.done, points, line.state)
 
@@ -148,6 +152,8 @@ class _Line:
         self._trained = state.get("parameters", empty).to(universe.x.device)
         converged = state.get("converged", torch.zeros(0, dtype=torch.bool))
         self._converged = converged.to(universe.x.device)
+        if self._trained.shape[1] != empty.shape[1] or not 0 <= self.done <= 1:
+            raise ValueError(f"state of shape {tuple(self._trained.shape)} is of another stack.")
 
     @property
     def ended(self) -> bool:
@@ -187,11 +193,44 @@ class _Line:
         return {"parameters": self._trained.clone(), "converged": self._converged.clone()}
 
 
-def _logistic_seconds(size: int, features: int, classes: int) -> float:
+def _unservable(config: MembershipConfig, population: int) -> list[FieldProblem]:
+    """What the design of shared training sets cannot do."""
+    asked, size = config.records, config.train_size
+    if design.members_per_half(population, asked, size, config.draws) is None:
+        return []
+    found = []
+    if asked > population - size:
+        allowed = f"at most {population - size} with so few draws: the rest of a set is not asked"
+        found.append(FieldProblem("records", str(asked), allowed))
+    fewest = design.fewest_sets(asked, size)
+    if config.draws < fewest:
+        allowed = f"at least {fewest} with {asked} records and train_size {size}, or fewer records"
+        found.append(FieldProblem("draws", str(config.draws), allowed))
+    return found
+
+
+def _seconds(config: MembershipConfig, features: int, classes: int) -> float:
+    """One core's, for one model of a stack."""
+    size = config.train_size
+    if config.model == "mlp":
+        units, layers = config.hidden_units, config.hidden_layers
+        weights = features * units + (layers - 1) * units**2 + units * classes
+        return config.steps * (size * weights * 6 * _MULTIPLY + 2e-5)
     unknowns = features * classes
-    if unknowns > NEWTON_UNKNOWNS:
-        return size * classes * _DESCENT * features / 16
-    return _NEWTON_STEPS * (1e-5 + unknowns**2 * (2.5 * size + 200) * _MULTIPLY)
+    if unknowns <= NEWTON_UNKNOWNS:
+        return _NEWTON_STEPS * (1e-5 + unknowns**2 * (2.5 * size + 200) * _MULTIPLY)
+    # The less regularised, the longer the way down.
+    longer = min(10.0, max(1.0, math.sqrt(1e-2 / max(config.weight_decay, 1e-9))))
+    return size * classes * _DESCENT * features / 16 * longer
+
+
+def _stack(config: MembershipConfig, universe: Universe, classes: int) -> int:
+    features = universe.x.shape[1]
+    if universe.x.device.type == "cpu":
+        fitting = int(_STAGE_SECONDS / _seconds(config, features, classes))
+        return max(2, min(_CPU_STACK, fitting // 2 * 2))
+    widest = max(features * classes, 8 * config.hidden_units)
+    return max(_CPU_STACK, min(_GPU_STACK, _GPU_NUMBERS // (config.train_size * widest)))
 
 
 def _own(config: ExperimentConfig) -> MembershipConfig:

@@ -15,6 +15,8 @@ from torch import Tensor
 
 # Correlation matrices with a smaller eigenvalue have no inverse worth the name in float64.
 _SMALLEST_EIGENVALUE = 1e-10
+# A variance this small beside the squared mean is what rounding leaves of none.
+_ROUNDING = 1e-26
 
 
 @dataclass(frozen=True)
@@ -89,23 +91,43 @@ def shared_sides(values: Tensor, member: Tensor, noise_std: float = 0.0) -> Side
     return Sides(means, covariances, counts, difference, noise_std**2)
 
 
+def fold_counts(member: Tensor) -> Tensor:
+    """Models of each record, side and fold, shape [R, 2, 2], from membership [R, J]."""
+    inside = torch.stack(member.chunk(2, dim=1), dim=1).sum(-1)
+    return torch.stack([member.shape[1] // 2 - inside, inside], dim=1)
+
+
+def too_few_draws(counts: Tensor, numbers: int) -> str | None:
+    """Why so many draws (shape [R, 2, 2]) do not give covariances of so many numbers, or None."""
+    fewest = int(counts.min())
+    if fewest > numbers + 4:
+        return None
+    return (
+        f"a covariance of {numbers} numbers needs more than {numbers + 4} draws on each side of "
+        f"each half; there are {fewest}: raise draws"
+    )
+
+
 def why_undefined(sides: Sides) -> str | None:
     """Why a Gaussian leakage cannot be computed from these moments, or None if it can."""
-    p = sides.means.shape[-1]
-    fewest = int(sides.counts.min())
-    if fewest <= p + 4:
+    reason = too_few_draws(sides.counts, sides.means.shape[-1])
+    if reason is not None:
+        return reason
+    means = torch.cat([sides.means, sides.pooled_means[:, :, None]], dim=2)
+    estimates = torch.cat([sides.covariances, sides.pooled_covariances[:, :, None]], dim=2)
+    noisy = _noisy(estimates, sides.noise_variance)
+    variances = torch.diagonal(noisy, dim1=-2, dim2=-1)
+    if bool((variances <= _ROUNDING * means.square()).any()):
+        return "the covariance is singular: on one side the draws do not vary at all"
+    contrast = variances.amin(1) / variances.amax(1)
+    if float(contrast.min()) <= _SMALLEST_EIGENVALUE:
         return (
-            f"a covariance of {p} parameters needs more than {p + 4} draws on each side of each "
-            f"half; there are {fewest}: raise draws"
+            f"the covariance is all but singular: on one side the draws vary {contrast.min():.0e} "
+            "times as much as on the other"
         )
-    if sides.noise_variance > 0:
-        return None
-    smallest = float(_smallest_eigenvalues(sides.pooled_covariances).min())
+    smallest = float(_smallest_eigenvalues(noisy).min())
     if not smallest > _SMALLEST_EIGENVALUE:
-        return (
-            "the covariance of the parameters is singular (smallest eigenvalue of the "
-            f"correlations {smallest:.1e})"
-        )
+        return f"the covariance is singular (smallest eigenvalue of correlations {smallest:.1e})"
     return None
 
 
@@ -282,9 +304,7 @@ def _weighted_moments(values: Tensor, weight: Tensor, counts: Tensor) -> tuple[T
 
 
 def _smallest_eigenvalues(covariances: Tensor) -> Tensor:
-    scale = torch.diagonal(covariances, dim1=-2, dim2=-1).clamp_min(0).sqrt()
-    product = scale[..., :, None] * scale[..., None, :]
-    degenerate = (scale <= 0).any(-1)
-    correlations = torch.where(degenerate[..., None, None], 0.0, covariances / product)
-    values: Tensor = torch.linalg.eigvalsh(torch.nan_to_num(correlations))
+    scale = torch.diagonal(covariances, dim1=-2, dim2=-1).sqrt()
+    correlations = covariances / (scale[..., :, None] * scale[..., None, :])
+    values: Tensor = torch.linalg.eigvalsh(correlations)
     return values.amin(-1)

@@ -16,9 +16,10 @@ from torch import Tensor
 from privnets.membership.attacks import Trials
 from privnets.membership.config import MembershipConfig
 from privnets.membership.evaluation import Mean, Observations
-from privnets.membership.leakage import paired_sides
+from privnets.membership.leakage import Sides, paired_sides
 from privnets.membership.ridge import Moments, solve, squared_errors
 from privnets.membership.sampling import generator, training_pairs
+from privnets.membership.universe import Universe, asked_records
 
 # Training sets per call: enough to pay for the call, few enough to stay in cache. A constant,
 # as draws must not depend on the machine.
@@ -27,24 +28,8 @@ _INDICES = 2**20
 # Below this share of the features' mean variance a weight does not tame n <= p + 1 records.
 _SMALL_DECAY = 1e-3
 _INTERPOLATES = 1e-4
-
-
-@dataclass(frozen=True)
-class Universe:
-    """The records that training sets are drawn from.
-
-    Attributes:
-        x: Features, shape [N, p], float64.
-        y: Target, shape [N], float64.
-    """
-
-    x: Tensor
-    y: Tensor
-
-    @property
-    def size(self) -> int:
-        """N."""
-        return len(self.x)
+# Squared residuals, as a share of the target's mean square, that rounding alone may leave.
+_ROUNDING = 1e-10
 
 
 @dataclass(frozen=True)
@@ -79,12 +64,6 @@ def observe(
         if config.weight_decay not in fits:
             fits = {config.weight_decay: fit(config, sums, moments.features)}
         yield config, _observed(config, universe, moments, records, fits[config.weight_decay])
-
-
-def asked_records(config: MembershipConfig, population: int) -> np.ndarray:
-    """The records whose membership is asked: a uniform subset that depends on the seed alone."""
-    chosen = generator(config.seed, "records").permutation(population)[: config.records]
-    return chosen.astype(np.int64)
 
 
 def training_sums(config: MembershipConfig, moments: Moments, records: np.ndarray) -> Tensor:
@@ -145,22 +124,21 @@ def _observed(
     noisy = clean if config.noise_std == 0 else clean + config.noise_std * _noise(config, clean)
     train, total = _squared_errors(fits, moments, noisy)
     error = universe.y[index, None, None] - torch.einsum("rsmp,rp->rsm", noisy, universe.x[index])
-    quarter = config.draws // 4 * 2
-    undefined = _why_undefined(config, universe, fits)
+    interpolates = _why_interpolating(config, universe, fits)
     return Observations(
         records=index,
-        trials=_trials(config, error.flatten(1), (train / config.train_size).flatten(1)),
+        trials=_trials(
+            config,
+            error.flatten(1),
+            (train / config.train_size).flatten(1),
+            _ROUNDING * float(universe.y.square().mean()),
+        ),
         parameters=noisy.flatten(1, 2),
         sides=paired_sides(clean[:, 1], clean[:, 0], config.noise_std),
-        quarters=(
-            paired_sides(clean[:, 1, :quarter], clean[:, 0, :quarter], config.noise_std),
-            paired_sides(
-                clean[:, 1, quarter : 2 * quarter],
-                clean[:, 0, quarter : 2 * quarter],
-                config.noise_std,
-            ),
-        ),
-        undefined=undefined,
+        halves=_halves(config, clean),
+        output=_output_sides(config, clean, universe.x[index]),
+        undefined=interpolates or _why_infinite(config, universe),
+        interpolates=interpolates,
         caution=_caution(config, moments.features, universe),
         prior=config.train_size / universe.size,
         test=Mean.of(((total - train) / (universe.size - config.train_size)).mean((1, 2))),
@@ -183,21 +161,39 @@ def _noise(config: MembershipConfig, like: Tensor) -> Tensor:
     return torch.from_numpy(drawn).to(like.device)
 
 
-def _trials(config: MembershipConfig, error: Tensor, train_loss: Tensor) -> Trials:
+def _trials(config: MembershipConfig, error: Tensor, train_loss: Tensor, rounding: float) -> Trials:
     column = torch.arange(2 * config.draws, device=error.device)
     return Trials(
         member=(column >= config.draws).expand_as(error),
         fold=(column % config.draws >= config.draws // 2).long(),
         signal=error,
         error=error,
-        loss=error.square(),
-        train_loss=train_loss,
+        # Below rounding, which of two losses is the smaller says nothing.
+        loss=error.square().clamp_min(rounding),
+        train_loss=train_loss.clamp_min(rounding),
         two_sided=True,
     )
 
 
-def _why_undefined(config: MembershipConfig, universe: Universe, fits: Fits) -> str | None:
-    """Why the Gaussian leakage of parameters means nothing here, or None."""
+def _halves(config: MembershipConfig, clean: Tensor) -> tuple[Sides, Sides]:
+    # Each half has folds of its own, so their draws must be even in number.
+    part = config.draws // 4 * 2
+    first, second = clean[:, :, :part], clean[:, :, part : 2 * part]
+    return (
+        paired_sides(first[:, 1], first[:, 0], config.noise_std),
+        paired_sides(second[:, 1], second[:, 0], config.noise_std),
+    )
+
+
+def _output_sides(config: MembershipConfig, clean: Tensor, x: Tensor) -> Sides:
+    """Of the output at the record in units of |x|, in which its noise is that of a parameter."""
+    direction = x / x.norm(dim=1, keepdim=True).clamp_min(1e-300)
+    output = torch.einsum("rsmp,rp->rsm", clean, direction)[..., None]
+    return paired_sides(output[:, 1], output[:, 0], config.noise_std)
+
+
+def _why_interpolating(config: MembershipConfig, universe: Universe, fits: Fits) -> str | None:
+    """Why neither parameters nor outputs have a Gaussian law, or None."""
     p, size = universe.x.shape[1], config.train_size
     if fits.deficient == fits.parameters[..., 0].numel():
         return (
@@ -211,6 +207,11 @@ def _why_undefined(config: MembershipConfig, universe: Universe, fits: Fits) -> 
             f"n = {size} <= p = {p} at this weight decay: the model interpolates its training "
             "data, and its parameters have no Gaussian law"
         )
+    return None
+
+
+def _why_infinite(config: MembershipConfig, universe: Universe) -> str | None:
+    p, size = universe.x.shape[1], config.train_size
     if size <= p + 1 and _tiny_decay(config, universe):
         return f"n = {size} <= p + 1 = {p + 1} at this weight decay: the covariance is infinite"
     return None

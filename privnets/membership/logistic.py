@@ -51,7 +51,12 @@ def log_probabilities(weights: Tensor, x: Tensor) -> Tensor:
     Returns:
         Shape [S, n, classes].
     """
-    return _with_reference(x @ weights).log_softmax(-1)
+    return log_softmax(x @ weights)
+
+
+def log_softmax(logits: Tensor) -> Tensor:
+    """Log-probability of every class from logits [..., q], q = 1 standing for two classes."""
+    return _with_reference(logits).log_softmax(-1)
 
 
 def _with_reference(logits: Tensor) -> Tensor:

@@ -8,8 +8,15 @@ from typing import Literal
 from privnets.membership.config import MembershipConfig
 
 ATTACKS = ("threshold_gaussian", "threshold_mean_loss", "white_box", "lira_offline", "lira_online")
-# These see nothing but the model's output at the record, so its leakage alone bounds them.
-OUTPUT_ATTACKS = ("threshold_gaussian", "lira_offline", "lira_online")
+# What bounds each attack, the first that is defined. Those that see only the model's output at the
+# record are bounded by its leakage too; the training loss is no function of the parameters, so
+# nothing here bounds an attack that is told it.
+BOUNDS_ON_ATTACKS: Mapping[str, tuple[str, ...]] = {
+    "threshold_gaussian": ("bound/advantage", "bound/advantage_output"),
+    "white_box": ("bound/advantage",),
+    "lira_offline": ("bound/advantage", "bound/advantage_output"),
+    "lira_online": ("bound/advantage", "bound/advantage_output"),
+}
 _OF_AN_ATTACK = (
     "advantage",
     "auc",

@@ -45,7 +45,7 @@ def score(guesses: Guesses, member: Tensor, *, shared_models: bool) -> Score:
         member: The truth, shape [R, J].
         shared_models: Whether column j is the same model for every record.
     """
-    advantage, error = _advantage(guesses.decision, member, shared_models=shared_models)
+    advantage, error = signed_advantage(guesses.decision, member, shared_models=shared_models)
     true, false = _sorted_rates(guesses.score, member)
     outsiders = int((~member).sum())
     rates, counts = {}, {}
@@ -55,8 +55,16 @@ def score(guesses: Guesses, member: Tensor, *, shared_models: bool) -> Score:
     return Score(advantage, error, _area(true, false), rates, counts, Curve(_CURVE_RATES, curve))
 
 
-def _advantage(decision: Tensor, member: Tensor, *, shared_models: bool) -> tuple[float, float]:
-    """Mean over trials of a signed contribution whose mean is TPR - FPR, with clustered error."""
+def signed_advantage(
+    decision: Tensor, member: Tensor, *, shared_models: bool
+) -> tuple[float, float]:
+    """TPR - FPR over all trials, and its standard error, clustered by record and shared model.
+
+    Args:
+        decision: Who is called a member, shape [R, J].
+        member: Who is, shape [R, J].
+        shared_models: Whether column j is the same model for every record.
+    """
     inside, outside = member.sum(), (~member).sum()
     yes = decision.double()
     true, false = yes[member].sum() / inside, yes[~member].sum() / outside

@@ -9,18 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privnets.membership import logistic
+from privnets.membership import leakage, logistic
 from privnets.membership.attacks import Trials
 from privnets.membership.config import MembershipConfig
+from privnets.membership.design import shared_subsets
 from privnets.membership.evaluation import Mean, Observations
 from privnets.membership.leakage import Sides, shared_sides
-from privnets.membership.linear import Universe, asked_records
-from privnets.membership.metrics import classifies
-from privnets.membership.sampling import generator, shared_subsets
+from privnets.membership.outputs import Answers, TrainedModels, shape
+from privnets.membership.sampling import generator
+from privnets.membership.universe import Universe, asked_records
 from privnets.networks.adam import StackedAdam
 from privnets.networks.mlp import Shape, forward
 
-# Records outside the training set on which utility is measured.
+# Records outside the training set on which utility is measured, about.
 _TEST_RECORDS = 1000
 # Covariances of more parameters than this are out of reach of any number of draws one can train.
 _MOST_PARAMETERS = 256
@@ -67,7 +68,7 @@ class Task:
 def width(config: MembershipConfig, universe: Universe, classes: int) -> int:
     """Numbers that one model has."""
     if config.model == "mlp":
-        return _shape(config, universe, classes).parameters
+        return shape(config, universe.x.shape[1], classes).parameters
     return universe.x.shape[1] * (1 if classes == 2 else classes)
 
 
@@ -96,10 +97,10 @@ def train(
         weights, converged = logistic.fit(x, y.long(), classes, decay.repeat_interleave(repeats))
         return weights.flatten(1), converged
     rates = torch.tensor([t.config.learning_rate for t, _ in tasks], device=device).double()
-    shape = _shape(config, universe, classes)
-    flat = torch.cat([_initial(shape, task, part) for task, part in tasks]).to(device).float()
+    layers = shape(config, x.shape[-1], classes)
+    flat = torch.cat([_initial(layers, task, part) for task, part in tasks]).to(device).float()
     decays, rates = (v.float().repeat_interleave(repeats) for v in (decay, rates))
-    _descend(shape, flat, x.float(), y.float(), config.steps, decays, rates)
+    _descend(layers, flat, x.float(), y.float(), config.steps, decays, rates)
     return flat.double(), torch.ones(len(flat), dtype=torch.bool, device=device)
 
 
@@ -109,71 +110,38 @@ def observe(task: Task, models: Models, universe: Universe, classes: int) -> Obs
     clean, member = models.parameters, torch.from_numpy(task.member).to(device)
     noisy = clean if config.noise_std == 0 else clean + config.noise_std * _noise(config, clean)
     records = torch.from_numpy(task.records).to(device)
-    model = _Model(config, noisy, universe, classes)
-    test, train_utility, train_loss = _utilities(task, model, universe)
+    trained = TrainedModels(config, noisy, universe, classes)
+    inside = trained.at(torch.from_numpy(task.sets.astype(np.int64)).to(device))
+    trials = _trials(trained, universe, records, member, inside.loss.mean(1))
     coefficients = _identified(config, clean, classes)
+    undefined = _why_undefined(config, coefficients, member)
+    known = undefined is None
     return Observations(
         records=records,
-        trials=_trials(model, universe, records, member, train_loss),
-        parameters=_per_record(_identified(config, noisy, classes), len(records)),
-        sides=_sides(coefficients, member, config),
-        quarters=_quarters(coefficients, member, config),
-        undefined=_why_undefined(config, clean.shape[1]),
+        trials=trials,
+        parameters=_identified(config, noisy, classes).expand(len(records), -1, -1)
+        if known
+        else None,
+        sides=shared_sides(coefficients, member, config.noise_std) if known else None,
+        halves=_halves(coefficients, member, config) if known else None,
+        output=shared_sides(trials.signal[..., None], member),
+        undefined=undefined,
+        interpolates=None,
         caution=None,
         prior=config.train_size / universe.size,
-        test=test,
-        train=train_utility,
+        test=_test(task, trained, universe),
+        train=Mean.of(inside.merit.mean(1)),
         shared_models=True,
         notes=_notes(models),
     )
 
 
-class _Model:
-    """Outputs of a stack of trained models on any records."""
-
-    def __init__(
-        self, config: MembershipConfig, flat: Tensor, universe: Universe, classes: int
-    ) -> None:
-        self.classifies = classifies(config)
-        self._config, self._flat, self._universe, self._classes = config, flat, universe, classes
-
-    def measure(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Loss, correctness (or squared error) and log-probability (or output) at records.
-
-        Args:
-            index: Records of each model, shape [J, n], or of all, shape [n].
-
-        Returns:
-            Each of shape [J, n].
-        """
-        x, y = self._universe.x[index], self._universe.y[index]
-        if not self.classifies:
-            output = self._raw(x)[..., 0]
-            square = (y - output).square()
-            return square, square, output
-        log_p = self._log_probabilities(x)
-        true = y.long().expand(log_p.shape[:-1])[..., None]
-        chosen = log_p.gather(-1, true)[..., 0]
-        return -chosen, (log_p.argmax(-1) == true[..., 0]).double(), chosen
-
-    def _raw(self, x: Tensor) -> Tensor:
-        if self._config.model == "mlp":
-            shape = _shape(self._config, self._universe, self._classes)
-            return forward(shape.unpack(self._flat), x)
-        return x @ self._flat.view(len(self._flat), x.shape[-1], -1)
-
-    def _log_probabilities(self, x: Tensor) -> Tensor:
-        if self._config.model == "mlp":
-            return self._raw(x).log_softmax(-1)
-        weights = self._flat.view(len(self._flat), x.shape[-1], -1)
-        return logistic.log_probabilities(weights, x)
-
-
 def _trials(
-    model: _Model, universe: Universe, records: Tensor, member: Tensor, train_loss: Tensor
+    trained: TrainedModels, universe: Universe, records: Tensor, member: Tensor, train_loss: Tensor
 ) -> Trials:
-    loss, _, output = (part.T for part in model.measure(records))
-    if model.classifies:
+    answers: Answers = trained.at(records)
+    output = answers.output.T
+    if trained.classifies:
         # log p - log(1 - p), with 1 - p taken from log p without cancellation.
         signal = output - torch.log(-torch.expm1(output.clamp_max(-1e-15)))
         error = -torch.expm1(output)
@@ -185,22 +153,22 @@ def _trials(
         fold=fold.long(),
         signal=signal,
         error=error,
-        loss=loss,
-        train_loss=train_loss.expand_as(loss),
-        two_sided=not model.classifies,
+        loss=answers.loss.T,
+        train_loss=train_loss.expand_as(signal),
+        two_sided=not trained.classifies,
     )
 
 
-def _utilities(task: Task, model: _Model, universe: Universe) -> tuple[Mean, Mean, Tensor]:
-    """Utility outside and inside the training set, and each model's mean training loss."""
-    sets = torch.from_numpy(task.sets.astype(np.int64)).to(universe.x.device)
-    loss, inside, _ = model.measure(sets)
+def _test(task: Task, trained: TrainedModels, universe: Universe) -> Mean:
+    """Utility at records outside each model's training set."""
+    population, size = universe.size, task.config.train_size
+    wanted = min(population, -(-_TEST_RECORDS * population // (population - size)))
     random = generator(task.config.seed, "test records")
-    chosen = random.permutation(universe.size)[:_TEST_RECORDS]
-    outside = torch.from_numpy(_outside(task.sets, chosen, universe.size)).to(sets.device)
-    _, correct, _ = model.measure(torch.from_numpy(chosen).to(sets.device))
-    test = torch.where(outside, correct, 0.0).sum(1) / outside.sum(1)
-    return Mean.of(test), Mean.of(inside.mean(1)), loss.mean(1)
+    chosen = random.permutation(population)[:wanted]
+    device = universe.x.device
+    outside = torch.from_numpy(_outside(task.sets, chosen, population)).to(device)
+    merit = trained.at(torch.from_numpy(chosen).to(device)).merit
+    return Mean.two_way(merit, outside, 1 - wanted / population)
 
 
 def _outside(sets: np.ndarray, chosen: np.ndarray, population: int) -> np.ndarray:
@@ -211,32 +179,22 @@ def _outside(sets: np.ndarray, chosen: np.ndarray, population: int) -> np.ndarra
     return outside[:, :-1]
 
 
-def _why_undefined(config: MembershipConfig, numbers: int) -> str | None:
+def _why_undefined(config: MembershipConfig, coefficients: Tensor, member: Tensor) -> str | None:
+    numbers = coefficients.shape[1]
     if config.model == "mlp" or numbers > _MOST_PARAMETERS:
         return (
             f"the covariance of {numbers} parameters is out of reach; see privacy/rho_kl_output, "
             "a lower bound"
         )
-    return None
+    return leakage.too_few_draws(leakage.fold_counts(member), numbers)
 
 
-def _sides(coefficients: Tensor, member: Tensor, config: MembershipConfig) -> Sides | None:
-    if _why_undefined(config, coefficients.shape[1]) is not None:
-        return None
-    return shared_sides(coefficients, member, config.noise_std)
-
-
-def _quarters(
-    coefficients: Tensor, member: Tensor, config: MembershipConfig
-) -> tuple[Sides, Sides] | None:
+def _halves(coefficients: Tensor, member: Tensor, config: MembershipConfig) -> tuple[Sides, Sides]:
     half = member.shape[1] // 2
-    first = _sides(coefficients[:half], member[:, :half], config)
-    second = _sides(coefficients[half:], member[:, half:], config)
-    return None if first is None or second is None else (first, second)
-
-
-def _per_record(coefficients: Tensor, records: int) -> Tensor:
-    return coefficients.expand(records, *coefficients.shape)
+    return (
+        shared_sides(coefficients[:half], member[:, :half], config.noise_std),
+        shared_sides(coefficients[half:], member[:, half:], config.noise_std),
+    )
 
 
 def _identified(config: MembershipConfig, flat: Tensor, classes: int) -> Tensor:
@@ -251,24 +209,18 @@ def _identified(config: MembershipConfig, flat: Tensor, classes: int) -> Tensor:
     return identified.flatten(1)
 
 
-def _shape(config: MembershipConfig, universe: Universe, classes: int) -> Shape:
-    outputs = classes if classifies(config) else 1
-    hidden = (config.hidden_units,) * config.hidden_layers
-    return Shape((universe.x.shape[1], *hidden, outputs))
-
-
-def _initial(shape: Shape, task: Task, part: slice) -> Tensor:
+def _initial(layers: Shape, task: Task, part: slice) -> Tensor:
     seed = task.config.seed
     return torch.stack(
-        [shape.initial(generator(seed, f"network {j}")) for j in range(part.start, part.stop)]
+        [layers.initial(generator(seed, f"network {j}")) for j in range(part.start, part.stop)]
     )
 
 
 def _descend(
-    shape: Shape, flat: Tensor, x: Tensor, y: Tensor, steps: int, decay: Tensor, rate: Tensor
+    layers: Shape, flat: Tensor, x: Tensor, y: Tensor, steps: int, decay: Tensor, rate: Tensor
 ) -> None:
     """Full-batch Adam on mean loss plus weight decay times the squared norm, in place."""
-    parameters = shape.unpack(flat)
+    parameters = layers.unpack(flat)
     for parameter in parameters:
         parameter.requires_grad_()
     optimiser = StackedAdam(parameters, rate)
@@ -301,5 +253,5 @@ def _notes(models: Models) -> dict[str, str]:
         return {}
     return {
         "privacy/membership_advantage": f"{models.unfinished} of {len(models.parameters)} models "
-        "ended short of convergence: separable training data have no minimiser without weight decay"
+        "ended short of convergence; separable data have no minimiser without weight decay"
     }

@@ -15,8 +15,8 @@ from sklearn.linear_model import Ridge
 import privnets
 from privnets import data
 from privnets.membership import linear
-from privnets.membership.linear import Universe
 from privnets.membership.ridge import Moments
+from privnets.membership.universe import Universe, asked_records
 from tests.benchmarks.harness import alternate, publish
 
 _DECAY = 1e-3
@@ -35,7 +35,7 @@ def _platform(universe: Universe, size: int, records: int, draws: int) -> None:
         draws=draws,
     )
     moments = Moments.of(universe.x, universe.y)
-    asked = linear.asked_records(config, universe.size)
+    asked = asked_records(config, universe.size)
     sums = linear.training_sums(config, moments, asked)
     linear.fit(config, sums, _FEATURES)
 

@@ -32,7 +32,7 @@ def train(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     from privnets import data
     from privnets.membership import shared
     from privnets.membership.evaluation import replicate
-    from privnets.membership.linear import Universe
+    from privnets.membership.universe import Universe
 
     torch.set_num_threads(1)
     config = privnets.experiment("membership").Config(**parameters, seed=seed)

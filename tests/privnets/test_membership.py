@@ -11,6 +11,8 @@ import torch
 import privnets
 from privnets import TradeoffPoint, data
 from privnets.contract import Stage
+from privnets.membership import evaluation, scoring
+from privnets.membership.universe import asked_records
 from tests.support import requires_data
 
 MEMBERSHIP = privnets.experiment("membership")
@@ -110,23 +112,86 @@ def test_the_seed_alone_tells_replicates_of_a_point_apart():
     assert MEMBERSHIP.point_id(_linear(features=4)) != first.point_id
 
 
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"features": 10, "train_size": 8}, "every Gram matrix is singular"),
-        ({"features": 10, "train_size": 8, "weight_decay": 1e-9}, "interpolates"),
-        ({"features": 10, "train_size": 11}, "the covariance is infinite"),
-        ({"features": 10, "train_size": 8, "noise_std": 1.0}, "every Gram matrix is singular"),
-        ({"features": 10, "draws": 28}, "raise draws"),
-    ],
-)
-def test_leakage_without_meaning_is_undefined_with_its_reason(fields, reason):
+UNDEFINED = {
+    "singular": ({"features": 10, "train_size": 8}, "every Gram matrix is singular", True),
+    "interpolating": (
+        {"features": 10, "train_size": 8, "weight_decay": 1e-9},
+        "interpolates",
+        True,
+    ),
+    "infinite": ({"features": 10, "train_size": 11}, "the covariance is infinite", False),
+    "noisy": (
+        {"features": 10, "train_size": 8, "noise_std": 1.0},
+        "every Gram matrix is singular",
+        True,
+    ),
+    "few draws": ({"features": 10, "draws": 28}, "raise draws", False),
+    "one set only": (
+        {"features": 3, "train_size": 441, "noise_std": 1e-9},
+        "all but singular",
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNDEFINED)
+def test_leakage_without_meaning_is_undefined_with_its_reason(case):
+    fields, reason, of_output_too = UNDEFINED[case]
     replicate = MEMBERSHIP.run([_linear(**fields)])[0].replicates[0]
-    for key in ("privacy/rho_kl", "privacy/rho_mi", "bound/advantage",
-                "privacy/attack/white_box/advantage"):  # fmt: skip
-        assert math.isnan(replicate.metrics[key])
+    keys = ["privacy/rho_kl", "privacy/rho_mi", "bound/advantage"]
+    keys += ["privacy/attack/white_box/advantage"]
+    if of_output_too:
+        keys += ["privacy/rho_kl_output", "bound/advantage_output"]
+    for key in keys:
+        assert math.isnan(replicate.metrics[key]), key
         assert reason in replicate.notes[key]
+    assert reason in replicate.notes["privacy/membership_advantage"]
     assert not math.isnan(replicate.metrics["privacy/membership_advantage"])
+
+
+def test_mutual_information_wants_more_draws_than_divergence():
+    replicate = MEMBERSHIP.run([_linear(features=4, draws=64)])[0].replicates[0]
+    assert not math.isnan(replicate.metrics["privacy/rho_kl"])
+    assert math.isnan(replicate.metrics["privacy/rho_mi"])
+    assert "80 draws" in replicate.notes["privacy/rho_mi"]
+
+
+def test_online_lira_without_shadows_on_one_side_is_undefined():
+    config = _config(
+        dataset="digits", model="logistic", train_size=10, features=3, weight_decay=0.1,
+        records=40, draws=16,
+    )  # fmt: skip
+    replicate = MEMBERSHIP.run([config])[0].replicates[0]
+    assert math.isnan(replicate.metrics["privacy/attack/lira_online/advantage"])
+    assert "too few shadow models" in replicate.notes["privacy/attack/lira_online/advantage"]
+    assert [p.field for p in MEMBERSHIP.problems(config)] == ["draws"]
+
+
+def test_an_attack_above_its_bound_raises_the_flag():
+    """Gaussian moments that understate: parameters of two points, told apart without a mistake.
+
+    Draws with the record alternate between -1 and 1, without it between -0.9 and 0.9: the Gaussian
+    divergence is small and a threshold between separates them all the same.
+    """
+    sheet = evaluation.Sheet(
+        {
+            "bound/advantage": 0.1,
+            "bound/advantage_output": 0.2,
+            "flag/attack_beats_bound": math.nan,
+        },
+        errors={"bound/advantage": 0.01, "bound/advantage_output": 0.01},
+    )
+    curve = privnets.Curve((), ())
+    scores = {
+        "white_box": scoring.Score(0.9, 0.02, 0.95, {}, {}, curve),
+        "threshold_mean_loss": scoring.Score(0.99, 0.001, 0.99, {}, {}, curve),
+        "lira_online": scoring.Score(0.12, 0.02, 0.55, {}, {}, curve),
+    }
+    evaluation.flag(sheet, scores)
+    assert sheet.metrics["flag/attack_beats_bound"] == 1
+    assert "white_box: 0.9000 over bound/advantage 0.1000" in sheet.notes["flag/attack_beats_bound"]
+    for unbounded_or_within in ("threshold_mean_loss", "lira_online"):
+        assert unbounded_or_within not in sheet.notes["flag/attack_beats_bound"]
 
 
 def test_few_records_beyond_the_features_raise_a_caution():
@@ -149,11 +214,12 @@ def test_training_that_diverges_fails_alone():
 
 
 def test_an_interpolating_model_betrays_its_members():
-    """Training error 0: the mean-loss and threshold attacks all but always tell a member."""
+    """Training error 0, up to rounding: both threshold attacks all but always tell a member."""
     config = _linear(features=10, train_size=8, draws=100, records=30)
     metrics = MEMBERSHIP.run([config])[0].replicates[0].metrics
     assert metrics["utility/train_mse"] < 1e-12
     assert metrics["privacy/attack/threshold_gaussian/advantage"] > 0.95
+    assert metrics["privacy/attack/threshold_mean_loss/advantage"] > 0.95
 
 
 def test_utility_is_that_of_models_trained_one_by_one():
@@ -178,19 +244,27 @@ def test_utility_is_that_of_models_trained_one_by_one():
 def test_heavy_regularisation_leaves_p_over_n_minus_1_on_adult():
     """As weight decay grows theta tends to a mean of n draws of xy: rho_KL -> p/(n - 1).
 
-    The draws of xy are not Gaussian, which enters through a record's squared distance: the limit
-    is the average over records, p/(n - 1) in all, and holds for any law.
+    Exactly for any law: J = (p ((n-1)/n + n/(n-1) - 2) + m (n + n^2/(n-1))/n^2)/2 for a record
+    whose xy lies at squared Mahalanobis distance m, which is p on average over all records.
     """
+    n, seeds = 30, range(3)
     configs = [
-        MEMBERSHIP.Config(dataset="adult", model="linear", train_size=30, features=5,
+        MEMBERSHIP.Config(dataset="adult", model="linear", train_size=n, features=5,
                           weight_decay=1e6, records=1500, draws=200, seed=seed)
-        for seed in range(3)
+        for seed in seeds
     ]  # fmt: skip
-    point = privnets.merge_replicates(MEMBERSHIP.run(configs))[0]
-    errors = [r.standard_errors["privacy/rho_kl"] for r in point.replicates]
-    error = math.sqrt(sum(e**2 for e in errors)) / 3
-    assert abs(point.metrics["privacy/rho_kl"] - 5 / 29) < 4 * error
-    assert error < 0.02
+    prepared = data.prepare("adult", 5)
+    moment = prepared.x * prepared.y[:, None]
+    centred = moment - moment.mean(0)
+    distance = np.einsum("ni,ij,nj->n", centred, np.linalg.inv(np.cov(centred.T)), centred)
+    exact = (5 * ((n - 1) / n + n / (n - 1) - 2) + distance * (n + n**2 / (n - 1)) / n**2) / 2
+    assert exact.mean() == pytest.approx(5 / (n - 1), rel=1e-3)
+    apart = []
+    for config, point in zip(configs, MEMBERSHIP.run(configs), strict=True):
+        asked = asked_records(config, len(moment))
+        apart.append(point.metrics["privacy/rho_kl"] / exact[asked].mean() - 1)
+    # Over seeds the ratio spreads by some 0.02.
+    assert abs(np.mean(apart)) < 0.04
 
 
 @requires_data("adult")

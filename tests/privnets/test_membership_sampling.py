@@ -6,16 +6,14 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from privnets.membership.sampling import (
-    distinct_subsets,
-    generator,
-    shared_subsets,
-    training_pairs,
-)
+from privnets.membership import leakage
+from privnets.membership.design import fewest_sets, members_per_half, shared_subsets
+from privnets.membership.sampling import distinct_subsets, generator, training_pairs
 
 
 @given(population=st.integers(2, 60), size=st.integers(1, 60), seed=st.integers(0, 1000))
@@ -60,27 +58,61 @@ def test_the_member_replaced_is_any_of_the_set_equally_likely():
 
 
 @given(
-    population=st.integers(20, 80),
+    population=st.integers(40, 90),
     asked=st.integers(4, 15),
-    size=st.integers(2, 15),
+    size=st.integers(2, 20),
+    half=st.integers(4, 30),
     seed=st.integers(0, 100),
 )
-def test_shared_sets_tell_membership_truly_and_spread_it_evenly(population, asked, size, seed):
+def test_shared_sets_tell_membership_truly(population, asked, size, half, seed):
     records = generator(seed, "records").permutation(population)[:asked].astype(np.int64)
-    rows, member = shared_subsets(generator(seed, "sets"), population, records, size, 40)
+    rows, member = shared_subsets(generator(seed, "sets"), population, records, size, 2 * half)
     assert all(len(set(row)) == size for row in rows.tolist())
     truth = np.array([[record in row for row in rows.tolist()] for record in records.tolist()])
     np.testing.assert_array_equal(member, truth)
-    times = member.sum(axis=1)
-    assert times.max() - times.min() <= 1
+    each = members_per_half(population, asked, size, 2 * half)
+    if each is not None:
+        assert set(member[:, :half].sum(axis=1)) == {each}
+        assert set(member[:, half:].sum(axis=1)) == {each}
 
 
-def test_every_fold_of_shared_sets_sees_each_record_on_both_sides():
-    records = np.arange(50, dtype=np.int64)
-    _, member = shared_subsets(generator(0, "sets"), 1797, records, 20, 200)
-    for fold in (member[:, :100], member[:, 100:]):
-        assert fold.any(axis=1).all()
-        assert (~fold).any(axis=1).all()
+def test_more_records_than_the_sets_have_room_for_are_refused():
+    with pytest.raises(ValueError, match="40 records need more room than 8 sets of 2"):
+        shared_subsets(generator(0, "sets"), 1000, np.arange(40, dtype=np.int64), 2, 16)
+
+
+@given(asked=st.integers(4, 300), size=st.integers(2, 400))
+def test_the_fewest_sets_give_every_record_four_models_in_each_half(asked, size):
+    count = fewest_sets(asked, size)
+    each = members_per_half(10**6, asked, size, count)
+    assert each is not None
+    assert each >= 4
+
+
+@pytest.mark.parametrize(("asked", "size", "draws"), [(8, 20, 8000), (8, 50, 8000), (4, 10, 8000)])
+def test_models_shared_by_records_have_nearly_the_law_of_their_own(asked, size, draws):
+    """theta = the mean of n standard normal records, whose leakage about record x is known.
+
+    J = ((n-1)/n + n/(n-1) - 2 + x^2 (n + n^2/(n-1))/n^2)/2, on average 1/(n - 1). The design lends
+    some companions less chance, which may raise it by about (share of asked records in a set) x
+    (share of sets a record is in); see `shared_subsets`.
+    """
+    random, population, n = np.random.default_rng(0), 100_000, size
+    ratios = []
+    for seed in range(40):
+        x = random.standard_normal(population)
+        records = generator(seed, "records").permutation(population)[:asked].astype(np.int64)
+        rows, member = shared_subsets(generator(seed, "sets"), population, records, n, draws)
+        theta = torch.from_numpy(x[rows].mean(axis=1, keepdims=True))
+        found = leakage.jeffreys(leakage.shared_sides(theta, torch.from_numpy(member))).mean()
+        square = float((x[records] ** 2).mean())
+        truth = ((n - 1) / n + n / (n - 1) - 2 + square * (n + n**2 / (n - 1)) / n**2) / 2
+        ratios.append(float(found) / truth)
+    share = members_per_half(population, asked, n, draws) / (draws // 2)
+    excess = share * share * asked / n
+    error = np.std(ratios) / len(ratios) ** 0.5
+    assert 1 - 4 * error < np.mean(ratios) < 1 + 1.5 * excess + 4 * error
+    assert error < 0.035
 
 
 def test_streams_of_one_seed_are_independent_and_repeatable():

@@ -1,0 +1,36 @@
+"""The records that training sets are drawn from, and those whose membership is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from privnets.membership.config import MembershipConfig
+from privnets.membership.sampling import generator
+
+
+@dataclass(frozen=True)
+class Universe:
+    """The records that training sets are drawn from.
+
+    Attributes:
+        x: Features, shape [N, p], float64.
+        y: Target (a value, or the number of a class), shape [N], float64.
+    """
+
+    x: Tensor
+    y: Tensor
+
+    @property
+    def size(self) -> int:
+        """N."""
+        return len(self.x)
+
+
+def asked_records(config: MembershipConfig, population: int) -> NDArray[np.int64]:
+    """The records whose membership is asked: a uniform subset that depends on the seed alone."""
+    chosen = generator(config.seed, "records").permutation(population)[: config.records]
+    return chosen.astype(np.int64)
