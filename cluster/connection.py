@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -118,15 +118,15 @@ def check(address: str | None) -> None:
     Raises:
         ConnectionFailed: If it is no address, or nothing listens there.
     """
-    if address in (None, "auto"):
+    if address is None or address == "auto":
         return
-    host, _, port = str(address).removeprefix("ray://").rpartition(":")
+    host, port = _parts(address)
     if not host or not port.isdigit():
         raise ConnectionFailed(
             f"an address must be HOST:PORT, ray://HOST:PORT or auto; got {address!r}"
         )
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _KNOCK_SECONDS).close()
+        socket.create_connection((host, int(port)), _KNOCK_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise ConnectionFailed(f"no Ray answers at {address}: {error}") from error
 
@@ -158,7 +158,19 @@ def _join(undo: ExitStack, address: str) -> None:
     import ray
 
     undo.callback(ray.shutdown)
-    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    # Ray would look for one that is on loopback at this machine's own address.
+    with _loopback_only() if _is_loopback(address) else nullcontext():
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+
+
+def _parts(address: str) -> tuple[str, str]:
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    return host.strip("[]"), port
+
+
+def _is_loopback(address: str) -> bool:
+    host, _ = _parts(address)
+    return host == "localhost" or host.startswith("127.") or host == "::1"
 
 
 def _connected() -> bool:

@@ -43,7 +43,7 @@ with cluster.connect({address!r}, cpus=2) as connection:
     print(json.dumps(dict(
         address=connection.address, started=connection.started, cpus=connection.cpus(),
         gpus=connection.gpus(), threads=threads, listening=listening,
-        pids=[p.pid for p in children],
+        pids=[p.pid for p in children], token=os.environ.get("RAY_AUTH_TOKEN"),
     )), flush=True)
     sys.stdin.readline()
 print(json.dumps({{k: v for k, v in os.environ.items() if k.startswith("RAY_AUTH")}}), flush=True)
@@ -125,6 +125,16 @@ def test_a_killed_owner_leaves_nothing_behind_either() -> None:
         wait_for_nothing(made)
         assert alive(made) == []
         assert list(made.temporary.iterdir()) == []
+
+
+def test_who_has_the_token_joins_and_leaves_without_ending_it() -> None:
+    with owner() as made:
+        with owner(made.told["address"], RAY_AUTH_TOKEN=made.told["token"]) as guest:
+            assert guest.told["address"] == made.told["address"]
+            assert (guest.told["started"], guest.told["cpus"]) == (False, 2)
+            assert guest.end() == {"RAY_AUTH_TOKEN": made.told["token"]}
+        assert len(alive(made)) == len(made.told["pids"])
+        assert made.end() == {}
 
 
 def test_nobody_joins_a_local_ray_without_its_token() -> None:

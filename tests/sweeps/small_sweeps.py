@@ -14,7 +14,7 @@ from sweeps.planning import Plan, plan
 STUDY = """
 name: small
 experiment: membership
-fixed: {dataset: digits, model: logistic, features: 6, draws: 16, records: 30, train_size: 40}
+fixed: {dataset: digits, model: logistic, features: 6, draws: 32, records: 30, train_size: 40}
 space:
   weight_decay: {grid: [0.001, 0.01, 0.1, 1.0]}
 replicates: 2

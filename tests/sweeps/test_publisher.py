@@ -1,0 +1,203 @@
+"""The publisher mirrors the ledger, gives up nothing, and ends when its driver does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from small_sweeps import small_plan
+
+import tracking
+from privnets.points import Replicate, TradeoffPoint
+from sweeps.following import Follower
+from sweeps.ledger import Ledger
+from sweeps.manifest import Manifest, read_manifest, write_manifest
+from sweeps.planning import Plan
+from sweeps.publication import start_publication
+from sweeps.publisher import Publisher, publish_all
+from sweeps.starting import manifest_of
+from sweeps.summary import hypervolume_so_far
+
+_AWAY = "http://127.0.0.1:1"
+_DRIVER = """
+import sys, time
+from sweeps.publication import start_publication
+publication = start_publication(*sys.argv[1:])
+print(publication._process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return small_plan(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("store")
+    tracking.create(f"sqlite:///{folder}/mlflow.db")
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def uri(empty_store: Path, tmp_path: Path) -> str:
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
+    return f"sqlite:///{tmp_path}/mlflow.db"
+
+
+@pytest.fixture
+def ledger(plan: Plan, tmp_path: Path) -> Ledger:
+    ledger = Ledger(str(tmp_path), "sweep")
+    write_manifest(ledger, manifest_of(ledger, plan, command="", tracking_uri="http://a"))
+    return ledger
+
+
+@pytest.fixture
+def manifest(ledger: Ledger) -> Manifest:
+    return read_manifest(ledger)
+
+
+def replicate_of(plan: Plan, index: int, seed: int, value: float = 0.5) -> TradeoffPoint:
+    metrics = {"privacy/membership_advantage": value, "utility/test_accuracy": value}
+    planned = plan.points[index]
+    replicate = Replicate(seed, metrics, finished_at=1e9 + 10 * index + seed)
+    return TradeoffPoint(planned.point_id, "membership", planned.config.resolved(), (replicate,))
+
+
+def write(ledger: Ledger, plan: Plan, *members: tuple[int, int]) -> None:
+    name = "-".join(f"{index}.{seed}" for index, seed in members)
+    ledger.write(name, [replicate_of(plan, *member) for member in members])
+
+
+def held(uri: str) -> list[str]:
+    return sorted(tracking.load_points("sweep", uri)["point_id"])
+
+
+def ids(plan: Plan, *indices: int) -> list[str]:
+    return sorted(plan.points[index].point_id for index in indices)
+
+
+def test_a_point_is_published_once_it_has_all_its_replicates(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    publisher = Publisher(ledger, manifest, uri)
+    write(ledger, plan, (0, 0), (1, 0))
+    assert publisher.publish()
+    assert publisher.outcome().points == 0
+    write(ledger, plan, (0, 1))
+    assert publisher.publish()
+    assert held(uri) == ids(plan, 0)
+    write(ledger, plan, (1, 1), (2, 0), (2, 1))
+    assert publisher.publish()
+    assert held(uri) == ids(plan, 0, 1, 2)
+
+
+def test_publishing_again_adds_nothing(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    write(ledger, plan, (0, 0), (0, 1))
+    for _ in range(2):
+        assert publish_all(ledger, manifest, uri).whole
+        assert tracking.compare(ledger.points(), "sweep", uri) == []
+
+
+def test_while_the_server_is_away_points_wait(
+    ledger: Ledger, manifest: Manifest, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    write(ledger, plan, (0, 0), (0, 1))
+    publisher = Publisher(ledger, manifest, _AWAY)
+    assert not publisher.publish()
+    write(ledger, plan, (1, 0), (1, 1))
+    assert not publisher.publish()
+    outcome = publisher.outcome()
+    assert (outcome.points, outcome.left, outcome.whole) == (0, 2, False)
+    assert outcome.error is not None
+
+
+def test_a_damaged_pack_that_is_written_again_is_published_then(ledger: Ledger, plan: Plan) -> None:
+    follower = Follower(ledger, plan.seeds)
+    write(ledger, plan, (0, 0), (0, 1))
+    (path,) = Path(ledger.directory.path, "ledger").iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    assert follower.read() == []
+    path.write_bytes(whole)
+    assert [point.point_id for point in follower.read()] == ids(plan, 0)
+    assert follower.read() == []
+
+
+def test_its_process_publishes_the_rest_when_told_to_finish(
+    ledger: Ledger, plan: Plan, uri: str, tmp_path: Path
+) -> None:
+    write(ledger, plan, (0, 0), (0, 1), (1, 0))
+    with start_publication(str(tmp_path), "sweep", uri) as publication:
+        outcome = publication.finish()
+    assert (outcome.points, outcome.whole) == (1, True)
+    assert held(uri) == ids(plan, 0)
+
+
+def test_its_process_ends_with_its_driver(
+    ledger: Ledger, plan: Plan, tmp_path: Path, uri: str
+) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-c", _DRIVER, str(tmp_path), "sweep", uri], stdout=subprocess.PIPE
+    )
+    assert driver.stdout is not None
+    publisher = psutil.Process(int(driver.stdout.readline()))
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.communicate()
+    assert psutil.wait_procs([publisher], timeout=20)[1] == []
+
+
+def test_stopping_takes_no_time_while_the_server_is_away(
+    ledger: Ledger, plan: Plan, tmp_path: Path
+) -> None:
+    write(ledger, plan, (0, 0), (0, 1))
+    with start_publication(str(tmp_path), "sweep", _AWAY) as publication:
+        time.sleep(3)
+        began = time.monotonic()
+        outcome = publication.stop()
+    assert time.monotonic() - began < 15
+    assert not outcome.whole
+
+
+def test_credentials_are_on_no_command_line(ledger: Ledger, tmp_path: Path) -> None:
+    secret = "http://user:hunter2@127.0.0.1:1"
+    with start_publication(str(tmp_path), "sweep", secret) as publication:
+        command = psutil.Process(publication._process.pid).cmdline()
+    assert "hunter2" not in " ".join(command)
+
+
+def test_a_publisher_that_breaks_is_told_of(tmp_path: Path) -> None:
+    with start_publication(str(tmp_path), "no-such-sweep", _AWAY) as publication:
+        outcome = publication.finish()
+    assert not outcome.whole
+    assert "there is no sweep 'no-such-sweep'" in str(outcome.error)
+
+
+def test_hypervolume_never_falls_as_points_come_in(
+    ledger: Ledger, plan: Plan, tmp_path: Path
+) -> None:
+    from sweeps.results import read_result
+
+    values = (0.5, 0.2, 0.8, 0.1)
+    for index, value in enumerate(values):
+        points = [replicate_of(plan, index, seed, value) for seed in plan.seeds]
+        ledger.write(str(index), points)
+    steps = hypervolume_so_far(read_result(ledger, str(tmp_path)))
+    assert [step for step, _, _ in steps] == [1, 2, 3, 4]
+    volumes = [volume for _, volume, _ in steps]
+    assert volumes == sorted(volumes)
+    # Advantage and accuracy are equal here, so the staircase over the reference (0.8, 0.1) is
+    # 0.3 x 0.4, then (0.2, 0.2) adds 0.3 x 0.1; the two extremes lie on the reference's lines.
+    assert volumes == pytest.approx([0.12, 0.15, 0.15, 0.15])
+    assert [when for _, _, when in steps] == [1e9 + 1, 1e9 + 11, 1e9 + 21, 1e9 + 31]
