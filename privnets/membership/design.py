@@ -32,8 +32,8 @@ def members_per_half(population: int, asked: int, size: int, count: int) -> int 
     half, chance = count // 2, size / population
     if chance * half >= _ENOUGH_BY_CHANCE:
         return None
-    wanted = max(size / (8 * asked), LEAST_MEMBERS / half)
-    return max(1, round(half * max(chance, min(_most(asked, size), wanted))))
+    wanted = max(chance, size / (8 * asked), LEAST_MEMBERS / half)
+    return max(1, math.floor(half * min(_most(asked, size), wanted) + 1e-9))
 
 
 def fewest_sets(asked: int, size: int) -> int:
