@@ -23,12 +23,10 @@ class Advance:
 
     Attributes:
         share: Of the pack's work, in [0, 1].
-        finished: Replicates finished, those that diverged among them.
         committed: Whether the pack is in the ledger.
     """
 
     share: float
-    finished: int
     committed: bool
 
 
@@ -80,11 +78,11 @@ class PackRun:
         stage = None if self._committed else next(self._stages, None)
         if stage is None:
             self._commit()
-            return Advance(1.0, len(self._configs), True)
+            return Advance(1.0, True)
         self._take(stage)
         if time.monotonic() - self._saved_at >= self._every:
             self.save()
-        return Advance(min(stage.done, 1.0), len(self._points), False)
+        return Advance(min(stage.done, 1.0), False)
 
     def save(self) -> None:
         """Keep the pack as it stands, if it is under way.

@@ -109,7 +109,10 @@ class _Told(Callback):
         result: dict[str, Any],
         **info: Any,
     ) -> None:
-        self._listener.advanced(trial.config["pack"], result["share"])
+        if failure := result.get("failure"):
+            self._listener.failed(trial.config["pack"], failure, failure)
+        else:
+            self._listener.advanced(trial.config["pack"], result["share"])
 
     def on_trial_error(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,8 @@ from sweeps.packing import Pack
 from sweeps.planning import PlannedReplicate
 from sweeps.training import PackRun
 
+_HOPELESS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+
 
 class Worker(tune.Trainable):
     """A pack per trial, a stage per step; torch and the experiment stay loaded between packs.
@@ -22,6 +25,8 @@ class Worker(tune.Trainable):
     What it reports is a few numbers of progress. Results go to the ledger and nowhere else, and
     so do checkpoints: Tune's own would unpickle what they find.
     """
+
+    _run: PackRun | None = None
 
     def setup(  # type: ignore[override]
         self, config: dict[str, Any], *, packs: Mapping[str, str], storage: str, sweep: str
@@ -43,9 +48,21 @@ class Worker(tune.Trainable):
         self._begin(config["pack"])
 
     def step(self) -> dict[str, Any]:
-        """Train one stage."""
-        advance = self._run.advance()
-        return {"share": advance.share, "finished": advance.finished, "done": advance.committed}
+        """Train one stage.
+
+        A storage that takes nothing more fails the pack at once: trying again would only train
+        again. Whatever else is raised, Tune has the pack retried by a fresh actor.
+        """
+        if self._run is None:
+            raise RuntimeError("there is no pack to train")
+        try:
+            advance = self._run.advance()
+        except OSError as error:
+            if error.errno not in _HOPELESS:
+                raise
+            self._run = None
+            return {"share": 1.0, "done": True, "failure": f"{type(error).__name__}: {error}"}
+        return {"share": advance.share, "done": advance.committed}
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take the next pack."""
@@ -54,11 +71,12 @@ class Worker(tune.Trainable):
 
     def cleanup(self) -> None:
         """Keep what is in hand when the sweep is stopped."""
-        self._run.save()
+        if self._run is not None:
+            self._run.save()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Keep the pack's state in the sweep's own checkpoints; nothing goes to Tune."""
-        self._run.save()
+        self.cleanup()
 
     def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
         """Nothing: a pack always starts from the sweep's own checkpoint."""
