@@ -65,6 +65,8 @@ class PackRun:
         }
         self._points: dict[Member, TradeoffPoint] = {}
         self._stage: Stage | None = None
+        # Of this stack; a point that was kept before its state was may come a second time.
+        self._ended: set[Member] = set()
         self._committed = self._in_ledger()
         self._stages = iter(()) if self._committed else self._resumed(experiment, device)
 
@@ -92,7 +94,7 @@ class PackRun:
         """
         if self._committed or self._stage is None:
             return
-        rest = [member for member in self._stack if member not in self._points]
+        rest = [member for member in self._stack if member not in self._ended]
         self._checkpoint.save(list(self._points.values()), rest, self._stage.state())
         self._saved_at = time.monotonic()
 
@@ -119,13 +121,14 @@ class PackRun:
     def _take(self, stage: Stage) -> None:
         self._stage = stage
         for point in stage.points:
-            self._keep(point)
+            self._ended.add(self._keep(point))
 
-    def _keep(self, point: TradeoffPoint) -> None:
+    def _keep(self, point: TradeoffPoint) -> Member:
         (replicate,) = point.replicates
         member = (point.point_id, replicate.seed)
         if member in self._configs:
             self._points.setdefault(member, point)
+        return member
 
     def _commit(self) -> None:
         if not self._committed:

@@ -17,7 +17,7 @@ from sweeps.ledger import Ledger
 from sweeps.packing import Pack
 from sweeps.training import PackRun, label
 
-# 2 x 2 replicates of 48 models make four stages of at most 64.
+# 2 x 2 replicates of so many models take several stages.
 DRAWS = ("fixed.draws=48", "space={weight_decay: {grid: [0.01, 0.1]}}")
 
 
@@ -78,6 +78,24 @@ def test_a_pack_goes_on_from_its_checkpoint_not_from_the_start(pack: Pack, ledge
     ]
     assert 0 < len(trained.asked) < len(pack.replicates)
     assert trained.state is not None
+
+
+def test_points_that_are_ahead_of_their_state_do_no_harm(ledger: Ledger, tmp_path: Path) -> None:
+    # So many models that a replicate takes several stages.
+    planned = small_plan(tmp_path, "fixed.draws=144", "space.weight_decay={grid: [0.1]}")
+    pack = Pack("pack", "membership", tuple(planned.replicates()))
+    reference = Ledger(str(tmp_path), "reference")
+    to_the_end(begin(pack, reference))
+    run = begin(pack, ledger)
+    run.advance()
+    state = Path(ledger.directory.path, "checkpoints", "pack", "state.safetensors")
+    older = state.read_bytes()
+    while Checkpoint(ledger, "pack", label(Membership())).load().points == ():
+        run.advance()
+    state.write_bytes(older)  # as if killed between the two writes
+    begin(pack, ledger).advance()
+    to_the_end(begin(pack, ledger))
+    assert_same_numbers(numbers(ledger), numbers(reference))
 
 
 def test_a_committed_pack_is_not_trained_again(pack: Pack, uninterrupted: Ledger) -> None:
