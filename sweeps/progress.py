@@ -40,15 +40,18 @@ class Progress:
 
     def __str__(self) -> str:
         """One line."""
+        return ", ".join(part for part in (self.numbers(), self.front_words()) if part)
+
+    def numbers(self) -> str:
+        """How many points, how fast, how long."""
         parts = [f"{self.done}/{self.points} points", f"{self.share:.0%}"]
         parts += [f"{self.failed} failed"] if self.failed else []
         parts += [f"{self.rate:.1f} points/min"] if self.rate is not None else []
         parts += [f"{clock(self.eta)} left"] if self.eta is not None else []
-        parts += [self.front_words()] if self.front else []
         return ", ".join(parts)
 
     def front_words(self) -> str:
-        """The front so far in words."""
+        """The front so far in words; empty while there is none."""
         best = ", ".join(f"{metric} {value:.3g}" for metric, value in self.best.items())
         return f"front of {self.front} (best {best})" if self.front else ""
 
@@ -153,12 +156,13 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    columns = (BarColumn(bar_width=None), TextColumn("{task.description}"))
-    with Bar(*columns, console=Console(stderr=True), transient=True, expand=True) as bar:
+    columns = (BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=1.0)
 
         def show(progress: Progress) -> None:
-            bar.update(task, completed=progress.share, description=str(progress))
+            words = f"{progress.numbers()}\n{progress.front_words()}"
+            bar.update(task, completed=progress.share, description=words)
 
         yield show
 
