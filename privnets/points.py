@@ -51,13 +51,13 @@ class Replicate:
     metrics: Mapping[str, float]
     standard_errors: Mapping[str, float] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
-    curves: Mapping[str, Curve] = field(default_factory=dict)
-    artifacts: Mapping[str, bytes] = field(default_factory=dict)
+    curves: Mapping[str, Curve] = field(default_factory=dict, repr=False)
+    artifacts: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     failure: str | None = None
     finished_at: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TradeoffPoint:
     """One configuration of an experiment with all its replicates.
 
@@ -72,6 +72,12 @@ class TradeoffPoint:
     experiment: str
     config: Mapping[str, Scalar]
     replicates: tuple[Replicate, ...]
+
+    def __repr__(self) -> str:
+        """What it is and whether it is done; its numbers are many."""
+        fields = ", ".join(f"{name}={value!r}" for name, value in self.config.items())
+        count = f"{len(self.succeeded)} of {len(self.replicates)} replicates"
+        return f"TradeoffPoint({self.point_id}, {self.experiment}({fields}), {count})"
 
     @property
     def succeeded(self) -> tuple[Replicate, ...]:

@@ -104,7 +104,9 @@ def judge(claim: Claim, replicates: pd.DataFrame) -> Finding:
     sample = _sample(claim, replicates)
     if isinstance(sample, str):
         return Finding(claim, "undefined", None, None, f"Undefined: {sample}.")
-    trend = student(_over_groups([_trends(g) for g in sample.groups]))
+    mean = student(_over_groups([_trends(g) for g in sample.groups]))
+    # Student's interval knows no limits; tau does.
+    trend = Interval(mean.mean, max(mean.low, -1.0), min(mean.high, 1.0))
     change = student(_over_groups([_changes(g) for g in sample.groups]))
     verdict, ground = _verdict(claim, sample, trend)
     text = _sentence(claim, sample, trend, change)

@@ -6,6 +6,7 @@ readers see each point and replicate once, and never a part of a file.
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -20,6 +21,7 @@ from sweeps.records import RecordError, decode, encode, points_of, read_identiti
 from sweeps.storage import Directory, directory
 
 _SPEC = "spec.yaml"
+_MOST_LISTED = 20
 _SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -105,7 +107,9 @@ class Ledger:
         """
         where = f"{self.directory.path}/{_SPEC}"
         if not self.has_spec():
-            raise InputError(f"there is no sweep {self.sweep!r}: {where} does not exist")
+            raise InputError(
+                f"there is no sweep {self.sweep!r}: {where} does not exist{self._others()}"
+            )
         try:
             found = yaml.safe_load(self.directory.read(_SPEC))
         except (OSError, ValueError, yaml.YAMLError) as error:
@@ -113,6 +117,14 @@ class Ledger:
         if not isinstance(found, dict):
             raise InputError(f"{where} must be a mapping; got {type(found).__name__}")
         return found
+
+    def _others(self) -> str:
+        names = self.directory.parent.directories()
+        if not names:
+            return ""
+        near = difflib.get_close_matches(self.sweep, names, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        return f"; there are {', '.join(sorted(names)[:_MOST_LISTED])}{hint}"
 
     def write_failure(self, pack_id: str, failure: Mapping[str, Any]) -> None:
         """Put down why a pack came to nothing.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DEFAULT_STORAGE = "./sweep-results"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """A sweep's complete points, and what it was.
 
@@ -40,6 +40,12 @@ class Result:
     tradeoff_points: Sequence[TradeoffPoint]
     failures: Mapping[str, str]
     unreadable: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        """The sweep's name and size; its tables are long."""
+        plan, done = self.manifest.plan, len(self.tradeoff_points)
+        size = f"{done} of {plan.points} points, {len(plan.seeds)} replicates each"
+        return f"Result({self.sweep!r}: {size}, in {self.storage})"
 
     @property
     def sweep(self) -> str:
@@ -60,6 +66,13 @@ class Result:
     def log_fields(self) -> frozenset[str]:
         """Swept fields on a logarithmic scale."""
         return frozenset(self.manifest.plan.log_fields)
+
+    @property
+    def swept(self) -> list[str]:
+        """Fields to tell points apart by: those the study sweeps, and any other that differs."""
+        from sweeps.frames import varying
+
+        return list(dict.fromkeys([*self.study.space, *varying(self.points)]))
 
     @property
     def spec(self) -> Mapping[str, Any]:

@@ -39,12 +39,19 @@ def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[st
         fields: Configuration fields to show.
     """
     bounds = [BOUNDS[metric] for metric in objectives if BOUNDS.get(metric) in front]
+    known = [bound for bound in bounds if front[bound].notna().any()]
     shown = spread(best_first(front, objectives), MOST_ROWS)
-    found = points_table(shown, [*objectives, *bounds], fields)
-    if len(shown) == len(front):
-        return found
-    note = f"{len(shown)} of {len(front)} points, evenly spread along the front."
-    return Table(found.columns, found.rows, note)
+    found = points_table(shown, [*objectives, *known], fields)
+    notes = []
+    if len(shown) < len(front):
+        notes.append(f"{len(shown)} of {len(front)} points, evenly spread along the front.")
+    if len(front):
+        notes += [
+            f"{bound} is undefined at every one of these points; the report says why."
+            for bound in bounds
+            if bound not in known
+        ]
+    return Table(found.columns, found.rows, "\n".join(notes))
 
 
 def points_table(points: pd.DataFrame, metrics: Sequence[str], fields: Sequence[str]) -> Table:

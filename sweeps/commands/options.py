@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from sweeps.results import Result
     from sweeps.tables import Table
 
 Sweep = Annotated[str, typer.Argument(help="The sweep's name, as `sweeps run` printed it.")]
@@ -33,8 +34,19 @@ def print_table(table: Table) -> None:
     drawn = RichTable(*table.columns)
     for column in drawn.columns:
         column.overflow = "fold"
+    drawn.columns[-1].no_wrap = True  # the point's id, to be copied whole
     for row in table.rows:
         drawn.add_row(*row)
     console.print(drawn)
     if table.note:
         typer.echo(table.note)
+
+
+def tell_pending(result: Result) -> None:
+    """Say what a sweep that was interrupted, or is still running, lacks."""
+    if result.pending:
+        total = result.manifest.plan.points
+        typer.echo(
+            f"{result.pending} of the sweep's {total} points are not finished; "
+            f"sweeps resume {result.sweep} continues it"
+        )

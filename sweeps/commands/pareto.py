@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sweeps.commands.options import Output, Storage, Sweep, print_table
+from sweeps.commands.options import Output, Storage, Sweep, print_table, tell_pending
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +41,6 @@ def pareto(
     """
     from sweeps.errors import InputError
     from sweeps.export import check_output, save_frame
-    from sweeps.frames import varying
     from sweeps.pareto import pareto_front
     from sweeps.results import open_result
     from sweeps.tables import front_table
@@ -55,12 +54,15 @@ def pareto(
         front = pareto_front(result.points, objectives)
     except ValueError as error:
         raise InputError(str(error)) from error
-    print_table(front_table(front, objectives, varying(result.points)))
+    print_table(front_table(front, objectives, result.swept))
     typer.echo(_excluded(front))
+    tell_pending(result)
     if output is not None:
         save_frame(front, output)
+        typer.echo(f"{len(front)} points in {output}")
     if plot is not None:
         _draw(result.points, front, objectives, plot)
+        typer.echo(f"drawn in {plot}")
 
 
 def _named(minimize: Sequence[str], maximize: Sequence[str]) -> Objectives:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sweeps.commands.options import Output, Storage, Sweep, print_table
+from sweeps.commands.options import Output, Storage, Sweep, print_table, tell_pending
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,26 +26,27 @@ def points(
     """Show or save (.parquet, .csv) every point: its configuration, metrics and intervals."""
     from sweeps.export import check_output, save_frame
     from sweeps.frames import varying
+    from sweeps.results import open_result
     from sweeps.tables import points_table
 
     check_output(output, _SUFFIXES)
-    frame, metrics = _load(sweep, storage, tracking_uri)
+    if tracking_uri is None:
+        result = open_result(sweep, storage)
+        frame, metrics, fields = result.points, list(result.objectives), result.swept
+    else:
+        frame, metrics = _tracked(sweep, tracking_uri)
+        fields = varying(frame)
     if output is not None:
         save_frame(frame, output)
         typer.echo(f"{len(frame)} points in {output}")
-        return
-    print_table(points_table(frame, metrics, varying(frame)))
-
-
-def _load(
-    sweep: str, storage: str | None, tracking_uri: str | None
-) -> tuple[pd.DataFrame, list[str]]:
-    """The points, and the metrics worth a column on a terminal."""
+    else:
+        print_table(points_table(frame, metrics, fields))
     if tracking_uri is None:
-        from sweeps.results import open_result
+        tell_pending(result)
 
-        result = open_result(sweep, storage)
-        return result.points, list(result.objectives)
+
+def _tracked(sweep: str, tracking_uri: str) -> tuple[pd.DataFrame, list[str]]:
+    """The points in MLflow, and the metrics worth a column on a terminal."""
     import tracking
 
     frame = tracking.load_points(sweep, tracking_uri)

@@ -63,7 +63,6 @@ def _tell(outcome: Outcome, tracking_uri: str | None, again: str) -> None:
 
 def _tell_points(result: Result) -> None:
     from sweeps.commands.options import print_table
-    from sweeps.frames import varying
     from sweeps.tables import front_table
 
     counts = [point.status for point in result.tradeoff_points]
@@ -72,7 +71,7 @@ def _tell_points(result: Result) -> None:
     typer.echo(f"{words}, {failed} failed" if failed else words)
     front = result.front()
     if len(front):
-        print_table(front_table(front, result.objectives, varying(result.points)))
+        print_table(front_table(front, result.objectives, result.swept))
 
 
 def _tell_published(outcome: Outcome, tracking_uri: str | None) -> None:

@@ -12,7 +12,7 @@ from sweeps.planning import plan
 STUDY = """\
 name: small
 experiment: membership
-fixed: {dataset: digits, model: logistic, train_size: 50, draws: 8}
+fixed: {dataset: digits, model: logistic, train_size: 50, draws: 64}
 space:
   weight_decay: {grid: [0.1, 1, 1.0]}
 replicates: 2

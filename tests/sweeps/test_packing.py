@@ -17,8 +17,8 @@ def replicates(space: dict[str, object], seeds: int = 8) -> list[PlannedReplicat
     study = {
         "name": "s",
         "experiment": "membership",
-        "fixed": {"dataset": "digits", "model": "logistic", "features": 4},
-        "space": {"draws": {"grid": [8]}} | space,
+        "fixed": {"dataset": "digits", "model": "logistic", "features": 4, "records": 4},
+        "space": {"draws": {"grid": [32]}} | space,
         "replicates": seeds,
     }
     return plan(Study.model_validate(study)).replicates()
@@ -83,7 +83,7 @@ def test_automatic_packs_give_each_worker_three_but_are_not_cut_below_eight(work
 
 
 def test_automatic_packs_take_twenty_seconds_at_most_unless_one_training_does():
-    slow = replicates({"train_size": {"grid": [1000]}, "draws": {"grid": [64, 512]}}, 32)
+    slow = replicates({"train_size": {"grid": [1000]}, "draws": {"grid": [512, 8192]}}, 32)
     found = packed(slow, workers=1)
     assert all(seconds(p) <= 20 or len(p.replicates) == 1 for p in found)
     assert any(len(p.replicates) > 1 for p in found)
