@@ -15,6 +15,7 @@ from sweeps.manifest import describe, write_manifest
 from sweeps.planning import plan
 from sweeps.results import open_result
 from sweeps.spec import Study
+from sweeps.tables import front_table
 
 SWEEP = "made-up"
 ADVANTAGE, ACCURACY = "privacy/membership_advantage", "utility/test_accuracy"
@@ -149,3 +150,41 @@ def test_bad_input_gets_one_message_and_writes_nothing(run, tmp_path, arguments,
     assert error.count("\n") == 1
     assert shown == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_misspelt_sweep_gets_the_names_there_are(run):
+    code, _, errors = run("pareto", "mad-up")
+    assert code == 2
+    assert "there are made-up (did you mean made-up?)" in errors
+
+
+def test_an_unfinished_sweep_says_so(tmp_path, storage, monkeypatch, capsys):
+    """One of four points in the ledger: the swept field stays in the table, and so does the rest."""
+    whole = open_result(SWEEP, str(storage))
+    ledger = Ledger(str(tmp_path), SWEEP)
+    write_manifest(ledger, whole.manifest)
+    ledger.write("pack", [whole.tradeoff_points[-1]])
+    for command in ("points", "pareto"):
+        monkeypatch.setattr("sys.argv", ["sweeps", command, SWEEP, "--storage", str(tmp_path)])
+        with pytest.raises(SystemExit):
+            main()
+        output = capsys.readouterr().out
+        assert "3 of the sweep's 4 points are not finished" in output
+        assert "train_size" in output
+
+
+def test_results_and_points_are_shown_in_a_line(storage):
+    result = open_result(SWEEP, str(storage))
+    assert "4 of 4 points, 2 replicates each" in repr(result)
+    assert len(repr(result)) < 200
+    assert len(repr(result.tradeoff_points[0])) < 500
+
+
+def test_a_bound_undefined_at_every_point_is_no_column(run, storage):
+    result = open_result(SWEEP, str(storage))
+    front = result.front().assign(**{"bound/advantage": float("nan")})
+    shown = front_table(front, result.objectives, result.swept)
+    assert "bound/advantage" not in shown.columns
+    assert "bound/advantage is undefined" in shown.note
+    known = front_table(front.fillna({"bound/advantage": 0.5}), result.objectives, result.swept)
+    assert "bound/advantage" in known.columns
