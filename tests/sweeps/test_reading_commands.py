@@ -159,7 +159,7 @@ def test_a_misspelt_sweep_gets_the_names_there_are(run):
 
 
 def test_an_unfinished_sweep_says_so(tmp_path, storage, monkeypatch, capsys):
-    """One of four points in the ledger: the swept field stays in the table, and so does the rest."""
+    """One of four points in the ledger; the swept field stays in the table all the same."""
     whole = open_result(SWEEP, str(storage))
     ledger = Ledger(str(tmp_path), SWEEP)
     write_manifest(ledger, whole.manifest)
