@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -140,7 +140,7 @@ def _start(undo: ExitStack, cpus: int | None) -> None:
     with _loopback_only():
         import ray
 
-        undo.callback(ray.shutdown)
+        undo.callback(_shut_down)
         ray.init(
             num_cpus=cpus,
             include_dashboard=False,
@@ -157,7 +157,7 @@ def _join(undo: ExitStack, address: str) -> None:
     undo.enter_context(_quiet())
     import ray
 
-    undo.callback(ray.shutdown)
+    undo.callback(_shut_down)
     # Ray would look for one that is on loopback at this machine's own address.
     with _loopback_only() if _is_loopback(address) else nullcontext():
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
@@ -247,18 +247,42 @@ def _loopback_only() -> Iterator[None]:
         ray_constants.ENABLE_RAY_CLUSTER = before
 
 
+def _shut_down() -> None:
+    import ray
+
+    with _signals_kept():
+        ray.shutdown()
+
+
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Keep how this process ends its own business: `ray.init` takes SIGTERM for itself."""
+    """Keep how this process ends its own business, while and after Ray would change it.
+
+    `ray.init` takes SIGTERM for itself, and `ray.shutdown` resets it behind Python's back.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.getsignal(signal.SIGTERM)
     try:
-        yield
+        with _sigterm_untaken():
+            yield
     finally:
         if before is not None:  # None: another library's, which Python cannot put back
             signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _sigterm_untaken() -> Iterator[None]:
+    """Have Ray install no handler of SIGTERM: its own ends the process in the middle of a start."""
+    from ray._private import utils
+
+    before = utils.set_sigterm_handler
+    utils.set_sigterm_handler = lambda sigterm_handler: None
+    try:
+        yield
+    finally:
+        utils.set_sigterm_handler = before
 
 
 @contextmanager
@@ -290,4 +314,5 @@ def _reaped(directory: str) -> Iterator[None]:
     finally:
         if reaper.stdin is not None:
             reaper.stdin.close()
-        reaper.wait(_REAPER_SECONDS)
+        with suppress(subprocess.TimeoutExpired):  # it goes on by itself, however slow the disk
+            reaper.wait(_REAPER_SECONDS)

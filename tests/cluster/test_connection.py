@@ -167,3 +167,58 @@ def test_importing_cluster_does_not_load_ray() -> None:
     code = "import sys, cluster; print('ray' in sys.modules)"
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert asked.stdout.strip() == "False"
+
+
+# A reaction to SIGTERM of its own: "told" is said wherever it is sent.
+_TERMINATED = """
+import os, signal, sys, threading, time
+import cluster
+
+class Told(BaseException): pass
+
+def tell(number, frame):
+    raise Told
+
+def caught():
+    line = next(l for l in open("/proc/self/status") if l.startswith("SigCgt"))
+    return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+signal.signal(signal.SIGTERM, tell)
+{code}
+"""
+_AFTERWARDS = """
+with cluster.connect(cpus=1):
+    assert caught()
+assert caught()
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(5)
+except Told:
+    print("told")
+"""
+# Sent where Ray would just have installed its own handler, in the middle of its start.
+_MEANWHILE = """
+from ray._private import node
+begin = node.Node.start_head_processes
+
+def terminated(self):
+    os.kill(os.getpid(), signal.SIGTERM)
+    begin(self)
+
+node.Node.start_head_processes = terminated
+try:
+    cluster.connect(cpus=1)
+except Told:
+    print("told")
+assert caught()
+"""
+
+
+@pytest.mark.parametrize("code", [_AFTERWARDS, _MEANWHILE], ids=["afterwards", "meanwhile"])
+def test_ray_does_not_take_sigterm_from_who_uses_it(code: str) -> None:
+    asked = subprocess.run(
+        [sys.executable, "-c", _TERMINATED.format(code=code)],
+        env={**_foreign_to_ray(), "TMPDIR": "/tmp"}, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert (asked.stdout, asked.returncode) == ("told\n", 0), asked.stderr
