@@ -100,6 +100,7 @@ def train(
 
     Raises:
         ConnectionFailed: If there is no Ray.
+        Interrupted: If a signal came while Ray was started, or a second one did.
         InputError: If Ray has not what a pack is to be given.
     """
     from cluster.connection import connect
@@ -107,14 +108,16 @@ def train(
     missing = untrained(plan, ledger)
     if not missing:
         return
-    with connect(address) as connection, _state_directory(ledger) as state:
+    with interruption.breakable():
+        connection = connect(address)
+    with connection, _state_directory(ledger) as state:
         from sweeps.tuning import Carriage, carry
 
         room = capacity(connection, plan.study.resources)
         packs = packs_of(plan, ledger, missing, room)
         watch.expect(packs)
         carriage = Carriage(storage, ledger.sweep, state, plan.study.resources, room.workers)
-        with interruption.patience():
+        if not interruption.asked():
             carry(packs, carriage, watch, interruption.asked)
         watch.show()
 

@@ -1,8 +1,8 @@
 """Runs a sweep: what is not in the ledger yet is trained, and published beside.
 
-SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run in order: packs in hand are kept as checkpoints, Ray
-and the publisher are shut down. A second one ends it at once; nothing in the ledger is lost then
-either.
+SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run in order: packs in hand are kept as checkpoints, a
+summary that was begun is written, Ray and the publisher are shut down. A second one ends it at
+once; nothing in the ledger is lost then either.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sweeps.carrying import Watch, train
 from sweeps.errors import InputError
-from sweeps.interruption import Interruption, interruptible
+from sweeps.interruption import Interrupted, Interruption, interruptible
 from sweeps.ledger import Ledger
 from sweeps.manifest import write_manifest
 from sweeps.planning import Plan, plan
@@ -67,7 +67,7 @@ def run_study(
     Raises:
         StudyError: With everything that is wrong with the study; nothing was started.
         InputError: If another argument cannot be used; nothing was started.
-        KeyboardInterrupt: If it was interrupted; what was finished is kept.
+        Interrupted: A KeyboardInterrupt, if it was; what was finished is kept.
     """
     planned = plan(study, num_points)
     where = absolute(storage or DEFAULT_STORAGE)
@@ -81,7 +81,7 @@ def run_study(
             on_progress=show,
         )
     if outcome.interrupted_by is not None:
-        raise KeyboardInterrupt
+        raise Interrupted(outcome.interrupted_by)
     return outcome.result
 
 
@@ -111,6 +111,7 @@ def execute(
             address, or the storage cannot be written; nothing was started.
         TrackingError: If the tracking store cannot be used; nothing was started.
         ConnectionFailed: If there is no Ray.
+        Interrupted: If two signals asked for an end; what was finished is kept.
     """
     import tracking
 
@@ -159,8 +160,8 @@ def _train(
             watch=watch,
             interruption=interruption,
         )
-    except KeyboardInterrupt:
-        if not interruption.asked():
+    except Interrupted:
+        if interruption.urgent:
             raise
 
 
@@ -174,4 +175,5 @@ def _summarise(ledger: Ledger, storage: str, watch: Watch, interruption: Interru
 
 
 def _publish(publication: Publication, interruption: Interruption) -> Published:
-    return publication.stop() if interruption.asked() else publication.finish()
+    asked = interruption.asked
+    return publication.stop() if asked() else publication.finish(asked)

@@ -12,48 +12,74 @@ from types import FrameType
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@dataclass
-class Interruption:
-    """Whether someone asked for an end; outside `patience` a signal raises KeyboardInterrupt.
+class Interrupted(KeyboardInterrupt):
+    """Someone asked for an end, and it came at once.
 
     Attributes:
-        signal: The one that asked; None while nobody has.
+        signal: The first that asked.
+    """
+
+    def __init__(self, signal: int) -> None:
+        """Say who asked."""
+        super().__init__(signal)
+        self.signal = signal
+
+
+@dataclass
+class Interruption:
+    """Whether someone asked for an end.
+
+    The first signal is only noted, for code that looks at `asked` or is soon done anyway; code that
+    does neither stands in a `breakable` block. A second one raises `Interrupted` anywhere.
+
+    Attributes:
+        signal: The first that asked; None while nobody has.
+        urgent: Whether a second one came.
     """
 
     signal: int | None = None
-    _patient: bool = False
+    urgent: bool = False
+    _breakable: bool = False
 
     def asked(self) -> bool:
         """Whether someone asked for an end."""
         return self.signal is not None
 
     @contextmanager
-    def patience(self) -> Iterator[None]:
-        """A block that looks at `asked` by itself, and so is not broken off by the first signal."""
-        self._patient = True
+    def breakable(self) -> Iterator[None]:
+        """A block that the first signal breaks off, also one that came before it.
+
+        Raises:
+            Interrupted: Where a signal came.
+        """
+        self._breakable = True
         try:
+            if self.signal is not None:
+                raise Interrupted(self.signal)
             yield
         finally:
-            self._patient = False
+            self._breakable = False
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        first = self.signal is None
+        self.urgent = self.signal is not None
         self.signal = self.signal or number
-        if not (first and self._patient):
-            raise KeyboardInterrupt
+        if self._breakable or self.urgent:
+            raise Interrupted(self.signal)
 
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
     """Take SIGINT, SIGTERM and SIGHUP alike while the block runs.
 
-    Only a process's main thread may; elsewhere nothing changes.
+    Those that this process was told to ignore, as `nohup` tells it, stay ignored. Only a process's
+    main thread may take signals; elsewhere nothing changes.
     """
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
         yield interruption
         return
-    before = {number: signal.signal(number, interruption._receive) for number in _SIGNALS}
+    heeded = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, interruption._receive) for number in heeded}
     try:
         yield interruption
     finally:

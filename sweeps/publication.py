@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from tempfile import TemporaryFile
@@ -15,6 +16,7 @@ from typing import IO
 from sweeps.publisher import Published
 
 _STOP_SECONDS = 30.0
+_ASK_SECONDS = 0.2
 
 
 @dataclass
@@ -24,18 +26,27 @@ class Publication:
     _process: subprocess.Popen[bytes]
     _output: IO[bytes]
 
-    def finish(self) -> Published:
-        """Have everything published that is left, and wait for it."""
+    def finish(self, stopped: Callable[[], bool] = lambda: False) -> Published:
+        """Have everything published that is left, and wait for it.
+
+        Args:
+            stopped: Asked often; once true, publishing ends after the points in hand.
+        """
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):  # it is gone; how it went is told below
                 self._process.stdin.write(b"finish\n")
                 self._process.stdin.flush()
-        return self._ended(None)
+        while self._process.poll() is None:
+            if stopped():
+                return self.stop()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_ASK_SECONDS)
+        return self._ended()
 
     def stop(self) -> Published:
         """End it after the points in hand."""
         self._hang_up()
-        return self._ended(_STOP_SECONDS)
+        return self._ended()
 
     def __enter__(self) -> Publication:
         """Have it while the block runs."""
@@ -51,9 +62,9 @@ class Publication:
         if self._process.poll() is None:
             self.stop()
 
-    def _ended(self, timeout: float | None) -> Published:
+    def _ended(self) -> Published:
         try:
-            self._process.wait(timeout)
+            self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ def run_plan(
         Exit: With the command's exit code.
     """
     from sweeps.driver import execute
+    from sweeps.interruption import Interrupted
     from sweeps.progress import shown
 
     for note in plan.notes:
@@ -41,9 +43,10 @@ def run_plan(
                 on_progress=show,
                 command=_typed(),
             )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         typer.echo(f"Stopped at once. Continue with:\n  {again}", err=True)
-        raise typer.Exit(130) from None
+        number = stop.signal if isinstance(stop, Interrupted) else signal.SIGINT
+        raise typer.Exit(128 + number) from None
     _tell(outcome, tracking_uri, again)
     raise typer.Exit(outcome.exit_code)
 

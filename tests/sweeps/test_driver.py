@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +20,8 @@ from sweeps.driver import Outcome, execute
 from sweeps.errors import InputError
 from sweeps.ledger import Ledger
 from sweeps.progress import Progress
-from sweeps.results import open_result
-from sweeps.summary import FILES
+from sweeps.results import Result, open_result
+from sweeps.summary import FILES, write_summary
 from tracking import TrackingError
 
 if TYPE_CHECKING:
@@ -165,6 +167,36 @@ def test_run_is_a_function_too(uninterrupted: Outcome, tracking_uri: str, tmp_pa
         study_file(tmp_path), storage=str(tmp_path), tracking_uri=tracking_uri, name="reference"
     )
     pd.testing.assert_frame_equal(result.front(), uninterrupted.result.front())
+
+
+@pytest.mark.parametrize(("signals", "ending"), [(1, "Stopped."), (2, "Stopped at once.")])
+def test_a_signal_after_training_lets_the_summary_be_written_and_a_second_does_not(
+    signals: int,
+    ending: str,
+    uninterrupted: Outcome,
+    tracking_uri: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from sweeps import driver
+    from sweeps.cli import app
+
+    shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
+    report = tmp_path / "reference" / "report.html"
+    report.unlink()
+
+    def terminated(ledger: Ledger, result: Result) -> None:
+        for _ in range(signals):
+            os.kill(os.getpid(), signal.SIGTERM)
+        write_summary(ledger, result)
+
+    monkeypatch.setattr(driver, "write_summary", terminated)
+    command = ["resume", "reference", "--storage", str(tmp_path), "--tracking-uri", tracking_uri]
+    said = CliRunner().invoke(app, command)
+    assert said.exit_code == 143
+    assert f"{ending} Continue with:" in said.output
+    assert report.exists() == (signals == 1)
+    assert ("4 of 4 points finished" in said.output) == (signals == 1)
 
 
 def test_verify_and_sync_speak_for_the_store(
