@@ -8,9 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cluster.connection import Connection, ConnectionFailed, check, connect
+    from cluster.connection import (
+        Connection,
+        ConnectionFailed,
+        Machine,
+        check,
+        connect,
+        this_machine,
+    )
 
-__all__ = ["Connection", "ConnectionFailed", "check", "connect"]
+__all__ = ["Connection", "ConnectionFailed", "Machine", "check", "connect", "this_machine"]
 
 
 def __getattr__(name: str) -> Any:

@@ -27,6 +27,19 @@ class ConnectionFailed(RuntimeError):
     """There is no Ray to be had at the address."""
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What one machine lends to Ray.
+
+    Attributes:
+        cpus: As Ray counts them.
+        gpus: As Ray counts them.
+    """
+
+    cpus: float
+    gpus: float
+
+
 @dataclass
 class Connection:
     """A Ray that this process may use, until `close`.
@@ -47,6 +60,13 @@ class Connection:
     def gpus(self) -> int:
         """How many GPUs it has, as Ray counts them."""
         return self._total("GPU")
+
+    def machines(self) -> list[Machine]:
+        """The machines that it runs on now."""
+        import ray
+
+        offers = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+        return [Machine(offer.get("CPU", 0), offer.get("GPU", 0)) for offer in offers]
 
     def close(self) -> None:
         """Leave it; if it was started here, end it and remove its files."""
@@ -107,6 +127,17 @@ def connect(address: str | None = None, *, cpus: int | None = None) -> Connectio
     except BaseException:
         undo.close()
         raise
+
+
+def this_machine() -> Machine:
+    """What `connect()` would find: this machine, or the first of those that Ray runs on already."""
+    if "ray" in sys.modules and _connected():
+        return Connection(_head(), started=False).machines()[0]
+    from ray._private.resource_and_label_spec import ResourceAndLabelSpec
+
+    spec = ResourceAndLabelSpec(object_store_memory=_OBJECT_STORE_BYTES)
+    spec.resolve(is_head=True, node_ip_address="127.0.0.1")
+    return Machine(spec.num_cpus or 0, spec.num_gpus or 0)
 
 
 def check(address: str | None) -> None:

@@ -43,6 +43,7 @@ class Watch:
         self._follower = Follower(ledger, plan.seeds)
         self._tally = Tally(len(plan.points), plan.objectives, self._follower.read())
         self._shown_at = 0.0
+        self._noted: set[str] = set()
 
     def expect(self, packs: list[Pack]) -> None:
         """Note the packs of this run."""
@@ -58,8 +59,26 @@ class Watch:
     def show(self) -> None:
         """Show how things stand."""
         self._shown_at = time.monotonic()
-        self._tally.complete.extend(self._follower.read())
-        self._show(self._tally.progress())
+        with self.noting("progress could not be told"):
+            self._tally.complete.extend(self._follower.read())
+            progress = self._tally.progress()
+            show, self._show = self._show, _unshown
+            show(progress)
+            self._show = show  # not where it failed: nobody sees it any more
+
+    @contextmanager
+    def noting(self, what: str) -> Iterator[None]:
+        """A block whose failure is a problem and no reason to end: the first of a kind is noted.
+
+        Args:
+            what: Went wrong, in words.
+        """
+        try:
+            yield
+        except Exception as error:  # whatever it is, packs in hand are worth more
+            if what not in self._noted:
+                self._noted.add(what)
+                self.problems.append(f"{what}: {type(error).__name__}: {error}")
 
     def advanced(self, pack: str, share: float) -> None:
         """A pack has come so far."""
@@ -113,13 +132,17 @@ def train(
     with connection, _state_directory(ledger) as state:
         from sweeps.tuning import Carriage, carry
 
-        room = capacity(connection, plan.study.resources)
+        room = capacity(connection.machines(), plan.study.resources)
         packs = packs_of(plan, ledger, missing, room)
         watch.expect(packs)
         carriage = Carriage(storage, ledger.sweep, state, plan.study.resources, room.workers)
         if not interruption.asked():
             carry(packs, carriage, watch, interruption.asked)
         watch.show()
+
+
+def _unshown(progress: Progress) -> None:
+    """Show nothing."""
 
 
 @contextmanager

@@ -19,8 +19,9 @@ from sweeps.planning import Plan, plan
 from sweeps.progress import Progress, shown
 from sweeps.publication import Publication, start_publication
 from sweeps.publisher import Published
+from sweeps.remaining import capacity
 from sweeps.results import DEFAULT_STORAGE, Result, read_result
-from sweeps.spec import Study
+from sweeps.spec import Resources, Study
 from sweeps.starting import locked, manifest_of, new_name
 from sweeps.storage import absolute, check_writable
 from sweeps.summary import write_summary
@@ -108,7 +109,8 @@ def execute(
 
     Raises:
         InputError: If the name belongs to another sweep, it is being run already, no Ray is at the
-            address, or the storage cannot be written; nothing was started.
+            address, this machine is too small for a pack, or the storage cannot be written;
+            nothing was started.
         TrackingError: If the tracking store cannot be used; nothing was started.
         ConnectionFailed: If there is no Ray.
         Interrupted: If two signals asked for an end; what was finished is kept.
@@ -121,6 +123,8 @@ def execute(
     manifest = manifest_of(ledger, plan, command=typed, tracking_uri=uri)
     tracking.check(uri)
     _check_address(address)
+    if address is None:
+        _check_resources(plan.study.resources)
     check_writable(ledger.directory.parent)
     with interruptible() as interruption, locked(ledger):
         write_manifest(ledger, manifest)
@@ -141,6 +145,14 @@ def _check_address(address: str | None) -> None:
         check(address)
     except ConnectionFailed as error:
         raise InputError(str(error)) from error
+
+
+def _check_resources(resources: Resources) -> None:
+    """Whether a pack fits on this machine; what any machine has is not looked up."""
+    from cluster.connection import this_machine
+
+    if resources.cpus > 1 or resources.gpus:
+        capacity([this_machine()], resources)
 
 
 def _train(

@@ -17,7 +17,7 @@ from sweeps.spec import Resources
 from sweeps.training import label
 
 if TYPE_CHECKING:
-    from cluster.connection import Connection
+    from cluster.connection import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,23 @@ def weights(packs: Sequence[Pack]) -> dict[str, float]:
     return found
 
 
-def capacity(connection: Connection, resources: Resources) -> Capacity:
-    """How many packs a Ray can run at once, and the memory that each may take.
+def capacity(machines: Sequence[Machine], resources: Resources) -> Capacity:
+    """How many packs can run at once, and the memory that each may take.
+
+    Args:
+        machines: Those that Ray runs on; a pack is never spread over several.
+        resources: What a pack is to have.
 
     Raises:
-        InputError: If it cannot run a single one.
+        InputError: If no machine has room for a single one.
     """
-    rooms = [_room("CPUs", connection.cpus(), resources.cpus)]
-    rooms.append(_room("GPUs", connection.gpus(), resources.gpus))
-    workers = min(room for room in rooms if room is not None) if any(rooms) else 1
+    workers = sum(_room(machine, resources) for machine in machines)
+    if not workers:
+        there = ", ".join(sorted({f"{m.cpus:g} and {m.gpus:g}" for m in machines})) or "none"
+        raise InputError(
+            f"resources: a pack is to have {resources.cpus:g} CPUs and {resources.gpus:g} GPUs, "
+            f"and no machine has as many (there are: {there})"
+        )
     if resources.concurrency != "auto":
         workers = min(workers, resources.concurrency)
     _, memory = here(resources.model_copy(update={"concurrency": workers}))
@@ -99,10 +107,7 @@ def _begun(
     return Pack(pack_id, plan.study.experiment, tuple(left.pop(member) for member in members))
 
 
-def _room(kind: str, there: int, wanted: float) -> int | None:
-    """How many packs find room; None where they want nothing of the kind."""
-    if wanted == 0:
-        return None
-    if wanted > there:
-        raise InputError(f"resources: a pack is to have {wanted:g} {kind}, and Ray has {there}")
-    return int(there / wanted)
+def _room(machine: Machine, resources: Resources) -> int:
+    """How many packs find room on a machine."""
+    wanted = [(machine.cpus, resources.cpus), (machine.gpus, resources.gpus)]
+    return min((math.floor(there / each) for there, each in wanted if each), default=1)

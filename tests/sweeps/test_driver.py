@@ -153,6 +153,15 @@ def test_bad_input_starts_and_writes_nothing(
     assert tracking_lacks("new", tracking_uri)
 
 
+def test_a_machine_too_small_for_a_pack_is_told_before_anything_is_written(
+    tracking_uri: str, tmp_path: Path
+) -> None:
+    plan = small_plan(tmp_path, "resources.cpus=4096")
+    with pytest.raises(InputError, match="4096 CPUs"):
+        execute(plan, sweep="new", storage=str(tmp_path / "s"), tracking_uri=tracking_uri)
+    assert not (tmp_path / "s").exists()
+
+
 def tracking_lacks(sweep: str, uri: str) -> bool:
     try:
         tracking.load_points(sweep, uri)

@@ -9,9 +9,12 @@ import pytest
 from small_sweeps import small_plan
 
 import privnets
+from cluster import Machine
+from sweeps.errors import InputError
 from sweeps.ledger import Ledger
 from sweeps.planning import Plan
-from sweeps.remaining import Capacity, packs_of, untrained, weights
+from sweeps.remaining import Capacity, capacity, packs_of, untrained, weights
+from sweeps.spec import Resources
 from sweeps.training import PackRun
 
 ROOM = Capacity(2, 2**30)
@@ -81,3 +84,17 @@ def test_a_damaged_checkpoint_is_dropped_and_its_pack_is_left(plan: Plan, ledger
 def test_a_pack_weighs_what_its_replicates_cost(plan: Plan, ledger: Ledger) -> None:
     found = weights(packs_of(plan, ledger, untrained(plan, ledger), ROOM))
     assert sum(found.values()) == pytest.approx(plan.cost())
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "workers"), [(1, 0, 12), (3, 0, 3), (4, 0, 3), (8, 0, 1), (2, 1, 2)]
+)
+def test_a_pack_is_not_spread_over_machines(cpus: int, gpus: int, workers: int) -> None:
+    machines = [Machine(4, 2), Machine(8, 0)]
+    assert capacity(machines, Resources(cpus=cpus, gpus=gpus)).workers == workers
+
+
+@pytest.mark.parametrize(("cpus", "gpus"), [(9, 0), (5, 1), (1, 3)])
+def test_a_pack_that_fits_on_no_machine_is_refused(cpus: int, gpus: int) -> None:
+    with pytest.raises(InputError, match=f"{cpus} CPUs and {gpus} GPUs"):
+        capacity([Machine(4, 2), Machine(8, 0)], Resources(cpus=cpus, gpus=gpus))
