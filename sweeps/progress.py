@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from privnets.contract import Direction
@@ -157,14 +157,19 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
     from rich.progress import Progress as Bar
 
     columns = (BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=1.0)
+    bar = Bar(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("starting", total=1.0)
 
-        def show(progress: Progress) -> None:
-            words = f"{progress.numbers()}\n{progress.front_words()}"
-            bar.update(task, completed=progress.share, description=words)
+    def show(progress: Progress) -> None:
+        words = f"{progress.numbers()}\n{progress.front_words()}"
+        bar.update(task, completed=progress.share, description=words)
 
+    bar.start()
+    try:
         yield show
+    finally:
+        with suppress(OSError):  # the terminal is gone
+            bar.stop()
 
 
 def _lines() -> Callable[[Progress], None]:

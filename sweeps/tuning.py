@@ -6,6 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,11 +21,15 @@ from sweeps.spec import Resources
 from sweeps.worker import Worker, dumps
 
 MAX_FAILURES = 3
+_UNTOLD = "what became of a pack could not be taken down"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Listener(Protocol):
     """Told by the Tune loop, in its own thread, what happens to packs."""
+
+    def noting(self, what: str) -> AbstractContextManager[None]:
+        """A block whose failure is noted as `what`, and passed over."""
 
     def tick(self) -> None:
         """A moment has passed."""
@@ -99,7 +104,8 @@ class _Told(Callback):
         self._listener = listener
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        self._listener.tick()
+        with self._listener.noting(_UNTOLD):
+            self._listener.tick()
 
     def on_trial_result(
         self,
@@ -109,16 +115,18 @@ class _Told(Callback):
         result: dict[str, Any],
         **info: Any,
     ) -> None:
-        if failure := result.get("failure"):
-            self._listener.failed(trial.config["pack"], failure, failure)
-        else:
-            self._listener.advanced(trial.config["pack"], result["share"])
+        with self._listener.noting(_UNTOLD):
+            if failure := result.get("failure"):
+                self._listener.failed(trial.config["pack"], failure, failure)
+            else:
+                self._listener.advanced(trial.config["pack"], result["share"])
 
     def on_trial_error(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
-        details = _error_text(trial)
-        self._listener.failed(trial.config["pack"], _reason(details), details)
+        with self._listener.noting(_UNTOLD):
+            details = _error_text(trial)
+            self._listener.failed(trial.config["pack"], _reason(details), details)
 
 
 class _Stop(Stopper):

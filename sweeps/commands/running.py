@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
@@ -13,6 +17,8 @@ if TYPE_CHECKING:
     from sweeps.driver import Outcome
     from sweeps.planning import Plan
     from sweeps.results import Result
+
+_UNHEARD = {errno.EPIPE, errno.EIO}  # a pipe without a reader, a terminal that hung up
 
 
 def run_plan(
@@ -27,10 +33,8 @@ def run_plan(
     from sweeps.interruption import Interrupted
     from sweeps.progress import shown
 
-    for note in plan.notes:
-        typer.echo(f"note: {note}", err=True)
-    trainings = len(plan.points) * len(plan.seeds)
-    typer.echo(f"sweep {sweep}: {len(plan.points)} points, {trainings} trainings", err=True)
+    with _perhaps_unheard():
+        _announce(plan, sweep)
     again = _resume_command(sweep, storage, tracking_uri, address)
     try:
         with shown() as show:
@@ -44,11 +48,45 @@ def run_plan(
                 command=_typed(),
             )
     except KeyboardInterrupt as stop:
-        typer.echo(f"Stopped at once. Continue with:\n  {again}", err=True)
+        with _perhaps_unheard():
+            typer.echo(f"Stopped at once. Continue with:\n  {again}", err=True)
         number = stop.signal if isinstance(stop, Interrupted) else signal.SIGINT
         raise typer.Exit(128 + number) from None
-    _tell(outcome, tracking_uri, again)
+    with _perhaps_unheard():
+        _tell(outcome, tracking_uri, again)
     raise typer.Exit(outcome.exit_code)
+
+
+@contextmanager
+def _perhaps_unheard() -> Iterator[None]:
+    """A block that writes to standard output and error; a reader who is gone is no failure."""
+    _let_go_of_broken()
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _UNHEARD:
+            raise
+    _let_go_of_broken()
+
+
+def _let_go_of_broken() -> None:
+    """Lead streams that nobody reads nowhere: Python flushes them at its end, or exits 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            if error.errno not in _UNHEARD:
+                raise
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
+def _announce(plan: Plan, sweep: str) -> None:
+    for note in plan.notes:
+        typer.echo(f"note: {note}", err=True)
+    trainings = len(plan.points) * len(plan.seeds)
+    typer.echo(f"sweep {sweep}: {len(plan.points)} points, {trainings} trainings", err=True)
 
 
 def _tell(outcome: Outcome, tracking_uri: str | None, again: str) -> None:
