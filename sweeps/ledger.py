@@ -17,7 +17,7 @@ import yaml
 from privnets.points import TradeoffPoint, merge_replicates
 from sweeps.artifacts import write_artifacts
 from sweeps.errors import InputError
-from sweeps.records import RecordError, decode, encode, points_of, read_identities
+from sweeps.records import RecordError, decode, encode, identities, points_of
 from sweeps.storage import Directory, directory
 
 _SPEC = "spec.yaml"
@@ -80,11 +80,9 @@ class Ledger:
         return merge_replicates(points_of(tables, self.directory / "artifacts"))
 
     def finished(self) -> set[tuple[str, int]]:
-        """Every (point_id, seed) that never has to be trained again."""
-        done: set[tuple[str, int]] = set()
-        for identities in self._tables(self.packs(), read_identities):
-            done.update(identities)
-        return done
+        """Every (point_id, seed) that never has to be trained again: just those `points` reads."""
+        tables = self._tables(self.packs(), decode)
+        return {member for table in tables for member in identities(table)}
 
     def write_spec(self, spec: Mapping[str, Any]) -> None:
         """Put down what the sweep is.

@@ -63,6 +63,7 @@ def encode(points: Iterable[TradeoffPoint]) -> bytes:
         compression="zstd",
         use_dictionary=_REPEATED,
         write_statistics=False,
+        write_page_checksum=True,
     )
     return bytes(sink.getvalue())
 
@@ -73,7 +74,7 @@ def decode(content: bytes) -> pa.Table:
     Raises:
         RecordError: If it is damaged or holds something else.
     """
-    table = _read(content, None)
+    table = _read(content)
     if missing := _FIXED.keys() - set(table.column_names):
         raise RecordError(f"columns {sorted(missing)} are missing")
     table = _typed(table)
@@ -81,21 +82,13 @@ def decode(content: bytes) -> pa.Table:
         raise RecordError(f"columns {empty} must not hold nulls")
     _check_names(table)
     _check_curves(table)
+    if pc.any(pc.invert(pc.is_finite(table["finished_at"]))).as_py():
+        raise RecordError("finished_at must be finite")
     return table
 
 
-def read_identities(content: bytes) -> list[tuple[str, int]]:
-    """The (point_id, seed) of every row, without reading the rest.
-
-    Raises:
-        RecordError: If the file is damaged or holds something else.
-    """
-    table = _read(content, list(_IDENTITY))
-    if table.column_names != list(_IDENTITY):
-        raise RecordError("it holds no points")
-    table = _typed(table)
-    if table["point_id"].null_count or table["seed"].null_count:
-        raise RecordError("a row is of no point")
+def identities(table: pa.Table) -> list[tuple[str, int]]:
+    """The (point_id, seed) of every row of a decoded table."""
     return list(zip(table["point_id"].to_pylist(), table["seed"].to_pylist(), strict=True))
 
 
@@ -150,10 +143,11 @@ def _families(replicates: Sequence[Replicate]) -> dict[str, list[Mapping[str, An
     }
 
 
-def _read(content: bytes, columns: list[str] | None) -> pa.Table:
+def _read(content: bytes) -> pa.Table:
     try:
-        return pq.ParquetFile(pa.BufferReader(content)).read(columns=columns, use_threads=False)
-    except (OSError, pa.ArrowException) as error:
+        file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        return file.read(use_threads=False)
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise RecordError(f"not a whole parquet file ({error})") from error
 
 
@@ -205,6 +199,8 @@ def _json(text: str) -> Mapping[str, Any]:
     found = json.loads(text)
     if not isinstance(found, dict):
         raise ValueError(f"must be an object; got {type(found).__name__}")
+    if nested := [key for key, value in found.items() if isinstance(value, dict | list)]:
+        raise ValueError(f"{nested[0]} must be a plain value")
     return MappingProxyType(found)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -129,13 +129,20 @@ def read_result(ledger: Ledger, storage: str) -> Result:
     """
     manifest = read_manifest(ledger)
     seeds = frozenset(manifest.plan.seeds)
-    whole = [point for point in ledger.points() if complete(point, seeds)]
-    return Result(manifest, storage, whole, read_failures(ledger), dict(ledger.unreadable))
+    kept = ledger.points()
+    whole = [point for point in kept if complete(point, seeds)]
+    done = {(p.point_id, r.seed) for p in kept for r in p.replicates}
+    return Result(manifest, storage, whole, read_failures(ledger, done), dict(ledger.unreadable))
 
 
-def read_failures(ledger: Ledger) -> dict[str, str]:
-    """Why packs came to nothing, those that a later attempt finished left out."""
-    directory, done = ledger.directory / "failures", ledger.finished()
+def read_failures(ledger: Ledger, done: Set[tuple[str, int]]) -> dict[str, str]:
+    """Why packs came to nothing, those that a later attempt finished left out.
+
+    Args:
+        ledger: Of the sweep.
+        done: Every (point_id, seed) in it.
+    """
+    directory = ledger.directory / "failures"
     found: dict[str, str] = {}
     for name in directory.files(".json"):
         try:

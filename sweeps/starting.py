@@ -59,11 +59,13 @@ def locked(ledger: Ledger) -> Iterator[None]:
     place.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(place / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            name = ledger.sweep
+            raise InputError(
+                f"the sweep {name!r} is being run by another process; wait for it or stop it"
+            ) from error
         yield
-    except BlockingIOError as error:
-        raise InputError(
-            f"the sweep {ledger.sweep!r} is being run by another process; wait for it or stop it"
-        ) from error
     finally:
         os.close(descriptor)

@@ -144,8 +144,10 @@ def check_writable(place: Directory) -> None:
         InputError: If they cannot.
     """
     try:
-        place.write("write-check", b"")
-        place.filesystem.delete_file(f"{place.path}/write-check")
+        # A name of its own, as two sweeps may start at once.
+        name = f"write-check-{uuid.uuid4().hex}"
+        place.write(name, b"")
+        place.filesystem.delete_file(f"{place.path}/{name}")
     except OSError as error:
         raise InputError(
             f"storage {place.path} must be a directory that can be written to; got: {error}"

@@ -195,3 +195,33 @@ def test_a_replicate_without_a_metric_stays_without_it(ledger: Ledger) -> None:
     ledger.write("pack", [first, second])
     read = {p.point_id: set(p.replicates[0].metrics) for p in ledger.points()}
     assert read == {"a": {"x", "y"}, "b": {"y"}}
+
+
+def test_a_flipped_byte_anywhere_loses_the_file_for_every_reader_alike(ledger: Ledger) -> None:
+    """What `points` cannot read is not `finished` either, or it would never be trained again."""
+    ledger.write("flipped", [point("lost", metrics={"m": 0.1, "n": 0.2})])
+    content = parquet_of(ledger, "flipped").read_bytes()
+    lost = 0
+    for place in range(4, len(content) - 8, 23):
+        damaged = bytearray(content)
+        damaged[place] ^= 0xFF
+        parquet_of(ledger, "flipped").write_bytes(bytes(damaged))
+        reader = Ledger(str(Path(ledger.directory.path).parent), "sweep")
+        read = {(p.point_id, r.seed) for p in reader.points() for r in p.replicates}
+        assert reader.finished() == read
+        assert bool(reader.unreadable) != bool(read)
+        lost += not read
+    assert lost > 0
+
+
+def test_a_configuration_that_is_no_json_loses_its_file(ledger: Ledger) -> None:
+    ledger.write("good", [point()])
+    table = pq.read_table(parquet_of(ledger, "good"))
+    place = table.column_names.index("config")
+    for text in ("{", "[1]", '{"nested": {"a": 1}}'):
+        broken = table.set_column(place, "config", pa.array([text] * len(table), pa.string()))
+        pq.write_table(broken, parquet_of(ledger, "good"))
+        reader = Ledger(str(Path(ledger.directory.path).parent), "sweep")
+        assert reader.points() == []
+        assert reader.finished() == set()
+        assert "good.parquet" in reader.unreadable
