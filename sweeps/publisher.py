@@ -70,6 +70,8 @@ class Publisher:
         self._uri = tracking_uri
         self._follower = Follower(ledger, manifest.plan.seeds)
         self._waiting: deque[TradeoffPoint] = deque()
+        self._aside: dict[str, str] = {}
+        self._at_once = _BATCH
         self._published = 0
 
     def publish(self, stopped: Callable[[], bool] = lambda: False) -> bool:
@@ -83,10 +85,14 @@ class Publisher:
         """
         import tracking
 
-        self._waiting.extend(self._follower.read())
+        try:
+            self._waiting.extend(self._follower.read())
+        except OSError as error:
+            self.error = f"the ledger cannot be read: {error}"
+            return False
         self.error = None
         while self._waiting and not stopped():
-            batch = [self._waiting[i] for i in range(min(_BATCH, len(self._waiting)))]
+            batch = [self._waiting[i] for i in range(min(self._at_once, len(self._waiting)))]
             try:
                 tracking.record(
                     batch,
@@ -99,10 +105,20 @@ class Publisher:
             except TrackingError as error:
                 self.error = str(error)
                 return False
+            except (OSError, ValueError) as error:
+                self._narrow(batch, error)
+                continue
             for _ in batch:
                 self._waiting.popleft()
             self._published += len(batch)
         return not self._waiting
+
+    def _narrow(self, batch: list[TradeoffPoint], error: Exception) -> None:
+        """Find the point that cannot be recorded and set it aside, so that the others can be."""
+        if len(batch) > 1:
+            self._at_once = 1
+        else:
+            self._aside[self._waiting.popleft().point_id] = str(error)
 
     def publish_summary(self) -> bool:
         """Bring the sweep's parent run up to date with its tables, figures and report.
@@ -124,14 +140,19 @@ class Publisher:
                     params=_params(self._manifest),
                     status="RUNNING" if result.pending else "FINISHED",
                 )
-            except TrackingError as error:
+            except (TrackingError, OSError, ValueError) as error:
                 self.error = str(error)
                 return False
         return True
 
     def outcome(self) -> Published:
         """How it went so far."""
-        return Published(self._published, len(self._waiting), self.error)
+        error = self.error
+        if self._aside:
+            point_id, reason = next(iter(self._aside.items()))
+            words = f"{len(self._aside)} points cannot be recorded; {point_id}: {reason}"
+            error = f"{error}; {words}" if error else words
+        return Published(self._published, len(self._waiting) + len(self._aside), error)
 
 
 def publish_all(ledger: Ledger, manifest: Manifest, tracking_uri: str) -> Published:

@@ -201,3 +201,23 @@ def test_hypervolume_never_falls_as_points_come_in(
     # 0.3 x 0.4, then (0.2, 0.2) adds 0.3 x 0.1; the two extremes lie on the reference's lines.
     assert volumes == pytest.approx([0.12, 0.15, 0.15, 0.15])
     assert [when for _, _, when in steps] == [1e9 + 1, 1e9 + 11, 1e9 + 21, 1e9 + 31]
+
+
+def test_a_point_that_cannot_be_recorded_does_not_keep_the_others_back(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    """An artifact that the ledger names is gone from the storage."""
+    seeds = range(len(plan.seeds))
+    write(ledger, plan, *((1, seed) for seed in seeds))
+    whole = replicate_of(plan, 0, 0)
+    (first,) = whole.replicates
+    lost = Replicate(0, first.metrics, finished_at=1e9, artifacts={"lost.txt": b"x"})
+    members = [TradeoffPoint(whole.point_id, "membership", whole.config, (lost,))]
+    members += [replicate_of(plan, 0, seed) for seed in seeds[1:]]
+    ledger.write("lost", members)
+    shutil.rmtree(Path(ledger.directory.path) / "artifacts")
+    published = publish_all(ledger, manifest, uri)
+    assert held(uri) == [plan.points[1].point_id]
+    assert not published.whole
+    assert published.left == 1
+    assert plan.points[0].point_id in (published.error or "")
