@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 import psutil
+import pytest
 from mlflow_server import free_port
 
 import tracking
@@ -39,6 +41,28 @@ def test_the_store_is_served_on_loopback_until_ctrl_c(tracking_uri: str, tmp_pat
     assert "a study to show" in names
     assert listening <= {"127.0.0.1"}
     assert psutil.wait_procs(family, timeout=10)[1] == []
+
+
+@pytest.mark.parametrize("trouble", ["a busy port", "no store"])
+def test_what_cannot_be_served_is_refused(trouble: str, tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1] if trouble == "a busy port" else free_port()
+        if trouble == "a busy port":
+            tracking.create(uri)
+        ended = subprocess.run(
+            [sys.executable, "-c", "from sweeps.cli import main; main()", "ui",
+             "--tracking-uri", uri, "--port", str(port)],
+            cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    assert ended.returncode == 2
+    said = "--port" if trouble == "a busy port" else "there is no tracking store"
+    assert said in ended.stderr
+    assert "http://127.0.0.1" not in ended.stdout
+    if trouble == "no store":
+        assert list(tmp_path.iterdir()) == []
 
 
 def ask(port: int) -> set[str]:
