@@ -123,7 +123,7 @@ class Checkpoint:
             )
         except (OSError, ValueError, TypeError, KeyError, SafetensorError):
             return (), None
-        return (rest, tensors) if metadata["label"] == self.label else ((), None)
+        return (rest, tensors) if metadata.get("label") == self.label else ((), None)
 
 
 def checkpoints(ledger: Ledger) -> list[str]:
