@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from tracking.errors import TrackingError, redacted
+from tracking.transport import REFUSED, refusal, told
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _SQLITE = "sqlite:///"
 _SERVERS = ("http", "https")
 _DATABASES = ("postgresql", "mysql", "mssql")
-_QUICK = 5
+_QUICK = 3
 _SCHEMA_WAIT = 120
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -144,10 +145,10 @@ def translated(uri: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, ModuleNotFoundError, OSError) as error:
-        told = f"{uri}: {error}"
-        clean = redacted(told)
+        message = told(uri, error) if uri.startswith(_SERVERS) else f"{uri}: {error}"
         # A cause that holds credentials would show them in the traceback.
-        raise TrackingError(clean) from (error if clean == told else None)
+        whole = f"{uri} {error}"
+        raise TrackingError(redacted(message)) from (error if redacted(whole) == whole else None)
 
 
 def sqlite_path(uri: str) -> Path | None:
@@ -220,12 +221,8 @@ def _check_server(uri: str) -> None:
             raise_on_status=False,
             json={"max_results": 1},
         )
-    if answer.status_code in (401, 403):
-        raise TrackingError(
-            f"{redacted(uri)} refuses: {answer.status_code} {answer.text[:200].strip()}. Set "
-            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN; for "
-            "an invalid host, start the server with --allowed-hosts."
-        )
+    if answer.status_code in REFUSED:
+        raise TrackingError(redacted(refusal(uri, answer.status_code, answer.text)))
     is_json = answer.headers.get("Content-Type", "").startswith("application/json")
     if answer.status_code != 200 or not is_json:
         raise TrackingError(

@@ -1,0 +1,83 @@
+"""What a tracking server's failure means, in one sentence instead of its transport's own words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+REFUSED = (401, 403)
+
+_MOST = 200
+
+
+def told(uri: str, error: Exception) -> str:
+    """What went wrong between here and an `http(s)` tracking server.
+
+    Args:
+        uri: Of the server.
+        error: As MLflow or its transport raised it.
+
+    Returns:
+        One message. It may hold the URI's credentials.
+    """
+    from mlflow.exceptions import MlflowException
+    from requests import exceptions
+
+    status = error.get_http_status_code() if isinstance(error, MlflowException) else None  # type: ignore[no-untyped-call]
+    if isinstance(error, exceptions.HTTPError) and error.response is not None:
+        status = error.response.status_code
+    if status in REFUSED:
+        return refusal(uri, status, str(error))
+    # MLflow wraps what requests raises, which wraps what urllib3 raises, and so on.
+    chain = list(_chain(error))
+    if any(isinstance(e, exceptions.ConnectionError | exceptions.Timeout) for e in chain):
+        return silence(uri, _reason(chain))
+    if any(isinstance(e, exceptions.RetryError) for e in chain):
+        return f"{uri} does not answer as an MLflow server: {_innermost_text(chain)}."
+    return f"{uri}: {error}"
+
+
+def silence(uri: str, reason: str) -> str:
+    """That nobody answers at an address, and what to do about it."""
+    return (
+        f"no MLflow server answers at {uri} ({reason}); start it, or leave --tracking-uri out and "
+        "publish later with `sweeps sync`."
+    )
+
+
+def refusal(uri: str, status: int, answer: str) -> str:
+    """What an answer of 401 or 403 means: wrong credentials, or a host that is not allowed."""
+    said = " ".join(answer[:_MOST].split())
+    if "Invalid Host" in answer:
+        return f"{uri} refuses that name of its host: start it with --allowed-hosts ({said})."
+    return (
+        f"{uri} refuses the credentials ({status}: {said}); set MLFLOW_TRACKING_USERNAME and "
+        "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN."
+    )
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        # urllib3 keeps what ended its retries in `reason`, also where nothing links to it.
+        inner = getattr(error, "reason", None)
+        linked = error.__cause__ or error.__context__
+        error = linked or (inner if isinstance(inner, BaseException) else None)
+
+
+def _reason(chain: list[BaseException]) -> str:
+    from requests.exceptions import Timeout
+    from urllib3.exceptions import NameResolutionError
+
+    if any(isinstance(error, ConnectionRefusedError) for error in chain):
+        return "connection refused"
+    if any(isinstance(error, NameResolutionError) for error in chain):
+        return "no such host"
+    if any(isinstance(error, TimeoutError | Timeout) for error in chain):
+        return "timed out"
+    return _innermost_text(chain)
+
+
+def _innermost_text(chain: list[BaseException]) -> str:
+    innermost = chain[-1]
+    text = innermost.strerror if isinstance(innermost, OSError) else None
+    return " ".join((text or str(innermost))[:_MOST].split())
