@@ -113,6 +113,24 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
         yield driver
 
 
+def test_model_training_once_chosen_opens_every_study_with_its_runs(
+    browser: Chrome, shown: Shown, tmp_path: Path
+) -> None:
+    """MLflow takes the kind of work from the browser, never from the experiment."""
+    study = f"{shown.uri}/#/experiments/{shown.experiment_id}"
+    browser.get(study)
+    # The overview's tour covers the page until it is sent away.
+    _click(browser, "[role=dialog] button")
+    _click_text(browser, "Model training")
+    _rows(browser, 1)
+    browser.get("about:blank")
+    browser.get(study)
+    (parent,) = _rows(browser, 1)
+    browser.save_screenshot(str(tmp_path / "study.png"))
+    assert parent.text.splitlines()[-2] == SWEEP
+    assert "/runs?" in browser.current_url
+
+
 def test_runs_are_grouped_under_their_sweep(browser: Chrome, shown: Shown, tmp_path: Path) -> None:
     browser.get(shown.runs_page)
     (parent,) = _rows(browser, 1)
@@ -232,6 +250,14 @@ def _plotted(browser: Chrome, *axes: str) -> dict[str, list[float]]:
 def _click(browser: Chrome, selector: str) -> None:
     def clicked() -> bool:
         browser.find_element(By.CSS_SELECTOR, selector).click()
+        return True
+
+    _await(browser, clicked)
+
+
+def _click_text(browser: Chrome, text: str) -> None:
+    def clicked() -> bool:
+        browser.find_element(By.XPATH, f"//*[normalize-space(text())='{text}']").click()
         return True
 
     _await(browser, clicked)
