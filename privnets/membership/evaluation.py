@@ -23,9 +23,9 @@ from privnets.membership.metrics import (
     metric_keys,
     utility_keys,
 )
-from privnets.membership.sampling import generator
 from privnets.membership.scoring import FALSE_POSITIVE_RATES, Score
 from privnets.points import Curve, Replicate
+from privnets.randomness import generator
 
 # Shadow models on one side below which an attack's fit to a record means nothing.
 _FEWEST_SHADOWS = 2

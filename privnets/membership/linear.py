@@ -18,8 +18,9 @@ from privnets.membership.config import MembershipConfig
 from privnets.membership.evaluation import Mean, Observations
 from privnets.membership.leakage import Sides, paired_sides
 from privnets.membership.ridge import Moments, solve, squared_errors
-from privnets.membership.sampling import generator, training_pairs
+from privnets.membership.sampling import training_pairs
 from privnets.membership.universe import Universe, asked_records
+from privnets.randomness import generator
 
 # Training sets per call: enough to pay for the call, few enough to stay in cache. A constant,
 # as draws must not depend on the machine.

@@ -8,11 +8,6 @@ from numpy.typing import NDArray
 Indices = NDArray[np.int32]
 
 
-def generator(seed: int, stream: str) -> np.random.Generator:
-    """A random source of its own for each purpose, so that one never shifts another."""
-    return np.random.Generator(np.random.SFC64(np.random.SeedSequence([seed, *stream.encode()])))
-
-
 def distinct_subsets(
     random: np.random.Generator, population: int, size: int, count: int
 ) -> Indices:

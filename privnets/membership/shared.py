@@ -16,10 +16,10 @@ from privnets.membership.design import shared_subsets
 from privnets.membership.evaluation import Mean, Observations
 from privnets.membership.leakage import Sides, shared_sides
 from privnets.membership.outputs import Answers, TrainedModels, shape
-from privnets.membership.sampling import generator
 from privnets.membership.universe import Universe, asked_records
 from privnets.networks.adam import StackedAdam
 from privnets.networks.mlp import Shape, forward
+from privnets.randomness import generator
 
 # Records outside the training set on which utility is measured, about.
 _TEST_RECORDS = 1000

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from privnets.membership.config import MembershipConfig
-from privnets.membership.sampling import generator
+from privnets.randomness import generator
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from privnets.membership import logistic
 from privnets.membership.ridge import Moments, solve, squared_errors
-from privnets.membership.sampling import distinct_subsets, generator
+from privnets.membership.sampling import distinct_subsets
 from privnets.networks.adam import StackedAdam
 from privnets.networks.mlp import Shape, forward
+from privnets.randomness import generator
 
 
 def _regression(records: int, features: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

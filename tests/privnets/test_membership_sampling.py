@@ -13,7 +13,8 @@ from scipy import stats
 
 from privnets.membership import leakage
 from privnets.membership.design import fewest_sets, members_per_half, shared_subsets
-from privnets.membership.sampling import distinct_subsets, generator, training_pairs
+from privnets.membership.sampling import distinct_subsets, training_pairs
+from privnets.randomness import generator
 
 
 @given(population=st.integers(2, 60), size=st.integers(1, 60), seed=st.integers(0, 1000))

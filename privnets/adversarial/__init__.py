@@ -1,0 +1,1 @@
+"""Adversarial data release: a releaser hides a secret while a utility survives."""

@@ -1,0 +1,174 @@
+"""What a problem offers: records, networks of the right shape, and what only it can measure."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.records import Exposure, Pool, Splits
+from privnets.contract import FieldProblem
+from privnets.networks.architecture import Architecture
+from privnets.points import Curve
+
+if TYPE_CHECKING:
+    from privnets.adversarial.attackers.posterior import Attacker
+
+
+class Releaser(Protocol):
+    """A stacked network that maps observed records to released ones."""
+
+    def initial(self, random: np.random.Generator) -> list[Tensor]:
+        """Parameters of one releaser, float32."""
+
+    def noise_shape(self, records: Sequence[int]) -> tuple[int, ...]:
+        """Shape of the noise that one record's release takes.
+
+        Args:
+            records: Shape of one record.
+        """
+
+    def draw(self, random: torch.Generator, shape: Sequence[int]) -> Tensor:
+        """Noise of a shape, before it is scaled: standard Gaussian, or uniform on [0, 1]."""
+
+    def release(
+        self,
+        parameters: Sequence[Tensor],
+        x: Tensor,
+        noise: Tensor,
+        secret: Tensor,
+        side: Tensor | None,
+    ) -> Tensor:
+        """Released records.
+
+        Args:
+            parameters: Stacked, each [S, ...].
+            x: Shape [S, n, ...].
+            noise: Scaled, shape [S, n, *noise_shape].
+            secret: Shape [S, n] or [S, n, T]; most releasers do not look at it.
+            side: Shape [S, n, T, c] or None.
+
+        Returns:
+            Shape of `x`.
+        """
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many records a configuration uses, and of what shape; known without reading any."""
+
+    train: int
+    attack: int
+    validation: int
+    test: int
+    record: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Examined:
+    """What a problem alone can say of a trained releaser.
+
+    Attributes:
+        metrics: By key; all of `Problem.extra_metric_keys`.
+        curves: By key, without `curve/`.
+        artifacts: File name to content.
+    """
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    artifacts: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class Problem(ABC):
+    """A source of records with a secret and something of use."""
+
+    name: ClassVar[str]
+    secret_classes: ClassVar[int]
+    utility_classes: ClassVar[int]
+    """0 when there is no utility label."""
+
+    sequential: ClassVar[bool] = False
+
+    @abstractmethod
+    def problems(self, config: AdversarialConfig) -> list[FieldProblem]:
+        """What this problem forbids; reads no file."""
+
+    @abstractmethod
+    def fingerprint(self, config: AdversarialConfig) -> str:
+        """Of the data and the way it is read; DataError when absent or altered."""
+
+    @abstractmethod
+    def sizes(self, config: AdversarialConfig) -> Sizes:
+        """Numbers of records; reads no file."""
+
+    @abstractmethod
+    def materials(
+        self, configs: Sequence[AdversarialConfig], device: str
+    ) -> tuple[Pool, list[Splits]]:
+        """Records for a stack, and each configuration's splits of equal sizes.
+
+        A configuration's records depend on itself alone (its seed and numbers), not on the stack.
+        """
+
+    @abstractmethod
+    def releaser(self, config: AdversarialConfig) -> Releaser:
+        """The network that releases."""
+
+    @abstractmethod
+    def adversary(self, config: AdversarialConfig) -> Architecture:
+        """The network that infers the secret; its input is z, with side information beside it."""
+
+    @abstractmethod
+    def utility(self, config: AdversarialConfig) -> Architecture | None:
+        """The network that infers the utility label, if there is one."""
+
+    @abstractmethod
+    def attacking_networks(self, config: AdversarialConfig) -> Mapping[str, Architecture]:
+        """Fresh networks of the panel: one like the adversary, and a larger one."""
+
+    def analytic_attackers(self, config: AdversarialConfig) -> Sequence[Attacker]:
+        """Attackers that only this problem has."""
+        return ()
+
+    def distance_scale(self, config: AdversarialConfig) -> tuple[float, float]:
+        """Offset and scale that bring `x` back to original units: original = offset + scale x."""
+        return 0.0, 1.0
+
+    def dependence_bound(self, secret: Tensor, utility: Tensor | None) -> float:
+        """K = I(U;S) - I(U;S|X), in nats; NaN where it is unknown."""
+        return float("nan")
+
+    def extra_metric_keys(self, config: AdversarialConfig) -> tuple[str, ...]:
+        """Metrics that `examine` reports beside those of every problem."""
+        return ()
+
+    def probe(
+        self, config: AdversarialConfig
+    ) -> Callable[[Sequence[Tensor], Tensor], Mapping[str, Tensor]] | None:
+        """Exact quantities of the releaser in training, drawn as curves; None if there are none.
+
+        The callable takes the stacked parameters and the stack's `noise_std` [S] and gives values
+        of shape [S] by curve key.
+        """
+        return None
+
+    def examine(
+        self,
+        config: AdversarialConfig,
+        parameters: Sequence[Tensor],
+        original: Exposure,
+        released: Exposure,
+    ) -> Examined:
+        """Look at one trained releaser (parameters without the stack's dimension) and its test."""
+        return Examined()
+
+
+def with_side(z: Tensor, side: Tensor | None) -> Tensor:
+    """Releases with side information beside them, along the last dimension."""
+    return z if side is None else torch.cat([z, side], dim=-1)

@@ -1,0 +1,1 @@
+"""The problems that a releaser can be trained on."""

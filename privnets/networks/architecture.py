@@ -1,0 +1,38 @@
+"""What every stacked network offers: one network's parameters, and all networks' outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+
+class Architecture(Protocol):
+    """A network's shape. Parameters live outside it, stacked along a leading dimension S."""
+
+    def initial(self, random: np.random.Generator) -> list[Tensor]:
+        """Parameters of one network, float32, each without the stack's dimension."""
+
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Outputs of every network.
+
+        Args:
+            parameters: As `initial` gives them, each stacked to shape [S, ...].
+            x: Inputs of each network, shape [S, n, ...].
+
+        Returns:
+            Shape [S, n, ...]; network s has seen x[s] alone.
+        """
+
+
+def stacked(networks: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """Parameters of several networks, each parameter of shape [S, ...]."""
+    return [_join(parts) for parts in zip(*networks, strict=True)]
+
+
+def _join(parts: Sequence[Tensor]) -> Tensor:
+    import torch
+
+    return torch.stack(list(parts))
