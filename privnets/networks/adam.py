@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -55,3 +55,42 @@ class StackedAdam:
         change = torch._foreach_div(self._first, scale)
         torch._foreach_mul_(change, self._rates)
         torch._foreach_add_(self._parameters, change, alpha=-1 / (1 - slow**self._steps))
+
+    def state(self) -> dict[str, Tensor]:
+        """All that `restore` needs, copied: moments [S, ...] by `first.i`, `second.i`, and `steps`.
+
+        Learning rates and decays are settings, not state, and are left out.
+        """
+        moments = {f"first.{i}": m.clone() for i, m in enumerate(self._first)}
+        moments |= {f"second.{i}": m.clone() for i, m in enumerate(self._second)}
+        return {**moments, "steps": torch.tensor(self._steps)}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a `state` of an optimiser of the same parameters.
+
+        Raises:
+            KeyError: If a moment is missing.
+            ValueError: If a moment's shape is another.
+        """
+        for name, moments in (("first", self._first), ("second", self._second)):
+            for i, moment in enumerate(moments):
+                saved = state[f"{name}.{i}"]
+                if saved.shape != moment.shape:
+                    raise ValueError(
+                        f"{name}.{i} must have shape {tuple(moment.shape)}; "
+                        f"got {tuple(saved.shape)}."
+                    )
+                moment.copy_(saved)
+        self._steps = int(state["steps"])
+
+    def keep(self, index: Tensor, parameters: Sequence[Tensor]) -> None:
+        """Go on with some of the models.
+
+        Args:
+            index: Which, int64, shape [kept].
+            parameters: Theirs, each of shape [kept, ...]; changed in place by `step` from now on.
+        """
+        self._parameters = list(parameters)
+        self._rates = [rate[index] for rate in self._rates]
+        self._first = [moment[index] for moment in self._first]
+        self._second = [moment[index] for moment in self._second]

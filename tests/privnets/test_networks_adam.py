@@ -1,0 +1,74 @@
+"""The stacked optimiser against PyTorch's, restored, and with models taken out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from privnets.networks.adam import StackedAdam
+
+_RATES = torch.tensor([1e-3, 1e-2, 0.1])
+
+
+def _parameters(seed: int = 0) -> list[Tensor]:
+    random = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=random) for shape in ((3, 4, 2), (3, 2), (3, 1, 5))]
+
+
+def _descend(
+    adam: StackedAdam, parameters: list[Tensor], steps: int, only: slice = slice(None)
+) -> None:
+    """Towards targets that differ by model and parameter; `only` says which models these are."""
+    targets = [t[only] for t in _parameters(seed=1)]
+    for _ in range(steps):
+        adam.step([(p - t) ** 3 for p, t in zip(parameters, targets, strict=True)])
+
+
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.5, 0.9)])
+def test_each_model_moves_as_under_torch_adam_with_its_own_rate(betas):
+    parameters, targets = _parameters(), _parameters(seed=1)
+    for s, rate in enumerate(_RATES.tolist()):
+        alone = [p[s].clone() for p in parameters]
+        expected = torch.optim.Adam(alone, lr=rate, betas=betas)
+        for _ in range(20):
+            for p, t in zip(alone, targets, strict=True):
+                p.grad = (p - t[s]) ** 3
+            expected.step()
+        stack = _parameters()
+        _descend(StackedAdam(stack, _RATES, betas), stack, 20)
+        for found, other in zip(stack, alone, strict=True):
+            torch.testing.assert_close(found[s], other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_restored_optimiser_goes_on_to_the_same_bits():
+    parameters = _parameters()
+    adam = StackedAdam(parameters, _RATES)
+    _descend(adam, parameters, 7)
+    state, copies = adam.state(), [p.clone() for p in parameters]
+    _descend(adam, parameters, 5)
+    other = StackedAdam(copies, _RATES)
+    other.restore(state)
+    _descend(other, copies, 5)
+    for found, expected in zip(copies, parameters, strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_state_of_another_shape_is_refused():
+    adam = StackedAdam(_parameters(), _RATES)
+    other = StackedAdam([p[:1] for p in _parameters()], _RATES[:1])
+    with pytest.raises(ValueError, match=r"first\.0 must have shape"):
+        adam.restore(other.state())
+
+
+def test_models_that_are_kept_do_not_notice_those_that_went():
+    parameters = _parameters()
+    adam = StackedAdam(parameters, _RATES)
+    _descend(adam, parameters, 7)
+    kept = [p[[0, 2]] for p in parameters]
+    adam.keep(torch.tensor([0, 2]), kept)
+    _descend(adam, kept, 5, only=slice(None, None, 2))
+    whole = _parameters()
+    _descend(StackedAdam(whole, _RATES), whole, 12)
+    for found, expected in zip(kept, whole, strict=True):
+        torch.testing.assert_close(found, expected[[0, 2]], rtol=1e-6, atol=1e-7)
