@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 
@@ -29,10 +30,4 @@ class Architecture(Protocol):
 
 def stacked(networks: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     """Parameters of several networks, each parameter of shape [S, ...]."""
-    return [_join(parts) for parts in zip(*networks, strict=True)]
-
-
-def _join(parts: Sequence[Tensor]) -> Tensor:
-    import torch
-
-    return torch.stack(list(parts))
+    return [torch.stack(parts) for parts in zip(*networks, strict=True)]

@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from privnets.networks.activation import ACTIVATIONS, GAINS, Activation
+from privnets.networks.dense import dense, dense_initial
+
+
+@dataclass(frozen=True)
+class Perceptron:
+    """A multilayer perceptron on vectors, or on anything else made flat.
+
+    Attributes:
+        widths: From input to output, the input's after flattening.
+        activation: Of the hidden layers; the output is linear.
+    """
+
+    widths: tuple[int, ...]
+    activation: Activation = "leaky"
+
+    def initial(self, random: np.random.Generator) -> list[Tensor]:
+        """Weight [in, out] and bias [1, out] of each layer in turn.
+
+        Weights are Gaussian, of the variance that the activation keeps (He et al., arXiv
+        1502.01852); biases are 0.
+        """
+        gain, last = GAINS[self.activation], len(self.widths) - 2
+        parts = []
+        for layer, (i, o) in enumerate(itertools.pairwise(self.widths)):
+            parts += dense_initial(random, i, o, gain if layer < last else 1.0)
+        return parts
+
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Outputs [S, n, out] of every network on x [S, n, ...]."""
+        return forward(parameters, x.flatten(2), ACTIVATIONS[self.activation])
 
 
 @dataclass(frozen=True)
@@ -45,12 +78,15 @@ class Shape:
         return tensors
 
 
-def forward(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+def forward(
+    parameters: Sequence[Tensor], x: Tensor, activation: Callable[[Tensor], Tensor] = torch.tanh
+) -> Tensor:
     """Outputs of every network.
 
     Args:
-        parameters: From `Shape.unpack`.
+        parameters: Weights [S, in, out] and biases [S, 1, out] in turn.
         x: Inputs of each network, shape [S, n, in], or of all, shape [n, in].
+        activation: Of the hidden layers; the output is linear.
 
     Returns:
         Shape [S, n, out].
@@ -58,7 +94,7 @@ def forward(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
     hidden = x.expand(len(parameters[0]), *x.shape[-2:])
     last = len(parameters) // 2 - 1
     for layer in range(last + 1):
-        hidden = torch.baddbmm(parameters[2 * layer + 1], hidden, parameters[2 * layer])
+        hidden = dense(hidden, parameters[2 * layer], parameters[2 * layer + 1])
         if layer < last:
-            hidden = hidden.tanh()
+            hidden = activation(hidden)
     return hidden

@@ -1,0 +1,202 @@
+"""The networks that release: what they see, where noise enters, and what comes out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privnets.networks.activation import GAINS, leaky
+from privnets.networks.convolution import convolution_initial, convolve, quartered
+from privnets.networks.dense import dense, dense_initial, gaussian
+from privnets.networks.mlp import Perceptron
+from privnets.networks.recurrent import lstm, lstm_initial
+
+_DARK = -2.0
+"""Where a pixel's logit starts: most pixels of a drawn digit are black."""
+
+
+class _Gaussian:
+    def draw(self, random: torch.Generator, shape: Sequence[int]) -> Tensor:
+        """Standard Gaussian noise on the generator's device."""
+        return torch.randn(tuple(shape), generator=random, device=random.device)
+
+
+@dataclass(frozen=True)
+class LinearFilter(_Gaussian):
+    """q = theta x + noise, with Gaussian noise on each dimension of x."""
+
+    dimensions: int
+
+    def initial(self, random: np.random.Generator) -> list[Tensor]:
+        """Theta [d, d], Gaussian of variance 1 / d."""
+        d = self.dimensions
+        return [gaussian(random, (d, d), 1 / math.sqrt(d))]
+
+    def noise_shape(self, records: Sequence[int]) -> tuple[int, ...]:
+        """That of the record."""
+        return tuple(records)
+
+    def release(
+        self,
+        parameters: Sequence[Tensor],
+        x: Tensor,
+        noise: Tensor,
+        secret: Tensor,
+        side: Tensor | None,
+    ) -> Tensor:
+        """Releases [S, n, d] of vectors [S, n, d]; see `privnets.adversarial.problem.Releaser`."""
+        (theta,) = parameters
+        return torch.baddbmm(noise, x, theta.mT)
+
+
+@dataclass(frozen=True)
+class PerceptronReleaser(_Gaussian):
+    """A multilayer perceptron on the record and Gaussian noise beside it, two leaky layers.
+
+    Attributes:
+        record: Shape of a record.
+        width: Units of a hidden layer.
+        noise: Noise inputs.
+        pixels: Whether releases are pixels, kept in [0, 1] by a sigmoid; else they are unbounded.
+    """
+
+    record: tuple[int, ...]
+    width: int
+    noise: int = 16
+    pixels: bool = False
+
+    def initial(self, random: np.random.Generator) -> list[Tensor]:
+        """Parameters as of `Perceptron`; pixels start dark."""
+        parameters = self._network.initial(random)
+        parameters[-1] += _DARK if self.pixels else 0.0
+        return parameters
+
+    def noise_shape(self, records: Sequence[int]) -> tuple[int, ...]:
+        """One number for each noise input."""
+        return (self.noise,)
+
+    def release(
+        self,
+        parameters: Sequence[Tensor],
+        x: Tensor,
+        noise: Tensor,
+        secret: Tensor,
+        side: Tensor | None,
+    ) -> Tensor:
+        """Releases of the shape of x; see `privnets.adversarial.problem.Releaser`."""
+        outputs = self._network.forward(parameters, torch.cat([x.flatten(2), noise], -1))
+        return (outputs.sigmoid() if self.pixels else outputs).view(x.shape)
+
+    @property
+    def _network(self) -> Perceptron:
+        size = math.prod(self.record)
+        return Perceptron((size + self.noise, self.width, self.width, size))
+
+
+@dataclass(frozen=True)
+class EncoderDecoder(_Gaussian):
+    """A convolutional encoder and a dense decoder of square grey images, noise between them.
+
+    Two 3x3 convolutions of stride 2 and a dense layer give a code of `width` numbers within
+    (-1, 1); Gaussian noise is added to it; a hidden layer of 8 `width` units and a sigmoid make
+    pixels of it. The published sizes are lost.
+
+    Attributes:
+        side: Of the images, in pixels.
+        width: Numbers of the code; the first convolution has a quarter as many channels.
+    """
+
+    side: int
+    width: int
+
+    def initial(self, random: np.random.Generator) -> list[Tensor]:
+        """Weight and bias of each layer in turn: He's Gaussian weights, biases 0, pixels dark."""
+        channels, size = self._channels, self.side**2
+        flat, hidden = 2 * channels * quartered(self.side) ** 2, 8 * self.width
+        decoder = dense_initial(random, hidden, size, 1.0)
+        decoder[-1] += _DARK
+        return [
+            *convolution_initial(random, 1, channels),
+            *convolution_initial(random, channels, 2 * channels),
+            *dense_initial(random, flat, self.width, 1.0),
+            *dense_initial(random, self.width, hidden, GAINS["leaky"]),
+            *decoder,
+        ]
+
+    def noise_shape(self, records: Sequence[int]) -> tuple[int, ...]:
+        """That of the code."""
+        return (self.width,)
+
+    def release(
+        self,
+        parameters: Sequence[Tensor],
+        x: Tensor,
+        noise: Tensor,
+        secret: Tensor,
+        side: Tensor | None,
+    ) -> Tensor:
+        """Releases [S, n, 1, side, side] in [0, 1]; see `privnets.adversarial.problem.Releaser`."""
+        w1, b1, w2, b2, w3, b3, w4, b4, w5, b5 = parameters
+        maps = leaky(convolve(x, w1, b1, stride=2))
+        maps = leaky(convolve(maps, w2, b2, stride=2))
+        code = dense(maps.flatten(2), w3, b3).tanh() + noise
+        return dense(leaky(dense(code, w4, b4)), w5, b5).sigmoid().view(x.shape)
+
+    @property
+    def _channels(self) -> int:
+        return max(1, self.width // 4)
+
+
+@dataclass(frozen=True)
+class RecurrentReleaser:
+    """Causal LSTM layers on power, secret, side information and uniform noise of each step.
+
+    z_t = a y_t + b h_t + c with the states h of the last layer. It starts at a = 1, b = c = 0,
+    which releases y itself, and reaches full privacy by letting go of a.
+
+    Attributes:
+        classes: Of the secret, which enters one-hot, as zeros where it is missing.
+        side: Features of side information; 0 when there is none.
+        hidden: Units of a layer.
+        layers: How many.
+    """
+
+    classes: int
+    side: int = 0
+    hidden: int = 64
+    layers: int = 4
+
+    def initial(self, random: np.random.Generator) -> list[Tensor]:
+        """Parameters of the layers (see `lstm_initial`), then the head's weight and bias."""
+        weight = torch.zeros(self.hidden + 1, 1)
+        weight[-1] = 1
+        body = lstm_initial(random, 2 + self.classes + self.side, self.hidden, self.layers)
+        return [*body, weight, torch.zeros(1, 1)]
+
+    def noise_shape(self, records: Sequence[int]) -> tuple[int, ...]:
+        """One number for each step."""
+        return tuple(records)
+
+    def draw(self, random: torch.Generator, shape: Sequence[int]) -> Tensor:
+        """Noise uniform on [0, 1], on the generator's device."""
+        return torch.rand(tuple(shape), generator=random, device=random.device)
+
+    def release(
+        self,
+        parameters: Sequence[Tensor],
+        x: Tensor,
+        noise: Tensor,
+        secret: Tensor,
+        side: Tensor | None,
+    ) -> Tensor:
+        """Releases [S, n, T, 1] of x [S, n, T, 1]; see `privnets.adversarial.problem.Releaser`."""
+        *body, weight, bias = parameters
+        known = secret[..., None] == torch.arange(self.classes, device=secret.device)
+        seen = [x, known.to(x.dtype), *([] if side is None else [side]), noise]
+        states = torch.cat([lstm(torch.cat(seen, -1), body), x], -1)
+        return dense(states.flatten(1, 2), weight, bias).view(x.shape)
