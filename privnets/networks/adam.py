@@ -38,23 +38,24 @@ class StackedAdam:
         self._steps = 0
 
     @torch.no_grad()
-    def step(self, gradients: Sequence[Tensor]) -> None:
+    def step(self, gradients: Sequence[Tensor], scale: float = 1.0) -> None:
         """Move every parameter once.
 
         Args:
             gradients: One per parameter, of its shape.
+            scale: Of all learning rates, at this step.
         """
         self._steps += 1
         slow, fast = self._betas
         torch._foreach_lerp_(self._first, list(gradients), 1 - slow)
         torch._foreach_mul_(self._second, fast)
         torch._foreach_addcmul_(self._second, list(gradients), list(gradients), 1 - fast)
-        scale = torch._foreach_div(self._second, 1 - fast**self._steps)
-        torch._foreach_sqrt_(scale)
-        torch._foreach_add_(scale, self._epsilon)
-        change = torch._foreach_div(self._first, scale)
+        root = torch._foreach_div(self._second, 1 - fast**self._steps)
+        torch._foreach_sqrt_(root)
+        torch._foreach_add_(root, self._epsilon)
+        change = torch._foreach_div(self._first, root)
         torch._foreach_mul_(change, self._rates)
-        torch._foreach_add_(self._parameters, change, alpha=-1 / (1 - slow**self._steps))
+        torch._foreach_add_(self._parameters, change, alpha=-scale / (1 - slow**self._steps))
 
     def state(self) -> dict[str, Tensor]:
         """All that `restore` needs, copied: moments [S, ...] by `first.i`, `second.i`, and `steps`.
