@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from privnets.points import Scalar, TradeoffPoint, merge_replicates
 from tracking import runs
 from tracking.errors import TrackingError, redacted
+from tracking.frame import SUFFIXES
 from tracking.store import connect, create, translated
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class _Sheet:
     run_name: str
     params: Mapping[str, str]
     config: str
+    content: str
     files: Mapping[PurePosixPath, bytes]
 
 
@@ -49,6 +52,7 @@ def record(
     tracking_uri: str | None = None,
     log_scaled: frozenset[str] = frozenset(),
     name_fields: Sequence[str] = (),
+    keys: Collection[str] = (),
 ) -> int:
     """Record points under their sweep's parent run, one child run each.
 
@@ -56,7 +60,9 @@ def record(
     timestamps, and it counts as recorded only once it is FINISHED or FAILED, which is set last.
     So a call that was killed is completed by the next, a repeated call adds nothing, and when two
     processes record the same point at once the earliest run stays. A point that has gained
-    replicates since replaces its run.
+    replicates since replaces its run, and so does one that was computed again and has other
+    values or times. Of processes that record different values at once, the point that finished
+    last stays.
 
     Args:
         points: Points with all their replicates.
@@ -67,6 +73,8 @@ def record(
             zero).
         name_fields: Configuration fields that name the run, as in `train_size=100`; by default
             the point's id does.
+        keys: Metrics that every run is to have, NaN where its point lacks them; their `.std`,
+            `.ci_low` and `.ci_high` need not be named. Those of the given points always count.
 
     Returns:
         How many points were new, or completed.
@@ -80,20 +88,27 @@ def record(
         return 0
     uri = create(tracking_uri)
     client = connect(uri)
-    ids = [sheet.point.point_id for sheet in sheets]
+    contents = {sheet.point.point_id: sheet.content for sheet in sheets}
+    ids = list(contents)
     # A point that failed has no metrics of its own; NaN under every key keeps its columns equal.
-    keys = sorted({key for sheet in sheets for key in sheet.point.metrics})
+    padded = {f"{key}{suffix}" for key in keys for suffix in ("", *SUFFIXES)}
+    columns = sorted(padded.union(*(sheet.point.metrics for sheet in sheets)))
     written: set[str] = set()
     with translated(uri):
         for _ in range(_ROUNDS):
             home = runs.make_home(client, sweep, study, uri)
-            held = runs.settle(client, home, runs.children_of(client, home, sweep, ids))
-            todo = [s for s in sheets if not _holds(held.get(s.point.point_id), s.point)]
+            # What this call has written is no longer preferred, or two that differ never settle.
+            wanted = {i: c for i, c in contents.items() if i not in written}
+            held = runs.settle(client, home, runs.children_of(client, home, sweep, ids), wanted)
+            todo = [s for s in sheets if not _holds(held.get(s.point.point_id), s.point, wanted)]
             if not todo:
                 return len(written)
             for sheet in todo:
-                run_id = _open(client, home, sweep, sheet, held.get(sheet.point.point_id))
-                _fill(client, run_id, sheet, keys)
+                old = held.get(sheet.point.point_id)
+                run_id = _open(client, home, sweep, sheet, old)
+                _fill(client, run_id, sheet, columns)
+                if old is not None and old.info.run_id != run_id:
+                    runs.delete(client, old.info.run_id)
                 written.add(sheet.point.point_id)
     raise TrackingError(
         f"{redacted(uri)}: runs of the sweep {sweep!r} disappear while they are recorded."
@@ -128,23 +143,42 @@ def _sheet(point: TradeoffPoint, log_scaled: frozenset[str], fields: Sequence[st
         run_name=_run_name(point, fields),
         params=parameters(point.config, log_scaled),
         config=config_tag(point.config),
+        content=_content(point),
         files={inside(name): content for name, content in point.artifacts.items()},
     )
 
 
-def _holds(run: Run | None, point: TradeoffPoint) -> bool:
+def _content(point: TradeoffPoint) -> str:
+    """A digest of what `compare` compares: points of equal digest make equal runs."""
+    said = {
+        "experiment": point.experiment,
+        "config": dict(point.config),
+        "status": point.status,
+        "failure": point.failure,
+        "replicates": [len(point.replicates), len(point.succeeded)],
+        "finished_at": repr(float(point.finished_at)),
+        "metrics": {key: repr(float(value)) for key, value in point.metrics.items()},
+        "curves": {n: repr(float(c.values[-1])) for n, c in point.curves.items() if c.values},
+    }
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _holds(run: Run | None, point: TradeoffPoint, wanted: Mapping[str, str]) -> bool:
     if run is None:
         return False
     ours, theirs = len(point.replicates), runs.attempted(run)
-    # A run with more replicates is its writer's to complete.
-    return run.info.status in runs.COMPLETE if ours == theirs else theirs > ours
+    if ours != theirs:
+        # A run with more replicates is its writer's to complete.
+        return theirs > ours
+    content = run.data.tags.get(runs.CONTENT)
+    return run.info.status in runs.COMPLETE and content == wanted.get(point.point_id, content)
 
 
 def _open(
     client: MlflowClient, home: runs.Home, sweep: str, sheet: _Sheet, held: Run | None
 ) -> str:
     point = sheet.point
-    if held is not None and runs.attempted(held) == len(point.replicates):
+    if held is not None and held.data.tags.get(runs.CONTENT) == sheet.content:
         return str(held.info.run_id)
     created = client.create_run(
         home.experiment_id,
@@ -184,7 +218,8 @@ def _tags(sheet: _Sheet, sweep: str, home: runs.Home) -> dict[str, str]:
         "experiment": point.experiment,
         "status": point.status,
         "replicates": str(len(point.succeeded)),
-        "finished_at": repr(float(point.finished_at)),
+        runs.FINISHED_AT: repr(float(point.finished_at)),
+        runs.CONTENT: sheet.content,
         "config": sheet.config,
     }
     notes = "\n".join(f"{key}: {reason}" for key, reason in point.notes.items())

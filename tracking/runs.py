@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tracking.errors import TrackingError
@@ -28,9 +29,12 @@ SWEEP = "sweep"
 POINT_ID = "point_id"
 ATTEMPTED = "replicates_attempted"
 RECORDED_AT = "recorded_at"
+FINISHED_AT = "finished_at"
+CONTENT = "content"
 CURVES = "curve/"
 COMPLETE = ("FINISHED", "FAILED")
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _PAGE = 1000
 _ONE_BY_ONE = 100
 
@@ -104,14 +108,22 @@ def children_of(client: MlflowClient, home: Home, sweep: str, ids: Sequence[str]
     ]
 
 
-def settle(client: MlflowClient, home: Home, runs: Iterable[Run]) -> dict[str, Run]:
-    """Leave one run per point, under the parent: the most replicates, then the earliest.
+def settle(
+    client: MlflowClient, home: Home, runs: Iterable[Run], wanted: Mapping[str, str]
+) -> dict[str, Run]:
+    """Leave one run per point, under the parent: the first that `grouped` gives.
+
+    Args:
+        client: Of the store.
+        home: The sweep's home.
+        runs: Child runs of the sweep.
+        wanted: As `grouped` takes it.
 
     Returns:
         Point id to the run that stayed.
     """
     kept: dict[str, Run] = {}
-    for point_id, group in grouped(runs).items():
+    for point_id, group in grouped(runs, wanted).items():
         kept[point_id], *others = group
         for run in others:
             delete(client, run.info.run_id)
@@ -120,12 +132,23 @@ def settle(client: MlflowClient, home: Home, runs: Iterable[Run]) -> dict[str, R
     return kept
 
 
-def grouped(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Runs by point id, in each group the one that is to stay first."""
+def grouped(runs: Iterable[Run], wanted: Mapping[str, str] = _NOTHING) -> dict[str, list[Run]]:
+    """Runs by point id, in each group the one that is to stay first.
+
+    That is the one with the most replicates; of those the one with the wanted content, then the
+    one whose point finished last, then the one created first.
+
+    Args:
+        runs: Child runs of a sweep.
+        wanted: Point id to the `content` tag that its run should have, where that is known.
+    """
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.data.tags[POINT_ID], []).append(run)
-    return {point_id: sorted(group, key=_rank) for point_id, group in groups.items()}
+    return {
+        point_id: sorted(group, key=lambda run: _rank(run, wanted.get(point_id)))
+        for point_id, group in groups.items()
+    }
 
 
 def delete(client: MlflowClient, run_id: str) -> None:
@@ -176,8 +199,12 @@ def now() -> str:
     return f"{time.time():.6f}"
 
 
-def _rank(run: Run) -> tuple[int, float, str]:
-    return (-attempted(run), *_seniority(run))
+def _rank(run: Run, wanted: str | None) -> tuple[int, bool, float, float, str]:
+    other = wanted is not None and run.data.tags.get(CONTENT) != wanted
+    text = run.data.tags.get(FINISHED_AT, "")
+    # As `repr` writes a Unix time; anything else, NaN above all, has no place in an order.
+    finished = float(text) if re.fullmatch(r"\d{1,12}\.\d{1,20}", text) else 0.0
+    return (-attempted(run), other, -finished, *_seniority(run))
 
 
 def _seniority(run: Run) -> tuple[float, str]:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -158,6 +159,48 @@ def test_a_point_that_gained_replicates_replaces_its_run(uri: str, sweep: str) -
     _assert_held_once(uri, sweep, [more])
     assert record([few], sweep=sweep, tracking_uri=uri) == 0
     _assert_held_once(uri, sweep, [more])
+
+
+def _retrained(point: TradeoffPoint, *, later: float, value: float) -> TradeoffPoint:
+    made = tuple(
+        replace(r, finished_at=r.finished_at + later, metrics={**r.metrics, ADVANTAGE: value})
+        for r in point.replicates
+    )
+    return replace(point, replicates=made)
+
+
+@pytest.mark.parametrize("later", [3600.0, -3600.0, 0.0])
+def test_a_point_that_was_computed_again_replaces_its_run(
+    uri: str, sweep: str, later: float
+) -> None:
+    """As many replicates as before, of other values or times, newer or (restored) older."""
+    before, other = made_points(2)
+    after = _retrained(before, later=later, value=0.25)
+    record([before, other], sweep=sweep, tracking_uri=uri)
+    assert record([after, other], sweep=sweep, tracking_uri=uri) == 1
+    _assert_held_once(uri, sweep, [after, other])
+    assert record([after, other], sweep=sweep, tracking_uri=uri) == 0
+
+
+def test_a_half_written_run_is_not_completed_with_other_values(uri: str, sweep: str) -> None:
+    before = made_point(0)
+    record([before], sweep=sweep, tracking_uri=uri)
+    half = _children(uri, sweep)[before.point_id].info.run_id
+    MlflowClient(uri).update_run(half, "RUNNING")
+    after = _retrained(before, later=60.0, value=0.25)
+    record([after], sweep=sweep, tracking_uri=uri)
+    _assert_held_once(uri, sweep, [after])
+
+
+def test_a_failed_point_recorded_alone_has_the_keys_it_should(uri: str, sweep: str) -> None:
+    good, bad = made_point(0), made_point(1, failed=True)
+    keys = {key for r in good.replicates for key in r.metrics}
+    for point in (bad, good):
+        record([point], sweep=sweep, tracking_uri=uri, keys=keys)
+    children = _children(uri, sweep)
+    shown = [children[point.point_id].data.metrics.keys() for point in (bad, good)]
+    own = {key for key in shown[1] if not key.startswith("curve/")}
+    assert shown[0] == own == set(good.metrics)
 
 
 def test_a_run_deleted_by_hand_comes_back(uri: str, sweep: str) -> None:
