@@ -1,0 +1,161 @@
+"""Minibatches and noise, drawn from each configuration's own seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.problem import Releaser
+from privnets.adversarial.records import Pool, Splits
+from privnets.randomness import generator
+
+# Draws are made for a run of steps at a time; a run holds at most so many numbers of noise and a
+# member, and so many steps. Both follow from the structure, so a stack's size changes no draw.
+_MOST_NUMBERS = 2**21
+_MOST_STEPS = 64
+_RELEASED_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One minibatch of every member: as `Pool`, with the stack's dimension in front.
+
+    Attributes:
+        x: Shape [S, B, ...].
+        secret: Shape [S, B] or [S, B, T].
+        utility: Shape [S, B], or None.
+        side: Shape [S, B, T, c], or None.
+        present: Shape [S, B, T], or None.
+        noise: Scaled, shape [S, B, ...].
+    """
+
+    x: Tensor
+    secret: Tensor
+    utility: Tensor | None
+    side: Tensor | None
+    present: Tensor | None
+    noise: Tensor
+
+
+class Batches:
+    """The source of a stack's minibatches."""
+
+    def __init__(
+        self,
+        configs: Sequence[AdversarialConfig],
+        releaser: Releaser,
+        pool: Pool,
+        splits: Sequence[Splits],
+    ) -> None:
+        """Prepare to draw from the `train` split of every member."""
+        self._configs, self._train = list(configs), [split.train for split in splits]
+        self._releaser, self._pool = releaser, pool
+        self._size = configs[0].batch_size
+        self._per_step = configs[0].adversary_steps + 1
+        self._shape = releaser.noise_shape(pool.x.shape[1:])
+        numbers = self._per_step * self._size * math.prod(self._shape)
+        self._run = max(1, min(_MOST_STEPS, _MOST_NUMBERS // max(numbers, 1)))
+        self._scale = self._scales()
+
+    def between(self, first: int, last: int) -> Iterator[list[Batch]]:
+        """For each step from `first` up to `last`: the adversary's batches, then the releaser's."""
+        for run in range(first // self._run, math.ceil(last / self._run)):
+            index, noise = self._drawn(run)
+            for step in range(max(first, run * self._run), min(last, (run + 1) * self._run)):
+                at = step - run * self._run
+                yield [self._batch(index[:, at, j], noise[:, at, j]) for j in range(self._per_step)]
+
+    def raw(self, steps: int) -> Iterator[Batch]:
+        """Batches that no noise is needed for."""
+        for first in range(0, steps, _MOST_STEPS):
+            count = min(_MOST_STEPS, steps - first)
+            index = self._indices(f"raw batches {first}", (count, self._size))
+            for at in range(count):
+                yield self._batch(index[:, at], self._scale.new_zeros(0))
+
+    def keep(self, members: Sequence[int]) -> None:
+        """Go on with these members alone."""
+        self._configs = [self._configs[i] for i in members]
+        self._train = [self._train[i] for i in members]
+        self._scale = self._scales()
+
+    def released(self, parameters: Sequence[Tensor], batch: Batch) -> Tensor:
+        """What the releasers make of a batch."""
+        return self._releaser.release(
+            parameters, batch.x, batch.noise, batch.secret, self.seen(batch.side)
+        )
+
+    def release(
+        self, parameters: Sequence[Tensor], member: int, records: np.ndarray, stream: str
+    ) -> Tensor:
+        """What one member's releaser makes of records, with noise of its own.
+
+        Args:
+            parameters: Of the whole stack.
+            member: Its place.
+            records: Indices into the pool, shape [n].
+            stream: The noise's purpose.
+
+        Returns:
+            Shape [n, ...].
+        """
+        own = [p[member : member + 1] for p in parameters]
+        source = _torch_generator(self._configs[member].seed, stream)
+        parts = []
+        for first in range(0, len(records), _RELEASED_AT_ONCE):
+            part = torch.from_numpy(records[first : first + _RELEASED_AT_ONCE])
+            noise = self._releaser.draw(source, (1, len(part), *self._shape))
+            noise = self._configs[member].noise_std * noise.to(self._pool.x.device)
+            with torch.no_grad():
+                parts.append(self.released(own, self._batch(part[None].to(noise.device), noise))[0])
+        return torch.cat(parts)
+
+    def seen(self, side: Tensor | None) -> Tensor | None:
+        """Side information, when the game is to use it."""
+        return side if self._configs[0].side_information else None
+
+    def _drawn(self, run: int) -> tuple[Tensor, Tensor]:
+        index = self._indices(f"batches {run}", (self._run, self._per_step, self._size))
+        shape = (self._run, self._per_step, self._size, *self._shape)
+        noise = torch.stack(
+            [
+                self._releaser.draw(_torch_generator(config.seed, f"noise {run}"), shape)
+                for config in self._configs
+            ]
+        )
+        return index, noise.to(self._scale.device) * self._scale.view(-1, *[1] * len(shape))
+
+    def _indices(self, stream: str, shape: tuple[int, ...]) -> Tensor:
+        """Into the pool, uniform over each member's training records; shape [S, *shape]."""
+        drawn = [
+            train[generator(config.seed, stream).integers(0, len(train), shape)]
+            for config, train in zip(self._configs, self._train, strict=True)
+        ]
+        return torch.from_numpy(np.stack(drawn)).to(self._scale.device)
+
+    def _batch(self, index: Tensor, noise: Tensor) -> Batch:
+        pool = self._pool
+        return Batch(
+            x=pool.x[index],
+            secret=pool.secret[index],
+            utility=None if pool.utility is None else pool.utility[index],
+            side=None if pool.side is None else pool.side[index],
+            present=None if pool.present is None else pool.present[index],
+            noise=noise,
+        )
+
+    def _scales(self) -> Tensor:
+        stds = [config.noise_std for config in self._configs]
+        return torch.tensor(stds, dtype=torch.float32, device=self._pool.x.device)
+
+
+def _torch_generator(seed: int, stream: str) -> torch.Generator:
+    source = torch.Generator()
+    source.manual_seed(int(generator(seed, stream).integers(2**62)))
+    return source
