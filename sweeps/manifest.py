@@ -35,6 +35,7 @@ class PlanFacts(BaseModel):
         experiment_version: Of the experiment that computes the points.
         objectives: Metric to direction.
         log_fields: Swept fields on a logarithmic scale.
+        metrics: Every key that any of its replicates reports; empty where it was not noted.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,6 +47,7 @@ class PlanFacts(BaseModel):
     experiment_version: int
     objectives: dict[str, Direction]
     log_fields: tuple[str, ...]
+    metrics: tuple[str, ...] = ()
 
 
 class Manifest(BaseModel):
@@ -172,14 +174,17 @@ def without_credentials(uri: str) -> str:
 def _facts(plan: Plan) -> PlanFacts:
     names = sorted(point.point_id for point in plan.points)
     digest = hashlib.sha256("\n".join([*names, *map(str, plan.seeds)]).encode()).hexdigest()
+    experiment = privnets.experiment(plan.study.experiment)
+    metrics = {key for point in plan.points for key in experiment.metric_keys(point.config)}
     return PlanFacts(
         points=len(names),
         replicates=len(names) * len(plan.seeds),
         seeds=plan.seeds,
         digest=digest,
-        experiment_version=privnets.experiment(plan.study.experiment).version,
+        experiment_version=experiment.version,
         objectives=dict(plan.objectives),
         log_fields=tuple(sorted(plan.log_fields)),
+        metrics=tuple(sorted(metrics)),
     )
 
 

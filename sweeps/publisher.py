@@ -101,6 +101,7 @@ class Publisher:
                     tracking_uri=self._uri,
                     log_scaled=frozenset(self._manifest.plan.log_fields),
                     name_fields=tuple(self._manifest.study.space),
+                    keys=self._manifest.plan.metrics,
                 )
             except TrackingError as error:
                 self.error = str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ import psutil
 import pytest
 from small_sweeps import small_plan
 
+import privnets
 import tracking
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.following import Follower
@@ -107,6 +109,20 @@ def test_publishing_again_adds_nothing(
     for _ in range(2):
         assert publish_all(ledger, manifest, uri).whole
         assert tracking.compare(ledger.points(), "sweep", uri) == []
+
+
+def test_a_point_that_failed_shows_every_metric_as_undefined(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    """Recorded before any other: MLflow drops a run that lacks a key from its parallel view."""
+    whole = replicate_of(plan, 0, 0)
+    failed = [Replicate(seed, {}, failure="the loss is NaN") for seed in plan.seeds]
+    ledger.write("0", [TradeoffPoint(whole.point_id, "membership", whole.config, tuple(failed))])
+    assert publish_all(ledger, manifest, uri).whole
+    (row,) = tracking.load_points("sweep", uri).to_dict("records")
+    config = plan.points[0].config
+    keys = privnets.experiment("membership").metric_keys(config)
+    assert all(math.isnan(row[f"{key}{end}"]) for key in keys for end in ("", ".std", ".ci_high"))
 
 
 def test_while_the_server_is_away_points_wait(
