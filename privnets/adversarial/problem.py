@@ -76,11 +76,13 @@ class Examined:
 
     Attributes:
         metrics: By key; all of `Problem.extra_metric_keys`.
+        notes: Metric to the reason it is undefined.
         curves: By key, without `curve/`.
         artifacts: File name to content.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
     curves: Mapping[str, Curve] = field(default_factory=dict)
     artifacts: Mapping[str, bytes] = field(default_factory=dict)
 
@@ -94,6 +96,11 @@ class Problem(ABC):
     """0 when there is no utility label."""
 
     sequential: ClassVar[bool] = False
+    side_features: ClassVar[int] = 0
+    """Columns of side information; 0 when there is none."""
+
+    copies: ClassVar[bool] = True
+    """Whether a release is to resemble its record, so that the difference means something."""
 
     @abstractmethod
     def problems(self, config: AdversarialConfig) -> list[FieldProblem]:
