@@ -17,7 +17,7 @@ class Posterior:
     """One fitted attacker's belief about the secret on validation and test.
 
     Rows are records, or for sequences the known steps of records in order (`Evidence` rows
-    flattened to [n * T] with missing secrets left out).
+    flattened to [n * T] with missing secrets and absent steps left out).
 
     Attributes:
         name: The attacker's.
@@ -33,9 +33,13 @@ class Posterior:
 
 
 class Attacker(Protocol):
-    """An attacker that is fitted to one release at a time."""
+    """An attacker that is fitted to one release at a time.
 
-    name: str
+    Attributes:
+        names: Of the posteriors that `fit` gives, in their order.
+    """
+
+    names: tuple[str, ...]
 
     def fit(self, evidence: Evidence, seed: int) -> Sequence[Posterior]:
         """Train on `evidence.attack`, tune on validation, and tell of validation and test."""
