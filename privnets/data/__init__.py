@@ -4,6 +4,7 @@ Loaders read the original files, check that they are the published ones and neve
 Importing this package loads neither torch nor scikit-learn nor pandas.
 """
 
+from privnets.data import mnist
 from privnets.data.catalog import DataFile, DatasetInfo, info, names
 from privnets.data.datasets import Dataset, fingerprint, load, status
 from privnets.data.download import fetch
@@ -22,6 +23,7 @@ __all__ = [
     "fingerprint",
     "info",
     "load",
+    "mnist",
     "names",
     "prepare",
     "status",

@@ -8,6 +8,7 @@ from typing import Literal
 from privnets.data.errors import DataError
 
 Task = Literal["regression", "binary", "multiclass"]
+Kind = Literal["table", "images", "series"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +17,13 @@ class DataFile:
 
     Attributes:
         name: File name inside the data set's folder.
-        url: Where the public source serves it.
+        url: Where the public source serves it; None when nobody serves it as one file.
         size: Bytes.
         sha256: Of its bytes, in hexadecimal digits.
     """
 
     name: str
-    url: str
+    url: str | None
     size: int
     sha256: str
 
@@ -42,6 +43,7 @@ class DatasetInfo:
         licence: What the source states.
         citation: The original publication.
         files: Empty when scikit-learn ships it.
+        kind: A `table` is read with `load`, `images` and `series` with the module of their name.
     """
 
     name: str
@@ -54,9 +56,11 @@ class DatasetInfo:
     licence: str
     citation: str
     files: tuple[DataFile, ...] = ()
+    kind: Kind = "table"
 
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
+_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
 _LOCATION = (
     "https://raw.githubusercontent.com/privacytrustlab/datasets/"
     "169de9de00de049dd2e571cf7279e64698ac046a"
@@ -135,12 +139,50 @@ _CATALOG = (
             "Least Angle Regression, Annals of Statistics 32(2), 2004"
         ),
     ),
+    DatasetInfo(
+        name="mnist",
+        title="MNIST handwritten digits, 28x28 (60,000 to train, 10,000 to test)",
+        records=70_000,
+        attributes=784,
+        task="multiclass",
+        classes=10,
+        source="http://yann.lecun.com/exdb/mnist/",
+        licence="commonly given as CC BY-SA 3.0",
+        citation="Y. LeCun, C. Cortes and C. J. C. Burges, The MNIST database, 1998",
+        files=(
+            DataFile(
+                "train-images-idx3-ubyte.gz",
+                f"{_MNIST}/train-images-idx3-ubyte.gz",
+                9_912_422,
+                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            ),
+            DataFile(
+                "train-labels-idx1-ubyte.gz",
+                f"{_MNIST}/train-labels-idx1-ubyte.gz",
+                28_881,
+                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            ),
+            DataFile(
+                "t10k-images-idx3-ubyte.gz",
+                f"{_MNIST}/t10k-images-idx3-ubyte.gz",
+                1_648_877,
+                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            ),
+            DataFile(
+                "t10k-labels-idx1-ubyte.gz",
+                f"{_MNIST}/t10k-labels-idx1-ubyte.gz",
+                4_542,
+                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+            ),
+        ),
+        kind="images",
+    ),
 )
 
 
-def names() -> tuple[str, ...]:
-    """Every data set's name."""
-    return tuple(dataset.name for dataset in _CATALOG)
+def names(kind: Kind | None = None) -> tuple[str, ...]:
+    """Every data set's name, or those of one kind."""
+    return tuple(dataset.name for dataset in _CATALOG if kind in (None, dataset.kind))
 
 
 def info(name: str) -> DatasetInfo:

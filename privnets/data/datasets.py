@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from privnets.data import adult, bundled, location30
 from privnets.data.catalog import DatasetInfo, info
+from privnets.data.errors import DataError
 from privnets.data.files import State, directory, state_of, verify
 
 _VERSION = 1
@@ -73,12 +74,17 @@ def fingerprint(name: str) -> str:
 
 
 def load(name: str) -> Dataset:
-    """A data set as published, parsed once per process.
+    """A table as published, parsed once per process.
 
     Raises:
-        DataError: If there is none of that name, or a file is absent, truncated or altered.
+        DataError: If there is no table of that name, or a file is absent, truncated or altered.
     """
-    return _parsed(info(name), fingerprint(name))
+    dataset = info(name)
+    if dataset.kind != "table":
+        raise DataError(
+            f"data set {name!r} is no table but {dataset.kind}: use privnets.data.{name}.read()."
+        )
+    return _parsed(dataset, fingerprint(name))
 
 
 @lru_cache(maxsize=64)

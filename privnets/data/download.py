@@ -67,6 +67,11 @@ def download(dataset: DatasetInfo, root: Path, report: Report | None = None) -> 
 def _retrieve(file: DataFile, folder: Path, aside: Path, report: Report | None) -> Path:
     import pooch
 
+    if file.url is None:
+        raise DataError(
+            f"{file.name} cannot be downloaded: nobody serves it as one file. Nothing was changed. "
+            f"Put it at {folder / file.name} by hand."
+        )
     try:
         with ExitStack() as opened:
             downloader = pooch.HTTPDownloader(

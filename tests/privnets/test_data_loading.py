@@ -156,7 +156,7 @@ def test_diabetes_has_published_units():
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=requires_data(name)) for name in data.names()]
+    "name", [pytest.param(name, marks=requires_data(name)) for name in data.names("table")]
 )
 def test_the_catalog_says_what_the_data_are(name):
     info, loaded = data.info(name), data.load(name)
@@ -171,7 +171,7 @@ def test_the_catalog_says_what_the_data_are(name):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=requires_data(name)) for name in data.names()]
+    "name", [pytest.param(name, marks=requires_data(name)) for name in data.names("table")]
 )
 def test_a_data_set_is_parsed_once_and_cannot_be_changed(name):
     loaded = data.load(name)
