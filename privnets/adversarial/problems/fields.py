@@ -1,0 +1,30 @@
+"""Complaints about fields that a problem has no use for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from privnets.adversarial.config import DEFAULTS, AdversarialConfig
+from privnets.contract import FieldProblem
+
+
+def idle(config: AdversarialConfig, fields: Sequence[str]) -> list[FieldProblem]:
+    """Fields that mean nothing with the problem and yet are not at their default."""
+    found = []
+    for name in fields:
+        value = getattr(config, name)
+        default = DEFAULTS.get(config.problem, {}).get(
+            name, AdversarialConfig.model_fields[name].default
+        )
+        if value != default:
+            allowed = f"{default}, as {config.problem} has no use for it"
+            found.append(FieldProblem(name, str(value), allowed))
+    return found
+
+
+def releaser_among(config: AdversarialConfig, allowed: Sequence[str]) -> list[FieldProblem]:
+    """A releaser that the problem's records do not fit."""
+    if config.releaser in allowed:
+        return []
+    wanted = f"{' or '.join(allowed)} with {config.problem}"
+    return [FieldProblem("releaser", config.releaser, wanted)]

@@ -1,0 +1,171 @@
+"""What the problems on images of digits share: splits, networks, and pictures of the release."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from privnets import measures
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.problem import Examined, Problem, Releaser
+from privnets.adversarial.problems.fields import idle, releaser_among
+from privnets.adversarial.records import Exposure
+from privnets.adversarial.releasers import EncoderDecoder, PerceptronReleaser
+from privnets.contract import FieldProblem
+from privnets.networks.architecture import Architecture
+
+_SHOWN = 20
+_IDLE = ("dependence", "resolution", "side_information", "sequence")
+
+
+class DigitImages(Problem):
+    """Images of digits: the digit is to be kept and the thickness of its strokes to be hidden."""
+
+    secret_classes: ClassVar[int] = 2
+    utility_classes: ClassVar[int] = 10
+    side: ClassVar[int]
+    """Of an image, in pixels."""
+
+    def problems(self, config: AdversarialConfig) -> list[FieldProblem]:
+        """Fields that mean nothing on images, and sizes beyond the data."""
+        found = idle(config, _IDLE) + releaser_among(config, ("mlp", "convolutional"))
+        for name, limit in self.limits().items():
+            value = getattr(config, name)
+            if value is not None and value > limit:
+                found.append(FieldProblem(name, str(value), f"at most {limit} with {self.name}"))
+        return found
+
+    @abstractmethod
+    def limits(self) -> Mapping[str, int]:
+        """The most that each field of a size can be."""
+
+    def releaser(self, config: AdversarialConfig) -> Releaser:
+        """An encoder and decoder, or a perceptron that gives pixels."""
+        if config.releaser == "convolutional":
+            return EncoderDecoder(self.side, config.releaser_width)
+        return PerceptronReleaser((1, self.side, self.side), config.releaser_width, pixels=True)
+
+    def adversary(self, config: AdversarialConfig) -> Architecture:
+        """Infers thickness."""
+        return self.classifier(config.adversary_width, self.secret_classes)
+
+    def utility(self, config: AdversarialConfig) -> Architecture:
+        """Infers the digit."""
+        return self.classifier(config.adversary_width, self.utility_classes)
+
+    def attacking_networks(self, config: AdversarialConfig) -> Mapping[str, Architecture]:
+        """One like the adversary, and one of twice its width and a layer more."""
+        wide = self.classifier(2 * config.adversary_width, self.secret_classes, True)
+        return {"network": self.adversary(config), "large-network": wide}
+
+    def dependence_bound(self, secret: Tensor, utility: Tensor | None) -> float:
+        """I(U;S) by frequencies, for an image shows both, so that I(U;S|X) is zero."""
+        if utility is None:
+            return float("nan")
+        cells = self.secret_classes * utility.long() + secret.long()
+        counts = torch.bincount(cells.cpu(), minlength=self.utility_classes * self.secret_classes)
+        joint = counts.view(self.utility_classes, self.secret_classes).double() / len(cells)
+        return float(measures.mutual_information(joint))
+
+    def examine(
+        self,
+        config: AdversarialConfig,
+        parameters: Sequence[Tensor],
+        original: Exposure,
+        released: Exposure,
+    ) -> Examined:
+        """Up to 20 images before and after: a thin and a thick one of every digit."""
+        from safetensors.torch import save
+
+        rows = examples(original.secret.cpu().numpy(), _utility(original).cpu().numpy(), _SHOWN)
+        chosen = torch.from_numpy(rows)
+        tensors = {
+            "original": original.z.cpu()[chosen].float(),
+            "released": released.z.cpu()[chosen].float(),
+            "secret": original.secret.cpu()[chosen].long(),
+            "utility": _utility(original).cpu()[chosen].long(),
+        }
+        content = save({name: tensor.contiguous() for name, tensor in tensors.items()})
+        return Examined(artifacts={"release.safetensors": content})
+
+    @abstractmethod
+    def classifier(self, width: int, classes: int, larger: bool = False) -> Architecture:
+        """A network that infers a label from an image."""
+
+
+def deal(
+    strata: NDArray[np.int64], shares: Sequence[int], random: np.random.Generator
+) -> list[NDArray[np.int64]]:
+    """Split records so that every stratum is in every part with about the same share.
+
+    Records, shuffled within their strata and laid out stratum after stratum, are dealt out in
+    turn; so the parts' sizes depend on the number of records alone.
+
+    Args:
+        strata: Which stratum each record is in, shape [n].
+        shares: Of `sum(shares)` records in a row, how many go to each part.
+        random: Shuffles.
+
+    Returns:
+        One array of indices for each part, stratum after stratum; together they are all of them.
+    """
+    shuffled = random.permutation(len(strata))
+    order = shuffled[np.argsort(strata[shuffled], kind="stable")]
+    part = _turns(shares)[np.arange(len(strata)) % sum(shares)]
+    return [order[part == i].astype(np.int64) for i in range(len(shares))]
+
+
+def dealt(records: int, shares: Sequence[int]) -> list[int]:
+    """The sizes of what `deal` returns."""
+    whole, rest = divmod(records, sum(shares))
+    turns = _turns(shares)[:rest]
+    return [whole * share + int((turns == i).sum()) for i, share in enumerate(shares)]
+
+
+def thinned(part: NDArray[np.int64], size: int | None) -> NDArray[np.int64]:
+    """Some records of a part, evenly spaced in it, so that all of its strata stay.
+
+    Args:
+        part: From `deal`.
+        size: How many; all of them if None.
+    """
+    if size is None:
+        return part
+    return part[np.arange(size) * len(part) // size]
+
+
+def examples(secret: NDArray[np.int64], utility: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """The first records of each pair of labels, as evenly as they are there.
+
+    Returns:
+        At most `most` indices, ordered by utility label and then by secret.
+    """
+    pairs = sorted({*zip(utility.tolist(), secret.tolist(), strict=True)})
+    each = max(1, most // max(1, len(pairs)))
+    rows: Iterable[int] = (
+        int(row) for u, s in pairs for row in np.flatnonzero((utility == u) & (secret == s))[:each]
+    )
+    return np.fromiter(rows, dtype=np.int64)[:most]
+
+
+def as_pixels(levels: NDArray[np.generic], largest: int) -> Tensor:
+    """Images [n, h, w] of grey levels as float32 [n, 1, h, w] in [0, 1]."""
+    return torch.from_numpy(levels.astype(np.float32) / largest).unsqueeze(1)
+
+
+def _turns(shares: Sequence[int]) -> NDArray[np.int64]:
+    """Which part each of `sum(shares)` records in a row goes to, spread evenly."""
+    turns = [((k + 0.5) / share, i) for i, share in enumerate(shares) for k in range(share)]
+    return np.array([i for _, i in sorted(turns)])
+
+
+def _utility(exposure: Exposure) -> Tensor:
+    if exposure.utility is None:
+        raise ValueError("images of digits have a utility label; got none.")
+    return exposure.utility

@@ -1,0 +1,224 @@
+"""The problems on images of digits: who may see what, and what the labels are."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load
+from sklearn.datasets import load_digits
+from sklearn.metrics import mutual_info_score
+from support import requires_data
+
+from privnets.adversarial import thickness
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.problem import Problem
+from privnets.adversarial.problems import images
+from privnets.adversarial.problems.amnist import Amnist
+from privnets.adversarial.problems.digits import Digits
+from privnets.adversarial.records import Exposure, Pool, Splits
+from privnets.networks.architecture import stacked
+from privnets.randomness import generator
+
+PROBLEMS = [
+    pytest.param(Digits(), id="digits"),
+    pytest.param(Amnist(), id="amnist", marks=requires_data("mnist")),
+]
+PARTS = ("train", "attack", "validation", "test")
+
+
+def configured(problem: Problem, **fields: object) -> AdversarialConfig:
+    return AdversarialConfig(problem=problem.name, **fields)
+
+
+def parts(splits: Splits) -> list[np.ndarray]:
+    return [getattr(splits, part) for part in PARTS]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_no_image_serves_two_purposes_and_all_are_used(problem):
+    pool, (splits,) = problem.materials([configured(problem, seed=3)], "cpu")
+    together = np.concatenate(parts(splits))
+    assert sorted(together) == list(range(len(pool.x)))
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_parts_have_the_sizes_that_are_foretold(problem):
+    for sizes in ({}, {"train_size": 100, "attack_size": 50}):
+        config = configured(problem, **sizes)
+        told = problem.sizes(config)
+        pool, (splits,) = problem.materials([config], "cpu")
+        assert [len(part) for part in parts(splits)] == [getattr(told, p) for p in PARTS]
+        assert tuple(pool.x.shape[1:]) == told.record
+        assert not problem.problems(config)
+    if problem.name == "amnist":
+        assert told.test == 4_681
+    else:
+        whole = problem.sizes(configured(problem))
+        shares = np.array([getattr(whole, p) for p in PARTS]) / 1_797
+        np.testing.assert_allclose(shares, [0.40, 0.35, 0.10, 0.15], atol=0.005)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_splits_depend_on_the_seed_alone_and_not_on_the_stack(problem):
+    configs = [configured(problem, seed=seed, alpha=1 + seed) for seed in range(3)]
+    _, together = problem.materials(configs, "cpu")
+    _, reordered = problem.materials(configs[::-1], "cpu")
+    _, (alone,) = problem.materials([configured(problem, seed=1)], "cpu")
+    for part in PARTS:
+        np.testing.assert_array_equal(getattr(together[1], part), getattr(alone, part))
+        np.testing.assert_array_equal(getattr(reordered[1], part), getattr(alone, part))
+    assert set(together[0].train) != set(together[1].train)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_every_part_has_the_labels_in_the_shares_of_the_whole(problem):
+    config = configured(problem, train_size=320, attack_size=320)
+    pool, (splits,) = problem.materials([config], "cpu")
+    cells = (2 * pool.utility + pool.secret).numpy()
+    whole = np.concatenate(parts(splits)[:3])
+    share = np.bincount(cells[whole], minlength=20) / len(whole)
+    for part in parts(splits)[:3]:
+        found = np.bincount(cells[part], minlength=20)
+        assert np.abs(found - share * len(part)).max() < 2.5
+
+
+@requires_data("mnist")
+def test_test_labels_reach_nothing_that_is_trained_on(monkeypatch):
+    """Altering images and labels of test leaves the three other parts as they were."""
+    problem = Amnist()
+    config = configured(problem, seed=2)
+    pool, (splits,) = problem.materials([config], "cpu")
+    read = thickness.read()
+    altered = replace(
+        read,
+        test_x=255 - read.test_x,
+        test_digit=9 - read.test_digit,
+        test_thickness=1 - read.test_thickness,
+    )
+    monkeypatch.setattr(thickness, "read", lambda: altered)
+    other, (again,) = problem.materials([config], "cpu")
+    for part in PARTS[:3]:
+        rows = getattr(splits, part)
+        np.testing.assert_array_equal(rows, getattr(again, part))
+        assert torch.equal(pool.x[rows], other.x[rows])
+        assert torch.equal(pool.secret[rows], other.secret[rows])
+        assert torch.equal(pool.utility[rows], other.utility[rows])
+    assert not torch.equal(pool.secret[splits.test], other.secret[splits.test])
+
+
+@requires_data("mnist")
+def test_amnist_tests_on_the_published_test_images():
+    pool, (splits,) = Amnist().materials([configured(Amnist())], "cpu")
+    read = thickness.read()
+    np.testing.assert_array_equal(
+        (pool.x[splits.test, 0] * 255).round().to(torch.uint8).numpy(), read.test_x
+    )
+    np.testing.assert_array_equal(pool.secret[splits.test].numpy(), read.test_thickness)
+    assert pool.x.dtype == torch.float32
+    assert (pool.x.min(), pool.x.max()) == (0, 1)
+
+
+def test_the_thickness_of_a_digit_is_more_ink_than_the_median_of_its_like():
+    pool, _ = Digits().materials([configured(Digits())], "cpu")
+    shipped = load_digits()
+    ink = shipped.images.sum(axis=(1, 2))
+    torch.testing.assert_close(pool.x[:, 0], torch.tensor(shipped.images / 16).float())
+    for digit in range(10):
+        rows = shipped.target == digit
+        assert (pool.utility.numpy() == digit).tolist() == rows.tolist()
+        ordered = np.sort(ink[rows])
+        median = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+        np.testing.assert_array_equal(pool.secret.numpy()[rows], ink[rows] > median)
+
+
+def test_the_digit_alone_tells_nothing_of_ink():
+    pool, _ = Digits().materials([configured(Digits())], "cpu")
+    told = mutual_info_score(pool.utility, pool.secret)
+    assert told < 1e-4
+    assert Digits().dependence_bound(pool.secret, pool.utility) == pytest.approx(told)
+
+
+@requires_data("mnist")
+def test_the_bound_of_amnist_is_what_the_digit_tells():
+    read = thickness.read()
+    secret, utility = torch.tensor(read.train_thickness), torch.tensor(read.train_digit)
+    expected = mutual_info_score(read.train_digit, read.train_thickness)
+    assert Amnist().dependence_bound(secret, utility) == pytest.approx(expected)
+    assert np.isnan(Amnist().dependence_bound(secret, None))
+
+
+@pytest.mark.parametrize("problem", [Digits(), Amnist()], ids=["digits", "amnist"])
+def test_fields_without_meaning_and_sizes_beyond_the_data_are_named(problem):
+    config = configured(
+        problem,
+        dependence=0.5,
+        resolution="quarter-hour",
+        side_information=True,
+        sequence="sum",
+        releaser="recurrent",
+        train_size=10**6,
+        attack_size=10**6,
+    )
+    assert {p.field for p in problem.problems(config)} == {
+        "dependence", "resolution", "side_information", "sequence", "releaser", "train_size",
+        "attack_size",
+    }  # fmt: skip
+    assert not problem.problems(configured(problem))
+
+
+@pytest.mark.parametrize("problem", [Digits(), Amnist()], ids=["digits", "amnist"])
+@pytest.mark.parametrize("releaser", ["mlp", "convolutional"])
+def test_networks_fit_the_images(problem, releaser):
+    config = configured(problem, releaser=releaser, releaser_width=8, adversary_width=4)
+    x = torch.rand(2, 3, *problem.sizes(config).record)
+    network = problem.releaser(config)
+    parameters = stacked([network.initial(generator(seed, "releaser")) for seed in range(2)])
+    noise = torch.zeros(2, 3, *network.noise_shape(x.shape[2:]))
+    released = network.release(parameters, x, noise, torch.zeros(2, 3).long(), None)
+    assert released.shape == x.shape
+    assert (released.min() >= 0) & (released.max() <= 1)
+    shapes = {"adversary": problem.adversary(config), **problem.attacking_networks(config)}
+    assert shapes["large-network"] != shapes["network"] == shapes["adversary"]
+    for shape, classes in [*((s, 2) for s in shapes.values()), (problem.utility(config), 10)]:
+        weights = stacked([shape.initial(generator(seed, "x")) for seed in range(2)])
+        assert shape.forward(weights, released).shape == (2, 3, classes)
+
+
+def test_pictures_show_a_thin_and_a_thick_one_of_every_digit():
+    pool, (splits,) = Digits().materials([configured(Digits())], "cpu")
+    original = exposed(pool, splits.test)
+    released = replace(original, z=1 - original.z)
+    found = Digits().examine(configured(Digits()), [], original, released)
+    tensors = load(found.artifacts["release.safetensors"])
+    shown = list(zip(tensors["utility"].tolist(), tensors["secret"].tolist(), strict=True))
+    assert shown == [(digit, thick) for digit in range(10) for thick in range(2)]
+    assert tensors["original"].shape == (20, 1, 8, 8)
+    torch.testing.assert_close(tensors["released"], 1 - tensors["original"])
+    assert {t.dtype for t in tensors.values()} == {torch.float32, torch.int64}
+
+
+def exposed(pool: Pool, rows: np.ndarray) -> Exposure:
+    chosen = torch.as_tensor(rows)
+    assert pool.utility is not None
+    return Exposure(pool.x[chosen], pool.secret[chosen], pool.utility[chosen])
+
+
+@given(
+    strata=st.lists(st.integers(0, 6), min_size=1, max_size=200),
+    shares=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    seed=st.integers(0, 99),
+)
+def test_dealing_gives_every_record_to_one_part_in_foretold_numbers(strata, shares, seed):
+    array = np.array(strata)
+    found = images.deal(array, shares, np.random.default_rng(seed))
+    assert sorted(np.concatenate(found)) == list(range(len(strata)))
+    assert [len(part) for part in found] == images.dealt(len(strata), shares)
+    for part in found:
+        assert np.diff(array[part]).min(initial=0) >= 0
+        for size in {1, len(part) // 2, len(part)} - {0}:
+            few = images.thinned(part, size) if size <= len(part) else part
+            assert len(set(few)) == len(few)
+            assert set(few) <= set(part)
