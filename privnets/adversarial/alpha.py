@@ -77,7 +77,7 @@ class ConditionalEntropy:
     def _of_order(self, order: float, log_p: Tensor, secret: Tensor) -> Tensor:
         known = secret != MISSING
         if order == 0:
-            return log_p.new_full((len(log_p),), math.log(log_p.shape[-1])) * self._steps(known)
+            return math.log(log_p.shape[-1]) * known.to(log_p.dtype).sum((1, 2)) / known.shape[1]
         if order == 1:
             scores = _shannon(log_p) if self._form == "posterior" else -_own(log_p, secret)
             return self._mean_score(scores, known)
@@ -85,9 +85,6 @@ class ConditionalEntropy:
             _log_norm(order, log_p) if self._form == "posterior" else _gain(order, log_p, secret)
         )
         return self._mean_exponential(order, torch.where(known, scores, 0.0), known)
-
-    def _steps(self, known: Tensor) -> Tensor:
-        return known.double().sum((1, 2)).to(torch.get_default_dtype()) / known.shape[1]
 
     def _mean_score(self, scores: Tensor, known: Tensor) -> Tensor:
         """Additive at order 1, where `joint` and `sum` agree up to what is missing."""
@@ -133,7 +130,7 @@ def _gain(order: float, log_p: Tensor, secret: Tensor) -> Tensor:
 
 def _log_mean_exp(scores: Tensor, counted: Tensor, near_zero: bool) -> Tensor:
     """Over records (dimension 1), of those that are counted; 0 where none is."""
-    number = counted.sum(1).clamp_min(1)
+    number = counted.sum(1).clamp_min(1).to(scores.dtype)
     if near_zero:
         mean = torch.where(counted, scores.expm1(), 0.0).sum(1) / number
         return mean.log1p()

@@ -21,7 +21,7 @@ from privnets.adversarial import objectives
 from privnets.adversarial.batches import Batch, Batches
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.objectives import Seen, accuracy, cross_entropy
-from privnets.adversarial.problem import Problem, with_side
+from privnets.adversarial.problem import Problem, Releaser, with_side
 from privnets.adversarial.records import Pool, Splits
 from privnets.networks.adam import StackedAdam
 from privnets.networks.architecture import Architecture, stacked
@@ -102,9 +102,10 @@ class Game:
         self._probe = problem.probe(first)
         self._batches = Batches(configs, releaser, pool, splits)
         device = pool.x.device
+        shapes: dict[str, Architecture | Releaser] = {"releaser": releaser, **self._shapes}
         self._networks = {
             name: [p.to(device) for p in _initial(shape, configs, name)]
-            for name, shape in (("releaser", releaser), *self._shapes.items())
+            for name, shape in shapes.items()
         }
         self._optimisers = {
             name: StackedAdam(parameters, _rates(configs, name).to(device), _BETAS)

@@ -147,8 +147,8 @@ class Problem(ABC):
         """Offset and scale that bring `x` back to original units: original = offset + scale x."""
         return 0.0, 1.0
 
-    def dependence_bound(self, secret: Tensor, utility: Tensor | None) -> float:
-        """K = I(U;S) - I(U;S|X), in nats; NaN where it is unknown."""
+    def dependence_bound(self, config: AdversarialConfig, secret: Tensor, utility: Tensor) -> float:
+        """K = I(U;S) - I(U;S|X) in nats, from what is known or from labels of shape [n]."""
         return float("nan")
 
     def extra_metric_keys(self, config: AdversarialConfig) -> tuple[str, ...]:
