@@ -341,7 +341,8 @@ def _inferring(
     return shapes
 
 
-def _initial(shape: Architecture, configs: Sequence[AdversarialConfig], name: str) -> list[Tensor]:
+def _initial(
+    shape: Architecture | Releaser, configs: Sequence[AdversarialConfig], name: str) -> list[Tensor]:
     return stacked([shape.initial(generator(config.seed, name)) for config in configs])
 
 

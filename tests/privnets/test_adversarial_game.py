@@ -1,0 +1,202 @@
+"""Stacks of games: each member as it would be alone, whatever happens beside it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.game import Game, Roles
+from privnets.adversarial.problems import registry
+
+STEPS = 30
+
+
+def config(**given: object) -> AdversarialConfig:
+    small = {"steps": STEPS, "batch_size": 16, "releaser_width": 16, "adversary_width": 8}
+    return AdversarialConfig.model_validate({"problem": "digits", **small, **given})
+
+
+def game(*configs: AdversarialConfig) -> Game:
+    problem = registry.problem(configs[0].problem)
+    pool, splits = problem.materials(configs, "cpu")
+    made = Game(problem, configs, pool, splits)
+    made.prepare()
+    return made
+
+
+def parameters(played: Game, member: int) -> torch.Tensor:
+    return torch.cat([p.flatten() for p in played.parameters(member)])
+
+
+VARIED = [
+    {"seed": 1, "privacy_weight": 0.0},
+    {"seed": 2, "privacy_weight": 3.0, "alpha": 0.5, "noise_std": 0.1},
+    {"seed": 1, "privacy_weight": 3.0, "alpha": math.inf, "learning_rate": 3e-3},
+]
+OBJECTIVES = [
+    {"objective": "alpha", "gradient": "posterior"},
+    {"objective": "alpha", "gradient": "label", "scenario": "fixed-utility"},
+    {"objective": "squared-kl", "pretrain_steps": 20},
+    {"objective": "squared-kl", "scenario": "fixed-utility", "pretrain_steps": 20},
+    {"objective": "squared-kl", "scenario": "fixed-both", "pretrain_steps": 20},
+]
+
+
+@pytest.mark.parametrize("shared", OBJECTIVES)
+def test_a_stack_plays_the_games_that_its_members_would_play_alone(shared):
+    configs = [config(**shared, **one) for one in VARIED]
+    together = game(*configs)
+    together.advance(STEPS)
+    for i, one in enumerate(configs):
+        alone = game(one)
+        alone.advance(STEPS)
+        # Products of one matrix round otherwise than of several; 30 steps of Adam amplify that.
+        torch.testing.assert_close(parameters(together, i), parameters(alone, 0), atol=2e-3, rtol=0)
+        for name, curve in alone.curves(0).items():
+            found = together.curves(i)[name]
+            assert found.steps == curve.steps
+            np.testing.assert_allclose(found.values, curve.values, rtol=2e-2, atol=2e-3)
+
+
+def test_the_order_of_a_stack_changes_nothing():
+    configs = [config(**one) for one in VARIED]
+    forth, back = game(*configs), game(*configs[::-1])
+    forth.advance(STEPS)
+    back.advance(STEPS)
+    for i in range(3):
+        assert torch.equal(parameters(forth, i), parameters(back, 2 - i))
+
+
+def test_seeds_and_weights_make_different_games():
+    played = game(*(config(**one) for one in VARIED))
+    played.advance(STEPS)
+    assert not torch.allclose(parameters(played, 0), parameters(played, 1), atol=1e-2)
+    assert not torch.allclose(parameters(played, 0), parameters(played, 2), atol=1e-2)
+
+
+def test_a_member_that_diverges_leaves_alone_and_says_why():
+    wild = config(seed=2, privacy_weight=1.0, distortion_weight=1e6, learning_rate=1.0)
+    calm = [config(seed=1), config(seed=3)]
+    together = game(calm[0], wild, calm[1])
+    # A release that overflows: its parameters are set beyond what float32 squares hold.
+    for parameter in together._networks["releaser"]:
+        parameter[1] = 1e38
+    lost = together.advance(10)
+    assert list(lost) == [1]
+    assert "diverged" in lost[1]
+    assert [c.seed for c in together.configs] == [1, 3]
+    together.advance(STEPS)
+    undisturbed = game(*calm)
+    undisturbed.advance(STEPS)
+    for i in range(2):
+        assert torch.equal(parameters(together, i), parameters(undisturbed, i))
+
+
+@pytest.mark.parametrize("shared", [OBJECTIVES[0], OBJECTIVES[2]])
+def test_a_game_continued_from_its_state_ends_as_if_it_had_never_stopped(shared):
+    configs = [config(**shared, **one) for one in VARIED[:2]]
+    whole = game(*configs)
+    whole.advance(STEPS)
+    first = game(*configs)
+    first.advance(13)
+    state = first.state()
+    first.advance(5)  # what it does afterwards must not reach into the state
+    second = game(*configs)
+    second.restore(state)
+    second.advance(STEPS)
+    for i in range(2):
+        assert torch.equal(parameters(whole, i), parameters(second, i))
+        assert whole.curves(i) == second.curves(i)
+
+
+def test_a_state_of_another_stack_is_refused():
+    state = game(config(), config(seed=1)).state()
+    with pytest.raises(ValueError, match="another stack"):
+        game(config()).restore(state)
+    with pytest.raises(ValueError, match="another stack"):
+        game(config()).restore({})
+    with pytest.raises(ValueError, match="another stack"):
+        game(config(steps=5), config(steps=5, seed=1)).restore({**state, "step": torch.tensor(6)})
+
+
+def test_without_privacy_the_release_is_the_record_to_within_training_error():
+    weights = {"privacy_weight": 0.0, "utility_weight": 0.0, "releaser_width": 128}
+    played = game(config(**weights, steps=1500, batch_size=64, learning_rate=3e-3, noise_std=0.1))
+    before = played._batches  # the same records before and after
+    rows = np.arange(200)
+    played.advance(1500)
+    released = played.release(0, rows, "test")
+    images = before._pool.x[torch.from_numpy(rows)]
+    relative = float((released - images).square().sum() / images.square().sum())
+    assert relative < 0.08
+
+
+def test_a_heavy_weight_on_privacy_leaves_the_adversary_guessing():
+    played = game(config(privacy_weight=20.0, utility_weight=0.0, steps=300, batch_size=64))
+    played.advance(300)
+    assert abs(played.curves(0)["information/leakage"].values[-1]) < 0.02
+
+
+def test_the_releases_noise_is_the_configurations_own():
+    played = game(config(seed=1), config(seed=2))
+    alone = game(config(seed=2), config(seed=5))
+    rows = np.arange(10)
+    assert torch.equal(played.release(1, rows, "test"), alone.release(0, rows, "test"))
+    assert not torch.equal(played.release(1, rows, "test"), alone.release(0, rows, "attack"))
+
+
+@pytest.mark.parametrize(
+    ("given", "inner", "beside", "fixed"),
+    [
+        ({"objective": "alpha"}, {"adversary"}, {"utility"}, set()),
+        ({"objective": "alpha", "scenario": "fixed-utility"}, {"adversary"}, set(), {"utility"}),
+        ({"objective": "squared-kl"}, {"adversary", "utility", "reference"}, set(), set()),
+        (
+            {"objective": "squared-kl", "scenario": "fixed-utility"},
+            {"adversary"},
+            set(),
+            {"utility"},
+        ),
+        (
+            {"objective": "squared-kl", "scenario": "fixed-both"},
+            set(),
+            set(),
+            {"adversary", "utility"},
+        ),
+    ],
+)
+def test_scenarios_say_which_networks_train(given, inner, beside, fixed):
+    roles = Roles.of(config(**given), has_utility=True)
+    assert (set(roles.inner), set(roles.beside), set(roles.fixed)) == (inner, beside, fixed)
+
+
+def test_networks_that_are_held_fixed_stay_as_pretrained():
+    played = game(config(objective="squared-kl", scenario="fixed-both", pretrain_steps=50))
+    before = {
+        name: [p.clone() for p in played._networks[name]] for name in ("adversary", "utility")
+    }
+    played.advance(STEPS)
+    for name, kept in before.items():
+        for old, new in zip(kept, played._networks[name], strict=True):
+            assert torch.equal(old, new)
+    assert played.curves(0)["accuracy/utility"].values  # and the game still measures them
+
+
+def test_labels_of_records_outside_the_training_split_never_reach_the_releaser():
+    """Altering every secret and utility label outside `train` leaves the game as it was."""
+    one = config()
+    problem = registry.problem("digits")
+    pool, splits = problem.materials([one], "cpu")
+    outside = np.setdiff1d(np.arange(len(pool.x)), splits[0].train)
+    played = Game(problem, [one], pool, splits)
+    played.advance(STEPS)
+    pool.secret[outside] = 1 - pool.secret[outside]
+    pool.utility[outside] = (pool.utility[outside] + 3) % 10
+    pool.x[outside] = 1 - pool.x[outside]
+    again = Game(problem, [one], pool, splits)
+    again.advance(STEPS)
+    assert torch.equal(parameters(played, 0), parameters(again, 0))

@@ -1,0 +1,105 @@
+"""The squared-KL objective, against the exact informations of small tables."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from privnets import measures
+from privnets.adversarial import squared_kl
+from privnets.adversarial.squared_kl import RunningMean, censored, leakage, squared
+
+PRIOR = torch.tensor([0.4, 0.6], dtype=torch.float64)
+
+
+def joint_of(theta: torch.Tensor) -> torch.Tensor:
+    """P(s, q) of a release of one bit whose law moves with theta."""
+    one = torch.sigmoid(theta + torch.tensor([-1.0, 0.5], dtype=torch.float64))
+    return torch.stack([PRIOR * (1 - one), PRIOR * one], 1)
+
+
+def leaked_gradient(estimator: str) -> float:
+    """Of the mean estimate over all (s, q), with an exact adversary held fixed."""
+    theta = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    joint = joint_of(theta)
+    held = joint.detach()
+    log_p = (held / held.sum(0)).log().T
+    value = torch.zeros((), dtype=torch.float64)
+    for s in range(2):
+        for q in range(2):
+            one = leakage(log_p[q][None, None], PRIOR.log()[None], torch.tensor([[s]]), estimator)
+            value = value + joint[s, q] * one[0]
+    return float(torch.autograd.grad(value, theta)[0])
+
+
+def exact_gradient() -> float:
+    step = 1e-5
+    high, low = (joint_of(torch.tensor(0.3 + d, dtype=torch.float64)) for d in (step, -step))
+    change = measures.mutual_information(high) - measures.mutual_information(low)
+    return float(change) / (2 * step)
+
+
+@pytest.mark.parametrize("estimator", ["sound", "label"])
+def test_the_label_form_of_leakage_has_the_informations_gradient(estimator):
+    assert leaked_gradient(estimator) == pytest.approx(exact_gradient(), rel=1e-6)
+
+
+def test_the_full_form_of_leakage_has_another_gradient():
+    assert abs(leaked_gradient("full") - exact_gradient()) > 0.1 * abs(exact_gradient())
+
+
+@pytest.mark.parametrize("estimator", ["sound", "full"])
+def test_the_classwise_form_of_what_is_lost_is_a_divergence(estimator):
+    random = torch.Generator().manual_seed(0)
+    reference, inferred = (torch.randn(3, 50, 4, generator=random).log_softmax(-1) for _ in "ab")
+    label = torch.randint(0, 4, (3, 50), generator=random)
+    found = censored(reference, inferred, label, estimator)
+    expected = measures.kl_divergence(reference.exp(), inferred.exp()).mean(1)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+    assert float(censored(reference, reference, label, estimator).abs().max()) == 0
+
+
+def test_the_two_forms_of_what_is_lost_agree_in_the_mean_when_labels_follow_the_reference():
+    random = torch.Generator().manual_seed(1)
+    reference = torch.randn(1, 200_000, 3, generator=random).log_softmax(-1)
+    inferred = torch.randn(1, 200_000, 3, generator=random).log_softmax(-1)
+    label = torch.multinomial(reference[0].exp(), 1, generator=random).T
+    by_label = censored(reference, inferred, label, "label")
+    by_class = censored(reference, inferred, label, "sound")
+    # The label form's standard error is about 1.5 / sqrt(200,000).
+    assert float(by_label) == pytest.approx(float(by_class), abs=4 * 1.5 / 200_000**0.5)
+
+
+def test_the_square_of_a_batch_mean_is_too_large_by_its_variance_and_a_running_mean_is_less():
+    random = torch.Generator().manual_seed(2)
+    batches = 0.1 + 0.5 * torch.randn(4_000, 2, 1, generator=random)
+    running = RunningMean(torch.zeros(2, 1))
+    batch = torch.stack([squared(b, running, "batch") for b in batches]).mean()
+    running = RunningMean(torch.zeros(2, 1))
+    kept = torch.stack([squared(b, running, "running") for b in batches])[200:].mean()
+    assert float(batch) == pytest.approx(0.1**2 + 0.5**2, rel=0.1)
+    assert float(kept) < 0.1**2 + 2 * 0.5**2 / squared_kl.MEMORY
+
+
+@pytest.mark.parametrize("squaring", ["running", "clamped"])
+def test_a_negative_mean_exerts_no_pull(squaring):
+    batch = torch.full((2, 3), -0.2, requires_grad=True)
+    value = squared(batch, RunningMean(torch.zeros(2, 3)), squaring)
+    (gradient,) = torch.autograd.grad(value.sum(), batch)
+    assert float(value.detach().abs().max()) == 0
+    assert float(gradient.abs().max()) == 0
+
+
+def test_the_published_square_pulls_a_negative_mean_up_in_size():
+    batch = torch.full((2, 1), -0.2, requires_grad=True)
+    value = squared(batch, RunningMean(torch.zeros(2, 1)), "batch")
+    (gradient,) = torch.autograd.grad(value.sum(), batch)
+    torch.testing.assert_close(gradient, torch.full((2, 1), -0.4))
+
+
+def test_the_running_square_has_the_value_and_slope_of_the_means_square():
+    batch = torch.tensor([[0.3], [0.1]], requires_grad=True)
+    value = squared(batch, RunningMean(torch.zeros(2, 1)), "running")
+    (gradient,) = torch.autograd.grad(value.sum(), batch)
+    torch.testing.assert_close(value.detach(), batch.detach().square())
+    torch.testing.assert_close(gradient, 2 * batch.detach())
