@@ -53,4 +53,5 @@ def point_id(experiment: str, version: int, config: ExperimentConfig, fingerprin
 
 
 def _canonical(value: Mapping[str, object]) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    # A field may allow infinity (an order of leakage does), which is written `Infinity`.
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

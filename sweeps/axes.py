@@ -79,9 +79,9 @@ class Grid(Axis):
 
     @property
     def log_scaled(self) -> bool:
-        """Numbers, none negative, whose positive ones span at least two decades."""
+        """Numbers, none negative, of which those above 0 and finite span at least two decades."""
         numbers = [value for value in self.grid if _is_number(value) and value >= 0]
-        decades = [math.log10(number) for number in numbers if number > 0]
+        decades = [math.log10(number) for number in numbers if 0 < number < math.inf]
         whole = len(numbers) == len(self.grid) and bool(decades)
         return whole and max(decades) - min(decades) >= _LOG_DECADES
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 _Integer = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
-_Float = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+_Float = Annotated[float, Field(strict=True, ge=-math.inf)]  # infinite perhaps, and never NaN
 _CONFIG: TypeAdapter[dict[str, Scalar]] = TypeAdapter(
     dict[str, StrictBool | _Integer | _Float | StrictStr | None]
 )

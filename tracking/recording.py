@@ -27,6 +27,9 @@ LOG10_OF_ZERO = -12.0
 Parallel coordinates drop a run whose value is not finite, and 0 is the end of most axes.
 """
 
+LOG10_OF_INFINITY = -LOG10_OF_ZERO
+"""What `log10_<field>` says for a knob of infinity, as an order of leakage may be: that of 1e12."""
+
 MAX_TAG = 8000
 MAX_PARAM = 6000
 _ROUNDS = 5
@@ -70,7 +73,7 @@ def record(
         study: The experiment's name; by default the one that holds the sweep, or else `sweep`.
         tracking_uri: As `resolve_uri` takes it.
         log_scaled: Configuration fields that get a `log10_<field>` parameter (`LOG10_OF_ZERO` for
-            zero).
+            zero, `LOG10_OF_INFINITY` for infinity).
         name_fields: Configuration fields that name the run, as in `train_size=100`; by default
             the point's id does.
         keys: Metrics that every run is to have, NaN where its point lacks them; their `.std`,
@@ -116,12 +119,14 @@ def record(
 
 
 def config_tag(config: Mapping[str, Scalar]) -> str:
-    """A configuration as the JSON that its run's `config` tag holds.
+    """A configuration as the JSON that its run's `config` tag holds, with `Infinity` for infinity.
 
     Raises:
-        ValueError: If it does not fit.
+        ValueError: If it does not fit, or a value is NaN.
     """
-    text = json.dumps(dict(config), sort_keys=True, allow_nan=False)
+    if undefined := [name for name, value in config.items() if value != value]:
+        raise ValueError(f"a configuration's values must not be NaN; {undefined[0]} is.")
+    text = json.dumps(dict(config), sort_keys=True)
     if len(text) > MAX_TAG:
         raise ValueError(f"a configuration must fit {MAX_TAG} characters of JSON; got {len(text)}.")
     return text
@@ -248,6 +253,8 @@ def _log10(field: str, value: Scalar) -> float:
         raise ValueError(
             f"a log-scaled field must be a number of at least 0; {field} is {value!r}."
         )
+    if value == math.inf:
+        return LOG10_OF_INFINITY
     return math.log10(value) if value > 0 else LOG10_OF_ZERO
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,7 +47,7 @@ def _summary(plan: Plan) -> Iterator[str]:
     yield f"{len(plan.points):,} points x {len(plan.seeds)} replicates = {trainings:,} trainings"
     yield from _packs(plan)
     yield f"about {duration(plan.cost())} of one core"
-    yield "defaults: " + ", ".join(f"{name} {value}" for name, value in _defaults(plan))
+    yield "defaults: " + ", ".join(f"{name} {_written(v)}" for name, v in _defaults(plan))
     yield "objectives: " + ", ".join(f"{d} {metric}" for metric, d in plan.objectives.items())
     yield from (f"note: {note}" for note in plan.notes)
     yield from _points(plan)
@@ -81,7 +82,14 @@ def _points(plan: Plan) -> Iterator[str]:
     swept = list(plan.study.space)
     yield "points:"
     for point in plan.points[:_MOST_LISTED]:
-        values = ", ".join(f"{name} {getattr(point.config, name)}" for name in swept)
+        values = ", ".join(f"{name} {_written(getattr(point.config, name))}" for name in swept)
         yield f"  {point.point_id}  {values}"
     if len(plan.points) > _MOST_LISTED:
         yield f"  and {len(plan.points) - _MOST_LISTED:,} more"
+
+
+def _written(value: object) -> str:
+    """A value as in study files, to its last digit."""
+    from sweeps.frames import setting
+
+    return setting(value) if value in (None, math.inf) else str(value)

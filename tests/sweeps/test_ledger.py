@@ -45,7 +45,11 @@ REPLICATES = st.builds(
 )
 CONFIGS = st.dictionaries(
     st.sampled_from(["model", "train_size", "weight_decay"]),
-    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(-1e9, 1e9) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(allow_nan=False)
+    | st.text(),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from small_sweeps import small_plan
+from small_sweeps import small_plan, study_file
 
 from sweeps.errors import InputError
 from sweeps.ledger import Ledger
+from sweeps.loading import load
 from sweeps.manifest import (
     differences,
     read_manifest,
@@ -53,6 +55,16 @@ def test_a_sweep_is_planned_again_from_its_spec_alone(ledger: Ledger, plan: Plan
     assert again.seeds == plan.seeds
     assert again.objectives == plan.objectives
     assert again.log_fields == plan.log_fields
+
+
+def test_infinite_values_are_kept_in_the_spec(ledger: Ledger, tmp_path: Path) -> None:
+    """An order of leakage may be infinite; `.inf` is how study files write it."""
+    changes = ["space.alpha.grid=[0.5, .inf]", "fixed.alpha=.inf"]
+    study = load(study_file(tmp_path), changes)
+    write_manifest(ledger, read_manifest(ledger).model_copy(update={"study": study}))
+    assert read_manifest(ledger).study == study
+    assert study.fixed["alpha"] == math.inf == study.space["alpha"].at(1.0)
+    assert Path(ledger.directory.path, "spec.yaml").read_text().count(" .inf\n") == 2
 
 
 def test_the_spec_says_how_the_sweep_was_made_and_no_secret(ledger: Ledger) -> None:

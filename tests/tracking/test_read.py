@@ -118,7 +118,6 @@ def test_other_differences_are_told(
         ("config", "[" * 7000),
         ("config", '{"x": {"nested": 1}}'),
         ("config", '{"x": NaN}'),
-        ("config", '{"x": 1e999}'),
         ("config", '{"x": ' + "9" * 6000 + "}"),
         ("config", "!!python/object/apply:os.system ['true']"),
         ("finished_at", "nan"),

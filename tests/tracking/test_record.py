@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
@@ -226,6 +227,25 @@ def test_a_run_shows_the_configuration_as_numbers(uri: str, sweep: str) -> None:
     assert float(second.data.params["log10_weight_decay"]) == pytest.approx(-6)
     assert float(first.data.params["log10_weight_decay"]) == LOG10_OF_ZERO
     assert first.data.params["dataset"] == "adult"
+
+
+def test_an_infinite_knob_has_a_finite_logarithm_above_all_others(uri: str, sweep: str) -> None:
+    """Parallel coordinates drop a run whose value is not finite."""
+    points = [
+        replace(made_point(i), config={"alpha": alpha}) for i, alpha in enumerate((1e9, math.inf))
+    ]
+    record(points, sweep=sweep, tracking_uri=uri, log_scaled=frozenset({"alpha"}))
+    _assert_held_once(uri, sweep, points)
+    children = _children(uri, sweep)
+    large, infinite = (children[point.point_id].data.params for point in points)
+    assert infinite["alpha"] == "Infinity"
+    assert 9 == float(large["log10_alpha"]) < float(infinite["log10_alpha"]) < math.inf
+
+
+def test_a_knob_that_is_no_number_is_refused(sqlite_uri: str, sweep: str) -> None:
+    point = replace(made_point(0), config={"alpha": math.nan})
+    with pytest.raises(ValueError, match="must not be NaN; alpha is"):
+        record([point], sweep=sweep, tracking_uri=sqlite_uri)
 
 
 def test_a_run_has_the_records_own_times(uri: str, sweep: str) -> None:
