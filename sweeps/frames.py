@@ -39,7 +39,9 @@ def config_of(row: Mapping[Hashable, Any]) -> dict[str, Any]:
 
 
 def setting(value: object) -> str:
-    """A field's value, short; a number that is missing is null, as in study files."""
+    """A field's value, short and as in study files: null where missing, `.inf` for infinity."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "null"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.6g}".replace("inf", ".inf")
+    return str(value)
