@@ -4,7 +4,7 @@ Loaders read the original files, check that they are the published ones and neve
 Importing this package loads neither torch nor scikit-learn nor pandas.
 """
 
-from privnets.data import mnist
+from privnets.data import eco, mnist
 from privnets.data.catalog import DataFile, DatasetInfo, info, names
 from privnets.data.datasets import Dataset, fingerprint, load, status
 from privnets.data.download import fetch
@@ -19,6 +19,7 @@ __all__ = [
     "DatasetInfo",
     "Prepared",
     "directory",
+    "eco",
     "fetch",
     "fingerprint",
     "info",

@@ -177,6 +177,29 @@ _CATALOG = (
         ),
         kind="images",
     ),
+    DatasetInfo(
+        name="eco",
+        title="ECO (Electricity Consumption and Occupancy), household 2 by quarter-hours",
+        records=5_208,
+        attributes=1,
+        task="binary",
+        classes=2,
+        source="https://doi.org/10.5905/ethz-1007-35",
+        licence="CC BY 4.0",
+        citation=(
+            "C. Beckel, W. Kleiminger, R. Cicchetti, T. Staake and S. Santini, BuildSys, 2014; "
+            "W. Kleiminger, C. Beckel and S. Santini, UbiComp, 2015"
+        ),
+        files=(
+            DataFile(
+                "eco_h2_15min.csv.gz",
+                None,
+                119_573,
+                "73e90bc994cd5a4c9012dc94d6d957242dc25d94253395ba52837e80ff53031f",
+            ),
+        ),
+        kind="series",
+    ),
 )
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.data import adult, bundled, location30
+from privnets.data import adult, bundled, eco, location30
 from privnets.data.catalog import DatasetInfo, info
 from privnets.data.errors import DataError
 from privnets.data.files import State, directory, state_of, verify
@@ -52,6 +52,8 @@ def status(name: str) -> State:
         DataError: If there is none of that name, or scikit-learn lacks one that it ships.
     """
     dataset = info(name)
+    if name == "eco":
+        return eco.status()
     if not dataset.files:
         bundled.digests(name)
         return "present"
@@ -67,6 +69,8 @@ def fingerprint(name: str) -> str:
         DataError: If there is none of that name, or a file is absent, truncated or altered.
     """
     dataset = info(name)
+    if name == "eco":
+        return eco.fingerprint()
     if not dataset.files:
         return _combined(name, tuple(bundled.digests(name)))
     verify(dataset, directory())

@@ -70,7 +70,8 @@ def _retrieve(file: DataFile, folder: Path, aside: Path, report: Report | None) 
     if file.url is None:
         raise DataError(
             f"{file.name} cannot be downloaded: nobody serves it as one file. Nothing was changed. "
-            f"Put it at {folder / file.name} by hand."
+            f"Put it at {folder / file.name} by hand; `sweeps data list` gives the source, and the "
+            f"documentation of privnets.data.{folder.name} other forms that can be read."
         )
     try:
         with ExitStack() as opened:

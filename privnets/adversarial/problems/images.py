@@ -64,10 +64,8 @@ class DigitImages(Problem):
         wide = self.classifier(2 * config.adversary_width, self.secret_classes, True)
         return {"network": self.adversary(config), "large-network": wide}
 
-    def dependence_bound(self, secret: Tensor, utility: Tensor | None) -> float:
+    def dependence_bound(self, config: AdversarialConfig, secret: Tensor, utility: Tensor) -> float:
         """I(U;S) by frequencies, for an image shows both, so that I(U;S|X) is zero."""
-        if utility is None:
-            return float("nan")
         cells = self.secret_classes * utility.long() + secret.long()
         counts = torch.bincount(cells.cpu(), minlength=self.utility_classes * self.secret_classes)
         joint = counts.view(self.utility_classes, self.secret_classes).double() / len(cells)
