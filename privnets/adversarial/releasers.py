@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privnets.networks import mlp
 from privnets.networks.activation import GAINS, leaky
-from privnets.networks.convolution import convolution_initial, convolve, quartered
+from privnets.networks.convolution import encode, encoder_initial, quartered
 from privnets.networks.dense import dense, dense_initial, gaussian
 from privnets.networks.mlp import Perceptron
 from privnets.networks.recurrent import lstm, lstm_initial
@@ -102,7 +103,7 @@ class PerceptronReleaser(_Gaussian):
 class EncoderDecoder(_Gaussian):
     """A convolutional encoder and a dense decoder of square grey images, noise between them.
 
-    Two 3x3 convolutions of stride 2 and a dense layer give a code of `width` numbers within
+    A 5x5 and a 3x3 convolution of stride 2 and a dense layer give a code of `width` numbers within
     (-1, 1); Gaussian noise is added to it; a hidden layer of 8 `width` units and a sigmoid make
     pixels of it. The published sizes are lost.
 
@@ -121,8 +122,7 @@ class EncoderDecoder(_Gaussian):
         decoder = dense_initial(random, hidden, size, 1.0)
         decoder[-1] += _DARK
         return [
-            *convolution_initial(random, 1, channels),
-            *convolution_initial(random, channels, 2 * channels),
+            *encoder_initial(random, channels),
             *dense_initial(random, flat, self.width, 1.0),
             *dense_initial(random, self.width, hidden, GAINS["leaky"]),
             *decoder,
@@ -141,11 +141,9 @@ class EncoderDecoder(_Gaussian):
         side: Tensor | None,
     ) -> Tensor:
         """Releases [S, n, 1, side, side] in [0, 1]; see `privnets.adversarial.problem.Releaser`."""
-        w1, b1, w2, b2, w3, b3, w4, b4, w5, b5 = parameters
-        maps = leaky(convolve(x, w1, b1, stride=2))
-        maps = leaky(convolve(maps, w2, b2, stride=2))
-        code = dense(maps.flatten(2), w3, b3).tanh() + noise
-        return dense(leaky(dense(code, w4, b4)), w5, b5).sigmoid().view(x.shape)
+        convolutions, (weight, bias), decoder = parameters[:4], parameters[4:6], parameters[6:]
+        code = dense(encode(convolutions, x, (2, 2)), weight, bias).tanh() + noise
+        return mlp.forward(decoder, code, leaky).sigmoid().view(x.shape)
 
     @property
     def _channels(self) -> int:

@@ -16,6 +16,10 @@ from privnets.networks.dense import dense, dense_initial, uniform
 def lstm(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool = False) -> Tensor:
     """Hidden states of every network's last LSTM layer, from a state of zeros.
 
+    On a CPU it is PyTorch's own for one network after another, the quicker form by measurement
+    (`tests/benchmarks/stacks.py`). On a GPU all networks take each time step together, as its
+    small kernels should cost the same for many networks as for one.
+
     Args:
         x: Shape [S, n, T, in].
         parameters: For each layer, and then each direction, the weights of the input [S, 4 h, in]
@@ -26,22 +30,54 @@ def lstm(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool = False) -
     Returns:
         Shape [S, n, T, h], or [S, n, T, 2 h] when bidirectional.
     """
-    hidden, bias = parameters[1].shape[-1], parameters[2]
-    runs = len(parameters) // 3
-    start = x.new_zeros(runs, x.shape[1], hidden)
+    form = step_by_step if x.is_cuda else network_by_network
+    return form(x, parameters, bidirectional)
+
+
+def network_by_network(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool) -> Tensor:
+    """`lstm` as PyTorch's own, one network after another."""
+    runs, n, hidden = len(parameters) // 3, x.shape[1], parameters[1].shape[-1]
+    layers = runs // 2 if bidirectional else runs
+    state, unused = x.new_zeros(runs, n, hidden), x.new_zeros(4 * hidden)
     outputs = []
-    for s in range(len(x)):
-        weights: list[Tensor] = []
-        for run in range(runs):
-            weights += [p[s] for p in parameters[3 * run : 3 * run + 3]] + [
-                torch.zeros_like(bias[s])
-            ]
-        layers = runs // 2 if bidirectional else runs
+    for seen, *own in zip(x, *(p.unbind() for p in parameters), strict=True):
+        # It wants two biases, which it adds.
+        weights = [w for run in range(runs) for w in (*own[3 * run : 3 * run + 3], unused)]
+        start = (state, state)
         states, _, _ = torch.lstm(
-            x[s], (start, start), weights, True, layers, 0.0, True, bidirectional, True
+            seen, start, weights, True, layers, 0.0, True, bidirectional, True
         )
         outputs.append(states)
     return torch.stack(outputs)
+
+
+def step_by_step(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool) -> Tensor:
+    """`lstm` as a loop over time, each step a batched product for all networks."""
+    runs = [parameters[i : i + 3] for i in range(0, len(parameters), 3)]
+    directions = 2 if bidirectional else 1
+    for layer in range(0, len(runs), directions):
+        states = [_run(x, *runs[layer])]
+        if bidirectional:
+            states.append(_run(x.flip(2), *runs[layer + 1]).flip(2))
+        x = torch.cat(states, -1)
+    return x
+
+
+def _run(x: Tensor, input_weight: Tensor, hidden_weight: Tensor, bias: Tensor) -> Tensor:
+    """One layer in one direction, [S, n, T, in] to [S, n, T, h]."""
+    networks, n, steps, _ = x.shape
+    seen = torch.baddbmm(bias[:, None], x.flatten(1, 2), input_weight.mT).view(
+        networks, n, steps, -1
+    )
+    hidden = cell = x.new_zeros(networks, n, hidden_weight.shape[-1])
+    states = []
+    for inputs in seen.unbind(2):
+        gates = torch.baddbmm(inputs, hidden, hidden_weight.mT)
+        enter, forget, new, leave = gates.chunk(4, -1)
+        cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
+        hidden = leave.sigmoid() * cell.tanh()
+        states.append(hidden)
+    return torch.stack(states, 2)
 
 
 def lstm_initial(
