@@ -100,7 +100,8 @@ class Experiment(ABC):
             state: A stage's state to continue from; `configs` are then those unfinished at it.
 
         Raises:
-            ValueError: If structures differ.
+            ValueError: If structures differ, or the state is of another stack; at the latest
+                when the first stage is asked for.
         """
 
     def run(

@@ -76,13 +76,18 @@ class Watch:
         try:
             yield
         except Exception as error:  # whatever it is, packs in hand are worth more
-            if what not in self._noted:
-                self._noted.add(what)
-                self.problems.append(f"{what}: {type(error).__name__}: {error}")
+            self.troubled(f"{what}: {type(error).__name__}: {error}")
 
     def advanced(self, pack: str, share: float) -> None:
         """A pack has come so far."""
         self._tally.advance(pack, share)
+
+    def troubled(self, problem: str) -> None:
+        """Something went wrong that does a pack no harm; the first of a kind is noted."""
+        kind = problem.partition(":")[0]
+        if kind not in self._noted:
+            self._noted.add(kind)
+            self.problems.append(problem)
 
     def failed(self, pack: str, reason: str, details: str) -> None:
         """A pack has come to nothing."""

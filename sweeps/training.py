@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 
 from privnets.config import ExperimentConfig
-from privnets.contract import Experiment, Stage
+from privnets.contract import Experiment, Stage, State
 from privnets.points import TradeoffPoint
 from sweeps.checkpoints import Checkpoint, Member, Saved
 from sweeps.ledger import Ledger
@@ -24,10 +24,12 @@ class Advance:
     Attributes:
         share: Of the pack's work, in [0, 1].
         committed: Whether the pack is in the ledger.
+        problem: What went wrong on the way and does no harm to the results; None if nothing.
     """
 
     share: float
     committed: bool
+    problem: str | None = None
 
 
 class PackRun:
@@ -65,6 +67,7 @@ class PackRun:
         }
         self._points: dict[Member, TradeoffPoint] = {}
         self._stage: Stage | None = None
+        self._problem: str | None = None
         # Of this stack; a point that was kept before its state was may come a second time.
         self._ended: set[Member] = set()
         self._committed = self._in_ledger()
@@ -73,18 +76,21 @@ class PackRun:
     def advance(self) -> Advance:
         """Train one stage; after the last, commit the pack and drop its checkpoint.
 
+        That a checkpoint cannot be used or written costs time at worst, so it is told and no more.
+
         Raises:
             OSError: If the ledger cannot be written.
             RuntimeError: If the experiment ended without all the points asked for.
         """
+        self._problem = None
         stage = None if self._committed else next(self._stages, None)
         if stage is None:
             self._commit()
-            return Advance(1.0, True)
+            return Advance(1.0, True, self._problem)
         self._take(stage)
         if time.monotonic() - self._saved_at >= self._every:
-            self.save()
-        return Advance(min(stage.done, 1.0), False)
+            self._try_to_save()
+        return Advance(min(stage.done, 1.0), False, self._problem)
 
     def save(self) -> None:
         """Keep the pack as it stands, if it is under way.
@@ -98,21 +104,43 @@ class PackRun:
         self._checkpoint.save(list(self._points.values()), rest, self._stage.state())
         self._saved_at = time.monotonic()
 
+    def _try_to_save(self) -> None:
+        try:
+            self.save()
+        except OSError as error:
+            self._saved_at = time.monotonic()
+            self._problem = f"a checkpoint could not be written: {error}"
+
     def _in_ledger(self) -> bool:
         points = self._ledger.points([self._pack.pack_id])
         return {(p.point_id, r.seed) for p in points for r in p.replicates} >= set(self._configs)
 
     def _resumed(self, experiment: Experiment, device: str) -> Iterator[Stage]:
+        """The stages of what is not finished: on from a state that can be used, or all of them."""
         saved = self._checkpoint.load()
         for point in saved.points:
             self._keep(point)
-        usable = saved.state is not None and self._fits(saved)
+        if saved.state is not None and saved.rest and self._fits(saved):
+            stages = self._begun(saved.rest, experiment, device, saved.state)
+            try:
+                first = next(stages, None)
+            except ValueError as error:
+                self._problem = f"a checkpoint was of no use: {error}"
+            else:
+                if first is not None:
+                    yield first
+                    yield from stages
+                return
         untrained = [member for member in self._configs if member not in self._points]
-        self._stack = list(saved.rest) if usable else untrained
-        if not self._stack:
-            return iter(())
+        if untrained:
+            yield from self._begun(untrained, experiment, device, None)
+
+    def _begun(
+        self, stack: Iterable[Member], experiment: Experiment, device: str, state: State | None
+    ) -> Iterator[Stage]:
+        self._stack = list(stack)
         configs = [self._configs[member] for member in self._stack]
-        return experiment.stages(configs, device, saved.state if usable else None)
+        yield from experiment.stages(configs, device, state)
 
     def _fits(self, saved: Saved) -> bool:
         members = set(self._configs)

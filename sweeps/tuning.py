@@ -37,6 +37,9 @@ class Listener(Protocol):
     def advanced(self, pack: str, share: float) -> None:
         """A pack has come so far."""
 
+    def troubled(self, problem: str) -> None:
+        """Something went wrong that does a pack no harm."""
+
     def failed(self, pack: str, reason: str, details: str) -> None:
         """A pack has come to nothing, retries included."""
 
@@ -120,6 +123,8 @@ class _Told(Callback):
                 self._listener.failed(trial.config["pack"], failure, failure)
             else:
                 self._listener.advanced(trial.config["pack"], result["share"])
+            if problem := result.get("problem"):
+                self._listener.troubled(problem)
 
     def on_trial_error(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any

@@ -62,7 +62,7 @@ class Worker(tune.Trainable):
                 raise
             self._run = None
             return {"share": 1.0, "done": True, "failure": f"{type(error).__name__}: {error}"}
-        return {"share": advance.share, "done": advance.committed}
+        return {"share": advance.share, "done": advance.committed, "problem": advance.problem}
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take the next pack."""

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from small_sweeps import assert_same_numbers, contents, numbers, small_plan
 
 import privnets
@@ -145,6 +147,37 @@ def test_a_state_of_another_version_is_not_continued(pack: Pack, ledger: Ledger)
     newer = Checkpoint(ledger, "pack", label(Newer())).load()
     assert newer.state is None
     assert newer.points != ()
+
+
+def test_a_state_that_the_experiment_refuses_is_trained_from_the_start(
+    pack: Pack, ledger: Ledger, uninterrupted: Ledger
+) -> None:
+    broken = begin(pack, ledger)
+    for _ in range(2):
+        broken.advance()
+    path = Path(ledger.directory.path, "checkpoints", "pack", "state.safetensors")
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    cut = {name: tensor[..., :1].contiguous() for name, tensor in load_file(path).items()}
+    save_file(cut, path, metadata)
+    again = begin(pack, ledger)
+    assert "of another stack" in str(again.advance().problem)
+    to_the_end(again)
+    assert_same_numbers(numbers(ledger), numbers(uninterrupted))
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_and_no_more(
+    pack: Pack, ledger: Ledger, uninterrupted: Ledger
+) -> None:
+    run = begin(pack, ledger)
+    Path(ledger.directory.path).mkdir()
+    Path(ledger.directory.path, "checkpoints").write_text("a file where a directory should be")
+    told = [run.advance()]
+    while not told[-1].committed:
+        told.append(run.advance())
+    assert [bool(advance.problem) for advance in told] == [True] * (len(told) - 1) + [False]
+    assert "a checkpoint could not be written: " in str(told[0].problem)
+    assert_same_numbers(numbers(ledger), numbers(uninterrupted))
 
 
 def test_an_experiment_that_loses_a_point_fails_its_pack(pack: Pack, ledger: Ledger) -> None:
