@@ -21,7 +21,9 @@ from sweeps.records import RecordError, decode, encode, identities, points_of
 from sweeps.storage import Directory, directory
 
 _SPEC = "spec.yaml"
+_MOST_BYTES = 1024**2
 _MOST_LISTED = 20
+_ALLOWED = f"it must be at most {_MOST_BYTES // 1024**2} MiB"
 _SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -89,9 +91,12 @@ class Ledger:
 
         Raises:
             OSError: If it cannot be written.
+            InputError: If it is longer than `spec` reads.
         """
-        text = yaml.safe_dump(dict(spec), sort_keys=False, allow_unicode=True)
-        self.directory.write(_SPEC, text.encode())
+        content = yaml.safe_dump(dict(spec), sort_keys=False, allow_unicode=True).encode()
+        if len(content) > _MOST_BYTES:
+            raise InputError(f"{_SPEC} would be {len(content):,} bytes; {_ALLOWED}")
+        self.directory.write(_SPEC, content)
 
     def has_spec(self) -> bool:
         """Whether a sweep of this name has been started."""
@@ -109,9 +114,13 @@ class Ledger:
                 f"there is no sweep {self.sweep!r}: {where} does not exist{self._others()}"
             )
         try:
-            found = yaml.safe_load(self.directory.read(_SPEC))
-        except (OSError, ValueError, yaml.YAMLError) as error:
+            content = self.directory.read(_SPEC, _MOST_BYTES + 1)
+            long = len(content) > _MOST_BYTES
+            found = None if long else yaml.safe_load(content)
+        except (OSError, RecursionError, ValueError, yaml.YAMLError) as error:
             raise InputError(f"{where} cannot be read: {error}") from error
+        if long:
+            raise InputError(f"{where} is too long; {_ALLOWED}")
         if not isinstance(found, dict):
             raise InputError(f"{where} must be a mapping; got {type(found).__name__}")
         return found

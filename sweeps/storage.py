@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from dataclasses import dataclass
@@ -61,20 +62,26 @@ class Directory:
         """Names of the directories right in it, sorted; empty when it is absent."""
         return self._names(fs.FileType.Directory)
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, most: int | None = None) -> bytes:
         """The content of a file.
+
+        Args:
+            name: The file's.
+            most: Read no more bytes than this.
 
         Raises:
             OSError: If it is absent or cannot be read.
         """
         with self.filesystem.open_input_file(f"{self.path}/{name}") as source:
-            return bytes(source.read())
+            return bytes(source.read(most))
 
     def write(self, name: str, content: bytes) -> None:
         """Put a file whole: written aside, flushed to the disk, then moved over its name.
 
+        On a local file system the name, too, is on the disk when this returns.
+
         Raises:
-            OSError: If it cannot be written; nothing is left behind then.
+            OSError: If it cannot be written; no part of it is left behind then.
         """
         self.create()
         aside = f"{self.path}/.{name}.{uuid.uuid4().hex}"
@@ -83,6 +90,7 @@ class Directory:
                 sink.write(content)
             self._flush(aside)
             self.filesystem.move(aside, f"{self.path}/{name}")
+            self._flush(self.path)
         except OSError:
             self._discard(aside)
             raise
@@ -106,6 +114,10 @@ class Directory:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            # Not every file system knows how to flush a directory.
+            if error.errno != errno.EINVAL:
+                raise
         finally:
             os.close(descriptor)
 

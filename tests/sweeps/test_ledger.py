@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from small_sweeps import plain
@@ -174,12 +177,50 @@ def test_a_spec_comes_back(ledger: Ledger) -> None:
     assert ledger.spec() == spec
 
 
-@pytest.mark.parametrize("text", ["- a list", "a: [", "!!python/object/apply:os.getpid []", "\x00"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- a list",
+        "a: [",
+        "[" * 5000,
+        "a: 2001-99-99",
+        "!!python/object/apply:os.getpid []",
+        "\x00",
+    ],
+)
 def test_a_damaged_spec_is_refused(ledger: Ledger, text: str) -> None:
     ledger.write_spec({})
     Path(ledger.directory.path, "spec.yaml").write_text(text)
     with pytest.raises(InputError, match=r"spec\.yaml"):
         ledger.spec()
+
+
+def test_a_long_spec_is_neither_written_nor_read(ledger: Ledger) -> None:
+    spec = {"command": "x" * 2**20}
+    ledger.write_spec({})
+    with pytest.raises(InputError, match="at most 1 MiB"):
+        ledger.write_spec(spec)
+    assert ledger.spec() == {}
+    Path(ledger.directory.path, "spec.yaml").write_text(yaml.safe_dump(spec))
+    with pytest.raises(InputError, match="too long"):
+        ledger.spec()
+
+
+def test_a_name_is_on_the_disk_once_it_is_written(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pack's file is flushed before it gets its name, and its directory after."""
+    flushed: list[tuple[bool, list[str]]] = []
+    flush, folder = os.fsync, parquet_of(ledger, "a").parent
+
+    def watched(descriptor: int) -> None:
+        kind = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        flushed.append((kind, [path.name for path in folder.glob("*.parquet")]))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    ledger.write("a", [point()])
+    assert flushed == [(False, []), (True, ["a.parquet"])]
 
 
 def test_a_sweep_that_is_not_there_is_named(ledger: Ledger) -> None:
