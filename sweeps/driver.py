@@ -120,14 +120,15 @@ def execute(
     where, ledger = absolute(storage), Ledger(absolute(storage), sweep)
     uri = tracking.resolve_uri(tracking_uri)
     typed = command or f"sweeps run {plan.study.name}"
-    manifest = manifest_of(ledger, plan, command=typed, tracking_uri=uri)
+    manifest_of(ledger, plan, command=typed, tracking_uri=uri)  # refuses another sweep's name
     tracking.check(uri)
     _check_address(address)
     if address is None:
         _check_resources(plan.study.resources)
     check_writable(ledger.directory.parent)
     with interruptible() as interruption, locked(ledger):
-        write_manifest(ledger, manifest)
+        # Another process may have started a sweep of that name since.
+        write_manifest(ledger, manifest_of(ledger, plan, command=typed, tracking_uri=uri))
         watch = Watch(ledger, plan, on_progress)
         with start_publication(where, sweep, uri) as publication:
             _train(plan, ledger, where, address, watch, interruption)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import shutil
 import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -63,7 +65,7 @@ class Manifest(BaseModel):
         data: Data set to the fingerprint of its files.
         tracking_uri: Of the MLflow store, without credentials.
         versions: Of Python and of the packages that matter.
-        git_commit: Of the working directory's repository, if it is one.
+        git_commit: Of the checkout that this code is run from, if it is one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -204,8 +206,18 @@ def _changed_data(before: Mapping[str, str], now: Mapping[str, str]) -> list[str
 
 
 def _git_commit() -> str | None:
+    # An installed package may lie inside a repository that is not its own.
+    if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None
+    return _git("rev-parse", "HEAD")
+
+
+def _git(*words: str) -> str | None:
+    """What git says of this package's own directory; None where it has no answer."""
     git = shutil.which("git")
     if git is None:
         return None
-    asked = subprocess.run([git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    command = [git, "-C", str(Path(__file__).parent), *words]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    asked = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     return asked.stdout.strip() or None if asked.returncode == 0 else None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from pathlib import Path
 
 from sweeps.errors import InputError
 from sweeps.ledger import Ledger
@@ -50,22 +51,34 @@ def locked(ledger: Ledger) -> Iterator[None]:
     locks; elsewhere two drivers would train some points twice, and each would be read once.
 
     Raises:
-        InputError: If someone runs it already.
+        InputError: If someone runs it already, or its directory cannot be locked.
     """
     place = ledger.directory.local
     if place is None:
         yield
         return
-    place.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(place / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = _lock(place, ledger.sweep)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            name = ledger.sweep
-            raise InputError(
-                f"the sweep {name!r} is being run by another process; wait for it or stop it"
-            ) from error
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(place: Path, sweep: str) -> int:
+    with ExitStack() as stack:
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(place / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(
+                f"the sweep {sweep!r} is being run by another process; wait for it or stop it"
+            ) from error
+        except OSError as error:
+            raise InputError(
+                f"{place} must be a directory on a file system with locks (flock), to be written "
+                f"to; got: {error}"
+            ) from error
+        stack.pop_all()
+    return descriptor

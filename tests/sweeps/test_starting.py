@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import yaml
 from small_sweeps import small_plan, study_file
 
+import sweeps
 from sweeps.errors import InputError
 from sweeps.ledger import Ledger
 from sweeps.loading import load
@@ -118,6 +120,31 @@ def test_a_sweep_whose_points_would_be_others_is_not_continued(
         replan(read_manifest(ledger))
 
 
+def test_the_commit_is_that_of_the_code_not_of_where_it_is_run(tmp_path: Path) -> None:
+    """Also where the code is installed inside a repository that does not hold it."""
+    for command in (
+        ["init", "-q"],
+        ["-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "--allow-empty", "-m", "m"],
+    ):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    source = Path(sweeps.__file__).parent
+    shutil.copytree(source, tmp_path / "sweeps", ignore=shutil.ignore_patterns("__pycache__"))
+    own = subprocess.run(
+        ["git", "-C", str(source), "rev-parse", "HEAD"], capture_output=True, text=True
+    )
+    found = {
+        path: subprocess.run(
+            [sys.executable, "-c", "import sweeps.manifest as m; print(m._git_commit())"],
+            cwd=elsewhere, env={**os.environ, "PYTHONPATH": str(path)}, check=True,
+            capture_output=True, text=True,
+        ).stdout.strip()
+        for path in (source.parent, tmp_path)
+    }  # fmt: skip
+    assert found == {source.parent: own.stdout.strip() or "None", tmp_path: "None"}
+
+
 @pytest.mark.parametrize("change", [{"format": 2}, {"extra": 1}, {"plan": {"points": 0}}])
 def test_a_spec_that_is_none_is_refused(ledger: Ledger, change: dict[str, object]) -> None:
     ledger.write_spec({**ledger.spec(), **change})
@@ -138,6 +165,19 @@ def test_only_one_process_runs_a_sweep_and_a_dead_one_does_not_count(tmp_path: P
     os.kill(holder.pid, signal.SIGKILL)
     holder.communicate()
     with locked(ledger):
+        pass
+
+
+@pytest.mark.parametrize("trouble", ["a file in its place", "a lock that is a directory"])
+def test_a_place_that_cannot_be_locked_is_told_of(tmp_path: Path, trouble: str) -> None:
+    if trouble == "a file in its place":
+        (tmp_path / "sweep").write_text("")
+    else:
+        (tmp_path / "sweep" / ".lock").mkdir(parents=True)
+    with (
+        pytest.raises(InputError, match=r"sweep must be a directory .*with locks"),
+        locked(Ledger(str(tmp_path), "sweep")),
+    ):
         pass
 
 
