@@ -13,6 +13,7 @@ from sklearn.metrics import mutual_info_score
 from support import requires_data
 
 from privnets.adversarial import thickness
+from privnets.adversarial.attackers.panel import NETWORKS
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.problems import images
@@ -181,8 +182,9 @@ def test_networks_fit_the_images(problem, releaser):
     released = network.release(parameters, x, noise, torch.zeros(2, 3).long(), None)
     assert released.shape == x.shape
     assert (released.min() >= 0) & (released.max() <= 1)
+    assert set(problem.attacking_networks(config)) == set(NETWORKS)
     shapes = {"adversary": problem.adversary(config), **problem.attacking_networks(config)}
-    assert shapes["large-network"] != shapes["network"] == shapes["adversary"]
+    assert shapes["large_network"] != shapes["network"] == shapes["adversary"]
     for shape, classes in [*((s, 2) for s in shapes.values()), (problem.utility(config), 10)]:
         weights = stacked([shape.initial(generator(seed, "x")) for seed in range(2)])
         assert shape.forward(weights, released).shape == (2, 3, classes)

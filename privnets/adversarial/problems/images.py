@@ -62,7 +62,7 @@ class DigitImages(Problem):
     def attacking_networks(self, config: AdversarialConfig) -> Mapping[str, Architecture]:
         """One like the adversary, and one of twice its width and a layer more."""
         wide = self.classifier(2 * config.adversary_width, self.secret_classes, True)
-        return {"network": self.adversary(config), "large-network": wide}
+        return {"network": self.adversary(config), "large_network": wide}
 
     def dependence_bound(self, config: AdversarialConfig, secret: Tensor, utility: Tensor) -> float:
         """I(U;S) by frequencies, for an image shows both, so that I(U;S|X) is zero."""

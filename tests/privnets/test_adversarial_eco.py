@@ -1,0 +1,349 @@
+"""ECO as a problem: windows, splits by blocks of days, and what is known of each step."""
+
+import itertools
+from datetime import date, timedelta
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load
+from support import requires_data
+
+from privnets import data
+from privnets.adversarial.attackers.panel import NETWORKS
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.problems import eco as problem_module
+from privnets.adversarial.problems import windows
+from privnets.adversarial.problems.eco import PARTS, ROTATION, Eco, longest_run
+from privnets.adversarial.records import Exposure
+from privnets.data import eco
+from privnets.data.eco import Household, Recordings
+from privnets.networks.architecture import stacked
+from privnets.randomness import generator
+
+EPOCH = date(1970, 1, 1)
+
+
+def household(number: int, days: list[int], seed: int, steps: int = 24) -> Household:
+    """Random power and occupancy on some days of 2012, a tenth of the steps absent or unknown."""
+    random = np.random.default_rng([seed, number])
+    shape = (len(days), steps)
+    dates = np.datetime64("2012-01-01") + np.array(days).astype("timedelta64[D]")
+    present = random.random(shape) > 0.1
+    occupancy = np.where(random.random(shape) > 0.1, random.integers(0, 2, shape), -1)
+    power = np.where(present, random.gamma(2, 200, shape), 0.0)
+    return Household(number, dates, power, present, occupancy)
+
+
+def recorded(*days: list[int], seed: int = 0, steps: int = 24) -> Recordings:
+    found = tuple(household(n, d, seed, steps) for n, d in enumerate(days, start=1))
+    return Recordings(found, "published", f"{seed}-{days}")
+
+
+@pytest.fixture
+def two_households(monkeypatch) -> Recordings:
+    recordings = recorded(list(range(60)), [*range(20, 45), *range(70, 90)])
+    monkeypatch.setattr(eco, "read", lambda resolution="hour": recordings)
+    monkeypatch.setattr(eco, "source", lambda: "published")
+    return recordings
+
+
+def configured(**fields: object) -> AdversarialConfig:
+    return AdversarialConfig(problem="eco", **fields)
+
+
+def covered(part: windows.Windows) -> set[tuple[int, int]]:
+    """Each household's steps, counted from 1970, that some window has."""
+    steps = part.power.shape[1]
+    pairs = zip(part.household.tolist(), part.start.tolist(), strict=True)
+    return {(number, start + k) for number, start in pairs for k in range(steps)}
+
+
+@settings(max_examples=25)
+@given(
+    days=st.lists(st.sets(st.integers(0, 150), min_size=20, max_size=80), min_size=1, max_size=2),
+    rotation=st.integers(0, len(ROTATION) - 1),
+)
+def test_no_step_is_in_two_splits_not_even_of_another_household(days, rotation):
+    recordings = recorded(*map(sorted, days))
+    parts = problem_module._parts(recordings, rotation, "hour")
+    steps = [{step for _, step in covered(part)} for part in parts]
+    for i, one in enumerate(steps):
+        for other in steps[i + 1 :]:
+            assert not one & other
+
+
+@settings(max_examples=25)
+@given(st.sets(st.integers(0, 300), min_size=20, max_size=150))
+def test_blocks_are_in_order_apart_and_hold_every_known_day(days):
+    recordings = recorded(sorted(days))
+    found = windows.blocks(recordings)
+    assert len(found) >= 10
+    for one, other in itertools.pairwise(found):
+        assert one.first <= one.last < other.first
+    first = int(np.datetime64("2012-01-01").astype(np.int64))
+    within = [d for d in days if any(b.first <= first + d <= b.last for b in found)]
+    (own,) = recordings.households
+    known = np.where(own.present, own.occupancy, -1) != -1
+    unknown = (known.mean(axis=1) < 0.5).sum()
+    assert len(within) >= len(days) - unknown
+    sizes = [sum(b.first <= first + d <= b.last for d in days) for b in found]
+    assert max(sizes) - min(sizes) <= 1 + unknown
+
+
+def test_too_few_days_are_refused_with_what_to_do():
+    with pytest.raises(data.DataError, match=r"at least 20 days .* there are 19\. Unpack more"):
+        windows.blocks(recorded(list(range(19)), seed=1))
+
+
+def test_windows_are_what_the_calendar_holds(two_households):
+    (block, *_) = windows.blocks(two_households)
+    found = windows.cut(two_households, block, stride=1)
+    assert len(found) > 100
+    for i in range(0, len(found), 7):
+        own = two_households.households[found.household[i] - 1]
+        for k in range(24):
+            day, hour = divmod(int(found.start[i]) + k, 24)
+            (rows,) = np.nonzero(own.dates.astype(np.int64) == day)
+            if len(rows) == 0 or not own.present[rows[0], hour]:
+                assert not found.present[i, k]
+                assert (found.power[i, k], found.occupancy[i, k]) == (0, -1)
+            else:
+                assert found.power[i, k] == own.power[rows[0], hour]
+                assert found.occupancy[i, k] == own.occupancy[rows[0], hour]
+    assert (2 * (found.occupancy != -1).sum(axis=1) >= 24).all()
+
+
+@pytest.mark.parametrize("steps", [24, 96])
+def test_side_information_is_weekday_month_and_the_time_of_day(steps):
+    moments = [(date(2012, 2, 29), 23), (date(2012, 12, 31), 5), (date(2013, 7, 7), 0)]
+    start = np.array([((day - EPOCH).days * 24 + hour) * steps // 24 for day, hour in moments])
+    found = windows.side_information(start, steps)
+    assert found.shape == (3, steps, windows.SIDE_FEATURES)
+    for row, (day, hour) in enumerate(moments):
+        for k in range(steps):
+            minute = hour * 60 + k * 1440 // steps
+            now, clock = day + timedelta(days=minute // 1440), minute % 1440 / 1440
+            assert found[row, k, :7].tolist() == [now.weekday() == i for i in range(7)]
+            assert found[row, k, 7:19].tolist() == [now.month == i for i in range(1, 13)]
+            turns = [f(2 * np.pi * n * clock) for n in (1, 2) for f in (np.sin, np.cos)]
+            np.testing.assert_allclose(found[row, k, 19:], turns, atol=1e-6)
+
+
+def test_test_windows_are_whole_days_and_the_others_slide_by_an_hour(two_households):
+    for rotation in range(len(ROTATION)):
+        parts = dict(
+            zip(PARTS, problem_module._parts(two_households, rotation, "hour"), strict=True)
+        )
+        assert (parts["test"].start % 24 == 0).all()
+        days = windows.origin(parts["test"], 24)
+        assert len(set(days.tolist())) == len(days)
+        for name in PARTS[:3]:
+            assert set((parts[name].start % 24).tolist()) == set(range(24))
+
+
+def test_rotations_give_every_block_to_test_and_no_two_the_same_days(two_households):
+    def days(rotation: int) -> frozenset[int]:
+        test = problem_module._parts(two_households, rotation, "hour")[3]
+        return frozenset((test.start // 24).tolist())
+
+    found = [days(rotation) for rotation in range(len(ROTATION))]
+    assert len(set(found)) == len(ROTATION)
+    blocks = windows.blocks(two_households)
+    for block in blocks:
+        assert any(any(block.first <= day <= block.last for day in one) for one in found)
+
+
+def test_splits_are_disjoint_and_of_equal_sizes_for_every_seed(two_households):
+    configs = [configured(seed=seed) for seed in range(len(ROTATION))]
+    pool, splits = Eco().materials(configs, "cpu")
+    assert len({tuple(len(getattr(s, p)) for p in PARTS) for s in splits}) == 1
+    for one in splits:
+        rows = np.concatenate([getattr(one, p) for p in PARTS])
+        assert len(set(rows.tolist())) == len(rows)
+        assert rows.max() < len(pool.x)
+
+
+def test_records_depend_on_the_seed_and_not_on_the_stack(two_households):
+    configs = [configured(seed=seed, alpha=1 + seed) for seed in (4, 0, 14)]
+    pool, splits = Eco().materials(configs, "cpu")
+    for config, own in zip(configs, splits, strict=True):
+        alone, (split,) = Eco().materials([config], "cpu")
+        for part in PARTS:
+            here, there = getattr(own, part), getattr(split, part)
+            for column in ("x", "secret", "side", "present", "group"):
+                one, other = getattr(pool, column)[here], getattr(alone, column)[there]
+                assert torch.equal(one, other)
+    # Seeds that share a rotation share its records.
+    np.testing.assert_array_equal(splits[0].test, splits[2].test)
+
+
+def test_subsamples_are_as_large_as_asked_and_no_larger_than_there_is(two_households):
+    _, (splits,) = Eco().materials([configured(train_size=50, attack_size=40)], "cpu")
+    assert (len(set(splits.train)), len(set(splits.attack))) == (50, 40)
+    with pytest.raises(ValueError, match=r"train_size must be at most \d+ .*; got 100000"):
+        Eco().materials([configured(train_size=100_000)], "cpu")
+
+
+def test_power_comes_back_from_the_training_blocks_scale(two_households):
+    config = configured(seed=3)
+    pool, (splits,) = Eco().materials([config], "cpu")
+    offset, scale = Eco().distance_scale(config)
+    blocks = [
+        block
+        for place, block in enumerate(windows.blocks(two_households))
+        if ROTATION[(place + 3) % 10] == 0
+    ]
+    metered = [
+        own.power[row][own.present[row]]
+        for own in two_households.households
+        for row, day in enumerate(own.dates.astype(np.int64))
+        if any(block.first <= day <= block.last for block in blocks)
+    ]
+    assert offset == pytest.approx(np.concatenate(metered).mean())
+    assert scale == pytest.approx(np.concatenate(metered).std())
+    parts = problem_module._parts(two_households, 3, "hour")
+    present = pool.present[splits.test].numpy()
+    watts = offset + scale * pool.x[splits.test][..., 0].numpy()
+    test = parts[3]
+    by_origin = dict(zip(windows.origin(test, 24).tolist(), test.power, strict=True))
+    for row, group in enumerate(pool.group[splits.test].tolist()):
+        np.testing.assert_allclose(
+            watts[row][present[row]], by_origin[group][present[row]], rtol=1e-4, atol=1e-2
+        )
+
+
+def test_what_is_absent_is_zero_and_secret_missing(two_households):
+    pool, _ = Eco().materials([configured()], "cpu")
+    assert not pool.present.all()
+    assert (pool.x[..., 0][~pool.present] == 0).all()
+    assert (pool.secret[~pool.present] == -1).all()
+    assert (pool.secret[pool.present] == -1).any()
+    assert set(pool.secret.unique().tolist()) == {-1, 0, 1}
+    assert (pool.x.dtype, pool.secret.dtype) == (torch.float32, torch.int64)
+
+
+def test_test_days_reach_nothing_that_is_trained_on(two_households, monkeypatch):
+    """Altering power and occupancy of test days leaves the three other parts as they were."""
+    config = configured(seed=1)
+    pool, (splits,) = Eco().materials([config], "cpu")
+    days = set(windows.day_of(pool.group[splits.test].numpy()).tolist())
+    altered = []
+    for own in two_households.households:
+        rows = np.isin(own.dates.astype(np.int64), list(days))[:, None]
+        occupancy = np.where(rows & (own.occupancy != -1), 1 - own.occupancy, own.occupancy)
+        power = np.where(rows & own.present, 5_000 - own.power, own.power)
+        altered.append(Household(own.number, own.dates, power, own.present, occupancy))
+    other_recordings = Recordings(tuple(altered), "published", "altered")
+    monkeypatch.setattr(eco, "read", lambda resolution="hour": other_recordings)
+    other, (again,) = Eco().materials([config], "cpu")
+    for part in PARTS[:3]:
+        here, there = getattr(splits, part), getattr(again, part)
+        assert torch.equal(pool.x[here], other.x[there])
+        assert torch.equal(pool.secret[here], other.secret[there])
+    assert not torch.equal(pool.secret[splits.test], other.secret[again.test])
+
+
+@given(st.sets(st.integers(0, 40), min_size=1), st.integers(1, 7))
+def test_a_week_is_the_longest_run_of_days(days, most):
+    group = np.array(sorted(days))[::-1]
+    found = group[longest_run(group, most)]
+    assert np.diff(found).tolist() == [1] * (len(found) - 1)
+    assert len(found) == min(max(run(days, first) for first in days), most)
+
+
+def run(days: set[int], first: int) -> int:
+    """How many days in a row there are from one on."""
+    return 1 + run(days, first + 1) if first + 1 in days else 1
+
+
+def test_the_week_is_in_watts_with_its_days(two_households):
+    config = configured(seed=2)
+    pool, (splits,) = Eco().materials([config], "cpu")
+    rows = torch.from_numpy(splits.test)
+    columns = [pool.x, pool.secret, None, pool.side, pool.present, pool.group]
+    original = Exposure(*(None if c is None else c[rows] for c in columns))
+    released = Exposure(original.z + 1, *list(vars(original).values())[1:])
+    found = Eco().examine(config, [], original, released)
+    week = load(found.artifacts["week.safetensors"])
+    days = len(week["day"])
+    assert 2 <= days <= 7
+    assert week["day"].tolist() == list(range(int(week["day"][0]), int(week["day"][0]) + days))
+    assert week["original"].shape == week["released"].shape == week["secret"].shape == (days, 24)
+    present = week["present"].bool()
+    assert week["present"].dtype == torch.uint8
+    _, scale = Eco().distance_scale(config)
+    torch.testing.assert_close(
+        (week["released"] - week["original"])[present],
+        torch.full((int(present.sum()),), scale, dtype=torch.float32),
+        rtol=1e-3, atol=0.01,
+    )  # fmt: skip
+    candidates = [
+        own.power[row]
+        for own in two_households.households
+        for row in np.flatnonzero(own.dates.astype(np.int64) == int(week["day"][0]))
+    ]
+    assert any(np.allclose(week["original"][0], power, atol=0.01) for power in candidates)
+
+
+@pytest.mark.parametrize("side", [False, True])
+def test_networks_fit_the_windows(two_households, side):
+    config = configured(side_information=side, releaser_width=5, adversary_width=4)
+    pool, (splits,) = Eco().materials([config], "cpu")
+    rows = torch.from_numpy(splits.train[:6]).view(2, 3)
+    x, known = pool.x[rows], pool.side[rows]
+    releaser = Eco().releaser(config)
+    parameters = stacked([releaser.initial(generator(seed, "releaser")) for seed in range(2)])
+    noise = torch.rand(2, 3, *releaser.noise_shape(x.shape[2:]))
+    z = releaser.release(parameters, x, noise, pool.secret[rows], known if side else None)
+    assert z.shape == x.shape
+    networks = {"adversary": (Eco().adversary(config), side)}
+    networks |= {
+        name: (network, name.endswith("_side"))
+        for name, network in Eco().attacking_networks(config).items()
+    }
+    assert set(networks) == {"adversary", *NETWORKS, *(f"{name}_side" for name in NETWORKS)}
+    for network, sees in networks.values():
+        weights = stacked([network.initial(generator(seed, "x")) for seed in range(2)])
+        inputs = torch.cat([z, known], -1) if sees else z
+        assert network.forward(weights, inputs).shape == (2, 3, 24, 2)
+    assert Eco().utility(config) is None
+
+
+def test_fields_without_meaning_are_named(monkeypatch):
+    monkeypatch.setattr(eco, "source", lambda: "aggregated")
+    config = configured(
+        dependence=0.5,
+        utility_weight=2.0,
+        tradeoff=0.2,
+        estimator="full",
+        squaring="batch",
+        releaser="mlp",
+        scenario="fixed-utility",
+        train_size=10**6,
+    )
+    assert {p.field for p in Eco().problems(config)} == {
+        "dependence", "utility_weight", "tradeoff", "estimator", "squaring", "releaser",
+        "scenario", "train_size",
+    }  # fmt: skip
+    assert not Eco().problems(configured())
+    monkeypatch.setattr(eco, "source", lambda: "published")
+    assert not Eco().problems(configured(train_size=10**6))
+
+
+@requires_data("eco")
+@pytest.mark.parametrize("resolution", ["hour", "quarter-hour"])
+def test_the_data_at_hand_have_the_sizes_that_are_foretold(resolution):
+    if eco.source() != "aggregated":
+        pytest.skip("published files of ECO are at hand")
+    config = configured(resolution=resolution, seed=5)
+    pool, (splits,) = Eco().materials([config], "cpu")
+    told = Eco().sizes(config)
+    assert [len(getattr(splits, p)) for p in PARTS] == [getattr(told, p) for p in PARTS]
+    assert tuple(pool.x.shape[1:]) == told.record
+    assert Eco().fingerprint(config) == data.fingerprint("eco")
+    for part in PARTS:
+        secret = pool.secret[getattr(splits, part)]
+        assert {0, 1} <= set(secret.unique().tolist())
