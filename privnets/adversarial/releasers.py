@@ -105,32 +105,35 @@ class EncoderDecoder(_Gaussian):
 
     A 5x5 and a 3x3 convolution of stride 2 and a dense layer give a code of `width` numbers within
     (-1, 1); Gaussian noise is added to it; a hidden layer of 8 `width` units and a sigmoid make
-    pixels of it. The published sizes are lost.
+    pixels of it. These may get noise of their own and are then cut off at 0 and 1, as a code alone
+    can hide a secret from its adversary that a fresh attacker finds. The published sizes are lost.
 
     Attributes:
         side: Of the images, in pixels.
         width: Numbers of the code; the first convolution has a quarter as many channels.
+        pixel_noise: How strong the noise on pixels is, as a multiple of that on the code.
     """
 
     side: int
     width: int
+    pixel_noise: float = 0.0
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
         """Weight and bias of each layer in turn: He's Gaussian weights, biases 0, pixels dark."""
-        channels, size = self._channels, self.side**2
+        channels, size = max(1, self.width // 4), self.side**2
         flat, hidden = 2 * channels * quartered(self.side) ** 2, 8 * self.width
-        decoder = dense_initial(random, hidden, size, 1.0)
-        decoder[-1] += _DARK
-        return [
+        parameters = [
             *encoder_initial(random, channels),
-            *dense_initial(random, flat, self.width, 1.0),
+            *dense_initial(random, flat, self.width, GAINS["tanh"]),
             *dense_initial(random, self.width, hidden, GAINS["leaky"]),
-            *decoder,
+            *dense_initial(random, hidden, size, 1.0),
         ]
+        parameters[-1] += _DARK
+        return parameters
 
     def noise_shape(self, records: Sequence[int]) -> tuple[int, ...]:
-        """That of the code."""
-        return (self.width,)
+        """That of the code, and of the pixels if they get noise."""
+        return (self.width + (self.side**2 if self.pixel_noise else 0),)
 
     def release(
         self,
@@ -142,12 +145,11 @@ class EncoderDecoder(_Gaussian):
     ) -> Tensor:
         """Releases [S, n, 1, side, side] in [0, 1]; see `privnets.adversarial.problem.Releaser`."""
         convolutions, (weight, bias), decoder = parameters[:4], parameters[4:6], parameters[6:]
-        code = dense(encode(convolutions, x, (2, 2)), weight, bias).tanh() + noise
-        return mlp.forward(decoder, code, leaky).sigmoid().view(x.shape)
-
-    @property
-    def _channels(self) -> int:
-        return max(1, self.width // 4)
+        code = dense(encode(convolutions, x, (2, 2)), weight, bias).tanh()
+        pixels = mlp.forward(decoder, code + noise[..., : self.width], leaky).sigmoid()
+        if self.pixel_noise:
+            pixels = (pixels + self.pixel_noise * noise[..., self.width :]).clamp(0, 1)
+        return pixels.view(x.shape)
 
 
 @dataclass(frozen=True)

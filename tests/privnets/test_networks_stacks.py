@@ -1,0 +1,163 @@
+"""Networks and releasers in a stack are what they are alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from privnets.adversarial.releasers import (
+    EncoderDecoder,
+    LinearFilter,
+    PerceptronReleaser,
+    RecurrentReleaser,
+)
+from privnets.networks.adam import StackedAdam
+from privnets.networks.architecture import stacked
+from privnets.networks.convolution import ConvolutionalClassifier
+from privnets.networks.mlp import Perceptron
+from privnets.networks.recurrent import Recurrent, network_by_network, step_by_step
+
+_NETWORKS, _RECORDS, _STEPS = 3, 5, 6
+
+
+class _Initial(Protocol):
+    def initial(self, random: np.random.Generator) -> list[Tensor]: ...
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A network, what it is given beside x, and how it is run."""
+
+    network: _Initial
+    record: tuple[int, ...]
+    run: Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
+    noise: tuple[int, ...] | None = None
+
+    def parameters(self) -> list[Tensor]:
+        sources = [np.random.default_rng(seed) for seed in range(_NETWORKS)]
+        return stacked([self.network.initial(source) for source in sources])
+
+    def inputs(self) -> list[Tensor]:
+        random = torch.Generator().manual_seed(0)
+        x = torch.rand(_NETWORKS, _RECORDS, *self.record, generator=random)
+        if self.noise is None:
+            return [x]
+        noise = torch.randn(_NETWORKS, _RECORDS, *self.noise, generator=random)
+        secret = torch.randint(-1, 2, (_NETWORKS, _RECORDS, _STEPS), generator=random)
+        side = torch.rand(_NETWORKS, _RECORDS, _STEPS, 2, generator=random)
+        return [x, noise, secret, side]
+
+
+def _architecture(network, record: tuple[int, ...]) -> _Case:
+    return _Case(network, record, lambda p, given: network.forward(p, given[0]))
+
+
+def _releaser(network, record: tuple[int, ...]) -> _Case:
+    def run(p: Sequence[Tensor], given: Sequence[Tensor]) -> Tensor:
+        x, noise, secret, side = given
+        return network.release(p, x, noise, secret, side)
+
+    return _Case(network, record, run, network.noise_shape(record))
+
+
+_CASES = {
+    "perceptron": _architecture(Perceptron((6, 8, 8, 3), "tanh"), (6,)),
+    "perceptron-image": _architecture(Perceptron((64, 8, 3), "relu"), (1, 8, 8)),
+    "convolutional": _architecture(ConvolutionalClassifier(8, 4, 3), (1, 8, 8)),
+    "convolutional-large": _architecture(ConvolutionalClassifier(28, 2, 3, True), (1, 28, 28)),
+    "recurrent": _architecture(Recurrent(3, 4, 3, 2), (_STEPS, 3)),
+    "bidirectional": _architecture(Recurrent(3, 4, 2, 2, True), (_STEPS, 3)),
+    "linear-filter": _releaser(LinearFilter(2), (2,)),
+    "perceptron-releaser": _releaser(PerceptronReleaser((1, 8, 8), 8, pixels=True), (1, 8, 8)),
+    "encoder-decoder": _releaser(EncoderDecoder(8, 8, pixel_noise=0.5), (1, 8, 8)),
+    "recurrent-releaser": _releaser(RecurrentReleaser(2, 2, 4, 3), (_STEPS, 1)),
+}
+_LSTMS = {
+    form.__name__ + ("-both" if both else ""): _Case(
+        Recurrent(3, 4, 2, 1, both),
+        (_STEPS, 3),
+        lambda p, given, form=form, both=both: form(given[0], p[:-2], both),
+    )
+    for form in (network_by_network, step_by_step)
+    for both in (False, True)
+}
+_shared = pytest.mark.parametrize(
+    "case", [pytest.param(case, id=name) for name, case in {**_CASES, **_LSTMS}.items()]
+)
+
+
+def _pulled(case: _Case, parameters: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The output, and what pulls it to a half: gradients of parameters in use and of x."""
+    leaves = [p.clone().requires_grad_() for p in parameters]
+    x = inputs[0].clone().requires_grad_()
+    output = case.run(leaves, [x, *inputs[1:]])
+    loss = (output - 0.5).square().sum()
+    gradients = torch.autograd.grad(loss, [*leaves, x], allow_unused=True, materialize_grads=True)
+    return [output.detach(), *gradients]
+
+
+def _member(tensors: Sequence[Tensor], s: int) -> list[Tensor]:
+    return [tensor[s : s + 1] for tensor in tensors]
+
+
+def _assert_close(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
+    """Equal but for float32 sums taken in another order."""
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@_shared
+def test_outputs_and_gradients_of_a_stack_are_those_of_its_networks_alone(case):
+    parameters, inputs = case.parameters(), case.inputs()
+    together = _pulled(case, parameters, inputs)
+    for s in range(_NETWORKS):
+        alone = _pulled(case, _member(parameters, s), _member(inputs, s))
+        _assert_close(_member(together, s), alone)
+
+
+@_shared
+def test_a_stack_trains_as_its_networks_do_alone(case):
+    def trained(parameters: list[Tensor], inputs: list[Tensor], rates: Tensor) -> Tensor:
+        leaves = [p.clone().requires_grad_() for p in parameters]
+        adam = StackedAdam(leaves, rates)
+        for _ in range(20):
+            loss = (case.run(leaves, inputs) - 0.3).square().mean((0, 1)).sum()
+            adam.step(torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True))
+        return case.run(leaves, inputs).detach()
+
+    parameters, inputs = case.parameters(), case.inputs()
+    rates = torch.tensor([1e-3, 3e-3, 1e-2])
+    together = trained(parameters, inputs, rates)
+    start = case.run(parameters, inputs)
+    for s in range(_NETWORKS):
+        alone = trained(_member(parameters, s), _member(inputs, s), rates[s : s + 1])
+        torch.testing.assert_close(together[s : s + 1], alone, rtol=1e-3, atol=1e-3)
+        assert (alone - start[s : s + 1]).abs().max() > 5e-3
+
+
+@_shared
+def test_the_order_of_a_stack_changes_nothing(case):
+    parameters, inputs = case.parameters(), case.inputs()
+    order = torch.tensor([2, 0, 1])
+    expected = [tensor[order] for tensor in _pulled(case, parameters, inputs)]
+    permuted = _pulled(case, [p[order] for p in parameters], [given[order] for given in inputs])
+    _assert_close(permuted, expected)
+
+
+@_shared
+@pytest.mark.parametrize("where", ["parameters", "inputs"])
+def test_what_is_not_a_number_in_one_network_stays_there(case, where):
+    parameters, inputs = case.parameters(), case.inputs()
+    expected = _pulled(case, parameters, inputs)
+    for tensor in parameters if where == "parameters" else inputs[:1]:
+        tensor[1] = torch.nan
+    found = _pulled(case, parameters, inputs)
+    assert found[0][1].isnan().any()
+    others = torch.tensor([0, 2])
+    _assert_close([f[others] for f in found], [e[others] for e in expected])
