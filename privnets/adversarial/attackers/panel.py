@@ -1,0 +1,221 @@
+"""The panel that judges finished releases: every attacker, the strongest of them, and the floor.
+
+Attackers are fitted to the attack split, calibrated and chosen on validation, and judged on test.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from privnets.adversarial.attackers import classical
+from privnets.adversarial.attackers.assessment import Assessment, assess
+from privnets.adversarial.attackers.features import tables
+from privnets.adversarial.attackers.floors import KEYS, Floors, floors
+from privnets.adversarial.attackers.networks import SIDE, fit_network
+from privnets.adversarial.attackers.posterior import Attacker, Posterior
+from privnets.adversarial.attackers.rows import (
+    frequencies,
+    known_rows,
+    known_secret,
+    unusable,
+)
+from privnets.adversarial.attackers.scoring import Estimate, alpha_leakage
+from privnets.adversarial.records import Evidence
+from privnets.networks.architecture import Architecture
+
+NETWORKS: Final = ("network", "large_network")
+"""Neural attackers; `_side` is added to the names of those that also see side information."""
+
+_SURE = 2.0  # standard errors
+_STRONGEST: Final = (
+    "privacy/attacker_balanced_accuracy",
+    "privacy/attacker_auc",
+    "privacy/leakage",
+    "privacy/alpha_leakage",
+)
+_PARTS: Final = ("balanced_accuracy", "auc", "leakage")
+_FLOOR: Final = "floor/attacker_balanced_accuracy"
+_BELOW: Final = "flag/attacker_below_floor"
+_UNRESTED: Final = "flag/attacker_not_converged"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the panel says of one release.
+
+    Attributes:
+        metrics: All `privacy/*`, `floor/*` and `flag/*` keys; NaN where undefined.
+        standard_errors: Of those metrics that have one.
+        notes: Key to who the strongest attacker is, why a flag is raised or a metric undefined.
+        strongest: Name of the attacker with the best balanced accuracy on validation; None when
+            nothing could be judged.
+    """
+
+    metrics: Mapping[str, float]
+    standard_errors: Mapping[str, float]
+    notes: Mapping[str, str]
+    strongest: str | None
+
+
+def attacker_names(sequential: bool, side: bool, analytic: Iterable[str]) -> tuple[str, ...]:
+    """The attackers of a panel, known without fitting any.
+
+    Args:
+        sequential: Whether records are sequences.
+        side: Whether there is side information beside them.
+        analytic: Names of the problem's own attackers.
+    """
+    general = (*NETWORKS, *classical.CLASSIFIERS)
+    informed = tuple(name + SIDE for name in general) if sequential and side else ()
+    return (*general, *informed, *analytic)
+
+
+def judging(
+    evidence: Sequence[Evidence],
+    *,
+    networks: Mapping[str, Architecture],
+    analytic: Sequence[Attacker],
+    alphas: Sequence[float],
+    seeds: Sequence[int],
+    attack_steps: int,
+) -> Iterator[Verdict | None]:
+    """Judge the releases of a stack.
+
+    Each verdict depends on its own release and seed alone. Networks are trained as one stack, the
+    other attackers release by release.
+
+    Args:
+        evidence: One per release, of equal shapes.
+        networks: By attacker's name. One whose name ends in `_side` takes side information beside
+            the release, [S, n, T, 1 + c].
+        analytic: The problem's own attackers.
+        alphas: Order of `privacy/alpha_leakage`, one per release.
+        seeds: One per release.
+        attack_steps: The most that a network takes.
+
+    Yields:
+        A verdict per release, in order; None between, wherever the work may pause.
+
+    Raises:
+        ValueError: If a network has a name that the panel does not know.
+    """
+    names = _names(evidence[0], analytic)
+    if unknown := [name for name in networks if name not in names]:
+        raise ValueError(f"networks must be among {', '.join(names)}; got {', '.join(unknown)}.")
+    classes = max(2, *(1 + int(known_secret(one.attack).max()) for one in evidence))
+    reasons = [unusable(one, classes) for one in evidence]
+    usable = [i for i, reason in enumerate(reasons) if reason is None]
+    neural: dict[int, list[Posterior]] = {i: [] for i in usable}
+    for name, architecture in networks.items() if usable else ():
+        chosen, own = [evidence[i] for i in usable], [seeds[i] for i in usable]
+        fitted = yield from _paused(fit_network(name, architecture, chosen, own, attack_steps))
+        for i, posterior in zip(usable, fitted, strict=True):
+            neural[i].append(posterior)
+    for i, (one, reason) in enumerate(zip(evidence, reasons, strict=True)):
+        if reason is not None:
+            yield _undefined(names, reason)
+            continue
+        others = yield from _others(one, seeds[i], analytic)
+        floor = floors(one, classes, seeds[i])
+        yield _verdict(one, [*neural[i], *others], floor, classes, alphas[i])
+
+
+def _names(evidence: Evidence, analytic: Sequence[Attacker]) -> tuple[str, ...]:
+    attack = evidence.attack
+    own = [name for attacker in analytic for name in attacker.names]
+    return attacker_names(attack.secret.ndim == 2, attack.side is not None, own)
+
+
+def _paused(run: Generator[float, None, list[Posterior]]) -> Generator[None, None, list[Posterior]]:
+    while True:
+        try:
+            next(run)
+        except StopIteration as end:
+            fitted: list[Posterior] = end.value
+            return fitted
+        yield None
+
+
+def _others(
+    evidence: Evidence, seed: int, analytic: Sequence[Attacker]
+) -> Generator[None, None, list[Posterior]]:
+    """Posteriors of the attackers that are no networks."""
+    posteriors: list[Posterior] = []
+    informed = (False, True) if evidence.attack.side is not None else (False,)
+    for side in informed:
+        seen = tables(evidence, side=side)
+        for classifier in classical.CLASSIFIERS:
+            name = classifier + SIDE if side else classifier
+            posteriors.append(classical.fit(name, seen, seed, classifier))
+            yield None
+    for attacker in analytic:
+        posteriors += attacker.fit(evidence, seed)
+        yield None
+    return posteriors
+
+
+def _undefined(names: Iterable[str], reason: str) -> Verdict:
+    keys = [*_STRONGEST, *KEYS, _FLOOR, _BELOW, _UNRESTED]
+    keys += [_of(name, part) for name in names for part in _PARTS]
+    return Verdict(dict.fromkeys(keys, math.nan), {}, dict.fromkeys(keys, reason), None)
+
+
+def _verdict(
+    evidence: Evidence,
+    posteriors: Sequence[Posterior],
+    floor: Floors,
+    classes: int,
+    alpha: float,
+) -> Verdict:
+    validation, test = known_rows(evidence.validation), known_rows(evidence.test)
+    prior = frequencies(known_rows(evidence.attack).secret, classes)
+    panel = [assess(posterior, validation, test, prior) for posterior in posteriors]
+    best = max(panel, key=lambda one: one.on_validation.value)
+    by_order = alpha_leakage(best.log_posterior, prior, test, alpha)
+    found = dict(zip(_STRONGEST, (best.accuracy, best.auc, best.leakage, by_order), strict=True))
+    for one in panel:
+        estimates = (one.accuracy, one.auc, one.leakage)
+        found |= {_of(one.name, p): e for p, e in zip(_PARTS, estimates, strict=True)}
+    found |= {**floor.estimates, _FLOOR: floor.estimates[floor.highest]}
+    metrics = {**dict.fromkeys(KEYS, math.nan), **{key: e.value for key, e in found.items()}}
+    notes = {**floor.notes, _STRONGEST[0]: _who(best, panel), _FLOOR: f"of {floor.highest}"}
+    flags = {_BELOW: _below(best, found[_FLOOR]), _UNRESTED: _unrested(panel)}
+    metrics |= {key: float(bool(reason)) for key, reason in flags.items()}
+    notes |= {key: reason for key, reason in flags.items() if reason}
+    return Verdict(metrics, {key: e.error for key, e in found.items()}, notes, best.name)
+
+
+def _of(name: str, part: str) -> str:
+    return f"privacy/attacker/{name}/{part}"
+
+
+def _who(best: Assessment, panel: Sequence[Assessment]) -> str:
+    """The strongest attacker, and those that test shows to be stronger."""
+    said = f"{best.name}, chosen on validation ({best.on_validation.value:.4f} there)"
+    for one in panel:
+        ahead = one.accuracy - best.accuracy
+        if ahead.value > _SURE * ahead.error:
+            gain = f"{ahead.value:.4f} +- {ahead.error:.4f}"
+            said += f"; {one.name} is better on test by {gain}"
+    return said
+
+
+def _below(best: Assessment, floor: Estimate) -> str:
+    """Why the strongest attacker's success cannot be the last word; empty if it may be."""
+    short = floor - best.accuracy
+    if short.value <= 0:
+        return ""
+    beyond = short.value > _SURE * short.error
+    size = "more than" if beyond else "within"
+    return (
+        f"{best.name} reaches {best.accuracy.value:.4f} and the floor is {floor.value:.4f}: short "
+        f"by {short.value:.4f} +- {short.error:.4f}, {size} {_SURE:g} standard errors"
+    )
+
+
+def _unrested(panel: Sequence[Assessment]) -> str:
+    names = [one.name for one in panel if not one.converged]
+    return f"steps ran out while validation still improved: {', '.join(names)}" if names else ""

@@ -1,0 +1,159 @@
+"""What a posterior is worth on records it never saw, with errors that respect their origin."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+from scipy.stats import rankdata
+
+from privnets.adversarial.attackers.rows import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A statistic of test records.
+
+    Attributes:
+        value: Of the statistic.
+        influence: How far each record moves it, summing to about 0, shape [n].
+        cluster: What records share an origin, shape [n].
+    """
+
+    value: float
+    influence: NDArray[np.float64]
+    cluster: NDArray[np.int64]
+
+    @property
+    def error(self) -> float:
+        """Standard error by linearisation, with clusters as the independent units."""
+        _, place = np.unique(self.cluster, return_inverse=True)
+        totals = np.bincount(place, weights=self.influence)
+        if len(totals) < 2:
+            return math.nan
+        return math.sqrt((totals**2).sum() * len(totals) / (len(totals) - 1))
+
+    def __sub__(self, other: Estimate) -> Estimate:
+        """A difference on the same records, whose error counts what the two share."""
+        return Estimate(self.value - other.value, self.influence - other.influence, self.cluster)
+
+
+def balanced_accuracy(decision: NDArray[np.int64], rows: Rows, classes: int) -> Estimate:
+    """Mean over the classes of the share of their records that are recognised.
+
+    Args:
+        decision: Shape [n].
+        rows: The truth; every class occurs.
+        classes: How many there are.
+    """
+    right = (decision == rows.secret).astype(np.float64)
+    counts = np.bincount(rows.secret, minlength=classes)
+    recall = np.bincount(rows.secret, weights=right, minlength=classes) / counts
+    influence = (right - recall[rows.secret]) / (classes * counts[rows.secret])
+    return Estimate(float(recall.mean()), influence, rows.cluster)
+
+
+def balanced_decision(
+    log_posterior: NDArray[np.float64], prior: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Bayes decisions for balanced accuracy: the class whose probability rose most.
+
+    Args:
+        log_posterior: Shape [n, C].
+        prior: Shape [C].
+    """
+    decision: NDArray[np.int64] = (log_posterior - np.log(prior)).argmax(1)
+    return decision
+
+
+def area_under_curve(log_posterior: NDArray[np.float64], rows: Rows) -> Estimate:
+    """Area under the ROC curve, ties counting half.
+
+    With three classes or more it is the mean of each class against the rest.
+
+    Args:
+        log_posterior: Shape [n, C].
+        rows: The truth; every class occurs.
+    """
+    classes = log_posterior.shape[1]
+    if classes == 2:
+        return _area(log_posterior[:, 1] - log_posterior[:, 0], rows.secret == 1, rows)
+    areas = [_area(log_posterior[:, c], rows.secret == c, rows) for c in range(classes)]
+    value = math.fsum(area.value for area in areas) / classes
+    return Estimate(value, np.mean([area.influence for area in areas], axis=0), rows.cluster)
+
+
+def leakage(log_posterior: NDArray[np.float64], prior: NDArray[np.float64], rows: Rows) -> Estimate:
+    """Mean of log p(s|q) / p(s) over records, which estimates I(S;Q) from below.
+
+    In expectation it is I(S;Q) less the divergence of the attacker's posterior from the true one,
+    plus that of the prior from the true one (0 where splits have the same frequencies).
+
+    Args:
+        log_posterior: Shape [n, C], normalised.
+        prior: Shape [C].
+        rows: The truth.
+    """
+    return alpha_leakage(log_posterior, prior, rows, 1.0)
+
+
+def alpha_leakage(
+    log_posterior: NDArray[np.float64], prior: NDArray[np.float64], rows: Rows, alpha: float
+) -> Estimate:
+    """Arimoto's information of an order, from below: H(S) - H(S|Q), both by the alpha-loss.
+
+    With q ~ P^alpha and G the mean of q(s|z)^((alpha-1)/alpha) over records with secret s,
+    H = alpha/(1-alpha) log G is least, and Arimoto's entropy, at the true posterior P. H(S) is that
+    of the prior on the same records, so that an attacker who knows the prior alone leaks nothing.
+
+    Args:
+        log_posterior: Shape [n, C], normalised.
+        prior: Shape [C].
+        rows: The truth.
+        alpha: Order, in [0, inf]; 1 is Shannon's, at 0 nothing leaks.
+    """
+    if alpha == 0:
+        return Estimate(0.0, np.zeros(len(rows.secret)), rows.cluster)
+    known = np.broadcast_to(np.log(prior), log_posterior.shape)
+    return _alpha_entropy(known, rows, alpha) - _alpha_entropy(log_posterior, rows, alpha)
+
+
+def _alpha_entropy(log_posterior: NDArray[np.float64], rows: Rows, alpha: float) -> Estimate:
+    own = _tilted(log_posterior, alpha)[np.arange(len(rows.secret)), rows.secret]
+    if alpha == 1:
+        return Estimate(float(-own.mean()), (own.mean() - own) / len(own), rows.cluster)
+    power = 1 - 1 / alpha
+    exponents = power * own
+    log_mean = float(logsumexp(exponents)) - math.log(len(own))
+    if abs(power) < 0.3:  # near order 1, 1 / power would magnify the rounding of log_mean
+        log_mean = math.log1p(float(np.expm1(exponents).mean()))
+    influence = -np.expm1(exponents - log_mean) / (power * len(own))
+    return Estimate(-log_mean / power, influence, rows.cluster)
+
+
+def _tilted(log_posterior: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
+    """Log of P^alpha / sum P^alpha; at inf the best guesses share all of it."""
+    if math.isinf(alpha):
+        best = log_posterior == log_posterior.max(1, keepdims=True)
+        shared: NDArray[np.float64] = np.where(best, -np.log(best.sum(1, keepdims=True)), -np.inf)
+        return shared
+    raised = alpha * log_posterior
+    tilted: NDArray[np.float64] = raised - logsumexp(raised, axis=1, keepdims=True)
+    return tilted
+
+
+def _area(score: NDArray[np.float64], positive: NDArray[np.bool_], rows: Rows) -> Estimate:
+    """Mann and Whitney's, with DeLong's influences."""
+    inside, outside = int(positive.sum()), int((~positive).sum())
+    above = rankdata(score)
+    own = np.empty_like(above)
+    for group in (positive, ~positive):
+        own[group] = rankdata(score[group])
+    beaten = above - own  # records of the other class below each record, ties counting half
+    placed = np.where(positive, beaten / outside, 1 - beaten / inside)
+    value = float(placed[positive].mean())
+    influence = (placed - value) / np.where(positive, inside, outside)
+    return Estimate(value, influence, rows.cluster)
