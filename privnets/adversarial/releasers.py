@@ -22,6 +22,8 @@ _DARK = -2.0
 
 
 class _Gaussian:
+    """A releaser whose noise is Gaussian."""
+
     def draw(self, random: torch.Generator, shape: Sequence[int]) -> Tensor:
         """Standard Gaussian noise on the generator's device."""
         return torch.randn(tuple(shape), generator=random, device=random.device)

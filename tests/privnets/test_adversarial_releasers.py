@@ -1,0 +1,175 @@
+"""What each releaser makes of a record, its noise and what else it sees."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from privnets.adversarial.records import MISSING
+from privnets.adversarial.releasers import (
+    EncoderDecoder,
+    LinearFilter,
+    PerceptronReleaser,
+    RecurrentReleaser,
+)
+from privnets.networks.adam import StackedAdam
+from privnets.networks.architecture import stacked
+
+_RELEASERS = {
+    "linear": (LinearFilter(2), (2,)),
+    "perceptron": (PerceptronReleaser((3,), 8), (3,)),
+    "perceptron-pixels": (PerceptronReleaser((1, 8, 8), 8, pixels=True), (1, 8, 8)),
+    "encoder-decoder": (EncoderDecoder(8, 8), (1, 8, 8)),
+    "encoder-decoder-pixels": (EncoderDecoder(28, 8, pixel_noise=0.5), (1, 28, 28)),
+    "recurrent": (RecurrentReleaser(2, 2, 8, 2), (6, 1)),
+}
+_each = pytest.mark.parametrize(("releaser", "record"), _RELEASERS.values(), ids=list(_RELEASERS))
+
+
+def _parameters(releaser, networks: int = 2) -> list[Tensor]:
+    """A stack whose weights are all off where they start, so that each of them matters."""
+    random = np.random.default_rng(0)
+    parameters = stacked([releaser.initial(random) for _ in range(networks)])
+    return [p + 0.1 * torch.from_numpy(random.standard_normal(p.shape)).float() for p in parameters]
+
+
+def _given(releaser, record: tuple[int, ...], n: int = 5) -> dict[str, Tensor]:
+    random = torch.Generator().manual_seed(0)
+    steps = record[0]
+    return {
+        "x": torch.rand(2, n, *record, generator=random),
+        "noise": releaser.draw(random, (2, n, *releaser.noise_shape(record))),
+        "secret": torch.randint(2, (2, n, steps), generator=random),
+        "side": torch.rand(2, n, steps, 2, generator=random),
+    }
+
+
+@_each
+def test_a_release_has_the_shape_of_the_record_and_moves_with_its_noise(releaser, record):
+    parameters, given = _parameters(releaser), _given(releaser, record)
+    one = releaser.release(parameters, **given)
+    other = releaser.release(parameters, **{**given, "noise": -given["noise"]})
+    assert one.shape == given["x"].shape
+    assert ((one - other).abs().flatten(2).amax(-1) > 1e-4).all()
+    assert torch.equal(one, releaser.release(parameters, **given))
+
+
+@_each
+def test_noise_moves_its_own_record_alone(releaser, record):
+    parameters, given = _parameters(releaser), _given(releaser, record)
+    before = releaser.release(parameters, **given)
+    given["noise"][:, 2] += 1
+    moved = (releaser.release(parameters, **given) - before).abs().flatten(2).amax(-1)
+    assert (moved[:, 2] > 1e-4).all()
+    assert (moved[:, [0, 1, 3, 4]] < 1e-5).all()
+
+
+@_each
+def test_noise_repeats_with_its_generator_and_has_the_moments_of_its_law(releaser, record):
+    draws = [releaser.draw(torch.Generator().manual_seed(3), (20000,)) for _ in range(2)]
+    assert torch.equal(*draws)
+    uniform = isinstance(releaser, RecurrentReleaser)
+    mean, std = (0.5, 12**-0.5) if uniform else (0.0, 1.0)
+    assert abs(float(draws[0].mean()) - mean) < 5 * std / 20000**0.5
+    assert abs(float(draws[0].std()) - std) < 5 * std / 20000**0.5
+    assert not uniform or 0 <= draws[0].min() <= draws[0].max() <= 1
+
+
+@pytest.mark.parametrize("name", ["perceptron-pixels", "encoder-decoder", "encoder-decoder-pixels"])
+def test_released_pixels_lie_between_0_and_1_whatever_the_noise(name):
+    releaser, record = _RELEASERS[name]
+    given = _given(releaser, record)
+    given["noise"] *= 100
+    released = releaser.release([50 * p for p in _parameters(releaser)], **given)
+    assert 0 <= released.min() <= released.max() <= 1
+
+
+def test_a_linear_filter_gives_theta_x_plus_the_noise():
+    releaser = LinearFilter(2)
+    theta = torch.tensor([[[1.0, 2.0], [3.0, 4.0]], [[0.0, 1.0], [-1.0, 0.0]]])
+    x = torch.tensor([1.0, 10.0]).expand(2, 1, 2)
+    noise = torch.tensor([[[0.5, 0.25]], [[0.0, 0.0]]])
+    released = releaser.release([theta], x, noise, torch.zeros(2, 1), None)
+    assert released.tolist() == [[[21.5, 43.25]], [[10.0, -1.0]]]
+
+
+def test_an_encoder_decoder_is_convolutions_a_noisy_code_and_linear_layers():
+    releaser = EncoderDecoder(8, 8, pixel_noise=0.5)
+    parameters, given = _parameters(releaser), _given(releaser, (1, 8, 8))
+    found = releaser.release(parameters, **given)
+    for s in range(2):
+        w1, b1, w2, b2, w3, b3, w4, b4, w5, b5 = (p[s] for p in parameters)
+        leaky = nn.LeakyReLU(0.1)
+        maps = leaky(nn.functional.conv2d(given["x"][s], w1, b1, stride=2, padding=2))
+        maps = leaky(nn.functional.conv2d(maps, w2, b2, stride=2, padding=1))
+        code = torch.tanh(maps.flatten(1) @ w3 + b3) + given["noise"][s, :, :8]
+        pixels = torch.sigmoid(leaky(code @ w4 + b4) @ w5 + b5)
+        pixels = (pixels + 0.5 * given["noise"][s, :, 8:]).clamp(0, 1)
+        torch.testing.assert_close(found[s], pixels.view(-1, 1, 8, 8), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["perceptron", "encoder-decoder"])
+def test_a_releaser_of_images_learns_to_copy(name):
+    """Below a tenth of the error of the mean image, under noise that it can outgrow."""
+    record = (1, 8, 8)
+    perceptron = PerceptronReleaser(record, 64, pixels=True)
+    network = perceptron if name == "perceptron" else EncoderDecoder(8, 32)
+    random = torch.Generator().manual_seed(0)
+    # Images of four numbers each: bars of any brightness.
+    bars = torch.rand(1, 64, 1, 1, 4, generator=random)
+    x = bars.repeat_interleave(2, -1).expand(-1, -1, 1, 8, -1)
+    parameters = stacked([network.initial(np.random.default_rng(0))])
+    parameters = [p.requires_grad_() for p in parameters]
+    adam = StackedAdam(parameters, torch.tensor([3e-3]))
+    for _ in range(300):
+        noise = 0.05 * network.draw(random, (1, 64, *network.noise_shape(record)))
+        released = network.release(parameters, x, noise, torch.zeros(1, 64), None)
+        loss = (released - x).square().mean()
+        adam.step(torch.autograd.grad(loss, parameters))
+    assert loss < 0.1 * (x - x.mean(1)).square().mean()
+
+
+def test_a_recurrent_releaser_starts_by_releasing_the_record_itself():
+    releaser = RecurrentReleaser(2, 2)
+    parameters = stacked([releaser.initial(np.random.default_rng(s)) for s in range(2)])
+    given = _given(releaser, (24, 1))
+    assert torch.equal(releaser.release(parameters, **given), given["x"])
+
+
+def test_a_recurrent_releaser_can_let_go_of_the_record():
+    """Asked for zeros, where what it starts with is the record."""
+    releaser = RecurrentReleaser(2, 2, 16, 2)
+    parameters = stacked([releaser.initial(np.random.default_rng(0))])
+    parameters = [p.requires_grad_() for p in parameters]
+    given = {key: value[:1] for key, value in _given(releaser, (8, 1), 64).items()}
+    adam = StackedAdam(parameters, torch.tensor([1e-2]))
+    for _ in range(150):
+        released = releaser.release(parameters, **given)
+        adam.step(torch.autograd.grad(released.square().mean(), parameters))
+    assert released.var() < 0.02 * given["x"].var()
+
+
+@pytest.mark.parametrize("what", ["x", "noise", "secret", "side"])
+def test_no_release_of_a_recurrent_releaser_sees_what_comes_later(what):
+    releaser, record = _RELEASERS["recurrent"]
+    parameters, given = _parameters(releaser), _given(releaser, record)
+    before = releaser.release(parameters, **given)
+    given[what][:, :, 3:] = 1 - given[what][:, :, 3:]
+    after = releaser.release(parameters, **given)
+    assert torch.equal(before[:, :, :3], after[:, :, :3])
+    assert (before[:, :, 3:] - after[:, :, 3:]).abs().max() > 1e-4
+
+
+def test_a_missing_secret_is_neither_class():
+    """It enters as zeros, so weights that only the classes reach do not matter to it."""
+    releaser, record = _RELEASERS["recurrent"]
+    parameters, given = _parameters(releaser), _given(releaser, record)
+    altered = [p.clone() for p in parameters]
+    altered[0][..., 1:3] += 1
+    given["secret"][:, 0] = MISSING
+    before = releaser.release(parameters, **given)
+    after = releaser.release(altered, **given)
+    assert torch.equal(before[:, 0], after[:, 0])
+    assert (before[:, 1:] - after[:, 1:]).abs().flatten(2).amax(-1).min() > 1e-4
