@@ -24,22 +24,30 @@ from privnets.measures.entropies import (
     renyi_entropy,
     sibson_mutual_information,
 )
+from privnets.measures.filters import best_linear_loss, best_loss, release_boundary
 from privnets.measures.gaussian import gaussian_jeffreys, gaussian_kl
+from privnets.measures.mixture import FilterInformation, filter_information, joint_us
 
 __all__ = [
+    "FilterInformation",
     "arimoto_conditional_entropy",
     "arimoto_mutual_information",
+    "best_linear_loss",
+    "best_loss",
+    "filter_information",
     "gaussian_jeffreys",
     "gaussian_kl",
     "gaussian_mechanism_delta",
     "gaussian_mechanism_sigma",
     "gaussian_noise_advantage_bound",
     "gaussian_noise_rho_kl_bound",
+    "joint_us",
     "kl_divergence",
     "membership_advantage_bound",
     "mutual_information",
     "privacy_advantage_bound",
     "release_bound",
+    "release_boundary",
     "renyi_entropy",
     "sibson_mutual_information",
 ]

@@ -1,0 +1,258 @@
+"""How well a secret bit can be hidden in the release of a useful one: optima to compare with.
+
+The data are those of `privnets.measures.mixture`, fair bits with P(U=1, S=1) = k/4. A release Q
+leaks A = I(S;Q) and censors B = I(U;X|Q); its loss is (1 - a) B^2 + a A^2 (eq. 8 of "Learning
+data-derived privacy preserving representations", with squares of expectations).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import brentq, minimize
+from torch import Tensor
+
+from privnets.measures.arrays import in_range
+from privnets.measures.mixture import DATA_STD, conditional_entropies, joint_us
+
+LARGEST_GAIN = 1e3 / DATA_STD
+"""Spectral norm, in units of the noise, up to which linear filters are searched."""
+
+# Means of cells in units of their spread: the largest distance, and that at `LARGEST_GAIN`.
+_FULL_REACH = 1 / DATA_STD
+_REACH = LARGEST_GAIN / math.hypot(1, DATA_STD * LARGEST_GAIN)
+
+_DISTANCES = (0, 0.3, 0.7, 1.2, 1.8, 2.5, 3.5, 5, 7, 10, 14, 19.9)
+_STARTS = 8
+_COARSE_STEP = 0.5
+
+_Value = TypeVar("_Value", float, Tensor)
+_Shape = tuple[float, float, float]
+_Bounds = list[tuple[float | None, float | None]]
+
+
+def release_boundary(
+    dependence: float, points: int = 201
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The least that any release censors at each leakage, from full utility to full privacy.
+
+    Every release of X is a channel from the four cells of (U, S). On a support line it has the
+    least lambda H(S) + E[(1 - lambda) H(U|q) - lambda H(S|q)], which is concave in P(U=1|q) and
+    convex in P(S=1|q): so q says U = 0, U = 1, U = S or U = 1 - S, each at most once. For k < 1
+    the optimum never says U = S, and by symmetry it is this: release U, but where U is not S
+    release with a probability only that it is not (k > 1 is the same with S renamed). The
+    boundary is convex and starts at (I(U;S), 0), where its slope is -1, and ends at
+    (0, |1 - k| log 2); only k in {0, 2} follow A + B = I(U;S) all along.
+
+    Args:
+        dependence: k, in [0, 2].
+        points: How many.
+
+    Returns:
+        Leakage I(S;Q) and censored I(U;X|Q) in nats, each of shape [points].
+
+    Raises:
+        ValueError: If `dependence` is out of its range.
+    """
+    k = _below_one(dependence)
+    edge = [_erasing(k, erasure) for erasure in np.linspace(0, _largest_erasure(k), points)]
+    leakage, censored = np.array(edge).T
+    return leakage, censored
+
+
+@lru_cache(maxsize=4096)
+def best_loss(dependence: float, tradeoff: float) -> float:
+    """Least loss of any release whatever.
+
+    It is a(1 - a) I(U;S)^2 (Theorem 3.3 corrected) for k in {0, 1, 2} and more between.
+
+    Args:
+        dependence: k, in [0, 2].
+        tradeoff: a, in [0, 1].
+
+    Returns:
+        A lower bound proved by duality, which a release attains to 1e-12.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+    """
+    k, a = _below_one(dependence), float(in_range(tradeoff, "tradeoff", 0, 1))
+    leakage, censored = _erasing(k, _best_erasure(k, a))
+    slopes = 2 * a * leakage, 2 * (1 - a) * censored
+    if sum(slopes) == 0:
+        return 0.0
+    # The loss is convex: above its tangent, which supports all that releases can reach.
+    least = sum(slopes) * _support(k, slopes[0] / sum(slopes))
+    here = slopes[0] * leakage + slopes[1] * censored
+    return max(_loss(leakage, censored, a) + least - here, 0.0)
+
+
+def best_linear_loss(
+    dependence: float, tradeoff: float, sigma: float = 1.0
+) -> tuple[float, NDArray[np.float64]]:
+    """Least loss of a linear filter Q = theta X + z, z ~ N(0, sigma^2 I).
+
+    Local searches from the best of a grid over all laws that a linear filter can give a release.
+    These are the same at any positive sigma, as theta may grow with it: up to a spectral norm of
+    `LARGEST_GAIN` sigma, at which whitened cells are within one part in a million of as far apart
+    as they can be. Without noise a filter tells all, nothing, or a projection on one direction.
+
+    Args:
+        dependence: k, in [0, 2].
+        tradeoff: a, in [0, 1].
+        sigma: Standard deviation of the noise, in [0, inf).
+
+    Returns:
+        The loss, and a theta of shape [2, 2] that has it.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+    """
+    k = float(in_range(dependence, "dependence", 0, 2))
+    a = float(in_range(tradeoff, "tradeoff", 0, 1))
+    noise = float(in_range(sigma, "sigma", 0, math.inf, open_high=True))
+    loss, shape = _best_noisy(k, a) if noise > 0 else _best_noiseless(k, a)
+    gains = [_unwhitened(gain, noise) for gain in shape[1:]]
+    return loss, np.diag(gains) @ _turn(torch.tensor(shape[0], dtype=torch.float64)).numpy()
+
+
+# Any release: a channel named by its probability of erasing U where U is not S.
+
+
+def _below_one(dependence: float) -> float:
+    k = float(in_range(dependence, "dependence", 0, 2))
+    return min(k, 2 - k)
+
+
+def _largest_erasure(k: float) -> float:
+    """The erasure at which the release tells nothing of S."""
+    return 1 - k / (2 - k)
+
+
+def _erasing(k: float, erasure: float) -> tuple[float, float]:
+    """I(S;Q) and I(U;X|Q) of a channel."""
+    alike, unlike = k / 2, (1 - k / 2) * (1 - erasure)
+    erased = (1 - k / 2) * erasure * math.log(2)
+    secret = (alike + unlike) * _binary_entropy(_share(alike, unlike)) + erased
+    return max(math.log(2) - secret, 0.0), erased
+
+
+def _best_erasure(k: float, a: float) -> float:
+    """Where the loss, convex along the family, is least."""
+
+    def slope(erasure: float) -> float:
+        leakage, censored = _erasing(k, erasure)
+        unlike = max(0.5, 1 - _share(k / 2, (1 - k / 2) * (1 - erasure)))
+        falling = -math.log(2) - math.log(unlike)
+        return (1 - a) * censored * math.log(2) + a * leakage * falling
+
+    top = _largest_erasure(k)
+    if slope(0) >= 0:
+        return 0.0
+    return top if slope(top) <= 0 else float(brentq(slope, 0, top, xtol=1e-15, rtol=1e-15))
+
+
+def _support(k: float, weight: float) -> float:
+    """A lower bound, tight but for rounding, on weight I(S;Q) + (1 - weight) I(U;X|Q).
+
+    Below 1/2 by Lemma 3.1, A + B >= I(U;S). Above, by Gibbs' inequality: whatever posteriors r
+    are set against a release that says U, or whether U is S, its entropies are at most their
+    cross-entropies, and these are linear in where each cell's mass goes.
+    """
+    if weight <= 0.5:
+        return weight * _erasing(k, 0)[0]
+    rest = 2 * weight - 1
+    unlike = min(1 - k / 2, 2 ** (-rest / weight))
+    bound = weight * math.log(2)
+    for mass, posterior in ((k / 2, 1 - unlike), (1 - k / 2, unlike)):
+        if mass > 0:
+            bound += mass * min(weight * math.log(posterior), -rest * math.log(2))
+    return bound
+
+
+def _share(part: float, other: float) -> float:
+    return part / (part + other) if part > 0 else 0.0
+
+
+def _binary_entropy(p: float) -> float:
+    return -sum(x * math.log(x) for x in (p, 1 - p) if x > 0)
+
+
+# Linear filters: a shape is an angle and two gains, the whitened filter diag(gains) turn(angle).
+
+
+@lru_cache(maxsize=4096)
+def _best_noisy(k: float, a: float) -> tuple[float, _Shape]:
+    shapes, leakage, censored = _grid(k)
+    starts = _loss(leakage, censored, a).argsort()[:_STARTS]
+    bounds: _Bounds = [(None, None), (0, _REACH), (0, _REACH)]
+    return min(_searched(k, a, shapes[start], bounds) for start in starts.tolist())
+
+
+@lru_cache(maxsize=4096)
+def _best_noiseless(k: float, a: float) -> tuple[float, _Shape]:
+    secret = math.log(2)
+    nothing, all_there_is = (0.0, 0.0, 0.0), (0.0, _FULL_REACH, _FULL_REACH)
+    known = [((1 - a) * secret**2, nothing), (a * secret**2, all_there_is)]
+    angles = torch.arange(0, math.pi, 0.01, dtype=torch.float64)
+    gains = torch.tensor([_FULL_REACH, 0.0], dtype=torch.float64).expand(len(angles), 2)
+    shapes = torch.cat([angles[:, None], gains], dim=1)
+    starts = _loss(*_information(k, shapes, _COARSE_STEP), a).argsort()[:_STARTS]
+    bounds: _Bounds = [(None, None), (_FULL_REACH, _FULL_REACH), (0, 0)]
+    return min(known + [_searched(k, a, shapes[start], bounds) for start in starts.tolist()])
+
+
+@lru_cache(maxsize=16)
+def _grid(k: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Shapes [n, 3] of filters that put the cells at a grid of distances, and what they tell."""
+    along = torch.tensor(_DISTANCES, dtype=torch.float64)
+    across = torch.cat([-along[1:], along])
+    first, shear, second = torch.cartesian_prod(along, across, along).unbind(-1)
+    rows = [torch.stack([first, shear], dim=-1), torch.stack([0 * first, second], dim=-1)]
+    _, gains, turn = torch.linalg.svd(torch.stack(rows, dim=-2))
+    angles = torch.atan2(turn[:, 0, 1], turn[:, 0, 0])
+    shapes = torch.cat([angles[:, None], gains], dim=1)[gains[:, 0] <= _REACH]
+    return shapes, *_information(k, shapes, _COARSE_STEP)
+
+
+def _searched(k: float, a: float, start: Tensor, bounds: _Bounds) -> tuple[float, _Shape]:
+    def value(point: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        shape = torch.tensor(point, requires_grad=True)
+        loss = _loss(*_information(k, shape[None]), a)
+        (gradient,) = torch.autograd.grad(loss, shape)
+        return loss.item(), gradient.numpy()
+
+    options = {"ftol": 1e-15, "gtol": 1e-11}
+    found = minimize(value, start.numpy(), jac=True, bounds=bounds, options=options)
+    angle, first, second = found.x.tolist()
+    return float(found.fun), (angle, first, second)
+
+
+def _information(k: float, shapes: Tensor, step: float = 0.25) -> tuple[Tensor, Tensor]:
+    """I(S;Q) and I(U;X|Q) of shapes [n, 3]."""
+    joint = torch.as_tensor(joint_us(k))
+    means = shapes[:, 1:, None] * _turn(shapes[:, 0])
+    utility_left, secret_left = conditional_entropies(means, joint, step)
+    return math.log(2) - secret_left, utility_left
+
+
+def _turn(angle: Tensor) -> Tensor:
+    cosine, sine = angle.cos(), angle.sin()
+    rows = torch.stack([cosine, sine], dim=-1), torch.stack([-sine, cosine], dim=-1)
+    return torch.stack(rows, dim=-2)
+
+
+def _unwhitened(gain: float, noise: float) -> float:
+    """The singular value of theta behind a gain; without noise any positive one will do."""
+    if noise == 0:
+        return float(gain > 0)
+    return noise * gain / math.sqrt(1 - (DATA_STD * gain) ** 2)
+
+
+def _loss(leakage: _Value, censored: _Value, a: float) -> _Value:
+    return (1 - a) * censored**2 + a * leakage**2
