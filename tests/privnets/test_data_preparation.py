@@ -15,7 +15,7 @@ from privnets import data
 from privnets.data import cache
 from privnets.data.preparation import principal_components, z_scores
 
-SETS = [pytest.param(name, marks=requires_data(name)) for name in data.names()]
+SETS = [pytest.param(name, marks=requires_data(name)) for name in data.names("table")]
 
 
 def standardised(name: str) -> np.ndarray:
