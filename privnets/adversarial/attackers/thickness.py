@@ -42,7 +42,7 @@ class ThicknessAttacker:
     does better on validation: a releaser that adds ink everywhere moves every count.
     """
 
-    names = ("thickness_random", "thickness_thin", "thickness_thick")
+    names: tuple[str, ...] = ("thickness_random", "thickness_thin", "thickness_thick")
 
     def fit(self, evidence: Evidence, seed: int) -> Sequence[Posterior]:
         """Apply the rule; images are [n, 1, 28, 28] in [0, 1], with digits for utility labels."""
