@@ -13,7 +13,12 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO
 
+from sweeps.errors import InputError
+from sweeps.following import Follower
+from sweeps.ledger import Ledger
+from sweeps.manifest import read_manifest
 from sweeps.publisher import Published
+from tracking.errors import redacted
 
 _STOP_SECONDS = 30.0
 _ASK_SECONDS = 0.2
@@ -24,7 +29,9 @@ class Publication:
     """A running publisher."""
 
     _process: subprocess.Popen[bytes]
+    _ledger: Ledger
     _output: IO[bytes]
+    _errors: IO[bytes]
 
     def finish(self, stopped: Callable[[], bool] = lambda: False) -> Published:
         """Have everything published that is left, and wait for it.
@@ -69,20 +76,22 @@ class Publication:
             self._process.kill()
             self._process.wait()
         self._hang_up()
-        with self._output:
-            self._output.seek(0)
-            return self._outcome(self._output.read().decode(errors="replace"))
+        return self._outcome(_lines(self._output), _lines(self._errors))
 
     def _hang_up(self) -> None:
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):
                 self._process.stdin.close()
 
-    def _outcome(self, said: str) -> Published:
-        lines = said.strip().splitlines() or [f"it ended with code {self._process.returncode}"]
-        if self._process.returncode == 0:
-            return Published(**json.loads(lines[-1]))
-        return Published(0, 0, f"the publisher did not end well: {lines[-1]}")
+    def _outcome(self, said: list[str], complained: list[str]) -> Published:
+        for line in reversed(said):
+            # Anything that it loads may print; its own last words are the ones that can be read.
+            with suppress(ValueError, TypeError):
+                return Published(**json.loads(line))
+        last = complained[-1] if complained else f"it ended with code {self._process.returncode}"
+        return Published(
+            0, _complete(self._ledger), f"the publisher did not end well: {redacted(last)}"
+        )
 
 
 def start_publication(storage: str, sweep: str, tracking_uri: str) -> Publication:
@@ -93,13 +102,30 @@ def start_publication(storage: str, sweep: str, tracking_uri: str) -> Publicatio
         sweep: The sweep's name.
         tracking_uri: Resolved; it travels in the environment, as it may hold credentials.
     """
-    output = TemporaryFile()  # noqa: SIM115 - open as long as the publisher writes to it
+    ledger = Ledger(storage, sweep)
+    # Open as long as the publisher writes to them.
+    output, errors = TemporaryFile(), TemporaryFile()  # noqa: SIM115
     process = subprocess.Popen(
         [sys.executable, "-m", "sweeps.publisher", storage, sweep],
         stdin=subprocess.PIPE,
         stdout=output,
-        stderr=output,
+        stderr=errors,
         env={**os.environ, "MLFLOW_TRACKING_URI": tracking_uri},
         start_new_session=True,
     )
-    return Publication(process, output)
+    return Publication(process, ledger, output, errors)
+
+
+def _lines(file: IO[bytes]) -> list[str]:
+    """What was written to a file, which is closed then."""
+    with file:
+        file.seek(0)
+        return file.read().decode(errors="replace").strip().splitlines()
+
+
+def _complete(ledger: Ledger) -> int:
+    """How many points are complete; 0 where there is no telling."""
+    try:
+        return len(Follower(ledger, read_manifest(ledger).plan.seeds).read())
+    except (OSError, InputError):
+        return 0

@@ -16,19 +16,27 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, TypeAdapter
 
 from privnets.points import TradeoffPoint
 from sweeps.following import Follower
 from sweeps.ledger import Ledger
 from sweeps.manifest import Manifest, read_manifest
-from sweeps.results import read_result
-from sweeps.summary import hypervolume_so_far, stored_files
+from sweeps.results import Result, read_result
+from sweeps.summary import hypervolume_so_far, reference_of, stored_files
 from tracking.errors import TrackingError
 
+if TYPE_CHECKING:
+    from tracking.summary import Status
+
+_REFERENCE = "hypervolume_reference"
+_NUMBERS = TypeAdapter(dict[str, Annotated[float, Field(allow_inf_nan=False)]])
 _BATCH = 20
 _POLL_SECONDS = 2.0
 _LONGEST_WAIT = 30.0
@@ -73,6 +81,25 @@ class Publisher:
         self._aside: dict[str, str] = {}
         self._at_once = _BATCH
         self._published = 0
+        self._announced = False
+
+    def announce(self) -> bool:
+        """Say in MLflow, once, that the sweep runs (again).
+
+        Returns:
+            Whether it went through.
+        """
+        if not self._announced:
+            self._announced = self._record_sweep(status="RUNNING")
+        return self._announced
+
+    def close(self) -> None:
+        """End without publishing the rest: count it, and say that the sweep ended early."""
+        earlier = self.error
+        self.publish(lambda: True)
+        self.error = self.error or earlier
+        if self.error is None and (self._announced or self._published):
+            self._record_sweep(status="KILLED")
 
     def publish(self, stopped: Callable[[], bool] = lambda: False) -> bool:
         """Publish what is complete by now.
@@ -121,29 +148,52 @@ class Publisher:
         else:
             self._aside[self._waiting.popleft().point_id] = str(error)
 
-    def publish_summary(self) -> bool:
+    def publish_summary(self, *, ended: bool = False) -> bool:
         """Bring the sweep's parent run up to date with its tables, figures and report.
+
+        Args:
+            ended: Whether nobody trains the sweep any more; if so, and it lacks points, it
+                has failed.
 
         Returns:
             Whether it went through.
         """
+        try:
+            result = read_result(self._ledger, "")
+            reference = self._reference(result)
+            with TemporaryDirectory(prefix="sweeps-publisher-") as folder:
+                return self._record_sweep(
+                    files=stored_files(self._ledger, Path(folder)),
+                    hypervolume=hypervolume_so_far(result, reference),
+                    tags={_REFERENCE: json.dumps(reference)} if reference else {},
+                    status=_status(result, ended=ended),
+                )
+        except (TrackingError, OSError, ValueError) as error:
+            self.error = str(error)
+            return False
+
+    def _reference(self, result: Result) -> dict[str, float]:
+        """The hypervolume's reference: as first published, for all steps to compare."""
         import tracking
 
-        result = read_result(self._ledger, "")
-        with TemporaryDirectory(prefix="sweeps-publisher-") as folder:
-            try:
-                tracking.record_sweep(
-                    self._manifest.sweep,
-                    study=self._manifest.study.name,
-                    tracking_uri=self._uri,
-                    files=stored_files(self._ledger, Path(folder)),
-                    hypervolume=hypervolume_so_far(result),
-                    params=_params(self._manifest),
-                    status="RUNNING" if result.pending else "FINISHED",
-                )
-            except (TrackingError, OSError, ValueError) as error:
-                self.error = str(error)
-                return False
+        manifest = self._manifest
+        tags = tracking.sweep_tags(manifest.sweep, self._uri, manifest.study.name)
+        return _parsed(tags.get(_REFERENCE, ""), result.objectives) or reference_of(result)
+
+    def _record_sweep(self, **said: Any) -> bool:
+        import tracking
+
+        try:
+            tracking.record_sweep(
+                self._manifest.sweep,
+                study=self._manifest.study.name,
+                tracking_uri=self._uri,
+                params=_params(self._manifest),
+                **said,
+            )
+        except (TrackingError, OSError, ValueError) as error:
+            self.error = str(error)
+            return False
         return True
 
     def outcome(self) -> Published:
@@ -176,10 +226,10 @@ def follow(publisher: Publisher, orders: queue.Queue[str]) -> None:
     """
     wait = _POLL_SECONDS
     while (order := _next(orders, wait)) is None:
-        went = publisher.publish(lambda: not orders.empty())
+        went = publisher.announce() and publisher.publish(lambda: not orders.empty())
         wait = _POLL_SECONDS if went else min(wait * 2, _LONGEST_WAIT)
-    if order == "finish":
-        _finish(publisher, orders)
+    if order != "finish" or not _finish(publisher, orders):
+        publisher.close()
 
 
 def main() -> None:
@@ -195,12 +245,15 @@ def main() -> None:
     print(json.dumps(asdict(publisher.outcome())), flush=True)
 
 
-def _finish(publisher: Publisher, orders: queue.Queue[str]) -> None:
-    """Publish the rest, for as long as a short absence of the server may last."""
+def _finish(publisher: Publisher, orders: queue.Queue[str]) -> bool:
+    """Publish the rest, for as long as a short absence of the server may last; whether it went."""
     deadline = time.monotonic() + _FINISH_SECONDS
-    while not (publisher.publish(lambda: not orders.empty()) and publisher.publish_summary()):
+    while not (
+        publisher.publish(lambda: not orders.empty()) and publisher.publish_summary(ended=True)
+    ):
         if time.monotonic() > deadline or _next(orders, _POLL_SECONDS) is not None:
-            return
+            return False
+    return True
 
 
 def _next(orders: queue.Queue[str], wait: float) -> str | None:
@@ -215,6 +268,22 @@ def _listen(orders: queue.Queue[str]) -> None:
         if line.strip() == "finish":
             orders.put("finish")
     orders.put("stop")
+
+
+def _status(result: Result, *, ended: bool) -> Status | None:
+    """How a sweep stands; None where that is for whoever trains it to say."""
+    if not result.pending:
+        return "FINISHED"
+    return "FAILED" if ended else None
+
+
+def _parsed(text: str, objectives: Mapping[str, str]) -> dict[str, float] | None:
+    """A reference as it was written down; None for anything else."""
+    try:
+        found = _NUMBERS.validate_json(text)
+    except ValueError:
+        return None
+    return found if found.keys() == objectives.keys() else None
 
 
 def _params(manifest: Manifest) -> dict[str, str]:

@@ -13,7 +13,12 @@ from sweeps.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-FILES = ("points.parquet", "front.parquet", "front.html", "front.png", "report.html")
+PICTURES = tuple(
+    f"{name}.png" for name in ("tradeoff", "releases", "week", "information-plane", "scatter")
+)
+FILES = ("points.parquet", "front.parquet", "front.html", "front.png", "report.html", *PICTURES)
+"""All that there may be; a sweep has the pictures that its points allow."""
+
 _MOST_STEPS = 200
 
 
@@ -35,23 +40,25 @@ def write_summary(ledger: Ledger, result: Result) -> tuple[str, ...]:
     return tuple(path.name for path in made)
 
 
-def hypervolume_so_far(result: Result) -> list[tuple[int, float, float]]:
-    """The hypervolume after each finished point, at up to 200 of them.
+def hypervolume_so_far(
+    result: Result, reference: Mapping[str, float] | None = None
+) -> list[tuple[int, float, float]]:
+    """The hypervolume after each point with finite objectives, at up to 200 of them.
 
-    The reference is the worst value of each objective among the finished points, so numbers
-    compare within a sweep alone.
+    Args:
+        result: The sweep.
+        reference: Metric to its value; by default `reference_point` of those points, so that
+            numbers compare within a sweep alone.
 
     Returns:
         Number of points, hypervolume, and the Unix time at which it was reached.
     """
-    from sweeps.pareto import comparable, hypervolume
+    from sweeps.pareto import hypervolume
 
-    if not any(point.status == "finished" for point in result.tradeoff_points):
-        return []
-    points, _ = comparable(result.points, result.objectives)
-    ordered = points.sort_values("finished_at", kind="stable")
-    reference = reference_point(ordered, result.objectives)
+    ordered = _finite(result).sort_values("finished_at", kind="stable")
     count = len(ordered)
+    if reference is None:
+        reference = reference_of(result)
     stride = -(-count // _MOST_STEPS) if count else 1
     times = [time.timestamp() for time in ordered["finished_at"]]
     return [
@@ -59,6 +66,12 @@ def hypervolume_so_far(result: Result) -> list[tuple[int, float, float]]:
         for k in range(1, count + 1)
         if k % stride == 0 or k == count
     ]
+
+
+def reference_of(result: Result) -> dict[str, float]:
+    """`reference_point` of the points with finite objectives; empty where there are none."""
+    points = _finite(result)
+    return reference_point(points, result.objectives) if len(points) else {}
 
 
 def reference_point(points: pd.DataFrame, objectives: Mapping[str, str]) -> dict[str, float]:
@@ -85,14 +98,40 @@ def stored_files(ledger: Ledger, folder: Path) -> dict[str, Path]:
     return found
 
 
+def _finite(result: Result) -> pd.DataFrame:
+    """The finished points whose every objective is a finite number."""
+    import numpy as np
+
+    from sweeps.pareto import comparable
+
+    if not any(point.status == "finished" for point in result.tradeoff_points):
+        return result.points.iloc[:0]
+    points, _ = comparable(result.points, result.objectives)
+    values = points[list(result.objectives)].to_numpy(dtype=np.float64)
+    finite: pd.DataFrame = points.loc[np.isfinite(values).all(axis=1).tolist()]
+    return finite
+
+
 def _make(result: Result, folder: Path) -> list[Path]:
     from sweeps.report import write_report
 
     result.points.to_parquet(folder / "points.parquet")
     write_report(result, folder / "report.html")
-    made = [folder / "points.parquet", folder / "report.html"]
+    made = [folder / "points.parquet", folder / "report.html", *_make_pictures(result, folder)]
     front = result.front()
     return made + (_make_front(result, front, folder) if len(front) else [])
+
+
+def _make_pictures(result: Result, folder: Path) -> list[Path]:
+    from sweeps.report.pictures import pictures
+
+    made = []
+    for picture in pictures(result):
+        still = picture.png()
+        if still is not None:
+            made.append(folder / f"{picture.name}.png")
+            made[-1].write_bytes(still)
+    return made
 
 
 def _make_front(result: Result, front: pd.DataFrame, folder: Path) -> list[Path]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracking.reading import compare, load_points
     from tracking.recording import record
     from tracking.store import check, create, resolve_uri
-    from tracking.summary import record_sweep
+    from tracking.summary import record_sweep, sweep_tags
 
 __all__ = [
     "TrackingError",
@@ -31,6 +31,7 @@ __all__ = [
     "redacted",
     "replicates_frame",
     "resolve_uri",
+    "sweep_tags",
 ]
 
 _HOMES = {
@@ -43,6 +44,7 @@ _HOMES = {
     "record_sweep": "tracking.summary",
     "replicates_frame": "tracking.frame",
     "resolve_uri": "tracking.store",
+    "sweep_tags": "tracking.summary",
 }
 
 

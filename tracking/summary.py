@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
+_HYPERVOLUME = "hypervolume"
+
 _NO_FILES: Mapping[str, Path] = MappingProxyType({})
 _NO_TEXT: Mapping[str, str] = MappingProxyType({})
 _CONTENT = "sha256."
@@ -32,7 +34,7 @@ def record_sweep(
     hypervolume: Sequence[tuple[int, float, float]] = (),
     params: Mapping[str, str] = _NO_TEXT,
     tags: Mapping[str, str] = _NO_TEXT,
-    status: Status = "RUNNING",
+    status: Status | None = None,
 ) -> None:
     """Bring the parent run of a sweep up to date; calling again with the same adds nothing.
 
@@ -42,10 +44,11 @@ def record_sweep(
         tracking_uri: As `resolve_uri` takes it.
         files: Path within the run to the file it is copied from; skipped where the run already
             holds the same content.
-        hypervolume: Step, value and Unix time (seconds) of the hypervolume so far.
+        hypervolume: Step, value and Unix time (seconds) of the hypervolume so far. Steps that the
+            run has already stay as they are.
         params: What the sweep was told. MLflow writes a parameter once: the first value stays.
         tags: What may change; `mlflow.note.content` replaces the description.
-        status: How the sweep stands.
+        status: How the sweep stands; None leaves it, and a new run is RUNNING.
 
     Raises:
         TrackingError: If the store fails or does not answer; a later call takes up from there.
@@ -59,7 +62,28 @@ def record_sweep(
         run_id = runs.make_home(client, sweep, study, uri).parent_id
         _log(client, run_id, hypervolume, params, tags)
         _upload(client, run_id, contents)
-        _set_status(client, run_id, status)
+        if status is not None:
+            _set_status(client, run_id, status)
+
+
+def sweep_tags(
+    sweep: str, tracking_uri: str | None = None, study: str | None = None
+) -> dict[str, str]:
+    """The tags of a sweep's parent run; empty where there is none. Anybody may have written them.
+
+    Args:
+        sweep: The sweep's name.
+        tracking_uri: As `resolve_uri` takes it.
+        study: The experiment's name, where several hold a sweep of that name.
+
+    Raises:
+        TrackingError: If the store fails or does not answer.
+    """
+    uri = create(tracking_uri)
+    client = connect(uri)
+    with translated(uri):
+        home = runs.find_home(client, sweep, study)
+        return {} if home is None else dict(client.get_run(home.parent_id).data.tags)
 
 
 def _log(
@@ -72,9 +96,12 @@ def _log(
     from mlflow.entities import Metric, Param, RunTag
 
     known = client.get_run(run_id).data.params
+    held = client.get_metric_history(run_id, _HYPERVOLUME) if hypervolume else ()
+    steps = {metric.step for metric in held}
+    lacking = [entry for entry in hypervolume if entry[0] not in steps]
     client.log_batch(
         run_id,
-        [Metric("hypervolume", v, milliseconds(when), step) for step, v, when in hypervolume],
+        [Metric(_HYPERVOLUME, value, milliseconds(when), step) for step, value, when in lacking],
         [Param(k, clipped(v, MAX_PARAM)) for k, v in params.items() if k not in known],
         [RunTag(key, clipped(value)) for key, value in tags.items()],
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import queue
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
 from small_sweeps import small_plan
 
 import privnets
@@ -23,9 +26,11 @@ from sweeps.ledger import Ledger
 from sweeps.manifest import Manifest, read_manifest, write_manifest
 from sweeps.planning import Plan
 from sweeps.publication import start_publication
-from sweeps.publisher import Publisher, publish_all
+from sweeps.publisher import Publisher, follow, publish_all
+from sweeps.results import read_result
 from sweeps.starting import manifest_of
 from sweeps.summary import hypervolume_so_far
+from tracking import runs
 
 _AWAY = "http://127.0.0.1:1"
 _DRIVER = """
@@ -174,16 +179,86 @@ def test_its_process_ends_with_its_driver(
     assert psutil.wait_procs([publisher], timeout=20)[1] == []
 
 
+@pytest.mark.parametrize("tried", [False, True])
 def test_stopping_takes_no_time_while_the_server_is_away(
-    ledger: Ledger, plan: Plan, tmp_path: Path
+    ledger: Ledger, plan: Plan, tmp_path: Path, tried: bool
 ) -> None:
+    """Whether it has noticed already that the server is away, or not looked yet."""
     write(ledger, plan, (0, 0), (0, 1))
     with start_publication(str(tmp_path), "sweep", _AWAY) as publication:
-        time.sleep(3)
+        time.sleep(8 if tried else 0)
         began = time.monotonic()
         outcome = publication.stop()
     assert time.monotonic() - began < 15
-    assert not outcome.whole
+    assert (outcome.points, outcome.left) == (0, 1)
+
+
+def parent_of(uri: str) -> Run:
+    client = MlflowClient(uri)
+    home = runs.find_home(client, "sweep", None)
+    assert home is not None
+    return client.get_run(home.parent_id)
+
+
+def orders(*given: str) -> queue.Queue[str]:
+    found: queue.Queue[str] = queue.Queue()
+    for order in given:
+        found.put(order)
+    return found
+
+
+def test_mlflow_shows_whether_a_sweep_runs_was_broken_off_or_is_done(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    write(ledger, plan, (0, 0), (0, 1))
+    publisher = Publisher(ledger, manifest, uri)
+    assert publisher.announce()
+    assert publisher.publish()
+    assert parent_of(uri).info.status == "RUNNING"
+    follow(publisher, orders("stop"))
+    assert parent_of(uri).info.status == "KILLED"
+    assert publish_all(ledger, manifest, uri).whole  # `sweeps sync` is no run
+    assert parent_of(uri).info.status == "KILLED"
+    again = Publisher(ledger, manifest, uri)
+    assert again.announce()
+    assert parent_of(uri).info.status == "RUNNING"
+    follow(again, orders("finish"))
+    assert parent_of(uri).info.status == "FAILED"
+    write(ledger, plan, *((index, seed) for index in (1, 2, 3) for seed in plan.seeds))
+    follow(Publisher(ledger, manifest, uri), orders("finish"))
+    assert parent_of(uri).info.status == "FINISHED"
+
+
+def test_a_sweep_stopped_before_it_said_anything_leaves_no_trace(
+    ledger: Ledger, manifest: Manifest, uri: str
+) -> None:
+    follow(Publisher(ledger, manifest, uri), orders("stop"))
+    assert runs.find_home(MlflowClient(uri), "sweep", None) is None
+
+
+def test_a_publisher_that_is_killed_leaves_everything_to_be_done(
+    ledger: Ledger, plan: Plan, tmp_path: Path
+) -> None:
+    write(ledger, plan, (0, 0), (0, 1), (1, 0), (1, 1), (2, 0))
+    with start_publication(str(tmp_path), "sweep", _AWAY) as publication:
+        publication._process.kill()
+        outcome = publication.finish()
+    assert (outcome.points, outcome.left, outcome.whole) == (0, 2, False)
+    assert "did not end well" in str(outcome.error)
+
+
+def test_what_others_print_is_not_taken_for_the_outcome(
+    ledger: Ledger, plan: Plan, tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a library may do that is loaded, on both streams and until the very end."""
+    noise = "import atexit, sys\natexit.register(print, '[1, 2]')\nprint('noise')\n"
+    noise += "atexit.register(print, 'noise', file=sys.stderr)\n"
+    (tmp_path / "sitecustomize.py").write_text(noise)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    write(ledger, plan, (0, 0), (0, 1))
+    with start_publication(str(tmp_path), "sweep", uri) as publication:
+        outcome = publication.finish()
+    assert (outcome.points, outcome.left, outcome.error) == (1, 0, None)
 
 
 def test_credentials_are_on_no_command_line(ledger: Ledger, tmp_path: Path) -> None:
@@ -203,8 +278,6 @@ def test_a_publisher_that_breaks_is_told_of(tmp_path: Path) -> None:
 def test_hypervolume_never_falls_as_points_come_in(
     ledger: Ledger, plan: Plan, tmp_path: Path
 ) -> None:
-    from sweeps.results import read_result
-
     values = (0.5, 0.2, 0.8, 0.1)
     for index, value in enumerate(values):
         points = [replicate_of(plan, index, seed, value) for seed in plan.seeds]
@@ -217,6 +290,50 @@ def test_hypervolume_never_falls_as_points_come_in(
     # 0.3 x 0.4, then (0.2, 0.2) adds 0.3 x 0.1; the two extremes lie on the reference's lines.
     assert volumes == pytest.approx([0.12, 0.15, 0.15, 0.15])
     assert [when for _, _, when in steps] == [1e9 + 1, 1e9 + 11, 1e9 + 21, 1e9 + 31]
+
+
+def write_value(ledger: Ledger, plan: Plan, index: int, value: float) -> None:
+    ledger.write(str(index), [replicate_of(plan, index, seed, value) for seed in plan.seeds])
+
+
+def test_points_with_an_infinite_objective_have_no_part_in_the_hypervolume(
+    ledger: Ledger, plan: Plan, tmp_path: Path
+) -> None:
+    write_value(ledger, plan, 0, math.inf)
+    assert hypervolume_so_far(read_result(ledger, str(tmp_path))) == []
+    for index, value in enumerate((0.5, 0.2, 0.8), 1):
+        write_value(ledger, plan, index, value)
+    steps = hypervolume_so_far(read_result(ledger, str(tmp_path)))
+    # Of the three the reference (0.8, 0.2) is the worst; only (0.5, 0.5) is better in both.
+    assert [(step, pytest.approx(value)) for step, value, _ in steps] == [
+        (1, 0.09), (2, 0.09), (3, 0.09),
+    ]  # fmt: skip
+
+
+def test_all_steps_of_the_hypervolume_have_one_reference(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    """Later points that are worse than any before do not change what was published."""
+    for index, value in enumerate((0.5, 0.2, 0.8)):
+        write_value(ledger, plan, index, value)
+    assert publish_all(ledger, manifest, uri).whole
+    write_value(ledger, plan, 3, 0.9)
+    for _ in range(2):
+        assert publish_all(ledger, manifest, uri).whole
+    history = MlflowClient(uri).get_metric_history(parent_of(uri).info.run_id, "hypervolume")
+    assert [(m.step, pytest.approx(m.value)) for m in sorted(history, key=lambda m: m.step)] == [
+        (1, 0.09), (2, 0.09), (3, 0.09), (4, 0.09),
+    ]  # fmt: skip
+
+
+def test_a_spec_that_is_damaged_meanwhile_is_told_of(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    write(ledger, plan, (0, 0), (0, 1))
+    Path(ledger.directory.path, "spec.yaml").write_text("[")
+    outcome = publish_all(ledger, manifest, uri)
+    assert (outcome.points, outcome.left) == (1, 0)
+    assert "spec.yaml cannot be read" in str(outcome.error)
 
 
 def test_a_point_that_cannot_be_recorded_does_not_keep_the_others_back(

@@ -9,7 +9,7 @@ from made_points import made_points
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from tracking import record, record_sweep, runs
+from tracking import record, record_sweep, runs, sweep_tags
 from tracking.summary import Status
 
 
@@ -56,6 +56,20 @@ def test_hypervolume_grows_by_step_and_is_never_doubled(uri: str, sweep: str) ->
     assert sorted((m.step, m.value, m.timestamp / 1000) for m in history) == steps
 
 
+def test_a_step_of_the_hypervolume_stays_what_it_was_first(uri: str, sweep: str) -> None:
+    record_sweep(sweep, tracking_uri=uri, hypervolume=[(1, 0.1, 1.7e9)])
+    record_sweep(sweep, tracking_uri=uri, hypervolume=[(1, 0.2, 1.8e9), (2, 0.3, 1.9e9)])
+    run_id = _parent(uri, sweep).info.run_id
+    history = MlflowClient(uri).get_metric_history(run_id, "hypervolume")
+    assert sorted((m.step, m.value) for m in history) == [(1, 0.1), (2, 0.3)]
+
+
+def test_the_sweep_s_tags_are_read_back(uri: str, sweep: str) -> None:
+    assert sweep_tags(sweep, uri) == {}
+    record_sweep(sweep, tracking_uri=uri, tags={"commit": "c0ffee"})
+    assert sweep_tags(sweep, uri)["commit"] == "c0ffee"
+
+
 def test_tags_change_and_parameters_stay(uri: str, sweep: str) -> None:
     for value in ("first", "second"):
         record_sweep(sweep, tracking_uri=uri, params={"seed": value}, tags={"commit": value})
@@ -67,6 +81,8 @@ def test_a_sweep_that_goes_on_runs_again(uri: str, sweep: str) -> None:
     statuses: list[Status] = ["RUNNING", "KILLED", "RUNNING", "FAILED", "FINISHED"]
     for status in statuses:
         record_sweep(sweep, tracking_uri=uri, status=status)
+        assert _parent(uri, sweep).info.status == status
+        record_sweep(sweep, tracking_uri=uri, tags={"commit": status})
         assert _parent(uri, sweep).info.status == status
 
 
