@@ -11,12 +11,12 @@ from privnets.adversarial.attackers.calibration import calibrate
 from privnets.adversarial.attackers.posterior import Posterior
 from privnets.adversarial.attackers.rows import Rows
 from privnets.adversarial.attackers.scoring import (
-    Estimate,
     area_under_curve,
     balanced_accuracy,
     balanced_decision,
     leakage,
 )
+from privnets.adversarial.estimates import Estimate
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 _MOST_EVIDENCE = 30.0
@@ -57,6 +56,8 @@ def calibrate(
         secret: The truth, shape [n].
         prior: Frequencies of the classes where the attacker learned, positive, shape [C].
     """
+    from scipy.optimize import minimize
+
     log_prior = np.log(prior)
     evidence = _evidence(log_posterior, log_prior)
     truth = np.eye(len(prior))[secret]

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.neighbors import NearestNeighbors
 
 from privnets.adversarial.attackers.features import Matrix, Tables
 from privnets.adversarial.attackers.posterior import Posterior
 from privnets.adversarial.attackers.rows import frequencies
+from privnets.adversarial.attackers.training import AT_REST
 from privnets.randomness import generator
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
 
 Beliefs = NDArray[np.float64]
 
@@ -54,6 +53,8 @@ def fit(name: str, tables: Tables, seed: int, classifier: str) -> Posterior:
 
 def _boosted_trees(tables: Tables, random: np.random.Generator) -> tuple[Beliefs, Beliefs, bool]:
     """Gradient-boosted trees that stop where validation loss does."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
     model = HistGradientBoostingClassifier(
         learning_rate=_RATE_OF_IMAGES if tables.image else _RATE,
         max_iter=_TREES_OF_IMAGES if tables.image else _TREES,
@@ -63,20 +64,18 @@ def _boosted_trees(tables: Tables, random: np.random.Generator) -> tuple[Beliefs
         random_state=int(random.integers(2**31)),
     )
     attack, validation = tables.attack, tables.validation
-    model.fit(
-        attack.x,
-        attack.rows.secret,
-        X_val=validation.x,
-        y_val=validation.rows.secret,
-    )
-    # Trees that are few enough to run out still gain too little to call it a lack of training.
-    return model.predict_proba(validation.x), model.predict_proba(tables.test.x), True
+    model.fit(attack.x, attack.rows.secret, X_val=validation.x, y_val=validation.rows.secret)
+    gains = model.validation_score_
+    converged = model.n_iter_ < model.max_iter or gains[-1] - gains[3 * len(gains) // 4] < AT_REST
+    return model.predict_proba(validation.x), model.predict_proba(tables.test.x), bool(converged)
 
 
 def _nearest_neighbours(
     tables: Tables, random: np.random.Generator
 ) -> tuple[Beliefs, Beliefs, bool]:
     """Shares of the classes among the k nearest, k chosen by validation loss."""
+    from sklearn.neighbors import NearestNeighbors
+
     attack, validation, test = _scaled(tables)
     secret = tables.attack.rows.secret
     if tables.image:
@@ -116,6 +115,9 @@ CLASSIFIERS: Final[
 
 
 def _linear(x: Matrix, secret: NDArray[np.int64], strength: float) -> LogisticRegression:
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
     model = LogisticRegression(C=strength, max_iter=_ITERATIONS)
     with warnings.catch_warnings():  # the number of iterations tells the caller
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -135,6 +137,8 @@ def _scaled(tables: Tables) -> tuple[Matrix, Matrix, Matrix]:
 
 
 def _principal(attack: Matrix, validation: Matrix, test: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+    from sklearn.decomposition import PCA
+
     components = min(_COMPONENTS, *attack.shape)
     pca = PCA(components, svd_solver="covariance_eigh").fit(attack)
     return pca.transform(attack), pca.transform(validation), pca.transform(test)

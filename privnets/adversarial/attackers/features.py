@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import minimum_filter1d, uniform_filter1d
 
 from privnets.adversarial.attackers.rows import Rows, known_rows
 from privnets.adversarial.records import Evidence, Exposure
@@ -130,6 +129,8 @@ def _neighbours(z: Matrix, present: NDArray[np.bool_]) -> list[Matrix]:
 
 def _statistics(z: Matrix, present: NDArray[np.bool_], reach: int) -> list[Matrix]:
     """Mean, standard deviation, least and largest of the steps up to `reach` away; else 0."""
+    from scipy.ndimage import minimum_filter1d, uniform_filter1d
+
     size = 2 * reach + 1
     values = np.where(present, z, 0).astype(np.float64)
     sums = [

@@ -22,7 +22,8 @@ from privnets.adversarial.attackers.rows import (
     known_secret,
     unusable,
 )
-from privnets.adversarial.attackers.scoring import Estimate, alpha_leakage
+from privnets.adversarial.attackers.scoring import alpha_leakage
+from privnets.adversarial.estimates import Estimate
 from privnets.adversarial.records import Evidence
 from privnets.networks.architecture import Architecture
 

@@ -3,42 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
-from scipy.stats import rankdata
 
 from privnets.adversarial.attackers.rows import Rows
-
-
-@dataclass(frozen=True, eq=False)
-class Estimate:
-    """A statistic of test records.
-
-    Attributes:
-        value: Of the statistic.
-        influence: How far each record moves it, summing to about 0, shape [n].
-        cluster: What records share an origin, shape [n].
-    """
-
-    value: float
-    influence: NDArray[np.float64]
-    cluster: NDArray[np.int64]
-
-    @property
-    def error(self) -> float:
-        """Standard error by linearisation, with clusters as the independent units."""
-        _, place = np.unique(self.cluster, return_inverse=True)
-        totals = np.bincount(place, weights=self.influence)
-        if len(totals) < 2:
-            return math.nan
-        return math.sqrt((totals**2).sum() * len(totals) / (len(totals) - 1))
-
-    def __sub__(self, other: Estimate) -> Estimate:
-        """A difference on the same records, whose error counts what the two share."""
-        return Estimate(self.value - other.value, self.influence - other.influence, self.cluster)
+from privnets.adversarial.estimates import Estimate
 
 
 def balanced_accuracy(decision: NDArray[np.int64], rows: Rows, classes: int) -> Estimate:
@@ -147,6 +118,8 @@ def _tilted(log_posterior: NDArray[np.float64], alpha: float) -> NDArray[np.floa
 
 def _area(score: NDArray[np.float64], positive: NDArray[np.bool_], rows: Rows) -> Estimate:
     """Mann and Whitney's, with DeLong's influences."""
+    from scipy.stats import rankdata
+
     inside, outside = int(positive.sum()), int((~positive).sum())
     above = rankdata(score)
     own = np.empty_like(above)

@@ -15,6 +15,9 @@ from privnets.networks.adam import StackedAdam
 from privnets.networks.architecture import Architecture, stacked
 from privnets.randomness import generator
 
+AT_REST = 5e-3
+"""Nats; training that gains less validation loss in the last quarter of its steps has converged."""
+
 _TRIAL = 5  # a trial of learning rates takes a fifth of the steps
 _EVALUATIONS = 40
 _SHORTEST_INTERVAL = 25  # steps between evaluations, at the least
@@ -22,7 +25,6 @@ _PATIENCE = 4  # evaluations without gain before the learning rate is cut
 _CUT = 0.3
 _CUTS = 2  # after these a member rests
 _GAIN = 1e-4  # nats of validation loss that count as one
-_AT_REST = 5e-3  # nats: a member that gains less in the last quarter of its steps has converged
 _AT_ONCE = 2**20  # numbers that the inputs of one evaluated part hold
 
 
@@ -265,7 +267,7 @@ class _Watch:
         # With one evaluation there is nothing to compare with, and nothing has converged.
         seen = [torch.full_like(self._loss, torch.inf), *self._history]
         before = seen[min(len(seen) - 2, 3 * len(seen) // 4)]
-        converged = self._rests | (before - self._loss < _AT_REST)
+        converged = self._rests | (before - self._loss < AT_REST)
         return Trained(self._best, self._loss, rates, tuple(converged.tolist()))
 
     def _cut(self, stuck: Tensor) -> None:
