@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Curve", "Replicate", "TradeoffPoint", "experiment", "experiments", "merge_replicates"]
 
-_EXPERIMENTS = {"membership": ("privnets.membership.experiment", "Membership")}
+_EXPERIMENTS = {
+    "adversarial": ("privnets.adversarial.experiment", "Adversarial"),
+    "membership": ("privnets.membership.experiment", "Membership"),
+}
 
 
 def experiments() -> dict[str, Experiment]:

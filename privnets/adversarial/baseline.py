@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from privnets.adversarial import inference
 from privnets.adversarial.attackers.panel import judging
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.estimates import Estimate
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import Evidence
 from privnets.data import cache
@@ -44,12 +43,12 @@ class Baseline:
     """On raw records, of one configuration's splits.
 
     Attributes:
-        attacker: Balanced accuracy of the strongest attacker.
+        attacker: Balanced accuracy of the strongest attacker, and its standard error.
         log_utility: Log probabilities of each test record's utility label, shape [n, C]; empty
             when there is none.
     """
 
-    attacker: Estimate
+    attacker: tuple[float, float]
     log_utility: NDArray[np.float64]
 
 
@@ -81,7 +80,7 @@ def _computed(
 ) -> Generator[object, None, list[Baseline]]:
     first, seeds = configs[0], [config.seed for config in configs]
     utility = yield from inference.utility(problem, configs, raw, "baseline utility")
-    attackers = []
+    attackers: list[tuple[float, float]] = []
     for verdict in judging(
         raw,
         networks=problem.attacking_networks(first),
@@ -93,7 +92,7 @@ def _computed(
         yield None
         if verdict is not None:
             key = "privacy/attacker_balanced_accuracy"
-            attackers.append(Estimate(verdict.metrics[key], verdict.standard_errors[key]))
+            attackers.append((verdict.metrics[key], verdict.standard_errors[key]))
     return [Baseline(a, u) for a, u in zip(attackers, utility, strict=True)]
 
 
@@ -112,10 +111,9 @@ def _read(key: str) -> Baseline | None:
     if held is None:
         return None
     value, error = held["attacker"].tolist()
-    return Baseline(Estimate(value, error), held["log_utility"])
+    return Baseline((value, error), held["log_utility"])
 
 
 def _write(key: str, baseline: Baseline) -> None:
-    attacker = np.array([baseline.attacker.value, baseline.attacker.error])
-    arrays = {"attacker": attacker, "log_utility": baseline.log_utility}
+    arrays = {"attacker": np.array(baseline.attacker), "log_utility": baseline.log_utility}
     cache.write(cache.directory() / f"baseline-{key}", arrays)

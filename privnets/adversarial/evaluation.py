@@ -88,7 +88,8 @@ def _replicate(
     sheet.metrics.update(verdict.metrics)
     sheet.errors.update(verdict.standard_errors)
     sheet.notes.update(verdict.notes)
-    sheet.put("baseline/attacker_balanced_accuracy", base.attacker)
+    key = "baseline/attacker_balanced_accuracy"
+    sheet.metrics[key], sheet.errors[key] = base.attacker
     _in_loop(sheet, release)
     _closeness(sheet, problem, release)
     if problem.utility_classes:

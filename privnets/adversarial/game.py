@@ -99,7 +99,7 @@ class Game:
         self._roles = Roles.of(first, problem.utility_classes > 0)
         self._shapes = _inferring(problem, first, self._roles)
         releaser = problem.releaser(first)
-        self._probe = problem.probe(first)
+        self._probe = problem.probe
         self._batches = Batches(configs, releaser, pool, splits)
         device = pool.x.device
         shapes: dict[str, Architecture | Releaser] = {"releaser": releaser, **self._shapes}
@@ -310,9 +310,7 @@ class Game:
 
     def _record(self) -> None:
         found = {name: total / self._every for name, total in self._sums.items()}
-        if self._probe is not None:
-            noise = self._log_prior.new_tensor([c.noise_std for c in self.configs])
-            found |= self._probe(self._networks["releaser"], noise)
+        found |= self._probe(self.configs, self._networks["releaser"])
         self._steps.append(self.step)
         self._sums = {}
         for name, value in found.items():
@@ -342,7 +340,8 @@ def _inferring(
 
 
 def _initial(
-    shape: Architecture | Releaser, configs: Sequence[AdversarialConfig], name: str) -> list[Tensor]:
+    shape: Architecture | Releaser, configs: Sequence[AdversarialConfig], name: str
+) -> list[Tensor]:
     return stacked([shape.initial(generator(config.seed, name)) for config in configs])
 
 

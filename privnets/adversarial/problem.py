@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -156,14 +156,15 @@ class Problem(ABC):
         return ()
 
     def probe(
-        self, config: AdversarialConfig
-    ) -> Callable[[Sequence[Tensor], Tensor], Mapping[str, Tensor]] | None:
-        """Exact quantities of the releaser in training, drawn as curves; None if there are none.
+        self, configs: Sequence[AdversarialConfig], parameters: Sequence[Tensor]
+    ) -> Mapping[str, Tensor]:
+        """Exact quantities of releasers in training, drawn as curves: key to values, shape [S].
 
-        The callable takes the stacked parameters and the stack's `noise_std` [S] and gives values
-        of shape [S] by curve key.
+        Args:
+            configs: Of the members.
+            parameters: The releasers', stacked.
         """
-        return None
+        return {}
 
     def examine(
         self,

@@ -1,0 +1,151 @@
+"""The experiment as a whole: stacks, stages, every key, and failures that stay where they are."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from safetensors.torch import load
+
+import privnets
+from privnets import TradeoffPoint
+from privnets.adversarial import game
+from privnets.contract import Stage
+from tests.support import requires_data
+
+ADVERSARIAL = privnets.experiment("adversarial")
+SMALL = {
+    "gaussian-mixture": {"train_size": 512, "attack_size": 512, "batch_size": 64},
+    "digits": {"releaser_width": 16, "adversary_width": 8, "batch_size": 32},
+    "eco": {"releaser_width": 8, "adversary_width": 8, "batch_size": 16},
+    "amnist": {
+        "releaser_width": 8,
+        "adversary_width": 4,
+        "batch_size": 16,
+        "train_size": 300,
+        "attack_size": 300,
+    },
+}
+PROBLEMS = [
+    "gaussian-mixture",
+    "digits",
+    pytest.param("eco", marks=requires_data("eco")),
+    pytest.param("amnist", marks=[requires_data("mnist"), pytest.mark.slow]),
+]
+
+
+def _config(problem: str, **given: object):
+    quick = {"steps": 20, "attack_steps": 50, "pretrain_steps": 20}
+    return ADVERSARIAL.Config.model_validate(
+        {"problem": problem, **quick, **SMALL[problem], **given}
+    )
+
+
+def _varied(problem: str) -> list:
+    knob = "tradeoff" if problem == "gaussian-mixture" else "privacy_weight"
+    return [_config(problem, **{knob: v}, seed=s) for v, s in ((0.0, 1), (1.0, 1), (0.5, 2))]
+
+
+def _close(one: TradeoffPoint, other: TradeoffPoint, tolerance: float) -> None:
+    assert one.point_id == other.point_id
+    first, second = one.replicates[0], other.replicates[0]
+    assert first.metrics.keys() == second.metrics.keys()
+    for key, value in first.metrics.items():
+        expected = second.metrics[key]
+        assert value == pytest.approx(expected, rel=tolerance, abs=tolerance, nan_ok=True), key
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_every_replicate_reports_every_key_and_a_reason_for_each_undefined_one(problem):
+    configs = _varied(problem)
+    points = ADVERSARIAL.run(configs)
+    for config, point in zip(configs, points, strict=True):
+        (replicate,) = point.replicates
+        assert replicate.failure is None
+        assert point.config == config.resolved()
+        assert tuple(sorted(replicate.metrics)) == ADVERSARIAL.metric_keys(config)
+        for key, value in replicate.metrics.items():
+            assert not math.isinf(value), key
+            if math.isnan(value):
+                assert replicate.notes.get(key), key
+        for key in ADVERSARIAL.default_objectives(config):
+            assert not math.isnan(replicate.metrics[key]), key
+            assert replicate.standard_errors[key] >= 0
+        assert load(replicate.artifacts["releaser.safetensors"])
+
+
+def test_a_replicate_is_the_same_in_any_stack():
+    configs = _varied("digits")
+    together = ADVERSARIAL.run(configs)
+    backwards = ADVERSARIAL.run(configs[::-1])[::-1]
+    for one, other in zip(together, backwards, strict=True):
+        _close(one, other, 1e-4)
+    pair = ADVERSARIAL.run(configs[1:])
+    for one, other in zip(together[1:], pair, strict=True):
+        _close(one, other, 1e-4)
+
+
+def test_a_stack_resumed_from_any_stage_ends_the_same():
+    configs = _varied("digits")
+    whole = {(p.point_id, p.replicates[0].seed): p for p in ADVERSARIAL.run(configs)}
+    stages: list[tuple[Stage, dict[str, torch.Tensor], int]] = []
+    finished: set[tuple[str, int]] = set()
+    for stage in ADVERSARIAL.stages(configs):
+        finished |= {(p.point_id, p.replicates[0].seed) for p in stage.points}
+        stages.append((stage, dict(stage.state()), len(finished)))
+    shares = [stage.done for stage, *_ in stages]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    changes = [i for i in range(1, len(stages)) if stages[i][2] != stages[i - 1][2]]
+    assert len(changes) == len(configs)
+    for i in (0, changes[0]):
+        _, state, count = stages[i]
+        left = configs[count:]
+        rest = [p for s in ADVERSARIAL.stages(left, state=state) for p in s.points]
+        assert len(rest) == len(left)
+        for point in rest:
+            _close(point, whole[point.point_id, point.replicates[0].seed], 1e-4)
+
+
+def test_a_diverging_configuration_fails_alone(monkeypatch):
+    """Parameters beyond float32 in one member, as a step too long leaves them."""
+    configs = [_config("digits", seed=seed) for seed in (1, 2, 3)]
+    advance = game.Game.advance
+
+    def overflow(self: game.Game, steps: int) -> dict[int, str]:
+        for i, config in enumerate(self.configs):
+            if config.seed == 2:
+                for parameter in self._networks["releaser"]:
+                    parameter[i] = math.inf
+        return advance(self, steps)
+
+    monkeypatch.setattr(game.Game, "advance", overflow)
+    points = ADVERSARIAL.run(configs)
+    assert [p.status for p in points] == ["finished", "failed", "finished"]
+    assert "diverged" in str(points[1].failure)
+    assert set(points[1].replicates[0].metrics) == set(ADVERSARIAL.metric_keys(configs[1]))
+    monkeypatch.undo()
+    for point, alone in zip((points[0], points[2]), ADVERSARIAL.run(configs[::2]), strict=True):
+        _close(point, alone, 1e-4)
+
+
+def test_a_baseline_is_computed_once_for_points_that_share_it():
+    one, other = ADVERSARIAL.run([_config("digits", seed=7, privacy_weight=w) for w in (0.0, 9.0)])
+    (again,) = ADVERSARIAL.run([_config("digits", seed=7, privacy_weight=2.0, alpha=4.0)])
+    key = "baseline/attacker_balanced_accuracy"
+    assert one.metrics[key] == other.metrics[key] == again.metrics[key]
+    assert 0.5 < one.metrics[key] <= 1
+
+
+def test_different_structures_do_not_stack():
+    with pytest.raises(ValueError, match="a stack needs one structure; got 2"):
+        ADVERSARIAL.run([_config("digits"), _config("digits", gradient="posterior")])
+
+
+def test_what_a_problem_cannot_serve_is_said_before_anything_runs():
+    eco = ADVERSARIAL.problems(_config("eco", objective="squared-kl"))
+    assert {p.field for p in eco} >= {"objective"}
+    digits = ADVERSARIAL.problems(_config("digits", releaser="recurrent", dependence=0.4))
+    assert {p.field for p in digits} >= {"releaser", "dependence"}
+    assert ADVERSARIAL.problems(_config("digits")) == []
