@@ -13,12 +13,7 @@ from sweeps.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-PICTURES = tuple(
-    f"{name}.png" for name in ("tradeoff", "releases", "week", "information-plane", "scatter")
-)
-FILES = ("points.parquet", "front.parquet", "front.html", "front.png", "report.html", *PICTURES)
-"""All that there may be; a sweep has the pictures that its points allow."""
-
+FILES = ("points.parquet", "front.parquet", "front.html", "front.png", "report.html")
 _MOST_STEPS = 200
 
 
@@ -117,21 +112,9 @@ def _make(result: Result, folder: Path) -> list[Path]:
 
     result.points.to_parquet(folder / "points.parquet")
     write_report(result, folder / "report.html")
-    made = [folder / "points.parquet", folder / "report.html", *_make_pictures(result, folder)]
+    made = [folder / "points.parquet", folder / "report.html"]
     front = result.front()
     return made + (_make_front(result, front, folder) if len(front) else [])
-
-
-def _make_pictures(result: Result, folder: Path) -> list[Path]:
-    from sweeps.report.pictures import pictures
-
-    made = []
-    for picture in pictures(result):
-        still = picture.png()
-        if still is not None:
-            made.append(folder / f"{picture.name}.png")
-            made[-1].write_bytes(still)
-    return made
 
 
 def _make_front(result: Result, front: pd.DataFrame, folder: Path) -> list[Path]:
