@@ -14,13 +14,15 @@ from torch.nn.functional import conv2d
 from privnets.networks.activation import GAINS, leaky
 from privnets.networks.dense import dense, dense_initial, gaussian
 
+# How many channels of the first layer, over all networks, a CPU convolves together.
+_CHANNELS = 32
+
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) -> Tensor:
     """Every network's convolution, padded so that stride 1 keeps the size.
 
     One grouped convolution of images that have the networks' channels side by side. On a CPU the
-    channels lie innermost, which makes it quicker than one convolution after another for few
-    channels and no slower for many (`tests/benchmarks/stacks.py`); a GPU keeps PyTorch's order.
+    channels of several networks then lie innermost; a GPU keeps PyTorch's order.
 
     Args:
         x: Shape [S, n, in, h, w].
@@ -34,11 +36,33 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) -> Tensor
     networks, n = x.shape[:2]
     # From one convolution to the next this is a view, as what is returned still lies this way.
     images = x.transpose(0, 1).reshape(n, -1, *x.shape[3:])
-    if not x.is_cuda:
+    if networks > 1 and not x.is_cuda:
         images = images.contiguous(memory_format=torch.channels_last)
     padding = weight.shape[-1] // 2
     y = conv2d(images, weight.flatten(0, 1), bias.flatten(), stride, padding, groups=networks)
     return y.view(n, networks, -1, *y.shape[2:]).transpose(0, 1)
+
+
+def encode(parameters: Sequence[Tensor], x: Tensor, strides: Sequence[int]) -> Tensor:
+    """Flat features [S, n, d] of images [S, n, 1, h, w] after leaky convolutions.
+
+    On a CPU only so many networks are convolved together as fill its vectors: with more, what the
+    layers hand on no longer fits its caches (`tests/benchmarks/stacks.py`).
+
+    Args:
+        parameters: Weight and bias of each convolution in turn.
+        x: Pixels in [0, 1].
+        strides: Of each convolution.
+    """
+    together = len(x) if x.is_cuda else max(1, _CHANNELS // parameters[0].shape[1])
+    parts = zip(*(torch.split(t, together) for t in (x, *parameters)), strict=True)
+    return torch.cat([_encode(own, images, strides) for images, *own in parts])
+
+
+def _encode(parameters: Sequence[Tensor], maps: Tensor, strides: Sequence[int]) -> Tensor:
+    for layer, stride in enumerate(strides):
+        maps = leaky(convolve(maps, parameters[2 * layer], parameters[2 * layer + 1], stride))
+    return maps.flatten(2)
 
 
 def convolution_initial(
@@ -47,20 +71,6 @@ def convolution_initial(
     """Weight and bias of one network whose units are leaky: He's Gaussian weights, and 0."""
     scale = GAINS["leaky"] / math.sqrt(inputs * kernel**2)
     return [gaussian(random, (outputs, inputs, kernel, kernel), scale), torch.zeros(outputs)]
-
-
-def encode(parameters: Sequence[Tensor], x: Tensor, strides: Sequence[int]) -> Tensor:
-    """Flat features [S, n, d] of images [S, n, 1, h, w] after leaky convolutions.
-
-    Args:
-        parameters: Weight and bias of each convolution in turn.
-        x: Pixels in [0, 1].
-        strides: Of each convolution.
-    """
-    maps = x
-    for layer, stride in enumerate(strides):
-        maps = leaky(convolve(maps, parameters[2 * layer], parameters[2 * layer + 1], stride))
-    return maps.flatten(2)
 
 
 @dataclass(frozen=True)
