@@ -103,27 +103,27 @@ class PerceptronReleaser(_Gaussian):
 
 @dataclass(frozen=True)
 class EncoderDecoder(_Gaussian):
-    """A convolutional encoder and a dense decoder of square grey images, noise between them.
+    """A convolutional encoder and a dense decoder of square grey images, with Gaussian noise.
 
     A 5x5 and a 3x3 convolution of stride 2 and a dense layer give a code of `width` numbers within
-    (-1, 1); Gaussian noise is added to it; a hidden layer of 8 `width` units and a sigmoid make
-    pixels of it. These may get noise of their own and are then cut off at 0 and 1, as a code alone
-    can hide a secret from its adversary that a fresh attacker finds. The published sizes are lost.
+    (-1, 1), which gets noise; a hidden layer of 4 `width` units and a sigmoid make pixels of it.
+    These get noise too, and are cut off at 0 and 1: behind noise on the code alone a secret stays
+    that the adversary overlooks and a fresh attacker finds. The published sizes are lost.
 
     Attributes:
         side: Of the images, in pixels.
-        width: Numbers of the code; the first convolution has a quarter as many channels.
+        width: Numbers of the code; the first convolution has an eighth as many channels.
         pixel_noise: How strong the noise on pixels is, as a multiple of that on the code.
     """
 
     side: int
     width: int
-    pixel_noise: float = 0.0
+    pixel_noise: float = 1.0
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
         """Weight and bias of each layer in turn: He's Gaussian weights, biases 0, pixels dark."""
-        channels, size = max(1, self.width // 4), self.side**2
-        flat, hidden = 2 * channels * quartered(self.side) ** 2, 8 * self.width
+        channels, size = max(1, self.width // 8), self.side**2
+        flat, hidden = 2 * channels * quartered(self.side) ** 2, 4 * self.width
         parameters = [
             *encoder_initial(random, channels),
             *dense_initial(random, flat, self.width, GAINS["tanh"]),

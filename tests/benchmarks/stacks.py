@@ -125,9 +125,9 @@ def _subjects() -> Iterator[_Subject]:
                 "batched products": partial(_classify, _batched_product),
             },
         )
-    encoder = EncoderDecoder(28, 32)
+    encoder = EncoderDecoder(28, 64)
     yield _Subject(
-        "encoder-decoder, width 32", encoder.initial, _release(encoder), (128, 1, 28, 28), {}
+        "encoder-decoder, width 64", encoder.initial, _release(encoder), (128, 1, 28, 28), {}
     )
     adversary = Recurrent(1, 32, 3, 2)
     others = {"batched loop over time": _recurrent_by_step}
