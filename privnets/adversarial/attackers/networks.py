@@ -51,7 +51,9 @@ def fit_network(
     scaled = [(_Scale(one.attack), one) for one in evidence]
     attack = own_records([_records(name, scale, one.attack) for scale, one in scaled])
     validation = own_records([_records(name, scale, one.validation) for scale, one in scaled])
-    task = Task(architecture, attack, validation, seeds, f"attacker:{name}")
+    # Small data gain nothing by large minibatches, and sequences cost dearly.
+    size = min(128, max(32, attack.rows.shape[1] // 8))
+    task = Task(architecture, attack, validation, seeds, f"attacker:{name}", batch_size=size)
     trained = yield from training(task, steps)
     test = own_records([_records(name, scale, one.test) for scale, one in scaled])
     beliefs = (_beliefs(architecture, trained.parameters, split) for split in (validation, test))
