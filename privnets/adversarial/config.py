@@ -20,7 +20,7 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Scalar]]] = {
         "batch_size": 256,
         "train_size": 8192,
         "attack_size": 8192,
-        "learning_rate": 0.01,
+        "learning_rate": 0.05,
         "adversary_learning_rate": 0.01,
     },
     "digits": {"releaser_width": 128, "steps": 1000, "batch_size": 64},
