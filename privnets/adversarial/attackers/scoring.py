@@ -11,6 +11,9 @@ from scipy.special import logsumexp
 from privnets.adversarial.attackers.rows import Rows
 from privnets.adversarial.estimates import Estimate
 
+_NOTHING = 1e-9
+"""Of an order; below it every posterior leaks less than about so many nats."""
+
 
 def balanced_accuracy(decision: NDArray[np.int64], rows: Rows, classes: int) -> Estimate:
     """Mean over the classes of the share of their records that are recognised.
@@ -86,16 +89,17 @@ def alpha_leakage(
         rows: The truth.
         alpha: Order, in [0, inf]; 1 is Shannon's, at 0 nothing leaks.
     """
-    if alpha == 0:
+    if alpha < _NOTHING:
         return Estimate(0.0, np.zeros(len(rows.secret)), rows.cluster)
     known = np.broadcast_to(np.log(prior), log_posterior.shape)
     return _alpha_entropy(known, rows, alpha) - _alpha_entropy(log_posterior, rows, alpha)
 
 
 def _alpha_entropy(log_posterior: NDArray[np.float64], rows: Rows, alpha: float) -> Estimate:
+    """Conditional entropy by the alpha-loss, less the logarithm of the number of classes."""
     own = _tilted(log_posterior, alpha)[np.arange(len(rows.secret)), rows.secret]
     if alpha == 1:
-        return Estimate(float(-own.mean()), (own.mean() - own) / len(own), rows.cluster)
+        return Estimate(-float(own.mean()), (own.mean() - own) / len(own), rows.cluster)
     power = 1 - 1 / alpha
     exponents = power * own
     log_mean = float(logsumexp(exponents)) - math.log(len(own))
@@ -106,13 +110,17 @@ def _alpha_entropy(log_posterior: NDArray[np.float64], rows: Rows, alpha: float)
 
 
 def _tilted(log_posterior: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
-    """Log of P^alpha / sum P^alpha; at inf the best guesses share all of it."""
+    """Log of P^alpha / mean P^alpha; at inf the best guesses share all of it."""
     if math.isinf(alpha):
         best = log_posterior == log_posterior.max(1, keepdims=True)
-        shared: NDArray[np.float64] = np.where(best, -np.log(best.sum(1, keepdims=True)), -np.inf)
+        with np.errstate(divide="ignore"):
+            shared: NDArray[np.float64] = np.log(best / best.mean(1, keepdims=True))
         return shared
-    raised = alpha * log_posterior
-    tilted: NDArray[np.float64] = raised - logsumexp(raised, axis=1, keepdims=True)
+    raised = alpha * (log_posterior - log_posterior.mean(1, keepdims=True))
+    # Low orders leave little but the difference from 1, which logsumexp would round away.
+    small = np.log1p(np.expm1(np.minimum(raised, 1)).mean(1, keepdims=True))
+    large = logsumexp(raised, axis=1, keepdims=True) - math.log(raised.shape[1])
+    tilted: NDArray[np.float64] = raised - np.where(raised.max(1, keepdims=True) < 1, small, large)
     return tilted
 
 

@@ -1,0 +1,151 @@
+"""The training of stacked classifiers: what it may look at, when it rests, and what it keeps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from privnets.adversarial.attackers.networks import fit_network
+from privnets.adversarial.attackers.training import (
+    Labelled,
+    Task,
+    cross_entropy,
+    log_probabilities,
+    own_records,
+    train_classifiers,
+    training,
+)
+from privnets.adversarial.records import MISSING, Evidence, Exposure
+from privnets.networks.mlp import Perceptron
+
+SMALL = Perceptron((2, 8, 2))
+
+
+def _records(count: int, seed: int, shift: float = 1.5) -> tuple[Tensor, Tensor]:
+    random = np.random.default_rng(seed)
+    label = random.integers(0, 2, count)
+    x = random.standard_normal((count, 2)) + shift * label[:, None]
+    return torch.tensor(x, dtype=torch.float32), torch.tensor(label)
+
+
+def _task(members: int, **settings) -> Task:
+    parts = [[_records(200, 10 * i + part) for i in range(members)] for part in range(2)]
+    return Task(SMALL, *map(own_records, parts), range(members), "test", **settings)
+
+
+def _only(task: Task, member: int) -> Task:
+    parts = (
+        Labelled(part.x, part.label, part.rows[member : member + 1])
+        for part in (task.training, task.validation)
+    )
+    return Task(task.architecture, *parts, [task.seeds[member]], task.purpose)
+
+
+def test_members_of_a_stack_train_as_they_would_alone():
+    task = _task(3)
+    together = train_classifiers(task, 100)
+    for member in range(3):
+        alone = train_classifiers(_only(task, member), 100)
+        assert alone.learning_rate == together.learning_rate[member]
+        for one, all_of_them in zip(alone.parameters, together.parameters, strict=True):
+            torch.testing.assert_close(one[0], all_of_them[member], atol=1e-4, rtol=1e-3)
+
+
+def test_a_member_that_is_not_finite_keeps_to_itself():
+    task = _task(2)
+    poisoned = task.training.x.clone()
+    poisoned[task.training.rows[1]] = torch.nan
+    spoiled = Task(
+        SMALL,
+        Labelled(poisoned, task.training.label, task.training.rows),
+        task.validation,
+        task.seeds,
+        task.purpose,
+    )
+    clean, dirty = train_classifiers(task, 100), train_classifiers(spoiled, 100)
+    assert all(
+        torch.equal(a[0], b[0]) for a, b in zip(clean.parameters, dirty.parameters, strict=True)
+    )
+
+
+def test_records_shared_by_members_count_as_their_own_copies_would():
+    (x, label), (vx, vlabel) = _records(200, 0), _records(200, 1)
+    rows = torch.arange(200).repeat(2, 1)
+    shared = Task(SMALL, Labelled(x, label, rows), Labelled(vx, vlabel, rows), [0, 1], "test")
+    own = Task(
+        SMALL, own_records([(x, label)] * 2), own_records([(vx, vlabel)] * 2), [0, 1], "test"
+    )
+    first, second = (train_classifiers(task, 60).validation_loss for task in (shared, own))
+    assert torch.equal(first, second)
+
+
+def test_the_best_parameters_on_validation_are_kept():
+    trained = train_classifiers(task := _task(2), 400)
+    rows = task.validation.rows
+    found = log_probabilities(SMALL, trained.parameters, task.validation.x, rows)
+    loss = cross_entropy(found, task.validation.label[rows])
+    torch.testing.assert_close(loss, trained.validation_loss)
+
+
+def test_records_without_a_label_change_nothing():
+    x, label = _records(300, 0)
+    label[::3] = MISSING
+    garbage = x.clone()
+    garbage[::3] = torch.nan
+    parts = [own_records([(inputs, label)]) for inputs in (x, garbage)]
+    first, second = (train_classifiers(Task(SMALL, p, p, [0], "test"), 60) for p in parts)
+    assert torch.equal(first.validation_loss, second.validation_loss)
+
+
+def test_each_member_gets_the_learning_rate_that_suits_it():
+    task = _task(2, learning_rates=(1e-8, 1e-2))
+    assert train_classifiers(task, 300).learning_rate.tolist() == pytest.approx([1e-2, 1e-2])
+
+
+def test_training_that_is_cut_short_says_so():
+    task = _task(1, learning_rates=(1e-3,))
+    assert train_classifiers(task, 100).converged == (False,)
+    assert train_classifiers(task, 1500).converged == (True,)
+
+
+def test_training_ends_before_its_steps_once_everything_rests():
+    *_, share = training(_task(1), 2000)
+    assert share < 0.9
+
+
+def _evidence(seed: int, scale: float = 1.0, offset: float = 0.0) -> Evidence:
+    parts = [_records(400, 100 * seed + i) for i in range(3)]
+    return Evidence(*(Exposure(offset + scale * x, label) for x, label in parts))
+
+
+def test_the_scale_of_a_release_hides_nothing_from_a_network():
+    evidence = [_evidence(0), _evidence(0, scale=1e-4, offset=3.0)]
+    near, far = _fitted(evidence)
+    assert np.abs(near.test - far.test).max() < 0.1
+
+
+def test_test_secrets_do_not_reach_a_network():
+    given = _evidence(0)
+    order = torch.randperm(400, generator=torch.Generator().manual_seed(0))
+    shuffled = Evidence(
+        given.attack, given.validation, Exposure(given.test.z, given.test.secret[order])
+    )
+    (first,), (second,) = _fitted([given]), _fitted([shuffled])
+    np.testing.assert_array_equal(first.test, second.test)
+    np.testing.assert_array_equal(first.validation, second.validation)
+
+
+def test_a_network_that_wants_side_information_needs_some():
+    with pytest.raises(ValueError, match="needs side information"):
+        list(fit_network("network_side", SMALL, [_evidence(0)], [0], 50))
+
+
+def _fitted(evidence):
+    run = fit_network("network", SMALL, evidence, [0] * len(evidence), 100)
+    while True:
+        try:
+            next(run)
+        except StopIteration as end:
+            return end.value
