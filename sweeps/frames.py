@@ -6,12 +6,36 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from sweeps.intervals import Interval
 
 BOUNDS: Mapping[str, str] = {"privacy/membership_advantage": "bound/advantage"}
 """Metric to the one that theory bounds it by."""
+
+FLOORS: Mapping[str, str] = {
+    "privacy/attacker_balanced_accuracy": "floor/attacker_balanced_accuracy"
+}
+"""Attacker's metric to what an attacker reaches who never sees the release."""
+
+RAW: Mapping[str, str | float] = {
+    "privacy/attacker_balanced_accuracy": "baseline/attacker_balanced_accuracy",
+    "utility/accuracy": "baseline/utility_accuracy",
+    "utility/normalized_error": 0.0,
+    "utility/censored": 0.0,
+}
+"""Metric to its value where the data are released as they are: another metric, or a constant."""
+
+UNITS: Mapping[str, str] = {
+    "privacy/leakage": "nats",
+    "privacy/alpha_leakage": "nats",
+    "privacy/rho_kl": "nats",
+    "privacy/rho_mi": "nats",
+    "privacy/worst_record_rho_kl": "nats",
+    "utility/censored": "nats",
+}
+"""Metric to its unit; shares and relative errors have none."""
 
 ENDS = (".ci_low", ".ci_high")
 
@@ -36,6 +60,19 @@ def config_of(row: Mapping[Hashable, Any]) -> dict[str, Any]:
         for column, value in row.items()
         if str(column).startswith("config/")
     }
+
+
+def raw_value(row: Mapping[Hashable, Any], metric: str) -> Interval:
+    """The metric on raw data, as the row has it; NaN where that is unknown."""
+    found = RAW.get(metric, math.nan)
+    return interval(row, found) if isinstance(found, str) else Interval(found, found, found)
+
+
+def size(value: object) -> float:
+    """A setting as a number to order and place it by; NaN where it is none."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
+        return math.nan
+    return float(value)
 
 
 def setting(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import itertools
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 from numpy.typing import NDArray
+from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
-from sweeps.frames import BOUNDS, ENDS, config_of, interval, setting, varying
+from sweeps.frames import BOUNDS, ENDS, UNITS, config_of, interval, setting, varying
 from sweeps.intervals import number
 from sweeps.pareto import Direction, Objectives, comparable
 
@@ -130,8 +131,8 @@ def save_page(figure: go.Figure, path: Path) -> Path:
 
 
 def title(metric: str, objectives: Objectives) -> str:
-    """An axis's title: the metric, and which way is better where it is an objective."""
-    return html.escape(_said(metric, objectives)).replace(" (", "<br>(")
+    """An axis's title: the metric, its unit, and which way is better if it is an objective."""
+    return html.escape(said(metric, objectives)).replace(" (", "<br>(")
 
 
 def scaled(points: pd.DataFrame, metric: str) -> dict[str, Any]:
@@ -150,15 +151,46 @@ def scale(points: pd.DataFrame, metric: str) -> str:
 
 def bars(points: pd.DataFrame, metric: str) -> dict[str, Any] | None:
     """The metric's 95% intervals as plotly's error bars; None where the frame has none."""
-    reach = _reach(points, metric)
-    if reach is None:
+    ends = reach(points, metric)
+    if ends is None:
         return None
-    return {"array": reach[1], "arrayminus": reach[0], "thickness": 1, "width": 2}
+    return {"array": ends[1], "arrayminus": ends[0], "thickness": 1, "width": 2}
 
 
-def _said(metric: str, objectives: Objectives) -> str:
-    direction = objectives.get(metric)
-    return metric if direction is None else f"{metric} ({_BETTER[direction]})"
+def said(metric: str, objectives: Objectives) -> str:
+    """A metric in words: its unit, and which way is better where it is an objective."""
+    direction, unit = objectives.get(metric), UNITS.get(metric)
+    name = metric if unit is None else f"{metric}, {unit}"
+    return name if direction is None else f"{name} ({_BETTER[direction]})"
+
+
+def words(row: Mapping[Hashable, Any], fields: Sequence[str], metrics: Sequence[str]) -> str:
+    """A point in words: its metrics with intervals, then what tells its configuration apart."""
+    measured = [f"{metric}: {interval(row, metric).plus_minus}" for metric in metrics]
+    values = config_of(row)
+    config = [f"{field} = {setting(values[field])}" for field in fields]
+    return "<br>".join(map(html.escape, [*measured, *config, f"point {row['point_id']}"]))
+
+
+def shades(count: int) -> list[str]:
+    """Colours of one scale in order, as `#rrggbb`, each legible on a light page and a dark one."""
+    shares = np.linspace(0.12, 0.8, count) if count > 1 else [0.12]
+    found = sample_colorscale("Plasma", shares, colortype="tuple")
+    return ["#" + "".join(f"{round(255 * part):02x}" for part in color) for color in found]
+
+
+def reach(
+    points: pd.DataFrame, metric: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """How far the interval goes below and above the mean; 0 where it is undefined.
+
+    None where the frame has no intervals of the metric.
+    """
+    if not {f"{metric}{end}" for end in ENDS} <= set(points.columns):
+        return None
+    mean = points[metric].to_numpy(dtype=np.float64)
+    low, high = (points[metric + end].to_numpy(dtype=np.float64) for end in ENDS)
+    return np.nan_to_num(mean - low), np.nan_to_num(high - mean)
 
 
 def _panels(points: pd.DataFrame, objectives: Objectives) -> tuple[pd.DataFrame, list[_Panel]]:
@@ -166,20 +198,12 @@ def _panels(points: pd.DataFrame, objectives: Objectives) -> tuple[pd.DataFrame,
     shown, _ = comparable(points, objectives)
     names = list(objectives)
     fields = varying(points)
-    texts = [_words(row, fields, names) for row in shown.to_dict("records")]
+    texts = [words(row, fields, names) for row in shown.to_dict("records")]
     shown = shown.assign(**{_HOVER: pd.Series(texts, index=shown.index, dtype="str")})
     if len(names) > 1:
         return shown, list(itertools.combinations(names, 2))
     order = shown[names[0]].rank(method="first", ascending=objectives[names[0]] == "min")
     return shown.assign(**{_RANK: order}), [(_RANK, names[0])]
-
-
-def _words(row: Mapping[Hashable, Any], fields: list[str], metrics: list[str]) -> str:
-    """A point in words: its metrics with intervals, then what tells its configuration apart."""
-    measured = [f"{metric}: {interval(row, metric).plus_minus}" for metric in metrics]
-    values = config_of(row)
-    config = [f"{field} = {setting(values[field])}" for field in fields]
-    return "<br>".join(map(html.escape, [*measured, *config, f"point {row['point_id']}"]))
 
 
 def _marks(points: pd.DataFrame, x: str, y: str, name: str, color: str) -> go.Scatter:
@@ -252,17 +276,6 @@ def _bounded(front: pd.DataFrame, x: str, y: str) -> list[tuple[str, str, str]]:
     return [place for place in found if place[0] in front and front[place[0]].notna().any()]
 
 
-def _reach(
-    points: pd.DataFrame, metric: str
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """How far the interval goes below and above the mean; 0 where it is undefined."""
-    if not {f"{metric}{end}" for end in ENDS} <= set(points.columns):
-        return None
-    mean = points[metric].to_numpy(dtype=np.float64)
-    low, high = (points[metric + end].to_numpy(dtype=np.float64) for end in ENDS)
-    return np.nan_to_num(mean - low), np.nan_to_num(high - mean)
-
-
 def _draw(
     axes: Axes, shown: pd.DataFrame, best: pd.Series[bool], panel: _Panel, objectives: Objectives
 ) -> None:
@@ -279,8 +292,8 @@ def _draw(
     axes.set_xscale(scale(shown, x))
     axes.set_yscale(scale(shown, y))
     # A metric's name is no formula, whatever signs it holds.
-    axes.set_xlabel(_said(x, objectives), parse_math=False)
-    axes.set_ylabel(_said(y, objectives), parse_math=False)
+    axes.set_xlabel(said(x, objectives), parse_math=False)
+    axes.set_ylabel(said(y, objectives), parse_math=False)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False, fontsize="small")
 
@@ -291,8 +304,8 @@ def _scatter(axes: Axes, points: pd.DataFrame, panel: _Panel, name: str, color: 
     axes.errorbar(
         points[x],
         points[y],
-        xerr=None if plain else _reach(points, x),
-        yerr=None if plain else _reach(points, y),
+        xerr=None if plain else reach(points, x),
+        yerr=None if plain else reach(points, y),
         fmt="o",
         color=color,
         markersize=3 if color == DOMINATED else 5,

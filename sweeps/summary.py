@@ -13,7 +13,12 @@ from sweeps.results import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-FILES = ("points.parquet", "front.parquet", "front.html", "front.png", "report.html")
+PICTURES = tuple(
+    f"{name}.png" for name in ("tradeoff", "releases", "week", "information-plane", "scatter")
+)
+FILES = ("points.parquet", "front.parquet", "front.html", "front.png", "report.html", *PICTURES)
+"""All that there may be; a sweep has the pictures that its points allow."""
+
 _MOST_STEPS = 200
 
 
@@ -112,9 +117,21 @@ def _make(result: Result, folder: Path) -> list[Path]:
 
     result.points.to_parquet(folder / "points.parquet")
     write_report(result, folder / "report.html")
-    made = [folder / "points.parquet", folder / "report.html"]
+    made = [folder / "points.parquet", folder / "report.html", *_make_pictures(result, folder)]
     front = result.front()
     return made + (_make_front(result, front, folder) if len(front) else [])
+
+
+def _make_pictures(result: Result, folder: Path) -> list[Path]:
+    from sweeps.report.pictures import pictures
+
+    made = []
+    for picture in pictures(result):
+        still = picture.png()
+        if still is not None:
+            made.append(folder / f"{picture.name}.png")
+            made[-1].write_bytes(still)
+    return made
 
 
 def _make_front(result: Result, front: pd.DataFrame, folder: Path) -> list[Path]:

@@ -26,7 +26,10 @@ from sweeps.claims import judge
 from sweeps.frames import config_of, varying
 from sweeps.pareto import attainment, pareto_front
 from sweeps.plots import front_figure
+from sweeps.report.attackers import attacker_report
 from sweeps.report.axes import SweptAxis, axis_figure
+from sweeps.report.curves import curve_set
+from sweeps.report.pictures import Picture, pictures
 from sweeps.report.roc import roc_figure
 from sweeps.report.source import ReportSource
 from sweeps.report.tables import facts_table, failures_table, notes_table
@@ -50,6 +53,29 @@ class _Chart:
     label: str
     json: Markup
     height: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """A picture with what is said about it.
+
+    Attributes:
+        name: Its id.
+        heading: Its heading.
+        captions: Paragraphs below it.
+        missing: What could not be shown.
+        chart: To explore; None for a still picture.
+        image: A still picture as a data URI; empty where there is none.
+        label: What the still picture shows.
+    """
+
+    name: str
+    heading: str
+    captions: tuple[str, ...]
+    missing: tuple[str, ...]
+    chart: _Chart | None
+    image: str
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +124,8 @@ def render(data: ReportSource) -> str:
         counts=_counts(data, points),
         objectives=", ".join(data.objectives),
         findings=[judge(claim, data.replicates) for claim in data.study.claims],
+        pictures=[_section(picture) for picture in pictures(data)],
+        attackers=attacker_report(curve_set(data)),
         front=None if front is None else _front(data, points, front, fields),
         axes=list(_axes(data, points)),
         roc=None if front is None else _roc(data, front, fields),
@@ -186,6 +214,23 @@ def _excluded(data: ReportSource, points: pd.DataFrame, front: pd.DataFrame) -> 
     if counts["undefined"]:
         parts.append(f"{counts['undefined']} have an undefined objective ({where})")
     return f"Points left out of the front: {'; '.join(parts)}." if parts else ""
+
+
+def _section(picture: Picture) -> _Section:
+    chart, image = None, ""
+    if picture.figure is not None:
+        chart = _chart(f"{picture.name}-chart", picture.label, picture.figure)
+    elif (still := picture.png()) is not None:
+        image = f"data:image/png;base64,{base64.b64encode(still).decode()}"
+    return _Section(
+        picture.name,
+        picture.heading,
+        picture.captions,
+        picture.missing,
+        chart,
+        image,
+        picture.label,
+    )
 
 
 def _axes(data: ReportSource, points: pd.DataFrame) -> Iterator[_Chart]:
