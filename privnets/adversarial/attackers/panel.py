@@ -121,7 +121,7 @@ def judging(
             continue
         others = yield from _others(one, seeds[i], analytic)
         floor = floors(one, classes, seeds[i])
-        yield _verdict(one, [*neural[i], *others], floor, classes, alphas[i])
+        yield _verdict(one, names, [*neural[i], *others], floor, classes, alphas[i])
 
 
 def _names(evidence: Evidence, analytic: Sequence[Attacker]) -> tuple[str, ...]:
@@ -159,13 +159,19 @@ def _others(
 
 
 def _undefined(names: Iterable[str], reason: str) -> Verdict:
-    keys = [*_STRONGEST, *KEYS, _FLOOR, _BELOW, _UNRESTED]
-    keys += [_of(name, part) for name in names for part in _PARTS]
-    return Verdict(dict.fromkeys(keys, math.nan), {}, dict.fromkeys(keys, reason), None)
+    metrics = _blank(names)
+    return Verdict(metrics, {}, dict.fromkeys(metrics, reason), None)
+
+
+def _blank(names: Iterable[str]) -> dict[str, float]:
+    """Every key of a verdict, with no value yet."""
+    keys = [_of(name, part) for name in names for part in _PARTS]
+    return dict.fromkeys([*_STRONGEST, *KEYS, _FLOOR, _BELOW, _UNRESTED, *keys], math.nan)
 
 
 def _verdict(
     evidence: Evidence,
+    names: Iterable[str],
     posteriors: Sequence[Posterior],
     floor: Floors,
     classes: int,
@@ -181,7 +187,7 @@ def _verdict(
         estimates = (one.accuracy, one.auc, one.leakage)
         found |= {_of(one.name, p): e for p, e in zip(_PARTS, estimates, strict=True)}
     found |= {**floor.estimates, _FLOOR: floor.estimates[floor.highest]}
-    metrics = {**dict.fromkeys(KEYS, math.nan), **{key: e.value for key, e in found.items()}}
+    metrics = {**_blank(names), **{key: e.value for key, e in found.items()}}
     notes = {**floor.notes, _STRONGEST[0]: _who(best, panel), _FLOOR: f"of {floor.highest}"}
     flags = {_BELOW: _below(best, found[_FLOOR]), _UNRESTED: _unrested(panel)}
     metrics |= {key: float(bool(reason)) for key, reason in flags.items()}

@@ -1,0 +1,286 @@
+"""The panel on releases whose best attacker is known in closed form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from privnets.adversarial.attackers import classical
+from privnets.adversarial.attackers.features import tables
+from privnets.adversarial.attackers.floors import floors
+from privnets.adversarial.attackers.panel import Verdict, attacker_names, judging
+from privnets.adversarial.attackers.posterior import Posterior
+from privnets.adversarial.records import MISSING, Evidence, Exposure
+from privnets.networks.mlp import Perceptron
+
+BEST = "privacy/attacker_balanced_accuracy"
+NETWORKS = {"network": Perceptron((2, 16, 2)), "large_network": Perceptron((2, 32, 32, 2))}
+SHIFT = 1.5
+SIZES = (1200, 1200, 2400)
+
+Draw = Callable[[np.random.Generator, np.ndarray], np.ndarray]
+RELEASES: dict[str, Draw] = {
+    "noise": lambda random, s: random.standard_normal((len(s), 2)),
+    "gaussian": lambda random, s: random.standard_normal((len(s), 2)) + np.outer(s, [SHIFT, 0.0]),
+    "secret": lambda random, s: np.stack([s, 1 - s], axis=1),
+    "exclusive_or": lambda random, s: _exclusive_or(random, s),
+}
+
+
+def _exclusive_or(random: np.random.Generator, s: np.ndarray) -> np.ndarray:
+    bit = random.integers(0, 2, len(s))
+    corner = 2 * np.stack([bit, bit ^ s], axis=1) - 1
+    return corner + 0.3 * random.standard_normal((len(s), 2))
+
+
+def _evidence(draw: Draw, seed: int = 0, share: float = 0.5, utility: bool = False) -> Evidence:
+    random = np.random.default_rng(seed)
+
+    def exposure(count: int) -> Exposure:
+        secret = (random.random(count) < share).astype(np.int64)
+        z = torch.tensor(draw(random, secret), dtype=torch.float32)
+        noisy = np.where(random.random(count) < 0.8, secret, 1 - secret)
+        label = torch.tensor(2 * noisy) if utility else None
+        return Exposure(z, torch.tensor(secret), label)
+
+    return Evidence(*map(exposure, SIZES))
+
+
+def _judge(evidence: Sequence[Evidence], networks=NETWORKS, analytic=(), alpha=1.0, steps=300):
+    verdicts = judging(
+        evidence,
+        networks=networks,
+        analytic=analytic,
+        alphas=[alpha] * len(evidence),
+        seeds=range(len(evidence)),
+        attack_steps=steps,
+    )
+    return [verdict for verdict in verdicts if verdict is not None]
+
+
+@pytest.fixture(scope="module")
+def judged() -> dict[str, Verdict]:
+    verdicts = _judge([_evidence(draw) for draw in RELEASES.values()])
+    return dict(zip(RELEASES, verdicts, strict=True))
+
+
+def _of(verdict: Verdict, attacker: str) -> float:
+    return verdict.metrics[f"privacy/attacker/{attacker}/balanced_accuracy"]
+
+
+def test_noise_tells_nobody_anything(judged):
+    verdict = judged["noise"]
+    assert abs(verdict.metrics[BEST] - 0.5) < 3 * verdict.standard_errors[BEST]
+    assert abs(verdict.metrics["privacy/leakage"]) < 0.005
+
+
+def test_strongest_attacker_on_gaussians_is_the_bayes_decision(judged):
+    verdict, bayes = judged["gaussian"], norm.cdf(SHIFT / 2)
+    error = verdict.standard_errors[BEST]
+    assert bayes - 3 * error - 0.01 < verdict.metrics[BEST] < bayes + 3 * error
+
+
+def test_every_attacker_comes_near_the_bayes_decision(judged):
+    bayes, error = norm.cdf(SHIFT / 2), judged["gaussian"].standard_errors[BEST]
+    for name in attacker_names(False, False, ()):
+        assert bayes - 0.06 < _of(judged["gaussian"], name) < bayes + 3 * error, name
+
+
+def test_leakage_of_gaussians_is_their_mutual_information(judged):
+    def density(x: float) -> float:
+        p = (norm.pdf(x) + norm.pdf(x - SHIFT)) / 2
+        return -p * math.log(p)
+
+    truth = quad(density, -12, 12 + SHIFT)[0] - math.log(2 * math.pi * math.e) / 2
+    found = judged["gaussian"]
+    error = found.standard_errors["privacy/leakage"]
+    assert truth - 3 * error - 0.01 < found.metrics["privacy/leakage"] < truth + 3 * error
+
+
+def test_area_under_curve_of_gaussians_has_its_closed_form(judged):
+    verdict, truth = judged["gaussian"], norm.cdf(SHIFT / math.sqrt(2))
+    error = verdict.standard_errors["privacy/attacker_auc"]
+    assert verdict.metrics["privacy/attacker_auc"] == pytest.approx(truth, abs=3 * error + 0.01)
+
+
+def test_a_release_of_the_secret_gives_it_all_away(judged):
+    metrics = judged["secret"].metrics
+    assert metrics[BEST] == 1
+    assert metrics["privacy/attacker_auc"] == 1
+    assert metrics["privacy/leakage"] == pytest.approx(math.log(2), abs=0.01)
+
+
+def test_what_a_linear_model_cannot_see_others_do(judged):
+    verdict = judged["exclusive_or"]
+    assert _of(verdict, "logistic_regression") < 0.6
+    for name in ("network", "large_network", "boosted_trees", "nearest_neighbours"):
+        assert _of(verdict, name) > 0.98, name
+    assert verdict.metrics[BEST] > 0.98
+
+
+def test_an_attacker_is_judged_as_if_classes_were_as_frequent():
+    """Equal covariances: a threshold half-way is best for balanced accuracy, at any prior."""
+    (verdict,) = _judge([_evidence(RELEASES["gaussian"], share=0.1)], networks={})
+    bayes, error = norm.cdf(SHIFT / 2), verdict.standard_errors[BEST]
+    assert bayes - 3 * error - 0.02 < verdict.metrics[BEST] < bayes + 3 * error
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, math.inf])
+def test_leakage_of_every_order_is_bounded_by_the_entropy_of_its_order(alpha):
+    (verdict,) = _judge([_evidence(RELEASES["secret"])], networks={}, alpha=alpha)
+    expected = 0 if alpha == 0 else math.log(2)
+    assert verdict.metrics["privacy/alpha_leakage"] == pytest.approx(expected, abs=0.05)
+
+
+def test_releases_are_judged_in_a_stack_as_alone():
+    evidence = [_evidence(RELEASES[name], seed) for seed, name in enumerate(("gaussian", "noise"))]
+    together = _judge(evidence, {"network": NETWORKS["network"]}, steps=100)
+    for seed, one in enumerate(evidence):
+        networks = {"network": NETWORKS["network"]}
+        (*_, alone) = judging(
+            [one], networks=networks, analytic=(), alphas=[1.0], seeds=[seed], attack_steps=100
+        )
+        assert alone.metrics == pytest.approx(together[seed].metrics, abs=1e-3, nan_ok=True)
+
+
+@pytest.mark.parametrize("spoiled", ["attack", "validation", "test"])
+def test_a_release_that_is_not_finite_is_undefined_and_spoils_no_other(spoiled):
+    sound = _evidence(RELEASES["gaussian"])
+    splits = {part: getattr(sound, part) for part in ("attack", "validation", "test")}
+    bad = splits[spoiled]
+    splits[spoiled] = Exposure(torch.full_like(bad.z, torch.nan), bad.secret)
+    first, second = _judge([Evidence(**splits), sound], networks={})
+    assert math.isnan(first.metrics[BEST])
+    assert first.strongest is None
+    assert f"{spoiled} split is not finite" in first.notes[BEST]
+    assert first.metrics.keys() == second.metrics.keys()
+    assert second.metrics[BEST] > 0.7
+
+
+def test_no_known_secret_is_undefined_with_its_reason():
+    given = _evidence(RELEASES["gaussian"])
+    unknown = Exposure(given.test.z, torch.full_like(given.test.secret, MISSING))
+    (verdict,) = _judge([Evidence(given.attack, given.validation, unknown)], NETWORKS, steps=50)
+    assert math.isnan(verdict.metrics[BEST])
+    assert "test split knows 0 of the secret's 2 classes" in verdict.notes[BEST]
+
+
+@pytest.mark.parametrize("classifier", classical.CLASSIFIERS)
+def test_test_secrets_reach_no_classifier(classifier):
+    given = _evidence(RELEASES["gaussian"])
+    turned = Exposure(given.test.z, 1 - given.test.secret)
+    blind = Evidence(given.attack, given.validation, turned)
+    first, second = (
+        classical.fit("a", tables(one, side=False), 0, classifier) for one in (given, blind)
+    )
+    np.testing.assert_array_equal(first.test, second.test)
+    np.testing.assert_array_equal(first.validation, second.validation)
+
+
+@pytest.mark.parametrize("classifier", classical.CLASSIFIERS)
+def test_records_without_a_secret_change_no_classifier(classifier):
+    given = _evidence(RELEASES["gaussian"])
+    secret = given.attack.secret.clone()
+    secret[::4] = MISSING
+    other = given.attack.z.clone()
+    other[::4] += 100
+    first, second = (
+        classical.fit(
+            "a",
+            tables(Evidence(Exposure(z, secret), given.validation, given.test), side=False),
+            0,
+            classifier,
+        )
+        for z in (given.attack.z, other)
+    )
+    np.testing.assert_array_equal(first.test, second.test)
+
+
+class _Informed:
+    """An attacker that is right about some splits, and three times in five about the others."""
+
+    def __init__(self, name: str, *knows: str) -> None:
+        self.names: tuple[str, ...] = (name,)
+        self._knows = knows
+
+    def fit(self, evidence: Evidence, seed: int) -> Sequence[Posterior]:
+        beliefs = []
+        for split in ("validation", "test"):
+            secret = getattr(evidence, split).secret.numpy()
+            wrong = np.random.default_rng(0).random(len(secret)) < 0.4
+            known = secret if split in self._knows else np.where(wrong, 1 - secret, secret)
+            beliefs.append(np.log(np.where(np.arange(2) == known[:, None], 0.99, 0.01)))
+        return [Posterior(self.names[0], *beliefs)]
+
+
+def test_validation_chooses_the_strongest_attacker_and_test_judges_it():
+    analytic = (_Informed("lucky", "test"), _Informed("chosen", "validation"))
+    (verdict,) = _judge([_evidence(RELEASES["noise"])], {}, analytic)
+    assert verdict.strongest == "chosen"
+    assert verdict.metrics[BEST] == _of(verdict, "chosen") < 0.65
+    assert "lucky is better on test" in verdict.notes[BEST]
+
+
+def test_metric_keys_follow_from_the_attackers_names(judged):
+    names = attacker_names(False, False, ())
+    parts = ("balanced_accuracy", "auc", "leakage")
+    expected = {f"privacy/attacker/{name}/{part}" for name in names for part in parts}
+    metrics = judged["gaussian"].metrics
+    assert {key for key in metrics if key.startswith("privacy/attacker/")} == expected
+    assert all(value == 0 for key, value in metrics.items() if key.startswith("flag/"))
+
+
+def test_families_of_attackers_are_at_least_four():
+    assert len(attacker_names(False, False, ())) == 5
+    assert attacker_names(True, True, ("own",))[5:] == (
+        "network_side",
+        "large_network_side",
+        "boosted_trees_side",
+        "nearest_neighbours_side",
+        "logistic_regression_side",
+        "own",
+    )
+
+
+def test_a_network_of_an_unknown_name_is_refused():
+    with pytest.raises(ValueError, match="must be among network, large_network"):
+        _judge([_evidence(RELEASES["noise"])], {"net": NETWORKS["network"]})
+
+
+def test_floors_without_labels_are_the_prior_alone(judged):
+    verdict = judged["gaussian"]
+    assert verdict.metrics["floor/prior"] == verdict.metrics["floor/attacker_balanced_accuracy"]
+    assert verdict.metrics["floor/prior"] == 0.5
+    assert verdict.standard_errors["floor/prior"] == 0
+    for key in ("floor/utility_label", "floor/side_information"):
+        assert math.isnan(verdict.metrics[key])
+        assert verdict.notes[key].startswith("there is no")
+
+
+@pytest.mark.parametrize("share", [0.5, 0.1])
+def test_the_floor_of_a_label_that_is_right_four_times_in_five(share):
+    floor = floors(_evidence(RELEASES["noise"], share=share, utility=True), 2, 0)
+    estimate = floor.estimates["floor/utility_label"]
+    assert estimate.value == pytest.approx(0.8, abs=3 * estimate.error)
+    assert floor.highest == "floor/utility_label"
+
+
+def test_an_attacker_below_the_floor_is_flagged_with_its_distance():
+    (verdict,) = _judge([_evidence(RELEASES["noise"], utility=True)], networks={})
+    flag = "flag/attacker_below_floor"
+    assert verdict.metrics[flag] == 1
+    assert "more than 2 standard errors" in verdict.notes[flag]
+    assert verdict.notes["floor/attacker_balanced_accuracy"] == "of floor/utility_label"
+
+
+def test_networks_that_ran_out_of_steps_are_flagged_by_name():
+    networks = {"network": NETWORKS["network"]}
+    (verdict,) = _judge([_evidence(RELEASES["exclusive_or"])], networks, steps=50)
+    assert verdict.metrics["flag/attacker_not_converged"] == 1
+    assert "network" in verdict.notes["flag/attacker_not_converged"]

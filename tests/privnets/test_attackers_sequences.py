@@ -1,0 +1,161 @@
+"""Attackers on sequences: what of a step they see, side information, and missing secrets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from privnets.adversarial.attackers import classical
+from privnets.adversarial.attackers.features import tables, without_release
+from privnets.adversarial.attackers.floors import floors
+from privnets.adversarial.attackers.panel import attacker_names, judging
+from privnets.adversarial.attackers.rows import known_rows
+from privnets.adversarial.records import MISSING, Evidence, Exposure
+from privnets.networks.recurrent import Recurrent
+
+STEPS = 12
+
+
+def _exposure(records: int, seed: int) -> Exposure:
+    """Secrets are noise, tossed step by step; the release is noise; side information a bit."""
+    random = np.random.default_rng(seed)
+    return Exposure(
+        z=torch.tensor(random.standard_normal((records, STEPS, 1)), dtype=torch.float32),
+        secret=torch.tensor(random.integers(0, 2, (records, STEPS))),
+        side=torch.tensor(random.integers(0, 2, (records, STEPS, 1)), dtype=torch.float32),
+        group=torch.arange(records) // 2,
+    )
+
+
+def _evidence(change) -> Evidence:
+    return Evidence(*(change(_exposure(n, i)) for i, n in enumerate((150, 80, 150))))
+
+
+def _masked_with_side(given: Exposure) -> Exposure:
+    """A release of the secret under a one-time pad that is the side information."""
+    assert given.side is not None
+    padded = given.secret ^ given.side[..., 0].long()
+    return replace(given, z=padded[..., None].float() + 0.1 * given.z)
+
+
+def test_only_attackers_with_side_information_see_through_a_pad():
+    evidence = _evidence(_masked_with_side)
+    networks = {"network": Recurrent(1, 8, 1, 2), "network_side": Recurrent(2, 8, 1, 2)}
+    (verdict,) = [
+        v
+        for v in judging(
+            [evidence],
+            networks=networks,
+            analytic=(),
+            alphas=[1.0],
+            seeds=[0],
+            attack_steps=200,
+        )
+        if v is not None
+    ]
+    assert verdict.strongest is not None
+    assert verdict.strongest.endswith("_side")
+    found = {
+        name: verdict.metrics[f"privacy/attacker/{name}/balanced_accuracy"]
+        for name in attacker_names(True, True, ())
+        if "large" not in name
+    }
+    assert all(found[name] < 0.6 for name in found if not name.endswith("_side"))
+    assert found["boosted_trees_side"] > 0.95
+    assert found["network_side"] > 0.95
+    assert verdict.metrics["floor/side_information"] < 0.6
+    assert verdict.metrics["flag/attacker_below_floor"] == 0
+
+
+def _late(given: Exposure) -> Exposure:
+    """A release that tells of each step's secret one step later, and one before."""
+    told = torch.roll(given.secret, 1, dims=1)[..., None].float()
+    return replace(given, z=told + 0.1 * given.z, side=None)
+
+
+def test_attackers_see_the_steps_after_the_one_they_guess():
+    seen = tables(_evidence(_late), side=False)
+    posterior = classical.fit("a", seen, 0, "boosted_trees")
+    hit = posterior.test.argmax(1) == seen.test.rows.secret
+    assert hit[seen.test.rows.step < STEPS - 1].mean() > 0.98
+
+
+def _by_day(given: Exposure) -> Exposure:
+    """A secret that the time of day tells with probability 0.9."""
+    noise = torch.rand(given.secret.shape, generator=torch.Generator().manual_seed(0)) < 0.1
+    day = (torch.arange(STEPS) >= STEPS // 2).long().expand_as(given.secret)
+    return replace(given, secret=torch.where(noise, 1 - day, day), side=None)
+
+
+def test_the_floor_knows_the_time_of_day():
+    floor = floors(_evidence(_by_day), 2, 0)
+    estimate = floor.estimates["floor/side_information"]
+    assert estimate.value == pytest.approx(0.9, abs=3 * estimate.error)
+    assert "time of day" in floor.notes["floor/side_information"]
+
+
+def _known_by_side(given: Exposure) -> Exposure:
+    assert given.side is not None
+    return replace(given, secret=given.side[..., 0].long())
+
+
+def test_the_floor_knows_side_information():
+    floor = floors(_evidence(_known_by_side), 2, 0)
+    assert floor.estimates["floor/side_information"].value == 1
+    assert floor.highest == "floor/side_information"
+
+
+def _with_gaps(given: Exposure) -> Exposure:
+    present = torch.rand(given.secret.shape, generator=torch.Generator().manual_seed(1)) < 0.8
+    return replace(given, present=present)
+
+
+def test_absent_steps_and_missing_secrets_have_no_row():
+    given = _with_gaps(_exposure(20, 0))
+    secret = given.secret.clone()
+    secret[:, 3] = MISSING
+    rows = known_rows(replace(given, secret=secret))
+    known = (given.present & (secret != MISSING)).numpy()
+    assert len(rows.secret) == known.sum()
+    assert known[rows.record, rows.step].all()
+    np.testing.assert_array_equal(rows.secret, secret.numpy()[rows.record, rows.step])
+    np.testing.assert_array_equal(rows.cluster, rows.record // 2)
+
+
+def test_what_an_absent_step_would_have_released_is_not_looked_at():
+    given = _with_gaps(_exposure(20, 0))
+    assert given.present is not None
+    other = torch.where(given.present[..., None], given.z, 1e6)
+    first, second = (
+        tables(Evidence(one, one, one), side=True).test.x
+        for one in (given, replace(given, z=other))
+    )
+    np.testing.assert_array_equal(first, second)
+
+
+def test_window_features_are_those_of_the_steps_that_were_observed():
+    given = _with_gaps(_exposure(10, 0))
+    assert given.present is not None
+    z, present = given.z[..., 0].numpy().astype(np.float64), given.present.numpy()
+    part = tables(Evidence(given, given, given), side=False).test
+    for row, record, step in zip(part.x, part.rows.record, part.rows.step, strict=True):
+        column = 9  # after the step itself and four neighbours on either side
+        assert row[4] == given.z[record, step, 0]
+        for reach in (1, 3, STEPS):
+            near = slice(max(0, step - reach), step + reach + 1)
+            values = z[record, near][present[record, near]]
+            expected = [values.mean(), values.std(), values.min(), values.max()]
+            np.testing.assert_allclose(row[column : column + 4], expected, atol=1e-5)
+            column += 4
+
+
+def test_without_a_release_rows_are_the_same_and_columns_are_public():
+    evidence = _evidence(lambda given: given)
+    seen, public = tables(evidence, side=True), without_release(evidence)
+    np.testing.assert_array_equal(public.test.rows.secret, seen.test.rows.secret)
+    assert public.test.x.shape[1] < seen.test.x.shape[1]
+    other = _evidence(lambda given: replace(given, z=given.z + 1))
+    np.testing.assert_array_equal(public.test.x, without_release(other).test.x)

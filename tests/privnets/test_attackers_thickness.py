@@ -1,0 +1,79 @@
+"""The thickness-computing attacker, on strokes drawn by hand and on the digits that define it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from privnets import data
+from privnets.adversarial.attackers.rows import frequencies, known_rows
+from privnets.adversarial.attackers.scoring import balanced_accuracy, balanced_decision
+from privnets.adversarial.attackers.thickness import PUBLISHED, ThicknessAttacker
+from privnets.adversarial.records import Evidence, Exposure
+from privnets.adversarial.thickness import ROWS, scan_line_counts, thresholds
+from privnets.data import mnist
+
+
+def _absent() -> bool:
+    try:
+        data.fingerprint("mnist")
+    except data.DataError:
+        return True
+    return False
+
+
+def _strokes(count: int, seed: int, thick: int, thin: int, grey: float = 0.0) -> Exposure:
+    """Sevens whose scan line holds `thick` or `thin` pixels of ink, on a ground of `grey`."""
+    random = np.random.default_rng(seed)
+    secret = random.integers(0, 2, count)
+    images = np.full((count, 1, 28, 28), grey, dtype=np.float32)
+    for image, bit in zip(images, secret, strict=True):
+        image[0, ROWS[7], : (thick if bit else thin)] = 0.8
+    return Exposure(torch.tensor(images), torch.tensor(secret), torch.full((count,), 7))
+
+
+def _success(exposures: list[Exposure]) -> dict[str, float]:
+    evidence = Evidence(*exposures)
+    rows = known_rows(evidence.test)
+    prior = frequencies(known_rows(evidence.attack).secret, 2)
+    return {
+        p.name: balanced_accuracy(balanced_decision(p.test, prior), rows, 2).value
+        for p in ThicknessAttacker().fit(evidence, 0)
+    }
+
+
+def test_strokes_around_the_published_threshold_are_told_apart():
+    found = _success([_strokes(200, i, thick=6, thin=2) for i in range(3)])
+    assert found == {name: 1.0 for name in ThicknessAttacker.names}
+
+
+def test_a_ground_that_rounds_to_nothing_is_not_counted():
+    found = _success([_strokes(200, i, thick=6, thin=2, grey=0.4 / 255) for i in range(3)])
+    assert set(found.values()) == {1.0}
+
+
+def test_ink_everywhere_leaves_nothing_to_count():
+    found = _success([_strokes(200, i, thick=6, thin=2, grey=0.1) for i in range(3)])
+    assert found["thickness_thin"] == found["thickness_thick"] == 0.5
+    assert found["thickness_random"] == pytest.approx(0.5, abs=0.11)
+
+
+def test_strokes_that_all_grew_are_measured_against_each_other():
+    found = _success([_strokes(200, i, thick=20, thin=12) for i in range(3)])
+    assert set(found.values()) == {1.0}
+
+
+def test_what_lies_between_is_guessed_in_three_ways():
+    """Thin strokes on the threshold are normal: thin is right, thick is blind, a coin is half."""
+    found = _success([_strokes(400, i, thick=5, thin=int(PUBLISHED[7])) for i in range(3)])
+    assert found["thickness_thin"] == 1
+    assert found["thickness_thick"] == pytest.approx(0.5)
+    assert found["thickness_random"] == pytest.approx(0.75, abs=0.06)
+
+
+@pytest.mark.skipif(_absent(), reason="mnist is not in PRIVNETS_DATA")
+def test_published_thresholds_are_those_of_the_training_images():
+    images = mnist.read()
+    counts = scan_line_counts(images.train_x, images.train_y)
+    np.testing.assert_array_equal(PUBLISHED, thresholds(counts, images.train_y))
