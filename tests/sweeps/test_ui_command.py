@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.error import URLError
 
 import psutil
 import pytest
@@ -20,27 +21,74 @@ from mlflow_server import free_port
 import tracking
 from privnets.points import Replicate, TradeoffPoint
 
+STUDY = "a study to show"
 
-def test_the_store_is_served_on_loopback_until_ctrl_c(tracking_uri: str, tmp_path: Path) -> None:
+
+@dataclass(frozen=True)
+class Served:
+    """A running `sweeps ui`, what it said once it was ready, and all of its processes."""
+
+    process: subprocess.Popen[str]
+    port: int
+    said: str
+    family: list[psutil.Process]
+
+
+@pytest.fixture
+def served(tracking_uri: str, tmp_path: Path) -> Iterator[Served]:
     point = TradeoffPoint("p", "membership", {"n": 1}, (Replicate(0, {"m": 1.0}),))
-    tracking.record([point], sweep="shown", study="a study to show", tracking_uri=tracking_uri)
+    tracking.record([point], sweep="shown", study=STUDY, tracking_uri=tracking_uri)
     port = free_port()
-    command = ["ui", "--tracking-uri", tracking_uri, "--port", str(port)]
-    with (tmp_path / "said").open("wb") as said:
-        served = subprocess.Popen(
-            [sys.executable, "-c", "from sweeps.cli import main; main()", *command],
-            cwd=tmp_path, stdout=said, stderr=said, start_new_session=True,
-        )  # fmt: skip
-        try:
-            names = ask(port)
-            family = [psutil.Process(served.pid), *psutil.Process(served.pid).children(True)]
-            listening = {c.laddr.ip for p in family for c in p.net_connections("tcp")}
-        finally:
-            os.killpg(served.pid, signal.SIGINT)
-            served.wait(30)
-    assert "a study to show" in names
-    assert listening <= {"127.0.0.1"}
-    assert psutil.wait_procs(family, timeout=10)[1] == []
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from sweeps.cli import main; main()", "ui",
+         "--tracking-uri", tracking_uri, "--port", str(port)],
+        cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    family: list[psutil.Process] = []
+    try:
+        assert process.stdout is not None
+        said = "".join(itertools.islice(process.stdout, 2))
+        family = psutil.Process(process.pid).children(recursive=True)
+        yield Served(process, port, said, family)
+    finally:
+        for one in (process, *family):
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        process.communicate()
+
+
+def assert_gone(served: Served) -> None:
+    """No process is left, and another server may have the port."""
+    assert psutil.wait_procs(served.family, timeout=15)[1] == []
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", served.port))
+
+
+def test_the_store_is_served_on_loopback_until_ctrl_c(served: Served) -> None:
+    """What it has said by the time it answers leads to the study's runs."""
+    number = ask(served.port)[STUDY]
+    page = f"http://127.0.0.1:{served.port}/#/experiments/{number}/runs"
+    assert f"  {STUDY}: {page}?workflowType=machine_learning\n" in served.said
+    listening = {c.laddr.ip for p in served.family for c in p.net_connections("tcp")}
+    assert listening == {"127.0.0.1"}
+    served.process.send_signal(signal.SIGINT)
+    assert served.process.wait(30) == 130
+    assert_gone(served)
+
+
+def test_a_killed_command_leaves_no_server_behind(served: Served) -> None:
+    served.process.kill()
+    served.process.wait(30)
+    assert_gone(served)
+
+
+def test_a_server_that_dies_is_told_of(served: Served) -> None:
+    for process in served.family:
+        if "mlflow" in process.cmdline():
+            process.kill()
+    assert served.process.wait(30) == 1
+    assert_gone(served)
 
 
 @pytest.mark.parametrize("trouble", ["a busy port", "no store"])
@@ -65,18 +113,12 @@ def test_what_cannot_be_served_is_refused(trouble: str, tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
 
 
-def ask(port: int) -> set[str]:
-    """The experiments that the server knows, once it answers."""
+def ask(port: int) -> dict[str, str]:
+    """The experiments that the server knows, name to number."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments/search",
         json.dumps({"max_results": 100}).encode(),
         {"Content-Type": "application/json"},
     )
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
-                return {found["name"] for found in json.load(answer)["experiments"]}
-        except (URLError, ConnectionError, TimeoutError):
-            assert time.monotonic() < deadline, "the UI did not start"
-            time.sleep(0.2)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return {e["name"]: e["experiment_id"] for e in json.load(answer)["experiments"]}

@@ -22,6 +22,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 import privnets
 import tracking
+from tracking.pages import runs_page, study_pages
 from tracking.recording import LOG10_OF_ZERO
 
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
@@ -129,6 +130,19 @@ def test_model_training_once_chosen_opens_every_study_with_its_runs(
     browser.save_screenshot(str(tmp_path / "study.png"))
     assert parent.text.splitlines()[-2] == SWEEP
     assert "/runs?" in browser.current_url
+
+
+def test_a_study_s_page_opens_with_its_runs_whatever_was_chosen(
+    browser: Chrome, shown: Shown, tmp_path: Path
+) -> None:
+    """In a browser that has never been here, where MLflow would open another kind of work."""
+    pages = study_pages(shown.uri, 1000)
+    assert pages[STUDY] == runs_page(shown.experiment_id)
+    browser.get(f"{shown.uri}/{pages[STUDY]}")
+    (parent,) = _rows(browser, 1)
+    browser.save_screenshot(str(tmp_path / "page.png"))
+    assert parent.text.splitlines()[-2] == SWEEP
+    assert "Runs\nModels" in browser.find_element(By.CSS_SELECTOR, "nav").text
 
 
 def test_runs_are_grouped_under_their_sweep(browser: Chrome, shown: Shown, tmp_path: Path) -> None:
