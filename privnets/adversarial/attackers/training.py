@@ -121,15 +121,17 @@ def training(task: Task, steps: int) -> Generator[float, None, Trained]:
         The share of the work that is done, in (0, 1].
     """
     rates = torch.tensor(task.learning_rates, device=task.training.x.device)
+    interval = max(_SHORTEST_INTERVAL, steps // _EVALUATIONS)
     tried = 0.0
     if len(rates) > 1:
         trial = max(1, steps // _TRIAL)
         tried = trial * len(rates) / (trial * len(rates) + steps)
-        outcome = yield from _run(_every_rate(task), rates.repeat(len(task.seeds)), trial, 0, tried)
+        every = rates.repeat(len(task.seeds))
+        outcome = yield from _run(_every_rate(task), every, trial, interval, (0, tried))
         rates = rates[outcome.validation_loss.view(-1, len(rates)).argmin(1)]
     else:
         rates = rates.repeat(len(task.seeds))
-    return (yield from _run(task, rates, steps, tried, 1))
+    return (yield from _run(task, rates, steps, interval, (tried, 1)))
 
 
 @torch.no_grad()
@@ -180,7 +182,7 @@ def _every_rate(task: Task) -> Task:
 
 
 def _run(
-    task: Task, rates: Tensor, steps: int, start: float, end: float
+    task: Task, rates: Tensor, steps: int, interval: int, span: tuple[float, float]
 ) -> Generator[float, None, Trained]:
     device = task.training.x.device
     randoms = [generator(seed, task.purpose) for seed in task.seeds]
@@ -189,7 +191,6 @@ def _run(
     watch = _Watch(parameters, rates)
     optimiser = StackedAdam(parameters, watch.rates)
     rows = [_known_rows(task.training, mine) for mine in task.training.rows]
-    interval = max(_SHORTEST_INTERVAL, steps // _EVALUATIONS)
     for done in range(0, steps, interval):
         count = min(interval, steps - done)
         drawn = [
@@ -198,7 +199,7 @@ def _run(
         for batch in torch.from_numpy(np.stack(drawn, 1)).to(device):
             _step(task, parameters, optimiser, batch)
         watch.see(_validation_loss(task, parameters))
-        yield start + (end - start) * (done + count) / steps
+        yield span[0] + (span[1] - span[0]) * (done + count) / steps
         if watch.all_rest:
             break
     return watch.trained(rates)
