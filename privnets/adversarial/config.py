@@ -26,11 +26,21 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Scalar]]] = {
     "digits": {"releaser_width": 128, "steps": 1000, "batch_size": 64},
     "amnist": {
         "releaser": "convolutional",
-        "releaser_width": 32,
-        "adversary_width": 32,
+        "releaser_width": 64,
+        "adversary_width": 16,
         "steps": 4000,
+        "distortion_weight": 10.0,
+        "utility_weight": 2.0,
+        "noise_std": 0.15,
+        "learning_rate": 2e-3,
+        "adversary_learning_rate": 2e-3,
     },
-    "eco": {"releaser": "recurrent", "adversary_width": 32, "batch_size": 64},
+    "eco": {
+        "releaser": "recurrent",
+        "adversary_width": 32,
+        "batch_size": 64,
+        "side_information": True,
+    },
 }
 
 

@@ -105,6 +105,8 @@ def _alpha_entropy(log_posterior: NDArray[np.float64], rows: Rows, alpha: float)
     log_mean = float(logsumexp(exponents)) - math.log(len(own))
     if abs(power) < 0.3:  # near order 1, 1 / power would magnify the rounding of log_mean
         log_mean = math.log1p(float(np.expm1(exponents).mean()))
+    # At infinite order nothing may be guessed right; half a record keeps that finite.
+    log_mean = max(log_mean, math.log(0.5 / len(own))) if math.isinf(alpha) else log_mean
     influence = -np.expm1(exponents - log_mean) / (power * len(own))
     return Estimate(-log_mean / power, influence, rows.cluster)
 
