@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -22,6 +21,7 @@ from sweeps.errors import InputError
 from sweeps.ledger import Ledger
 from sweeps.planning import Plan, plan
 from sweeps.spec import Study
+from tracking.errors import without_credentials
 
 _PACKAGES = ("privnets-sweeps", "torch", "ray", "mlflow", "numpy", "scikit-learn")
 
@@ -163,14 +163,6 @@ def differences(manifest: Manifest, plan: Plan) -> list[str]:
         f"it has {manifest.plan.points} points of {len(manifest.plan.seeds)} replicates, this has "
         f"{facts.points} of {len(plan.seeds)}, with other configurations or objectives"
     ]
-
-
-def without_credentials(uri: str) -> str:
-    """A URI without user, password and query."""
-    parts = urlsplit(uri)
-    if parts.scheme.startswith("sqlite"):
-        return uri
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _facts(plan: Plan) -> PlanFacts:

@@ -17,7 +17,7 @@ from sweeps.errors import InputError
 from sweeps.following import Follower
 from sweeps.ledger import Ledger
 from sweeps.manifest import read_manifest
-from sweeps.publisher import Published
+from sweeps.publisher import STORAGE, Published
 from tracking.errors import redacted
 
 _STOP_SECONDS = 30.0
@@ -98,19 +98,20 @@ def start_publication(storage: str, sweep: str, tracking_uri: str) -> Publicatio
     """Start a publisher, which ends with this process at the latest.
 
     Args:
-        storage: Absolute path or URI of the storage.
+        storage: Absolute path or URI of the storage; it travels in the environment, as it may
+            hold credentials.
         sweep: The sweep's name.
-        tracking_uri: Resolved; it travels in the environment, as it may hold credentials.
+        tracking_uri: Resolved; it travels alike.
     """
     ledger = Ledger(storage, sweep)
     # Open as long as the publisher writes to them.
     output, errors = TemporaryFile(), TemporaryFile()  # noqa: SIM115
     process = subprocess.Popen(
-        [sys.executable, "-m", "sweeps.publisher", storage, sweep],
+        [sys.executable, "-m", "sweeps.publisher", sweep],
         stdin=subprocess.PIPE,
         stdout=output,
         stderr=errors,
-        env={**os.environ, "MLFLOW_TRACKING_URI": tracking_uri},
+        env={**os.environ, "MLFLOW_TRACKING_URI": tracking_uri, STORAGE: storage},
         start_new_session=True,
     )
     return Publication(process, ledger, output, errors)

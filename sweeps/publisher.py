@@ -1,9 +1,10 @@
 """Mirrors a ledger to MLflow, in a process of its own beside the sweep.
 
-Run as `python -m sweeps.publisher STORAGE SWEEP`, with the tracking URI in `MLFLOW_TRACKING_URI`
-(as it may hold credentials) and a pipe as standard input. A line `finish` asks for everything
-that is left; the pipe's end, which is also what a dead driver leaves, asks to stop after the
-points in hand. The last line of standard output says in JSON how it went.
+Run as `python -m sweeps.publisher SWEEP`, with the tracking URI in `MLFLOW_TRACKING_URI`, the
+storage in `SWEEPS_PUBLISHER_STORAGE` (as either may hold credentials) and a pipe as standard input.
+A line `finish` asks for everything that is left; the pipe's end, which is also what a dead driver
+leaves, asks to stop after the points in hand. The last line of standard output says in JSON how it
+went.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from tracking.errors import TrackingError
 if TYPE_CHECKING:
     from tracking.summary import Status
 
+STORAGE = "SWEEPS_PUBLISHER_STORAGE"
 _REFERENCE = "hypervolume_reference"
 _NUMBERS = TypeAdapter(dict[str, Annotated[float, Field(allow_inf_nan=False)]])
 _BATCH = 20
@@ -236,8 +238,8 @@ def main() -> None:
     """Follow the ledger named on the command line until standard input says otherwise."""
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)  # they are meant for the driver, which then tells us
-    storage, sweep = sys.argv[1:]
-    ledger = Ledger(storage, sweep)
+    (sweep,) = sys.argv[1:]
+    ledger = Ledger(os.environ[STORAGE], sweep)
     publisher = Publisher(ledger, read_manifest(ledger), os.environ["MLFLOW_TRACKING_URI"])
     orders: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()

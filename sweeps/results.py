@@ -14,6 +14,7 @@ from sweeps.ledger import Ledger
 from sweeps.manifest import Manifest, read_manifest
 from sweeps.spec import Study
 from sweeps.storage import absolute
+from tracking.errors import redacted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +30,7 @@ class Result:
 
     Attributes:
         manifest: What the sweep is.
-        storage: Where it is kept; absolute.
+        storage: Where it is kept; absolute, with credentials if it was given any.
         tradeoff_points: The points that have all their replicates.
         failures: Pack to why it came to nothing.
         unreadable: Files of the ledger that were passed over, each with the reason.
@@ -45,7 +46,7 @@ class Result:
         """The sweep's name and size; its tables are long."""
         plan, done = self.manifest.plan, len(self.tradeoff_points)
         size = f"{done} of {plan.points} points, {len(plan.seeds)} replicates each"
-        return f"Result({self.sweep!r}: {size}, in {self.storage})"
+        return f"Result({self.sweep!r}: {size}, in {redacted(self.storage)})"
 
     @property
     def sweep(self) -> str:

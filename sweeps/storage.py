@@ -11,6 +11,7 @@ from pathlib import Path
 from pyarrow import fs
 
 from sweeps.errors import InputError
+from tracking.errors import redacted
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,8 @@ def directory(storage: str) -> Directory:
     """Open a storage location.
 
     Args:
-        storage: A local path, or a URI that pyarrow knows (`s3://`, `gs://`, `file://`, ...).
+        storage: A local path, or a URI that pyarrow knows (`s3://`, `gs://`, `file://`, ...),
+            which may hold credentials.
 
     Raises:
         InputError: If the URI is none that pyarrow can open.
@@ -145,7 +147,9 @@ def directory(storage: str) -> Directory:
     try:
         filesystem, path = fs.FileSystem.from_uri(storage)
     except (OSError, ValueError) as error:
-        raise InputError(f"storage {storage!r} cannot be opened: {error}") from error
+        said = f"storage {storage!r} cannot be opened: {error}"
+        # A cause that holds credentials would show them in the traceback.
+        raise InputError(redacted(said)) from (error if redacted(said) == said else None)
     return Directory(filesystem, path.rstrip("/"))
 
 

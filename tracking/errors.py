@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit, urlunsplit
 
 _USERINFO = re.compile(r"://[^\s'\"]*@")
-_SECRET = re.compile(r"(password|passwd|token|secret)=[^&\s'\"]+", re.IGNORECASE)
+_NAMES = r"(?:password|passwd|pwd|token|secret|_key|\bsig|signature)"
+_SECRET = re.compile(rf"({_NAMES})=[^&\s'\"]+", re.IGNORECASE)
+_USER = re.compile(rf"\w*{_NAMES}=|user(name)?=", re.IGNORECASE)
 
 
 class TrackingError(Exception):
@@ -21,3 +24,15 @@ def redacted(text: str) -> str:
     Takes away rather too much than too little: an `@` later in a URI ends what is replaced.
     """
     return _SECRET.sub(r"\1=***", _USERINFO.sub("://***@", text))
+
+
+def without_credentials(uri: str) -> str:
+    """A URI without user and password, wherever they stand in it; other options are kept.
+
+    Takes away rather too much than too little: an `@` later in the URI ends what is left out.
+    """
+    if uri.startswith("sqlite"):
+        return uri
+    parts = urlsplit(_USERINFO.sub("://", uri))
+    kept = (option for option in parts.query.split("&") if not _USER.match(option))
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, "&".join(kept), ""))

@@ -120,8 +120,8 @@ def _tell_published(outcome: Outcome, tracking_uri: str | None) -> None:
 
     result, uri = outcome.result, redacted(resolve_uri(tracking_uri))
     if result.tradeoff_points:
-        typer.echo(f"report:  {result.storage}/{result.sweep}/report.html")
-    where = f" --storage {shlex.quote(result.storage)}"
+        typer.echo(f"report:  {redacted(result.storage)}/{result.sweep}/report.html")
+    where = f" --storage {shlex.quote(redacted(result.storage))}"
     tracked = f" --tracking-uri {shlex.quote(tracking_uri)}" if tracking_uri else ""
     if outcome.published.whole:
         typer.echo(f"MLflow:  {uri}; see it with: sweeps ui{redacted(tracked)}")
@@ -145,7 +145,7 @@ def _unreadable(result: Result) -> list[str]:
 def _resume_command(sweep: str, storage: str, tracking_uri: str | None, address: str | None) -> str:
     from tracking import redacted
 
-    words = ["sweeps", "resume", sweep, "--storage", storage]
+    words = ["sweeps", "resume", sweep, "--storage", redacted(storage)]
     words += ["--tracking-uri", redacted(tracking_uri)] if tracking_uri else []
     words += ["--address", address] if address else []
     return shlex.join(words)
@@ -155,4 +155,4 @@ def _typed() -> str:
     """The command line, with credentials blotted out."""
     from tracking import redacted
 
-    return redacted(shlex.join(["sweeps", *sys.argv[1:]]))
+    return shlex.join(["sweeps", *map(redacted, sys.argv[1:])])

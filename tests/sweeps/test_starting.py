@@ -22,7 +22,6 @@ from sweeps.manifest import (
     differences,
     read_manifest,
     replan,
-    without_credentials,
     write_manifest,
 )
 from sweeps.planning import Plan
@@ -77,18 +76,6 @@ def test_the_spec_says_how_the_sweep_was_made_and_no_secret(ledger: Ledger) -> N
     assert spec["data"].keys() == {"digits"}
     assert spec["tracking_uri"] == "http://server:5000"
     assert "secret" not in text
-
-
-@pytest.mark.parametrize(
-    ("uri", "clean"),
-    [
-        ("postgresql://u:p@host:5432/db?password=x", "postgresql://host:5432/db"),
-        ("https://host/path", "https://host/path"),
-        ("sqlite:////tmp/an@odd/mlflow.db", "sqlite:////tmp/an@odd/mlflow.db"),
-    ],
-)
-def test_credentials_are_left_out(uri: str, clean: str) -> None:
-    assert without_credentials(uri) == clean
 
 
 def test_another_plan_may_not_take_the_name(ledger: Ledger, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from mlflow_server import free_port
 
 import tracking
 from tracking import TrackingError, redacted, resolve_uri
+from tracking.errors import without_credentials
 from tracking.store import translated
 
 
@@ -68,12 +69,33 @@ def test_a_path_that_versions_read_differently_is_refused() -> None:
         "postgresql+psycopg2://ann:p@ss/hunter2@host/db",
         "postgresql://host/db?user=ann&password=hunter2",
         "http://hunter2@host",
+        "s3://AKIA1:hunter2/hunter2+x@host/path?region=eu",
+        "abfs://files@host/path?account_key=hunter2",
+        "abfs://files@host/path?sig=hunter2&x=1",
     ],
 )
 def test_messages_never_hold_credentials(text: str) -> None:
     shown = redacted(text)
     assert "hunter2" not in shown
     assert "host" in shown
+
+
+@pytest.mark.parametrize(
+    ("uri", "clean"),
+    [
+        ("postgresql://u:p@host:5432/db?password=x", "postgresql://host:5432/db"),
+        (
+            "postgresql+psycopg2://u:p/w?d@host/db?user=u&sslmode=require&connect_timeout=3&pwd=x",
+            "postgresql+psycopg2://host/db?sslmode=require&connect_timeout=3",
+        ),
+        ("postgresql://host/db?sslkey=/a/key.pem", "postgresql://host/db?sslkey=/a/key.pem"),
+        ("https://host/path", "https://host/path"),
+        ("http://token@host:80/", "http://host:80/"),
+        ("sqlite:////tmp/an@odd/mlflow.db?timeout=9", "sqlite:////tmp/an@odd/mlflow.db?timeout=9"),
+    ],
+)
+def test_credentials_are_left_out_and_nothing_else(uri: str, clean: str) -> None:
+    assert without_credentials(uri) == clean
 
 
 def test_a_traceback_holds_no_credentials_either() -> None:
