@@ -29,7 +29,7 @@ _REACH = LARGEST_GAIN / math.hypot(1, DATA_STD * LARGEST_GAIN)
 
 _DISTANCES = (0, 0.3, 0.7, 1.2, 1.8, 2.5, 3.5, 5, 7, 10, 14, 19.9)
 _STARTS = 8
-_COARSE_STEP = 0.5
+_COARSE_STEP = 0.7
 
 _Value = TypeVar("_Value", float, Tensor)
 _Shape = tuple[float, float, float]
@@ -69,7 +69,8 @@ def release_boundary(
 def best_loss(dependence: float, tradeoff: float) -> float:
     """Least loss of any release whatever.
 
-    It is a(1 - a) I(U;S)^2 (Theorem 3.3 corrected) for k in {0, 1, 2} and more between.
+    It is a(1 - a) I(U;S)^2 (Theorem 3.3 corrected) for k in {0, 1, 2}, and between them more
+    unless a is 0 or 1.
 
     Args:
         dependence: k, in [0, 2].
@@ -99,8 +100,8 @@ def best_linear_loss(
 
     Local searches from the best of a grid over all laws that a linear filter can give a release.
     These are the same at any positive sigma, as theta may grow with it: up to a spectral norm of
-    `LARGEST_GAIN` sigma, at which whitened cells are within one part in a million of as far apart
-    as they can be. Without noise a filter tells all, nothing, or a projection on one direction.
+    `LARGEST_GAIN` sigma, at which whitened cells lie as far apart as they can but for one part in
+    a million. Without noise a filter tells all, nothing, or a projection on one direction.
 
     Args:
         dependence: k, in [0, 2].

@@ -1,0 +1,203 @@
+"""The Gaussian mixture as a problem: its records, what it says of a filter, and learned filters."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load
+from scipy.stats import kstest
+
+from privnets import measures
+from privnets.adversarial.attackers.panel import NETWORKS
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.game import Game
+from privnets.adversarial.problem import Examined
+from privnets.adversarial.problems.mixture import GaussianMixture
+from privnets.adversarial.records import Exposure, Pool, Splits
+from privnets.measures.mixture import DATA_STD
+from privnets.networks.architecture import stacked
+from privnets.randomness import generator
+
+MIXTURE = GaussianMixture()
+LN2 = math.log(2)
+THETA = torch.tensor([[3.0, 0.5], [-0.2, 1.0]])
+
+
+def configured(**fields: object) -> AdversarialConfig:
+    return AdversarialConfig.model_validate({"problem": "gaussian-mixture", **fields})
+
+
+def small(**fields: object) -> AdversarialConfig:
+    return configured(train_size=64, attack_size=32, **fields)
+
+
+def used(pool: Pool, splits: Splits, part: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    index = torch.from_numpy(getattr(splits, part))
+    assert pool.utility is not None
+    return pool.x[index], pool.secret[index], pool.utility[index]
+
+
+def examined(config: AdversarialConfig, parameters: list[torch.Tensor]) -> Examined:
+    pool, (splits,) = MIXTURE.materials([config], "cpu")
+    x, secret, utility = used(pool, splits, "test")
+    return MIXTURE.examine(
+        config, parameters, Exposure(x, secret, utility), Exposure(x + 1, secret, utility)
+    )
+
+
+@pytest.mark.parametrize("k", [0.0, 0.4, 1.0, 2.0])
+def test_records_follow_the_law(k: float) -> None:
+    """Cell counts within four standard errors; X around its bits by Kolmogorov and Smirnov."""
+    pool, (splits,) = MIXTURE.materials([small(dependence=k, seed=4)], "cpu")
+    x, secret, utility = (part.numpy() for part in used(pool, splits, "test"))
+    joint, count = measures.joint_us(k), len(x)
+    for u, s in np.ndindex(2, 2):
+        error = math.sqrt(joint[u, s] * (1 - joint[u, s]) / count)
+        share = np.mean((utility == u) & (secret == s))
+        assert share == pytest.approx(joint[u, s], abs=4 * error)
+    apart = (x - np.stack([utility, secret], axis=1)) / DATA_STD
+    assert kstest(apart[:, 0], "norm").pvalue > 1e-3
+    assert kstest(apart[:, 1], "norm").pvalue > 1e-3
+    assert np.corrcoef(apart.T)[0, 1] == pytest.approx(0, abs=4 / math.sqrt(count))
+
+
+def test_parts_are_disjoint_and_of_the_sizes_that_are_foretold() -> None:
+    config = small()
+    _, (splits,) = MIXTURE.materials([config], "cpu")
+    sizes = MIXTURE.sizes(config)
+    parts = {part: getattr(splits, part) for part in ("train", "attack", "validation", "test")}
+    assert {name: len(part) for name, part in parts.items()} == {
+        "train": 64,
+        "attack": 32,
+        "validation": sizes.validation,
+        "test": sizes.test,
+    }
+    together = np.concatenate(list(parts.values()))
+    assert len(np.unique(together)) == len(together)
+
+
+def test_records_depend_on_seed_and_dependence_alone() -> None:
+    """Members that agree in both share records; all keep theirs in any company."""
+    configs = [
+        small(seed=1, dependence=0.4),
+        small(seed=2, dependence=0.4),
+        small(seed=1, dependence=0.5),
+        small(seed=1, dependence=0.4, tradeoff=0.9, noise_std=2.0),
+    ]
+    pool, splits = MIXTURE.materials(configs, "cpu")
+    assert np.array_equal(splits[0].train, splits[3].train)
+    assert len(pool.x) == 3 * sum(
+        len(getattr(splits[0], part)) for part in ("train", "attack", "validation", "test")
+    )
+    for config, split in zip(configs, splits, strict=True):
+        alone, (own,) = MIXTURE.materials([config], "cpu")
+        for part in ("train", "test"):
+            for here, there in zip(used(pool, split, part), used(alone, own, part), strict=True):
+                assert torch.equal(here, there)
+    first, second, third = (used(pool, splits[i], "test")[0] for i in range(3))
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, third)
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"resolution": "quarter-hour"}, "resolution"),
+        ({"side_information": True}, "side_information"),
+        ({"sequence": "sum"}, "sequence"),
+        ({"releaser": "recurrent"}, "releaser"),
+        ({"train_size": None}, "train_size"),
+        ({"attack_size": 2**21}, "attack_size"),
+    ],
+)
+def test_what_means_nothing_here_is_named(fields: dict[str, object], complaint: str) -> None:
+    assert [problem.field for problem in MIXTURE.problems(configured(**fields))] == [complaint]
+    assert not MIXTURE.problems(configured())
+    assert not MIXTURE.problems(configured(releaser="mlp"))
+
+
+def test_the_panel_finds_its_networks() -> None:
+    assert set(MIXTURE.attacking_networks(configured())) == set(NETWORKS)
+
+
+@pytest.mark.parametrize(("k", "expected"), [(0.0, LN2), (0.4, 0.192745), (1.0, 0.0)])
+def test_the_bound_is_that_of_the_law(k: float, expected: float) -> None:
+    labels = torch.zeros(3, dtype=torch.int64)
+    bound = MIXTURE.dependence_bound(configured(dependence=k), labels, labels)
+    assert bound == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_linear_filter_is_measured_exactly() -> None:
+    config = small(dependence=0.4, tradeoff=0.8, noise_std=0.5)
+    found = examined(config, [THETA])
+    assert set(found.metrics) == set(MIXTURE.extra_metric_keys(config))
+    assert not found.notes
+    exact = measures.filter_information(THETA, 0.5, measures.joint_us(0.4))
+    assert found.metrics["exact/leakage"] == pytest.approx(float(exact.leakage))
+    assert found.metrics["exact/censored"] == pytest.approx(float(exact.censored))
+    loss = 0.2 * float(exact.censored) ** 2 + 0.8 * float(exact.leakage) ** 2
+    assert found.metrics["exact/loss"] == pytest.approx(loss)
+    assert found.metrics["bound/loss"] == measures.best_loss(0.4, 0.8)
+    assert found.metrics["optimum/linear_loss"] == measures.best_linear_loss(0.4, 0.8, 0.5)[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "undefined"),
+    [
+        ({"releaser": "mlp"}, {"exact/leakage", "exact/censored", "exact/loss"}),
+        ({"objective": "alpha"}, {"exact/loss", "bound/loss", "optimum/linear_loss"}),
+    ],
+)
+def test_what_is_undefined_has_its_reason(fields: dict[str, object], undefined: set[str]) -> None:
+    config = small(dependence=0.0, **fields)
+    random = generator(0, "releaser")
+    found = examined(config, MIXTURE.releaser(config).initial(random))
+    assert {key for key, value in found.metrics.items() if math.isnan(value)} == undefined
+    assert set(found.notes) == undefined
+
+
+def test_the_scatter_holds_releases_with_their_labels() -> None:
+    config = small(dependence=0.0)
+    pool, (splits,) = MIXTURE.materials([config], "cpu")
+    x, secret, utility = used(pool, splits, "test")
+    tensors = load(examined(config, [THETA]).artifacts["scatter.safetensors"])
+    assert torch.equal(tensors["filter"], THETA)
+    assert torch.equal(tensors["released"], x[:1000] + 1)
+    assert torch.equal(tensors["secret"], secret[:1000])
+    assert torch.equal(tensors["utility"], utility[:1000])
+    mlp = small(dependence=0.0, releaser="mlp")
+    artifacts = examined(mlp, MIXTURE.releaser(mlp).initial(generator(0, "releaser"))).artifacts
+    assert "filter" not in load(artifacts["scatter.safetensors"])
+
+
+def test_curves_are_exact_and_a_member_that_diverged_stays_alone() -> None:
+    configs = [small(dependence=k, noise_std=s) for k, s in ((0.4, 0.5), (1.0, 1.0), (0.0, 2.0))]
+    parameters = stacked([[THETA], [THETA * math.inf], [2 * THETA]])
+    curves = MIXTURE.probe(configs, parameters)
+    assert set(curves) == {"exact/leakage", "exact/censored"}
+    assert curves["exact/leakage"].isnan().tolist() == [False, True, False]
+    for member, theta in ((0, THETA), (2, 2 * THETA)):
+        found = examined(configs[member], [theta])
+        for key, values in curves.items():
+            assert float(values[member]) == pytest.approx(found.metrics[key], abs=1e-12)
+    assert not MIXTURE.probe([small(releaser="mlp")], parameters)
+
+
+def test_learned_filters_come_near_to_the_best_linear_one() -> None:
+    """Within 5% of its loss; where that is 0, within 1e-3, as theta would have to grow for ever."""
+    quick = {"steps": 600, "learning_rate": 0.1, "batch_size": 128}
+    knobs = ((0.0, 0.5), (0.4, 0.8), (1.0, 0.5))
+    configs = [configured(dependence=k, tradeoff=a, **quick) for k, a in knobs]
+    game = Game(MIXTURE, configs, *MIXTURE.materials(configs, "cpu"))
+    game.advance(600)
+    for member, config in enumerate(configs):
+        metrics = examined(config, game.parameters(member)).metrics
+        assert metrics["bound/loss"] <= metrics["exact/loss"] + 1e-7
+        assert metrics["optimum/linear_loss"] <= metrics["exact/loss"] + 1e-7
+        slack = 1e-3 if config.dependence == 1 else 0.0
+        assert metrics["exact/loss"] <= 1.05 * metrics["optimum/linear_loss"] + slack
+        curve = game.curves(member)["exact/leakage"]
+        assert curve.values[-1] == pytest.approx(metrics["exact/leakage"], abs=1e-6)
