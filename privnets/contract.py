@@ -57,12 +57,14 @@ class Experiment(ABC):
         version: Raised when its results change meaning; part of every `point_id`.
         Config: The configuration's type.
         objectives: Every metric that has a direction, to that direction.
+        data_field: The configuration field that says which data are used.
     """
 
     name: ClassVar[str]
     version: ClassVar[int]
     Config: ClassVar[type[ExperimentConfig]]
     objectives: ClassVar[Mapping[str, Direction]]
+    data_field: ClassVar[str] = "dataset"
 
     @abstractmethod
     def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:

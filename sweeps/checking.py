@@ -192,7 +192,7 @@ class _Examination:
                 self._experiment.fingerprint(config)
             except DataError as error:
                 allowed = "a data set that is present and intact"
-                self._field("dataset", str(error).rstrip("."), allowed)
+                self._field(self._experiment.data_field, str(error).rstrip("."), allowed)
 
     def _metrics(self, configs: Sequence[ExperimentConfig]) -> None:
         """Metrics that some point does not report."""

@@ -186,7 +186,7 @@ def _fingerprints(plan: Plan) -> dict[str, str]:
     experiment = privnets.experiment(plan.study.experiment)
     found: dict[str, str] = {}
     for point in plan.points:
-        name = str(getattr(point.config, "dataset", experiment.name))
+        name = str(getattr(point.config, experiment.data_field, experiment.name))
         if name not in found:
             found[name] = experiment.fingerprint(point.config)
     return found

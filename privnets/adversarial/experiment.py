@@ -42,6 +42,7 @@ class Adversarial(Experiment):
     version = 1
     Config = AdversarialConfig
     objectives: ClassVar[Mapping[str, Direction]] = metrics.OBJECTIVES
+    data_field = "problem"
 
     def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
         """The strongest attacker against what the release is for."""
