@@ -37,6 +37,8 @@ UNITS: Mapping[str, str] = {
 }
 """Metric to its unit; shares and relative errors have none."""
 
+_LONGEST = 32
+
 ENDS = (".ci_low", ".ci_high")
 
 
@@ -73,6 +75,11 @@ def size(value: object) -> float:
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
         return math.nan
     return float(value)
+
+
+def shortened(text: str) -> str:
+    """A text that leaves room for a figure beside it."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def setting(value: object) -> str:

@@ -174,7 +174,7 @@ def words(row: Mapping[Hashable, Any], fields: Sequence[str], metrics: Sequence[
 
 def shades(count: int) -> list[str]:
     """Colours of one scale in order, as `#rrggbb`, each legible on a light page and a dark one."""
-    shares = np.linspace(0.12, 0.8, count) if count > 1 else [0.12]
+    shares = np.linspace(0.27, 0.82, count) if count > 1 else [0.27]
     found = sample_colorscale("Plasma", shares, colortype="tuple")
     return ["#" + "".join(f"{round(255 * part):02x}" for part in color) for color in found]
 

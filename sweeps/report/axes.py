@@ -14,9 +14,10 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
-from sweeps.frames import BOUNDS, config_of, interval, setting
+from sweeps.frames import BOUNDS, config_of, interval, setting, shortened
 from sweeps.pareto import Objectives
 from sweeps.plots import FRONT, MANY, THEME, bars, scale, scaled, title
+from sweeps.report.curves import sign
 
 MOST_LINES = 12
 """Beyond so many groups of points that agree in the other fields, no lines join them."""
@@ -84,20 +85,40 @@ def place(values: pd.Series[Any], *, log: bool) -> tuple[pd.Series[Any], dict[st
     """Where a field's values lie on an axis.
 
     By size, or by logarithm when asked for and none is negative; zeros then lie a decade left of
-    the smallest positive value. Values that are not all numbers are categories.
+    the smallest positive value. With an infinite value all are spaced by rank. Values that are
+    not all numbers are categories.
 
     Returns:
         Each value's place, and plotly's settings for the axis.
     """
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
     if numbers.isna().any() or values.map(lambda value: isinstance(value, bool | np.bool_)).any():
-        return values.map(lambda value: html.escape(setting(value))), {"type": "category"}
+        return _categories(values)
+    if np.isinf(numbers).any():
+        return _ranked(numbers)
     if not log or not (numbers > 0).any() or (numbers < 0).any():
         return numbers, {"type": "linear"}
     if (numbers > 0).all():
         wide = numbers.max() >= 100 * numbers.min()
         return numbers, {"type": "log", "dtick": 1} if wide else {"type": "log"}
     return _beside_zero(numbers)
+
+
+def _categories(values: pd.Series[Any]) -> tuple[pd.Series[Any], dict[str, Any]]:
+    words = values.map(setting)
+    found = {html.escape(word): html.escape(shortened(word)) for word in words}
+    layout: dict[str, Any] = {"type": "category"}
+    if list(found) != list(found.values()):
+        layout |= {"tickmode": "array", "tickvals": list(found), "ticktext": list(found.values())}
+    return words.map(html.escape), layout
+
+
+def _ranked(numbers: pd.Series[float]) -> tuple[pd.Series[float], dict[str, Any]]:
+    """Evenly spaced by rank, as infinity is no place on a scale."""
+    known = sorted(numbers.unique())
+    ticks = {"tickvals": list(range(len(known))), "ticktext": [sign(value) for value in known]}
+    places = {value: float(rank) for rank, value in enumerate(known)}
+    return numbers.map(places), {"type": "linear", "tickmode": "array", **ticks}
 
 
 def _order(values: pd.Series[Any]) -> pd.Index[Any]:
@@ -150,7 +171,7 @@ def _groups(
     shares = np.linspace(0.25, 0.8, len(parts))
     colors = sample_colorscale("Viridis", shares) if len(parts) > 1 else [FRONT]
     for index, (values, points) in enumerate(parts):
-        label = ", ".join(f"{o} = {setting(v)}" for o, v in zip(others, values, strict=True))
+        label = ", ".join(f"{o} = {sign(v)}" for o, v in zip(others, values, strict=True))
         symbol = _SYMBOLS[index % len(_SYMBOLS)]
         yield _Group(html.escape(label), colors[index], symbol, points)
 

@@ -59,7 +59,7 @@ def choose(
         most: How many curves, evenly spread.
 
     Returns:
-        The points; None where no finished point has the file.
+        The points; None where no finished point has the file, or none can be told private.
     """
     by_id = {point.point_id: point for point in data.tradeoff_points}
     metric = privacy_metric(data)
@@ -74,7 +74,7 @@ def choose(
                 points.append(Chosen(name, sample, read(by_id[sample.point_id])))
             except UnusableError as error:
                 missing.append(f"{name or 'the only point'} is not shown: {error}.")
-    return Choice(tuple(points), tuple(missing))
+    return Choice(tuple(points), tuple(missing)) if points or missing else None
 
 
 def privacy_metric(data: ReportSource) -> str | None:

@@ -9,11 +9,14 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from sweeps.frames import FLOORS, config_of, interval, raw_value, setting, size, varying
+from sweeps.frames import FLOORS, config_of, interval, raw_value, setting, shortened, size, varying
 from sweeps.report.source import ReportSource
 
 ALONG = ("privacy_weight", "tradeoff")
 """Fields that run along a trade-off curve, the first that differs; else the last swept number."""
+
+MOST_CURVES = 16
+"""So many curves can be told apart; beyond, a sweep's points are taken together."""
 
 Row = Mapping[Hashable, Any]
 Role = Literal["middle", "full privacy", "most private"]
@@ -50,7 +53,9 @@ class CurveSet:
         fields: The swept fields in which points differ.
         colors: Values of the coloured field, in order; one None where there is no such field.
         styles: How many combinations the fields have that are told apart by line and marker.
-        curves: In the order of their settings.
+        curves: In the order of their settings; one of all points where there would be too many.
+        joined: Whether a curve's points differ in the field along it alone, so that a line may
+            join them.
     """
 
     along: str | None
@@ -58,11 +63,7 @@ class CurveSet:
     colors: tuple[Any, ...]
     styles: int
     curves: tuple[TradeoffCurve, ...]
-
-    @property
-    def colored(self) -> str | None:
-        """The field that colours tell apart."""
-        return next(iter(self.curves[0].settings), None) if self.curves else None
+    joined: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +95,9 @@ def curve_set(data: ReportSource) -> CurveSet:
     along = _along(finished, fields)
     grouping = _colored_first(finished, [field for field in fields if field != along])
     parts = _parts(finished, grouping)
+    joined = len(parts) <= MOST_CURVES
+    if not joined:
+        parts, grouping = [({}, finished)], []
     colors = _levels(settings.get(grouping[0]) if grouping else None for settings, _ in parts)
     rests = _levels(_rest(settings) for settings, _ in parts)
     curves = [
@@ -105,7 +109,7 @@ def curve_set(data: ReportSource) -> CurveSet:
         )
         for settings, part in parts
     ]
-    return CurveSet(along, fields, tuple(colors), len(rests), tuple(curves))
+    return CurveSet(along, fields, tuple(colors), len(rests), tuple(curves), joined)
 
 
 def samples(curve: TradeoffCurve, metric: str) -> list[Sample]:
@@ -148,8 +152,8 @@ def labelled(settings: Mapping[str, Any]) -> str:
 
 
 def sign(value: object) -> str:
-    """A setting, infinity by its sign."""
-    return "∞" if size(value) == math.inf else setting(value)
+    """A setting, infinity by its sign and a long text shortened."""
+    return "∞" if size(value) == math.inf else shortened(setting(value))
 
 
 def placed(row: Row, fields: Sequence[str]) -> str:

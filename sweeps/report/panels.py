@@ -16,9 +16,6 @@ from sweeps.pareto import Objectives
 from sweeps.plots import reach, scale, shades
 from sweeps.report.curves import CurveSet, Row, TradeoffCurve, samples, sign
 
-MOST_CURVES = 16
-"""Beyond so many, points are shaded and no lines join them."""
-
 UNDER_FLOOR = "flag/attacker_below_floor"
 REACHED = "first whose interval\nreaches the floor"
 UNDER = "attacker under its floor:\nunder-trained"

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from sweeps.report import releases, scatter, week
 from sweeps.report.chosen import Choice, Chosen, choose
 from sweeps.report.curves import CurveSet, curve_set
-from sweeps.report.panels import MOST_CURVES, tradeoff_panels
+from sweeps.report.panels import tradeoff_panels
 from sweeps.report.plane import planes
 from sweeps.report.plane_figure import draw_plane, plane_figure
 from sweeps.report.source import ReportSource
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _DOTS = 150
 _CHOSEN = (
-    "Of a curve the middle is shown, half-way between raw data and the floor, and the first point "
-    "of full privacy: the smallest weight at which the strongest attacker's 95% interval reaches "
-    "down to the floor. Where no interval does, the most private point is shown and said to be "
-    "that. Records are of the test split of the first replicate."
+    "Of a curve the middle is shown, half-way between raw data and the floor (or between the "
+    "curve's ends, where these are not known), and the first point of full privacy: the smallest "
+    "weight at which the strongest attacker's 95% interval reaches down to the floor. Where no "
+    "interval does, the most private point is shown and said to be that. Records are of the test "
+    "split of the first replicate."
 )
 
 
@@ -74,7 +75,7 @@ def _tradeoff(data: ReportSource, curves: CurveSet) -> Iterator[Picture]:
     panels = tradeoff_panels(curves, data.objectives)
     if not panels:
         return
-    joined = len(curves.curves) <= MOST_CURVES and curves.along is not None
+    joined = curves.joined and curves.along is not None
     order = f"Lines join points in order of {curves.along}. " if joined else ""
     total = len(data.points)
     left_out = total - len(panels[0].points)

@@ -19,7 +19,6 @@ from sweeps.plots import DOMINATED, THEME, bars, scaled, title, words
 from sweeps.report.curves import CurveSet, TradeoffCurve
 from sweeps.report.panels import (
     BASELINE,
-    MOST_CURVES,
     REACHED,
     RING,
     UNDER,
@@ -67,10 +66,10 @@ def _traces(curves: CurveSet, panel: Panel) -> Iterator[go.Scatter]:
         yield from _floor(level, panel)
     for level in baselines(panel, curves.fields):
         yield _baseline(level, panel)
-    if len(curves.curves) > MOST_CURVES:
-        yield _cloud(curves, panel)
-    else:
+    if curves.joined:
         yield from (_curve(curves, curve, panel) for curve in curves.curves)
+    else:
+        yield _cloud(curves, panel)
     first = reached(curves, panel)
     if len(first):
         yield _ring(first, panel)
@@ -162,18 +161,22 @@ def _cloud(curves: CurveSet, panel: Panel) -> go.Scatter:
     return go.Scatter(
         x=points[panel.x],
         y=points[panel.y],
-        error_x=bars(points, panel.x),
-        error_y=bars(points, panel.y),
+        error_x=_grey(bars(points, panel.x)),
+        error_y=_grey(bars(points, panel.y)),
         mode="markers",
         name=f"releases ({len(points)})",
         marker={
             "symbol": ["circle-open" if flag else "circle" for flag in flagged(points)],
             "size": 8,
-            **_shading(points, curves.along or curves.colored),
+            **_shading(points, curves.along),
         },
         text=_hover(points, curves, panel),
         hovertemplate="%{text}<extra></extra>",
     )
+
+
+def _grey(found: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if found is None else {**found, "color": DOMINATED}
 
 
 def _shading(points: pd.DataFrame, field: str | None) -> dict[str, Any]:

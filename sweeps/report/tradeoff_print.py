@@ -15,7 +15,6 @@ from sweeps.plots import DOMINATED, reach, said, scale
 from sweeps.report.curves import CurveSet, TradeoffCurve
 from sweeps.report.panels import (
     BASELINE,
-    MOST_CURVES,
     REACHED,
     RING,
     UNDER,
@@ -70,11 +69,10 @@ def _draw(axes: Axes, curves: CurveSet, panel: Panel) -> None:
     for level in baselines(panel, curves.fields):
         value, name = level.value, level.named(_ATTACKED)
         axes.axhline(value.mean, color=BASELINE, linestyle="--", linewidth=1.2, label=name)
-    if len(curves.curves) > MOST_CURVES:
-        _cloud(axes, curves, panel)
-    else:
-        for curve in curves.curves:
-            _curve(axes, curves, curve, panel)
+    for curve in curves.curves if curves.joined else ():
+        _curve(axes, curves, curve, panel)
+    if not curves.joined:
+        _cloud(axes, panel, curves.along)
     first = reached(curves, panel)
     if len(first):
         marks = _hollow(axes, first, panel, "o", RING)
@@ -102,8 +100,8 @@ def _curve(axes: Axes, curves: CurveSet, curve: TradeoffCurve, panel: Panel) -> 
     _hollow(axes, under, panel, looks.symbol[1], looks.color)
 
 
-def _cloud(axes: Axes, curves: CurveSet, panel: Panel) -> None:
-    points, field = panel.points, curves.along or curves.colored
+def _cloud(axes: Axes, panel: Panel, field: str | None) -> None:
+    points = panel.points
     axes.errorbar(
         points[panel.x],
         points[panel.y],

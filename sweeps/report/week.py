@@ -105,8 +105,8 @@ def week_figure(points: Sequence[Chosen[Week]]) -> go.Figure:
     figure = make_subplots(
         rows=rows,
         cols=1,
-        vertical_spacing=min(0.3 / rows, 0.15),
-        subplot_titles=[html.escape(_title(chosen)) for chosen in points],
+        vertical_spacing=0.4 / max(rows, 2),
+        subplot_titles=[html.escape(_title(chosen)).replace("\n", "<br>") for chosen in points],
         specs=[[{"secondary_y": True}]] * rows,
     )
     named: set[str] = set()
@@ -120,10 +120,10 @@ def week_figure(points: Sequence[Chosen[Week]]) -> go.Figure:
         figure.update_yaxes(**shade, row=row, secondary_y=False)
         power = {"title_text": _POWER, "side": "left", "rangemode": "tozero"}
         figure.update_yaxes(**power, row=row, secondary_y=True)
-    figure.update_annotations(font={"size": 12}, x=0, xanchor="left")
-    figure.update_xaxes(tickformat="%a %d %b\n%Y", dtick=86_400_000, tickangle=0)
+    figure.update_annotations(font={"size": 12}, x=0, xanchor="left", align="left")
+    figure.update_xaxes(tickformat="%a<br>%d %b<br>%Y", dtick=86_400_000, tickangle=0)
     return figure.update_layout(
-        template=THEME, height=90 + 230 * rows, barmode="overlay", margin={"t": 80, "b": 50}
+        template=THEME, height=90 + 260 * rows, barmode="overlay", margin={"t": 90, "b": 60}
     )
 
 
@@ -132,7 +132,7 @@ def draw_week(points: Sequence[Chosen[Week]]) -> Figure:
     from matplotlib.figure import Figure
 
     rows = len(points)
-    figure = Figure(figsize=(10, 0.5 + 2.1 * rows), layout="constrained")
+    figure = Figure(figsize=(10, 0.5 + 2.2 * rows), layout="constrained")
     panels = figure.subplots(rows, 1, squeeze=False)[:, 0]
     for axes, chosen in zip(panels, points, strict=True):
         _draw(axes, chosen.content)
@@ -140,7 +140,7 @@ def draw_week(points: Sequence[Chosen[Week]]) -> Figure:
         axes.set_ylabel(_POWER)
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         days = np.unique(chosen.content.time.astype("datetime64[D]"))
-        axes.set_xticks(_numbers(days), [f"{day:%a %d %b}" for day in days.tolist()], ha="left")
+        axes.set_xticks(_numbers(days), [f"{day:%a %d %b %Y}" for day in days.tolist()], ha="left")
         axes.grid(alpha=0.2)
     handles: dict[str, Any] = {}
     for axes in panels:
@@ -152,8 +152,8 @@ def draw_week(points: Sequence[Chosen[Week]]) -> Figure:
 
 
 def _title(chosen: Chosen[Week]) -> str:
-    where = f"{chosen.name} — " if chosen.name else ""
-    return where + chosen.sample.words.replace("\n", " ")
+    words = chosen.sample.words.replace("\n", " ")
+    return f"{chosen.name}\n{words}" if chosen.name else words
 
 
 def _traces(week: Week) -> Iterator[tuple[go.Bar | go.Scatter, bool]]:

@@ -162,13 +162,19 @@ def _image_replicate(config: Mapping[str, Any], seed: int) -> Replicate:
 
 
 @cache
-def _images(strength: float) -> bytes:
+def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.bool_]]:
     from sklearn.datasets import load_digits
 
     data = load_digits()
     images, digits = data.images / 16, data.target
     ink = images.sum((1, 2))
     secret = np.array([ink[i] > np.median(ink[digits == digits[i]]) for i in range(len(ink))])
+    return images, digits, secret
+
+
+@cache
+def _images(strength: float) -> bytes:
+    images, digits, secret = _digits()
     rows = [
         np.flatnonzero((digits == d) & (secret == s))[3] for d in range(10) for s in (False, True)
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 import pytest
 from made_sweep import OBJECTIVES, made_points
@@ -51,6 +53,21 @@ def test_zero_lies_a_decade_left_of_the_smallest_value_on_a_log_axis():
     assert layout["ticktext"][0] == "0"
     assert layout["tickvals"][0] == pytest.approx(1e-7)
     assert len(layout["tickvals"]) == len(layout["ticktext"])
+
+
+def test_infinity_lies_beyond_the_largest_value_in_order_of_rank():
+    positions, layout = place(pd.Series([8.0, math.inf, 0.5]), log=False)
+    assert list(positions) == [1.0, 2.0, 0.0]
+    assert layout["ticktext"] == ["0.5", "8", "∞"]
+    assert layout["type"] == "linear"
+
+
+def test_long_categories_leave_room_for_the_figure():
+    names = ["x" * 100, "x" * 99 + "y", "short"]
+    positions, layout = place(pd.Series(names), log=False)
+    assert list(positions) == names
+    assert layout["tickvals"] == names
+    assert max(map(len, layout["ticktext"])) <= 32
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 from made_sweep import OBJECTIVES, MadeSweep, failed, made_points, made_replicate, made_study
+from pages import Page
 
 from privnets.points import Replicate
 from sweeps.pareto import pareto_front
@@ -23,35 +23,6 @@ BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 HOSTILE = (
     "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
 )
-
-
-class Page(HTMLParser):
-    """Sections' texts, figures by name, and everything that could load or run."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.sections: dict[str, str] = {}
-        self.figures: dict[str, dict] = {}
-        self.tags: list[tuple[str, dict]] = []
-        self._section = self._figure = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        self.tags.append((tag, found))
-        if tag == "section":
-            self._section = found.get("id", "")
-        self._figure = found["id"] if found.get("type") == "application/json" else ""
-
-    def handle_endtag(self, tag):
-        if tag == "section":
-            self._section = ""
-
-    def handle_data(self, data):
-        if self._figure and data.strip():
-            self.figures[self._figure.removesuffix("-figure")] = json.loads(data)
-        elif self._section:
-            self.sections[self._section] = self.sections.get(self._section, "") + data
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,93 @@
+"""The table of attackers names the strongest and says what its interval allows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from made_releases import ATTACKERS, FLOOR, STRONGEST, made_images, with_metrics
+
+from sweeps.report.attackers import against_floor, attacker_report
+from sweeps.report.curves import curve_set
+
+
+def report(sweep):
+    return attacker_report(curve_set(sweep))
+
+
+def column(found, name):
+    return [row[found.table.columns.index(name)] for row in found.table.rows]
+
+
+def test_every_attacker_has_a_column_and_the_largest_is_named():
+    sweep = made_images(alphas=(1.0,), gradients=("label",))
+    found = report(sweep)
+    assert set(ATTACKERS) <= set(found.table.columns)
+    keys = [f"privacy/attacker/{name}/balanced_accuracy" for name in ATTACKERS]
+    largest = sweep.points[keys].idxmax(axis=1).str.split("/").str[2]
+    assert column(found, "strongest") == list(largest)
+    assert column(found, "point") == list(sweep.points["point_id"])
+
+
+def test_floor_is_given_with_its_source_beside_raw_data_and_the_in_loop_adversary():
+    found = report(made_images(alphas=(1.0,), gradients=("label",)))
+    assert set(column(found, "floor")) == {"0.562 ± 0 (utility label)"}
+    assert set(column(found, "raw data")) == {"0.931 ± 0"}
+    assert "in-loop adversary (no measure of privacy)" in found.table.columns
+
+
+@pytest.mark.parametrize(
+    ("mean", "low", "high", "verdict"),
+    [
+        (0.6, 0.55, 0.65, "above"),
+        (0.52, 0.49, 0.55, "not told apart"),
+        (0.45, 0.4, 0.49, "below"),
+        (0.6, math.nan, math.nan, "no interval"),
+        (math.nan, math.nan, math.nan, "undefined"),
+    ],
+)
+def test_the_verdict_rests_on_the_interval(mean, low, high, verdict):
+    row = {STRONGEST: mean, f"{STRONGEST}.ci_low": low, f"{STRONGEST}.ci_high": high, FLOOR: 0.5}
+    assert against_floor(row) == verdict
+
+
+def test_flags_are_told_in_words_with_their_number():
+    sweep = made_images(alphas=(1.0,), gradients=("label",))
+    points = [
+        with_metrics(p, flag__attacker_not_converged=1.0, flag__odd=float(i == 0))
+        for i, p in enumerate(sweep.tradeoff_points)
+    ]
+    found = report(replace(sweep, tradeoff_points=points))
+    assert found.warnings == (
+        "attacker under its floor: under-trained at 1 of 6 points.",
+        "attacker not trained to convergence at 6 of 6 points.",
+        "flag/odd at 1 of 6 points.",
+    )
+    assert "under-trained" in column(found, "flags")[-1]
+
+
+def test_the_summary_counts_what_intervals_allow():
+    found = report(made_images(alphas=(1.0,), gradients=("label",)))
+    assert "Of 6 points" in found.summary
+    assert "lies above the floor at 5" in found.summary
+    assert "under-trained, at 1" in found.summary
+
+
+def test_undefined_attackers_are_no_strongest():
+    sweep = made_images(alphas=(1.0,), gradients=("label",), weights=(1.0,))
+    keys = {f"privacy__attacker__{name}__balanced_accuracy": math.nan for name in ATTACKERS[1:]}
+    found = report(replace(sweep, tradeoff_points=[with_metrics(sweep.tradeoff_points[0], **keys)]))
+    assert column(found, "strongest") == [ATTACKERS[0]]
+    assert not set(ATTACKERS[1:]) & set(found.table.columns)
+
+
+def test_long_tables_say_what_they_leave_out():
+    sweep = made_images(alphas=(1.0,), gradients=("label",), weights=range(1, 211), seeds=1)
+    found = report(sweep)
+    assert len(found.table.rows) == 200
+    assert found.table.note == "10 more are not shown."
+
+
+def test_sweeps_without_named_attackers_have_no_table(made_sweep):
+    assert report(made_sweep) is None

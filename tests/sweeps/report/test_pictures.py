@@ -1,0 +1,166 @@
+"""A sweep gets the pictures that its points allow: in its page, and as files beside it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from made_releases import made_images, made_power, made_toy, with_artifact, with_metrics
+from made_sweep import MadeSweep
+from matplotlib.image import imread
+from pages import Page
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.ui import WebDriverWait
+
+from sweeps.ledger import Ledger
+from sweeps.pareto import pareto_front
+from sweeps.report import write_report
+from sweeps.report.page import render
+from sweeps.report.pictures import pictures
+from sweeps.summary import PICTURES, stored_files, write_summary
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>"
+KINDS = {
+    "images": (made_images, ["tradeoff", "releases"]),
+    "power": (made_power, ["tradeoff", "week"]),
+    "toy": (made_toy, ["information-plane", "scatter"]),
+}
+
+
+@dataclass(frozen=True)
+class Finished(MadeSweep):
+    """A made-up sweep that knows its front, as a result does."""
+
+    def front(self) -> pd.DataFrame:
+        return pareto_front(self.points, self.objectives)
+
+
+def finished(sweep: MadeSweep) -> Finished:
+    return Finished(**{name: getattr(sweep, name) for name in sweep.__dataclass_fields__})
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_pictures_are_those_that_columns_and_files_allow(kind):
+    make, names = KINDS[kind]
+    found = pictures(make())
+    assert [picture.name for picture in found] == names
+    assert {f"{picture.name}.png" for picture in found} <= set(PICTURES)
+
+
+def test_membership_sweeps_have_none_of_them(made_sweep):
+    assert pictures(made_sweep) == []
+    page = render(made_sweep)
+    assert 'id="attackers"' not in page
+    assert "<img" not in page
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_pictures_lie_beside_the_report_and_go_with_it(kind, tmp_path: Path):
+    make, names = KINDS[kind]
+    ledger = Ledger(str(tmp_path / "storage"), "made")
+    written = write_summary(ledger, finished(make()))
+    files = {f"{name}.png" for name in names}
+    assert files == set(written) & set(PICTURES)
+    stored = stored_files(ledger, tmp_path)
+    assert files | {"report.html"} <= set(stored)
+    for name in files:
+        assert min(imread(stored[name]).shape[:2]) > 200
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_page_shows_them_all_and_stays_small(kind):
+    make, names = KINDS[kind]
+    text = render(make())
+    assert len(text) < 12e6
+    page = Page(text)
+    assert set(names) <= set(page.sections)
+    stills = [found for tag, found in page.tags if tag == "img"]
+    assert len(stills) == sum(name in ("releases", "scatter") for name in names)
+    for still in stills:
+        kind, _, content = still["src"].partition(",")
+        assert kind == "data:image/png;base64"
+        assert imread(io.BytesIO(base64.b64decode(content))).ndim == 3
+    charts = {"tradeoff", "week", "information-plane"} & set(names)
+    assert {f"{name}-chart" for name in charts} <= set(page.figures)
+
+
+def test_still_pictures_are_the_only_things_with_a_source():
+    page = Page(render(made_images(alphas=(1.0,))))
+    assert [tag for tag, found in page.tags if "src" in found] == ["img"]
+    policy = next(found["content"] for _, found in page.tags if "http-equiv" in found)
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "img-src data: blob:" in policy
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_points_left_out_are_told(kind):
+    sweep = KINDS[kind][0]()
+    metric = list(sweep.objectives)[1].replace("/", "__")
+    points = [
+        with_metrics(sweep.tradeoff_points[0], **{metric: math.nan}),
+        *sweep.tradeoff_points[1:],
+    ]
+    page = render(replace(sweep, tradeoff_points=points))
+    if kind == "toy":
+        assert "an undefined objective" in page
+    else:
+        assert f"1 of {len(points)} points failed or lack one of the two" in page
+
+
+def test_nothing_defined_leaves_no_picture():
+    sweep = made_images(alphas=(1.0,), gradients=("label",))
+    undefined = {metric.replace("/", "__"): math.nan for metric in sweep.objectives}
+    points = [with_metrics(p, **undefined) for p in sweep.tradeoff_points]
+    assert pictures(replace(sweep, tradeoff_points=points)) == []
+
+
+def hostile() -> MadeSweep:
+    sweep = made_images(alphas=(1.0, 2.0), gradients=(HOSTILE, "label"), weights=(0.0, 1.0, 30.0))
+    attacker = {f"privacy/attacker/{HOSTILE}/balanced_accuracy": 0.99, f"flag/{HOSTILE}": 1.0}
+    points = [with_metrics(p, **attacker) for p in sweep.tradeoff_points]
+    points[-1] = with_artifact(points[-1], "release.safetensors", HOSTILE.encode())
+    return replace(sweep, tradeoff_points=points)
+
+
+def test_settings_attackers_and_flags_are_escaped():
+    page = render(hostile())
+    assert HOSTILE not in page
+    assert page.count("<script") == page.count("</script>")
+    assert [found["class"] for tag, found in Page(page).tags if tag == "img"] == ["still"]
+
+
+@pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="no Chromium with its driver: the page is not opened"
+)
+def test_browsers_draw_them_and_run_nothing_foreign(tmp_path: Path):
+    """The console reports whatever a policy refuses and a script throws."""
+    options = ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    quiet = "--headless=new --no-sandbox --disable-gpu --no-first-run"
+    for flag in (*quiet.split(), f"--user-data-dir={tmp_path / 'profile'}"):
+        options.add_argument(flag)
+    with Chrome(options=options, service=Service(str(DRIVER))) as browser:
+        for sweep in (hostile(), made_power(alphas=(1.0,)), made_toy((0.1, 0.8), (0.4,))):
+            browser.get(write_report(sweep, tmp_path / "report.html").as_uri())
+            WebDriverWait(browser, 30).until(
+                lambda page: page.execute_script(
+                    "return [...document.querySelectorAll('[data-figure]')]"
+                    ".every(chart => chart.querySelector('.main-svg'))"
+                )
+            )
+            assert browser.title != "taken"
+            widths = browser.execute_script(
+                "return [...document.images].map(image => image.naturalWidth)"
+            )
+            assert all(width > 600 for width in widths)
+            assert json.dumps(browser.get_log("browser")) == "[]"

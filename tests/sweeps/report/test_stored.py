@@ -1,0 +1,130 @@
+"""Files of a storage that is not trusted are shown when they are what they should be."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_releases import made_images, made_power, made_toy, with_artifact
+from safetensors.numpy import load, save
+
+from privnets.points import TradeoffPoint
+from sweeps.report.pictures import pictures
+from sweeps.report.releases import read_images
+from sweeps.report.scatter import read_cloud
+from sweeps.report.stored import UnusableError, read_tensors
+from sweeps.report.week import read_week
+
+IMAGE = "release.safetensors"
+SWEEPS = {
+    IMAGE: (made_images(alphas=(1.0,), gradients=("label",), weights=(1.0,)), read_images),
+    "week.safetensors": (made_power(alphas=(1.0,), weights=(1.0,)), read_week),
+    "scatter.safetensors": (made_toy((0.5,), (0.4,)), read_cloud),
+}
+
+
+def point_with(name: str, content: bytes | None) -> TradeoffPoint:
+    return with_artifact(SWEEPS[name][0].tradeoff_points[0], name, content)
+
+
+def changed(name: str, **tensors: np.ndarray | None) -> bytes:
+    found = {**load(SWEEPS[name][0].tradeoff_points[0].artifacts[name]), **tensors}
+    return save({key: np.ascontiguousarray(t) for key, t in found.items() if t is not None})
+
+
+@pytest.mark.parametrize("name", list(SWEEPS))
+@pytest.mark.parametrize("content", [None, b"", b"junk", b"\xff" * 64], ids=repr)
+def test_no_file_and_no_tensors_are_told(name, content):
+    with pytest.raises(UnusableError, match=name):
+        SWEEPS[name][1](point_with(name, content))
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_refused_in_order(content):
+    with pytest.raises(UnusableError):
+        read_images(point_with(IMAGE, content))
+
+
+@given(st.data())
+def test_a_damaged_file_is_read_or_refused_in_order(data):
+    content = bytearray(changed(IMAGE))
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, 400))] = data.draw(st.integers(0, 255))
+    with suppress(UnusableError):
+        images = read_images(point_with(IMAGE, bytes(content)))
+        assert images.original.shape == images.released.shape
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors", "message"),
+    [
+        (IMAGE, {"secret": None}, "lacks the tensor secret"),
+        (IMAGE, {"released": np.zeros((20, 8, 8), np.float32)}, "must be of shape"),
+        (IMAGE, {"released": np.zeros((20, 3, 8, 8), np.float32)}, r"\[m, 1, h, w\]"),
+        (IMAGE, {"released": np.zeros((20, 1, 8, 9), np.float32)}, "must be of shape"),
+        (IMAGE, {"utility": np.zeros(3, np.int64)}, "utility must be of shape"),
+        (IMAGE, {"released": np.full((20, 1, 8, 8), np.nan, np.float32)}, "finite"),
+        (
+            IMAGE,
+            {k: np.zeros((20, 1, 300, 300), np.float32) for k in ("original", "released")},
+            "256 pixels",
+        ),
+        (IMAGE, {"released": np.zeros((0, 1, 8, 8), np.float32)}, "must be of shape"),
+        ("week.safetensors", {"day": np.zeros(7, np.int64)}, "different days"),
+        ("week.safetensors", {"day": np.arange(7) + 10**15}, "different days"),
+        ("week.safetensors", {"present": np.ones((7, 23), np.uint8)}, "must be of shape"),
+        ("scatter.safetensors", {"secret": np.full(600, 7)}, "0 and 1 alone"),
+        ("scatter.safetensors", {"filter": np.eye(3, dtype=np.float32)}, r"\[2, 2\]"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_told(name, tensors, message):
+    with pytest.raises(UnusableError, match=message):
+        SWEEPS[name][1](point_with(name, changed(name, **tensors)))
+
+
+def test_too_long_a_week_is_told():
+    table = {k: np.zeros((8, 24), np.float32) for k in ("original", "released")}
+    flags = {k: np.zeros((8, 24), np.int64) for k in ("secret", "present")}
+    content = changed("week.safetensors", **table, **flags, day=np.arange(15000, 15008))
+    with pytest.raises(UnusableError, match="at most 7 days"):
+        read_week(point_with("week.safetensors", content))
+
+
+def test_a_huge_file_is_not_read():
+    with pytest.raises(UnusableError, match="32 MiB"):
+        read_tensors(point_with(IMAGE, bytes(33 * 2**20)), IMAGE, {"original": ("m",)})
+
+
+def test_a_file_that_cannot_be_read_is_told():
+    class Lost(dict[str, bytes]):
+        def __getitem__(self, name: str) -> bytes:
+            raise FileNotFoundError(name)
+
+    point = point_with(IMAGE, None)
+    first = replace(point.replicates[0], artifacts=Lost({IMAGE: b""}))
+    with pytest.raises(UnusableError, match="cannot be read"):
+        read_images(replace(point, replicates=(first,)))
+
+
+def test_what_cannot_be_shown_is_told_beside_what_can():
+    sweep = made_images(alphas=(1.0,), gradients=("label",))
+    broken = [
+        with_artifact(p, IMAGE, b"junk") if p.config["privacy_weight"] == 30 else p
+        for p in sweep.tradeoff_points
+    ]
+    found = {p.name: p for p in pictures(replace(sweep, tradeoff_points=broken))}
+    (told,) = found["releases"].missing
+    assert told.startswith(
+        "privacy_weight = 30 is not shown: release.safetensors is no safetensors"
+    )
+    assert found["releases"].png() is not None
+    junk = [with_artifact(p, IMAGE, b"junk") for p in sweep.tradeoff_points]
+    found = {p.name: p for p in pictures(replace(sweep, tradeoff_points=junk))}
+    assert len(found["releases"].missing) == 2
+    assert found["releases"].png() is None
+    none = [with_artifact(p, IMAGE, None) for p in sweep.tradeoff_points]
+    assert [p.name for p in pictures(replace(sweep, tradeoff_points=none))] == ["tradeoff"]

@@ -1,0 +1,221 @@
+"""Pictures of trade-off curves say what the frame says, with floor and raw data."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_releases import (
+    FLOOR,
+    STRONGEST,
+    made_images,
+    made_power,
+    made_toy,
+    with_metrics,
+)
+from made_sweep import failed
+from matplotlib.image import imread
+
+from sweeps.plots import shades
+from sweeps.report.curves import curve_set
+from sweeps.report.panels import REACHED, UNDER, tradeoff_panels
+from sweeps.report.tradeoff import tradeoff_figure
+from sweeps.report.tradeoff_print import draw_tradeoff
+
+ACCURACY, ERROR = "utility/accuracy", "utility/normalized_error"
+BASELINE = "baseline/attacker_balanced_accuracy"
+
+
+def drawn(sweep):
+    curves = curve_set(sweep)
+    return tradeoff_figure(curves, tradeoff_panels(curves, sweep.objectives), sweep.objectives)
+
+
+def named(figure, start):
+    start = start.replace("\n", "<br>")
+    return [t for t in figure.data if (t.name or "").startswith(start)]
+
+
+def test_each_curve_holds_its_points_with_both_intervals_in_order_of_the_weight():
+    sweep = made_images(alphas=(0.5, math.inf))
+    lines = named(drawn(sweep), "alpha")
+    assert [t.name for t in lines] == [
+        f"alpha = {a}, gradient = {g}" for a in ("0.5", "∞") for g in ("label", "posterior")
+    ]
+    points = sweep.points
+    for line, (alpha, gradient) in zip(
+        lines, [(a, g) for a in (0.5, math.inf) for g in ("label", "posterior")], strict=True
+    ):
+        own = points[(points["config/alpha"] == alpha) & (points["config/gradient"] == gradient)]
+        own = own.sort_values("config/privacy_weight")
+        assert list(line.x) == list(own[ACCURACY])
+        assert list(line.y) == list(own[STRONGEST])
+        assert line.error_x.array == pytest.approx(own[f"{ACCURACY}.ci_high"] - own[ACCURACY])
+        assert line.error_y.arrayminus == pytest.approx(own[STRONGEST] - own[f"{STRONGEST}.ci_low"])
+
+
+def test_colours_are_of_one_scale_by_alpha_and_dashes_tell_gradients():
+    lines = named(drawn(made_images()), "alpha")
+    assert [t.line.color for t in lines[::2]] == shades(4)
+    assert [t.line.color for t in lines[1::2]] == shades(4)
+    assert [t.line.dash for t in lines] == ["solid", "dash"] * 4
+    assert all(set(t.marker.symbol) <= {"circle", "circle-open"} for t in lines[::2])
+    assert {t.marker.symbol[0] for t in lines[1::2]} == {"square"}
+
+
+def test_floor_and_raw_data_are_drawn_where_the_frame_has_them():
+    sweep = made_images(gradients=("label",))
+    figure = drawn(sweep)
+    (floor,), (raw_line,), (star,) = (
+        named(figure, start) for start in ("floor", "attacker on raw", "raw data")
+    )
+    assert floor.y == pytest.approx([0.562] * 2)
+    assert raw_line.y == pytest.approx([0.931] * 2)
+    assert floor.x[0] <= sweep.points[ACCURACY].min() < sweep.points[ACCURACY].max() <= floor.x[1]
+    assert (list(star.x), list(star.y)) == ([pytest.approx(0.985)], [pytest.approx(0.931)])
+
+
+def test_floor_is_a_band_as_wide_as_its_interval():
+    sweep = made_images(alphas=(1.0,), gradients=("label",))
+    points = [
+        replace(
+            p,
+            replicates=tuple(
+                replace(r, metrics={**r.metrics, FLOOR: 0.56 + 0.004 * r.seed})
+                for r in p.replicates
+            ),
+        )
+        for p in sweep.tradeoff_points
+    ]
+    sweep = replace(sweep, tradeoff_points=points)
+    band = next(t for t in drawn(sweep).data if t.fill == "toself")
+    assert min(band.y) == pytest.approx(sweep.points[f"{FLOOR}.ci_low"].min())
+    assert max(band.y) == pytest.approx(sweep.points[f"{FLOOR}.ci_high"].max())
+
+
+def test_floors_that_differ_are_told_apart_by_the_field_they_depend_on():
+    floors = named(drawn(made_power()), "floor")
+    assert [t.name for t in floors] == [
+        "floor, side_information = False: 0.5",
+        "floor, side_information = True: 0.578",
+    ]
+    assert len(named(drawn(made_power()), "attacker on raw data: 0.861")) == 1
+
+
+def test_raw_data_have_no_error():
+    (star,) = named(drawn(made_power()), "raw data")
+    assert list(star.x) == [0.0]
+
+
+def test_under_trained_attackers_are_hollow_and_named():
+    sweep = made_images(alphas=(1.0,), gradients=("label",))
+    figure = drawn(sweep)
+    (line,) = named(figure, "release")
+    flagged = sweep.points["flag/attacker_below_floor"] > 0
+    assert flagged.any()
+    assert [s.endswith("-open") for s in line.marker.symbol] == list(flagged)
+    assert named(figure, UNDER)
+
+
+def test_first_full_privacy_is_ringed():
+    sweep = made_images(gradients=("label",))
+    (ring,) = named(drawn(sweep), REACHED)
+    points = sweep.points
+    reaching = points[points[f"{STRONGEST}.ci_low"] <= points[FLOOR]]
+    first = reaching.sort_values("config/privacy_weight").drop_duplicates("config/alpha")
+    assert sorted(ring.y) == sorted(first[STRONGEST])
+
+
+def test_failed_and_undefined_points_are_not_drawn():
+    sweep = made_images(alphas=(1.0,), gradients=("label",))
+    points = list(sweep.tradeoff_points)
+    points[0] = failed(points[0], "diverged")
+    points[1] = with_metrics(points[1], utility__accuracy=math.nan)
+    points[2] = with_metrics(points[2], utility__accuracy=math.inf)
+    (line,) = named(drawn(replace(sweep, tradeoff_points=points)), "release")
+    assert len(line.x) == len(points) - 3
+
+
+def test_many_curves_are_one_cloud_shaded_by_the_weight():
+    sweep = made_images(
+        alphas=[0.1 * i for i in range(1, 31)], gradients=("label",), weights=(0.1, 10.0)
+    )
+    figure = drawn(sweep)
+    (cloud,) = named(figure, "releases (60)")
+    assert cloud.mode == "markers"
+    assert sorted(set(cloud.marker.color)) == pytest.approx([-1.0, 1.0])
+    assert cloud.marker.colorbar.title.text == "log10 privacy_weight"
+
+
+def test_a_panel_for_each_utility():
+    sweep = made_power(alphas=(1.0,))
+    points = [with_metrics(p, utility__accuracy=0.9) for p in sweep.tradeoff_points]
+    sweep = replace(sweep, tradeoff_points=points, objectives={**sweep.objectives, ACCURACY: "max"})
+    figure = drawn(sweep)
+    assert {(t.xaxis, t.yaxis) for t in figure.data} == {("x", "y"), ("x2", "y2")}
+    assert ERROR in figure.layout.xaxis.title.text
+    assert ACCURACY in figure.layout.xaxis2.title.text
+
+
+def test_nothing_is_drawn_without_a_floor_or_raw_data_to_read_against(made_sweep):
+    for sweep in (made_sweep, made_toy()):
+        assert tradeoff_panels(curve_set(sweep), sweep.objectives) == []
+
+
+def test_a_wide_error_is_drawn_on_a_logarithmic_axis():
+    sweep = made_power(alphas=(1.0,))
+    errors = np.geomspace(1e-3, 1, len(sweep.tradeoff_points))
+    points = [
+        with_metrics(p, utility__normalized_error=float(e))
+        for p, e in zip(sweep.tradeoff_points, errors, strict=True)
+    ]
+    figure = drawn(replace(sweep, tradeoff_points=points))
+    assert figure.layout.xaxis.type == "log"
+    low, high = figure.layout.xaxis.range
+    assert (low, high) == (pytest.approx(-3, abs=0.3), pytest.approx(0, abs=0.3))
+    assert low < -3
+    assert high > 0
+    assert not named(figure, "raw data"), "an error of 0 has no place on it"
+
+
+def test_names_are_escaped_and_no_formulas():
+    sweep = made_images(alphas=(1.0, 2.0), gradients=("<b>$x_1$</b>", "label"), weights=(0.0, 1.0))
+    curves = curve_set(sweep)
+    panels = tradeoff_panels(curves, sweep.objectives)
+    figure = tradeoff_figure(curves, panels, sweep.objectives)
+    assert not any("<b>" in (t.name or "") for t in figure.data)
+    assert not any("<b>" in text for t in figure.data if t.text is not None for text in t.text)
+    print_ = draw_tradeoff(curves, panels, sweep.objectives)
+    texts = print_.legends[0].get_texts()
+    assert any("<b>$x_1$</b>" in t.get_text() for t in texts)
+    assert not any(t.get_parse_math() for t in texts)
+
+
+@pytest.mark.parametrize(
+    "sweep",
+    [
+        made_images(),
+        made_images(alphas=(1.0,), gradients=("label",), weights=(3.0,), seeds=1),
+        made_images(
+            alphas=[0.1 * i for i in range(1, 31)], gradients=("label",), weights=(0.1, 10.0)
+        ),
+        made_power(),
+    ],
+    ids=["curves", "one point", "cloud", "two floors"],
+)
+def test_the_print_holds_what_the_page_holds(sweep):
+    curves = curve_set(sweep)
+    panels = tradeoff_panels(curves, sweep.objectives)
+    page = tradeoff_figure(curves, panels, sweep.objectives)
+    sheet = draw_tradeoff(curves, panels, sweep.objectives)
+    told = {t.get_text().replace("\n", "<br>") for t in sheet.legends[0].get_texts()}
+    assert told == {t.name for t in page.data if t.showlegend}
+    content = io.BytesIO()
+    sheet.savefig(content, format="png")
+    content.seek(0)
+    image = imread(content)[..., :3]
+    red = np.abs(image - np.array([0xC2, 0x25, 0x5C]) / 255).max(axis=-1) < 0.02
+    assert red.sum() > 50
