@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 
 import numpy as np
 import torch
@@ -88,11 +90,12 @@ def _computed(
         alphas=[1.0] * len(configs),
         seeds=seeds,
         attack_steps=first.attack_steps,
+        inferred=[inference.labels(log_p) for log_p in utility],
     ):
         yield None
         if verdict is not None:
             key = "privacy/attacker_balanced_accuracy"
-            attackers.append((verdict.metrics[key], verdict.standard_errors[key]))
+            attackers.append((verdict.metrics[key], verdict.standard_errors.get(key, math.nan)))
     return [Baseline(a, u) for a, u in zip(attackers, utility, strict=True)]
 
 
@@ -101,6 +104,7 @@ def _key(problem: Problem, config: AdversarialConfig) -> str:
         "version": _VERSION,
         "data": problem.fingerprint(config),
         "torch": torch.__version__,
+        "scikit-learn": version("scikit-learn"),
         **config.model_dump(mode="json", include=set(_FIELDS)),
     }
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]

@@ -64,6 +64,7 @@ def judged(
         alphas=[config.alpha for config in configs],
         seeds=[config.seed for config in configs],
         attack_steps=first.attack_steps,
+        inferred=[inference.labels(log_p) for log_p in refitted],
     )
     waiting = iter(zip(releases, base, refitted, strict=True))
     for verdict in verdicts:
@@ -90,6 +91,8 @@ def _replicate(
     sheet.notes.update(verdict.notes)
     key = "baseline/attacker_balanced_accuracy"
     sheet.metrics[key], sheet.errors[key] = base.attacker
+    if math.isnan(base.attacker[0]):
+        sheet.notes[key] = "attackers of the raw records could not be judged"
     _in_loop(sheet, release)
     _closeness(sheet, problem, release)
     if problem.utility_classes:
@@ -160,6 +163,8 @@ def _bound(sheet: _Sheet, problem: Problem, release: Release) -> None:
     sheet.metrics["bound/release"] = least
     both = sheet.metrics["privacy/leakage"] + sheet.metrics["utility/censored"]
     sheet.metrics["bound/gap"] = both - max(least, 0.0)
+    if math.isnan(both):
+        sheet.notes["bound/gap"] = "leakage is undefined"
 
 
 def _per_record(values: Tensor, test: Exposure) -> NDArray[np.float64]:

@@ -51,6 +51,11 @@ def utility(
     return list(found.double().cpu().numpy())
 
 
+def labels(log_p: NDArray[np.float64]) -> NDArray[np.int64] | None:
+    """The likeliest utility label of each record; None without any."""
+    return log_p.argmax(-1) if log_p.size else None
+
+
 def _labelled(exposure: Exposure) -> tuple[Tensor, Tensor]:
     assert exposure.utility is not None
     return exposure.z, exposure.utility

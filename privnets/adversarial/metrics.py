@@ -23,6 +23,7 @@ _ALWAYS = (
     "floor/prior",
     "floor/utility_label",
     "floor/side_information",
+    "floor/inferred_utility_label",
     "baseline/attacker_balanced_accuracy",
     "flag/attacker_below_floor",
     "flag/attacker_not_converged",

@@ -32,6 +32,11 @@ def _beliefs(count: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.nd
     return log_p, np.array([random.choice(classes, p=p) for p in np.exp(log_p)])
 
 
+def _prior(prior: np.ndarray, secret: np.ndarray) -> np.ndarray:
+    """Log probabilities of one who knows the prior alone."""
+    return np.tile(np.log(prior), (len(secret), 1))
+
+
 @settings(max_examples=40)
 @given(
     arrays(np.int64, (3, 4), elements=st.integers(1, 20)),
@@ -41,7 +46,7 @@ def test_exact_posterior_on_every_record_of_a_table_gives_arimoto_information(co
     secret, seen = np.divmod(np.repeat(np.arange(12), counts.ravel()), 4)
     joint = counts / counts.sum()
     log_posterior = np.log(joint / joint.sum(0)).T[seen]
-    found = scoring.alpha_leakage(log_posterior, joint.sum(1), _rows(secret), alpha)
+    found = scoring.alpha_leakage(log_posterior, _prior(joint.sum(1), secret), _rows(secret), alpha)
     truth = float(measures.arimoto_mutual_information(joint, alpha))
     assert found.value == pytest.approx(truth, abs=1e-9)
 
@@ -54,7 +59,7 @@ def test_no_posterior_leaks_more_than_the_exact_one(seed, alpha):
     secret, seen = np.divmod(np.repeat(np.arange(10), counts.ravel()), 5)
     joint = counts / counts.sum()
     guessed = log_softmax(random.standard_normal((2, 5)), axis=0).T[seen]
-    found = scoring.alpha_leakage(guessed, joint.sum(1), _rows(secret), alpha)
+    found = scoring.alpha_leakage(guessed, _prior(joint.sum(1), secret), _rows(secret), alpha)
     assert found.value <= float(measures.arimoto_mutual_information(joint, alpha)) + 1e-9
 
 
@@ -62,8 +67,8 @@ def test_no_posterior_leaks_more_than_the_exact_one(seed, alpha):
 def test_an_attacker_who_knows_the_prior_alone_leaks_nothing(alpha):
     prior = np.array([0.7, 0.2, 0.1])
     secret = np.random.default_rng(0).choice(3, 200, p=prior)
-    known = np.tile(np.log(prior), (200, 1))
-    assert scoring.alpha_leakage(known, prior, _rows(secret), alpha).value == pytest.approx(0)
+    known = _prior(prior, secret)
+    assert scoring.alpha_leakage(known, known, _rows(secret), alpha).value == pytest.approx(0)
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -86,12 +91,16 @@ def _accuracy(log_p, prior, rows):
     return scoring.balanced_accuracy(decision, rows, len(prior))
 
 
+def _leaked(log_p, prior, rows, alpha):
+    return scoring.alpha_leakage(log_p, _prior(prior, rows.secret), rows, alpha)
+
+
 STATISTICS = {
     "balanced_accuracy": _accuracy,
     "auc": lambda log_p, prior, rows: scoring.area_under_curve(log_p, rows),
-    "leakage": scoring.leakage,
-    "order_half": lambda *given: scoring.alpha_leakage(*given, 0.5),
-    "order_four": lambda *given: scoring.alpha_leakage(*given, 4.0),
+    "leakage": lambda log_p, prior, rows: _leaked(log_p, prior, rows, 1.0),
+    "order_half": lambda log_p, prior, rows: _leaked(log_p, prior, rows, 0.5),
+    "order_four": lambda log_p, prior, rows: _leaked(log_p, prior, rows, 4.0),
 }
 
 
@@ -150,7 +159,7 @@ def _gaussian(count: int, seed: int, share: float = 0.5) -> tuple[np.ndarray, np
 @pytest.mark.parametrize("share", [0.5, 0.1])
 def test_exact_posteriors_are_left_as_they_are(share):
     log_p, secret = _gaussian(20_000, 0, share)
-    calibrated = calibrate(log_p, secret, np.array([1 - share, share]))(log_p)
+    calibrated = calibrate(log_p, secret, np.array([1 - share, share]), 20_000)(log_p)
     assert np.abs(np.exp(calibrated) - np.exp(log_p)).max() < 0.03
 
 
@@ -159,10 +168,11 @@ def test_overconfidence_is_undone():
     prior = np.array([0.5, 0.5])
     exaggerated = log_softmax(8 * log_p, axis=1)
     fresh, truth = _gaussian(20_000, 1)
-    calibrated = calibrate(exaggerated, secret, prior)(log_softmax(8 * fresh, axis=1))
-    exact = scoring.leakage(fresh, prior, _rows(truth)).value
+    calibrated = calibrate(exaggerated, secret, prior, 20_000)(log_softmax(8 * fresh, axis=1))
+    exact = scoring.leakage(fresh, _prior(prior, truth), _rows(truth)).value
     # A few records lie beyond the evidence that calibration believes in.
-    assert scoring.leakage(calibrated, prior, _rows(truth)).value == pytest.approx(exact, abs=0.01)
+    found = scoring.leakage(calibrated, _prior(prior, truth), _rows(truth)).value
+    assert found == pytest.approx(exact, abs=0.01)
 
 
 def test_certainty_about_nothing_costs_next_to_nothing():
@@ -170,8 +180,20 @@ def test_certainty_about_nothing_costs_next_to_nothing():
     certain = np.where(random.random((2000, 1)) < 0.5, [[0.0, -np.inf]], [[-np.inf, 0.0]])
     secret = random.integers(0, 2, 2000)
     prior = np.array([0.5, 0.5])
-    calibrated = calibrate(certain[:1000], secret[:1000], prior)(certain[1000:])
-    assert scoring.leakage(calibrated, prior, _rows(secret[1000:])).value > -0.01
+    calibrated = calibrate(certain[:1000], secret[:1000], prior, 1000)(certain[1000:])
+    unseen = secret[1000:]
+    assert scoring.leakage(calibrated, _prior(prior, unseen), _rows(unseen)).value > -0.01
+
+
+def test_copies_of_a_record_calibrate_as_one():
+    """Rows that share their origin are worth no more than one of each."""
+    log_p, secret = _gaussian(30, 3)
+    prior = np.array([0.5, 0.5])
+    once = calibrate(log_p, secret, prior, 30)
+    copied = calibrate(np.repeat(log_p, 20, 0), np.repeat(secret, 20), prior, 30)
+    np.testing.assert_allclose(copied(log_p), once(log_p), atol=1e-4)
+    taken_for_independent = calibrate(np.repeat(log_p, 20, 0), np.repeat(secret, 20), prior, 600)
+    assert np.abs(taken_for_independent(log_p) - once(log_p)).max() > 1e-2
 
 
 def test_frequencies_never_rule_a_class_out():

@@ -53,6 +53,7 @@ def test_only_attackers_with_side_information_see_through_a_pad():
             alphas=[1.0],
             seeds=[0],
             attack_steps=200,
+            inferred=[None],
         )
         if v is not None
     ]
@@ -91,7 +92,7 @@ def _by_day(given: Exposure) -> Exposure:
 
 
 def test_the_floor_knows_the_time_of_day():
-    floor = floors(_evidence(_by_day), 2, 0)
+    floor = floors(_evidence(_by_day), 2, 0, None)
     estimate = floor.estimates["floor/side_information"]
     assert estimate.value == pytest.approx(0.9, abs=3 * estimate.error)
     assert "time of day" in floor.notes["floor/side_information"]
@@ -103,7 +104,7 @@ def _known_by_side(given: Exposure) -> Exposure:
 
 
 def test_the_floor_knows_side_information():
-    floor = floors(_evidence(_known_by_side), 2, 0)
+    floor = floors(_evidence(_known_by_side), 2, 0, None)
     assert floor.estimates["floor/side_information"].value == 1
     assert floor.highest == "floor/side_information"
 

@@ -5,6 +5,7 @@ only the evidence log q(s|z) / p(s) is kept; it is multiplied by one slope and s
 per class, both found by cross-entropy on validation (Platt, 1999, with the prior as a base), held
 near "as it is" by a Gaussian prior. Slope 0 is an attacker that knows the prior alone. Last, a
 share of 1 / (n + 2) of the prior is mixed in, for n records cannot show more certainty than that.
+Steps of overlapping sequences count as so many records as there are independent origins.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class Calibration:
 
 
 def calibrate(
-    log_posterior: NDArray[np.float64], secret: NDArray[np.int64], prior: NDArray[np.float64]
+    log_posterior: NDArray[np.float64],
+    secret: NDArray[np.int64],
+    prior: NDArray[np.float64],
+    origins: int,
 ) -> Calibration:
     """Fit a calibration on validation.
 
@@ -55,27 +59,29 @@ def calibrate(
         log_posterior: Natural logarithms, shape [n, C]; -inf is allowed.
         secret: The truth, shape [n].
         prior: Frequencies of the classes where the attacker learned, positive, shape [C].
+        origins: How many independent ones the n rows have.
     """
     from scipy.optimize import minimize
 
     log_prior = np.log(prior)
     evidence = _evidence(log_posterior, log_prior)
     truth = np.eye(len(prior))[secret]
+    weight = origins / len(secret)
 
     def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         slope, shift = weights[0], weights[1:]
         log_p = log_softmax(log_prior + slope * evidence + shift, axis=1)
         excess = np.exp(log_p) - truth
-        value = -(truth * log_p).sum()
+        value = -weight * (truth * log_p).sum()
         value += ((slope - 1) / _SLOPE_SPREAD) ** 2 / 2 + (shift**2).sum() / _SHIFT_SPREAD**2 / 2
-        of_slope = (excess * evidence).sum() + (slope - 1) / _SLOPE_SPREAD**2
-        of_shift = excess.sum(0) + shift / _SHIFT_SPREAD**2
-        return value / len(secret), np.array([of_slope, *of_shift]) / len(secret)
+        of_slope = weight * (excess * evidence).sum() + (slope - 1) / _SLOPE_SPREAD**2
+        of_shift = weight * excess.sum(0) + shift / _SHIFT_SPREAD**2
+        return value / origins, np.array([of_slope, *of_shift]) / origins
 
     bounds = [(0.0, None), *[(None, None)] * len(prior)]
     start = np.array([1.0, *np.zeros(len(prior))])
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
-    return Calibration(log_prior, float(found[0]), found[1:], 1 / (len(secret) + 2))
+    return Calibration(log_prior, float(found[0]), found[1:], 1 / (origins + 2))
 
 
 def _evidence(

@@ -10,10 +10,13 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from privnets.adversarial.attackers import classical
-from privnets.adversarial.attackers.assessment import Assessment, assess
+from privnets.adversarial.attackers.assessment import Assessment, Known, assess
 from privnets.adversarial.attackers.features import tables
-from privnets.adversarial.attackers.floors import KEYS, Floors, floors
+from privnets.adversarial.attackers.floors import INFERRED, KEYS, Floors, floors
 from privnets.adversarial.attackers.networks import SIDE, fit_network
 from privnets.adversarial.attackers.posterior import Attacker, Posterior
 from privnets.adversarial.attackers.rows import (
@@ -82,6 +85,7 @@ def judging(
     alphas: Sequence[float],
     seeds: Sequence[int],
     attack_steps: int,
+    inferred: Sequence[NDArray[np.int64] | None],
 ) -> Iterator[Verdict | None]:
     """Judge the releases of a stack.
 
@@ -96,6 +100,7 @@ def judging(
         alphas: Order of `privacy/alpha_leakage`, one per release.
         seeds: One per release.
         attack_steps: The most that a network takes.
+        inferred: Per release, the test split's utility labels as read from it; None without any.
 
     Yields:
         A verdict per release, in order; None between, wherever the work may pause.
@@ -120,7 +125,7 @@ def judging(
             yield _undefined(names, reason)
             continue
         others = yield from _others(one, seeds[i], analytic)
-        floor = floors(one, classes, seeds[i])
+        floor = floors(one, classes, seeds[i], inferred[i])
         yield _verdict(one, names, [*neural[i], *others], floor, classes, alphas[i])
 
 
@@ -166,7 +171,7 @@ def _undefined(names: Iterable[str], reason: str) -> Verdict:
 def _blank(names: Iterable[str]) -> dict[str, float]:
     """Every key of a verdict, with no value yet."""
     keys = [_of(name, part) for name in names for part in _PARTS]
-    return dict.fromkeys([*_STRONGEST, *KEYS, _FLOOR, _BELOW, _UNRESTED, *keys], math.nan)
+    return dict.fromkeys([*_STRONGEST, *KEYS, INFERRED, _FLOOR, _BELOW, _UNRESTED, *keys], math.nan)
 
 
 def _verdict(
@@ -179,20 +184,46 @@ def _verdict(
 ) -> Verdict:
     validation, test = known_rows(evidence.validation), known_rows(evidence.test)
     prior = frequencies(known_rows(evidence.attack).secret, classes)
-    panel = [assess(posterior, validation, test, prior) for posterior in posteriors]
+    panel = [
+        assess(one, validation, test, prior, floor.side if _informed(one.name) else None)
+        for one in posteriors
+    ]
     best = max(panel, key=lambda one: one.on_validation.value)
-    by_order = alpha_leakage(best.log_posterior, prior, test, alpha)
-    found = dict(zip(_STRONGEST, (best.accuracy, best.auc, best.leakage, by_order), strict=True))
+    telling = _telling(panel, floor)
+    known = floor.side or Known.prior(prior, validation, test)
+    by_order = alpha_leakage(telling.calibrated.test, known.test, test, alpha)
+    told = (best.accuracy, best.auc, telling.leakage, by_order)
+    found = dict(zip(_STRONGEST, told, strict=True))
     for one in panel:
         estimates = (one.accuracy, one.auc, one.leakage)
         found |= {_of(one.name, p): e for p, e in zip(_PARTS, estimates, strict=True)}
     found |= {**floor.estimates, _FLOOR: floor.estimates[floor.highest]}
+    found |= {} if floor.inferred is None else {INFERRED: floor.inferred}
     metrics = {**_blank(names), **{key: e.value for key, e in found.items()}}
     notes = {**floor.notes, _STRONGEST[0]: _who(best, panel), _FLOOR: f"of {floor.highest}"}
-    flags = {_BELOW: _below(best, found[_FLOOR]), _UNRESTED: _unrested(panel)}
+    notes["privacy/leakage"] = _whose(telling, floor)
+    flags = {_BELOW: _below(best, floor.attainable), _UNRESTED: _unrested(panel)}
     metrics |= {key: float(bool(reason)) for key, reason in flags.items()}
     notes |= {key: reason for key, reason in flags.items() if reason}
     return Verdict(metrics, {key: e.error for key, e in found.items()}, notes, best.name)
+
+
+def _informed(name: str) -> bool:
+    return name.endswith(SIDE)
+
+
+def _telling(panel: Sequence[Assessment], floor: Floors) -> Assessment:
+    """Who tells most of the secret on validation; of those with side information, if there is any.
+
+    Who guesses best need not be who knows best how sure to be, which is what leakage asks.
+    """
+    asked = [one for one in panel if floor.side is None or _informed(one.name)]
+    return max(asked, key=lambda one: one.told_on_validation.value)
+
+
+def _whose(telling: Assessment, floor: Floors) -> str:
+    given = "" if floor.side is None else ", beyond what side information tells"
+    return f"by {telling.name}, chosen on validation{given}"
 
 
 def _of(name: str, part: str) -> str:

@@ -60,38 +60,38 @@ def area_under_curve(log_posterior: NDArray[np.float64], rows: Rows) -> Estimate
     return Estimate(value, np.mean([area.influence for area in areas], axis=0), rows.cluster)
 
 
-def leakage(log_posterior: NDArray[np.float64], prior: NDArray[np.float64], rows: Rows) -> Estimate:
+def leakage(log_posterior: NDArray[np.float64], known: NDArray[np.float64], rows: Rows) -> Estimate:
     """Mean of log p(s|q) / p(s) over records, which estimates I(S;Q) from below.
 
     In expectation it is I(S;Q) less the divergence of the attacker's posterior from the true one,
-    plus that of the prior from the true one (0 where splits have the same frequencies).
+    plus that of the known law from the true one (0 where splits have the same frequencies). With
+    p(s|side) for the known law, and an attacker who sees side information, it is I(S;Q|side).
 
     Args:
         log_posterior: Shape [n, C], normalised.
-        prior: Shape [C].
+        known: Log probabilities without the release, shape [n, C], normalised.
         rows: The truth.
     """
-    return alpha_leakage(log_posterior, prior, rows, 1.0)
+    return alpha_leakage(log_posterior, known, rows, 1.0)
 
 
 def alpha_leakage(
-    log_posterior: NDArray[np.float64], prior: NDArray[np.float64], rows: Rows, alpha: float
+    log_posterior: NDArray[np.float64], known: NDArray[np.float64], rows: Rows, alpha: float
 ) -> Estimate:
     """Arimoto's information of an order, from below: H(S) - H(S|Q), both by the alpha-loss.
 
     With q ~ P^alpha and G the mean of q(s|z)^((alpha-1)/alpha) over records with secret s,
     H = alpha/(1-alpha) log G is least, and Arimoto's entropy, at the true posterior P. H(S) is that
-    of the prior on the same records, so that an attacker who knows the prior alone leaks nothing.
+    of the known law on the same records, so that an attacker who knows no more leaks nothing.
 
     Args:
         log_posterior: Shape [n, C], normalised.
-        prior: Shape [C].
+        known: Log probabilities without the release, shape [n, C], normalised.
         rows: The truth.
         alpha: Order, in [0, inf]; 1 is Shannon's, at 0 nothing leaks.
     """
-    if alpha < _NOTHING:
+    if alpha == 0:
         return Estimate(0.0, np.zeros(len(rows.secret)), rows.cluster)
-    known = np.broadcast_to(np.log(prior), log_posterior.shape)
     return _alpha_entropy(known, rows, alpha) - _alpha_entropy(log_posterior, rows, alpha)
 
 
