@@ -109,6 +109,31 @@ def test_the_floor_knows_side_information():
     assert floor.highest == "floor/side_information"
 
 
+def _likely_by_side(given: Exposure) -> Exposure:
+    """A secret that side information tells nine times in ten; the release is noise."""
+    assert given.side is not None
+    noise = torch.rand(given.secret.shape, generator=torch.Generator().manual_seed(2)) < 0.1
+    return replace(given, secret=given.side[..., 0].long() ^ noise.long())
+
+
+def test_what_side_information_tells_is_no_leakage_of_the_release():
+    (*_, verdict) = judging(
+        [_evidence(_likely_by_side)],
+        networks={},
+        analytic=(),
+        alphas=[4.0],
+        seeds=[0],
+        attack_steps=100,
+        inferred=[None],
+    )
+    assert verdict is not None
+    assert verdict.metrics["privacy/attacker_balanced_accuracy"] > 0.85
+    # The bit is worth ln 2 - h(.1) = .37 nats; a release of noise adds none of them.
+    for key in ("privacy/leakage", "privacy/alpha_leakage"):
+        assert abs(verdict.metrics[key]) < 0.02, key
+    assert "beyond what side information tells" in verdict.notes["privacy/leakage"]
+
+
 def _with_gaps(given: Exposure) -> Exposure:
     present = torch.rand(given.secret.shape, generator=torch.Generator().manual_seed(1)) < 0.8
     return replace(given, present=present)
