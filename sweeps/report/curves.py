@@ -115,8 +115,9 @@ def curve_set(data: ReportSource) -> CurveSet:
 def samples(curve: TradeoffCurve, metric: str) -> list[Sample]:
     """The middle of a curve, and its first point of full privacy or else its most private one.
 
-    Full privacy is reached where the attacker's 95% interval reaches down to the floor: what is
-    left above it may be chance. The middle is the point nearest to half-way between raw data (or
+    Full privacy is reached where the attacker's 95% interval reaches down to the floor, so that
+    what is left above it may be chance; an interval that also reaches half-way up to raw data is
+    too wide to say so. The middle is the point nearest to half-way between raw data (or
     the curve's least private point) and the floor (or its most private one).
 
     Args:
@@ -220,7 +221,8 @@ def _private(rows: Sequence[Row], metric: str) -> Sample:
     floor = FLOORS.get(metric, "")
     for row in rows:
         limit, attacked = interval(row, floor).mean, interval(row, metric)
-        if attacked.low <= limit:
+        half_way = (limit + raw_value(row, metric).mean) / 2
+        if attacked.low <= limit and not attacked.high >= half_way:
             reach = "lies under" if attacked.high < limit else "reaches"
             words = f"first full-privacy point:\n{attacked} {reach} the floor, {limit:.3g}"
             return Sample("full privacy", row, words)

@@ -44,12 +44,14 @@ class Panel:
         y: The privacy metric.
         points: The finished points that have both.
         ends: What the x axis shows, in its own units.
+        heights: What the y axis shows.
     """
 
     x: str
     y: str
     points: pd.DataFrame
     ends: tuple[float, float]
+    heights: tuple[float, float]
 
     def of(self, curve: TradeoffCurve) -> pd.DataFrame:
         """The curve's points that can be drawn, in order."""
@@ -97,7 +99,7 @@ def tradeoff_panels(curves: CurveSet, objectives: Objectives) -> list[Panel]:
         if {x, y} <= set(points.columns):
             shown = points.loc[points[[x, y]].map(math.isfinite).all(axis=1)]
             if len(shown):
-                found.append(Panel(x, y, shown, _ends(shown, x)))
+                found.append(Panel(x, y, shown, _ends(shown, x), _ends(shown, y)))
     return found[:_MOST_PANELS]
 
 
@@ -190,13 +192,17 @@ def _widest(group: Sequence[Interval]) -> Interval:
 
 
 def _ends(shown: pd.DataFrame, metric: str) -> tuple[float, float]:
-    """The values with their intervals and the raw data's, and a little air around them."""
+    """What an axis shows: values with intervals, the floor, raw data, and a little air."""
     log = scale(shown, metric) == "log"
     values = shown[metric].to_numpy(dtype=np.float64)
     down, up = reach(shown, metric) or (np.zeros_like(values), np.zeros_like(values))
-    raw = [raw_value(row, metric).mean for row in shown.to_dict("records")]
-    found = np.concatenate([values - down, values + up, raw])
+    rows = shown.to_dict("records")
+    levels = [raw_value(row, metric).mean for row in rows]
+    levels += [interval(row, FLOORS.get(metric, "")).mean for row in rows]
+    found = np.concatenate([values - down, values + up, levels])
     found = found[np.isfinite(found) & ((found > 0) | (not log))]
+    if metric.endswith("accuracy"):
+        found = found.clip(0, 1)  # intervals of few replicates know no limits
     if log:
         found = np.log10(found)
     air = max(_PADDING * float(np.ptp(found)), 1e-3 * max(1.0, float(abs(found).max())))

@@ -61,8 +61,8 @@ def plane_figure(found: Sequence[Plane], field: str | None) -> go.Figure:
         ends = _range(plane)
         figure.update_xaxes(title_text=_X, range=ends, **where)
         figure.update_yaxes(title_text=_Y if where["col"] == 1 else "", range=ends, **where)
-    height = 200 + 400 * rows
-    return figure.update_layout(template=THEME, height=height, margin={"t": 170, "l": 60, "r": 20})
+    height = 180 + 400 * rows
+    return figure.update_layout(template=THEME, height=height, margin={"t": 150, "l": 60, "r": 20})
 
 
 def draw_plane(found: Sequence[Plane], field: str | None) -> Figure:

@@ -26,8 +26,9 @@ SECRETS: Mapping[str, tuple[str, ...]] = {
 
 _MOST_IMAGES = 20
 _LARGEST = 256
-_CELL, _MARGIN, _GAP = 0.48, 2.7, 0.12
+_CELL, _LETTER, _GAP = 0.48, 0.053, 0.12
 _HEAD = 0.45
+_FINE, _FRAME = 84, "#adb5bd"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,16 +82,15 @@ def draw_releases(points: Sequence[Chosen[Images]]) -> Figure:
     columns = max(len(strip.images) for strip in strips)
     gaps = [_HEAD if strip.labels else _GAP if strip.first else 0.0 for strip in strips]
     height = _CELL * len(strips) + sum(gaps) + _GAP
-    figure = Figure(figsize=(_MARGIN + _CELL * columns + 0.1, height))
+    longest = max(len(line) for strip in strips for line in strip.words.splitlines())
+    margin = 0.3 + _LETTER * longest
+    figure = Figure(figsize=(margin + _CELL * columns + 0.1, height))
     width, top = figure.get_figwidth(), height
     for strip, gap in zip(strips, gaps, strict=True):
         top -= gap + _CELL
-        for column, image in enumerate(strip.images):
-            left = (_MARGIN + _CELL * column) / width
-            place = (left, top / height, 0.94 * _CELL / width, 0.94 * _CELL / height)
-            axes = figure.add_axes(place)
-            _show(axes, image, strip.labels[column] if strip.labels else "")
-        where = ((_MARGIN - 0.1) / width, (top + _CELL / 2) / height)
+        extent = (_CELL * len(strip.images) / width, 0.96 * _CELL / height)
+        _show(figure.add_axes((margin / width, top / height, *extent)), strip)
+        where = ((margin - 0.1) / width, (top + _CELL / 2) / height)
         figure.text(*where, strip.words, ha="right", va="center", fontsize=6.5, parse_math=False)
     return figure
 
@@ -110,13 +110,31 @@ def _strips(points: Sequence[Chosen[Images]]) -> list[_Strip]:
     return found
 
 
-def _show(axes: Axes, image: NDArray[np.float64], label: str) -> None:
-    axes.imshow(image, cmap="gray_r", vmin=0, vmax=1, interpolation="nearest", aspect="auto")
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for side in axes.spines.values():
-        side.set(linewidth=0.4, color="#adb5bd")
-    axes.set_title(label, fontsize=7, pad=3)
+def _show(axes: Axes, strip: _Strip) -> None:
+    from matplotlib import colormaps
+
+    shades = colormaps["gray_r"].with_extremes(bad=_FRAME)
+    image = axes.imshow(tiled(strip.images), cmap=shades, vmin=0, vmax=1, aspect="auto")
+    image.set(extent=(0, len(strip.images), 0, 1), interpolation="nearest")
+    axes.set_axis_off()
+    for column, label in enumerate(strip.labels):
+        axes.text(column + 0.5, 1.06, label, fontsize=7, ha="center", va="bottom")
+
+
+def tiled(images: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Images side by side, in pixels fine enough for a thin frame, which is NaN.
+
+    Args:
+        images: Shape [m, h, w].
+
+    Returns:
+        Shape [h * k, m * w * k] for some whole k.
+    """
+    fine = max(1, -(-_FINE // max(images.shape[1:])))
+    large = images.repeat(fine, axis=1).repeat(fine, axis=2)
+    large[:, [0, -1], :] = np.nan
+    large[:, :, [0, -1]] = np.nan
+    return np.concatenate(list(large), axis=1)
 
 
 def _ink(images: NDArray[Any]) -> NDArray[np.float64]:

@@ -96,7 +96,8 @@ def _draw(axes: Axes, cloud: Cloud) -> None:
         x, y = cloud.released[inside].T
         name = f"U = {utility}, S = {secret}"
         axes.plot(x, y, marker, color=color, ms=3, alpha=0.55, mew=0, label=name)
-    corners = np.array([[0, 0], [0, 1], [1, 0], [1, 1]]) @ cloud.filter.T
+    cells = np.unique(np.column_stack([cloud.utility, cloud.secret]), axis=0)
+    corners = cells @ cloud.filter.T
     axes.plot(*corners.T, "P", color="black", mec="white", ms=7, label="centre of a class")
 
 

@@ -51,14 +51,19 @@ def tradeoff_figure(curves: CurveSet, panels: Sequence[Panel], objectives: Objec
         for trace in _traces(curves, panel):
             shown = index == 0 and trace.showlegend is not False
             figure.add_trace(trace.update(showlegend=shown), **where)
-        across, up = scaled(panel.points, panel.x), scaled(panel.points, panel.y)
-        ends = [math.log10(end) if across["type"] == "log" else end for end in panel.ends]
-        figure.update_xaxes(title_text=title(panel.x, objectives), range=ends, **across, **where)
+        across, up = _axis(panel, panel.x, panel.ends), _axis(panel, panel.y, panel.heights)
+        figure.update_xaxes(title_text=title(panel.x, objectives), **across, **where)
         figure.update_yaxes(title_text=title(panel.y, objectives), **up, **where)
     legend = {"orientation": "v", "yref": "paper", "y": 1, "x": 1.02, "yanchor": "top"}
     height = max(100 + 420 * rows, 560)
     layout = {"legend": legend, "margin": {"t": 40, "r": 20}, "modebar": {"orientation": "h"}}
     return figure.update_layout(template=THEME, height=height, **layout)
+
+
+def _axis(panel: Panel, metric: str, ends: Sequence[float]) -> dict[str, Any]:
+    settings = scaled(panel.points, metric)
+    log = settings["type"] == "log"
+    return {**settings, "range": [math.log10(end) if log else end for end in ends]}
 
 
 def _traces(curves: CurveSet, panel: Panel) -> Iterator[go.Scatter]:

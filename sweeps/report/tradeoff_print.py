@@ -46,7 +46,7 @@ def draw_tradeoff(curves: CurveSet, panels: Sequence[Panel], objectives: Objecti
         axes.set_xscale(scale(panel.points, panel.x))
         axes.set_yscale(scale(panel.points, panel.y))
         _draw(axes, curves, panel)
-        axes.set_xlim(panel.ends)
+        axes.set(xlim=panel.ends, ylim=panel.heights)
         axes.set_xlabel(said(panel.x, objectives), parse_math=False)
         axes.set_ylabel(said(panel.y, objectives), parse_math=False)
         axes.grid(alpha=0.25)

@@ -25,7 +25,7 @@ FILE = "week.safetensors"
 
 _MOST_DAYS, _MOST_STEPS = 7, 1440
 _DAYS = (np.datetime64("1990-01-01").astype(int), np.datetime64("2100-01-01").astype(int))
-_ORIGINAL, _HOME = DOMINATED, "#4dabf7"
+_ORIGINAL, _HOME = "#9aa3ab", "#4dabf7"
 _KINDS = {1: "at home", -1: "occupancy not recorded"}
 _SHADES: Mapping[int, Mapping[str, Any]] = {
     1: {"color": "rgba(77,171,247,.3)", "line": {"width": 0}},
@@ -118,7 +118,7 @@ def week_figure(points: Sequence[Chosen[Week]]) -> go.Figure:
         # What lies on the second axis is drawn above what lies on the first.
         shade = {"range": [0, 1], "visible": False, "fixedrange": True}
         figure.update_yaxes(**shade, row=row, secondary_y=False)
-        power = {"title_text": _POWER, "side": "left", "rangemode": "tozero"}
+        power = {"title_text": _POWER, "side": "left", "rangemode": "tozero", "tickmode": "auto"}
         figure.update_yaxes(**power, row=row, secondary_y=True)
     figure.update_annotations(font={"size": 12}, x=0, xanchor="left", align="left")
     figure.update_xaxes(tickformat="%a<br>%d %b<br>%Y", dtick=86_400_000, tickangle=0)
@@ -192,16 +192,18 @@ def _shade(
 
 
 def _powers(week: Week) -> Iterator[tuple[str, NDArray[np.float64], str, float]]:
-    yield "original", week.original, _ORIGINAL, 1.2
-    yield "released", week.released, FRONT, 1.6
+    # The wider line shows beneath the other where both are alike.
+    yield "original", week.original, _ORIGINAL, 3.0
+    yield "released", week.released, FRONT, 1.3
 
 
 def _broken(
     week: Week, values: NDArray[np.float64]
 ) -> tuple[NDArray[np.datetime64], NDArray[np.float64]]:
-    """Steps, each held to its end, with a gap where days are missing."""
-    ends = np.flatnonzero(np.diff(week.time) != week.step) + 1
-    ends = np.append(ends, len(week.time))
+    """Steps, each held to its end, with a gap where days or values are missing."""
+    apart = np.append(np.diff(week.time) != week.step, True)
+    absent = np.append(np.isnan(values[1:]), True)
+    ends = np.flatnonzero(~np.isnan(values) & (apart | absent)) + 1
     closes = week.time[ends - 1] + week.step
     times = np.insert(week.time, np.repeat(ends, 2), np.repeat(closes, 2))
     held = np.column_stack([values[ends - 1], np.full(len(ends), np.nan)]).ravel()

@@ -114,6 +114,13 @@ def test_the_words_say_on_which_interval_the_choice_rests():
     assert short.words.startswith("most private point:")
 
 
+def test_an_interval_that_reaches_half_way_to_raw_data_says_nothing():
+    wide = curve([0.8, 0.7, 0.53], [0.1, 0.3, 0.05])
+    raw = wide.points.assign(**{"baseline/attacker_balanced_accuracy": 0.9})
+    chosen = samples(replace(wide, points=raw), STRONGEST)[-1]
+    assert (chosen.point_id, chosen.role) == ("p2", "full privacy")
+
+
 def test_without_intervals_no_point_is_said_to_reach_the_floor():
     (chosen,) = samples(curve([0.49], [math.nan]), STRONGEST)
     assert chosen.role == "most private"

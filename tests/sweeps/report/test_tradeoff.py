@@ -96,6 +96,14 @@ def test_floor_is_a_band_as_wide_as_its_interval():
     assert max(band.y) == pytest.approx(sweep.points[f"{FLOOR}.ci_high"].max())
 
 
+def test_axes_show_no_accuracy_beyond_one_and_every_level():
+    figure = drawn(made_images(alphas=(1.0,), gradients=("label",), seeds=2))
+    low, high = figure.layout.yaxis.range
+    assert low < 0.53
+    assert 0.931 < high < 1.06
+    assert figure.layout.xaxis.range[1] < 1.06
+
+
 def test_floors_that_differ_are_told_apart_by_the_field_they_depend_on():
     floors = named(drawn(made_power()), "floor")
     assert [t.name for t in floors] == [
