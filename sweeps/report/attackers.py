@@ -12,15 +12,16 @@ import pandas as pd
 from sweeps.frames import FLOORS, interval, setting
 from sweeps.intervals import Interval
 from sweeps.report.curves import CurveSet, Row
+from sweeps.report.panels import STRONGEST, UNDER_FLOOR, under_floor
 from sweeps.tables import Table
 
-STRONGEST = "privacy/attacker_balanced_accuracy"
 IN_LOOP = "diagnostic/adversary_balanced_accuracy"
 BASELINE = "baseline/attacker_balanced_accuracy"
 FLAGS: Mapping[str, str] = {
     "flag/attacker_below_floor": "attacker under its floor: under-trained",
     "flag/attacker_not_converged": "attacker not trained to convergence",
 }
+_BY_CHANCE = "under its floor in some replicates, within chance"
 
 _MOST_ROWS = 200
 _ATTACKER = re.compile(r"privacy/attacker/(.+)/balanced_accuracy")
@@ -60,7 +61,8 @@ def attacker_report(curves: CurveSet) -> AttackerReport | None:
     rows = points.to_dict("records")
     columns = (
         *curves.fields,
-        *("strongest", "its balanced accuracy", "against the floor", "flags", "floor", "raw data"),
+        *("chosen on validation", "against the floor", "flags", "floor", "raw data"),
+        "best on test",
         *names,
         *("in-loop adversary (no measure of privacy)", "point"),
     )
@@ -76,8 +78,11 @@ def attacker_names(points: pd.DataFrame) -> list[str]:
     return [match[1] for match, column in found if match and points[column].notna().any()]
 
 
-def strongest(row: Row, names: Sequence[str]) -> str:
-    """The attacker of the largest mean, `unknown` where none is defined."""
+def best_on_test(row: Row, names: Sequence[str]) -> str:
+    """The attacker of the largest mean on test, `unknown` where none is defined.
+
+    Nobody knows beforehand who that is: what is reported is the one that validation chose.
+    """
     known = {name: float(row[_key(name)]) for name in names if row[_key(name)] == row[_key(name)]}
     return max(known, key=known.__getitem__, default="unknown")
 
@@ -95,15 +100,14 @@ def against_floor(row: Row) -> str:
 
 
 def _cells(row: Row, fields: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    raised = [FLAGS.get(key, key) for key in _flags(row) if float(row[key]) > 0]
     return (
         *(setting(row.get(f"config/{field}")) for field in fields),
-        strongest(row, names),
         str(interval(row, STRONGEST)),
         against_floor(row),
-        "; ".join(raised),
+        "; ".join(_raised(row)),
         _floor(row),
         interval(row, BASELINE).plus_minus,
+        best_on_test(row, names),
         *(interval(row, _key(name)).plus_minus for name in names),
         interval(row, IN_LOOP).plus_minus,
         str(row["point_id"]),
@@ -121,17 +125,22 @@ def _floor(row: Row) -> str:
     return f"{floor.plus_minus} ({source})"
 
 
+def _raised(row: Row) -> list[str]:
+    raised = [key for key in _flags(row) if float(row[key]) > 0]
+    return [
+        _BY_CHANCE if key == UNDER_FLOOR and not under_floor(row) else FLAGS.get(key, key)
+        for key in raised
+    ]
+
+
 def _flags(row: Row) -> list[str]:
     return [str(key) for key in row if re.fullmatch(r"flag/[^.]+", str(key))]
 
 
 def _warnings(points: pd.DataFrame) -> list[str]:
-    found = []
-    for key in _flags(dict.fromkeys(points.columns)):
-        count = int((points[key] > 0).sum())
-        if count:
-            found.append(f"{FLAGS.get(key, key)} at {count} of {len(points)} points.")
-    return found
+    said = [word for row in points.to_dict("records") for word in _raised(row)]
+    words = dict.fromkeys([*FLAGS.values(), *said])
+    return [f"{w} at {said.count(w)} of {len(points)} points." for w in words if w in said]
 
 
 def _summary(rows: Sequence[Row]) -> str:

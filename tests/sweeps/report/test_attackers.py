@@ -26,7 +26,7 @@ def test_every_attacker_has_a_column_and_the_largest_is_named():
     assert set(ATTACKERS) <= set(found.table.columns)
     keys = [f"privacy/attacker/{name}/balanced_accuracy" for name in ATTACKERS]
     largest = sweep.points[keys].idxmax(axis=1).str.split("/").str[2]
-    assert column(found, "strongest") == list(largest)
+    assert column(found, "best on test") == list(largest)
     assert column(found, "point") == list(sweep.points["point_id"])
 
 
@@ -67,6 +67,17 @@ def test_flags_are_told_in_words_with_their_number():
     assert "under-trained" in column(found, "flags")[-1]
 
 
+def test_a_flag_within_chance_accuses_nobody():
+    """Half of the replicates at full privacy lie under the floor; the interval holds it."""
+    sweep = made_images(alphas=(1.0,), gradients=("label",), weights=(1.0,))
+    lower = {"privacy__attacker_balanced_accuracy": 0.562, "flag__attacker_below_floor": 1.0}
+    found = report(
+        replace(sweep, tradeoff_points=[with_metrics(sweep.tradeoff_points[0], **lower)])
+    )
+    assert column(found, "flags") == ["under its floor in some replicates, within chance"]
+    assert "under-trained" not in " ".join(found.warnings)
+
+
 def test_the_summary_counts_what_intervals_allow():
     found = report(made_images(alphas=(1.0,), gradients=("label",)))
     assert "Of 6 points" in found.summary
@@ -78,7 +89,7 @@ def test_undefined_attackers_are_no_strongest():
     sweep = made_images(alphas=(1.0,), gradients=("label",), weights=(1.0,))
     keys = {f"privacy__attacker__{name}__balanced_accuracy": math.nan for name in ATTACKERS[1:]}
     found = report(replace(sweep, tradeoff_points=[with_metrics(sweep.tradeoff_points[0], **keys)]))
-    assert column(found, "strongest") == [ATTACKERS[0]]
+    assert column(found, "best on test") == [ATTACKERS[0]]
     assert not set(ATTACKERS[1:]) & set(found.table.columns)
 
 
