@@ -177,6 +177,95 @@ def test_logits_of_unknown_steps_change_nothing(form, combination):
     torch.testing.assert_close(entropy(logits, secret), before)
 
 
+EXTREMES = [(500.0, 0.0), (-500.0, 500.0), (0.0, 0.0), (30.0, 0.0), (1e4, -1e4)]
+
+
+@pytest.mark.parametrize("order", [0.5, 0.8, 0.9, 1.0, 1.1, 1.2, 2.0, 8.0, math.inf])
+@pytest.mark.parametrize("form", ["posterior", "label"])
+@pytest.mark.parametrize("steps", [None, 1, 24, 96])
+@pytest.mark.parametrize("combination", ["joint", "sum"])
+def test_confident_adversaries_keep_values_and_gradients_finite(order, form, steps, combination):
+    """Right or wrong, alone in the batch or among records of every other confidence."""
+    logits = torch.tensor(EXTREMES * 2)
+    secret = torch.tensor([0] * len(EXTREMES) + [1] * len(EXTREMES))
+    if steps is not None:
+        logits = logits[:, None].expand(-1, steps, -1)
+        secret = secret[:, None].expand(-1, steps)
+    for records in (slice(None), slice(0, 1), slice(5, 6), slice(4, 6)):
+        some = logits[records][None].clone().requires_grad_(True)
+        found = ConditionalEntropy([order], form, combination)(some, secret[records][None])
+        (gradient,) = torch.autograd.grad(found.sum(), some)
+        assert found.isfinite().all()
+        assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("order", [0.5, 0.8, 0.999, 1.001, 1.2, 4.0])
+@pytest.mark.parametrize("form", ["posterior", "label"])
+def test_single_precision_keeps_the_digits_of_confident_sequences(order, form):
+    random = torch.Generator().manual_seed(6)
+    logits = 40 * torch.randn(1, 30, 24, 2, generator=random)
+    secret = torch.randint(0, 2, (1, 30, 24), generator=random)
+    entropy = ConditionalEntropy([order], form)
+    torch.testing.assert_close(
+        entropy(logits, secret), entropy(logits.double(), secret).float(), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_gradients_of_large_orders_go_over_into_that_of_infinite_order():
+    """A hesitant adversary still moves the releaser, however large the order."""
+    logits = torch.tensor([[0.05, -0.05], [-0.05, 0.05]])
+    secret = torch.zeros(2, dtype=torch.int64)
+
+    def size(order: float) -> float:
+        at = logits[None].clone().requires_grad_(True)
+        found = ConditionalEntropy([order], "label")(at, secret[None])
+        return float(torch.autograd.grad(found.sum(), at)[0].norm())
+
+    sizes = [size(order) for order in (30.0, 100.0, 1000.0, math.inf)]
+    assert max(sizes) < 2 * min(sizes)
+    assert sizes[2] == pytest.approx(sizes[3], rel=0.01)
+
+
+@st.composite
+def gaps(draw: st.DrawFn) -> torch.Tensor:
+    """Which steps are known, shape [n, T]; at least one of every record."""
+    steps = draw(st.integers(1, 6))
+    counts = draw(st.lists(st.integers(1, steps), min_size=2, max_size=6))
+    return torch.arange(steps) < torch.tensor(counts)[:, None]
+
+
+@settings(max_examples=30, deadline=None)
+@given(gaps(), st.sampled_from(ORDERS), st.sampled_from(["posterior", "label"]))
+def test_how_many_steps_are_missing_gives_a_record_no_weight(known, order, form):
+    """Records that the adversary knows equally little of count equally, whatever the order."""
+    records, steps = known.shape
+    secret = torch.where(known, 0, MISSING)[None]
+    uniform = torch.zeros(1, records, steps, 2, dtype=torch.float64)
+    entropy = ConditionalEntropy([order], form, "joint")
+    assert float(entropy(uniform, secret)[0]) == pytest.approx(steps * math.log(2))
+    if order > 0:
+        hint = uniform + torch.tensor([0.1, 0.0])
+        hint.requires_grad_(True)
+        (gradient,) = torch.autograd.grad(entropy(hint, secret).sum(), hint)
+        weights = gradient[0, ..., 0].sum(1)
+        torch.testing.assert_close(weights, weights[:1].expand(records))
+        assert float(weights[0].abs()) > 0
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("combination", ["joint", "sum"])
+@pytest.mark.parametrize("form", ["posterior", "label"])
+def test_records_of_which_nothing_is_known_do_not_count(order, combination, form):
+    random = torch.Generator().manual_seed(7)
+    logits = torch.randn(1, 6, 5, 2, generator=random)
+    secret = torch.randint(0, 2, (1, 6, 5), generator=random)
+    entropy = ConditionalEntropy([order], form, combination)
+    secret[:, 4:] = MISSING
+    torch.testing.assert_close(entropy(logits, secret), entropy(logits[:, :4], secret[:, :4]))
+    secret[:] = MISSING
+    assert float(entropy(logits, secret)[0]) == 0
+
+
 def test_a_member_without_numbers_leaves_the_others_alone():
     logits = torch.randn(3, 8, 2, generator=torch.Generator().manual_seed(5))
     secret = torch.zeros(3, 8, dtype=torch.int64)
