@@ -71,13 +71,12 @@ class Batches:
                 at = step - run * self._run
                 yield [self._batch(index[:, at, j], noise[:, at, j]) for j in range(self._per_step)]
 
-    def raw(self, steps: int) -> Iterator[Batch]:
-        """Batches that no noise is needed for."""
-        for first in range(0, steps, _MOST_STEPS):
-            count = min(_MOST_STEPS, steps - first)
-            index = self._indices(f"raw batches {first}", (count, self._size))
-            for at in range(count):
-                yield self._batch(index[:, at], self._scale.new_zeros(0))
+    def raw(self, first: int, last: int) -> Iterator[Batch]:
+        """For each step from `first` up to `last`, a batch that no noise is needed for."""
+        for run in range(first // _MOST_STEPS, math.ceil(last / _MOST_STEPS)):
+            index = self._indices(f"raw batches {run}", (_MOST_STEPS, self._size))
+            for step in range(max(first, run * _MOST_STEPS), min(last, (run + 1) * _MOST_STEPS)):
+                yield self._batch(index[:, step - run * _MOST_STEPS], self._scale.new_zeros(0))
 
     def keep(self, members: Sequence[int]) -> None:
         """Go on with these members alone."""

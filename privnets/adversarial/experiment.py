@@ -12,6 +12,7 @@ from privnets.adversarial.evaluation import judged, unfinished
 from privnets.adversarial.game import Game
 from privnets.adversarial.problem import Problem, Sizes
 from privnets.adversarial.problems import registry
+from privnets.adversarial.problems.fields import idle
 from privnets.adversarial.records import Pool, Splits
 from privnets.adversarial.releases import released
 from privnets.config import ExperimentConfig
@@ -29,6 +30,17 @@ from privnets.points import TradeoffPoint
 _STAGE_SECONDS = 5.0
 # Seconds of one core: per iteration, per multiplication, per panel, per number that it reads.
 _STEP, _MULTIPLY, _PANEL, _PANEL_NUMBER = 1e-3, 1e-10, 5.0, 3e-6
+# Fields that an objective makes no use of.
+_IDLE: Mapping[str, tuple[str, ...]] = {
+    "alpha": ("tradeoff", "estimator", "squaring"),
+    "squared-kl": (
+        "privacy_weight",
+        "gradient",
+        "sequence",
+        "distortion_weight",
+        "utility_weight",
+    ),
+}
 # Bytes of releases that are judged together.
 _JUDGED_BYTES = 2**30
 # Of the work, as far as a progress bar is concerned.
@@ -53,12 +65,16 @@ class Adversarial(Experiment):
         return metrics.metric_keys(_problem(config), _own(config))
 
     def problems(self, config: ExperimentConfig) -> list[FieldProblem]:
-        """What the problem cannot serve, and objectives it has no labels for."""
+        """What the problem cannot serve, objectives it has no labels for, and idle fields.
+
+        The order `alpha` serves either objective: leakage of that order is always measured.
+        """
         own, problem = _own(config), _problem(config)
         found = problem.problems(own)
         if own.objective == "squared-kl" and not problem.utility_classes:
             found.append(FieldProblem("objective", "squared-kl", f"alpha with {own.problem}"))
-        return found
+        named = {problem.field for problem in found}
+        return found + [problem for problem in _unused(own) if problem.field not in named]
 
     def fingerprint(self, config: ExperimentConfig) -> str:
         """Of the records and the way they are read."""
@@ -79,8 +95,6 @@ class Adversarial(Experiment):
         game = Game(problem, own, pool, splits)
         if state:
             game.restore(state)
-        else:
-            game.prepare()
         return _Run(self, problem, game, pool, splits).stages()
 
 
@@ -143,6 +157,14 @@ class _Run:
         return Stage(max(done, ended), tuple(points), self._game.state)
 
 
+def _unused(config: AdversarialConfig) -> list[FieldProblem]:
+    """Fields that mean nothing with the objective or the scenario."""
+    found = idle(config, _IDLE[config.objective], "objective")
+    if config.scenario == "joint":
+        found += idle(config, ["pretrain_steps"], "scenario")
+    return found
+
+
 def _stage_steps(config: AdversarialConfig, problem: Problem) -> int:
     """Steps of one stage, so that it takes seconds."""
     return max(1, int(_STAGE_SECONDS / _step_seconds(config, problem.sizes(config))))
@@ -160,10 +182,18 @@ def _release_bytes(sizes: Sizes) -> int:
 
 def _step_seconds(config: AdversarialConfig, sizes: Sizes) -> float:
     """One iteration of one game on one core."""
+    return _STEP + (config.adversary_steps + 1) * _pass_seconds(config, sizes)
+
+
+def _pretraining_seconds(config: AdversarialConfig, sizes: Sizes) -> float:
+    """One step of pretraining, at most: what it spares is the releaser's part of a pass."""
+    return _STEP + _pass_seconds(config, sizes)
+
+
+def _pass_seconds(config: AdversarialConfig, sizes: Sizes) -> float:
+    """A minibatch through all networks."""
     steps = sizes.record[0] if config.releaser == "recurrent" else 1
-    passes = (config.adversary_steps + 1) * config.batch_size * steps
-    multiplications = _multiplications(config, sizes)
-    return _STEP + passes * multiplications * _MULTIPLY
+    return config.batch_size * steps * _multiplications(config, sizes) * _MULTIPLY
 
 
 def _multiplications(config: AdversarialConfig, sizes: Sizes) -> float:
@@ -180,6 +210,8 @@ def _multiplications(config: AdversarialConfig, sizes: Sizes) -> float:
 
 def _cost(config: AdversarialConfig, sizes: Sizes) -> Cost:
     game = config.steps * _step_seconds(config, sizes)
+    if config.scenario != "joint":
+        game += config.pretrain_steps * _pretraining_seconds(config, sizes)
     records = sizes.attack + sizes.validation + sizes.test
     attackers = _PANEL + records * math.prod(sizes.record) * _PANEL_NUMBER
     numbers = 40 * config.batch_size * math.prod(sizes.record) * (config.adversary_steps + 1)

@@ -3,7 +3,8 @@
 Every iteration takes `adversary_steps` steps of the inference networks on fresh batches, with the
 release held fixed, then one step of the releaser on another batch. With objective `alpha` the
 utility network takes one step beside the releaser's (arXiv 2310.18241); with `squared-kl` it is
-trained as the adversary is (ICLR 2019 submission).
+trained as the adversary is (ICLR 2019 submission). Networks that a scenario holds fixed are trained
+on raw records before the first iteration.
 """
 
 from __future__ import annotations
@@ -94,9 +95,10 @@ class Game:
             splits: One per configuration.
         """
         first = configs[0]
-        self.configs, self.step = list(configs), 0
-        self._total, self._pretraining = first.steps, first.pretrain_steps
+        self.configs, self.step, self._pretrained = list(configs), 0, 0
         self._roles = Roles.of(first, problem.utility_classes > 0)
+        self._total = first.steps
+        self._pretraining = first.pretrain_steps if self._roles.fixed else 0
         self._shapes = _inferring(problem, first, self._roles)
         releaser = problem.releaser(first)
         self._probe = problem.probe
@@ -125,22 +127,30 @@ class Game:
 
     @property
     def done(self) -> float:
-        """Share of the steps taken."""
-        return self.step / self._total
-
-    def prepare(self) -> None:
-        """Train on raw records the networks that are held fixed afterwards."""
-        if self._roles.fixed:
-            for taken, batch in enumerate(self._batches.raw(self._pretraining)):
-                scale = _scale(taken, self._pretraining)
-                self._infer(self._roles.fixed, batch.x, batch, scale)
+        """Share of the steps taken, those of pretraining included."""
+        return (self._pretrained + self.step) / (self._pretraining + self._total)
 
     def advance(self, steps: int) -> dict[int, str]:
         """Take some steps, or those that are left, and drop the members that diverged.
 
+        Steps of pretraining come first, where the scenario has any.
+
         Returns:
             The place of each dropped member before, and why it was.
         """
+        before = min(steps, self._pretraining - self._pretrained)
+        self._pretrain(before)
+        self._play(steps - before)
+        return self._drop_diverged()
+
+    def _pretrain(self, steps: int) -> None:
+        """Train on raw records the networks that are held fixed afterwards."""
+        for batch in self._batches.raw(self._pretrained, self._pretrained + steps):
+            scale = _scale(self._pretrained, self._pretraining)
+            self._infer(self._roles.fixed, batch.x, batch, scale)
+            self._pretrained += 1
+
+    def _play(self, steps: int) -> None:
         for batches in self._batches.between(self.step, min(self.step + steps, self._total)):
             scale = _scale(self.step, self._total)
             for batch in batches[:-1]:
@@ -149,7 +159,6 @@ class Game:
             self.step += 1
             if self.step % self._every == 0:
                 self._record()
-        return self._drop_diverged()
 
     def release(self, member: int, records: np.ndarray, stream: str) -> Tensor:
         """One member's release of records of the pool; see `Batches.release`."""
@@ -192,7 +201,7 @@ class Game:
 
     def state(self) -> dict[str, Tensor]:
         """Tensors from which a game over the same members goes on."""
-        found = {"step": torch.tensor(self.step)}
+        found = {"step": torch.tensor(self.step), "pretrained": torch.tensor(self._pretrained)}
         for name, parameters in self._networks.items():
             found |= {f"{name}.{i}": p.clone() for i, p in enumerate(parameters)}
             found |= _prefixed(f"adam.{name}.", self._optimisers[name].state())
@@ -216,8 +225,10 @@ class Game:
 
     def _restore(self, state: Mapping[str, Tensor]) -> None:
         step, device = int(state["step"]), self._log_prior.device
-        if not 0 <= step <= self._total:
-            raise ValueError(f"the state is of another stack: it is at step {step}.")
+        pretrained = int(state["pretrained"])
+        if not (0 <= step <= self._total and 0 <= pretrained <= self._pretraining):
+            at = f"step {step} after {pretrained} of pretraining"
+            raise ValueError(f"the state is of another stack: it is at {at}.")
         for name, parameters in self._networks.items():
             for i, parameter in enumerate(parameters):
                 saved = state[f"{name}.{i}"]
@@ -229,7 +240,7 @@ class Game:
         self._sums = {name: v.to(device) for name, v in _under(state, "sum.").items()}
         self._steps = state["steps"].tolist() if "steps" in state else []
         self._history = {k: list(v.to(device)) for k, v in _under(state, "curve.").items()}
-        self.step = step
+        self.step, self._pretrained = step, pretrained
 
     def _train_inference(self, batch: Batch, scale: float) -> None:
         with torch.no_grad():
@@ -324,7 +335,8 @@ class Game:
         lost = [i for i, well in enumerate(sound.tolist()) if not well]
         if lost:
             self.keep([i for i in range(len(self.configs)) if i not in lost])
-        return {i: f"diverged: parameters not finite after {self.step} steps" for i in lost}
+        taken = f"{self.step} steps" if self.step else f"{self._pretrained} steps of pretraining"
+        return {i: f"diverged: parameters not finite after {taken}" for i in lost}
 
 
 def _inferring(

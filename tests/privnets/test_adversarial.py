@@ -10,7 +10,8 @@ from safetensors.torch import load
 
 import privnets
 from privnets import TradeoffPoint
-from privnets.adversarial import game
+from privnets.adversarial import experiment, game
+from privnets.adversarial.config import DEFAULTS
 from privnets.contract import Stage
 from tests.support import requires_data
 
@@ -36,7 +37,7 @@ PROBLEMS = [
 
 
 def _config(problem: str, **given: object):
-    quick = {"steps": 20, "attack_steps": 50, "pretrain_steps": 20}
+    quick = {"steps": 20, "attack_steps": 50}
     return ADVERSARIAL.Config.model_validate(
         {"problem": problem, **quick, **SMALL[problem], **given}
     )
@@ -108,6 +109,29 @@ def test_a_stack_resumed_from_any_stage_ends_the_same():
             _close(point, whole[point.point_id, point.replicates[0].seed], 1e-4)
 
 
+def test_a_stack_resumed_from_within_its_pretraining_ends_the_same(monkeypatch):
+    monkeypatch.setattr(experiment, "_STAGE_SECONDS", 0.0)  # one step a stage
+    quick = {"scenario": "fixed-utility", "pretrain_steps": 3, "steps": 2, "attack_steps": 50}
+    configs = [_config("digits", **quick)]
+    stages = [(stage, dict(stage.state())) for stage in ADVERSARIAL.stages(configs)]
+    shares = [stage.done for stage, _ in stages]
+    assert shares == sorted(shares)
+    assert shares[:5] == sorted(set(shares[:5]))
+    assert not any(stage.points for stage, _ in stages[:5])
+    (whole,) = (p for stage, _ in stages for p in stage.points)
+    rest = [p for s in ADVERSARIAL.stages(configs, state=stages[1][1]) for p in s.points]
+    _close(rest[0], whole, 1e-4)
+
+
+def test_pretraining_has_its_price():
+    def seconds(**given: object) -> float:
+        return ADVERSARIAL.cost(_config("digits", **given)).seconds
+
+    fixed = [seconds(scenario="fixed-utility", pretrain_steps=n) for n in (1000, 2000)]
+    assert seconds() < fixed[0] < fixed[1]
+    assert seconds() == seconds(pretrain_steps=2000)
+
+
 def test_a_diverging_configuration_fails_alone(monkeypatch):
     """Parameters beyond float32 in one member, as a step too long leaves them."""
     configs = [_config("digits", seed=seed) for seed in (1, 2, 3)]
@@ -149,3 +173,45 @@ def test_what_a_problem_cannot_serve_is_said_before_anything_runs():
     digits = ADVERSARIAL.problems(_config("digits", releaser="recurrent", dependence=0.4))
     assert {p.field for p in digits} >= {"releaser", "dependence"}
     assert ADVERSARIAL.problems(_config("digits")) == []
+
+
+CHANGED = {
+    "privacy_weight": 3.0,
+    "gradient": "posterior",
+    "sequence": "sum",
+    "distortion_weight": 3.0,
+    "utility_weight": 3.0,
+    "tradeoff": 0.25,
+    "estimator": "full",
+    "squaring": "batch",
+    "pretrain_steps": 77,
+}
+OF_ALPHA = {"privacy_weight", "gradient", "distortion_weight", "utility_weight"}
+OF_SQUARED_KL = {"tradeoff", "estimator", "squaring"}
+
+
+@pytest.mark.parametrize("problem", ["gaussian-mixture", "digits", "amnist"])
+@pytest.mark.parametrize("scenario", ["joint", "fixed-utility", "fixed-both"])
+@pytest.mark.parametrize("objective", ["alpha", "squared-kl"])
+def test_a_knob_that_does_nothing_is_refused_and_no_other(problem, scenario, objective):
+    served = OF_ALPHA if objective == "alpha" else OF_SQUARED_KL
+    served = served if scenario == "joint" else served | {"pretrain_steps"}
+    game = {"objective": objective, "scenario": scenario}
+    assert ADVERSARIAL.problems(_config(problem, **game, alpha=2.0)) == []
+    every = ADVERSARIAL.problems(_config(problem, **game, **CHANGED))
+    assert sorted(p.field for p in every) == sorted(CHANGED.keys() - served)
+    for name, value in CHANGED.items():
+        found = ADVERSARIAL.problems(_config(problem, **game, **{name: value}))
+        assert [p.field for p in found] == ([] if name in served else [name])
+        assert all(p.found == str(value) for p in found)
+
+
+@pytest.mark.parametrize("problem", DEFAULTS)
+def test_a_problems_own_defaults_are_never_complained_of(problem):
+    config = ADVERSARIAL.Config.model_validate({"problem": problem})
+    assert ADVERSARIAL.problems(config) == []
+
+
+def test_a_field_that_problem_and_objective_both_leave_idle_is_named_once():
+    found = ADVERSARIAL.problems(_config("eco", tradeoff=0.2, pretrain_steps=7, squaring="batch"))
+    assert sorted(p.field for p in found) == ["pretrain_steps", "squaring", "tradeoff"]

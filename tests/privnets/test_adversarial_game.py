@@ -24,8 +24,14 @@ def game(*configs: AdversarialConfig) -> Game:
     problem = registry.problem(configs[0].problem)
     pool, splits = problem.materials(configs, "cpu")
     made = Game(problem, configs, pool, splits)
-    made.prepare()
+    if configs[0].scenario != "joint":
+        made.advance(configs[0].pretrain_steps)
     return made
+
+
+def unprepared(*configs: AdversarialConfig) -> Game:
+    problem = registry.problem(configs[0].problem)
+    return Game(problem, configs, *problem.materials(configs, "cpu"))
 
 
 def parameters(played: Game, member: int) -> torch.Tensor:
@@ -40,7 +46,7 @@ VARIED = [
 OBJECTIVES = [
     {"objective": "alpha", "gradient": "posterior"},
     {"objective": "alpha", "gradient": "label", "scenario": "fixed-utility"},
-    {"objective": "squared-kl", "pretrain_steps": 20},
+    {"objective": "squared-kl"},
     {"objective": "squared-kl", "scenario": "fixed-utility", "pretrain_steps": 20},
     {"objective": "squared-kl", "scenario": "fixed-both", "pretrain_steps": 20},
 ]
@@ -113,6 +119,57 @@ def test_a_game_continued_from_its_state_ends_as_if_it_had_never_stopped(shared)
         assert whole.curves(i) == second.curves(i)
 
 
+@pytest.mark.parametrize("pauses", [(7,), (20,), (25,), (3, 9, 28)])
+def test_a_game_continued_from_within_its_pretraining_ends_the_same(pauses):
+    configs = [config(**OBJECTIVES[3], **one) for one in VARIED[:2]]
+    whole = unprepared(*configs)
+    whole.advance(20 + STEPS)
+    assert whole.ended
+    shares, taken, state = [], 0, unprepared(*configs).state()
+    for pause in (*pauses, 20 + STEPS):
+        part = unprepared(*configs)
+        part.restore(state)
+        part.advance(pause - taken)
+        taken, state = pause, part.state()
+        part.advance(4)  # what it does afterwards must not reach into the state
+        shares.append(part.done)
+    assert shares == sorted(shares)
+    last = unprepared(*configs)
+    last.restore(state)
+    assert last.ended
+    assert last.done == 1
+    for i in range(2):
+        assert torch.equal(parameters(whole, i), parameters(last, i))
+        assert whole.curves(i) == last.curves(i)
+
+
+def test_the_releaser_waits_until_the_fixed_networks_are_trained():
+    played = unprepared(config(**OBJECTIVES[3]))
+    before = parameters(played, 0)
+    utility = [p.clone() for p in played._networks["utility"]]
+    played.advance(19)
+    assert torch.equal(parameters(played, 0), before)
+    assert not torch.equal(played._networks["utility"][0], utility[0])
+    assert not played.curves(0)
+    played.advance(2)
+    assert not torch.equal(parameters(played, 0), before)
+
+
+def test_a_member_that_diverges_in_pretraining_leaves_alone():
+    configs = [config(**OBJECTIVES[3], seed=seed) for seed in (1, 2, 3)]
+    together = unprepared(*configs)
+    for parameter in together._networks["utility"]:
+        parameter[1] = 1e38
+    lost = together.advance(10)
+    assert list(lost) == [1]
+    assert "10 steps of pretraining" in lost[1]
+    together.advance(10 + STEPS)
+    undisturbed = game(*configs[::2])
+    undisturbed.advance(STEPS)
+    for i in range(2):
+        assert torch.equal(parameters(together, i), parameters(undisturbed, i))
+
+
 def test_a_state_of_another_stack_is_refused():
     state = game(config(), config(seed=1)).state()
     with pytest.raises(ValueError, match="another stack"):
@@ -121,6 +178,10 @@ def test_a_state_of_another_stack_is_refused():
         game(config()).restore({})
     with pytest.raises(ValueError, match="another stack"):
         game(config(steps=5), config(steps=5, seed=1)).restore({**state, "step": torch.tensor(6)})
+    pretrained = game(config(**OBJECTIVES[3])).state()
+    fewer = unprepared(config(**OBJECTIVES[3] | {"pretrain_steps": 19}))
+    with pytest.raises(ValueError, match="another stack"):
+        fewer.restore(pretrained)
 
 
 def test_without_privacy_the_release_is_the_record_to_within_training_error():

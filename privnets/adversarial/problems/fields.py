@@ -1,4 +1,4 @@
-"""Complaints about fields that a problem has no use for."""
+"""Complaints about fields that a configuration has no use for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from privnets.adversarial.config import DEFAULTS, AdversarialConfig
 from privnets.contract import FieldProblem
 
 
-def idle(config: AdversarialConfig, fields: Sequence[str]) -> list[FieldProblem]:
-    """Fields that mean nothing with the problem and yet are not at their default."""
+def idle(
+    config: AdversarialConfig, fields: Sequence[str], choice: str = "problem"
+) -> list[FieldProblem]:
+    """Fields that mean nothing with the value of `choice` and yet are not at their default.
+
+    Args:
+        config: What is asked for.
+        fields: Their names.
+        choice: The field whose value has no use for them.
+    """
     found = []
     for name in fields:
         value = getattr(config, name)
@@ -17,7 +25,7 @@ def idle(config: AdversarialConfig, fields: Sequence[str]) -> list[FieldProblem]
             name, AdversarialConfig.model_fields[name].default
         )
         if value != default:
-            allowed = f"{default}, as {config.problem} has no use for it"
+            allowed = f"{default}, as {choice} {getattr(config, choice)} has no use for it"
             found.append(FieldProblem(name, str(value), allowed))
     return found
 
