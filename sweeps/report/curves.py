@@ -20,6 +20,7 @@ MOST_CURVES = 16
 
 Row = Mapping[Hashable, Any]
 Role = Literal["middle", "full privacy", "most private"]
+_TOO_WIDE = 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,8 +117,8 @@ def samples(curve: TradeoffCurve, metric: str) -> list[Sample]:
     """The middle of a curve, and its first point of full privacy or else its most private one.
 
     Full privacy is reached where the attacker's 95% interval reaches down to the floor, so that
-    what is left above it may be chance; an interval that also reaches half-way up to raw data is
-    too wide to say so. The middle is the point nearest to half-way between raw data (or
+    what is left above it may be chance; an interval that also reaches a quarter of the way up to
+    raw data is too wide to say so. The middle is the point nearest to half-way between raw data (or
     the curve's least private point) and the floor (or its most private one).
 
     Args:
@@ -221,8 +222,8 @@ def _private(rows: Sequence[Row], metric: str) -> Sample:
     floor = FLOORS.get(metric, "")
     for row in rows:
         limit, attacked = interval(row, floor).mean, interval(row, metric)
-        half_way = (limit + raw_value(row, metric).mean) / 2
-        if attacked.low <= limit and not attacked.high >= half_way:
+        too_far = limit + _TOO_WIDE * (raw_value(row, metric).mean - limit)
+        if attacked.low <= limit and not attacked.high >= too_far:
             reach = "lies under" if attacked.high < limit else "reaches"
             words = f"first full-privacy point:\n{attacked} {reach} the floor, {limit:.3g}"
             return Sample("full privacy", row, words)

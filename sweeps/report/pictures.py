@@ -28,9 +28,9 @@ _CHOSEN = (
     "Of a curve the middle is shown, half-way between raw data and the floor (or between the "
     "curve's ends, where these are not known), and the first point of full privacy: the smallest "
     "weight at which the strongest attacker's 95% interval reaches down to the floor, and not also "
-    "half-way up to raw data, which would be too wide to say anything. Where no interval does, the "
-    "most private point is shown and said to be that. Records are of the test split of the first "
-    "replicate."
+    "a quarter of the way up to raw data, which would be too wide to say anything. Where no "
+    "interval does, the most private point is shown and said to be that. Records are of the test "
+    "split of the first replicate."
 )
 
 
