@@ -130,7 +130,7 @@ def test_what_is_required_is_missed(write):
 def test_an_unknown_experiment_is_told_with_those_there_are(write):
     (line,) = refused(write("name: a\nreplicates: x\nexperiment: membershop\n"))[1:]
     assert line == (
-        'FILE:3 experiment: found "membershop"; allowed one of membership '
+        'FILE:3 experiment: found "membershop"; allowed one of adversarial, membership '
         "(did you mean membership?)"
     )
 

@@ -106,7 +106,7 @@ def test_only_a_large_plan_asks_for_confirmation_and_says_its_size_and_cost():
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"experiment": "membrship"}, 'study experiment: found "membrship"; allowed one of member'),
+        ({"experiment": "membrship"}, 'study experiment: found "membrship"; allowed one of advers'),
         ({"fixed": {}}, "study fixed.dataset: found nothing; allowed a value here"),
         ({"fixed": {**FIXED, "dataset": "iris"}}, 'study fixed.dataset: found "iris"; allowed adu'),
         ({"fixed": {**FIXED, "train_size": "50"}}, 'study fixed.train_size: found "50"; allowed a'),

@@ -1,5 +1,8 @@
 """The packaged studies: what each reproduces, and that the experiment can run it."""
 
+import math
+import re
+
 import pytest
 from support import requires_data
 
@@ -13,11 +16,21 @@ FIGURES = {
     "adult-features": 4,
     "adult-noise": 5,
 }
+RELEASES = {
+    "digits-quick": None,
+    "toy-gaussian": None,
+    "toy-gaussian-fixed-utility": None,
+    "amnist-alpha": "mnist",
+    "amnist-attackers": "mnist",
+    "eco-alpha": "eco",
+    "eco-side-information": "eco",
+}
+"""Study of adversarial release to the data set it needs, if any."""
 THRESHOLD = "privacy/attack/threshold_gaussian/advantage"
 
 
-def test_the_packaged_studies_are_the_quickstart_and_the_paper_s_five_figures():
-    assert names() == sorted([*FIGURES, "quickstart"])
+def test_the_packaged_studies_are_these():
+    assert names() == sorted([*FIGURES, *RELEASES, "quickstart"])
     assert [load(name).name for name in names()] == names()
 
 
@@ -61,6 +74,30 @@ def test_the_experiment_can_run_a_figure_s_study(name):
     assert len(planned.points) >= 5
     assert len(planned.seeds) >= (4 if "network" in name else 16)
     assert not planned.notes
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[requires_data(data)] if data else [])
+        for name, data in RELEASES.items()
+    ],
+)
+@pytest.mark.parametrize("reduced", [False, True])
+def test_the_experiment_can_run_a_study_of_releases_at_full_size_and_reduced(name, reduced):
+    """The settings for two cores are those that the study's own description gives."""
+    found = re.findall(r'--set (?:"([^"]+)"|(\S+))', load(name).description)
+    settings = [quoted or plain for quoted, plain in found]
+    assert settings or name == "digits-quick"
+    planned = plan(load(name, [s.rstrip(".") for s in settings] if reduced else []))
+    assert len(planned.points) >= 4
+    assert not planned.notes
+
+
+def test_the_orders_of_amnist_lie_below_at_and_above_one():
+    orders = load("amnist-alpha").space["alpha"].members()
+    assert min(orders) < 1 < max(orders)
+    assert {1.0, math.inf} <= set(orders)
 
 
 def test_the_quickstart_needs_no_download_and_is_large_enough(tmp_path, monkeypatch):
