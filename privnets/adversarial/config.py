@@ -23,7 +23,7 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Scalar]]] = {
         "learning_rate": 0.05,
         "adversary_learning_rate": 0.01,
     },
-    "digits": {"releaser_width": 128, "steps": 1000, "batch_size": 64},
+    "digits": {"releaser_width": 128, "steps": 1000, "batch_size": 64, "attack_steps": 600},
     "amnist": {
         "releaser": "convolutional",
         "releaser_width": 64,

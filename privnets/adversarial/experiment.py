@@ -29,7 +29,9 @@ from privnets.points import TradeoffPoint
 
 _STAGE_SECONDS = 5.0
 # Seconds of one core: per iteration, per multiplication, per panel, per number that it reads.
-_STEP, _MULTIPLY, _PANEL, _PANEL_NUMBER = 1e-3, 1e-10, 5.0, 3e-6
+_STEP, _MULTIPLY, _PANEL, _PANEL_NUMBER = 1e-3, 4e-11, 4.0, 2.5e-6
+# Neural attackers together cost as many of the adversary's, trained by minibatches of this size.
+_ATTACKERS, _ATTACK_BATCH = 8, 128
 # Fields that an objective makes no use of.
 _IDLE: Mapping[str, tuple[str, ...]] = {
     "alpha": ("tradeoff", "estimator", "squaring"),
@@ -198,14 +200,32 @@ def _pass_seconds(config: AdversarialConfig, sizes: Sizes) -> float:
 
 def _multiplications(config: AdversarialConfig, sizes: Sizes) -> float:
     """Of one record (or step) forward and backward through releaser and inference networks."""
-    numbers, wide, narrow = math.prod(sizes.record), config.releaser_width, config.adversary_width
+    return _releaser_multiplications(config, sizes) + 2 * _network_multiplications(config, sizes)
+
+
+def _releaser_multiplications(config: AdversarialConfig, sizes: Sizes) -> float:
+    numbers, wide = math.prod(sizes.record), config.releaser_width
     if config.releaser == "linear":
-        return 3.0 * (numbers**2 + narrow**2)
+        return 3.0 * numbers**2
     if config.releaser == "recurrent":
-        return 3.0 * (32 * wide**2 + 24 * narrow**2)
+        return 3.0 * 32 * wide**2
     if config.releaser == "convolutional":
-        return 3.0 * numbers * (9 * wide**2 + 5 * narrow**2)
-    return 3.0 * (2 * numbers * wide + 2 * wide**2 + numbers * narrow + narrow**2)
+        return 3.0 * (_convolutions(numbers, wide // 8, wide) + 4 * wide * (wide + numbers))
+    return 3.0 * (2 * numbers * wide + wide**2)
+
+
+def _network_multiplications(config: AdversarialConfig, sizes: Sizes) -> float:
+    numbers, narrow = math.prod(sizes.record), config.adversary_width
+    if config.releaser == "recurrent":
+        return 3.0 * 24 * narrow**2
+    if config.releaser == "convolutional":
+        return 3.0 * _convolutions(numbers, narrow, 4 * narrow)
+    return 3.0 * (numbers * narrow + narrow**2)
+
+
+def _convolutions(pixels: int, channels: int, units: int) -> float:
+    """Two of stride 2, and a dense layer behind them."""
+    return pixels * channels * (25 / 4 + 18 * channels / 16 + units / 8)
 
 
 def _cost(config: AdversarialConfig, sizes: Sizes) -> Cost:
@@ -214,6 +234,9 @@ def _cost(config: AdversarialConfig, sizes: Sizes) -> Cost:
         game += config.pretrain_steps * _pretraining_seconds(config, sizes)
     records = sizes.attack + sizes.validation + sizes.test
     attackers = _PANEL + records * math.prod(sizes.record) * _PANEL_NUMBER
+    steps = sizes.record[0] if config.releaser == "recurrent" else 1
+    learned = config.attack_steps * _ATTACK_BATCH * steps * _network_multiplications(config, sizes)
+    attackers += learned * _ATTACKERS * _MULTIPLY
     numbers = 40 * config.batch_size * math.prod(sizes.record) * (config.adversary_steps + 1)
     return Cost(game + attackers, _release_bytes(sizes) + 4 * numbers)
 
