@@ -98,10 +98,12 @@ def test_killed_workers_are_replaced_without_a_word(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
+    # Twice and no more: Tune may count one death twice, and a slow machine may have the same pack
+    # hit each time, which is tried again three times only.
     killed: set[int] = set()
 
     def kill_now_and_then() -> None:
-        for moment in (0, 1, 3):
+        for moment in (0, 2):
             wait_until(
                 lambda n=moment: committed(tmp_path / "sweep") >= n and bool(workers(killed))
             )
@@ -116,7 +118,7 @@ def test_killed_workers_are_replaced_without_a_word(
             storage=str(tmp_path),
             tracking_uri=tracking_uri,
         )
-    assert len(killed) == 3
+    assert len(killed) == 2
     assert (outcome.exit_code, dict(outcome.failures)) == (0, {})
     assert capfd.readouterr().out == ""
     assert_as_uninterrupted(tmp_path, "sweep", tracking_uri, uninterrupted)
