@@ -98,8 +98,8 @@ def test_killed_workers_are_replaced_without_a_word(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    # Twice and no more: Tune may count one death twice, and a slow machine may have the same pack
-    # hit each time, which is tried again three times only.
+    # Twice and no more: on a slow machine the same pack may be hit each time, and once three kills
+    # used up its three further tries.
     killed: set[int] = set()
 
     def kill_now_and_then() -> None:
