@@ -93,9 +93,7 @@ def record(
     client = connect(uri)
     contents = {sheet.point.point_id: sheet.content for sheet in sheets}
     ids = list(contents)
-    # A point that failed has no metrics of its own; NaN under every key keeps its columns equal.
-    padded = {f"{key}{suffix}" for key in keys for suffix in ("", *SUFFIXES)}
-    columns = sorted(padded.union(*(sheet.point.metrics for sheet in sheets)))
+    columns = _columns(sheets, keys)
     written: set[str] = set()
     with translated(uri):
         for _ in range(_ROUNDS):
@@ -108,14 +106,17 @@ def record(
                 return len(written)
             for sheet in todo:
                 old = held.get(sheet.point.point_id)
-                run_id = _open(client, home, sweep, sheet, old)
-                _fill(client, run_id, sheet, columns)
-                if old is not None and old.info.run_id != run_id:
-                    runs.delete(client, old.info.run_id)
+                _write(client, home, sweep, sheet, columns, old)
                 written.add(sheet.point.point_id)
     raise TrackingError(
         f"{redacted(uri)}: runs of the sweep {sweep!r} disappear while they are recorded."
     )
+
+
+def _columns(sheets: Iterable[_Sheet], keys: Iterable[str]) -> list[str]:
+    """The metrics of every run; a failed point has none of its own, and NaN keeps columns equal."""
+    padded = {f"{key}{suffix}" for key in keys for suffix in ("", *SUFFIXES)}
+    return sorted(padded.union(*(sheet.point.metrics for sheet in sheets)))
 
 
 def config_tag(config: Mapping[str, Scalar]) -> str:
@@ -177,6 +178,21 @@ def _holds(run: Run | None, point: TradeoffPoint, wanted: Mapping[str, str]) -> 
         return theirs > ours
     content = run.data.tags.get(runs.CONTENT)
     return run.info.status in runs.COMPLETE and content == wanted.get(point.point_id, content)
+
+
+def _write(
+    client: MlflowClient,
+    home: runs.Home,
+    sweep: str,
+    sheet: _Sheet,
+    columns: Sequence[str],
+    old: Run | None,
+) -> None:
+    """Bring a point's run up to date, or put another in its place."""
+    run_id = _open(client, home, sweep, sheet, old)
+    _fill(client, run_id, sheet, columns)
+    if old is not None and old.info.run_id != run_id:
+        runs.delete(client, old.info.run_id)
 
 
 def _open(

@@ -21,7 +21,8 @@ from torch import Tensor
 from privnets.adversarial import objectives
 from privnets.adversarial.batches import Batch, Batches
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.objectives import Seen, accuracy, cross_entropy
+from privnets.adversarial.losses import accuracy, cross_entropy
+from privnets.adversarial.objectives import Seen
 from privnets.adversarial.problem import Problem, Releaser, with_side
 from privnets.adversarial.records import Pool, Splits
 from privnets.networks.adam import StackedAdam

@@ -15,7 +15,7 @@ from privnets.adversarial import squared_kl
 from privnets.adversarial.alpha import ConditionalEntropy
 from privnets.adversarial.batches import Batch
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.records import MISSING
+from privnets.adversarial.losses import cross_entropy
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,26 +167,3 @@ def distortion(seen: Seen) -> Tensor:
     return torch.where(counted, squares, 0.0).flatten(1).sum(1) / counted.flatten(1).sum(
         1
     ).clamp_min(1)
-
-
-def cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
-    """Mean negative log probability of the known labels, nats, shape [S].
-
-    Args:
-        logits: Shape [S, n, C] or [S, n, T, C].
-        label: Shape [S, n] or [S, n, T]; `MISSING` where unknown.
-    """
-    known = label != MISSING
-    own = logits.log_softmax(-1).gather(-1, label.clamp_min(0)[..., None])[..., 0]
-    return -torch.where(known, own, 0.0).flatten(1).sum(1) / _count(known)
-
-
-def accuracy(logits: Tensor, label: Tensor) -> Tensor:
-    """Share of the known labels that have the largest logit, shape [S]."""
-    known = label != MISSING
-    right = (logits.argmax(-1) == label) & known
-    return right.flatten(1).sum(1) / _count(known)
-
-
-def _count(known: Tensor) -> Tensor:
-    return known.flatten(1).sum(1).clamp_min(1)

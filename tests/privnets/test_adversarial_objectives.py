@@ -7,7 +7,8 @@ import torch
 
 from privnets.adversarial.batches import Batch
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.objectives import Seen, accuracy, build, cross_entropy, distortion
+from privnets.adversarial.losses import accuracy, cross_entropy
+from privnets.adversarial.objectives import Seen, build, distortion
 from privnets.adversarial.records import MISSING
 
 

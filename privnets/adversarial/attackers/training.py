@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from privnets.adversarial.losses import cross_entropy
 from privnets.adversarial.records import MISSING
 from privnets.networks.adam import StackedAdam
 from privnets.networks.architecture import Architecture, stacked
@@ -154,22 +155,6 @@ def log_probabilities(
     return torch.cat([architecture.forward(parameters, p).log_softmax(-1) for p in parts], 1)
 
 
-def cross_entropy(log_probability: Tensor, label: Tensor) -> Tensor:
-    """Mean over the known labels of each member, nats.
-
-    Args:
-        log_probability: Shape [M, ..., C].
-        label: Shape [M, ...]; `MISSING` is left out.
-
-    Returns:
-        Shape [M]; 0 for a member without a known label.
-    """
-    known = label != MISSING
-    chosen = log_probability.gather(-1, label.clamp(min=0)[..., None])[..., 0]
-    total = torch.where(known, -chosen, 0).flatten(1).sum(1)
-    return total / known.flatten(1).sum(1).clamp(min=1)
-
-
 def _every_rate(task: Task) -> Task:
     """The task with each member as often as there are learning rates, side by side."""
     times = len(task.learning_rates)
@@ -223,7 +208,7 @@ def _drawn(
 
 def _step(task: Task, parameters: Sequence[Tensor], optimiser: StackedAdam, batch: Tensor) -> None:
     logits = task.architecture.forward(parameters, task.training.x[batch])
-    loss = cross_entropy(logits.log_softmax(-1), task.training.label[batch]).sum()
+    loss = cross_entropy(logits, task.training.label[batch]).sum()
     optimiser.step(torch.autograd.grad(loss, list(parameters)))
 
 
