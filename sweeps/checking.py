@@ -13,10 +13,12 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 import privnets
+from privnets import registry
 from privnets.config import ExperimentConfig
 from privnets.contract import Experiment
 from privnets.data import DataError
 from privnets.points import Scalar
+from privnets.registry import ExperimentUnavailable
 from sweeps import search
 from sweeps.complaints import Complaint, complaints
 from sweeps.errors import Problem, one_of, shown
@@ -53,15 +55,18 @@ def check(study: Study, broken: Collection[Path] = ()) -> Checked:
         return Checked(())
     try:
         experiment = privnets.experiment(study.experiment)
-    except ValueError:
-        allowed = one_of(privnets.experiments(), study.experiment)
-        return Checked(
-            _placed(study, [Complaint(("experiment",), shown(study.experiment), allowed)])
-        )
+    except (ValueError, ExperimentUnavailable) as error:
+        return Checked(_placed(study, [_no_experiment(study.experiment, error)]))
     examination = _Examination(study, experiment, broken)
     configs = examination.run()
     problems = _placed(study, examination.complaints)
     return Checked(problems, () if problems else tuple(configs), tuple(_notes(study, experiment)))
+
+
+def _no_experiment(name: str, error: Exception) -> Complaint:
+    if isinstance(error, ExperimentUnavailable):
+        return Complaint(("experiment",), str(error), "an experiment that can be loaded")
+    return Complaint(("experiment",), shown(name), one_of(registry.names(), name))
 
 
 class _Examination:

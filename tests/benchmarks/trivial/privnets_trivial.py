@@ -1,0 +1,76 @@
+"""An experiment that computes nothing: what a sweep of it costs is the platform's own.
+
+Added as a package would add its own experiment: by the entry point beside this file. It is found
+wherever this directory is on `PYTHONPATH`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, cast
+
+from pydantic import Field
+
+from privnets.config import ExperimentConfig
+from privnets.contract import Cost, Direction, Experiment, FieldProblem, Stage, State
+from privnets.points import Replicate
+
+OBJECTIVES: Mapping[str, Direction] = {"privacy/leakage": "min", "utility/error": "min"}
+OTHERS = tuple(f"privacy/attack/{name}/advantage" for name in "abcdefghijklm")
+
+
+class TrivialConfig(ExperimentConfig):
+    """Two numbers, and how long a training is to take."""
+
+    stackable: ClassVar[frozenset[str]] = frozenset({"seed", "x", "y", "seconds"})
+
+    x: float = Field(ge=0, le=1, description="what leaks")
+    y: float = Field(0.5, ge=0, le=1, description="what bends the trade-off")
+    seconds: float = Field(0.0, ge=0, le=60, description="asleep in one training")
+
+
+class Trivial(Experiment):
+    """Fifteen metrics of two numbers."""
+
+    name = "trivial"
+    version = 1
+    Config = TrivialConfig
+    objectives: ClassVar[Mapping[str, Direction]] = OBJECTIVES
+    data_field = "experiment"
+
+    def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
+        """Leakage against error."""
+        return OBJECTIVES
+
+    def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
+        """The same for every configuration."""
+        return (*OBJECTIVES, *OTHERS)
+
+    def problems(self, config: ExperimentConfig) -> list[FieldProblem]:
+        """None."""
+        return []
+
+    def fingerprint(self, config: ExperimentConfig) -> str:
+        """Of no data."""
+        return "none"
+
+    def cost(self, config: ExperimentConfig) -> Cost:
+        """What it sleeps, and a little."""
+        return Cost(cast(TrivialConfig, config).seconds + 1e-4, 1000)
+
+    def stages(
+        self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
+    ) -> Iterator[Stage]:
+        """A stage per configuration."""
+        for done, config in enumerate(cast(Sequence[TrivialConfig], configs), 1):
+            time.sleep(config.seconds)
+            yield Stage(done / len(configs), (self.point(config, _replicate(config)),), dict)
+
+
+def _replicate(config: TrivialConfig) -> Replicate:
+    jitter = math.sin(config.seed + 1) / 100
+    metrics = {"privacy/leakage": config.x + jitter, "utility/error": 1 - config.x**config.y}
+    metrics |= {key: config.x * math.sin(i + config.y) for i, key in enumerate(OTHERS)}
+    return Replicate(config.seed, metrics, finished_at=time.time())

@@ -1,0 +1,86 @@
+"""Experiments of other packages: found by their entry points, refused with a reason."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import privnets
+from privnets import registry
+from privnets.registry import ExperimentUnavailable
+
+TRIVIAL = Path(__file__).resolve().parents[1] / "benchmarks" / "trivial"
+
+
+def installed(folder: Path, entry: str, code: str = "") -> None:
+    """A package of one module and one entry point, as an installer leaves it."""
+    about = folder / "added-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: added\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{entry}\n")
+    (folder / "added.py").write_text(code)
+
+
+def test_a_package_on_the_path_adds_its_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "trivial" not in registry.names()
+    monkeypatch.syspath_prepend(TRIVIAL)
+    assert registry.names() == ["adversarial", "membership", "trivial"]
+    found = privnets.experiment("trivial")
+    points = found.run([found.Config.model_validate({"x": 0.25, "seed": seed}) for seed in (0, 1)])
+    assert {point.experiment for point in points} == {"trivial"}
+    assert points[0].metrics["utility/error"] == pytest.approx(1 - 0.25**0.5)
+    assert privnets.experiments()["trivial"] is found
+
+
+@pytest.mark.parametrize(
+    ("entry", "code", "reason"),
+    [
+        ("broken = added:Missing", "", "AttributeError"),
+        ("broken = added:Broken", "raise OSError('no driver')", "OSError: no driver"),
+        ("broken = added:number", "number = 3", "must be a class of .*got 3"),
+        (
+            "broken = added:Named",
+            "from privnets.membership.experiment import Membership as Named",
+            "with the name 'broken'",
+        ),
+        (
+            "broken = added:Half",
+            "from privnets.contract import Experiment\nclass Half(Experiment): name = 'broken'",
+            "abstract",
+        ),
+    ],
+)
+def test_an_experiment_that_cannot_be_used_says_why(
+    entry: str, code: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(tmp_path, entry, code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "added", raising=False)
+    with pytest.raises(ExperimentUnavailable, match=reason):
+        privnets.experiment("broken")
+    assert privnets.experiment("membership").name == "membership"
+
+
+def test_no_package_takes_the_name_of_an_own_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(tmp_path, "membership = added:Missing")
+    monkeypatch.syspath_prepend(tmp_path)
+    registry.experiment.cache_clear()
+    assert type(privnets.experiment("membership")).__module__ == "privnets.membership.experiment"
+
+
+def test_an_unknown_experiment_is_told_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"one of \['adversarial', 'membership'\]; got 'none'"):
+        privnets.experiment("none")
+
+
+def test_listing_names_loads_no_experiment() -> None:
+    code = (
+        "import sys; from privnets import registry; registry.names(); print('torch' in sys.modules)"
+    )
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert asked.stdout.strip() == "False"
