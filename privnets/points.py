@@ -43,7 +43,8 @@ class Replicate:
         notes: Metric or flag key to the reason it is undefined, or raised.
         curves: Key (without the `curve/` prefix) to curve.
         artifacts: File name to content.
-        failure: Why the replicate failed (it diverged, say); None when it succeeded.
+        failure: Why the replicate failed (it diverged, say); None when it did not.
+        stopped: Why it left its stack before the end (dominated, say); None when it did not.
         finished_at: Unix time in seconds.
     """
 
@@ -54,7 +55,13 @@ class Replicate:
     curves: Mapping[str, Curve] = field(default_factory=dict, repr=False)
     artifacts: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     failure: str | None = None
+    stopped: str | None = None
     finished_at: float = 0.0
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it came to its end, and its metrics are the configuration's."""
+        return self.failure is None and self.stopped is None
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,22 +88,35 @@ class TradeoffPoint:
 
     @property
     def succeeded(self) -> tuple[Replicate, ...]:
-        """The replicates that did not fail."""
-        return tuple(r for r in self.replicates if r.failure is None)
+        """The replicates that came to their end."""
+        return tuple(r for r in self.replicates if r.succeeded)
 
     @property
     def status(self) -> str:
-        """`finished`, or `failed` when any replicate failed (survivors alone would mislead)."""
-        done = bool(self.replicates) and len(self.succeeded) == len(self.replicates)
-        return "finished" if done else "failed"
+        """`finished`; `failed` when any replicate failed, else `stopped` when any was stopped.
+
+        Survivors alone would mislead.
+        """
+        if not self.replicates or self.failure is not None:
+            return "failed"
+        return "finished" if len(self.succeeded) == len(self.replicates) else "stopped"
 
     @property
     def failure(self) -> str | None:
         """The first failure's reason, with how many replicates failed."""
         reasons = [r.failure for r in self.replicates if r.failure is not None]
+        return self._first_of(reasons, "failed")
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the first stopped replicate was, with how many were."""
+        reasons = [r.stopped for r in self.replicates if r.stopped is not None]
+        return self._first_of(reasons, "were stopped")
+
+    def _first_of(self, reasons: list[str], what: str) -> str | None:
         if not reasons:
             return None
-        return f"{reasons[0]} ({len(reasons)} of {len(self.replicates)} replicates failed)"
+        return f"{reasons[0]} ({len(reasons)} of {len(self.replicates)} replicates {what})"
 
     @property
     def finished_at(self) -> float:

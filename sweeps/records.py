@@ -27,6 +27,7 @@ _FIXED = {
     "experiment": pa.string(),
     "config": pa.string(),
     "failure": pa.string(),
+    "stopped": pa.string(),
     "finished_at": pa.float64(),
     "notes": pa.string(),
     "artifacts": pa.list_(pa.string()),
@@ -38,7 +39,7 @@ _FAMILIES = {
     "curve_steps": pa.list_(pa.int64()),
     "curve_values": pa.list_(pa.float64()),
 }
-_REPEATED = ["point_id", "experiment", "config", "failure", "notes"]
+_REPEATED = ["point_id", "experiment", "config", "failure", "stopped", "notes"]
 
 
 class RecordError(ValueError):
@@ -75,6 +76,8 @@ def decode(content: bytes) -> pa.Table:
         RecordError: If it is damaged or holds something else.
     """
     table = _read(content)
+    if "stopped" not in table.column_names:  # of a version that stopped nothing early
+        table = table.append_column("stopped", pa.nulls(table.num_rows, pa.string()))
     if missing := _FIXED.keys() - set(table.column_names):
         raise RecordError(f"columns {sorted(missing)} are missing")
     table = _typed(table)
@@ -105,8 +108,8 @@ def points_of(tables: Sequence[pa.Table], artifacts: Directory) -> Iterator[Trad
     fixed = [table[name].to_pylist() for name in _FIXED]
     families = [_mappings(table, name) for name in ("metric", "standard_error")]
     rows = zip(*fixed, *families, _curves(table), strict=True)
-    for point_id, seed, experiment, config, failure, finished, notes, files, *mappings in rows:
-        metrics, errors, curves = mappings
+    for point_id, seed, experiment, config, failure, stopped, finished, notes, files, *rest in rows:
+        metrics, errors, curves = rest
         replicate = Replicate(
             seed=seed,
             metrics=metrics,
@@ -115,6 +118,7 @@ def points_of(tables: Sequence[pa.Table], artifacts: Directory) -> Iterator[Trad
             curves=curves,
             artifacts=StoredFiles(artifacts / point_id, seed, tuple(files)) if files else {},
             failure=failure,
+            stopped=stopped,
             finished_at=finished,
         )
         yield TradeoffPoint(point_id, experiment, _json(config), (replicate,))

@@ -15,7 +15,7 @@ SUFFIXES = (".std", ".ci_low", ".ci_high")
 
 
 _POINT_COLUMNS = {"replicates": "int64"}
-_REPLICATE_COLUMNS = {"seed": "int64", "failure": "str"}
+_REPLICATE_COLUMNS = {"seed": "int64", "failure": "str", "stopped": "str"}
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,10 @@ class Row:
     Attributes:
         point_id: The point's.
         experiment: The point's.
-        status: `finished` or `failed`.
+        status: `finished`, `stopped` or `failed`.
         finished_at: Unix seconds.
-        own: `replicates` (how many succeeded) of a point; `seed` and `failure` of a replicate.
+        own: `replicates` (how many succeeded) of a point; `seed`, `failure` and `stopped` of a
+            replicate.
         config: Field to value.
         metrics: Key to value.
     """
@@ -59,8 +60,9 @@ def points_frame(points: Iterable[TradeoffPoint], sweep: str) -> pd.DataFrame:
 def replicates_frame(points: Iterable[TradeoffPoint], sweep: str) -> pd.DataFrame:
     """One row per point and replicate, in order of configuration, then seed.
 
-    Columns as in `points_frame`, with `seed` and `failure` (missing when it succeeded) in place
-    of `replicates`, and with this replicate's own metrics, which have no spread.
+    Columns as in `points_frame`, with `seed`, `failure` and `stopped` (missing when it did not
+    fail, or came to its end) in place of `replicates`, and with this replicate's own metrics,
+    which have no spread.
     """
     rows = [_replicate_row(point, r) for point in points for r in point.replicates]
     return _table(rows, sweep, _REPLICATE_COLUMNS)
@@ -88,12 +90,18 @@ def _replicate_row(point: TradeoffPoint, replicate: Replicate) -> Row:
     return Row(
         point_id=point.point_id,
         experiment=point.experiment,
-        status="finished" if replicate.failure is None else "failed",
+        status=_status(replicate),
         finished_at=replicate.finished_at,
-        own={"seed": replicate.seed, "failure": replicate.failure},
+        own={"seed": replicate.seed, "failure": replicate.failure, "stopped": replicate.stopped},
         config=point.config,
         metrics=replicate.metrics,
     )
+
+
+def _status(replicate: Replicate) -> str:
+    if replicate.failure is not None:
+        return "failed"
+    return "finished" if replicate.stopped is None else "stopped"
 
 
 def _table(rows: Sequence[Row], sweep: str, own: Mapping[str, str]) -> pd.DataFrame:

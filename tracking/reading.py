@@ -124,7 +124,8 @@ def _differences(point: TradeoffPoint, run: Run) -> list[str]:
             ("status", ours.status, theirs.status),
             ("replicates", ours.own["replicates"], theirs.own["replicates"]),
             ("finished_at", ours.finished_at, theirs.finished_at),
-            ("failure", _failure(point), run.data.tags.get("failure")),
+            ("failure", _said(point.failure), run.data.tags.get("failure")),
+            ("stopped", _said(point.stopped), run.data.tags.get("stopped")),
         ]
         if mine != other
     ]
@@ -150,8 +151,8 @@ def _same(mine: Scalar, other: Scalar) -> bool:
     return mine == other
 
 
-def _failure(point: TradeoffPoint) -> str | None:
-    return None if point.failure is None else clipped(point.failure)
+def _said(reason: str | None) -> str | None:
+    return None if reason is None else clipped(reason)
 
 
 def _row(run: Run) -> Row:
@@ -160,7 +161,7 @@ def _row(run: Run) -> Row:
         return Row(
             point_id=tags[runs.POINT_ID],
             experiment=tags["experiment"],
-            status=_one_of(tags["status"], ("finished", "failed")),
+            status=_one_of(tags["status"], ("finished", "stopped", "failed")),
             finished_at=_seconds(tags["finished_at"]),
             own={"replicates": _count(tags["replicates"])},
             config=_config(tags["config"]),

@@ -30,6 +30,8 @@ Parallel coordinates drop a run whose value is not finite, and 0 is the end of m
 LOG10_OF_INFINITY = -LOG10_OF_ZERO
 """What `log10_<field>` says for a knob of infinity, as an order of leakage may be: that of 1e12."""
 
+_RUN_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+
 MAX_TAG = 8000
 MAX_PARAM = 6000
 _ROUNDS = 5
@@ -60,7 +62,8 @@ def record(
     """Record points under their sweep's parent run, one child run each.
 
     Idempotent: a run is found again by its point's id, what it holds carries the record's own
-    timestamps, and it counts as recorded only once it is FINISHED or FAILED, which is set last.
+    timestamps, and it counts as recorded only once it is FINISHED, KILLED (stopped early) or
+    FAILED, which is set last.
     So a call that was killed is completed by the next, a repeated call adds nothing, and when two
     processes record the same point at once the earliest run stays. A point that has gained
     replicates since replaces its run, and so does one that was computed again and has other
@@ -161,6 +164,7 @@ def _content(point: TradeoffPoint) -> str:
         "config": dict(point.config),
         "status": point.status,
         "failure": point.failure,
+        "stopped": point.stopped,
         "replicates": [len(point.replicates), len(point.succeeded)],
         "finished_at": repr(float(point.finished_at)),
         "metrics": {key: repr(float(value)) for key, value in point.metrics.items()},
@@ -215,7 +219,7 @@ def _fill(client: MlflowClient, run_id: str, sheet: _Sheet, keys: Sequence[str])
     from mlflow.exceptions import MlflowException
 
     point = sheet.point
-    status = "FINISHED" if point.status == "finished" else "FAILED"
+    status = _RUN_STATUS[point.status]
     params = [Param(key, value) for key, value in sheet.params.items()]
     try:
         client.log_batch(run_id, list(_metrics(point, keys)), params)
@@ -244,8 +248,8 @@ def _tags(sheet: _Sheet, sweep: str, home: runs.Home) -> dict[str, str]:
         "config": sheet.config,
     }
     notes = "\n".join(f"{key}: {reason}" for key, reason in point.notes.items())
-    said = {"failure": point.failure, "notes": notes}
-    said[runs.NOTE] = "\n\n".join(text for text in (point.failure, notes) if text)
+    said = {"failure": point.failure, "stopped": point.stopped, "notes": notes}
+    said[runs.NOTE] = "\n\n".join(text for text in said.values() if text)
     return tags | {key: clipped(text) for key, text in said.items() if text}
 
 

@@ -32,7 +32,7 @@ RECORDED_AT = "recorded_at"
 FINISHED_AT = "finished_at"
 CONTENT = "content"
 CURVES = "curve/"
-COMPLETE = ("FINISHED", "FAILED")
+COMPLETE = ("FINISHED", "KILLED", "FAILED")
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _PAGE = 1000

@@ -26,10 +26,10 @@ def test_columns_follow_the_contract() -> None:
 
 
 def test_replicate_columns_follow_the_contract() -> None:
-    """Seed and failure in place of the count, and no spread."""
+    """Seed, failure and stopped in place of the count, and no spread."""
     columns = list(replicates_frame(made_points(2), "s").columns)
     assert columns[:4] == LEADING[:4]
-    assert columns[4:7] == ["seed", "failure", "finished_at"]
+    assert columns[4:8] == ["seed", "failure", "stopped", "finished_at"]
     assert columns[13:] == sorted(made_point(0).replicates[0].metrics)
 
 
