@@ -128,6 +128,10 @@ class AdversarialConfig(ExperimentConfig):
     adversary_learning_rate: float = Field(
         1e-3, gt=0, le=1, description="of the inference networks"
     )
+    evaluation: Literal["attackers", "exact"] = Field(
+        "attackers",
+        description="fresh attackers on the release, or its exact information where it is known",
+    )
     attack_steps: int = Field(
         3000, ge=50, le=10**7, description="most steps of an attacker's network"
     )

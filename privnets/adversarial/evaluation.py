@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from privnets.adversarial.baseline import Baseline, baselines
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.estimates import Estimate
 from privnets.adversarial.metrics import metric_keys
-from privnets.adversarial.problem import Problem
+from privnets.adversarial.problem import Examined, Problem
 from privnets.adversarial.records import Exposure
 from privnets.adversarial.releases import Release
 from privnets.points import Replicate
@@ -71,6 +71,23 @@ def judged(
         yield None if verdict is None else _replicate(problem, *next(waiting), verdict)
 
 
+def examined(problem: Problem, releases: Sequence[Release]) -> Iterator[Replicate]:
+    """One replicate per release, in order, by exact information and without any attacker.
+
+    Args:
+        problem: What was released, of which exact information is known.
+        releases: Of one structure.
+    """
+    for release in releases:
+        sheet = _Sheet(dict.fromkeys(metric_keys(problem, release.config), math.nan))
+        _in_loop(sheet, release)
+        _accuracy(sheet, release)
+        found = _examine(sheet, problem, release)
+        exact = sheet.metrics["exact/leakage"] + sheet.metrics["exact/censored"]
+        _bound(sheet, problem, release, exact)
+        yield _made(sheet, release, found)
+
+
 def unfinished(problem: Problem, config: AdversarialConfig, reason: str) -> Replicate:
     """A replicate that came to nothing, and why."""
     metrics = dict.fromkeys(metric_keys(problem, config), math.nan)
@@ -96,19 +113,30 @@ def _replicate(
     _in_loop(sheet, release)
     _closeness(sheet, problem, release)
     if problem.utility_classes:
+        _accuracy(sheet, release)
         _utility(sheet, release, base, refitted)
-        _bound(sheet, problem, release)
+        both = sheet.metrics["privacy/leakage"] + sheet.metrics["utility/censored"]
+        _bound(sheet, problem, release, both)
+    return _made(sheet, release, _examine(sheet, problem, release))
+
+
+def _examine(sheet: _Sheet, problem: Problem, release: Release) -> Examined:
+    """What the problem alone can say."""
     original, test = release.original.test, release.released.test
-    examined = problem.examine(config, release.parameters, original, test)
-    sheet.metrics.update(examined.metrics)
-    sheet.notes.update(examined.notes)
+    found = problem.examine(release.config, release.parameters, original, test)
+    sheet.metrics.update(found.metrics)
+    sheet.notes.update(found.notes)
+    return found
+
+
+def _made(sheet: _Sheet, release: Release, found: Examined) -> Replicate:
     return Replicate(
-        seed=config.seed,
+        seed=release.config.seed,
         metrics=sheet.metrics,
         standard_errors=sheet.errors,
         notes=sheet.notes,
-        curves={**release.curves, **examined.curves},
-        artifacts={"releaser.safetensors": _state(release.parameters), **examined.artifacts},
+        curves={**release.curves, **found.curves},
+        artifacts={"releaser.safetensors": _state(release.parameters), **found.artifacts},
         finished_at=time.time(),
     )
 
@@ -135,16 +163,22 @@ def _closeness(sheet: _Sheet, problem: Problem, release: Release) -> None:
     sheet.put(key, estimates.ratio(error, power, _group(test)))
 
 
+def _accuracy(sheet: _Sheet, release: Release) -> None:
+    """Of the utility network that was trained with the releaser."""
+    test = release.released.test
+    assert test.utility is not None
+    assert release.utility is not None
+    right = (release.utility.argmax(-1) == test.utility).double().cpu().numpy()
+    sheet.put("utility/accuracy", estimates.mean(right, _group(test)))
+
+
 def _utility(
     sheet: _Sheet, release: Release, base: Baseline, refitted: NDArray[np.float64]
 ) -> None:
     test = release.released.test
     assert test.utility is not None
-    assert release.utility is not None
     label, group = test.utility.cpu().numpy(), _group(test)
-    in_loop = release.utility.double().cpu().numpy()
     for key, log_p in (
-        ("utility/accuracy", in_loop),
         ("utility/refitted_accuracy", refitted),
         ("baseline/utility_accuracy", base.log_utility),
     ):
@@ -155,13 +189,12 @@ def _utility(
     sheet.put("utility/censored", estimates.mean(lost, group))
 
 
-def _bound(sheet: _Sheet, problem: Problem, release: Release) -> None:
-    """Lemma 3.1 of the ICLR 2019 submission: I(S;Q) + I(U;X|Q) >= K."""
+def _bound(sheet: _Sheet, problem: Problem, release: Release, both: float) -> None:
+    """Lemma 3.1 of the ICLR 2019 submission: I(S;Q) + I(U;X|Q), here `both`, is at least K."""
     test = release.original.test
     assert test.utility is not None
     least = problem.dependence_bound(release.config, test.secret, test.utility)
     sheet.metrics["bound/release"] = least
-    both = sheet.metrics["privacy/leakage"] + sheet.metrics["utility/censored"]
     sheet.metrics["bound/gap"] = both - max(least, 0.0)
     if math.isnan(both):
         sheet.notes["bound/gap"] = "leakage is undefined"

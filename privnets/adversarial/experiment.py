@@ -8,13 +8,13 @@ from typing import ClassVar, cast
 
 from privnets.adversarial import metrics
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.evaluation import judged, unfinished
+from privnets.adversarial.evaluation import examined, judged, unfinished
 from privnets.adversarial.game import Game
 from privnets.adversarial.problem import Problem, Sizes
 from privnets.adversarial.problems import registry
 from privnets.adversarial.problems.fields import idle
 from privnets.adversarial.records import Pool, Splits
-from privnets.adversarial.releases import released
+from privnets.adversarial.releases import Release, released
 from privnets.config import ExperimentConfig
 from privnets.contract import (
     Cost,
@@ -25,7 +25,7 @@ from privnets.contract import (
     State,
     one_structure,
 )
-from privnets.points import TradeoffPoint
+from privnets.points import Replicate, TradeoffPoint
 
 _STAGE_SECONDS = 5.0
 # Seconds of one core: per iteration, per multiplication, per panel, per number that it reads.
@@ -60,7 +60,7 @@ class Adversarial(Experiment):
 
     def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
         """The strongest attacker against what the release is for."""
-        return metrics.default_objectives(_problem(config))
+        return metrics.default_objectives(_problem(config), _own(config))
 
     def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
         """Every key that a replicate reports."""
@@ -75,6 +75,9 @@ class Adversarial(Experiment):
         found = problem.problems(own)
         if own.objective == "squared-kl" and not problem.utility_classes:
             found.append(FieldProblem("objective", "squared-kl", f"alpha with {own.problem}"))
+        if own.evaluation == "exact" and not problem.exact(own):
+            allowed = "attackers; exact information is known of linear filters of gaussian-mixture"
+            found.append(FieldProblem("evaluation", "exact", allowed))
         named = {problem.field for problem in found}
         return found + [problem for problem in _unused(own) if problem.field not in named]
 
@@ -134,7 +137,7 @@ class _Run:
             self._leave(lost)
             why = "diverged: releases are not finite"
             yield self._stage([self._failed(releases[i].config, why) for i in lost])
-        work = judged(self._problem, sound) if sound else iter(())
+        work = self._verdicts(sound) if sound else iter(())
         for replicate in work:
             if replicate is None:
                 yield self._stage([])
@@ -142,6 +145,11 @@ class _Run:
                 config = self._game.configs[0]
                 self._leave([0])
                 yield self._stage([self._experiment.point(config, replicate)])
+
+    def _verdicts(self, releases: Sequence[Release]) -> Iterator[Replicate | None]:
+        if releases[0].config.evaluation == "exact":
+            return examined(self._problem, releases)
+        return judged(self._problem, releases)
 
     def _leave(self, members: Sequence[int]) -> None:
         stay = [i for i in range(len(self._game.configs)) if i not in members]
@@ -164,6 +172,8 @@ def _unused(config: AdversarialConfig) -> list[FieldProblem]:
     found = idle(config, _IDLE[config.objective], "objective")
     if config.scenario == "joint":
         found += idle(config, ["pretrain_steps"], "scenario")
+    if config.evaluation == "exact":
+        found += idle(config, ["attack_size", "attack_steps"], "evaluation")
     return found
 
 
@@ -232,13 +242,16 @@ def _cost(config: AdversarialConfig, sizes: Sizes) -> Cost:
     game = config.steps * _step_seconds(config, sizes)
     if config.scenario != "joint":
         game += config.pretrain_steps * _pretraining_seconds(config, sizes)
+    numbers = 40 * config.batch_size * math.prod(sizes.record) * (config.adversary_steps + 1)
+    memory = _release_bytes(sizes) + 4 * numbers
+    if config.evaluation == "exact":
+        return Cost(game, memory)
     records = sizes.attack + sizes.validation + sizes.test
     attackers = _PANEL + records * math.prod(sizes.record) * _PANEL_NUMBER
     steps = sizes.record[0] if config.releaser == "recurrent" else 1
     learned = config.attack_steps * _ATTACK_BATCH * steps * _network_multiplications(config, sizes)
     attackers += learned * _ATTACKERS * _MULTIPLY
-    numbers = 40 * config.batch_size * math.prod(sizes.record) * (config.adversary_steps + 1)
-    return Cost(game + attackers, _release_bytes(sizes) + 4 * numbers)
+    return Cost(game + attackers, memory)
 
 
 def _problem(config: ExperimentConfig) -> Problem:

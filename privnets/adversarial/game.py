@@ -30,8 +30,8 @@ from privnets.networks.architecture import Architecture, stacked
 from privnets.points import Curve
 from privnets.randomness import generator
 
-# Training curves have about so many points.
-_CURVE_POINTS = 100
+# Training curves have about so many points, each a mean over so many steps at least.
+_CURVE_POINTS, _LEAST_STEPS = 100, 20
 # Learning rates fall along a cosine to this share of where they start, so that the game settles.
 _LAST_RATE = 0.02
 # A player whose opponent moves should not look far back.
@@ -116,7 +116,7 @@ class Game:
         }
         self._log_prior = _log_prior(pool, splits, problem.secret_classes)
         self._objective = objectives.build(configs, self._log_prior)
-        self._every = max(1, first.steps // _CURVE_POINTS)
+        self._every = max(_LEAST_STEPS, first.steps // _CURVE_POINTS)
         self._steps: list[int] = []
         self._history: dict[str, list[Tensor]] = {}
         self._sums: dict[str, Tensor] = {}

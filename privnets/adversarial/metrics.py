@@ -38,6 +38,12 @@ _OF_A_UTILITY_LABEL = (
     "baseline/utility_accuracy",
 )
 _EXACT = ("exact/leakage", "exact/censored", "exact/loss")
+_WITHOUT_ATTACKERS = (
+    "diagnostic/adversary_balanced_accuracy",
+    "utility/accuracy",
+    "bound/release",
+    "bound/gap",
+)
 _ATTACKERS = (
     *(f"{name}{side}" for name in attacker_names(False, False, ()) for side in ("", "_side")),
     *(f"thickness_{guess}" for guess in ("random", "thin", "thick")),
@@ -56,6 +62,8 @@ OBJECTIVES: Mapping[str, Literal["min", "max"]] = {
 
 def metric_keys(problem: Problem, config: AdversarialConfig) -> tuple[str, ...]:
     """Every key that a replicate reports."""
+    if config.evaluation == "exact":
+        return tuple(sorted({*_WITHOUT_ATTACKERS, *problem.extra_metric_keys(config)}))
     analytic = tuple(name for a in problem.analytic_attackers(config) for name in a.names)
     names = attacker_names(problem.sequential, problem.side_features > 0, analytic)
     keys = {*_ALWAYS, *problem.extra_metric_keys(config)}
@@ -65,9 +73,13 @@ def metric_keys(problem: Problem, config: AdversarialConfig) -> tuple[str, ...]:
     return tuple(sorted(keys))
 
 
-def default_objectives(problem: Problem) -> Mapping[str, Literal["min", "max"]]:
-    """The strongest attacker's success against what the release is for."""
-    if not problem.copies:
+def default_objectives(
+    problem: Problem, config: AdversarialConfig
+) -> Mapping[str, Literal["min", "max"]]:
+    """The strongest attacker's success, or what is exactly known, against what a release is for."""
+    if config.evaluation == "exact":
+        keys = ("exact/leakage", "exact/censored")
+    elif not problem.copies:
         keys = ("privacy/leakage", "utility/censored")
     else:
         useful = "utility/accuracy" if problem.utility_classes else "utility/normalized_error"

@@ -147,6 +147,10 @@ class Problem(ABC):
         """Offset and scale that bring `x` back to original units: original = offset + scale x."""
         return 0.0, 1.0
 
+    def exact(self, config: AdversarialConfig) -> bool:
+        """Whether `examine` gives the exact information of releases, so none need be attacked."""
+        return False
+
     def dependence_bound(self, config: AdversarialConfig, secret: Tensor, utility: Tensor) -> float:
         """K = I(U;S) - I(U;S|X) in nats, from what is known or from labels of shape [n]."""
         return float("nan")

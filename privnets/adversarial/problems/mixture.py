@@ -106,6 +106,10 @@ class GaussianMixture(Problem):
             "large_network": Perceptron((2, wide, wide, wide, 2)),
         }
 
+    def exact(self, config: AdversarialConfig) -> bool:
+        """Of linear filters alone."""
+        return config.releaser == "linear"
+
     def dependence_bound(self, config: AdversarialConfig, secret: Tensor, utility: Tensor) -> float:
         """I(U;S), for X tells the bits but for 1e-20 nats."""
         return float(measures.mutual_information(measures.joint_us(config.dependence)))

@@ -1,0 +1,73 @@
+"""A release judged by exact information, with no attacker."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import privnets
+from privnets.adversarial.config import AdversarialConfig
+
+EXPERIMENT = privnets.experiment("adversarial")
+
+
+def config(**fields: object) -> AdversarialConfig:
+    made = EXPERIMENT.Config(
+        **{"problem": "gaussian-mixture", "evaluation": "exact", "steps": 40, **fields}
+    )
+    assert isinstance(made, AdversarialConfig)
+    return made
+
+
+@pytest.fixture(scope="module")
+def both() -> tuple[privnets.TradeoffPoint, privnets.TradeoffPoint]:
+    few = {"seed": 3, "attack_size": 256, "attack_steps": 50}
+    (exact,) = EXPERIMENT.run([config(**few)])
+    (judged,) = EXPERIMENT.run([config(**few, evaluation="attackers")])
+    return exact, judged
+
+
+def test_what_both_evaluations_report_is_the_same(
+    both: tuple[privnets.TradeoffPoint, privnets.TradeoffPoint],
+) -> None:
+    exact, judged = both
+    for key in ("exact/leakage", "exact/censored", "exact/loss", "bound/loss", "bound/release"):
+        assert exact.metrics[key] == pytest.approx(judged.metrics[key], rel=1e-9)
+
+
+def test_no_attacker_s_metric_is_reported(
+    both: tuple[privnets.TradeoffPoint, privnets.TradeoffPoint],
+) -> None:
+    exact, _ = both
+    keys = EXPERIMENT.metric_keys(config())
+    assert sorted(exact.replicates[0].metrics) == sorted(keys)
+    assert not any(key.startswith(("privacy/", "floor/", "baseline/")) for key in keys)
+    assert all(math.isfinite(exact.metrics[key]) for key in keys)
+
+
+def test_the_exact_gap_is_the_information_beyond_the_bound(
+    both: tuple[privnets.TradeoffPoint, privnets.TradeoffPoint],
+) -> None:
+    metrics = both[0].metrics
+    total = metrics["exact/leakage"] + metrics["exact/censored"]
+    assert metrics["bound/gap"] == pytest.approx(total - metrics["bound/release"], abs=1e-12)
+
+
+def test_its_objectives_are_the_exact_informations() -> None:
+    assert EXPERIMENT.default_objectives(config()) == {
+        "exact/leakage": "min",
+        "exact/censored": "min",
+    }
+
+
+@pytest.mark.parametrize(
+    "fields", [{"releaser": "mlp"}, {"problem": "digits", "releaser": "mlp", "steps": 10}]
+)
+def test_where_nothing_is_exact_it_is_refused(fields: dict[str, object]) -> None:
+    assert "evaluation" in [problem.field for problem in EXPERIMENT.problems(config(**fields))]
+
+
+def test_settings_of_attackers_are_idle() -> None:
+    found = EXPERIMENT.problems(config(attack_steps=60))
+    assert [problem.field for problem in found] == ["attack_steps"]
