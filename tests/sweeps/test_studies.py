@@ -19,6 +19,7 @@ FIGURES = {
 RELEASES = {
     "digits-quick": None,
     "toy-gaussian": None,
+    "toy-gaussian-exact": None,
     "toy-gaussian-fixed-utility": None,
     "amnist-alpha": "mnist",
     "amnist-attackers": "mnist",
