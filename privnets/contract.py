@@ -28,10 +28,18 @@ class FieldProblem:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one configuration takes: seconds of one CPU core, and bytes of device memory."""
+    """What one configuration takes: a stack of K takes about `shared + K * seconds`.
+
+    Attributes:
+        seconds: One core's, for each member of a stack.
+        memory: Bytes of the device, for each member of a stack.
+        shared: One core's, for a stack once: what its size does not change, such as the launching
+            of kernels.
+    """
 
     seconds: float
     memory: int
+    shared: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,26 @@ class Experiment(ABC):
     @abstractmethod
     def cost(self, config: ExperimentConfig) -> Cost:
         """A rough price, for plans and packs."""
+
+    def rehearse(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float | None:
+        """How long a stack would take, told from a short slice of its work.
+
+        What slices cannot tell, and stacking does not change, is taken from `cost`. The slice
+        itself takes a second or two on a CPU.
+
+        Args:
+            configs: Of equal `structure()`.
+            device: Where tensors live, as torch names it.
+
+        Returns:
+            Seconds of the whole stack on the device, with as many threads as torch has now; None
+            from an experiment that cannot tell.
+
+        Raises:
+            ValueError: If structures differ.
+            DataError: If the data set is absent or altered.
+        """
+        return None
 
     @abstractmethod
     def stages(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, cast
 
@@ -20,24 +19,12 @@ from privnets.contract import (
     State,
     one_structure,
 )
-from privnets.membership import design, linear, shared
+from privnets.membership import design, linear, pricing, shared
 from privnets.membership.config import MembershipConfig
 from privnets.membership.evaluation import replicate
-from privnets.membership.logistic import NEWTON_UNKNOWNS
 from privnets.membership.metrics import OBJECTIVES, metric_keys, utility_keys
 from privnets.membership.universe import Universe
 from privnets.points import Replicate
-
-# Seconds of one core: per index gathered and per cubed feature solved (linear), per multiplication
-# (networks and Newton steps), per record and class of a descent, per trial and attack.
-_GATHER, _SOLVE, _MULTIPLY, _DESCENT, _TRIAL = 1.2e-8, 2.5e-9, 4e-11, 4e-6, 4e-7
-_NEWTON_STEPS = 10
-# Models trained at once: on a CPU more would leave the cache and make stages long; on a GPU fewer
-# would leave it idle. Two at least, as products of one matrix take other kernels than of several
-# and would round otherwise.
-_CPU_STACK, _GPU_STACK = 32, 2048
-_STAGE_SECONDS = 5.0
-_GPU_NUMBERS = 2**28
 
 
 class Membership(Experiment):
@@ -85,20 +72,13 @@ class Membership(Experiment):
 
     def cost(self, config: ExperimentConfig) -> Cost:
         """A rough price: training, then five attacks on every trial."""
-        own = _own(config)
-        info = data.info(own.dataset)
-        features = own.features or info.attributes
-        if own.model == "linear":
-            models = 2 * own.draws * own.records
-            gathered = models / 2 * own.train_size * _GATHER * (1 + features**2 / 30)
-            seconds = gathered + models * (features**3 * _SOLVE + 5 * _TRIAL)
-            return Cost(seconds, models * 8 * (features**2 + 30))
-        classes = info.classes if info.task == "multiclass" else 1
-        each = _seconds(own, features, classes)
-        trials = own.draws * own.records * 5 * _TRIAL
-        numbers = own.train_size * (features + 8 * max(own.hidden_units, classes)) * _CPU_STACK
-        numbers += own.draws * (own.train_size * 4 + own.records * 40)
-        return Cost(own.draws * each + trials, 16 * numbers)
+        return pricing.cost(_own(config), data.info(_own(config).dataset))
+
+    def rehearse(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float:
+        """Train a few models of a stack; see `Experiment.rehearse`."""
+        one_structure(configs)
+        own = [_own(config) for config in configs]
+        return pricing.rehearsed(own, *_universe(own[0], device))
 
     def stages(
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
@@ -106,21 +86,14 @@ class Membership(Experiment):
         """Train a stack; see `Experiment.stages`."""
         one_structure(configs)
         own = [_own(config) for config in configs]
-        prepared = data.prepare(own[0].dataset, own[0].features)
-        universe = Universe(
-            torch.tensor(prepared.x, device=device),
-            torch.tensor(prepared.y, device=device).double(),
-        )
+        universe, classes = _universe(own[0], device)
         if own[0].model == "linear":
             return self._linear(own, universe)
-        return self._shared(own, universe, max(prepared.classes, 1), state or {})
+        return self._shared(own, universe, classes, state or {})
 
     def _linear(self, configs: list[MembershipConfig], universe: Universe) -> Iterator[Stage]:
-        groups: dict[int, list[MembershipConfig]] = {}
-        for config in sorted(configs, key=lambda c: (c.weight_decay, c.noise_std)):
-            groups.setdefault(config.seed, []).append(config)
         done = 0
-        for group in groups.values():
+        for group in pricing.by_seed(configs):
             for config, seen in linear.observe(group, universe):
                 done += 1
                 point = self.point(config, replicate(config, seen))
@@ -131,7 +104,7 @@ class Membership(Experiment):
     ) -> Iterator[Stage]:
         """Train all models of all configurations as one line of stacks."""
         line = _Line(configs, universe, classes, state)
-        at_once = _stack(configs[0], universe, classes)
+        at_once = pricing.stack(configs[0], universe, classes)
         while not line.ended:
             line.advance(at_once)
             points = tuple(self.point(task.config, made) for task, made in line.finished())
@@ -209,28 +182,11 @@ def _unservable(config: MembershipConfig, population: int) -> list[FieldProblem]
     return found
 
 
-def _seconds(config: MembershipConfig, features: int, classes: int) -> float:
-    """One core's, for one model of a stack."""
-    size = config.train_size
-    if config.model == "mlp":
-        units, layers = config.hidden_units, config.hidden_layers
-        weights = features * units + (layers - 1) * units**2 + units * classes
-        return config.steps * (size * weights * 6 * _MULTIPLY + 2e-5)
-    unknowns = features * classes
-    if unknowns <= NEWTON_UNKNOWNS:
-        return _NEWTON_STEPS * (1e-5 + unknowns**2 * (2.5 * size + 200) * _MULTIPLY)
-    # The less regularised, the longer the way down.
-    longer = min(10.0, max(1.0, math.sqrt(1e-2 / max(config.weight_decay, 1e-9))))
-    return size * classes * _DESCENT * features / 16 * longer
-
-
-def _stack(config: MembershipConfig, universe: Universe, classes: int) -> int:
-    features = universe.x.shape[1]
-    if universe.x.device.type == "cpu":
-        fitting = int(_STAGE_SECONDS / _seconds(config, features, classes))
-        return max(2, min(_CPU_STACK, fitting // 2 * 2))
-    widest = max(features * classes, 8 * config.hidden_units)
-    return max(_CPU_STACK, min(_GPU_STACK, _GPU_NUMBERS // (config.train_size * widest)))
+def _universe(config: MembershipConfig, device: str) -> tuple[Universe, int]:
+    """The records, and how many classes the target has: 1 where it is a number."""
+    prepared = data.prepare(config.dataset, config.features)
+    x, y = torch.tensor(prepared.x, device=device), torch.tensor(prepared.y, device=device)
+    return Universe(x, y.double()), max(prepared.classes, 1)
 
 
 def _own(config: ExperimentConfig) -> MembershipConfig:

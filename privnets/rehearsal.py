@@ -1,0 +1,63 @@
+"""How long work would take, from what a short piece of it took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+_SECONDS = 0.5
+
+
+def extrapolated(
+    work: Callable[[int], object],
+    *,
+    least: int,
+    whole: int,
+    device: str = "cpu",
+    seconds: float = _SECONDS,
+) -> float:
+    """Seconds that `whole` units of work would take, from two short runs of fewer.
+
+    Both runs begin anew, so that what begins every run is told apart from what each unit adds. A
+    run beforehand, which is not timed, pays for what only the first one pays.
+
+    Args:
+        work: Does so many units of work from their beginning.
+        least: Units of the shorter run, at least 1.
+        whole: Units to extrapolate to.
+        device: Where the work is done, as torch names it.
+        seconds: About what the longer run may take.
+    """
+    whole = max(whole, 1)
+    few = min(least, whole)
+    work(few)
+    first = _timed(work, few, device)
+    more = min(whole, few * max(2, int(seconds / max(first, 1e-9))))
+    if more == few:
+        return first
+    second = _timed(work, more, device)
+    each = max(second - first, 0.0) / (more - few)
+    return second + each * (whole - more)
+
+
+def _timed(work: Callable[[int], object], units: int, device: str) -> float:
+    clock = _clock(device)
+    _finish(device)
+    start = clock()
+    work(units)
+    _finish(device)
+    return clock() - start
+
+
+def _clock(device: str) -> Callable[[], float]:
+    """One thread's time is the processor's: others who keep the machine busy do not count."""
+    alone = torch.device(device).type == "cpu" and torch.get_num_threads() == 1
+    return time.process_time if alone else time.perf_counter
+
+
+def _finish(device: str) -> None:
+    """Kernels of a GPU are launched, and waited for only when asked."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
