@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, cast
 
-from privnets.adversarial import metrics
+from privnets.adversarial import metrics, pricing
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation import examined, judged, unfinished
 from privnets.adversarial.game import Game
-from privnets.adversarial.problem import Problem, Sizes
+from privnets.adversarial.problem import Problem
 from privnets.adversarial.problems import registry
 from privnets.adversarial.problems.fields import idle
 from privnets.adversarial.records import Pool, Splits
@@ -28,10 +27,6 @@ from privnets.contract import (
 from privnets.points import Replicate, TradeoffPoint
 
 _STAGE_SECONDS = 5.0
-# Seconds of one core: per iteration, per multiplication, per panel, per number that it reads.
-_STEP, _MULTIPLY, _PANEL, _PANEL_NUMBER = 1e-3, 4e-11, 4.0, 2.5e-6
-# Neural attackers together cost as many of the adversary's, trained by minibatches of this size.
-_ATTACKERS, _ATTACK_BATCH = 8, 128
 # Fields that an objective makes no use of.
 _IDLE: Mapping[str, tuple[str, ...]] = {
     "alpha": ("tradeoff", "estimator", "squaring"),
@@ -87,7 +82,12 @@ class Adversarial(Experiment):
 
     def cost(self, config: ExperimentConfig) -> Cost:
         """A rough price: the game, then the attackers."""
-        return _cost(_own(config), _problem(config).sizes(_own(config)))
+        return pricing.cost(_own(config), _problem(config).sizes(_own(config)))
+
+    def rehearse(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float:
+        """Take a few steps of a stack's game; see `Experiment.rehearse`."""
+        one_structure(configs)
+        return pricing.rehearsed(_problem(configs[0]), [_own(c) for c in configs], device)
 
     def stages(
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
@@ -122,7 +122,7 @@ class _Run:
     def stages(self) -> Iterator[Stage]:
         while not self._game.ended:
             configs = list(self._game.configs)
-            lost = self._game.advance(_stage_steps(configs[0], self._problem))
+            lost = self._game.advance(_stage_steps(configs, self._problem))
             self._splits = [s for i, s in enumerate(self._splits) if i not in lost]
             yield self._stage([self._failed(configs[i], why) for i, why in lost.items()])
         while self._game.configs:
@@ -177,81 +177,16 @@ def _unused(config: AdversarialConfig) -> list[FieldProblem]:
     return found
 
 
-def _stage_steps(config: AdversarialConfig, problem: Problem) -> int:
+def _stage_steps(configs: Sequence[AdversarialConfig], problem: Problem) -> int:
     """Steps of one stage, so that it takes seconds."""
-    return max(1, int(_STAGE_SECONDS / _step_seconds(config, problem.sizes(config))))
+    first = configs[0]
+    step = pricing.step_seconds(first, problem.sizes(first), len(configs))
+    return max(1, int(_STAGE_SECONDS / step))
 
 
 def _judged_at_once(config: AdversarialConfig, problem: Problem) -> int:
     """Members whose releases, and records as they were, fit into memory together."""
-    return max(1, _JUDGED_BYTES // _release_bytes(problem.sizes(config)))
-
-
-def _release_bytes(sizes: Sizes) -> int:
-    records = sizes.attack + sizes.validation + sizes.test
-    return 2 * 4 * records * math.prod(sizes.record)
-
-
-def _step_seconds(config: AdversarialConfig, sizes: Sizes) -> float:
-    """One iteration of one game on one core."""
-    return _STEP + (config.adversary_steps + 1) * _pass_seconds(config, sizes)
-
-
-def _pretraining_seconds(config: AdversarialConfig, sizes: Sizes) -> float:
-    """One step of pretraining, at most: what it spares is the releaser's part of a pass."""
-    return _STEP + _pass_seconds(config, sizes)
-
-
-def _pass_seconds(config: AdversarialConfig, sizes: Sizes) -> float:
-    """A minibatch through all networks."""
-    steps = sizes.record[0] if config.releaser == "recurrent" else 1
-    return config.batch_size * steps * _multiplications(config, sizes) * _MULTIPLY
-
-
-def _multiplications(config: AdversarialConfig, sizes: Sizes) -> float:
-    """Of one record (or step) forward and backward through releaser and inference networks."""
-    return _releaser_multiplications(config, sizes) + 2 * _network_multiplications(config, sizes)
-
-
-def _releaser_multiplications(config: AdversarialConfig, sizes: Sizes) -> float:
-    numbers, wide = math.prod(sizes.record), config.releaser_width
-    if config.releaser == "linear":
-        return 3.0 * numbers**2
-    if config.releaser == "recurrent":
-        return 3.0 * 32 * wide**2
-    if config.releaser == "convolutional":
-        return 3.0 * (_convolutions(numbers, wide // 8, wide) + 4 * wide * (wide + numbers))
-    return 3.0 * (2 * numbers * wide + wide**2)
-
-
-def _network_multiplications(config: AdversarialConfig, sizes: Sizes) -> float:
-    numbers, narrow = math.prod(sizes.record), config.adversary_width
-    if config.releaser == "recurrent":
-        return 3.0 * 24 * narrow**2
-    if config.releaser == "convolutional":
-        return 3.0 * _convolutions(numbers, narrow, 4 * narrow)
-    return 3.0 * (numbers * narrow + narrow**2)
-
-
-def _convolutions(pixels: int, channels: int, units: int) -> float:
-    """Two of stride 2, and a dense layer behind them."""
-    return pixels * channels * (25 / 4 + 18 * channels / 16 + units / 8)
-
-
-def _cost(config: AdversarialConfig, sizes: Sizes) -> Cost:
-    game = config.steps * _step_seconds(config, sizes)
-    if config.scenario != "joint":
-        game += config.pretrain_steps * _pretraining_seconds(config, sizes)
-    numbers = 40 * config.batch_size * math.prod(sizes.record) * (config.adversary_steps + 1)
-    memory = _release_bytes(sizes) + 4 * numbers
-    if config.evaluation == "exact":
-        return Cost(game, memory)
-    records = sizes.attack + sizes.validation + sizes.test
-    attackers = _PANEL + records * math.prod(sizes.record) * _PANEL_NUMBER
-    steps = sizes.record[0] if config.releaser == "recurrent" else 1
-    learned = config.attack_steps * _ATTACK_BATCH * steps * _network_multiplications(config, sizes)
-    attackers += learned * _ATTACKERS * _MULTIPLY
-    return Cost(game + attackers, memory)
+    return max(1, _JUDGED_BYTES // pricing.release_bytes(problem.sizes(config)))
 
 
 def _problem(config: ExperimentConfig) -> Problem:
