@@ -16,7 +16,6 @@ from typing import Any, Generic, NamedTuple
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from privnets.measures.arrays import (
     Array,
@@ -37,7 +36,11 @@ DATA_STD = 0.05
 _STEP = 0.25
 _RADIUS = 7.0
 
-_AT_ONCE = 128
+_AT_ONCE = 64
+
+# Of cells (0, 0), (0, 1), (1, 0) and (1, 1): the way to the other value of U, and of S.
+_STEPS = torch.tensor([[1, 1], [1, -1], [-1, 1], [-1, -1]])
+_CELLS = torch.arange(4)
 
 
 class FilterInformation(NamedTuple, Generic[Array]):
@@ -164,22 +167,33 @@ def conditional_entropies(
 
 
 def _integrated(means: Tensor, joint: Tensor, nodes: Tensor, weights: Tensor) -> Tensor:
-    """H(U|Q) and H(S|Q), shape [2, b], of means and joint [b, 2, 2]."""
-    corners = torch.cartesian_prod(*[torch.arange(2.0, dtype=torch.float64)] * 2).to(means)
-    places = corners @ means.mT
-    apart = places.unsqueeze(-2) - places.unsqueeze(-3)
-    # Log density of cell j at node n around cell c, up to what all cells share: [b, c, n, j].
-    log_joint = joint.log().flatten(-2)[:, None, None, :]
-    from_here = -(nodes @ apart.mT) - apart.square().sum(-1).unsqueeze(-2) / 2
-    cells = (log_joint + from_here).view(*from_here.shape[:-1], 2, 2)
-    # The odds of a bit's other value, of which softplus keeps all digits.
-    sign = (1 - 2 * corners).unsqueeze(-2)
-    entropies = []
-    for bit, other in ((0, -1), (1, -2)):
-        value = torch.logsumexp(cells, dim=other)
-        odds = (value[..., 1] - value[..., 0]) * sign[..., bit]
-        entropies.append((joint.flatten(-2) * (softplus(odds) @ weights)).sum(-1))
-    return torch.stack(entropies)
+    """H(U|Q) and H(S|Q), shape [2, b], of means and joint [b, 2, 2].
+
+    Relative to the density of the cell at hand, that of the cell d away is exp(-d'n - d'd / 2) at
+    node n, and that of the cell d + e away the product of those for d and e, times exp(-d'e). All
+    this lies within float64, as M gains at most 1 / DATA_STD.
+    """
+    # Turning both bits over mirrors a law of fair bits: two cells stand for four.
+    mirrored = bool((joint == joint.flip(-2, -1)).all())
+    count = 2 if mirrored else 4
+    steps, numbers = _STEPS[:count].to(means), _CELLS[:count].to(means.device)
+    mass = joint.flatten(-2)
+    to_utility, to_secret = (means[:, None, :, bit] * steps[:, bit, None] for bit in (0, 1))
+    cross = torch.exp(-(to_utility * to_secret).sum(-1))[..., None]
+    utility, secret = (_relative_density(to, nodes) for to in (to_utility, to_secret))
+    both = utility * secret * (mass[:, numbers ^ 3][..., None] * cross)
+    utility = utility * mass[:, numbers ^ 2][..., None]
+    secret = secret * mass[:, numbers ^ 1][..., None]
+    own = mass[:, numbers]
+    here = torch.where(own > 0, own, 1)[..., None]  # nothing is weighed around an empty cell
+    lost = (torch.log1p((utility + both) / (here + secret)) @ weights * own).sum(-1)
+    told = (torch.log1p((secret + both) / (here + utility)) @ weights * own).sum(-1)
+    return torch.stack([lost, told]) * (2 if mirrored else 1)
+
+
+def _relative_density(apart: Tensor, nodes: Tensor) -> Tensor:
+    """Of unit Gaussians at distances [..., 2] over that at 0, at nodes around 0: [..., n]."""
+    return torch.exp(-(apart @ nodes.mT) - apart.square().sum(-1, keepdim=True) / 2)
 
 
 @cache
