@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.adversarial.attackers.features import Matrix, Tables
+from privnets.adversarial.attackers.neighbours import Neighbours
 from privnets.adversarial.attackers.posterior import Posterior
 from privnets.adversarial.attackers.rows import frequencies
 from privnets.adversarial.attackers.training import AT_REST
@@ -74,8 +75,6 @@ def _nearest_neighbours(
     tables: Tables, random: np.random.Generator
 ) -> tuple[Beliefs, Beliefs, bool]:
     """Shares of the classes among the k nearest, k chosen by validation loss."""
-    from sklearn.neighbors import NearestNeighbors
-
     attack, validation, test = _scaled(tables)
     secret = tables.attack.rows.secret
     if tables.image:
@@ -84,12 +83,13 @@ def _nearest_neighbours(
         chosen = random.choice(len(attack), _MOST_RECORDS, replace=False)
         attack, secret = attack[chosen], secret[chosen]
     counts = [k for k in _NEIGHBOURS if k <= len(attack)]
-    index = NearestNeighbors(n_neighbors=counts[-1], algorithm="brute").fit(attack)
-    near, far = (secret[index.kneighbors(x, return_distance=False)] for x in (validation, test))
+    nearest = Neighbours(attack)
+    near = secret[nearest(validation, counts[-1])]
     prior = frequencies(secret, int(secret.max()) + 1)
     truth = tables.validation.rows.secret
     best = min(counts, key=lambda k: _loss(_shares(near[:, :k], prior), truth))
-    return _shares(near[:, :best], prior), _shares(far[:, :best], prior), True
+    far = secret[nearest(test, best)]
+    return _shares(near[:, :best], prior), _shares(far, prior), True
 
 
 def _logistic_regression(

@@ -1,0 +1,49 @@
+"""The nearest records, whichever way they are found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from privnets.adversarial.attackers.neighbours import FEW, Neighbours
+
+
+def _distances(records: NDArray[np.float32], x: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Of every pair, by definition."""
+    apart = x[:, None].astype(np.float64) - records[None].astype(np.float64)
+    return np.asarray(np.sqrt(np.square(apart).sum(2)))
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    columns=st.integers(1, FEW + 4),
+    records=st.integers(1, 60),
+    rounded=st.booleans(),
+    data=st.data(),
+)
+@settings(max_examples=60)
+def test_nearest_records_are_those_of_least_distance(
+    seed: int, columns: int, records: int, rounded: bool, data: st.DataObject
+) -> None:
+    """In order, up to rounding; rounded records lie equally far from each other, or coincide."""
+    count = data.draw(st.integers(1, records))
+    random = np.random.default_rng(seed)
+    draws = [random.standard_normal((n, columns)) for n in (records, 20)]
+    known, x = (np.asarray(np.round(d) if rounded else d, dtype=np.float32) for d in draws)
+    found = Neighbours(known)(x, count)
+    distances = _distances(known, x)
+    assert all(len(set(row)) == count for row in found.tolist())
+    np.testing.assert_allclose(
+        np.take_along_axis(distances, found, 1), np.sort(distances, 1)[:, :count], atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("columns", [FEW, FEW + 1])
+def test_fewer_neighbours_are_the_first_of_more(columns: int) -> None:
+    random = np.random.default_rng(0)
+    records, x = (random.standard_normal((n, columns)).astype(np.float32) for n in (500, 100))
+    nearest = Neighbours(records)
+    np.testing.assert_array_equal(nearest(x, 7), nearest(x, 31)[:, :7])
