@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -55,6 +55,34 @@ class Stage:
     done: float
     points: tuple[TradeoffPoint, ...]
     state: Callable[[], State]
+
+
+@dataclass(frozen=True, slots=True)
+class InterimEstimate:
+    """What an objective seems to be while training goes on, by the networks trained so far.
+
+    It serves to compare members of one stack and nothing else: in-loop networks flatter a release.
+
+    Attributes:
+        value: In any unit whose order, and direction, are the objective's.
+        error: Standard error of `value` within this training, at least 0; NaN while untold.
+    """
+
+    value: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Rung(Stage):
+    """A stage at which members may leave the stack.
+
+    Attributes:
+        share: Of the training, in (0, 1].
+        estimates: Objective to estimate, for each unfinished member in the stack's order.
+    """
+
+    share: float
+    estimates: tuple[Mapping[str, InterimEstimate], ...]
 
 
 class Experiment(ABC):
@@ -133,6 +161,36 @@ class Experiment(ABC):
             ValueError: If structures differ, or the state is of another stack; at the latest
                 when the first stage is asked for.
         """
+
+    def interim_objectives(self, config: ExperimentConfig) -> frozenset[str]:
+        """The objectives that `stages_with_rungs` estimates; none unless an experiment says so."""
+        return frozenset()
+
+    def stages_with_rungs(
+        self,
+        configs: Sequence[ExperimentConfig],
+        shares: Sequence[float],
+        device: str = "cpu",
+        state: State | None = None,
+    ) -> Generator[Stage, Sequence[int] | None]:
+        """The same as `stages`, with rungs at which members may leave.
+
+        Sent the places of members (among the unfinished, in the stack's order) right after a
+        `Rung`, it drops them and answers at once with a stage of those left. What these come to
+        is the same as if all had stayed.
+
+        Args:
+            configs: Configurations of equal `structure()`.
+            shares: Of the training at which there is a rung, rising, each in (0, 1]; those that
+                `state` has behind it are passed over, and of several that fall on one step the
+                last counts.
+            device: Where tensors live, as torch names it.
+            state: A stage's state to continue from; `configs` are then those unfinished at it.
+
+        Raises:
+            ValueError: If no objective is estimated in training; else as `stages` does.
+        """
+        raise ValueError(f"{self.name} estimates no objective in training.")
 
     def run(
         self,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import ClassVar, cast
 
-from privnets.adversarial import metrics, pricing
+from privnets.adversarial import interim, metrics, pricing
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation import examined, judged, unfinished
 from privnets.adversarial.game import Game
@@ -20,6 +20,7 @@ from privnets.contract import (
     Direction,
     Experiment,
     FieldProblem,
+    Rung,
     Stage,
     State,
     one_structure,
@@ -93,6 +94,24 @@ class Adversarial(Experiment):
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
     ) -> Iterator[Stage]:
         """Train a stack; see `Experiment.stages`."""
+        return self.stages_with_rungs(configs, (), device, state)
+
+    def interim_objectives(self, config: ExperimentConfig) -> frozenset[str]:
+        """Those reported that a training curve stands in for."""
+        known = interim.surrogates(_problem(config), _own(config))
+        return frozenset(known.keys() & self.metric_keys(config))
+
+    def stages_with_rungs(
+        self,
+        configs: Sequence[ExperimentConfig],
+        shares: Sequence[float],
+        device: str = "cpu",
+        state: State | None = None,
+    ) -> Generator[Stage, Sequence[int] | None]:
+        """Train a stack that members may leave; see `Experiment.stages_with_rungs`.
+
+        A share is of the game's steps, those of pretraining included.
+        """
         one_structure(configs)
         own = [_own(config) for config in configs]
         problem = _problem(own[0])
@@ -100,7 +119,7 @@ class Adversarial(Experiment):
         game = Game(problem, own, pool, splits)
         if state:
             game.restore(state)
-        return _Run(self, problem, game, pool, splits).stages()
+        return _Run(self, problem, game, pool, splits).stages(shares)
 
 
 class _Run:
@@ -119,14 +138,38 @@ class _Run:
         self._members = len(game.configs)
         self._ended = 0
 
-    def stages(self) -> Iterator[Stage]:
+    def stages(self, shares: Sequence[float]) -> Generator[Stage, Sequence[int] | None]:
+        ahead = [share for share in shares if self._game.steps_to(share)]
         while not self._game.ended:
-            configs = list(self._game.configs)
-            lost = self._game.advance(_stage_steps(configs, self._problem))
-            self._splits = [s for i, s in enumerate(self._splits) if i not in lost]
-            yield self._stage([self._failed(configs[i], why) for i, why in lost.items()])
+            stage = self._stage(self._advance(ahead))
+            reached = [share for share in ahead if not self._game.steps_to(share)]
+            ahead = ahead[len(reached) :]
+            if reached and self._game.configs:
+                yield from self._rung(reached[-1], stage)
+            else:
+                yield stage
         while self._game.configs:
             yield from self._judge(_judged_at_once(self._game.configs[0], self._problem))
+
+    def _advance(self, ahead: Sequence[float]) -> list[TradeoffPoint]:
+        """Train as far as the next rung at most; the members that failed on the way."""
+        configs = list(self._game.configs)
+        steps = _stage_steps(configs, self._problem)
+        lost = self._game.advance(min([steps, *map(self._game.steps_to, ahead[:1])]))
+        self._splits = [s for i, s in enumerate(self._splits) if i not in lost]
+        return [self._failed(configs[i], why) for i, why in lost.items()]
+
+    def _rung(self, share: float, stage: Stage) -> Generator[Stage, Sequence[int] | None]:
+        """A stage as a rung, and one more if members are told to leave."""
+        known = [
+            interim.estimates(self._problem, config, self._game.curves(i))
+            for i, config in enumerate(self._game.configs)
+        ]
+        leaving = yield Rung(stage.done, stage.points, stage.state, share, tuple(known))
+        if leaving:
+            self._leave(leaving)
+            self._ended += len(leaving)
+            yield self._stage(())
 
     def _judge(self, count: int) -> Iterator[Stage]:
         """Judge the first members, who leave one after the other."""

@@ -131,6 +131,11 @@ class Game:
         """Share of the steps taken, those of pretraining included."""
         return (self._pretrained + self.step) / (self._pretraining + self._total)
 
+    def steps_to(self, share: float) -> int:
+        """How many steps it takes from here until `done` is at least a share; 0 if it is."""
+        wanted = math.ceil(share * (self._pretraining + self._total) - 1e-9)
+        return max(0, wanted - self._pretrained - self.step)
+
     def advance(self, steps: int) -> dict[int, str]:
         """Take some steps, or those that are left, and drop the members that diverged.
 
