@@ -97,6 +97,7 @@ class _Examination:
         self._data(configs)
         if configs:
             self._metrics(configs)
+            self._stopping(configs)
         self._claims()
         return configs
 
@@ -215,6 +216,20 @@ class _Examination:
                 self._add(path, f"{metric}, which not every point reports", allowed)
         if self._study.objectives is None and not self._bad and self._objectives_known:
             self._defaults(samples)
+
+    def _stopping(self, configs: Sequence[ExperimentConfig]) -> None:
+        """Objectives of which training tells nothing, where points are to be stopped by them."""
+        if self._study.early_stopping is None or not self._objectives_known or self._bad:
+            return
+        told = frozenset.intersection(*map(self._experiment.interim_objectives, configs))
+        objectives = self._study.objectives or self._experiment.default_objectives(configs[0])
+        known = objectives.keys() & self._experiment.objectives.keys()
+        if untold := sorted(known - told):
+            allowed = f"false, or as objectives {one_of(told, untold[0])}"
+            if not told:
+                allowed = f"false with {self._study.experiment}"
+            found = f"it on, though training tells nothing of {', '.join(untold)}"
+            self._add(("early_stopping",), found, allowed)
 
     def _kind_unknown(self) -> bool:
         """Whether a field of named choices, as a model or a data set is, has a stand-in."""

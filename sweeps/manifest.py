@@ -150,9 +150,12 @@ def replan(manifest: Manifest) -> Plan:
 def differences(manifest: Manifest, plan: Plan) -> list[str]:
     """How a plan differs from the one a sweep was started with, in words; none if it does not."""
     facts = _facts(plan)
-    if facts.digest == manifest.plan.digest and facts.objectives == manifest.plan.objectives:
-        return []
     reasons = []
+    if manifest.study.early_stopping != plan.study.early_stopping:
+        stops = _stops(manifest.study), _stops(plan.study)
+        reasons.append("its early stopping was {} and is now {}".format(*stops))
+    if facts.digest == manifest.plan.digest and facts.objectives == manifest.plan.objectives:
+        return reasons
     if manifest.study.name != plan.study.name:
         reasons.append(f"it is of study {manifest.study.name!r}, not {plan.study.name!r}")
     if facts.experiment_version != manifest.plan.experiment_version:
@@ -190,6 +193,14 @@ def _fingerprints(plan: Plan) -> dict[str, str]:
         if name not in found:
             found[name] = experiment.fingerprint(point.config)
     return found
+
+
+def _stops(study: Study) -> str:
+    """Early stopping as a study file has it."""
+    if study.early_stopping is None:
+        return "false"
+    fields = study.early_stopping.model_dump(mode="json").items()
+    return "{" + ", ".join(f"{name}: {value}" for name, value in fields) + "}"
 
 
 def _changed_data(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

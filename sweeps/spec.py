@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainValidator,
@@ -85,6 +87,21 @@ def _devices(value: float) -> float:
     return value
 
 
+def _rising(shares: tuple[float, ...]) -> tuple[float, ...]:
+    if not shares or any(second <= first for first, second in pairwise(shares)):
+        raise ValueError("shares of training that rise, at least one")
+    return shares
+
+
+def _switched(value: object) -> object:
+    """A section that may also be `true`, all of it at its defaults, or `false`."""
+    if isinstance(value, bool):
+        return {} if value else None
+    if value is None or isinstance(value, dict | BaseModel):
+        return value
+    raise ValueError("true, false or a mapping")
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -95,6 +112,8 @@ Count = Annotated[int | Literal["auto"], PlainValidator(_count)]
 Devices = Annotated[
     float, Field(strict=True, ge=0, le=4096, allow_inf_nan=False), AfterValidator(_devices)
 ]
+
+Share = Annotated[float, Field(strict=True, gt=0, le=1)]
 
 
 class Reproduces(_Part):
@@ -141,6 +160,20 @@ class Resources(_Part):
     concurrency: Count = "auto"
 
 
+class EarlyStopping(_Part):
+    """When points leave their pack before the end: see `sweeps.stopping`.
+
+    Attributes:
+        reduction: Of the points, a rung leaves room for one in so many of those before.
+        rungs: Shares of training at which it is decided.
+        confidence: That a point which leaves is dominated.
+    """
+
+    reduction: Annotated[float, Field(strict=True, gt=1, le=1000)] = 2.0
+    rungs: Annotated[tuple[Share, ...], AfterValidator(_rising)] = (0.125, 0.25, 0.5)
+    confidence: Annotated[float, Field(strict=True, ge=0.5, lt=1)] = 0.95
+
+
 class Study(_Part):
     """A sweep's whole specification.
 
@@ -156,6 +189,7 @@ class Study(_Part):
         search: How points are chosen from the space.
         objectives: Metric to its direction; None for the experiment's own.
         resources: What a pack is given.
+        early_stopping: When dominated points stop training; None, or false, for never.
     """
 
     name: Name
@@ -169,6 +203,7 @@ class Study(_Part):
     search: Search = Field(default_factory=Search)
     objectives: Annotated[dict[str, Literal["min", "max"]], Field(min_length=1)] | None = None
     resources: Resources = Field(default_factory=Resources)
+    early_stopping: Annotated[EarlyStopping | None, BeforeValidator(_switched)] = None
 
     _source: Source = PrivateAttr(default_factory=Source)
 

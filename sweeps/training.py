@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
 from privnets.config import ExperimentConfig
-from privnets.contract import Experiment, Stage, State
-from privnets.points import TradeoffPoint
+from privnets.contract import Experiment, InterimEstimate, Rung, Stage, State
+from privnets.points import Replicate, TradeoffPoint
 from sweeps.checkpoints import Checkpoint, Member, Saved
 from sweeps.ledger import Ledger
 from sweeps.packing import Pack
+from sweeps.stopping import Stopping, leaving
 
 CHECKPOINT_SECONDS = 20.0
+
+_Stages = Generator[Stage, Sequence[int] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class PackRun:
         *,
         device: str = "cpu",
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
+        stopping: Stopping | None = None,
     ) -> None:
         """Prepare to train; work begins with the first `advance`.
 
@@ -56,8 +61,12 @@ class PackRun:
             ledger: Where it ends up.
             device: Where tensors live, as torch names it.
             checkpoint_seconds: Shortest time between two checkpoints.
+            stopping: When points leave the stack before the end; never if None.
         """
         self._pack = pack
+        self._experiment = experiment
+        self._device = device
+        self._stopping = stopping
         self._ledger = ledger
         self._checkpoint = Checkpoint(ledger, pack.pack_id, label(experiment))
         self._every = checkpoint_seconds
@@ -71,7 +80,7 @@ class PackRun:
         # Of this stack; a point that was kept before its state was may come a second time.
         self._ended: set[Member] = set()
         self._committed = self._in_ledger()
-        self._stages = iter(()) if self._committed else self._resumed(experiment, device)
+        self._stages = self._resumed()
 
     def advance(self) -> Advance:
         """Train one stage; after the last, commit the pack and drop its checkpoint.
@@ -88,6 +97,8 @@ class PackRun:
             self._commit()
             return Advance(1.0, True, self._problem)
         self._take(stage)
+        if isinstance(stage, Rung) and (places := self._halve(stage)):
+            self._take(self._stages.send(places))
         if time.monotonic() - self._saved_at >= self._every:
             self._try_to_save()
         return Advance(min(stage.done, 1.0), False, self._problem)
@@ -100,8 +111,7 @@ class PackRun:
         """
         if self._committed or self._stage is None:
             return
-        rest = [member for member in self._stack if member not in self._ended]
-        self._checkpoint.save(list(self._points.values()), rest, self._stage.state())
+        self._checkpoint.save(list(self._points.values()), self._rest(), self._stage.state())
         self._saved_at = time.monotonic()
 
     def _try_to_save(self) -> None:
@@ -115,32 +125,33 @@ class PackRun:
         points = self._ledger.points([self._pack.pack_id])
         return {(p.point_id, r.seed) for p in points for r in p.replicates} >= set(self._configs)
 
-    def _resumed(self, experiment: Experiment, device: str) -> Iterator[Stage]:
+    def _resumed(self) -> _Stages:
         """The stages of what is not finished: on from a state that can be used, or all of them."""
         saved = self._checkpoint.load()
         for point in saved.points:
             self._keep(point)
         if saved.state is not None and saved.rest and self._fits(saved):
-            stages = self._begun(saved.rest, experiment, device, saved.state)
+            stages = self._begun(saved.rest, saved.state)
             try:
                 first = next(stages, None)
             except ValueError as error:
                 self._problem = f"a checkpoint was of no use: {error}"
             else:
                 if first is not None:
-                    yield first
-                    yield from stages
+                    yield from _again(first, stages)
                 return
         untrained = [member for member in self._configs if member not in self._points]
         if untrained:
-            yield from self._begun(untrained, experiment, device, None)
+            yield from self._begun(untrained, None)
 
-    def _begun(
-        self, stack: Iterable[Member], experiment: Experiment, device: str, state: State | None
-    ) -> Iterator[Stage]:
+    def _begun(self, stack: Iterable[Member], state: State | None) -> _Stages:
         self._stack = list(stack)
         configs = [self._configs[member] for member in self._stack]
-        yield from experiment.stages(configs, device, state)
+        if self._stopping is None:
+            yield from self._experiment.stages(configs, self._device, state)
+        else:
+            shares = self._stopping.rungs
+            yield from self._experiment.stages_with_rungs(configs, shares, self._device, state)
 
     def _fits(self, saved: Saved) -> bool:
         members = set(self._configs)
@@ -150,6 +161,44 @@ class PackRun:
         self._stage = stage
         for point in stage.points:
             self._ended.add(self._keep(point))
+
+    def _rest(self) -> list[Member]:
+        """The unfinished, in the stack's order."""
+        return [member for member in self._stack if member not in self._ended]
+
+    def _halve(self, rung: Rung) -> list[int]:
+        """Keep those that leave at a rung as stopped; their places among the unfinished."""
+        rest = self._rest()
+        reasons = self._dominated(dict(zip(rest, rung.estimates, strict=True)), rung.share)
+        for member in rest:
+            if (point_id := member[0]) in reasons:
+                self._keep(self._stopped(member, reasons[point_id]))
+        # Whoever is kept already, in a checkpoint's points ahead of its state, leaves as well.
+        places = [i for i, member in enumerate(rest) if member in self._points]
+        self._ended.update(rest[i] for i in places)
+        return places
+
+    def _dominated(
+        self, estimates: Mapping[Member, Mapping[str, InterimEstimate]], share: float
+    ) -> dict[str, str]:
+        """Point to why it is to leave; one that fails anyway takes no part."""
+        if self._stopping is None:
+            return {}
+        failed = {point.point_id for point in self._points.values() if point.failure is not None}
+        sound = {member: each for member, each in estimates.items() if member[0] not in failed}
+        room = self._stopping.room(len({point_id for point_id, _ in self._configs}), share)
+        found = leaving(sound, self._stopping, room)
+        when, how = f"{100 * share:g}% of training", f"{100 * self._stopping.confidence:g}%"
+        return {
+            point_id: f"dominated at {when} by point {better} with {how} confidence"
+            for point_id, better in found.items()
+        }
+
+    def _stopped(self, member: Member, reason: str) -> TradeoffPoint:
+        config = self._configs[member]
+        metrics = dict.fromkeys(self._experiment.metric_keys(config), math.nan)
+        replicate = Replicate(config.seed, metrics, stopped=reason, finished_at=time.time())
+        return self._experiment.point(config, replicate)
 
     def _keep(self, point: TradeoffPoint) -> Member:
         (replicate,) = point.replicates
@@ -165,6 +214,13 @@ class PackRun:
             self._ledger.write(self._pack.pack_id, self._points.values())
             self._committed = True
         self._checkpoint.remove()
+
+
+def _again(first: Stage, stages: _Stages) -> _Stages:
+    """Stages whose first was taken to see whether it is to be had."""
+    if places := (yield first):
+        yield stages.send(places)
+    yield from stages
 
 
 def label(experiment: Experiment) -> str:
