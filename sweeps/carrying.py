@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sweeps.following import Follower
 from sweeps.interruption import Interruption
 from sweeps.ledger import Ledger
+from sweeps.measuring import Setting, survey
 from sweeps.packing import Pack
 from sweeps.planning import Plan
 from sweeps.progress import Progress, Tally
 from sweeps.remaining import capacity, packs_of, untrained, weights
+from sweeps.stopping import Stopping
 
 _TICK_SECONDS = 0.5
 
@@ -50,6 +53,26 @@ class Watch:
         self._packs = {pack.pack_id: pack for pack in packs}
         self._tally.begin(weights(packs))
         self.show()
+
+    @contextmanager
+    def doing(self, what: str) -> Iterator[Callable[[], None]]:
+        """A block before training that shows what is done, once it says so.
+
+        Args:
+            what: In words.
+
+        Yields:
+            What to call when it begins.
+        """
+
+        def begin() -> None:
+            self._tally.doing = what
+            self.show()
+
+        try:
+            yield begin
+        finally:
+            self._tally.doing = None
 
     def tick(self) -> None:
         """A moment has passed."""
@@ -137,10 +160,32 @@ def train(
     with connection, _state_directory(ledger) as state:
         from sweeps.tuning import Carriage, carry
 
-        room = capacity(connection.machines(), plan.study.resources)
-        packs = packs_of(plan, ledger, missing, room)
+        machines = connection.machines()
+        room = capacity(machines, plan.study.resources)
+        setting = Setting(plan.study.resources, machines, room.workers, room.memory)
+        with watch.doing("measuring pack sizes") as begun:
+            replicates = list(missing.values())
+            known = survey(
+                plan.study.experiment,
+                replicates,
+                setting,
+                stopping=interruption.asked,
+                tell=begun,
+            )
+        for problem in known.problems:
+            watch.troubled(problem)
+        if known.memory is not None:
+            room = replace(room, memory=known.memory)
+        packs = packs_of(plan, ledger, missing, room, known.curves)
         watch.expect(packs)
-        carriage = Carriage(storage, ledger.sweep, state, plan.study.resources, room.workers)
+        carriage = Carriage(
+            storage=storage,
+            sweep=ledger.sweep,
+            state=state,
+            resources=plan.study.resources,
+            concurrency=room.workers,
+            stopping=Stopping.of(plan),
+        )
         if not interruption.asked():
             carry(packs, carriage, watch, interruption.asked)
         watch.show()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from privnets.contract import Direction, InterimEstimate
 from sweeps.checkpoints import Member
+from sweeps.planning import Plan
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,6 +40,14 @@ class Stopping:
     rungs: tuple[float, ...]
     reduction: float
     confidence: float
+
+    @classmethod
+    def of(cls, plan: Plan) -> Stopping | None:
+        """As a plan's study asks for; None if it does not."""
+        asked = plan.study.early_stopping
+        if asked is None:
+            return None
+        return cls(plan.objectives, asked.rungs, asked.reduction, asked.confidence)
 
     def room(self, points: int, share: float) -> int:
         """How many of a pack's points are safe at a rung, whatever those before it decided."""

@@ -18,6 +18,7 @@ from ray.tune.stopper import Stopper
 
 from sweeps.packing import Pack
 from sweeps.spec import Resources
+from sweeps.stopping import Stopping
 from sweeps.worker import Worker, dumps
 
 MAX_FAILURES = 3
@@ -54,6 +55,7 @@ class Carriage:
         state: Local directory for Tune's own state.
         resources: Of a pack.
         concurrency: Packs at once.
+        stopping: When points leave their packs before the end; never if None.
     """
 
     storage: str
@@ -61,6 +63,7 @@ class Carriage:
     state: Path
     resources: Resources
     concurrency: int
+    stopping: Stopping | None = None
 
 
 def carry(
@@ -80,6 +83,7 @@ def carry(
         packs={pack.pack_id: dumps(pack) for pack in packs},
         storage=carriage.storage,
         sweep=carriage.sweep,
+        stopping=carriage.stopping,
     )
     wanted = {"cpu": carriage.resources.cpus, "gpu": carriage.resources.gpus}
     # Not `Tuner`: it unpickles the errors that it finds on disk.

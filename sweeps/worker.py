@@ -11,9 +11,11 @@ import ray
 from ray import tune
 
 import privnets
+from sweeps.devices import take
 from sweeps.ledger import Ledger
 from sweeps.packing import Pack
 from sweeps.planning import PlannedReplicate
+from sweeps.stopping import Stopping
 from sweeps.training import PackRun
 
 _HOPELESS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
@@ -29,7 +31,13 @@ class Worker(tune.Trainable):
     _run: PackRun | None = None
 
     def setup(  # type: ignore[override]
-        self, config: dict[str, Any], *, packs: Mapping[str, str], storage: str, sweep: str
+        self,
+        config: dict[str, Any],
+        *,
+        packs: Mapping[str, str],
+        storage: str,
+        sweep: str,
+        stopping: Stopping | None,
     ) -> None:
         """Take the first pack.
 
@@ -38,13 +46,12 @@ class Worker(tune.Trainable):
             packs: Id to pack, as `dumps` gives it.
             storage: Absolute path or URI of the storage.
             sweep: The sweep's name.
+            stopping: When points leave their packs before the end; never if None.
         """
-        import torch
-
-        torch.set_num_threads(max(1, int(self._assigned("CPU"))))
-        self._device = "cuda" if ray.get_gpu_ids() else "cpu"
+        self._device = take(self._assigned("GPU"), self._assigned("CPU"))
         self._packs = packs
         self._ledger = Ledger(storage, sweep)
+        self._stopping = stopping
         self._begin(config["pack"])
 
     def step(self) -> dict[str, Any]:
@@ -84,7 +91,9 @@ class Worker(tune.Trainable):
     def _begin(self, pack_id: str) -> None:
         pack = loads(self._packs[pack_id])
         experiment = privnets.experiment(pack.experiment)
-        self._run = PackRun(pack, experiment, self._ledger, device=self._device)
+        self._run = PackRun(
+            pack, experiment, self._ledger, device=self._device, stopping=self._stopping
+        )
 
     def _assigned(self, resource: str) -> float:
         context = ray.get_runtime_context()
