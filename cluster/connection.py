@@ -16,10 +16,12 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 _OBJECT_STORE_BYTES = 128 * 2**20
 _REAPER_SECONDS = 15.0
 _KNOCK_SECONDS = 5.0
+_ACCELERATOR = "accelerator_type:"
 _MODE, _TOKEN, _TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 
@@ -34,10 +36,32 @@ class Machine:
     Attributes:
         cpus: As Ray counts them.
         gpus: As Ray counts them.
+        memory: Bytes that Ray may give to work; 0 where it does not say.
+        accelerator: The kind of its GPUs, as Ray calls it; empty without one.
+        host: Its name.
+        node: Ray's own name for it.
     """
 
     cpus: float
     gpus: float
+    memory: int = 0
+    accelerator: str = ""
+    host: str = ""
+    node: str = ""
+
+    @classmethod
+    def of(cls, node: Mapping[str, Any]) -> Machine:
+        """A node as `ray.nodes` describes it."""
+        offer: Mapping[str, float] = node["Resources"]
+        kinds = [name for name in offer if name.startswith(_ACCELERATOR)]
+        return cls(
+            offer.get("CPU", 0),
+            offer.get("GPU", 0),
+            int(offer.get("memory", 0)),
+            kinds[0].removeprefix(_ACCELERATOR) if kinds else "",
+            node["NodeManagerHostname"],
+            node["NodeID"],
+        )
 
 
 @dataclass
@@ -65,8 +89,8 @@ class Connection:
         """The machines that it runs on now."""
         import ray
 
-        offers = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-        return [Machine(offer.get("CPU", 0), offer.get("GPU", 0)) for offer in offers]
+        nodes = ray.nodes()  # type: ignore[no-untyped-call]
+        return [Machine.of(node) for node in nodes if node["Alive"]]
 
     def close(self) -> None:
         """Leave it; if it was started here, end it and remove its files."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-_SECONDS = 0.5
+_SECONDS = 0.3
 
 
 def extrapolated(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -162,21 +161,17 @@ def train(
 
         machines = connection.machines()
         room = capacity(machines, plan.study.resources)
-        setting = Setting(plan.study.resources, machines, room.workers, room.memory)
         with watch.doing("measuring pack sizes") as begun:
-            replicates = list(missing.values())
             known = survey(
                 plan.study.experiment,
-                replicates,
-                setting,
+                list(missing.values()),
+                Setting(plan.study.resources, machines, room.workers, room.memory),
                 stopping=interruption.asked,
                 tell=begun,
             )
         for problem in known.problems:
             watch.troubled(problem)
-        if known.memory is not None:
-            room = replace(room, memory=known.memory)
-        packs = packs_of(plan, ledger, missing, room, known.curves)
+        packs = packs_of(plan, ledger, missing, room.on_gpus(known.memory), known.curves)
         watch.expect(packs)
         carriage = Carriage(
             storage=storage,

@@ -5,21 +5,22 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from types import MappingProxyType
 from typing import Final, Literal
 
 import privnets
 from privnets.contract import Cost, Experiment
+from sweeps.curves import Curve, Sizes
+from sweeps.cutting import Load, cuts, even
 from sweeps.planning import PlannedReplicate
 from sweeps.spec import Resources
 
-_LONGEST_SECONDS: Final = 20.0
-_PACKS_PER_WORKER: Final = 3
-# On one CPU thread stacked networks train 2.4, 3.2 and 3.9 times as fast as separate ones with 2,
-# 4 and 8 in a stack, and no faster beyond (tests/benchmarks): smaller stacks waste work.
-_SMALLEST: Final = 8
+# A sweep whose packs are longer than this begins with a pack of a single point.
+_EARLY_SECONDS: Final = 10.0
+_UNMEASURED: Final[Mapping[str, Curve]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,34 +45,42 @@ def pack(
     size: Literal["auto"] | int,
     workers: int,
     memory: int,
+    curves: Mapping[str, Curve] = _UNMEASURED,
 ) -> list[Pack]:
-    """Group replicates by structure and cut the groups into packs of almost equal size.
+    """Group replicates by structure and cut the groups into packs.
 
-    With `auto` a pack fits into memory, takes about 20 seconds at most, and is small enough that
-    every worker gets about three, so that all finish at about the same time; it is not cut below
-    8 replicates for that last reason alone. Which replicates share a pack follows from the
-    arguments, so a resumed sweep that packs its whole plan again meets its checkpoints again.
+    With `auto` a pack is as large as pays and fits into memory, but leaves every worker something
+    to do until the end: the last ones are smaller, though none so small that it wastes much. Which
+    replicates share a pack follows from the arguments alone.
 
     Args:
         replicates: Of one experiment, in any order.
         experiment: The experiment's name.
-        size: Replicates in a pack, or `auto`.
+        size: Replicates in a pack at most, or `auto`.
         workers: How many packs run at once.
         memory: Bytes that one pack may take.
+        curves: Structure to how long its stacks take; by the cost model where it is missing.
 
     Returns:
-        The longest first.
+        The longest first; before them one pack of a single point where they are long.
     """
     runs = privnets.experiment(experiment)
-    groups = [_Group.of(runs, members) for members in _by_structure(replicates)]
-    work = math.fsum(group.seconds * len(group.members) for group in groups)
-    share = work / (_PACKS_PER_WORKER * max(workers, 1))
-    packs = [
-        (group.seconds * len(part), _made(experiment, part))
-        for group in groups
-        for part in _cut(group.members, size if size != "auto" else group.size(share, memory))
+    groups = [
+        Group.of(runs, members, curves.get(structure))
+        for structure, members in sorted(by_structure(replicates).items())
     ]
-    return [made for _, made in sorted(packs, key=lambda p: (-p[0], p[1].pack_id))]
+    if size != "auto":
+        return _packs(experiment, groups, [even(len(g.members), size) for g in groups])
+    loads = [group.load(memory) for group in groups]
+    sizes = cuts(loads, max(workers, 1))
+    first = _early(groups, loads, sizes)
+    if first is None:
+        return _packs(experiment, groups, sizes)
+    early, rest = groups[first].split()
+    loads[first] = rest.load(memory)
+    groups[first] = rest
+    begun = _packs(experiment, [early], [[len(early.members)]])
+    return begun + _packs(experiment, groups, cuts(loads, max(workers, 1)))
 
 
 def here(resources: Resources) -> tuple[int, int]:
@@ -93,36 +102,63 @@ def here(resources: Resources) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
-    """Replicates of one structure, with what the dearest of them takes."""
+class Group:
+    """Replicates of one structure, point by point, and how long their stacks take."""
 
-    members: list[PlannedReplicate]
-    seconds: float
-    memory: int
+    members: Sequence[PlannedReplicate]
+    curve: Curve
 
     @classmethod
-    def of(cls, experiment: Experiment, members: list[PlannedReplicate]) -> _Group:
-        # Members of one seed stand together, as they may share their random draws.
-        ordered = sorted(members, key=lambda r: (r.seed, r.point_id))
-        points: dict[str, Cost] = {}
-        for member in ordered:
-            if member.point_id not in points:
-                points[member.point_id] = experiment.cost(member.config)
-        return cls(
-            ordered,
-            max(cost.seconds for cost in points.values()),
-            max(cost.memory for cost in points.values()),
+    def of(
+        cls, experiment: Experiment, members: Sequence[PlannedReplicate], curve: Curve | None
+    ) -> Group:
+        """Price replicates of one structure.
+
+        Args:
+            experiment: Theirs.
+            members: In any order.
+            curve: As measured; None to go by the cost model.
+        """
+        ordered = sorted(members, key=lambda r: (r.point_id, r.seed))
+        return cls(ordered, curve or Curve.modelled(typical(experiment, ordered)))
+
+    def load(self, memory: int) -> Load:
+        """To be cut into packs of so many bytes at most."""
+        count = len(self.members)
+        return Load(count, self.curve, Sizes.of(self.curve, count, memory))
+
+    def split(self) -> tuple[Group, Group]:
+        """The first point, and the others."""
+        first = [m for m in self.members if m.point_id == self.members[0].point_id]
+        return Group(first, self.curve), Group(self.members[len(first) :], self.curve)
+
+    def parts(self, sizes: Sequence[int]) -> list[tuple[PlannedReplicate, ...]]:
+        """Consecutive members by so many at a time.
+
+        Members of one seed stand together, as they may share their random draws, but not those of
+        all points: points are to be complete one after the other, not all in the end.
+        """
+        block = max(sizes)
+        place = {name: i for i, name in enumerate(dict.fromkeys(m.point_id for m in self.members))}
+        ordered = sorted(
+            self.members, key=lambda m: (place[m.point_id] // block, m.seed, m.point_id)
         )
-
-    def size(self, share: float, memory: int) -> int:
-        """How many members a pack holds, when one of `share` seconds balances the workers."""
-        seconds = max(self.seconds, 1e-9)
-        balanced = max(math.ceil(round(share / seconds, 6)), _SMALLEST)
-        fitting = memory // max(self.memory, 1)
-        return max(1, min(balanced, int(_LONGEST_SECONDS / seconds), fitting))
+        return [tuple(ordered[a:b]) for a, b in pairwise(accumulate(sizes, initial=0))]
 
 
-def _by_structure(replicates: Iterable[PlannedReplicate]) -> list[list[PlannedReplicate]]:
+def typical(experiment: Experiment, members: Iterable[PlannedReplicate]) -> Cost:
+    """What one of several replicates costs: the mean of seconds, the most of memory."""
+    points = {member.point_id: member.config for member in members}
+    costs = [experiment.cost(config) for config in points.values()]
+    return Cost(
+        math.fsum(cost.seconds for cost in costs) / len(costs),
+        max(cost.memory for cost in costs),
+        math.fsum(cost.shared for cost in costs) / len(costs),
+    )
+
+
+def by_structure(replicates: Iterable[PlannedReplicate]) -> dict[str, list[PlannedReplicate]]:
+    """Structure to its replicates."""
     structures: dict[str, str] = {}
     groups: dict[str, list[PlannedReplicate]] = {}
     for replicate in replicates:
@@ -130,13 +166,35 @@ def _by_structure(replicates: Iterable[PlannedReplicate]) -> list[list[PlannedRe
         if replicate.point_id not in structures:
             structures[replicate.point_id] = replicate.config.structure()
         groups.setdefault(structures[replicate.point_id], []).append(replicate)
-    return list(groups.values())
+    return groups
 
 
-def _cut(members: list[PlannedReplicate], size: int) -> list[tuple[PlannedReplicate, ...]]:
-    count = math.ceil(len(members) / size)
-    bounds = [len(members) * i // count for i in range(count + 1)]
-    return [tuple(members[a:b]) for a, b in pairwise(bounds)]
+def _early(
+    groups: Sequence[Group], loads: Sequence[Load], sizes: Sequence[Sequence[int]]
+) -> int | None:
+    """The group whose first point is soon done, where all packs are long and hold more; or None."""
+    shortest = min(
+        (load.curve.seconds(min(own)) for load, own in zip(loads, sizes, strict=True)), default=0.0
+    )
+    if shortest <= _EARLY_SECONDS:
+        return None
+    waits = []
+    for group, load in zip(groups, loads, strict=True):
+        replicates = sum(m.point_id == group.members[0].point_id for m in group.members)
+        fits = replicates <= load.sizes.most and replicates < len(group.members)
+        waits.append(load.curve.seconds(replicates) if fits else math.inf)
+    quickest = min(range(len(waits)), key=waits.__getitem__)
+    return quickest if waits[quickest] < shortest else None
+
+
+def _packs(experiment: str, groups: Sequence[Group], sizes: Sequence[Sequence[int]]) -> list[Pack]:
+    """The longest first; of equal length, those of earlier points."""
+    found = [
+        (group.curve.seconds(len(part)), _made(experiment, part))
+        for group, own in zip(groups, sizes, strict=True)
+        for part in group.parts(own)
+    ]
+    return [made for _, made in sorted(found, key=lambda p: -p[0])]
 
 
 def _made(experiment: str, members: tuple[PlannedReplicate, ...]) -> Pack:

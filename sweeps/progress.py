@@ -20,13 +20,15 @@ class Progress:
 
     Attributes:
         points: How many it has in all.
-        done: How many are complete, the failed ones among them.
+        done: How many are complete, those that failed or were stopped among them.
         failed: How many are complete but failed, or lost with their pack.
         share: Of the work, in [0, 1].
         rate: Points per minute since this run began; None before the first.
         eta: Seconds left; None while that cannot be told.
         front: Points on the front so far.
         best: Best value so far of each objective, by metric.
+        doing: What is done before training, in words; None while packs are trained.
+        stopped: How many are complete but were stopped early.
     """
 
     points: int
@@ -37,6 +39,8 @@ class Progress:
     eta: float | None
     front: int
     best: Mapping[str, float]
+    doing: str | None = None
+    stopped: int = 0
 
     def __str__(self) -> str:
         """One line."""
@@ -44,8 +48,11 @@ class Progress:
 
     def numbers(self) -> str:
         """How many points, how fast, how long."""
+        if self.doing is not None:
+            return f"{self.done}/{self.points} points, {self.doing}"
         parts = [f"{self.done}/{self.points} points", f"{self.share:.0%}"]
         parts += [f"{self.failed} failed"] if self.failed else []
+        parts += [f"{self.stopped} stopped early"] if self.stopped else []
         parts += [f"{self.rate:.1f} points/min"] if self.rate is not None else []
         parts += [f"{clock(self.eta)} left"] if self.eta is not None else []
         return ", ".join(parts)
@@ -61,6 +68,7 @@ class Tally:
 
     Attributes:
         complete: Points that have all their replicates, in the order they became so.
+        doing: What is done before training, in words; None while packs are trained.
     """
 
     def __init__(
@@ -74,6 +82,7 @@ class Tally:
             complete: Points that have all their replicates already.
         """
         self.complete = complete
+        self.doing: str | None = None
         self._points = points
         self._objectives = objectives
         self._before = len(complete)
@@ -115,6 +124,8 @@ class Tally:
             eta=elapsed * (1 - share) / share if share > 0.02 else None,
             front=size,
             best=best,
+            doing=self.doing,
+            stopped=sum(p.status == "stopped" for p in self.complete),
         )
 
     def _share(self) -> float:
@@ -175,9 +186,12 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
 def _lines() -> Callable[[Progress], None]:
     last = time.monotonic()
 
+    doing: str | None = None
+
     def show(progress: Progress) -> None:
-        nonlocal last
-        if time.monotonic() - last >= LINE_SECONDS:
+        nonlocal last, doing
+        begun, doing = progress.doing not in (None, doing), progress.doing
+        if begun or time.monotonic() - last >= LINE_SECONDS:
             last = time.monotonic()
             print(progress, file=sys.stderr, flush=True)
 

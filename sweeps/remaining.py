@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 import privnets
+from privnets.contract import Cost
 from sweeps.checkpoints import Checkpoint, Member, checkpoints
+from sweeps.curves import Curve
 from sweeps.errors import InputError
 from sweeps.ledger import Ledger
 from sweeps.packing import Pack, here, pack
@@ -18,6 +21,9 @@ from sweeps.training import label
 
 if TYPE_CHECKING:
     from cluster.connection import Machine
+
+# Of what Ray may give to work on a machine, as its own processes and a stack's peaks take more.
+_MEMORY_SHARE: Final = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,10 @@ class Capacity:
     workers: int
     memory: int
 
+    def on_gpus(self, memory: int | None) -> Capacity:
+        """With the memory that packs have on GPUs; the same where there are none."""
+        return self if memory is None else Capacity(self.workers, memory)
+
 
 def untrained(plan: Plan, ledger: Ledger) -> dict[Member, PlannedReplicate]:
     """The plan's replicates that are not in the ledger."""
@@ -41,9 +51,21 @@ def untrained(plan: Plan, ledger: Ledger) -> dict[Member, PlannedReplicate]:
 
 
 def packs_of(
-    plan: Plan, ledger: Ledger, missing: dict[Member, PlannedReplicate], capacity: Capacity
+    plan: Plan,
+    ledger: Ledger,
+    missing: dict[Member, PlannedReplicate],
+    capacity: Capacity,
+    curves: Mapping[str, Curve] = MappingProxyType({}),
 ) -> list[Pack]:
-    """Packs of what is missing: first those that have a checkpoint, as they were, then the rest."""
+    """Packs of what is missing: first those that have a checkpoint, as they were, then the rest.
+
+    Args:
+        plan: What the sweep trains.
+        ledger: What it has.
+        missing: From `untrained`.
+        capacity: What there is to run packs on.
+        curves: Structure to how long its stacks take; by the cost model where it is missing.
+    """
     left = dict(missing)
     begun = [
         made
@@ -56,19 +78,21 @@ def packs_of(
         size=plan.study.resources.pack,
         workers=capacity.workers,
         memory=capacity.memory,
+        curves=curves,
     )
 
 
 def weights(packs: Sequence[Pack]) -> dict[str, float]:
     """Pack to what it costs, in seconds of one core."""
-    costs: dict[str, float] = {}
+    costs: dict[str, Cost] = {}
     found = {}
     for made in packs:
         experiment = privnets.experiment(made.experiment)
         for replicate in made.replicates:
             if replicate.point_id not in costs:
-                costs[replicate.point_id] = experiment.cost(replicate.config).seconds
-        found[made.pack_id] = math.fsum(costs[r.point_id] for r in made.replicates)
+                costs[replicate.point_id] = experiment.cost(replicate.config)
+        own = [costs[replicate.point_id] for replicate in made.replicates]
+        found[made.pack_id] = max(c.shared for c in own) + math.fsum(c.seconds for c in own)
     return found
 
 
@@ -91,8 +115,13 @@ def capacity(machines: Sequence[Machine], resources: Resources) -> Capacity:
         )
     if resources.concurrency != "auto":
         workers = min(workers, resources.concurrency)
+    shares = [
+        _MEMORY_SHARE * machine.memory / min(room, workers)
+        for machine in machines
+        if machine.memory and (room := _room(machine, resources))
+    ]
     _, memory = here(resources.model_copy(update={"concurrency": workers}))
-    return Capacity(workers, memory)
+    return Capacity(workers, int(min(shares, default=memory)))
 
 
 def _begun(
@@ -108,6 +137,17 @@ def _begun(
 
 
 def _room(machine: Machine, resources: Resources) -> int:
-    """How many packs find room on a machine."""
-    wanted = [(machine.cpus, resources.cpus), (machine.gpus, resources.gpus)]
-    return min((math.floor(there / each) for there, each in wanted if each), default=1)
+    """How many packs find room on a machine; a part of a GPU is never parts of two."""
+    rooms = []
+    if resources.cpus:
+        rooms.append(_times(machine.cpus, resources.cpus))
+    if resources.gpus >= 1:
+        rooms.append(_times(machine.gpus, resources.gpus))
+    elif resources.gpus:
+        rooms.append(math.floor(machine.gpus) * _times(1, resources.gpus))
+    return min(rooms, default=1)
+
+
+def _times(there: float, each: float) -> int:
+    """How often one fits into the other, whatever quotients round to."""
+    return math.floor(there / each + 1e-9)
