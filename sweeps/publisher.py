@@ -9,6 +9,7 @@ went.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import queue
@@ -19,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,6 +31,7 @@ from privnets.points import TradeoffPoint
 from sweeps.following import Follower
 from sweeps.ledger import Ledger
 from sweeps.manifest import Manifest, read_manifest
+from sweeps.pacing import Pace, pace_beside_training, yield_the_machine
 from sweeps.results import Result, read_result
 from sweeps.summary import hypervolume_so_far, reference_of, stored_files
 from tracking.errors import TrackingError
@@ -39,7 +42,8 @@ if TYPE_CHECKING:
 STORAGE = "SWEEPS_PUBLISHER_STORAGE"
 _REFERENCE = "hypervolume_reference"
 _NUMBERS = TypeAdapter(dict[str, Annotated[float, Field(allow_inf_nan=False)]])
-_BATCH = 20
+_BATCH = 16
+_ROUNDS = 3
 _POLL_SECONDS = 2.0
 _LONGEST_WAIT = 30.0
 _FINISH_SECONDS = 10.0
@@ -74,10 +78,20 @@ class Publisher:
 
     def __init__(self, ledger: Ledger, manifest: Manifest, tracking_uri: str) -> None:
         """Begin at the beginning of the ledger; what MLflow holds already is passed over."""
+        from tracking import Recorder
+
         self.error: str | None = None
         self._ledger = ledger
         self._manifest = manifest
         self._uri = tracking_uri
+        self._recorder = Recorder(
+            manifest.sweep,
+            study=manifest.study.name,
+            tracking_uri=tracking_uri,
+            log_scaled=frozenset(manifest.plan.log_fields),
+            name_fields=tuple(manifest.study.space),
+            keys=manifest.plan.metrics,
+        )
         self._follower = Follower(ledger, manifest.plan.seeds)
         self._waiting: deque[TradeoffPoint] = deque()
         self._aside: dict[str, str] = {}
@@ -96,10 +110,7 @@ class Publisher:
         return self._announced
 
     def close(self) -> None:
-        """End without publishing the rest: count it, and say that the sweep ended early."""
-        earlier = self.error
-        self.publish(lambda: True)
-        self.error = self.error or earlier
+        """End without publishing the rest: say that the sweep ended early."""
         if self.error is None and (self._announced or self._published):
             self._record_sweep(status="KILLED")
 
@@ -110,38 +121,65 @@ class Publisher:
             stopped: Asked between batches; true ends the work early.
 
         Returns:
-            Whether everything went through.
+            Whether nothing is left.
         """
-        import tracking
-
-        try:
-            self._waiting.extend(self._follower.read())
-        except OSError as error:
-            self.error = f"the ledger cannot be read: {error}"
-            return False
         self.error = None
-        while self._waiting and not stopped():
-            batch = [self._waiting[i] for i in range(min(self._at_once, len(self._waiting)))]
+        while not stopped():
+            if not self._more():
+                return self.error is None
+            if not self._publish_batch():
+                return False
+        return False
+
+    def publish_whole(self, stopped: Callable[[], bool] = lambda: False) -> bool:
+        """Publish what is complete by now, and make sure that MLflow holds it.
+
+        Args:
+            stopped: Asked between batches; true ends the work early.
+
+        Returns:
+            Whether it does.
+        """
+        for _ in range(_ROUNDS):
+            if not self.publish(stopped):
+                return False
             try:
-                tracking.record(
-                    batch,
-                    sweep=self._manifest.sweep,
-                    study=self._manifest.study.name,
-                    tracking_uri=self._uri,
-                    log_scaled=frozenset(self._manifest.plan.log_fields),
-                    name_fields=tuple(self._manifest.study.space),
-                    keys=self._manifest.plan.metrics,
-                )
+                lacking = self._recorder.confirm()
             except TrackingError as error:
                 self.error = str(error)
                 return False
-            except (OSError, ValueError) as error:
-                self._narrow(batch, error)
-                continue
-            for _ in batch:
-                self._waiting.popleft()
-            self._published += len(batch)
-        return not self._waiting
+            if not lacking:
+                return True
+            self._start_over()
+        self.error = "points disappear from MLflow while they are published"
+        return False
+
+    def _more(self) -> bool:
+        """Whether there is something to publish."""
+        if not self._waiting:
+            self._read()
+        return bool(self._waiting)
+
+    def _read(self) -> None:
+        try:
+            self._waiting.extend(self._follower.read())
+        except OSError as error:
+            self.error = self.error or f"the ledger cannot be read: {error}"
+
+    def _publish_batch(self) -> bool:
+        batch = list(islice(self._waiting, self._at_once))
+        try:
+            self._recorder.record(batch)
+        except TrackingError as error:
+            self.error = str(error)
+            return False
+        except (OSError, ValueError) as error:
+            self._narrow(batch, error)
+            return True
+        for _ in batch:
+            self._waiting.popleft()
+        self._published += len(batch)
+        return True
 
     def _narrow(self, batch: list[TradeoffPoint], error: Exception) -> None:
         """Find the point that cannot be recorded and set it aside, so that the others can be."""
@@ -149,6 +187,12 @@ class Publisher:
             self._at_once = 1
         else:
             self._aside[self._waiting.popleft().point_id] = str(error)
+            self._at_once = _BATCH
+
+    def _start_over(self) -> None:
+        self._follower = Follower(self._ledger, self._manifest.plan.seeds)
+        self._published = 0
+        self._aside.clear()
 
     def publish_summary(self, *, ended: bool = False) -> bool:
         """Bring the sweep's parent run up to date with its tables, figures and report.
@@ -199,7 +243,8 @@ class Publisher:
         return True
 
     def outcome(self) -> Published:
-        """How it went so far."""
+        """How it went so far; what is complete by now counts."""
+        self._read()
         error = self.error
         if self._aside:
             point_id, reason = next(iter(self._aside.items()))
@@ -211,12 +256,12 @@ class Publisher:
 def publish_all(ledger: Ledger, manifest: Manifest, tracking_uri: str) -> Published:
     """Publish everything that MLflow lacks, trying once."""
     publisher = Publisher(ledger, manifest, tracking_uri)
-    if publisher.publish():
+    if publisher.publish_whole():
         publisher.publish_summary()
     return publisher.outcome()
 
 
-def follow(publisher: Publisher, orders: queue.Queue[str]) -> None:
+def follow(publisher: Publisher, orders: queue.Queue[str], pace: Pace) -> None:
     """Publish until told to finish or to stop.
 
     While the tracking server is away, attempts are made ever more rarely; the sweep does not
@@ -225,11 +270,14 @@ def follow(publisher: Publisher, orders: queue.Queue[str]) -> None:
     Args:
         publisher: Which publishes.
         orders: `finish`, or `stop`.
+        pace: How much of the time to publish in until then.
     """
     wait = _POLL_SECONDS
-    while (order := _next(orders, wait)) is None:
-        went = publisher.announce() and publisher.publish(lambda: not orders.empty())
-        wait = _POLL_SECONDS if went else min(wait * 2, _LONGEST_WAIT)
+    while (order := _next(orders, max(wait, pace.wait()))) is None:
+        with pace:
+            if publisher.announce():
+                publisher.publish(lambda: not orders.empty() or pace.wait() > 0)
+        wait = min(wait * 2, _LONGEST_WAIT) if publisher.error else _POLL_SECONDS
     if order != "finish" or not _finish(publisher, orders):
         publisher.close()
 
@@ -239,11 +287,16 @@ def main() -> None:
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)  # they are meant for the driver, which then tells us
     (sweep,) = sys.argv[1:]
+    uri = os.environ["MLFLOW_TRACKING_URI"]
     ledger = Ledger(os.environ[STORAGE], sweep)
-    publisher = Publisher(ledger, read_manifest(ledger), os.environ["MLFLOW_TRACKING_URI"])
+    publisher = Publisher(ledger, read_manifest(ledger), uri)
     orders: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
-    follow(publisher, orders)
+    if orders.empty():
+        publisher.announce()  # which loads MLflow, while the driver starts Ray
+    yield_the_machine()
+    gc.freeze()  # to look through all of MLflow again and again would be a quarter of the work
+    follow(publisher, orders, pace_beside_training(uri))
     print(json.dumps(asdict(publisher.outcome())), flush=True)
 
 
@@ -251,7 +304,8 @@ def _finish(publisher: Publisher, orders: queue.Queue[str]) -> bool:
     """Publish the rest, for as long as a short absence of the server may last; whether it went."""
     deadline = time.monotonic() + _FINISH_SECONDS
     while not (
-        publisher.publish(lambda: not orders.empty()) and publisher.publish_summary(ended=True)
+        publisher.publish_whole(lambda: not orders.empty())
+        and publisher.publish_summary(ended=True)
     ):
         if time.monotonic() > deadline or _next(orders, _POLL_SECONDS) is not None:
             return False

@@ -15,11 +15,12 @@ from tracking.errors import TrackingError, redacted
 if TYPE_CHECKING:
     from tracking.frame import points_frame, replicates_frame
     from tracking.reading import compare, load_points
-    from tracking.recording import record
+    from tracking.recording import Recorder, record
     from tracking.store import check, create, resolve_uri
     from tracking.summary import record_sweep, sweep_tags
 
 __all__ = [
+    "Recorder",
     "TrackingError",
     "check",
     "compare",
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Recorder": "tracking.recording",
     "check": "tracking.store",
     "compare": "tracking.reading",
     "create": "tracking.store",

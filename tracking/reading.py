@@ -18,7 +18,7 @@ from privnets.points import Scalar, TradeoffPoint, merge_replicates
 from tracking import runs
 from tracking.errors import TrackingError, redacted
 from tracking.frame import Row, point_row, table
-from tracking.recording import MAX_TAG, clipped
+from tracking.sheets import MAX_TAG, clipped
 from tracking.store import connect, resolve_uri, translated
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _fetch(sweep: str, tracking_uri: str | None, study: str | None) -> list[Run]
         home = runs.find_home(client, sweep, study)
         if home is None:
             raise TrackingError(f"{redacted(uri)} holds no sweep named {sweep!r}.")
-        return runs.children(client, home, sweep)
+        return list(runs.children(client, home, sweep))
 
 
 def _differences(point: TradeoffPoint, run: Run) -> list[str]:

@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tracking.errors import TrackingError
@@ -34,7 +33,6 @@ CONTENT = "content"
 CURVES = "curve/"
 COMPLETE = ("FINISHED", "KILLED", "FAILED")
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 _PAGE = 1000
 _ONE_BY_ONE = 100
 
@@ -45,6 +43,47 @@ class Home:
 
     experiment_id: str
     parent_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """What is known of a point's run, without its many values.
+
+    Attributes:
+        run_id: MLflow's.
+        point_id: The point's.
+        parent_id: The run above it; None without any.
+        content: Its `content` tag, a digest of what it says; None without any.
+        attempted: How many replicates the point had when it was recorded; -1 when unknown.
+        complete: Whether all was written.
+        finished_at: When the point finished, Unix seconds; 0 when unknown.
+        recorded_at: When the run was created, Unix seconds; infinite when unknown.
+    """
+
+    run_id: str
+    point_id: str
+    parent_id: str | None
+    content: str | None
+    attempted: int
+    complete: bool
+    finished_at: float
+    recorded_at: float
+
+    @classmethod
+    def of(cls, run: Run) -> Child:
+        """What a point's run says; anybody may have written its tags."""
+        tags = run.data.tags
+        return cls(
+            run_id=str(run.info.run_id),
+            point_id=tags[POINT_ID],
+            parent_id=tags.get(PARENT),
+            content=tags.get(CONTENT),
+            attempted=int(_matching(r"\d{1,9}", tags.get(ATTEMPTED), "-1")),
+            complete=run.info.status in COMPLETE,
+            # As `repr` writes a Unix time; anything else, NaN above all, has no place in an order.
+            finished_at=float(_matching(r"\d{1,12}\.\d{1,20}", tags.get(FINISHED_AT), "0")),
+            recorded_at=_recorded_at(run),
+        )
 
 
 def find_home(client: MlflowClient, sweep: str, study: str | None) -> Home | None:
@@ -87,66 +126,67 @@ def make_home(client: MlflowClient, sweep: str, study: str | None, uri: str) -> 
     return home
 
 
-def children(client: MlflowClient, home: Home, sweep: str) -> list[Run]:
+def children(client: MlflowClient, home: Home, sweep: str) -> Iterator[Run]:
     """Every child run of the sweep, complete or not, in a stable order."""
     runs = search(client, [home.experiment_id], f"tags.{SWEEP} = {_quoted(sweep)}")
-    return [run for run in runs if POINT_ID in run.data.tags]
+    return (run for run in runs if POINT_ID in run.data.tags)
 
 
-def children_of(client: MlflowClient, home: Home, sweep: str, ids: Sequence[str]) -> list[Run]:
+def children_of(client: MlflowClient, home: Home, sweep: str, ids: Sequence[str]) -> Iterator[Run]:
     """The child runs of the points in `ids`: a search each when they are few, else one for all."""
     if len(ids) > _ONE_BY_ONE:
-        wanted = set(ids)
-        return [r for r in children(client, home, sweep) if r.data.tags[POINT_ID] in wanted]
+        asked = set(ids)
+        return (r for r in children(client, home, sweep) if r.data.tags[POINT_ID] in asked)
     in_sweep = f"tags.{SWEEP} = {_quoted(sweep)}"
-    return [
+    return (
         run
         for point_id in ids
         for run in search(
             client, [home.experiment_id], f"tags.{POINT_ID} = {_quoted(point_id)} and {in_sweep}"
         )
-    ]
+    )
 
 
 def settle(
     client: MlflowClient, home: Home, runs: Iterable[Run], wanted: Mapping[str, str]
-) -> dict[str, Run]:
-    """Leave one run per point, under the parent: the first that `grouped` gives.
+) -> dict[str, Child]:
+    """Leave one run per point, under the parent: the first in the order of `grouped`.
 
     Args:
         client: Of the store.
         home: The sweep's home.
-        runs: Child runs of the sweep.
-        wanted: As `grouped` takes it.
+        runs: Child runs of the sweep; none is kept once it was looked at.
+        wanted: Point id to the `content` tag that its run should have, where that is known; of
+            runs with as many replicates, the one that has it comes first.
 
     Returns:
         Point id to the run that stayed.
     """
-    kept: dict[str, Run] = {}
-    for point_id, group in grouped(runs, wanted).items():
-        kept[point_id], *others = group
-        for run in others:
-            delete(client, run.info.run_id)
-        if kept[point_id].data.tags.get(PARENT) != home.parent_id:
-            client.set_tag(kept[point_id].info.run_id, PARENT, home.parent_id)
+    groups: dict[str, list[Child]] = {}
+    for run in runs:
+        child = Child.of(run)
+        groups.setdefault(child.point_id, []).append(child)
+    kept: dict[str, Child] = {}
+    for point_id, group in groups.items():
+        kept[point_id], *others = sorted(group, key=lambda c: _rank(c, wanted.get(point_id)))
+        for child in others:
+            delete(client, child.run_id)
+        if kept[point_id].parent_id != home.parent_id:
+            client.set_tag(kept[point_id].run_id, PARENT, home.parent_id)
     return kept
 
 
-def grouped(runs: Iterable[Run], wanted: Mapping[str, str] = _NOTHING) -> dict[str, list[Run]]:
+def grouped(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Runs by point id, in each group the one that is to stay first.
 
-    That is the one with the most replicates; of those the one with the wanted content, then the
-    one whose point finished last, then the one created first.
-
-    Args:
-        runs: Child runs of a sweep.
-        wanted: Point id to the `content` tag that its run should have, where that is known.
+    That is the one with the most replicates; of those the one whose point finished last, then the
+    one created first.
     """
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.data.tags[POINT_ID], []).append(run)
     return {
-        point_id: sorted(group, key=lambda run: _rank(run, wanted.get(point_id)))
+        point_id: sorted(group, key=lambda run: _rank(Child.of(run), None))
         for point_id, group in groups.items()
     }
 
@@ -165,12 +205,6 @@ def delete(client: MlflowClient, run_id: str) -> None:
 def deleted(client: MlflowClient, run_id: str) -> bool:
     """Whether a run is gone."""
     return str(client.get_run(run_id).info.lifecycle_stage) == "deleted"
-
-
-def attempted(run: Run) -> int:
-    """How many replicates the point had when it was recorded; -1 when the tag is no number."""
-    text = run.data.tags.get(ATTEMPTED, "")
-    return int(text) if re.fullmatch(r"\d{1,9}", text) else -1
 
 
 def search(client: MlflowClient, experiment_ids: list[str], filter_string: str) -> Iterator[Run]:
@@ -199,18 +233,22 @@ def now() -> str:
     return f"{time.time():.6f}"
 
 
-def _rank(run: Run, wanted: str | None) -> tuple[int, bool, float, float, str]:
-    other = wanted is not None and run.data.tags.get(CONTENT) != wanted
-    text = run.data.tags.get(FINISHED_AT, "")
-    # As `repr` writes a Unix time; anything else, NaN above all, has no place in an order.
-    finished = float(text) if re.fullmatch(r"\d{1,12}\.\d{1,20}", text) else 0.0
-    return (-attempted(run), other, -finished, *_seniority(run))
+def _rank(child: Child, wanted: str | None) -> tuple[int, bool, float, float, str]:
+    other = wanted is not None and child.content != wanted
+    seniority = (child.recorded_at, child.run_id)
+    return (-child.attempted, other, -child.finished_at, *seniority)
 
 
 def _seniority(run: Run) -> tuple[float, str]:
-    text = run.data.tags.get(RECORDED_AT, "")
-    known = re.fullmatch(r"\d{1,12}\.\d{6}", text)
-    return (float(text) if known else float("inf"), run.info.run_id)
+    return (_recorded_at(run), run.info.run_id)
+
+
+def _recorded_at(run: Run) -> float:
+    return float(_matching(r"\d{1,12}\.\d{6}", run.data.tags.get(RECORDED_AT), "inf"))
+
+
+def _matching(pattern: str, text: str | None, otherwise: str) -> str:
+    return text if text is not None and re.fullmatch(pattern, text) else otherwise
 
 
 def _experiment_ids(client: MlflowClient, study: str | None) -> list[str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from tracking import schema
 from tracking.errors import TrackingError, redacted
 from tracking.transport import REFUSED, refusal, told
 
@@ -83,6 +84,8 @@ def check(uri: str | None = None) -> None:
     path = sqlite_path(resolved)
     if path is not None and not path.exists():
         _check_creatable(path)
+    elif path is not None and _is_current(path):
+        return
     elif resolved.startswith(_SERVERS):
         _check_server(resolved)
     else:
@@ -206,6 +209,14 @@ def _check_sqlite(path: Path) -> None:
         raise TrackingError(f"{path} cannot be used as a SQLite database: {error}.") from error
 
 
+def _is_current(path: Path) -> bool:
+    """Whether a database has MLflow's schema, where that can be said without loading MLflow."""
+    _check_sqlite(path)
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)) as database:
+        found = schema.revision(database)
+    return found is not None and found == schema.expected_revision()
+
+
 def _check_server(uri: str) -> None:
     _settle_environment()
     with translated(uri):
@@ -253,7 +264,7 @@ def _create_schema(path: Path, uri: str) -> None:
     # SQLite would replay a deleted database's log into a new one of that name.
     for stale in (aside, *_logs(aside), *_logs(path)):
         stale.unlink(missing_ok=True)
-    _open_once(f"{_SQLITE}{aside}", artifact_root(uri))
+    _fill(aside, artifact_root(uri))
     if not _on_network(path.parent):
         # Readers and the writer do not block each other, and a commit waits for the disk once
         # instead of thrice; the file keeps this setting.
@@ -261,13 +272,19 @@ def _create_schema(path: Path, uri: str) -> None:
             database.execute("PRAGMA journal_mode = WAL")
     os.replace(aside, path)
     # A file of this name may have been open in this process before: forget its connections.
-    _open_once(uri, artifact_root(uri))
+    schema.open_once(uri, artifact_root(uri))
 
 
-def _open_once(uri: str, root: str | None) -> None:
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+def _fill(path: Path, root: str | None) -> None:
+    from mlflow.exceptions import MlflowException
 
-    SqlAlchemyStore(uri, root).engine.dispose()  # type: ignore[no-untyped-call]
+    path.write_bytes(schema.empty_store())
+    try:
+        schema.open_once(f"{_SQLITE}{path}", root)
+    except MlflowException:
+        # Kept by another MLflow of the same version, as a development version is.
+        path.write_bytes(schema.make())
+        schema.open_once(f"{_SQLITE}{path}", root)
 
 
 def _logs(database: Path) -> list[Path]:

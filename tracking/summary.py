@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from tracking import runs
-from tracking.recording import MAX_PARAM, clipped, inside, milliseconds
+from tracking.sheets import MAX_PARAM, clipped, inside, milliseconds
 from tracking.store import connect, create, translated
 
 if TYPE_CHECKING:

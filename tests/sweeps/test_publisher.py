@@ -24,6 +24,7 @@ from privnets.points import Replicate, TradeoffPoint
 from sweeps.following import Follower
 from sweeps.ledger import Ledger
 from sweeps.manifest import Manifest, read_manifest, write_manifest
+from sweeps.pacing import Pace
 from sweeps.planning import Plan
 from sweeps.publication import start_publication
 from sweeps.publisher import Publisher, follow, publish_all
@@ -215,24 +216,24 @@ def test_mlflow_shows_whether_a_sweep_runs_was_broken_off_or_is_done(
     assert publisher.announce()
     assert publisher.publish()
     assert parent_of(uri).info.status == "RUNNING"
-    follow(publisher, orders("stop"))
+    follow(publisher, orders("stop"), Pace())
     assert parent_of(uri).info.status == "KILLED"
     assert publish_all(ledger, manifest, uri).whole  # `sweeps sync` is no run
     assert parent_of(uri).info.status == "KILLED"
     again = Publisher(ledger, manifest, uri)
     assert again.announce()
     assert parent_of(uri).info.status == "RUNNING"
-    follow(again, orders("finish"))
+    follow(again, orders("finish"), Pace())
     assert parent_of(uri).info.status == "FAILED"
     write(ledger, plan, *((index, seed) for index in (1, 2, 3) for seed in plan.seeds))
-    follow(Publisher(ledger, manifest, uri), orders("finish"))
+    follow(Publisher(ledger, manifest, uri), orders("finish"), Pace())
     assert parent_of(uri).info.status == "FINISHED"
 
 
 def test_a_sweep_stopped_before_it_said_anything_leaves_no_trace(
     ledger: Ledger, manifest: Manifest, uri: str
 ) -> None:
-    follow(Publisher(ledger, manifest, uri), orders("stop"))
+    follow(Publisher(ledger, manifest, uri), orders("stop"), Pace())
     assert runs.find_home(MlflowClient(uri), "sweep", None) is None
 
 

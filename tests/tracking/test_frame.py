@@ -30,7 +30,7 @@ def test_replicate_columns_follow_the_contract() -> None:
     columns = list(replicates_frame(made_points(2), "s").columns)
     assert columns[:4] == LEADING[:4]
     assert columns[4:8] == ["seed", "failure", "stopped", "finished_at"]
-    assert columns[13:] == sorted(made_point(0).replicates[0].metrics)
+    assert columns[14:] == sorted(made_point(0).replicates[0].metrics)
 
 
 def test_rows_do_not_depend_on_the_order_of_points() -> None:
