@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from cluster.restraint import bare, loopback_only, quiet, signals_kept
 
 _OBJECT_STORE_BYTES = 128 * 2**20
 _REAPER_SECONDS = 15.0
@@ -138,7 +138,7 @@ def connect(address: str | None = None, *, cpus: int | None = None) -> Connectio
     try:
         if "ray" in sys.modules and _connected():
             return Connection(_head(), False, undo)
-        with _signals_kept():
+        with signals_kept():
             if address is None:
                 _start(undo, cpus)
             else:
@@ -191,8 +191,8 @@ def _start(undo: ExitStack, cpus: int | None) -> None:
     directory = tempfile.mkdtemp(prefix="sweeps-ray-", dir=_short_directory())
     undo.enter_context(_reaped(directory))
     undo.enter_context(_authenticated({_MODE: "token", _TOKEN: secrets.token_hex(32)}))
-    undo.enter_context(_quiet())
-    with _loopback_only():
+    undo.enter_context(quiet())
+    with loopback_only(), bare():
         import ray
 
         undo.callback(_shut_down)
@@ -209,12 +209,12 @@ def _start(undo: ExitStack, cpus: int | None) -> None:
 def _join(undo: ExitStack, address: str) -> None:
     mode = os.environ.get(_MODE) or ("token" if _has_token() else "disabled")
     undo.enter_context(_authenticated({_MODE: mode}))
-    undo.enter_context(_quiet())
+    undo.enter_context(quiet())
     import ray
 
     undo.callback(_shut_down)
     # Ray would look for one that is on loopback at this machine's own address.
-    with _loopback_only() if _is_loopback(address) else nullcontext():
+    with loopback_only() if _is_loopback(address) else nullcontext():
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
 
 
@@ -285,72 +285,11 @@ def _reread_authentication() -> None:
     _raylet.AuthenticationTokenLoader.instance().reset_cache()  # type: ignore[attr-defined]
 
 
-@contextmanager
-def _loopback_only() -> Iterator[None]:
-    """Have Ray take 127.0.0.1 for its node's address, and so listen nowhere else.
-
-    `ray.init` turns a loopback address that it is given into the machine's own; this is the
-    switch by which Ray itself stays on loopback on desktop systems.
-    """
-    from ray._private import ray_constants
-
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
-
-
 def _shut_down() -> None:
     import ray
 
-    with _signals_kept():
+    with signals_kept():
         ray.shutdown()
-
-
-@contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Keep how this process ends its own business, while and after Ray would change it.
-
-    `ray.init` takes SIGTERM for itself, and `ray.shutdown` resets it behind Python's back.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        with _sigterm_untaken():
-            yield
-    finally:
-        if before is not None:  # None: another library's, which Python cannot put back
-            signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _sigterm_untaken() -> Iterator[None]:
-    """Have Ray install no handler of SIGTERM: its own ends the process in the middle of a start."""
-    from ray._private import utils
-
-    before = utils.set_sigterm_handler
-    utils.set_sigterm_handler = lambda sigterm_handler: None
-    try:
-        yield
-    finally:
-        utils.set_sigterm_handler = before
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep Ray's remarks on dead workers off standard output: who uses Ray sees their failures."""
-    from ray._private import worker
-
-    before = worker._worker_logs_enabled
-    worker._worker_logs_enabled = False
-    try:
-        yield
-    finally:
-        worker._worker_logs_enabled = before
 
 
 @contextmanager

@@ -43,7 +43,8 @@ with cluster.connect({address!r}, cpus=2) as connection:
     print(json.dumps(dict(
         address=connection.address, started=connection.started, cpus=connection.cpus(),
         gpus=connection.gpus(), threads=threads, listening=listening,
-        pids=[p.pid for p in children], token=os.environ.get("RAY_AUTH_TOKEN"),
+        pids=[p.pid for p in children], commands=[" ".join(p.cmdline()) for p in children],
+        token=os.environ.get("RAY_AUTH_TOKEN"),
     )), flush=True)
     sys.stdin.readline()
 print(json.dumps({{k: v for k, v in os.environ.items() if k.startswith("RAY_AUTH")}}), flush=True)
@@ -113,6 +114,8 @@ def test_a_local_ray_keeps_to_itself_and_goes_without_a_trace() -> None:
         assert (told["started"], told["cpus"], told["threads"]) == (True, 2, "1")
         assert told["listening"], "Ray listens somewhere"
         assert {ip.removeprefix("::ffff:") for _, ip in told["listening"]} == {"127.0.0.1"}
+        servers = ("autoscaler", "dashboard/dashboard.py", "log_monitor.py")
+        assert not [c for c in told["commands"] if any(server in c for server in servers)]
         assert made.end() == {}, "what was set for this Ray is taken back"
         wait_for_nothing(made)
         assert alive(made) == []
