@@ -89,7 +89,8 @@ class Sizes:
             memory: Bytes that a stack may take.
         """
         fitting = max(1, memory // max(curve.memory, 1))
-        asked = list(_candidates(min(members, fitting, _farthest(curve))))
+        most = min(members, fitting, _farthest(curve))
+        asked = sorted({*_candidates(most), *(size for size in curve.sizes if size <= most)})
         best = min(map(curve.each, asked))
         as_good = [size for size in asked if curve.each(size) <= _AS_GOOD * best]
         bearable = next(size for size in asked if curve.each(size) <= _BEARABLE * best)

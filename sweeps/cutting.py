@@ -110,9 +110,8 @@ def _sparing(sizes: Sizes, members: int, size: int) -> int:
     """A size that leaves nothing, or enough for another pack."""
     if members - size >= sizes.least or size >= members:
         return min(size, members)
-    if members >= 2 * sizes.least:
-        return math.ceil(members / 2)
-    return members if members <= sizes.most else members - sizes.least
+    small = members < 2 * sizes.least and members <= sizes.most
+    return members if small else math.ceil(members / 2)
 
 
 def _lengths(loads: Sequence[Load], found: Sequence[Sequence[int]]) -> Iterator[float]:

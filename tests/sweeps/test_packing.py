@@ -1,11 +1,13 @@
 import math
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privnets
+from sweeps.curves import Curve
 from sweeps.packing import here, pack
 from sweeps.planning import PlannedReplicate, plan
 from sweeps.spec import Resources, Study
@@ -18,7 +20,7 @@ def replicates(space: dict[str, object], seeds: int = 8) -> list[PlannedReplicat
         "name": "s",
         "experiment": "membership",
         "fixed": {"dataset": "digits", "model": "logistic", "features": 4, "records": 4},
-        "space": {"draws": {"grid": [32]}} | space,
+        "space": {"draws": {"grid": [32]}, "train_size": {"grid": [20]}} | space,
         "replicates": seeds,
     }
     return plan(Study.model_validate(study)).replicates()
@@ -76,10 +78,12 @@ def test_the_longest_pack_comes_first():
     assert found == sorted(found, reverse=True)
 
 
-@pytest.mark.parametrize(("workers", "packs"), [(1, 3), (2, 6), (3, 9), (4, 12), (64, 12)])
-def test_automatic_packs_give_each_worker_three_but_are_not_cut_below_eight(workers, packs):
-    alike = replicates({"weight_decay": {"grid": [1, 2, 3]}, "train_size": {"grid": [20]}}, 32)
-    assert len(packed(alike, workers=workers)) == packs
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+def test_automatic_packs_leave_every_worker_something_to_do(workers):
+    alike = replicates({"weight_decay": {"grid": [1, 2, 3]}, "train_size": {"grid": [1000]}}, 32)
+    found = packed(alike, workers=workers)
+    assert len(found) >= 2 * workers
+    assert seconds(found[0]) < seconds(SimpleNamespace(replicates=alike)) / workers
 
 
 def test_automatic_packs_take_twenty_seconds_at_most_unless_one_training_does():
@@ -87,6 +91,41 @@ def test_automatic_packs_take_twenty_seconds_at_most_unless_one_training_does():
     found = packed(slow, workers=1)
     assert all(seconds(p) <= 20 or len(p.replicates) == 1 for p in found)
     assert any(len(p.replicates) > 1 for p in found)
+
+
+STRUCTURE = SIZES[0].config.structure()
+# Of four members or more, each takes a quarter of what it takes alone.
+STEEP = Curve((1, 2, 4, 8), (40.0, 40.0, 40.0, 80.0), 1000)
+
+
+def test_packs_follow_what_was_measured():
+    members = [r for r in SIZES if r.config.structure() == STRUCTURE]
+    found = packed(members, curves={STRUCTURE: STEEP}, workers=3)
+    assert {len(p.replicates) for p in found} <= {4, 8}
+    tight = packed(members, curves={STRUCTURE: STEEP}, workers=3, memory=4000)
+    assert {len(p.replicates) for p in tight} == {4}
+
+
+def test_long_packs_begin_with_one_of_a_single_point_that_is_soon_complete():
+    curve = Curve((1, 2, 4, 8, 16), (10.0, 11.0, 13.0, 17.0, 25.0), 1000)
+    members = replicates({"weight_decay": {"grid": [*range(1, 61)]}}, seeds=4)
+    found = packed(members, curves={members[0].config.structure(): curve})
+    first, *rest = ({r.point_id for r in p.replicates} for p in found)
+    assert len(first) == 1
+    assert len(found[0].replicates) == 4
+    assert not any(first & points for points in rest)
+
+
+def test_points_are_complete_one_block_after_the_other():
+    members = replicates({"weight_decay": {"grid": [*range(1, 41)]}}, seeds=4)
+    curve = Curve((1, 2, 4, 8), (1.0, 1.1, 1.3, 1.7), 1000)
+    found = packed(members, curves={members[0].config.structure(): curve}, workers=1)
+    seen = Counter()
+    complete = 0
+    for done in found[: len(found) // 2]:
+        seen.update(r.point_id for r in done.replicates)
+        complete = sum(count == 4 for count in seen.values())
+    assert complete >= 40 // 2 - max(len(p.replicates) for p in found)
 
 
 def test_packs_are_the_same_whatever_the_order_of_the_replicates():

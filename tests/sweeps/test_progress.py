@@ -94,3 +94,18 @@ def test_without_a_terminal_a_line_appears_every_so_often(
 )
 def test_time_left_is_read_as_on_a_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text
+
+
+def test_what_is_done_before_training_is_told_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = tally(point("a", 0.1, 0.5))
+    with shown() as show:
+        show(found.progress())
+        found.doing = "measuring pack sizes"
+        show(found.progress())
+        show(found.progress())
+        found.doing = None
+        show(found.progress())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("1/10 points, measuring pack sizes")

@@ -82,8 +82,11 @@ def test_a_damaged_checkpoint_is_dropped_and_its_pack_is_left(plan: Plan, ledger
 
 
 def test_a_pack_weighs_what_its_replicates_cost(plan: Plan, ledger: Ledger) -> None:
-    found = weights(packs_of(plan, ledger, untrained(plan, ledger), ROOM))
-    assert sum(found.values()) == pytest.approx(plan.cost())
+    """What a stack shares is paid once."""
+    begun = packs_of(plan, ledger, untrained(plan, ledger), ROOM)
+    cost = privnets.experiment("membership").cost
+    shared = [max(cost(r.config).shared for r in made.replicates) for made in begun]
+    assert sum(weights(begun).values()) == pytest.approx(plan.cost() + sum(shared))
 
 
 @pytest.mark.parametrize(
@@ -92,6 +95,29 @@ def test_a_pack_weighs_what_its_replicates_cost(plan: Plan, ledger: Ledger) -> N
 def test_a_pack_is_not_spread_over_machines(cpus: int, gpus: int, workers: int) -> None:
     machines = [Machine(4, 2), Machine(8, 0)]
     assert capacity(machines, Resources(cpus=cpus, gpus=gpus)).workers == workers
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "workers"),
+    [
+        (1, 0.3, 6),
+        (1, 0.25, 8),
+        (1, 0.4, 4),
+        (1, 0.6, 2),
+        (0.1, 0.1, 20),
+        (4, 0.5, 4),
+        (0.1, 0, 160),
+    ],
+)
+def test_a_part_of_a_gpu_is_never_parts_of_two(cpus: float, gpus: float, workers: int) -> None:
+    assert capacity([Machine(16, 2)], Resources(cpus=cpus, gpus=gpus)).workers == workers
+
+
+def test_packs_share_the_memory_of_the_machine_they_are_on_and_not_of_this_one() -> None:
+    machines = [Machine(4, 0, memory=80_000), Machine(2, 0, memory=10_000), Machine(0, 0, memory=9)]
+    assert capacity(machines, Resources()).memory == 3000
+    assert capacity(machines, Resources(concurrency=1)).memory == 6000
+    assert capacity(machines, Resources()).on_gpus(77).memory == 77
 
 
 @pytest.mark.parametrize(("cpus", "gpus"), [(9, 0), (5, 1), (1, 3)])
