@@ -1,0 +1,176 @@
+"""Rungs: stacks that members may leave, and what training curves tell until then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import pytest
+
+import privnets
+from privnets import TradeoffPoint
+from privnets.adversarial import interim
+from privnets.adversarial.problems import registry
+from privnets.contract import Rung, Stage
+
+ADVERSARIAL = privnets.experiment("adversarial")
+SMALL = {
+    "problem": "gaussian-mixture",
+    "evaluation": "exact",
+    "objective": "alpha",
+    "train_size": 256,
+    "batch_size": 16,
+    "steps": 160,
+}
+WEIGHTS = (0.0, 0.5, 2.0, 8.0)
+
+
+def config(**given: object):
+    return ADVERSARIAL.Config.model_validate({**SMALL, **given})
+
+
+def stack(**given: object) -> list:
+    return [config(privacy_weight=w, seed=s, **given) for s in (1, 2) for w in WEIGHTS]
+
+
+def trained(
+    configs: Sequence, shares: Sequence[float], leave: Callable[[Rung], Sequence[int]]
+) -> Iterable[tuple[Stage, list]]:
+    """Every stage with the configurations unfinished at it."""
+    stages, left = ADVERSARIAL.stages_with_rungs(configs, shares), list(configs)
+    stage = next(stages, None)
+    while stage is not None:
+        ended = {(p.point_id, p.replicates[0].seed) for p in stage.points}
+        left = [c for c in left if (ADVERSARIAL.point_id(c), c.seed) not in ended]
+        yield stage, list(left)
+        places = leave(stage) if isinstance(stage, Rung) else []
+        left = [c for i, c in enumerate(left) if i not in places]
+        stage = stages.send(places) if places else next(stages, None)
+
+
+def metrics(points: Iterable[TradeoffPoint]) -> dict[tuple[str, int], dict[str, float]]:
+    return {(p.point_id, r.seed): dict(r.metrics) for p in points for r in p.replicates}
+
+
+@pytest.mark.parametrize("steps", [160, 7])
+def test_members_that_stay_come_to_what_they_would_have_come_to(steps):
+    configs = stack(steps=steps)
+    places = {0.25: [0, 5], 0.5: [1, 2]}  # of 8, then of the 6 that are left
+    stays = [configs[i] for i in (1, 4, 6, 7)]
+    found = [
+        point
+        for stage, _ in trained(configs, (0.25, 0.5), lambda rung: places[rung.share])
+        for point in stage.points
+    ]
+    whole = metrics(ADVERSARIAL.run(configs))
+    assert metrics(found).keys() == {(ADVERSARIAL.point_id(c), c.seed) for c in stays}
+    for member, values in metrics(found).items():
+        assert values == pytest.approx(whole[member], rel=1e-6, abs=1e-9, nan_ok=True)
+
+
+def test_a_stack_shrinks_at_once_and_can_be_continued_from_there():
+    configs = stack()
+    sizes, states = [], []
+    for stage, left in trained(configs, (0.25, 0.5), lambda rung: [0, 1, 2]):
+        state = dict(stage.state())
+        sizes.append(len(left))
+        states.append((state, left))
+        assert {len(t) for name, t in state.items() if name.startswith("releaser.")} == {len(left)}
+    assert sizes[:4] == [8, 5, 5, 2]
+    state, left = states[1]
+    again = ADVERSARIAL.stages_with_rungs(left, (0.25, 0.5), state=state)
+    assert [s.share for s in again if isinstance(s, Rung)] == [0.5]
+    shares = [s.done for s, _ in trained(configs, (0.25, 0.5), lambda rung: [0])]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+def test_without_anyone_sent_away_rungs_change_nothing():
+    configs = stack()
+    with_rungs = [p for s in ADVERSARIAL.stages_with_rungs(configs, (0.3, 0.9)) for p in s.points]
+    stages = list(ADVERSARIAL.stages(configs))
+    without = [p for s in stages for p in s.points]
+    for member, values in metrics(with_rungs).items():
+        assert values == pytest.approx(metrics(without)[member], rel=1e-6, nan_ok=True)
+    assert not any(isinstance(s, Rung) for s in stages)
+
+
+def test_rungs_are_where_they_are_asked_for_and_the_last_counts_of_several():
+    def places(shares: Sequence[float], **given: object) -> list[tuple[float, int]]:
+        stages = ADVERSARIAL.stages_with_rungs([config(**given)], shares)
+        return [(s.share, int(s.state()["step"])) for s in stages if isinstance(s, Rung)]
+
+    assert places((0.125, 0.25, 0.5, 1.0)) == [(0.125, 20), (0.25, 40), (0.5, 80), (1.0, 160)]
+    assert places((0.1, 0.2, 0.6), steps=4) == [(0.2, 1), (0.6, 3)]
+    pretrained = {"scenario": "fixed-utility", "pretrain_steps": 100, "steps": 100}
+    assert places((0.25, 0.5, 0.75), **pretrained) == [(0.25, 0), (0.5, 0), (0.75, 50)]
+
+
+def test_at_the_end_of_training_exact_information_is_told_as_it_is_reported():
+    configs = stack(steps=600)
+    rung, points = None, []
+    for stage, _ in trained(configs, (1.0,), lambda rung: []):
+        rung = stage if isinstance(stage, Rung) else rung
+        points += stage.points
+    assert isinstance(rung, Rung)
+    reported = metrics(points)
+    for told, each in zip(rung.estimates, configs, strict=True):
+        own = reported[ADVERSARIAL.point_id(each), each.seed]
+        for metric in ("exact/leakage", "exact/censored", "utility/accuracy"):
+            allowed = 6 * told[metric].error + 0.02
+            assert told[metric].value == pytest.approx(own[metric], abs=allowed), metric
+
+
+def test_estimates_are_of_those_objectives_that_are_promised():
+    for given in (
+        SMALL,
+        {"problem": "digits"},
+        {"problem": "eco"},
+        {"problem": "digits", "alpha": 2},
+    ):
+        each = ADVERSARIAL.Config.model_validate(given)
+        promised = ADVERSARIAL.interim_objectives(each)
+        assert promised <= ADVERSARIAL.objectives.keys() & set(ADVERSARIAL.metric_keys(each))
+        problem = registry.problem(each.problem)
+        assert promised <= interim.estimates(problem, each, {}).keys()
+        assert ("privacy/alpha_leakage" in promised) == (
+            each.alpha == 1 and each.evaluation == "attackers"
+        )
+        assert ("utility/accuracy" in promised) == (each.problem != "eco")
+
+
+def test_an_experiment_without_estimates_has_no_rungs():
+    membership = privnets.experiment("membership")
+    each = membership.Config.model_validate(
+        {"dataset": "digits", "model": "logistic", "train_size": 40}
+    )
+    assert membership.interim_objectives(each) == frozenset()
+    with pytest.raises(ValueError, match="membership estimates no objective in training"):
+        membership.stages_with_rungs([each], (0.5,))
+
+
+def test_the_standard_error_of_a_curve_is_that_of_a_mean():
+    """Of independent values it covers the truth as often as it says (t of 9 degrees)."""
+    random = np.random.default_rng(3)
+    covered = []
+    for values in random.normal(2.0, 0.5, (2000, 30)):
+        told = interim.estimate(values.tolist())
+        covered.append(abs(told.value - 2.0) <= 2.262 * told.error)
+    assert np.mean(covered) == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / 2000))
+
+
+@pytest.mark.parametrize(("count", "used"), [(4, 4), (7, 4), (10, 5), (19, 9), (20, 10), (100, 10)])
+def test_an_estimate_rests_on_the_last_of_a_curve(count, used):
+    values = [math.inf if i < count - used else float(i) for i in range(count)]
+    last = np.array(values[-used:])
+    told = interim.estimate(values)
+    assert told.value == pytest.approx(last.mean())
+    assert told.error == pytest.approx(last.std(ddof=1) / math.sqrt(used))
+
+
+@pytest.mark.parametrize("values", [(), (1.0, 2.0, 3.0), (1.0, 2.0, math.nan, 3.0)])
+def test_too_few_values_or_undefined_ones_tell_nothing(values):
+    told = interim.estimate(values)
+    assert math.isnan(told.value)
+    assert math.isnan(told.error)
