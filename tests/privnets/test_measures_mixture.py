@@ -279,6 +279,19 @@ def test_no_filter_beats_the_best_loss(entries: NDArray[np.float64], k: float, a
     assert loss >= measures.best_loss(k, a) - 1e-7
 
 
+@given(entries=filters, k=dependences, a=st.sampled_from([0.05, 0.5, 0.9]))
+@settings(max_examples=60)
+def test_no_filter_beats_the_best_linear_loss(
+    entries: NDArray[np.float64], k: float, a: float
+) -> None:
+    """Whether it releases one number or two."""
+    joint = measures.joint_us(k)
+    for theta in (entries, entries * [[1], [0]]):
+        found = measures.filter_information(theta, 1.0, joint)
+        loss = (1 - a) * found.censored**2 + a * found.leakage**2
+        assert loss >= measures.best_linear_loss(k, a)[0] - 1e-7
+
+
 @pytest.mark.parametrize("sigma", [0.0, 0.3])
 @pytest.mark.parametrize(("k", "a"), [(0.4, 0.1), (1.0, 0.5), (0.0, 0.5)])
 def test_the_best_linear_filter_has_its_loss(k: float, a: float, sigma: float) -> None:
