@@ -62,20 +62,29 @@ def _defaults(plan: Plan) -> Iterator[tuple[str, object]]:
 
 
 def _packs(plan: Plan) -> Iterator[str]:
+    from sweeps.measuring import known
     from sweeps.packing import here, pack
 
-    resources = plan.study.resources
+    resources, replicates = plan.study.resources, plan.replicates()
     workers, memory = here(resources)
+    measured = known(plan.study.experiment, replicates, resources)
     packs = pack(
-        plan.replicates(),
+        replicates,
         experiment=plan.study.experiment,
         size=resources.pack,
         workers=workers,
         memory=memory,
+        curves=measured,
     )
     sizes = sorted(len(made.replicates) for made in packs)
     spread = f"{sizes[0]}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
     yield f"{len(packs):,} packs of {spread} trainings with {workers} at once on this machine"
+    if resources.pack != "auto":
+        yield "packs as large as the study says"
+    elif measured:
+        yield "packs as large as pays by what was measured on this machine"
+    else:
+        yield "packs as large as pays by the cost model; a long sweep measures first"
 
 
 def _points(plan: Plan) -> Iterator[str]:

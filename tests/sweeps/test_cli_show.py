@@ -5,9 +5,13 @@ import os
 import pytest
 from typer.testing import CliRunner
 
+import privnets
+from sweeps.calibration import identify, keep
 from sweeps.cli import app
+from sweeps.curves import Curve
 from sweeps.loading import load, names
 from sweeps.planning import plan
+from sweeps.spec import Resources
 
 STUDY = """\
 name: small
@@ -22,6 +26,7 @@ replicates: 2
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PRIVNETS_CACHE", str(tmp_path.parent / "cache"))
     path = tmp_path / "small.yaml"
     path.write_text(STUDY)
     return path
@@ -41,7 +46,7 @@ def test_show_prints_a_study_that_loads_as_what_was_resolved(study, tmp_path):
 
 
 def test_show_tells_points_packs_cost_objectives_and_notes(study):
-    output = run("show", study)
+    output = run("show", study, "--set", "resources.pack=4")
     planned = plan(load(study))
     assert "# 2 points x 2 replicates = 4 trainings" in output
     assert "# 1 packs of 4 trainings" in output
@@ -51,6 +56,17 @@ def test_show_tells_points_packs_cost_objectives_and_notes(study):
     assert "records 200" in output
     for point in planned.points:
         assert f"#   {point.point_id}  weight_decay {point.config.weight_decay}" in output
+
+
+def test_show_says_what_pack_sizes_rest_on(study):
+    assert "by the cost model" in run("show", study)
+    assert "as large as the study says" in run("show", study, "--set", "resources.pack=2")
+    planned = plan(load(study))
+    name, structure = planned.study.experiment, planned.points[0].config.structure()
+    curve = Curve((1, 2, 4), (9.0, 9.1, 9.2), 1000)
+    keep(identify(privnets.experiment(name), structure, Resources(), ""), curve)
+    output = run("show", study)
+    assert "by what was measured on this machine" in output
 
 
 def test_show_does_not_list_every_point_of_a_large_plan(study):
