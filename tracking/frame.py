@@ -5,17 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from privnets.points import Replicate, Scalar, TradeoffPoint
 
 SUFFIXES = (".std", ".ci_low", ".ci_high")
 
 
-_POINT_COLUMNS = {"replicates": "int64"}
-_REPLICATE_COLUMNS = {"seed": "int64", "failure": "str", "stopped": "str"}
+POINT_COLUMNS = {"replicates": "int64"}
+"""What a row says of its point alone, to the type in a table."""
+
+REPLICATE_COLUMNS = {"seed": "int64", "failure": "str", "stopped": "str"}
+"""What a row says of its replicate alone, to the type in a table."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,31 @@ class Row:
     metrics: Mapping[str, float]
 
 
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """What a table says, column by column, its rows in any order.
+
+    Attributes:
+        point_ids: Of each point.
+        experiments: Of each point.
+        configs: Of each point, field to value.
+        points: Each row's point, as its place in the three above, shape [rows].
+        status: Of each row.
+        finished_at: Unix seconds, shape [rows].
+        own: `POINT_COLUMNS` or `REPLICATE_COLUMNS`, of each row.
+        metrics: Key to values, NaN for a row that lacks it, shape [rows].
+    """
+
+    point_ids: Sequence[str]
+    experiments: Sequence[str]
+    configs: Sequence[Mapping[str, Scalar]]
+    points: NDArray[np.int64]
+    status: Sequence[str]
+    finished_at: NDArray[np.float64]
+    own: Mapping[str, Any]
+    metrics: Mapping[str, NDArray[np.float64]]
+
+
 def points_frame(points: Iterable[TradeoffPoint], sweep: str) -> pd.DataFrame:
     """One row per point, in order of configuration whatever the order of `points`.
 
@@ -65,7 +95,7 @@ def replicates_frame(points: Iterable[TradeoffPoint], sweep: str) -> pd.DataFram
     which have no spread.
     """
     rows = [_replicate_row(point, r) for point in points for r in point.replicates]
-    return _table(rows, sweep, _REPLICATE_COLUMNS)
+    return frame(_columns(rows, REPLICATE_COLUMNS), REPLICATE_COLUMNS, sweep)
 
 
 def point_row(point: TradeoffPoint) -> Row:
@@ -83,7 +113,33 @@ def point_row(point: TradeoffPoint) -> Row:
 
 def table(rows: Sequence[Row], sweep: str) -> pd.DataFrame:
     """`points_frame` of rows from anywhere."""
-    return _table(rows, sweep, _POINT_COLUMNS)
+    return frame(_columns(rows, POINT_COLUMNS), POINT_COLUMNS, sweep)
+
+
+def frame(columns: Columns, own: Mapping[str, str], sweep: str) -> pd.DataFrame:
+    """`points_frame` or `replicates_frame` of columns from anywhere.
+
+    Args:
+        columns: What it says.
+        own: `POINT_COLUMNS` or `REPLICATE_COLUMNS`.
+        sweep: The sweep's name.
+    """
+    fields = {f: [c.get(f) for c in columns.configs] for f in _fields(columns.configs)}
+    order = _order(columns, fields)
+    points = columns.points[order]
+    found: dict[str, Any] = {
+        "point_id": pd.array(columns.point_ids, dtype="str").take(points),
+        "sweep": pd.array([sweep], dtype="str").take(np.zeros_like(points)),
+        "experiment": pd.array(columns.experiments, dtype="str").take(points),
+        "status": pd.array(columns.status, dtype="str").take(order),
+        **{name: pd.array(columns.own[name], dtype=own[name]).take(order) for name in own},
+        "finished_at": _timestamps(columns.finished_at[order]),
+    }
+    for field, values in fields.items():
+        found[f"config/{field}"] = pd.Series(values).array.take(points)
+    for key in _metric_order(columns.metrics):
+        found[key] = columns.metrics[key][order]
+    return pd.DataFrame(found)
 
 
 def _replicate_row(point: TradeoffPoint, replicate: Replicate) -> Row:
@@ -104,47 +160,54 @@ def _status(replicate: Replicate) -> str:
     return "finished" if replicate.stopped is None else "stopped"
 
 
-def _table(rows: Sequence[Row], sweep: str, own: Mapping[str, str]) -> pd.DataFrame:
-    fields = sorted({field for row in rows for field in row.config})
-    ordered = sorted(rows, key=lambda row: _place(row, fields))
-    columns = _leading(ordered, sweep, own)
-    for field in fields:
-        columns[f"config/{field}"] = pd.Series([row.config.get(field) for row in ordered])
-    for key in _metric_order({key for row in ordered for key in row.metrics}):
-        values = [row.metrics.get(key, math.nan) for row in ordered]
-        columns[key] = pd.Series(values, dtype="float64")
-    return pd.DataFrame(columns)
+def _columns(rows: Sequence[Row], own: Iterable[str]) -> Columns:
+    keys = {key for row in rows for key in row.metrics}
+    return Columns(
+        point_ids=[row.point_id for row in rows],
+        experiments=[row.experiment for row in rows],
+        configs=[row.config for row in rows],
+        points=np.arange(len(rows)),
+        status=[row.status for row in rows],
+        finished_at=np.array([row.finished_at for row in rows], dtype=np.float64),
+        own={name: [row.own[name] for row in rows] for name in own},
+        metrics={
+            key: np.array([row.metrics.get(key, math.nan) for row in rows], dtype=np.float64)
+            for key in keys
+        },
+    )
 
 
-def _leading(rows: Sequence[Row], sweep: str, own: Mapping[str, str]) -> dict[str, pd.Series]:
-    columns = {
-        "point_id": pd.Series([row.point_id for row in rows], dtype="str"),
-        "sweep": pd.Series([sweep] * len(rows), dtype="str"),
-        "experiment": pd.Series([row.experiment for row in rows], dtype="str"),
-        "status": pd.Series([row.status for row in rows], dtype="str"),
-    }
-    for name, dtype in own.items():
-        columns[name] = pd.Series([row.own[name] for row in rows], dtype=dtype)
-    columns["finished_at"] = _timestamps([row.finished_at for row in rows])
-    return columns
+def _fields(configs: Sequence[Mapping[str, Scalar]]) -> list[str]:
+    return sorted({field for config in configs for field in config})
 
 
-def _timestamps(seconds: Sequence[float]) -> pd.Series:
-    whole = np.array([round(second * 1_000_000) for second in seconds], dtype="datetime64[us]")
+def _timestamps(seconds: NDArray[np.float64]) -> pd.Series:
+    whole = np.rint(seconds * 1_000_000).astype("datetime64[us]")
     return pd.Series(whole).dt.tz_localize("UTC")
 
 
-def _metric_order(keys: set[str]) -> list[str]:
-    spread = {key + suffix for key in keys for suffix in SUFFIXES}
-    means = sorted(keys - spread)
-    return [name for key in means for name in (key, *(key + s for s in SUFFIXES)) if name in keys]
+def _metric_order(keys: Iterable[str]) -> list[str]:
+    known = set(keys)
+    spread = {key + suffix for key in known for suffix in SUFFIXES}
+    means = sorted(known - spread)
+    return [name for key in means for name in (key, *(key + s for s in SUFFIXES)) if name in known]
 
 
-def _place(row: Row, fields: Sequence[str]) -> tuple[object, ...]:
-    # Absent values first, numbers by size, then text: values of several types have one order.
-    values = [row.config.get(field) for field in fields]
-    ranked = [
-        (0, 0.0, "") if v is None else (2, 0.0, v) if isinstance(v, str) else (1, float(v), "")
-        for v in values
-    ]
-    return (*ranked, row.point_id, row.own.get("seed", 0))
+def _order(columns: Columns, fields: Mapping[str, Sequence[Scalar]]) -> NDArray[np.int64]:
+    """Rows by configuration, field by field, then by point and seed."""
+    keys = [_ranks(values)[columns.points] for values in (*fields.values(), columns.point_ids)]
+    seeds = np.asarray(columns.own.get("seed", np.zeros(len(columns.points))))
+    return np.lexsort([seeds, *reversed(keys)])
+
+
+def _ranks(values: Sequence[Scalar]) -> NDArray[np.int64]:
+    """Each value's place among all: absent values first, numbers by size, then text."""
+    ordered = sorted(set(values), key=_place)
+    ranks = {value: rank for rank, value in enumerate(ordered)}
+    return np.array([ranks[value] for value in values], dtype=np.int64)
+
+
+def _place(value: Scalar) -> tuple[int, float, str]:
+    if value is None:
+        return (0, 0.0, "")
+    return (2, 0.0, value) if isinstance(value, str) else (1, float(value), "")

@@ -36,10 +36,11 @@ def make() -> bytes:
         with closing(sqlite3.connect(path)) as database, database:
             # The only row that says where the store lies; MLflow adds it where it is missing.
             database.execute("DELETE FROM experiments")
+            found = revision(database)
         content = path.read_bytes()
-    # A read-only or full disk must not stop a sweep.
-    with suppress(OSError):
-        _write(_path(), hashlib.sha256(content).digest() + content)
+    _keep(_path("db"), hashlib.sha256(content).digest() + content)
+    if found is not None:
+        remember(found)
     return content
 
 
@@ -59,13 +60,16 @@ def open_once(uri: str, root: str | None) -> None:
 
 
 def expected_revision() -> str | None:
-    """The schema's revision that the installed MLflow wants, where that is known without it."""
-    content = _kept()
-    if content is None:
+    """The schema's revision that the installed MLflow wants; None until it was once loaded."""
+    try:
+        return _path("revision").read_text()
+    except (OSError, UnicodeDecodeError):
         return None
-    with closing(sqlite3.connect(":memory:")) as database:
-        database.deserialize(content)
-        return revision(database)
+
+
+def remember(revision: str) -> None:
+    """Keep the revision of a schema that MLflow has accepted, for `expected_revision`."""
+    _keep(_path("revision"), revision.encode())
 
 
 def revision(database: sqlite3.Connection) -> str | None:
@@ -82,29 +86,31 @@ def revision(database: sqlite3.Connection) -> str | None:
 
 def _kept() -> bytes | None:
     try:
-        content = _path().read_bytes()
+        content = _path("db").read_bytes()
     except OSError:
         return None
     digest, body = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
     return body if hashlib.sha256(body).digest() == digest else None
 
 
-def _path() -> Path:
+def _path(kind: str) -> Path:
     chosen = os.environ.get("PRIVNETS_CACHE")
     if chosen:
         folder = Path(chosen).expanduser().absolute()
     else:
         folder = platformdirs.user_cache_path("privnets", appauthor=False)
-    return folder / "tracking" / f"mlflow-{version('mlflow')}.db"
+    return folder / "tracking" / f"mlflow-{version('mlflow')}.{kind}"
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-        os.replace(aside, path)
-    except BaseException:
-        os.unlink(aside)
-        raise
+def _keep(path: Path, content: bytes) -> None:
+    # A read-only or full disk must not stop a sweep.
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as aside:
+            try:
+                aside.write(content)
+                aside.close()
+                os.replace(aside.name, path)
+            except BaseException:
+                os.unlink(aside.name)
+                raise

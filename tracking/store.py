@@ -84,8 +84,8 @@ def check(uri: str | None = None) -> None:
     path = sqlite_path(resolved)
     if path is not None and not path.exists():
         _check_creatable(path)
-    elif path is not None and _is_current(path):
-        return
+    elif path is not None:
+        _check_schema(path, resolved)
     elif resolved.startswith(_SERVERS):
         _check_server(resolved)
     else:
@@ -129,7 +129,7 @@ def connect(uri: str) -> MlflowClient:
     _settle_environment()
     path = sqlite_path(uri)
     if path is not None:
-        _check_sqlite(path)
+        _sqlite_revision(path)
     elif not uri.startswith(_SERVERS):
         _check_database(uri)
     with translated(uri):
@@ -198,23 +198,25 @@ def _check_creatable(path: Path) -> None:
         raise TrackingError(f"cannot create {path}: {parent} is not a writable directory.")
 
 
-def _check_sqlite(path: Path) -> None:
+def _sqlite_revision(path: Path) -> str | None:
+    """The revision of a SQLite store's schema; None where it has none yet."""
     if not path.exists():
         raise TrackingError(f"there is no tracking store at {path}.")
     # MLflow itself would try ten times, for about two minutes.
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)) as database:
-            database.execute("PRAGMA schema_version")
+            return schema.revision(database)
     except sqlite3.Error as error:
         raise TrackingError(f"{path} cannot be used as a SQLite database: {error}.") from error
 
 
-def _is_current(path: Path) -> bool:
-    """Whether a database has MLflow's schema, where that can be said without loading MLflow."""
-    _check_sqlite(path)
-    with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)) as database:
-        found = schema.revision(database)
-    return found is not None and found == schema.expected_revision()
+def _check_schema(path: Path, uri: str) -> None:
+    """Check a SQLite store, without loading MLflow if it has accepted such a schema before."""
+    found = _sqlite_revision(path)
+    if found is None or found != schema.expected_revision():
+        connect(uri)
+        if found is not None:
+            schema.remember(found)
 
 
 def _check_server(uri: str) -> None:
