@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,8 +16,10 @@ import torch
 
 import privnets
 from sweeps.calibration import identify, keep
+from sweeps.driver import execute
 from sweeps.measuring import Setting, Survey, known, survey
-from sweeps.planning import PlannedReplicate, plan
+from sweeps.planning import Plan, PlannedReplicate, plan
+from sweeps.progress import Progress
 from sweeps.spec import Resources, Study
 
 if TYPE_CHECKING:
@@ -31,15 +34,19 @@ GAME = {
 }
 
 
-def replicates(seeds: int = 4, **space: Sequence[float]) -> list[PlannedReplicate]:
+def planned(**space: Sequence[float]) -> Plan:
     study = {
         "name": "game",
         "experiment": "adversarial",
         "fixed": {name: value for name, value in GAME.items() if name not in space},
         "space": {name: {"grid": list(values)} for name, values in space.items()},
-        "replicates": seeds,
+        "replicates": 4,
     }
-    return plan(Study.model_validate(study)).replicates()
+    return plan(Study.model_validate(study))
+
+
+def replicates(**space: Sequence[float]) -> list[PlannedReplicate]:
+    return planned(**space).replicates()
 
 
 class Told:
@@ -117,10 +124,33 @@ def test_who_stops_does_not_wait_for_measurements(local_ray: Connection) -> None
     assert (found, told) == (Survey(), 1)
 
 
+def test_an_interrupted_sweep_ends_while_pack_sizes_are_measured(
+    local_ray: Connection, tracking_uri: str, tmp_path: Path
+) -> None:
+    told = []
+
+    def interrupt(progress: Progress) -> None:
+        if progress.doing is not None:
+            told.append(str(progress))
+            os.kill(os.getpid(), signal.SIGINT)
+
+    outcome = execute(
+        planned(tradeoff=(0.1, 0.5)),
+        sweep="measured",
+        storage=str(tmp_path),
+        tracking_uri=tracking_uri,
+        on_progress=interrupt,
+    )
+    assert told == ["0/2 points, measuring pack sizes"]
+    assert (outcome.interrupted_by, outcome.problems) == (signal.SIGINT, ())
+    assert not outcome.result.tradeoff_points
+
+
 LOGICAL = """
 import ray, sys
 from test_measuring import replicates
 from sweeps.errors import InputError
+from sweeps.driver import execute
 from sweeps.measuring import Setting, survey
 from sweeps.remaining import capacity
 from sweeps.spec import Resources
