@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -108,6 +111,35 @@ def test_training_that_is_cut_short_says_so():
     task = _task(1, learning_rates=(1e-3,))
     assert train_classifiers(task, 100).converged == (False,)
     assert train_classifiers(task, 1500).converged == (True,)
+
+
+class _Watched(Perceptron):
+    """Notes how many classifiers each step trains."""
+
+    def __init__(self, widths: tuple[int, ...]) -> None:
+        super().__init__(widths)
+        self.trained: list[int] = []
+
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            self.trained.append(len(x))
+        return super().forward(parameters, x)
+
+
+def test_who_rests_leaves_and_changes_nothing_for_the_others():
+    """Trials train every rate; then one each goes on, until none is left."""
+    task = _task(4)
+    task = replace(task, architecture=_Watched(SMALL.widths))
+    together, sizes = train_classifiers(task, 1500), task.architecture.trained
+    assert sizes[:300] == [8] * 300
+    assert sizes[300] == 4
+    assert sizes[300:] == sorted(sizes[300:], reverse=True)
+    assert sizes[-1] < 4
+    for member in range(4):
+        alone = train_classifiers(_only(task, member), 1500)
+        torch.testing.assert_close(
+            alone.validation_loss[0], together.validation_loss[member], atol=1e-3, rtol=0
+        )
 
 
 def test_training_ends_before_its_steps_once_everything_rests():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,30 +109,29 @@ def train_classifiers(task: Task, steps: int) -> Trained:
 def training(task: Task, steps: int) -> Generator[float, None, Trained]:
     """Train a stack of classifiers by cross-entropy, pausing at each evaluation.
 
-    Each member starts from the learning rate that did best on validation in a short trial. Where
+    Each member goes on from the learning rate that did best on validation in a short trial. Where
     validation loss stops falling, the member goes back to its best parameters with a smaller rate;
     after the last cut it rests, and its result no longer changes. A member depends on its own
     records and seed alone.
 
     Args:
         task: What to learn.
-        steps: The most that a member takes, the trial apart.
+        steps: The most that a member takes.
 
     Yields:
         The share of the work that is done, in (0, 1].
     """
     rates = torch.tensor(task.learning_rates, device=task.training.x.device)
-    interval = max(_SHORTEST_INTERVAL, steps // _EVALUATIONS)
-    tried = 0.0
-    if len(rates) > 1:
-        trial = max(1, steps // _TRIAL)
-        tried = trial * len(rates) / (trial * len(rates) + steps)
-        every = rates.repeat(len(task.seeds))
-        outcome = yield from _run(_every_rate(task), every, trial, interval, (0, tried))
-        rates = rates[outcome.validation_loss.view(-1, len(rates)).argmin(1)]
-    else:
-        rates = rates.repeat(len(task.seeds))
-    return (yield from _run(task, rates, steps, interval, (tried, 1)))
+    stack, done = _Stack(_every_rate(task), rates.repeat(len(task.seeds)), steps), 0.0
+    trial = max(1, steps // _TRIAL) if len(rates) > 1 else 0
+    work = trial * (len(rates) - 1) + steps
+    for taken in stack.until(trial):
+        yield (done := taken * len(rates) / work)
+    if trial:
+        stack.choose(stack.loss().view(-1, len(rates)).argmin(1))
+    for taken in stack.until(steps):
+        yield max(done, (work - steps + taken) / work)
+    return stack.trained()
 
 
 @torch.no_grad()
@@ -166,30 +165,6 @@ def _every_rate(task: Task) -> Task:
     return Task(task.architecture, training, validation, seeds, task.purpose, (), task.batch_size)
 
 
-def _run(
-    task: Task, rates: Tensor, steps: int, interval: int, span: tuple[float, float]
-) -> Generator[float, None, Trained]:
-    device = task.training.x.device
-    randoms = [generator(seed, task.purpose) for seed in task.seeds]
-    networks = [task.architecture.initial(random) for random in randoms]
-    parameters = [p.to(device).requires_grad_() for p in stacked(networks)]
-    watch = _Watch(parameters, rates)
-    optimiser = StackedAdam(parameters, watch.rates)
-    rows = [_known_rows(task.training, mine) for mine in task.training.rows]
-    for done in range(0, steps, interval):
-        count = min(interval, steps - done)
-        drawn = [
-            _drawn(r, own, count, task.batch_size) for r, own in zip(randoms, rows, strict=True)
-        ]
-        for batch in torch.from_numpy(np.stack(drawn, 1)).to(device):
-            _step(task, parameters, optimiser, batch)
-        watch.see(_validation_loss(task, parameters))
-        yield span[0] + (span[1] - span[0]) * (done + count) / steps
-        if watch.all_rest:
-            break
-    return watch.trained(rates)
-
-
 def _known_rows(records: Labelled, rows: Tensor) -> NDArray[np.int64]:
     """Those of a member's records that have a label to learn from; all if none has."""
     known = (records.label[rows] != MISSING).view(len(rows), -1).any(1)
@@ -206,14 +181,88 @@ def _drawn(
     return order[: steps * batch_size].reshape(steps, batch_size)
 
 
-def _step(task: Task, parameters: Sequence[Tensor], optimiser: StackedAdam, batch: Tensor) -> None:
-    logits = task.architecture.forward(parameters, task.training.x[batch])
-    loss = cross_entropy(logits, task.training.label[batch]).sum()
-    optimiser.step(torch.autograd.grad(loss, list(parameters)))
+class _Stack:
+    """Classifiers in training; who rests leaves, so that the others go on faster."""
+
+    def __init__(self, task: Task, rates: Tensor, steps: int) -> None:
+        device = task.training.x.device
+        self._task, self._steps, self._step = task, steps, 0
+        self._interval = max(_SHORTEST_INTERVAL, steps // _EVALUATIONS)
+        self._randoms = [generator(seed, task.purpose) for seed in task.seeds]
+        networks = [task.architecture.initial(random) for random in self._randoms]
+        self._own = [_known_rows(task.training, rows) for rows in task.training.rows]
+        self._checked = task.validation.rows
+        self._parameters = [p.to(device).requires_grad_() for p in stacked(networks)]
+        self._place = torch.arange(len(rates), device=device)
+        self._watch = _Watch(self._parameters, rates)
+        self._rates = rates.clone()
+        self._optimiser = StackedAdam(self._parameters, self._rates)
+        self._drawn = torch.empty(0, len(rates), task.batch_size, dtype=torch.int64)
+
+    def until(self, end: int) -> Iterator[int]:
+        """Train to a step, pausing at each evaluation with the number of steps taken."""
+        while self._step < end and len(self._place):
+            if not len(self._drawn):
+                self._drawn = self._draw(min(self._interval, self._steps - self._step))
+            now, self._drawn = self._drawn.tensor_split([end - self._step])
+            for batch in now:
+                self._take(batch)
+            self._step += len(now)
+            if not len(self._drawn):
+                self._evaluate()
+            yield self._step
+
+    def loss(self) -> Tensor:
+        """The least loss on validation that each member has had, shape [M]."""
+        now, best = _validation_loss(self._task, self._parameters, self._checked), self._watch.loss
+        return torch.where(now < best, now, best)
+
+    def choose(self, rates: Tensor) -> None:
+        """Go on with one of each task's members, shape [tasks]: its place among their rates.
+
+        Nobody has left by then: a trial ends before anyone may rest.
+        """
+        each = len(self._place) // len(rates)
+        index = torch.arange(len(rates), device=rates.device) * each + rates
+        self._keep(index)
+        self._watch.keep(index)
+        self._place = torch.arange(len(rates), device=rates.device)
+
+    def trained(self) -> Trained:
+        return self._watch.trained()
+
+    def _draw(self, count: int) -> Tensor:
+        pairs, size = zip(self._randoms, self._own, strict=True), self._task.batch_size
+        drawn = [_drawn(random, own, count, size) for random, own in pairs]
+        return torch.from_numpy(np.stack(drawn, 1)).to(self._place.device)
+
+    def _take(self, batch: Tensor) -> None:
+        training = self._task.training
+        logits = self._task.architecture.forward(self._parameters, training.x[batch])
+        loss = cross_entropy(logits, training.label[batch]).sum()
+        self._optimiser.step(torch.autograd.grad(loss, self._parameters))
+
+    def _evaluate(self) -> None:
+        found = _validation_loss(self._task, self._parameters, self._checked)
+        self._watch.see(found, self._parameters, self._place)
+        self._rates.copy_(self._watch.rates[self._place])  # the optimiser holds views of these
+        if bool((rest := self._watch.rests[self._place]).any()):
+            self._keep((~rest).nonzero()[:, 0])
+
+    def _keep(self, index: Tensor) -> None:
+        members = index.tolist()
+        self._randoms = [self._randoms[i] for i in members]
+        self._own = [self._own[i] for i in members]
+        self._checked, self._place = self._checked[index], self._place[index]
+        self._drawn, self._rates = self._drawn[:, index], self._rates[index]
+        state = {n: v[index] if v.ndim else v for n, v in self._optimiser.state().items()}
+        self._parameters = [p.detach()[index].requires_grad_() for p in self._parameters]
+        self._optimiser = StackedAdam(self._parameters, self._rates)
+        self._optimiser.restore(state)
 
 
-def _validation_loss(task: Task, parameters: Sequence[Tensor]) -> Tensor:
-    x, label, rows = task.validation.x, task.validation.label, task.validation.rows
+def _validation_loss(task: Task, parameters: Sequence[Tensor], rows: Tensor) -> Tensor:
+    x, label = task.validation.x, task.validation.label
     return cross_entropy(log_probabilities(task.architecture, parameters, x, rows), label[rows])
 
 
@@ -221,51 +270,53 @@ class _Watch:
     """Keeps every member's best parameters, cuts its learning rate, and says when it rests."""
 
     def __init__(self, parameters: Sequence[Tensor], rates: Tensor) -> None:
-        self.rates = rates.clone()
-        self._parameters = parameters
+        self.rates, self._given = rates.clone(), rates
+        self.loss = torch.full_like(rates, torch.inf)
         self._best = [p.detach().clone() for p in parameters]
-        self._loss = torch.full_like(rates, torch.inf)
-        self._mark = self._loss.clone()
+        self._mark = self.loss.clone()
         self._since, self._cuts = (torch.zeros_like(rates, dtype=torch.int64) for _ in range(2))
         self._history: list[Tensor] = []
 
     @property
-    def all_rest(self) -> bool:
-        return bool(self._rests.all())
-
-    @property
-    def _rests(self) -> Tensor:
+    def rests(self) -> Tensor:
         return self._cuts > _CUTS
 
     @torch.no_grad()
-    def see(self, loss: Tensor) -> None:
-        better = (loss < self._loss) & ~self._rests
-        self._loss = torch.where(better, loss, self._loss)
-        self._history.append(self._loss)
-        for best, now in zip(self._best, self._parameters, strict=True):
-            _copy(best, now, better)
-        gained = self._loss < self._mark - _GAIN
-        self._mark = torch.where(gained, self._loss, self._mark)
+    def see(self, loss: Tensor, parameters: Sequence[Tensor], place: Tensor) -> None:
+        """Losses [m] and parameters [m, ...] of the members at some places; the others rest."""
+        now = torch.full_like(self.loss, torch.inf)
+        now[place] = loss
+        better = now < self.loss
+        self.loss = torch.where(better, now, self.loss)
+        self._history.append(self.loss)
+        chosen = better[place].nonzero()[:, 0]
+        for best, mine in zip(self._best, parameters, strict=True):
+            best[place[chosen]] = mine[chosen]
+        gained = self.loss < self._mark - _GAIN
+        self._mark = torch.where(gained, self.loss, self._mark)
         self._since = torch.where(gained, 0, self._since + 1)
-        self._cut(self._since >= _PATIENCE)
+        self._cut(self._since >= _PATIENCE, parameters, place)
 
-    def trained(self, rates: Tensor) -> Trained:
+    def keep(self, index: Tensor) -> None:
+        """Go on with the members at these places."""
+        self.rates, self._given, self.loss, self._mark = (
+            values[index] for values in (self.rates, self._given, self.loss, self._mark)
+        )
+        self._since, self._cuts = self._since[index], self._cuts[index]
+        self._best = [best[index] for best in self._best]
+        self._history = [values[index] for values in self._history]
+
+    def trained(self) -> Trained:
         # With one evaluation there is nothing to compare with, and nothing has converged.
-        seen = [torch.full_like(self._loss, torch.inf), *self._history]
+        seen = [torch.full_like(self.loss, torch.inf), *self._history]
         before = seen[min(len(seen) - 2, 3 * len(seen) // 4)]
-        converged = self._rests | (before - self._loss < AT_REST)
-        return Trained(self._best, self._loss, rates, tuple(converged.tolist()))
+        converged = self.rests | (before - self.loss < AT_REST)
+        return Trained(self._best, self.loss, self._given, tuple(converged.tolist()))
 
-    def _cut(self, stuck: Tensor) -> None:
-        # In place: the optimiser holds views of these rates.
-        self.rates.mul_(torch.where(stuck, _CUT, 1.0))
+    def _cut(self, stuck: Tensor, parameters: Sequence[Tensor], place: Tensor) -> None:
+        self.rates = torch.where(stuck, self.rates * _CUT, self.rates)
         self._cuts += stuck
         self._since = torch.where(stuck, 0, self._since)
-        for best, now in zip(self._best, self._parameters, strict=True):
-            _copy(now, best, stuck)
-
-
-def _copy(target: Tensor, source: Tensor, which: Tensor) -> None:
-    """Overwrite the members that `which` names."""
-    mask = which.view(-1, *[1] * (target.ndim - 1))
-    target.copy_(torch.where(mask, source, target))
+        chosen = stuck[place].nonzero()[:, 0]
+        for best, mine in zip(self._best, parameters, strict=True):
+            mine[chosen] = best[place[chosen]]
