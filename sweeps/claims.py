@@ -17,14 +17,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sweeps.intervals import LEVEL, Interval, number, student
+from sweeps.intervals import LEVEL, NORMAL, Interval, number, student
 from sweeps.spec import Claim
 
 Verdict = Literal["agrees", "contradicts", "inconclusive", "undefined"]
 TOLERANCE = 0.1
 """Share of a group's mean within which a metric counts as constant."""
 
-_NORMAL = 1.959963984540054
 _LISTED = 6
 _OPENING: Mapping[Verdict, str] = {
     "agrees": "The measured trend agrees",
@@ -211,7 +210,7 @@ def _by_chance(sample: _Sample) -> float:
     """
     sizes = [len(group.axis) for group in sample.groups]
     deviations = [math.sqrt(2 * (2 * k + 5) / (9 * k * (k - 1))) for k in sizes]
-    return _NORMAL * float(np.mean(deviations)) / math.sqrt(sample.seeds)
+    return NORMAL * float(np.mean(deviations)) / math.sqrt(sample.seeds)
 
 
 def _constancy(sample: _Sample) -> tuple[Verdict, str]:

@@ -50,8 +50,7 @@ class Outcome:
         """0 if every point finished, 1 if some failed, 128 + signal after an interruption."""
         if self.interrupted_by is not None:
             return 128 + self.interrupted_by
-        failed = any(point.status == "failed" for point in self.result.tradeoff_points)
-        return 1 if failed or self.result.pending else 0
+        return 1 if self.result.counts["failed"] or self.result.pending else 0
 
 
 def run_study(

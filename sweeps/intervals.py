@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEVEL = 0.95
+NORMAL = 1.959963984540054
+"""Half the width of the standard normal's interval at `LEVEL`."""
 
 
 @dataclass(frozen=True, slots=True)

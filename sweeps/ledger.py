@@ -10,19 +10,32 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import Any
 
+import pyarrow as pa
 import yaml
 
 from privnets.points import TradeoffPoint, merge_replicates
 from sweeps.artifacts import write_artifacts
 from sweeps.errors import InputError
-from sweeps.records import RecordError, decode, encode, identities, points_of
+from sweeps.records import (
+    RecordError,
+    Wanted,
+    decode,
+    encode,
+    every,
+    fixed,
+    identities,
+    points_of,
+)
 from sweeps.storage import Directory, directory
 
 _SPEC = "spec.yaml"
 _MOST_BYTES = 1024**2
 _MOST_LISTED = 20
+_READERS = 4
 _ALLOWED = f"it must be at most {_MOST_BYTES // 1024**2} MiB"
 _SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
@@ -78,13 +91,28 @@ class Ledger:
         Args:
             packs: Read these alone; all by default.
         """
-        tables = self._tables(self.packs() if packs is None else packs, decode)
-        return merge_replicates(points_of(tables, self.directory / "artifacts"))
+        return merge_replicates(points_of(self.tables(packs), self.directory / "artifacts"))
 
     def finished(self) -> set[tuple[str, int]]:
         """Every (point_id, seed) that never has to be trained again: just those `points` reads."""
-        tables = self._tables(self.packs(), decode)
-        return {member for table in tables for member in identities(table)}
+        return {member for table in self.tables(wanted=fixed) for member in identities(table)}
+
+    def tables(self, packs: Iterable[str] | None = None, wanted: Wanted = every) -> list[pa.Table]:
+        """A table of each pack, a row per point and replicate, repeats included; see `records`.
+
+        Files that are damaged are passed over and noted in `unreadable`.
+
+        Args:
+            packs: Read these alone; all by default.
+            wanted: Which columns to read.
+        """
+        names = list(self.packs() if packs is None else packs)
+        if len(names) < 2:
+            found = [self._table(name, wanted) for name in names]
+        else:
+            with ThreadPoolExecutor(_READERS) as pool:
+                found = list(pool.map(self._table, names, repeat(wanted)))
+        return [table for table in found if table is not None]
 
     def write_spec(self, spec: Mapping[str, Any]) -> None:
         """Put down what the sweep is.
@@ -142,13 +170,12 @@ class Ledger:
         content = json.dumps(failure, indent=1).encode()
         (self.directory / "failures").write(f"{pack_id}.json", content)
 
-    def _tables(self, packs: Iterable[str], read: Any) -> list[Any]:
-        tables = []
-        for pack_id in packs:
-            name = f"{pack_id}.parquet"
-            try:
-                tables.append(read(self._packs.read(name)))
-                self.unreadable.pop(name, None)
-            except (OSError, RecordError) as error:
-                self.unreadable[name] = str(error).splitlines()[0] if str(error) else repr(error)
-        return tables
+    def _table(self, pack_id: str, wanted: Wanted) -> pa.Table | None:
+        name = f"{pack_id}.parquet"
+        try:
+            table = decode(self._packs.read(name), wanted)
+        except (OSError, RecordError) as error:
+            self.unreadable[name] = str(error).splitlines()[0] if str(error) else repr(error)
+            return None
+        self.unreadable.pop(name, None)
+        return table

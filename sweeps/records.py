@@ -2,12 +2,15 @@
 
 Nested columns would be simpler and several times slower to read; a pack's replicates share their
 metrics, so flat columns are dense. A null is a key that the replicate lacks; NaN is a value.
+
+A file is sealed, so that whoever needs a few columns need not read the others to know that all are
+whole: every reader passes over the same damaged files.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -18,11 +21,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from privnets.points import Curve, Replicate, TradeoffPoint
+from sweeps import sealing
 from sweeps.artifacts import StoredFiles, safe_name
 from sweeps.storage import Directory
 
 _IDENTITY = {"point_id": pa.string(), "seed": pa.int64()}
-_FIXED = {
+FIXED = {
     **_IDENTITY,
     "experiment": pa.string(),
     "config": pa.string(),
@@ -32,6 +36,8 @@ _FIXED = {
     "notes": pa.string(),
     "artifacts": pa.list_(pa.string()),
 }
+"""Columns that every file has, to their types."""
+
 _REQUIRED = ("point_id", "seed", "experiment", "config", "finished_at")
 _FAMILIES = {
     "metric": pa.float64(),
@@ -39,7 +45,11 @@ _FAMILIES = {
     "curve_steps": pa.list_(pa.int64()),
     "curve_values": pa.list_(pa.float64()),
 }
+_ADDED = ("stopped",)  # which versions before did not write
 _REPEATED = ["point_id", "experiment", "config", "failure", "stopped", "notes"]
+
+Wanted = Callable[[str], bool]
+"""Whether a column is wanted, by its name."""
 
 
 class RecordError(ValueError):
@@ -50,44 +60,50 @@ def encode(points: Iterable[TradeoffPoint]) -> bytes:
     """Points as the content of a parquet file."""
     rows = [(point, replicate) for point in points for replicate in point.replicates]
     columns: dict[str, pa.Array] = {
-        name: pa.array([_fixed(name, *row) for row in rows], kind) for name, kind in _FIXED.items()
+        name: pa.array([_fixed(name, *row) for row in rows], kind) for name, kind in FIXED.items()
     }
     replicates = [replicate for _, replicate in rows]
     for family, values in _families(replicates).items():
         for key in sorted({key for mapping in values for key in mapping}):
             column = [mapping.get(key) for mapping in values]
             columns[f"{family}/{key}"] = pa.array(column, _FAMILIES[family], from_pandas=False)
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        pa.table(columns),
-        sink,
-        compression="zstd",
-        use_dictionary=_REPEATED,
-        write_statistics=False,
-        write_page_checksum=True,
-    )
-    return bytes(sink.getvalue())
+    return _written(pa.table(columns))
 
 
-def decode(content: bytes) -> pa.Table:
-    """The table in a parquet file, with its types checked.
+def every(name: str) -> bool:
+    """Wants all columns."""
+    return True
+
+
+def fixed(name: str) -> bool:
+    """Wants the columns that every file has."""
+    return name in FIXED
+
+
+def decode(content: bytes, wanted: Wanted = every) -> pa.Table:
+    """The table in a parquet file, with the types of its columns checked.
+
+    Values are checked in what is read. That is everything where the file has no seal, as versions
+    before wrote it, or types are to be changed.
+
+    Args:
+        content: Of the file.
+        wanted: Which columns to give, by name.
 
     Raises:
         RecordError: If it is damaged or holds something else.
     """
-    table = _read(content)
-    if "stopped" not in table.column_names:  # of a version that stopped nothing early
-        table = table.append_column("stopped", pa.nulls(table.num_rows, pa.string()))
-    if missing := _FIXED.keys() - set(table.column_names):
-        raise RecordError(f"columns {sorted(missing)} are missing")
-    table = _typed(table)
-    if empty := [name for name in _REQUIRED if table[name].null_count]:
-        raise RecordError(f"columns {empty} must not hold nulls")
-    _check_names(table)
-    _check_curves(table)
-    if pc.any(pc.invert(pc.is_finite(table["finished_at"]))).as_py():
-        raise RecordError("finished_at must be finite")
-    return table
+    sealed, file = _opened(content)
+    stored = file.schema_arrow
+    schema = _expected(tuple(stored.names))
+    partly = sealed and schema.equals(stored)
+    table = _read(file, [name for name in schema.names if not partly or wanted(name)])
+    table = table if partly else _cast(table, schema)
+    _check(table)
+    for name in _ADDED:
+        if name not in schema.names and wanted(name):
+            table = table.append_column(name, pa.nulls(table.num_rows, FIXED[name]))
+    return table.select([name for name in table.column_names if wanted(name)])
 
 
 def identities(table: pa.Table) -> list[tuple[str, int]]:
@@ -105,23 +121,28 @@ def points_of(tables: Sequence[pa.Table], artifacts: Directory) -> Iterator[Trad
     if not tables:
         return
     table = pa.concat_tables(tables, promote_options="default")
-    fixed = [table[name].to_pylist() for name in _FIXED]
+    plain = [table[name].to_pylist() for name in FIXED]
     families = [_mappings(table, name) for name in ("metric", "standard_error")]
-    rows = zip(*fixed, *families, _curves(table), strict=True)
+    rows = zip(*plain, *families, _curves(table), strict=True)
     for point_id, seed, experiment, config, failure, stopped, finished, notes, files, *rest in rows:
         metrics, errors, curves = rest
         replicate = Replicate(
             seed=seed,
             metrics=metrics,
             standard_errors=errors,
-            notes=_json(notes) if notes else {},
+            notes=parsed(notes) if notes else {},
             curves=curves,
             artifacts=StoredFiles(artifacts / point_id, seed, tuple(files)) if files else {},
             failure=failure,
             stopped=stopped,
             finished_at=finished,
         )
-        yield TradeoffPoint(point_id, experiment, _json(config), (replicate,))
+        yield TradeoffPoint(point_id, experiment, parsed(config), (replicate,))
+
+
+def of_family(table: pa.Table, family: str) -> dict[str, pa.ChunkedArray]:
+    """Key to column of a family: `metric`, `standard_error`, `curve_steps` or `curve_values`."""
+    return {key: table[name] for key, name in _keys(table.column_names, family).items()}
 
 
 def _fixed(name: str, point: TradeoffPoint, replicate: Replicate) -> Any:
@@ -147,59 +168,123 @@ def _families(replicates: Sequence[Replicate]) -> dict[str, list[Mapping[str, An
     }
 
 
-def _read(content: bytes) -> pa.Table:
+def _written(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table.replace_schema_metadata({sealing.KEY: sealing.BLANK}),
+        sink,
+        use_dictionary=_REPEATED,
+        write_statistics=False,
+        write_page_checksum=True,
+    )
+    return sealing.seal(bytes(sink.getvalue()))
+
+
+def _opened(content: bytes) -> tuple[bool, pq.ParquetFile]:
+    """Whether the file is known to be whole, and the file."""
     try:
-        file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
-        return file.read(use_threads=False)
+        sealed = sealing.is_sealed(content)
+        source = pa.BufferReader(content)
+        return sealed, pq.ParquetFile(source, page_checksum_verification=not sealed)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise RecordError(f"not a whole parquet file ({error})") from error
+
+
+@lru_cache(maxsize=64)  # packs of a sweep have their columns in common
+def _expected(names: tuple[str, ...]) -> pa.Schema:
+    """What columns of these names must be."""
+    if missing := FIXED.keys() - {*names, *_ADDED}:
+        raise RecordError(f"columns {sorted(missing)} are missing")
+    steps, values = (_keys(names, family) for family in ("curve_steps", "curve_values"))
+    if steps.keys() != values.keys():
+        raise RecordError(f"curves {sorted(steps.keys() ^ values.keys())} are incomplete")
+    return pa.schema([(name, _type(name)) for name in names])
+
+
+def _read(file: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
+    try:
+        return file.read(columns=names, use_threads=False)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise RecordError(f"not a whole parquet file ({error})") from error
 
 
-def _typed(table: pa.Table) -> pa.Table:
-    schema = pa.schema([(name, _type(name)) for name in table.column_names])
+def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
     try:
-        return table if table.schema.equals(schema) else table.cast(schema)
+        return table.cast(schema)
     except (pa.ArrowException, ValueError) as error:
         raise RecordError(f"columns of another type: {error}") from error
 
 
 def _type(name: str) -> pa.DataType:
-    if name in _FIXED:
-        return _FIXED[name]
+    if name in FIXED:
+        return FIXED[name]
     family = name.partition("/")[0]
     if family not in _FAMILIES:
         raise RecordError(f"column {name!r} is unknown")
     return _FAMILIES[family]
 
 
-def _check_names(table: pa.Table) -> None:
-    """Names become paths and configurations become columns: refuse what could do harm there."""
-    for point_id in table["point_id"].unique().to_pylist():
+def _check(table: pa.Table) -> None:
+    """Whether the values are what they must be, in the columns that are there."""
+    there = set(table.column_names)
+    if empty := [name for name in _REQUIRED if name in there and table[name].null_count]:
+        raise RecordError(f"columns {empty} must not hold nulls")
+    for name in there & _CHECKS.keys():
+        _CHECKS[name](table[name])
+    _check_curves(table)
+
+
+def _check_points(column: pa.ChunkedArray) -> None:
+    """Names become paths: refuse what could do harm there."""
+    for point_id in column.unique().to_pylist():
         if not safe_name(point_id):
             raise RecordError(f"point_id {point_id!r} is not a plain name")
-    for config in table["config"].unique().to_pylist():
+
+
+def _check_objects(column: pa.ChunkedArray) -> None:
+    for text in column.drop_null().unique().to_pylist():
         try:
-            _json(config)
-        except ValueError as error:
-            raise RecordError(f"config is no JSON object ({error})") from error
-    for files in table["artifacts"].to_pylist():
-        if not all(isinstance(name, str) and safe_name(name) for name in files or ()):
-            raise RecordError(f"artifacts {files!r} are not plain names")
+            parsed(text)
+        except (ValueError, RecursionError) as error:
+            raise RecordError(f"{text[:40]!r} is no JSON object ({error})") from error
+
+
+def _check_files(column: pa.ChunkedArray) -> None:
+    for name in pc.list_flatten(column).unique().to_pylist():
+        if name is None or not safe_name(name):
+            raise RecordError(f"the artifact {name!r} is not a plain name")
+
+
+def _check_times(column: pa.ChunkedArray) -> None:
+    if pc.any(pc.invert(pc.is_finite(column))).as_py():
+        raise RecordError("finished_at must be finite")
 
 
 def _check_curves(table: pa.Table) -> None:
-    steps, values = _columns(table, "curve_steps"), _columns(table, "curve_values")
-    if steps.keys() != values.keys():
-        raise RecordError(f"curves {sorted(steps.keys() ^ values.keys())} are incomplete")
-    for key, column in steps.items():
-        if not pc.list_value_length(column).equals(pc.list_value_length(values[key])):
+    steps, values = (of_family(table, family) for family in ("curve_steps", "curve_values"))
+    for key in steps.keys() & values.keys():
+        if not pc.list_value_length(steps[key]).equals(pc.list_value_length(values[key])):
             raise RecordError(f"curve {key!r} has not one value per step")
-        if pc.list_flatten(column).null_count or pc.list_flatten(values[key]).null_count:
+        if pc.list_flatten(steps[key]).null_count or pc.list_flatten(values[key]).null_count:
             raise RecordError(f"curve {key!r} must not hold nulls")
 
 
+_CHECKS: Mapping[str, Callable[[pa.ChunkedArray], None]] = {
+    "point_id": _check_points,
+    "config": _check_objects,
+    "notes": _check_objects,
+    "artifacts": _check_files,
+    "finished_at": _check_times,
+}
+
+
 @lru_cache(maxsize=65536)
-def _json(text: str) -> Mapping[str, Any]:
+def parsed(text: str) -> Mapping[str, Any]:
+    """A configuration or notes as they are written down.
+
+    Raises:
+        ValueError: If it is no JSON object of plain values.
+    """
     found = json.loads(text)
     if not isinstance(found, dict):
         raise ValueError(f"must be an object; got {type(found).__name__}")
@@ -208,13 +293,14 @@ def _json(text: str) -> Mapping[str, Any]:
     return MappingProxyType(found)
 
 
-def _columns(table: pa.Table, family: str) -> dict[str, pa.ChunkedArray]:
+def _keys(names: Iterable[str], family: str) -> dict[str, str]:
+    """Key to column of a family."""
     prefix = f"{family}/"
-    return {n.removeprefix(prefix): table[n] for n in table.column_names if n.startswith(prefix)}
+    return {name.removeprefix(prefix): name for name in names if name.startswith(prefix)}
 
 
 def _mappings(table: pa.Table, family: str) -> list[dict[str, Any]]:
-    columns = _columns(table, family)
+    columns = of_family(table, family)
     keys = list(columns)
     if not keys:
         return [{}] * table.num_rows
@@ -234,7 +320,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _curves(table: pa.Table) -> list[Mapping[str, Curve]]:
-    steps, values = _columns(table, "curve_steps"), _columns(table, "curve_values")
+    steps, values = of_family(table, "curve_steps"), of_family(table, "curve_values")
     if not steps:
         return [{}] * table.num_rows
     return [_StoredCurves(steps, values, row) for row in range(table.num_rows)]

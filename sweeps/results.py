@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from privnets.points import TradeoffPoint
+from sweeps.columns import Replicates, in_tables, replicates
 from sweeps.following import complete
 from sweeps.ledger import Ledger
 from sweeps.manifest import Manifest, read_manifest
@@ -31,20 +32,20 @@ class Result:
     Attributes:
         manifest: What the sweep is.
         storage: Where it is kept; absolute, with credentials if it was given any.
-        tradeoff_points: The points that have all their replicates.
         failures: Pack to why it came to nothing.
         unreadable: Files of the ledger that were passed over, each with the reason.
     """
 
     manifest: Manifest
     storage: str
-    tradeoff_points: Sequence[TradeoffPoint]
     failures: Mapping[str, str]
     unreadable: Mapping[str, str]
+    _columns: Replicates
+    _points: Callable[[], Sequence[TradeoffPoint]]
 
     def __repr__(self) -> str:
         """The sweep's name and size; its tables are long."""
-        plan, done = self.manifest.plan, len(self.tradeoff_points)
+        plan, done = self.manifest.plan, len(self._columns)
         size = f"{done} of {plan.points} points, {len(plan.seeds)} replicates each"
         return f"Result({self.sweep!r}: {size}, in {redacted(self.storage)})"
 
@@ -81,29 +82,38 @@ class Result:
         return self.manifest.model_dump(mode="json")
 
     @property
+    def counts(self) -> Mapping[str, int]:
+        """How many complete points are `finished`, `stopped` and `failed`."""
+        return self._columns.counts()
+
+    @property
     def pending(self) -> int:
         """How many points still lack replicates."""
-        return self.manifest.plan.points - len(self.tradeoff_points)
+        return self.manifest.plan.points - len(self._columns)
 
     @cached_property
     def points(self) -> pd.DataFrame:
         """One row per complete point; see `tracking.points_frame`."""
-        from tracking.frame import points_frame
-
-        return points_frame(self.tradeoff_points, self.sweep)
+        return self._columns.points_frame(self.sweep)
 
     @cached_property
     def replicates(self) -> pd.DataFrame:
         """One row per complete point and replicate; see `tracking.replicates_frame`."""
-        from tracking.frame import replicates_frame
+        return self._columns.replicates_frame(self.sweep)
 
-        return replicates_frame(self.tradeoff_points, self.sweep)
+    @cached_property
+    def tradeoff_points(self) -> Sequence[TradeoffPoint]:
+        """The complete points as objects, with curves, notes and files: slow where they are many.
+
+        Read from the ledger when first asked for.
+        """
+        return self._points()
 
     def front(self) -> pd.DataFrame:
         """The Pareto front on the study's objectives; empty while no point is finished."""
         from sweeps.pareto import pareto_front
 
-        if not any(point.status == "finished" for point in self.tradeoff_points):
+        if not self.counts["finished"]:
             return self.points.iloc[:0]
         return pareto_front(self.points, self.objectives)
 
@@ -130,18 +140,25 @@ def read_result(ledger: Ledger, storage: str) -> Result:
     """
     manifest = read_manifest(ledger)
     seeds = frozenset(manifest.plan.seeds)
-    kept = ledger.points()
-    whole = [point for point in kept if complete(point, seeds)]
-    done = {(p.point_id, r.seed) for p in kept for r in p.replicates}
-    return Result(manifest, storage, whole, read_failures(ledger, done), dict(ledger.unreadable))
+    packs = ledger.packs()
+    kept = replicates(ledger.tables(packs, in_tables))
+    failures = read_failures(ledger, lambda: kept.members)
+    return Result(
+        manifest,
+        storage,
+        failures,
+        dict(sorted(ledger.unreadable.items())),
+        kept.complete(seeds),
+        lambda: [point for point in ledger.points(packs) if complete(point, seeds)],
+    )
 
 
-def read_failures(ledger: Ledger, done: Set[tuple[str, int]]) -> dict[str, str]:
+def read_failures(ledger: Ledger, done: Callable[[], Set[tuple[str, int]]]) -> dict[str, str]:
     """Why packs came to nothing, those that a later attempt finished left out.
 
     Args:
         ledger: Of the sweep.
-        done: Every (point_id, seed) in it.
+        done: Gives every (point_id, seed) in it; asked where there is a failure.
     """
     directory = ledger.directory / "failures"
     found: dict[str, str] = {}
@@ -153,6 +170,6 @@ def read_failures(ledger: Ledger, done: Set[tuple[str, int]]) -> dict[str, str]:
         except (OSError, ValueError, KeyError, TypeError):
             ledger.unreadable[f"failures/{name}"] = "no record of a failure"
             continue
-        if not members <= done:
+        if not members <= done():
             found[name.removesuffix(".json")] = reason
     return found

@@ -31,7 +31,7 @@ def write_summary(ledger: Ledger, result: Result) -> tuple[str, ...]:
     Raises:
         OSError: If they cannot be written.
     """
-    if not result.tradeoff_points:
+    if not any(result.counts.values()):
         return ()
     with TemporaryDirectory(prefix="sweeps-summary-") as folder:
         made = _make(result, Path(folder))
@@ -104,7 +104,7 @@ def _finite(result: Result) -> pd.DataFrame:
 
     from sweeps.pareto import comparable
 
-    if not any(point.status == "finished" for point in result.tradeoff_points):
+    if not result.counts["finished"]:
         return result.points.iloc[:0]
     points, _ = comparable(result.points, result.objectives)
     values = points[list(result.objectives)].to_numpy(dtype=np.float64)
