@@ -31,20 +31,22 @@ class Server:
 
 
 @contextmanager
-def mlflow_server(folder: Path, port: int | None = None) -> Iterator[Server]:
+def mlflow_server(folder: Path, port: int | None = None, lean: bool = True) -> Iterator[Server]:
     """Serve the store in `folder`, created if need be.
 
     Args:
         folder: Holds `mlflow.db`, artifacts and the server's log.
         port: The port to listen on; a free one by default.
+        lean: One worker and no processes for jobs, in place of MLflow's defaults.
 
     Raises:
-        TimeoutError: If it does not answer within a minute.
+        TimeoutError: If it does not answer within three minutes.
     """
     chosen = port or free_port()
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen(
-            _command(folder, chosen), cwd=folder, env=_environment(), stdout=log, stderr=log,
+            _command(folder, chosen, lean), cwd=folder, env=_environment(lean),
+            stdout=log, stderr=log,
             start_new_session=True,
         )  # fmt: skip
     server = Server(f"http://127.0.0.1:{chosen}", process)
@@ -62,24 +64,22 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _command(folder: Path, port: int) -> list[str]:
+def _command(folder: Path, port: int, lean: bool) -> list[str]:
     # One worker: several stall 40 ms on every request of a kept connection.
     return [
         sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
-        "--workers", "1", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db",
-        "--artifacts-destination", f"{folder}/artifacts",
+        "--backend-store-uri", f"sqlite:///{folder}/mlflow.db",
+        "--artifacts-destination", f"{folder}/artifacts", *(("--workers", "1") if lean else ()),
     ]  # fmt: skip
 
 
-def _environment() -> dict[str, str]:
-    return os.environ | {
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-    }
+def _environment(lean: bool) -> dict[str, str]:
+    environment = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"}
+    return environment | ({"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"} if lean else {})
 
 
 def _await(server: Server, log: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while time.monotonic() < deadline and server.process.poll() is None:
         try:
             with urllib.request.urlopen(f"{server.uri}/health", timeout=2):

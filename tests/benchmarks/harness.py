@@ -63,7 +63,7 @@ def publish(name: str, rows: Sequence[Mapping[str, object]]) -> None:
         table.add_column(column, justify="left" if column == "contestant" else "right")
     for row in rows:
         table.add_row(*(str(value) for value in row.values()))
-    Console(width=140).print(table)
+    Console(width=160).print(table)
     _RESULTS.mkdir(exist_ok=True)
     path = _RESULTS / f"{name}.csv"
     about = {"date": datetime.now(UTC).date().isoformat(), "machine": _machine()}

@@ -3,7 +3,7 @@
 scikit-learn's logistic regression in a loop over training sets. Ray Tune, its callback and
 scikit-learn are at their defaults, tracking goes straight into SQLite. Training sets, attacks and
 metrics are this platform's, so that both sides do and record the same; only training, scheduling
-and logging differ.
+and logging differ. Ray itself is started as this platform starts it, on loopback alone.
 
 `main(folder, how)` runs it; `how` is one of
 - `per-replicate`: one point per trial, one report per replicate;
@@ -16,10 +16,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import ray
 from ray import tune
 from ray.air.integrations.mlflow import MLflowLoggerCallback
 
+import cluster
 import sweeps
 
 
@@ -82,9 +82,8 @@ def main(folder: Path, how: str) -> None:
         space["seed"] = tune.grid_search(list(range(study.replicates)))
     else:
         space |= {"replicates": study.replicates, "reports": how}
-    ray.init(include_dashboard=False, log_to_driver=False)
     store = f"sqlite:///{folder / 'stock.db'}"
-    tune.Tuner(
+    tuner = tune.Tuner(
         single if how == "seeds" else point,
         param_space=space,
         run_config=tune.RunConfig(
@@ -93,4 +92,7 @@ def main(folder: Path, how: str) -> None:
             callbacks=[MLflowLoggerCallback(tracking_uri=store, experiment_name="quickstart")],
             verbose=0,
         ),
-    ).fit()
+    )
+    with cluster.connect():
+        if tuner.fit().errors:
+            raise RuntimeError("a trial failed")
