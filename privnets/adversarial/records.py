@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,3 +81,14 @@ class Evidence:
     attack: Exposure
     validation: Exposure
     test: Exposure
+
+
+def on_host(evidence: Evidence) -> Evidence:
+    """The same in the processor's memory, for attackers that touch no device."""
+    parts = (evidence.attack, evidence.validation, evidence.test)
+    return Evidence(*map(_on_host, parts))
+
+
+def _on_host(exposure: Exposure) -> Exposure:
+    parts = {f.name: getattr(exposure, f.name) for f in fields(exposure)}
+    return replace(exposure, **{name: p.cpu() for name, p in parts.items() if p is not None})

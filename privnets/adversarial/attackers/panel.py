@@ -6,16 +6,19 @@ Attackers are fitted to the attack split, calibrated and chosen on validation, a
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from privnets.adversarial.attackers import classical
 from privnets.adversarial.attackers.assessment import Assessment, Known, assess
-from privnets.adversarial.attackers.features import tables
+from privnets.adversarial.attackers.beside import Beside
+from privnets.adversarial.attackers.features import Tables, tables
 from privnets.adversarial.attackers.floors import INFERRED, KEYS, Floors, floors
 from privnets.adversarial.attackers.networks import SIDE, fit_network
 from privnets.adversarial.attackers.posterior import Attacker, Posterior
@@ -27,7 +30,7 @@ from privnets.adversarial.attackers.rows import (
 )
 from privnets.adversarial.attackers.scoring import alpha_leakage
 from privnets.adversarial.estimates import Estimate
-from privnets.adversarial.records import Evidence
+from privnets.adversarial.records import Evidence, on_host
 from privnets.networks.architecture import Architecture
 
 NETWORKS: Final = ("network", "large_network")
@@ -90,7 +93,8 @@ def judging(
     """Judge the releases of a stack.
 
     Each verdict depends on its own release and seed alone. Networks are trained as one stack, the
-    other attackers release by release.
+    other attackers release by release: on the cores that the pack has (`torch.get_num_threads`),
+    while the networks are trained if a device of its own does that.
 
     Args:
         evidence: One per release, of equal shapes.
@@ -114,25 +118,51 @@ def judging(
     classes = max(2, *(1 + int(known_secret(one.attack).max()) for one in evidence))
     reasons = [unusable(one, classes) for one in evidence]
     usable = [i for i, reason in enumerate(reasons) if reason is None]
-    neural: dict[int, list[Posterior]] = {i: [] for i in usable}
-    for name, architecture in networks.items() if usable else ():
-        chosen, own = [evidence[i] for i in usable], [seeds[i] for i in usable]
-        fitted = yield from _paused(fit_network(name, architecture, chosen, own, attack_steps))
-        for i, posterior in zip(usable, fitted, strict=True):
-            neural[i].append(posterior)
-    for i, (one, reason) in enumerate(zip(evidence, reasons, strict=True)):
-        if reason is not None:
-            yield _undefined(names, reason)
-            continue
-        others = yield from _others(one, seeds[i], analytic)
-        floor = floors(one, classes, seeds[i], inferred[i])
-        yield _verdict(one, names, [*neural[i], *others], floor, classes, alphas[i])
+    chosen, own = [evidence[i] for i in usable], [seeds[i] for i in usable]
+
+    def fits() -> list[_Fits]:
+        hosted = zip(chosen, own, [inferred[i] for i in usable], strict=True)
+        return [
+            _Fits.begun(beside, on_host(one), seed, analytic, classes, labels)
+            for one, seed, labels in hosted
+        ]
+
+    # A processor that trains the networks has no core left for anything else meanwhile.
+    apart = evidence[0].attack.z.device.type != "cpu"
+    with Beside(torch.get_num_threads(), spare=apart) as beside:
+        begun = fits() if apart else []
+        neural = yield from _neural(networks if usable else {}, chosen, own, attack_steps)
+        waiting = zip(chosen, begun or fits(), neural, strict=True)
+        for reason, alpha in zip(reasons, alphas, strict=True):
+            if reason is not None:
+                yield _undefined(names, reason)
+                continue
+            one, fit, posteriors = next(waiting)
+            others = yield from fit.posteriors()
+            floor = fit.floor()
+            yield _verdict(one, names, [*posteriors, *others], floor, classes, alpha)
 
 
 def _names(evidence: Evidence, analytic: Sequence[Attacker]) -> tuple[str, ...]:
     attack = evidence.attack
     own = [name for attacker in analytic for name in attacker.names]
     return attacker_names(attack.secret.ndim == 2, attack.side is not None, own)
+
+
+def _neural(
+    networks: Mapping[str, Architecture],
+    evidence: Sequence[Evidence],
+    seeds: Sequence[int],
+    attack_steps: int,
+) -> Generator[None, None, list[list[Posterior]]]:
+    """Posteriors of every network, per release."""
+    found: list[list[Posterior]] = [[] for _ in evidence]
+    for name, architecture in networks.items():
+        run = fit_network(name, architecture, evidence, seeds, attack_steps)
+        fitted = yield from _paused(run)
+        for posteriors, posterior in zip(found, fitted, strict=True):
+            posteriors.append(posterior)
+    return found
 
 
 def _paused(run: Generator[float, None, list[Posterior]]) -> Generator[None, None, list[Posterior]]:
@@ -145,22 +175,44 @@ def _paused(run: Generator[float, None, list[Posterior]]) -> Generator[None, Non
         yield None
 
 
-def _others(
-    evidence: Evidence, seed: int, analytic: Sequence[Attacker]
-) -> Generator[None, None, list[Posterior]]:
-    """Posteriors of the attackers that are no networks."""
-    posteriors: list[Posterior] = []
-    informed = (False, True) if evidence.attack.side is not None else (False,)
-    for side in informed:
-        seen = tables(evidence, side=side)
-        for classifier in classical.CLASSIFIERS:
-            name = classifier + SIDE if side else classifier
-            posteriors.append(classical.fit(name, seen, seed, classifier))
+@dataclass(frozen=True)
+class _Fits:
+    """Attackers of one release that are no networks, on their way."""
+
+    attackers: list[Callable[[], Sequence[Posterior]]]
+    floor: Callable[[], Floors]
+
+    @classmethod
+    def begun(
+        cls,
+        beside: Beside,
+        evidence: Evidence,
+        seed: int,
+        analytic: Sequence[Attacker],
+        classes: int,
+        inferred: NDArray[np.int64] | None,
+    ) -> _Fits:
+        work: list[Callable[[], Sequence[Posterior]]] = []
+        for side in (False, True) if evidence.attack.side is not None else (False,):
+            seen = cache(partial(tables, evidence, side=side))
+            work += [partial(_fitted, name, seen, seed, side) for name in classical.CLASSIFIERS]
+        work += [partial(attacker.fit, evidence, seed) for attacker in analytic]
+        floor = partial(floors, evidence, classes, seed, inferred)
+        return cls([beside.submit(one) for one in work], beside.submit(floor))
+
+    def posteriors(self) -> Generator[None, None, list[Posterior]]:
+        found: list[Posterior] = []
+        for wait in self.attackers:
+            found += wait()
             yield None
-    for attacker in analytic:
-        posteriors += attacker.fit(evidence, seed)
-        yield None
-    return posteriors
+        return found
+
+
+def _fitted(
+    classifier: str, seen: Callable[[], Tables], seed: int, side: bool
+) -> Sequence[Posterior]:
+    name = classifier + SIDE if side else classifier
+    return [classical.fit(name, seen(), seed, classifier)]
 
 
 def _undefined(names: Iterable[str], reason: str) -> Verdict:

@@ -1,0 +1,106 @@
+"""Attackers fitted on cores beside the device: the same verdicts, and nothing left running."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from threadpoolctl import threadpool_info
+
+from privnets.adversarial.attackers.beside import Beside
+from privnets.adversarial.attackers.panel import Verdict, judging
+from privnets.adversarial.records import Evidence, Exposure
+
+
+@pytest.fixture
+def _threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def _evidence(seed: int) -> Evidence:
+    random = np.random.default_rng(seed)
+
+    def exposure(count: int) -> Exposure:
+        secret = random.integers(0, 2, count)
+        z = random.standard_normal((count, 2)) + secret[:, None]
+        return Exposure(torch.tensor(z, dtype=torch.float32), torch.tensor(secret))
+
+    return Evidence(*map(exposure, (400, 300, 300)))
+
+
+def _judging(cores: int) -> Iterator[Verdict | None]:
+    torch.set_num_threads(cores)
+    return judging(
+        [_evidence(seed) for seed in range(3)],
+        networks={},
+        analytic=(),
+        alphas=[1.0] * 3,
+        seeds=range(3),
+        attack_steps=50,
+        inferred=[None] * 3,
+    )
+
+
+def _running() -> int:
+    return sum(thread.name.startswith("privnets-attackers") for thread in threading.enumerate())
+
+
+@pytest.mark.usefixtures("_threads")
+def test_verdicts_do_not_depend_on_the_cores():
+    alone, beside = ([v for v in _judging(cores) if v is not None] for cores in (1, 3))
+    for one, other in zip(alone, beside, strict=True):
+        assert one.metrics == pytest.approx(other.metrics, abs=1e-6, nan_ok=True)
+        assert one.strongest == other.strongest
+
+
+@pytest.mark.usefixtures("_threads")
+def test_judging_that_is_stopped_leaves_no_thread():
+    work = _judging(3)
+    next(work)
+    assert _running() > 0
+    work.close()
+    assert _running() == 0
+
+
+@pytest.mark.usefixtures("_threads")
+def test_one_core_needs_no_thread():
+    work = _judging(1)
+    next(work)
+    assert _running() == 0
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_what_work_raises_reaches_whoever_asks(cores):
+    with Beside(cores, spare=False) as beside:
+        fine, broken = beside.submit(lambda: 1), beside.submit(lambda: 1 // 0)
+        assert fine() == 1
+        with pytest.raises(ZeroDivisionError):
+            broken()
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_work_keeps_to_the_cores_of_the_pack(cores):
+    """As many threads as there are, each with libraries that use one core."""
+    before = _library_threads()
+    with Beside(cores, spare=False) as beside:
+        waiting = [beside.submit(_library_threads) for _ in range(4)]
+        found = [wait() for wait in waiting]
+    assert all(set(threads.values()) == {1} for threads in found)
+    assert _library_threads() == before
+
+
+def test_a_caller_that_goes_on_meanwhile_keeps_a_core():
+    with Beside(1, spare=True) as one, Beside(3, spare=True) as three:
+        started = [one.submit(_running), *(three.submit(_running) for _ in range(8))]
+        assert max(wait() for wait in started) <= 1 + 2
+
+
+def _library_threads() -> dict[str, int]:
+    import sklearn.ensemble  # noqa: F401
+
+    return {library["filepath"]: library["num_threads"] for library in threadpool_info()}
