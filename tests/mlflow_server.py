@@ -31,22 +31,25 @@ class Server:
 
 
 @contextmanager
-def mlflow_server(folder: Path, port: int | None = None, lean: bool = True) -> Iterator[Server]:
+def mlflow_server(
+    folder: Path, port: int | None = None, lean: bool = True, store: str | None = None
+) -> Iterator[Server]:
     """Serve the store in `folder`, created if need be.
 
     Args:
         folder: Holds `mlflow.db`, artifacts and the server's log.
         port: The port to listen on; a free one by default.
         lean: One worker and no processes for jobs, in place of MLflow's defaults.
+        store: Another database's URI.
 
     Raises:
         TimeoutError: If it does not answer within three minutes.
     """
     chosen = port or free_port()
+    command = _command(folder, chosen, lean, store or f"sqlite:///{folder}/mlflow.db")
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen(
-            _command(folder, chosen, lean), cwd=folder, env=_environment(lean),
-            stdout=log, stderr=log,
+            command, cwd=folder, env=_environment(lean), stdout=log, stderr=log,
             start_new_session=True,
         )  # fmt: skip
     server = Server(f"http://127.0.0.1:{chosen}", process)
@@ -64,11 +67,11 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _command(folder: Path, port: int, lean: bool) -> list[str]:
+def _command(folder: Path, port: int, lean: bool, store: str) -> list[str]:
     # One worker: several stall 40 ms on every request of a kept connection.
     return [
         sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
-        "--backend-store-uri", f"sqlite:///{folder}/mlflow.db",
+        "--backend-store-uri", store,
         "--artifacts-destination", f"{folder}/artifacts", *(("--workers", "1") if lean else ()),
     ]  # fmt: skip
 

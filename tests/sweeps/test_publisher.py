@@ -167,6 +167,33 @@ def test_its_process_publishes_the_rest_when_told_to_finish(
     assert held(uri) == ids(plan, 0)
 
 
+def test_what_was_deleted_while_it_published_is_published_again(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    write(ledger, plan, (0, 0), (0, 1), (1, 0), (1, 1))
+    publisher = Publisher(ledger, manifest, uri)
+    assert publisher.publish()
+    client = MlflowClient(uri)
+    home = runs.find_home(client, "sweep", None)
+    assert home is not None
+    (run,) = runs.children_of(client, home, "sweep", ids(plan, 1))
+    client.delete_run(run.info.run_id)
+    assert publisher.publish_whole()
+    assert held(uri) == ids(plan, 0, 1)
+    assert publisher.outcome().points == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this platform has no SCHED_IDLE")
+def test_its_process_leaves_the_processors_to_the_sweep(
+    ledger: Ledger, tmp_path: Path, uri: str
+) -> None:
+    with start_publication(str(tmp_path), "sweep", uri) as publication:
+        pid, deadline = publication._process.pid, time.monotonic() + 60
+        while os.sched_getscheduler(pid) != os.SCHED_IDLE and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert os.sched_getscheduler(pid) == os.SCHED_IDLE
+
+
 def test_its_process_ends_with_its_driver(
     ledger: Ledger, plan: Plan, tmp_path: Path, uri: str
 ) -> None:
