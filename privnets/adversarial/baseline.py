@@ -9,12 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 from collections.abc import Generator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from privnets.adversarial import inference
@@ -25,6 +28,7 @@ from privnets.adversarial.records import Evidence
 from privnets.data import cache
 
 _VERSION = 1
+_WAIT = 0.2  # seconds between looks for another process's baseline
 # What raw records and the attackers' training depend on.
 _FIELDS = frozenset(
     {
@@ -54,27 +58,70 @@ class Baseline:
     log_utility: NDArray[np.float64]
 
 
-def baselines(
-    problem: Problem, configs: Sequence[AdversarialConfig], raw: Sequence[Evidence]
-) -> Generator[object, None, list[Baseline]]:
-    """Each configuration's baseline, pausing between attackers.
+class Baselines:
+    """The baselines of a stack; what another process is computing is waited for, not repeated."""
 
-    Args:
-        problem: What is released.
-        configs: Of one structure.
-        raw: Each one's unreleased records.
-    """
-    keys = [_key(problem, config) for config in configs]
-    found = {key: held for key in dict.fromkeys(keys) if (held := _read(key)) is not None}
-    missing = [i for i, key in enumerate(keys) if key not in found and keys.index(key) == i]
-    if missing:
-        made = yield from _computed(
-            problem, [configs[i] for i in missing], [raw[i] for i in missing]
-        )
-        for i, baseline in zip(missing, made, strict=True):
-            found[keys[i]] = baseline
-            _write(keys[i], baseline)
-    return [found[key] for key in keys]
+    def __init__(
+        self, problem: Problem, configs: Sequence[AdversarialConfig], raw: Sequence[Evidence]
+    ) -> None:
+        """Prepare; nothing is read or computed yet.
+
+        Args:
+            problem: What is released.
+            configs: Of one structure.
+            raw: Each one's unreleased records.
+        """
+        self._problem, self._configs, self._raw = problem, configs, raw
+        self._keys = [_key(problem, config) for config in configs]
+        self._found: dict[str, Baseline] = {}
+
+    def compute(self) -> Generator[object, None, None]:
+        """Compute, as one stack, those that nobody has computed or is at."""
+        yield from self._compute(range(len(self._keys)))
+
+    def of(self, place: int) -> Generator[object, None, Baseline]:
+        """A configuration's, as soon as there is one; computed here if another process gave up."""
+        while True:
+            yield from self._compute([place])
+            if (found := self._found.get(self._keys[place])) is not None:
+                return found
+            yield None
+            time.sleep(_WAIT)
+
+    def _compute(self, places: Sequence[int]) -> Generator[object, None, None]:
+        first = {self._keys[i]: i for i in reversed(places)}
+        with ExitStack() as claims:
+            mine = [i for i in sorted(first.values()) if self._claimed(i, claims)]
+            if mine:
+                configs, raw = [self._configs[i] for i in mine], [self._raw[i] for i in mine]
+                made = yield from _computed(self._problem, configs, raw)
+                for i, baseline in zip(mine, made, strict=True):
+                    self._found[self._keys[i]] = baseline
+                    _write(self._keys[i], baseline)
+
+    def _claimed(self, place: int, claims: ExitStack) -> bool:
+        """Whether it falls to this process; another may have written it until the claim."""
+        unknown = not self._known(place) and _claimed(self._keys[place], claims)
+        return unknown and not self._known(place)
+
+    def _known(self, place: int) -> bool:
+        key = self._keys[place]
+        if key not in self._found and (held := _read(key)) is not None:
+            self._found[key] = held
+        return key in self._found
+
+
+def _claimed(key: str, claims: ExitStack) -> bool:
+    """Whether no other process is at it, until the claims are closed."""
+    path = cache.directory() / f"baseline-{key}.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        claims.enter_context(FileLock(path, timeout=0, thread_local=False))
+    except Timeout:
+        return False
+    except (OSError, NotImplementedError):  # where nothing can be kept, each computes its own
+        return True
+    return True
 
 
 def _computed(

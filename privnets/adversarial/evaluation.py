@@ -16,7 +16,7 @@ from torch import Tensor
 
 from privnets.adversarial import estimates, inference
 from privnets.adversarial.attackers.panel import Verdict, judging
-from privnets.adversarial.baseline import Baseline, baselines
+from privnets.adversarial.baseline import Baseline, Baselines
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.estimates import Estimate
 from privnets.adversarial.metrics import metric_keys
@@ -52,7 +52,8 @@ def judged(
     configs = [release.config for release in releases]
     first = configs[0]
     originals = [release.original for release in releases]
-    base = yield from _silently(baselines(problem, configs, originals))
+    bases = Baselines(problem, configs, originals)
+    yield from _silently(bases.compute())
     evidence = [release.released for release in releases]
     refitted = yield from _silently(
         inference.utility(problem, configs, evidence, "refitted utility")
@@ -66,9 +67,14 @@ def judged(
         attack_steps=first.attack_steps,
         inferred=[inference.labels(log_p) for log_p in refitted],
     )
-    waiting = iter(zip(releases, base, refitted, strict=True))
+    waiting = enumerate(zip(releases, refitted, strict=True))
     for verdict in verdicts:
-        yield None if verdict is None else _replicate(problem, *next(waiting), verdict)
+        if verdict is None:
+            yield None
+        else:
+            place, (release, useful) = next(waiting)
+            base = yield from _silently(bases.of(place))
+            yield _replicate(problem, release, base, useful, verdict)
 
 
 def examined(problem: Problem, releases: Sequence[Release]) -> Iterator[Replicate]:
