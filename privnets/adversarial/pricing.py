@@ -11,9 +11,11 @@ from privnets.adversarial.problem import Problem, Sizes
 from privnets.contract import Cost
 from privnets.rehearsal import extrapolated
 
-# Seconds of one core: per pass of a stack and of each member, per multiplication, per panel, per
-# number that it reads.
-_LAUNCH, _PASS, _MULTIPLY, _PANEL, _PANEL_NUMBER = 8e-4, 1.5e-4, 4e-11, 4.0, 2.5e-6
+# Seconds of one core: per pass of a stack and of each member, and per multiplication in dense
+# layers and in others.
+_LAUNCH, _PASS, _DENSE, _MULTIPLY = 1e-3, 2e-4, 2.5e-11, 4e-11
+# Per panel, per number that it reads, and per step of its networks beside their products.
+_PANEL, _PANEL_NUMBER, _ATTACK_STEP = 1.0, 2.5e-6, 3e-4
 # Neural attackers together cost as many of the adversary's, trained by minibatches of this size.
 _ATTACKERS, _ATTACK_BATCH = 8, 128
 # A GPU is idle while attackers that are no networks are fitted, and next to idle otherwise.
@@ -77,17 +79,23 @@ def _judging_seconds(config: AdversarialConfig, sizes: Sizes, device: str = "cpu
     panel = _PANEL + records * math.prod(sizes.record) * _PANEL_NUMBER
     steps = sizes.record[0] if config.releaser == "recurrent" else 1
     learned = config.attack_steps * _ATTACK_BATCH * steps * _network_multiplications(config, sizes)
-    learned *= _ATTACKERS * _MULTIPLY
+    learned *= _ATTACKERS * _product(config)
+    learned += config.attack_steps * _ATTACK_STEP
     return panel + (learned if device == "cpu" else learned * _NETWORKS_ON_GPU)
 
 
 def _pass(config: AdversarialConfig, sizes: Sizes) -> tuple[float, float]:
     """One core's seconds for a minibatch through all networks: each member's, and the stack's."""
     steps = sizes.record[0] if config.releaser == "recurrent" else 1
-    products = config.batch_size * steps * _multiplications(config, sizes) * _MULTIPLY
+    products = config.batch_size * steps * _multiplications(config, sizes) * _product(config)
     if config.releaser in _ONE_BY_ONE:
         return _LAUNCH + _PASS + products, 0.0
     return _PASS + products, _LAUNCH
+
+
+def _product(config: AdversarialConfig) -> float:
+    """One core's seconds for a multiplication in the networks."""
+    return _MULTIPLY if config.releaser in _ONE_BY_ONE else _DENSE
 
 
 def _multiplications(config: AdversarialConfig, sizes: Sizes) -> float:
