@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sweeps.following import Follower
 from sweeps.interruption import Interruption
 from sweeps.ledger import Ledger
 from sweeps.measuring import Setting, survey
@@ -16,6 +15,7 @@ from sweeps.packing import Pack
 from sweeps.planning import Plan
 from sweeps.progress import Progress, Tally
 from sweeps.remaining import capacity, packs_of, untrained, weights
+from sweeps.standing import Beside, Overview, Standing
 from sweeps.stopping import Stopping
 
 _TICK_SECONDS = 0.5
@@ -42,8 +42,8 @@ class Watch:
         self._ledger = ledger
         self._show = show
         self._packs: dict[str, Pack] = {}
-        self._follower = Follower(ledger, plan.seeds)
-        self._tally = Tally(len(plan.points), plan.objectives, self._follower.read())
+        self._standing = Beside(Overview(ledger, plan.seeds, plan.objectives).read)
+        self._tally = Tally(len(plan.points), self._standing.latest)
         self._shown_at = 0.0
         self._noted: set[str] = set()
 
@@ -76,13 +76,16 @@ class Watch:
     def tick(self) -> None:
         """A moment has passed."""
         if time.monotonic() - self._shown_at >= _TICK_SECONDS:
-            self.show()
+            self._tell(self._standing.poll)
 
     def show(self) -> None:
-        """Show how things stand."""
+        """Show how things stand now."""
+        self._tell(self._standing.now)
+
+    def _tell(self, standing: Callable[[], Standing]) -> None:
         self._shown_at = time.monotonic()
         with self.noting("progress could not be told"):
-            self._tally.complete.extend(self._follower.read())
+            self._tally.standing = standing()
             progress = self._tally.progress()
             show, self._show = self._show, _unshown
             show(progress)

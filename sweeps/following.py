@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from privnets.points import TradeoffPoint, merge_replicates
 from sweeps.ledger import Ledger
 
+T = TypeVar("T")
+
+
+class Fresh:
+    """Knows which packs of a ledger were read, so that each is read once, as it appears."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Begin at the beginning of a ledger."""
+        self._ledger = ledger
+        self._seen: set[str] = set()
+
+    def read(self, read: Callable[[list[str]], T]) -> T:
+        """Read the packs that appeared since the last call.
+
+        Args:
+            read: Reads packs of the ledger, given their ids.
+        """
+        fresh = [pack for pack in self._ledger.packs() if pack not in self._seen]
+        found = read(fresh)
+        # A damaged file may yet be replaced by a whole one of the same name.
+        self._seen.update(p for p in fresh if f"{p}.parquet" not in self._ledger.unreadable)
+        return found
+
 
 class Follower:
-    """Reads each pack of a ledger once, as it appears, and tells which points became complete.
+    """Reads a ledger as it grows, and hands out the points that became complete.
 
-    Attributes:
-        points: Every point met so far, complete or not, by id.
+    It keeps the replicates of incomplete points alone; of the others their ids.
     """
 
     def __init__(self, ledger: Ledger, seeds: Iterable[int]) -> None:
@@ -22,30 +45,26 @@ class Follower:
             ledger: To follow.
             seeds: A point is complete when it has a replicate of each.
         """
-        self.points: dict[str, TradeoffPoint] = {}
         self._ledger = ledger
+        self._fresh = Fresh(ledger)
         self._seeds = frozenset(seeds)
-        self._seen: set[str] = set()
+        self._partial: dict[str, TradeoffPoint] = {}
         self._complete: set[str] = set()
 
     def read(self) -> list[TradeoffPoint]:
         """The points that became complete since the last call."""
-        fresh = [pack for pack in self._ledger.packs() if pack not in self._seen]
-        points = self._ledger.points(fresh)
-        # A damaged file may yet be replaced by a whole one of the same name.
-        self._seen.update(p for p in fresh if f"{p}.parquet" not in self._ledger.unreadable)
-        touched: dict[str, TradeoffPoint] = {}
-        for point in points:
-            known = self.points.get(point.point_id)
+        found = []
+        for point in self._fresh.read(self._ledger.points):
+            if point.point_id in self._complete:
+                continue
+            known = self._partial.pop(point.point_id, None)
             (merged,) = merge_replicates([point] if known is None else [known, point])
-            self.points[point.point_id] = touched[point.point_id] = merged
-        return [point for point in touched.values() if self._completes(point)]
-
-    def _completes(self, point: TradeoffPoint) -> bool:
-        if point.point_id in self._complete or not complete(point, self._seeds):
-            return False
-        self._complete.add(point.point_id)
-        return True
+            if complete(merged, self._seeds):
+                self._complete.add(point.point_id)
+                found.append(merged)
+            else:
+                self._partial[point.point_id] = merged
+        return found
 
 
 def complete(point: TradeoffPoint, seeds: frozenset[int]) -> bool:

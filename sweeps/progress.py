@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from privnets.contract import Direction
-from privnets.points import TradeoffPoint
+from sweeps.standing import Standing
 
 LINE_SECONDS = 10.0
 
@@ -67,30 +66,25 @@ class Tally:
     """Adds up what is known of a running sweep.
 
     Attributes:
-        complete: Points that have all their replicates, in the order they became so.
+        standing: How the complete points stand.
         doing: What is done before training, in words; None while packs are trained.
     """
 
-    def __init__(
-        self, points: int, objectives: Mapping[str, Direction], complete: list[TradeoffPoint]
-    ) -> None:
+    def __init__(self, points: int, standing: Standing) -> None:
         """Begin with what is there.
 
         Args:
             points: How many points the sweep has.
-            objectives: Metric to direction.
-            complete: Points that have all their replicates already.
+            standing: How the points stand that are complete already.
         """
-        self.complete = complete
+        self.standing = standing
         self.doing: str | None = None
         self._points = points
-        self._objectives = objectives
-        self._before = len(complete)
+        self._before = standing.complete
         self._lost: set[str] = set()
         self._weights: Mapping[str, float] = {}
         self._shares: dict[str, float] = {}
         self._began = time.monotonic()
-        self._front: tuple[int, tuple[int, dict[str, float]]] = (-1, (0, {}))
 
     def begin(self, weights: Mapping[str, float]) -> None:
         """Start the clock.
@@ -113,19 +107,19 @@ class Tally:
     def progress(self) -> Progress:
         """How far the sweep is now."""
         share, elapsed = self._share(), time.monotonic() - self._began
-        fresh = len(self.complete) - self._before
-        size, best = self._best()
+        now = self.standing
+        fresh = now.complete - self._before
         return Progress(
             points=self._points,
-            done=len(self.complete),
-            failed=sum(p.status == "failed" for p in self.complete) + len(self._lost),
+            done=now.complete,
+            failed=now.failed + len(self._lost),
             share=share,
             rate=60 * fresh / elapsed if fresh else None,
             eta=elapsed * (1 - share) / share if share > 0.02 else None,
-            front=size,
-            best=best,
+            front=now.front,
+            best=now.best,
             doing=self.doing,
-            stopped=sum(p.status == "stopped" for p in self.complete),
+            stopped=now.stopped,
         )
 
     def _share(self) -> float:
@@ -133,11 +127,6 @@ class Tally:
         if total == 0:
             return 1.0
         return min(1.0, sum(self._weights[p] * s for p, s in self._shares.items()) / total)
-
-    def _best(self) -> tuple[int, dict[str, float]]:
-        if self._front[0] != len(self.complete):
-            self._front = (len(self.complete), _front(self.complete, self._objectives))
-        return self._front[1]
 
 
 @contextmanager
@@ -196,30 +185,3 @@ def _lines() -> Callable[[Progress], None]:
             print(progress, file=sys.stderr, flush=True)
 
     return show
-
-
-def _front(
-    points: Sequence[TradeoffPoint], objectives: Mapping[str, Direction]
-) -> tuple[int, dict[str, float]]:
-    """Size of the front, and its best value of each objective."""
-    import pandas as pd
-
-    from sweeps.pareto import pareto_front
-
-    rows = [_means(point, objectives) for point in points if point.status == "finished"]
-    if not rows:
-        return 0, {}
-    front = pareto_front(pd.DataFrame(rows), objectives)
-    if front.empty:
-        return 0, {}
-    best = {m: front[m].min() if d == "min" else front[m].max() for m, d in objectives.items()}
-    return len(front), {metric: float(value) for metric, value in best.items()}
-
-
-def _means(point: TradeoffPoint, objectives: Mapping[str, Direction]) -> dict[str, float]:
-    """Only the objectives' means: a point's whole summary is a thousand times the work."""
-    count = len(point.replicates)
-    return {
-        metric: sum(r.metrics.get(metric, float("nan")) for r in point.replicates) / count
-        for metric in objectives
-    }

@@ -13,8 +13,8 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO
 
+from sweeps.columns import in_tables, replicates
 from sweeps.errors import InputError
-from sweeps.following import Follower
 from sweeps.ledger import Ledger
 from sweeps.manifest import read_manifest
 from sweeps.publisher import STORAGE, Published
@@ -127,6 +127,7 @@ def _lines(file: IO[bytes]) -> list[str]:
 def _complete(ledger: Ledger) -> int:
     """How many points are complete; 0 where there is no telling."""
     try:
-        return len(Follower(ledger, read_manifest(ledger).plan.seeds).read())
+        seeds = read_manifest(ledger).plan.seeds
+        return len(replicates(ledger.tables(wanted=in_tables)).complete(seeds))
     except (OSError, InputError):
         return 0

@@ -2,53 +2,23 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
-from privnets.points import Replicate, TradeoffPoint
 from sweeps import progress
 from sweeps.progress import Progress, Tally, clock, shown
-
-OBJECTIVES = {"privacy/advantage": "min", "utility/accuracy": "max"}
-
-
-def point(
-    name: str, advantage: float, accuracy: float, failure: str | None = None
-) -> TradeoffPoint:
-    values = {"privacy/advantage": advantage, "utility/accuracy": accuracy}
-    metrics = {} if failure else values
-    replicates = tuple(Replicate(seed, metrics, failure=failure) for seed in (0, 1))
-    return TradeoffPoint(name, "membership", {}, replicates)
+from sweeps.standing import Standing
 
 
-def tally(*points: TradeoffPoint) -> Tally:
-    return Tally(10, OBJECTIVES, list(points))  # type: ignore[arg-type]
-
-
-def test_points_are_counted_by_how_they_ended() -> None:
-    found = tally(point("a", 0.1, 0.5), point("b", 0.2, 0.7), point("c", 0, 0, "diverged"))
+def test_points_of_lost_packs_count_as_failed() -> None:
+    found = Tally(10, Standing(complete=3, failed=1, stopped=1))
     found.begin({"p": 1.0})
     found.lose("p", {"d", "e"})
     now = found.progress()
-    assert (now.points, now.done, now.failed) == (10, 3, 3)
-
-
-def test_the_best_front_so_far_leaves_out_what_failed_or_is_undefined() -> None:
-    found = tally(
-        point("a", 0.1, 0.5),
-        point("b", 0.2, 0.7),
-        point("dominated", 0.3, 0.6),
-        point("undefined", math.nan, 0.99),
-        point("failed", 0.0, 1.0, "diverged"),
-    )
-    now = found.progress()
-    assert now.front == 2
-    assert now.best == {"privacy/advantage": 0.1, "utility/accuracy": 0.7}
+    assert (now.points, now.done, now.failed, now.stopped) == (10, 3, 3, 1)
 
 
 def test_the_share_weighs_packs_by_their_cost() -> None:
-    found = tally()
+    found = Tally(10, Standing())
     found.begin({"long": 30.0, "short": 10.0})
     found.advance("long", 0.5)
     found.advance("short", 1.0)
@@ -58,11 +28,11 @@ def test_the_share_weighs_packs_by_their_cost() -> None:
 def test_rate_and_time_left_count_this_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    found = tally(point("before", 0.1, 0.5))
+    found = Tally(10, Standing(complete=1))
     found.begin({"p": 1.0})
     assert (found.progress().rate, found.progress().eta) == (None, None)
     now = 160.0
-    found.complete.append(point("during", 0.2, 0.6))
+    found.standing = Standing(complete=2)
     found.advance("p", 0.25)
     assert found.progress().rate == pytest.approx(1.0)
     assert found.progress().eta == pytest.approx(180.0)
@@ -99,7 +69,7 @@ def test_time_left_is_read_as_on_a_clock(seconds: float, text: str) -> None:
 def test_what_is_done_before_training_is_told_at_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = tally(point("a", 0.1, 0.5))
+    found = Tally(10, Standing(complete=1))
     with shown() as show:
         show(found.progress())
         found.doing = "measuring pack sizes"
