@@ -1,0 +1,77 @@
+"""What a sweep costs beside its trainings: points per second of an experiment without work.
+
+Ten thousand points of 15 metrics through search, packs, Ray Tune and ledger, on this machine's
+cores: once training alone, once as users run it, with progress, publisher (into a fresh SQLite
+store), report and figures beside or after it. Each in a fresh process, in turn.
+
+`running_per_second` counts trainings from the end of the first to the last pack's commit, and
+`slowdown_percent` compares that time with training alone's; `first_seconds` goes from the command,
+imports and Ray's start included, to the first committed pack, and `trained_seconds` to the last;
+`whole_seconds` to the end of the process, by when everything is in MLflow.
+
+Run as `python -m tests.benchmarks.overhead [--points N] [--replicates N] [--rounds N]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable
+
+import tracking
+from tests.benchmarks.harness import publish
+from tests.benchmarks.trivial_sweeps import Order, Times, measure
+
+
+def main() -> None:
+    """Measure and append to the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--points", type=int, default=10_000)
+    parser.add_argument("--replicates", type=int, default=1)
+    parser.add_argument("--pack", type=int, default=0, help="trainings in a pack; 0 sizes them")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    taken: dict[str, list[Times]] = {"training alone": [], "with publisher and report": []}
+    for _ in range(options.rounds):
+        for times, published in zip(taken.values(), (False, True), strict=True):
+            times.append(_measured(options, published))
+    alone = statistics.median(map(_running, taken["training alone"]))
+    publish("overhead", [_row(n, options, times, alone) for n, times in taken.items()])
+
+
+def _measured(options: argparse.Namespace, published: bool) -> Times:
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        uri = tracking.create(f"sqlite:///{folder}/mlflow.db") if published else None
+        order = Order(options.points, options.replicates, pack=options.pack, tracking_uri=uri)
+        return measure(order)
+
+
+def _row(
+    name: str, options: argparse.Namespace, taken: list[Times], alone: float
+) -> dict[str, object]:
+    def median(of: Callable[[Times], float]) -> float:
+        return round(statistics.median(map(of, taken)), 1)
+
+    trainings = options.points * options.replicates
+    running = statistics.median(map(_running, taken))
+    return {
+        "contestant": name,
+        "points": options.points,
+        "replicates": options.replicates,
+        "packs": len(taken[0].commits),
+        "running_per_second": round(trainings / running),
+        "slowest": round(trainings / max(map(_running, taken))),
+        "first_seconds": median(lambda times: times.commits[0]),
+        "trained_seconds": median(lambda times: times.commits[-1]),
+        "whole_seconds": median(lambda times: times.end),
+        "slowdown_percent": round(100 * (running / alone - 1), 1),
+    }
+
+
+def _running(times: Times) -> float:
+    return times.commits[-1] - times.ends[0]
+
+
+if __name__ == "__main__":
+    main()
