@@ -25,7 +25,7 @@ from privnets.config import ExperimentConfig
 from privnets.contract import Experiment
 from privnets.data import cache
 from sweeps.curves import Curve, by_doubling
-from sweeps.devices import peak_memory
+from sweeps.devices import exhausted, peak_memory
 from sweeps.spec import Resources
 
 # A larger stack must save this share of each member's time to be worth another measurement.
@@ -50,26 +50,25 @@ def measure(
         seconds: After so many no further size is begun; two sizes are measured in any case.
 
     Returns:
-        The curve; None from an experiment that cannot rehearse.
+        The curve; None from an experiment that cannot rehearse, or where not even two fit.
     """
-    began, bytes_each, complete = time.monotonic(), 0, False
+    began, memory_each = time.monotonic(), experiment.cost(configs[0]).memory
     totals: list[float] = []
-    expected = experiment.cost(configs[0]).memory
+    complete = False
     sizes = by_doubling(len(configs))
     for size in sizes:
         late = time.monotonic() - began > seconds
-        if len(totals) > 1 and (late or size * max(bytes_each, expected) > memory):
+        if complete or (len(totals) > 1 and (late or size * memory_each > memory)):
             break
-        with peak_memory(device) as peak:
-            total = experiment.rehearse(configs[:size], device)
-        if total is None or not (math.isfinite(total) and total > 0):
-            return None
-        totals.append(total)
-        bytes_each = max(bytes_each, math.ceil(peak.bytes / size))
-        if complete := _no_faster(totals):
+        found = _rehearsed(experiment, configs[:size], device)
+        if found is None:
             break
-    known = tuple(sizes[: len(totals)])
-    return Curve(known, tuple(totals), bytes_each or expected, complete=complete)
+        totals.append(found[0])
+        memory_each = math.ceil(found[1] / size) or memory_each
+        complete = _no_faster(totals)
+    if len(totals) < 2:
+        return None
+    return Curve(tuple(sizes[: len(totals)]), tuple(totals), memory_each, complete=complete)
 
 
 def recall(identity: str, most: int) -> Curve | None:
@@ -119,6 +118,22 @@ def identify(experiment: Experiment, structure: str, resources: Resources, devic
         "versions": _versions(),
     }
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _rehearsed(
+    experiment: Experiment, configs: Sequence[ExperimentConfig], device: str
+) -> tuple[float, int] | None:
+    """Seconds of a stack, and bytes of the device at the most; None where it cannot be told."""
+    try:
+        with peak_memory(device) as peak:
+            total = experiment.rehearse(configs, device)
+    except RuntimeError as error:
+        if not exhausted(error):
+            raise
+        return None
+    if total is None or not (math.isfinite(total) and total > 0):
+        return None
+    return total, peak.bytes
 
 
 def _no_faster(totals: Sequence[float]) -> bool:

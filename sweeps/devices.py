@@ -68,6 +68,13 @@ def free_memory(gpus: float) -> int:
     return int(_USABLE * free * min(gpus, 1.0))
 
 
+def exhausted(error: RuntimeError) -> bool:
+    """Whether an error says that a GPU has no more memory."""
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError)
+
+
 @contextmanager
 def peak_memory(device: str) -> Iterator[Peak]:
     """A block, and how much of the device's memory it took."""

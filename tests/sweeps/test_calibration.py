@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 
 import privnets
 from privnets.config import ExperimentConfig
@@ -107,6 +108,25 @@ def test_members_memory_and_time_are_limits_and_a_curve_cut_short_says_so(
 def test_an_experiment_that_cannot_rehearse_has_no_curve() -> None:
     assert measured(Scripted(lambda size: None), 10) is None
     assert measured(Scripted(lambda size: float("nan")), 10) is None
+
+
+@pytest.mark.parametrize(("fitting", "sizes"), [(8, (1, 2, 4, 8)), (1, None)])
+def test_a_gpu_that_is_full_ends_the_curve(fitting: int, sizes: tuple[int, ...] | None) -> None:
+    def seconds(size: int) -> float:
+        if size > fitting:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return 100.0 + size
+
+    found = measured(Scripted(seconds), 100)
+    assert (None if found is None else found.sizes) == sizes
+
+
+def test_another_failure_of_a_rehearsal_is_no_end_of_a_curve() -> None:
+    def seconds(size: int) -> float:
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        measured(Scripted(seconds), 100)
 
 
 def test_a_curve_is_recalled_as_it_was_kept(kept: Path) -> None:
