@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ _OBJECT_STORE_BYTES = 128 * 2**20
 _REAPER_SECONDS = 15.0
 _KNOCK_SECONDS = 5.0
 _ACCELERATOR = "accelerator_type:"
+_MODULES = "RAY_preload_python_modules"
 _MODE, _TOKEN, _TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 
@@ -115,7 +116,9 @@ class Connection:
         return int(ray.cluster_resources().get(resource, 0))  # type: ignore[no-untyped-call]
 
 
-def connect(address: str | None = None, *, cpus: int | None = None) -> Connection:
+def connect(
+    address: str | None = None, *, cpus: int | None = None, modules: Sequence[str] = ()
+) -> Connection:
     """Start a Ray for this process alone, or join one.
 
     One that is started listens on loopback only, wants a token that it alone knows, sends no
@@ -127,7 +130,9 @@ def connect(address: str | None = None, *, cpus: int | None = None) -> Connectio
 
     Args:
         address: `host:port` or `ray://host:port` of a running Ray, or `auto`; None starts one.
-        cpus: Logical CPUs of a Ray that is started; as many as the machine has by default.
+        cpus: Logical CPUs of a Ray that is started; as many as the machine has by default. It holds
+            a process ready for each.
+        modules: That processes of a Ray that is started load while nothing is asked of them yet.
 
     Raises:
         ConnectionFailed: If Ray cannot be started, or none answers at the address.
@@ -140,7 +145,7 @@ def connect(address: str | None = None, *, cpus: int | None = None) -> Connectio
             return Connection(_head(), False, undo)
         with signals_kept():
             if address is None:
-                _start(undo, cpus)
+                _start(undo, cpus, modules)
             else:
                 _join(undo, address)
         return Connection(_head(), address is None, undo)
@@ -186,13 +191,13 @@ def check(address: str | None) -> None:
         raise ConnectionFailed(f"no Ray answers at {address}: {error}") from error
 
 
-def _start(undo: ExitStack, cpus: int | None) -> None:
+def _start(undo: ExitStack, cpus: int | None, modules: Sequence[str]) -> None:
     # Ray's Unix sockets live below it, and their paths must stay under 108 characters.
     directory = tempfile.mkdtemp(prefix="sweeps-ray-", dir=_short_directory())
     undo.enter_context(_reaped(directory))
     undo.enter_context(_authenticated({_MODE: "token", _TOKEN: secrets.token_hex(32)}))
     undo.enter_context(quiet())
-    with loopback_only(), bare():
+    with loopback_only(), bare(), _environment({_MODULES: ",".join(modules)} if modules else {}):
         import ray
 
         undo.callback(_shut_down)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
+import privnets
 from sweeps.interruption import Interruption
 from sweeps.ledger import Ledger
 from sweeps.measuring import Setting, survey
@@ -17,6 +20,9 @@ from sweeps.progress import Progress, Tally
 from sweeps.remaining import capacity, packs_of, untrained, weights
 from sweeps.standing import Beside, Overview, Standing
 from sweeps.stopping import Stopping
+
+if TYPE_CHECKING:
+    from cluster.connection import Connection
 
 _TICK_SECONDS = 0.5
 
@@ -152,13 +158,11 @@ def train(
         Interrupted: If a signal came while Ray was started, or a second one did.
         InputError: If Ray has not what a pack is to be given.
     """
-    from cluster.connection import connect
-
     missing = untrained(plan, ledger)
     if not missing:
         return
     with interruption.breakable():
-        connection = connect(address)
+        connection = _connected(plan, address)
     with connection, _state_directory(ledger) as state:
         from sweeps.tuning import Carriage, carry
 
@@ -187,6 +191,18 @@ def train(
         if not interruption.asked():
             carry(packs, carriage, watch, interruption.asked)
         watch.show()
+
+
+def _connected(plan: Plan, address: str | None) -> Connection:
+    """Join a Ray, or start one that is no larger than packs need and loads what they need."""
+    from cluster.connection import connect, this_machine
+
+    if address is not None:
+        return connect(address)
+    resources = plan.study.resources
+    cpus = resources.cpus * capacity([this_machine()], resources).workers
+    experiment = type(privnets.experiment(plan.study.experiment))
+    return connect(cpus=max(1, math.ceil(cpus)), modules=("sweeps.worker", experiment.__module__))
 
 
 def _unshown(progress: Progress) -> None:

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ray import tune
+from ray.air._internal import usage
 from ray.tune import Callback, CheckpointConfig
+from ray.tune.execution import class_cache
 from ray.tune.experiment import Trial
 from ray.tune.stopper import Stopper
 
@@ -78,6 +80,7 @@ def carry(
         stopping: Asked often; once true, packs in hand are kept as checkpoints and all ends.
     """
     _quieten()
+    _unburden()
     trainable = tune.with_parameters(
         Worker,
         packs={pack.pack_id: dumps(pack) for pack in packs},
@@ -186,3 +189,14 @@ def _quieten() -> None:
     os.environ.update(settings)
     for name in ("ray.tune", "ray.train", "ray.air"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # failures are reported by us
+
+
+def _unburden() -> None:
+    """Leave out what Tune does for others before it starts.
+
+    For a variable that PyTorch Lightning alone reads, it asks for an environment of the actors'
+    own, and so for processes that have yet to start; and to count its callbacks for telemetry,
+    which is off, it loads all of MLflow.
+    """
+    class_cache.DEFAULT_ENV_VARS.clear()
+    usage.tag_callbacks = lambda callbacks: False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,13 +17,15 @@ from sweeps.ledger import Ledger
 from sweeps.packing import Pack
 from sweeps.planning import PlannedReplicate
 from sweeps.stopping import Stopping
-from sweeps.training import PackRun
+from sweeps.training import Advance, PackRun
 
+# Every report passes through the driver's one loop, and stages may be as short as a point.
+_REPORT_SECONDS = 0.5
 _HOPELESS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 
 class Worker(tune.Trainable):
-    """A pack per trial, a stage per step; torch and the experiment stay loaded between packs.
+    """A pack per trial, half a second or more of it per step; torch stays loaded between packs.
 
     What it reports is a few numbers of progress. Results go to the ledger and nowhere else, and
     so do checkpoints: Tune's own would unpickle what they find.
@@ -52,18 +55,17 @@ class Worker(tune.Trainable):
         self._packs = packs
         self._ledger = Ledger(storage, sweep)
         self._stopping = stopping
-        self._begin(config["pack"])
+        self.reset_config(config)
 
     def step(self) -> dict[str, Any]:
-        """Train one stage.
+        """Train for half a second, or a longer stage.
 
         A storage that takes nothing more fails the pack at once: trying again would only train
         again. Whatever else is raised, Tune has the pack retried by a fresh actor.
         """
-        if self._run is None:
-            raise RuntimeError("there is no pack to train")
         try:
-            advance = self._run.advance()
+            self._run = self._run or self._begun()
+            advance = _advanced(self._run)
         except OSError as error:
             if error.errno not in _HOPELESS:
                 raise
@@ -72,8 +74,12 @@ class Worker(tune.Trainable):
         return {"share": advance.share, "done": advance.committed, "problem": advance.problem}
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take the next pack."""
-        self._begin(new_config["pack"])
+        """Take the next pack, which the next step loads.
+
+        Tune gives a pack up, whatever its number of tries, when its actor dies in here: it notes
+        the failure twice, as that of an actor and as that of a task that had not begun to train.
+        """
+        self._run, self._pack_id = None, str(new_config["pack"])
         return True
 
     def cleanup(self) -> None:
@@ -88,17 +94,26 @@ class Worker(tune.Trainable):
     def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
         """Nothing: a pack always starts from the sweep's own checkpoint."""
 
-    def _begin(self, pack_id: str) -> None:
-        pack = loads(self._packs[pack_id])
+    def _begun(self) -> PackRun:
+        pack = loads(self._packs[self._pack_id])
         experiment = privnets.experiment(pack.experiment)
-        self._run = PackRun(
-            pack, experiment, self._ledger, device=self._device, stopping=self._stopping
-        )
+        return PackRun(pack, experiment, self._ledger, device=self._device, stopping=self._stopping)
 
     def _assigned(self, resource: str) -> float:
         context = ray.get_runtime_context()
         assigned = context.get_assigned_resources()  # type: ignore[no-untyped-call]
         return float(assigned.get(resource, 0))
+
+
+def _advanced(run: PackRun) -> Advance:
+    """As many stages as a report's time allows, one at least; the first problem among them."""
+    until = time.monotonic() + _REPORT_SECONDS
+    problem = None
+    while True:
+        advance = run.advance()
+        problem = problem or advance.problem
+        if advance.committed or time.monotonic() >= until:
+            return Advance(advance.share, advance.committed, problem)
 
 
 def dumps(pack: Pack) -> str:

@@ -225,3 +225,28 @@ def test_ray_does_not_take_sigterm_from_who_uses_it(code: str) -> None:
         timeout=120, check=False,
     )  # fmt: skip
     assert (asked.stdout, asked.returncode) == ("told\n", 0), asked.stderr
+
+
+_READY = """
+import cluster
+with cluster.connect(cpus=1, modules=["colorsys", "there_is_none"]):
+    import ray
+
+    @ray.remote
+    class Actor:
+        def loaded(self):
+            import sys
+            return "colorsys" in sys.modules
+
+    print(ray.get(Actor.remote().loaded.remote()))
+"""
+
+
+def test_processes_of_a_local_ray_load_modules_before_they_are_asked() -> None:
+    """One that they lack is for whoever needs it to miss."""
+    asked = subprocess.run(
+        [sys.executable, "-c", _READY],
+        env={**_foreign_to_ray(), "TMPDIR": "/tmp"}, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert (asked.stdout, asked.returncode) == ("True\n", 0), asked.stderr

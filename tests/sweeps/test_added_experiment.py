@@ -32,7 +32,7 @@ def study(tmp_path: Path) -> Path:
 
 
 def test_a_study_of_an_experiment_that_no_package_adds_is_refused(study: Path) -> None:
-    with pytest.raises(StudyError, match="experiment: .*trivial.*adversarial, membership"):
+    with pytest.raises(StudyError, match=r"experiment: .*trivial.*adversarial, membership"):
         plan(load(str(study)))
 
 
@@ -43,7 +43,7 @@ def test_a_study_of_an_experiment_that_cannot_be_loaded_says_why(
     about.mkdir()
     (about / "entry_points.txt").write_text("[privnets.experiments]\nlost = absent:Lost\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(StudyError, match="absent:Lost.*ModuleNotFoundError"):
+    with pytest.raises(StudyError, match=r"absent:Lost.*ModuleNotFoundError"):
         plan(load(str(study), ["experiment=lost"]))
 
 
