@@ -7,8 +7,8 @@ INSTALLED := $(VENV)/.installed
 DEMO := quickstart digits-quick
 STORAGE := sweep-results
 TRACKING := sqlite:///mlflow.db
-# The modules that run alone; the others are what these share.
-BENCHMARKS = $(basename $(notdir $(shell grep -l __main__ tests/benchmarks/*.py)))
+# The modules that publish a table; the others are what these share.
+BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' tests/benchmarks/*.py)))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

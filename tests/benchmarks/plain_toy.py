@@ -24,7 +24,7 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from privnets import measures
-from tests.benchmarks.toy import EVERY
+from tests.benchmarks.toy import CURVES, EVERY
 
 _DATA_STD = 0.05
 _TEST_SIZE = 16_384
@@ -32,6 +32,9 @@ _LAST_RATE = 0.02
 _BETAS = (0.5, 0.999)
 _SLOPE = 0.1
 _MEMORY = 20
+
+# What is averaged over steps, in the order in which `Game` measures it, and what is known exactly.
+_MEANS, _EXACT = CURVES[:-2], CURVES[-2:]
 
 Report = Callable[[int, dict[str, float]], None]
 
@@ -122,7 +125,7 @@ class Game:
         self.log_prior = (counts / counts.sum()).log()
         self.running, self.weight = torch.zeros(2), 0.0
         self.weights = torch.tensor([1 - settings.tradeoff, settings.tradeoff])
-        self.sums: dict[str, Tensor] = {}
+        self.sums = torch.zeros(len(_MEANS))
 
     def step(self) -> None:
         """Steps of the inference networks, then one of the releaser."""
@@ -134,9 +137,9 @@ class Game:
 
     def means(self) -> dict[str, float]:
         """Curves: means since the last call, and the filter's exact information now."""
-        found = {name: float(total) / EVERY for name, total in self.sums.items()}
-        self.sums = {}
-        return found | dict(zip(("exact/leakage", "exact/censored"), self._exact(), strict=True))
+        found = dict(zip(_MEANS, (self.sums / EVERY).tolist(), strict=True))
+        self.sums.zero_()
+        return found | dict(zip(_EXACT, self._exact(), strict=True))
 
     def metrics(self) -> dict[str, float]:
         """What the finished filter gives away and keeps, and how well any could do."""
@@ -229,18 +232,17 @@ class Game:
         adversary_loss = functional.cross_entropy(adversary, batch.secret)
         utility_loss = functional.cross_entropy(utility, batch.utility)
         known = functional.cross_entropy(reference, batch.utility)
-        values = {
-            "loss/releaser": loss.detach(),
-            "loss/adversary": adversary_loss,
-            "loss/utility": utility_loss,
-            "accuracy/adversary": accuracy(adversary, batch.secret),
-            "accuracy/utility": accuracy(utility, batch.utility),
-            "distortion": functional.mse_loss(z, batch.x),
-            "information/leakage": -self.log_prior[batch.secret].mean() - adversary_loss,
-            "information/censored": utility_loss - known,
-        }
-        for name, value in values.items():
-            self.sums[name] = self.sums.get(name, torch.zeros(())) + value
+        values = [
+            loss,
+            adversary_loss,
+            utility_loss,
+            accuracy(adversary, batch.secret),
+            accuracy(utility, batch.utility),
+            functional.mse_loss(z, batch.x),
+            -self.log_prior[batch.secret].mean() - adversary_loss,
+            utility_loss - known,
+        ]
+        self.sums += torch.stack(values)
 
     def _exact(self) -> tuple[float, float]:
         joint = measures.joint_us(self.settings.dependence)

@@ -29,6 +29,7 @@ CURVES: Final = (
     "exact/leakage",
     "exact/censored",
 )
+"""Means over steps since the value before, then what is exact of the filter at that step."""
 
 _GAME: Final[Mapping[str, Value]] = {
     "seed": 0,
