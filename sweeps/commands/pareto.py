@@ -55,7 +55,7 @@ def pareto(
     except ValueError as error:
         raise InputError(str(error)) from error
     print_table(front_table(front, objectives, result.swept))
-    typer.echo(_excluded(front))
+    typer.echo(_excluded(front, result.points))
     tell_pending(result)
     if output is not None:
         save_frame(front, output)
@@ -83,11 +83,13 @@ def _named(minimize: Sequence[str], maximize: Sequence[str]) -> Objectives:
     return found
 
 
-def _excluded(front: pd.DataFrame) -> str:
+def _excluded(front: pd.DataFrame, points: pd.DataFrame) -> str:
     counts = front.attrs["excluded"]
+    stopped = int((points["status"] == "stopped").sum())
+    early = f"{stopped} stopped early, " if stopped else ""
     return (
-        f"{len(front)} points on the front; left out: {counts['not_finished']} that failed, "
-        f"{counts['undefined']} with an undefined objective"
+        f"{len(front)} points on the front; left out: {counts['not_finished'] - stopped} that "
+        f"failed, {early}{counts['undefined']} with an undefined objective"
     )
 
 

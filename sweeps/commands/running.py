@@ -106,10 +106,11 @@ def _tell_points(result: Result) -> None:
     from sweeps.commands.options import print_table
     from sweeps.tables import front_table
 
-    counts = [point.status for point in result.tradeoff_points]
-    done, failed = counts.count("finished"), counts.count("failed")
-    words = f"{done} of {result.manifest.plan.points} points finished"
-    typer.echo(f"{words}, {failed} failed" if failed else words)
+    done, failed, stopped = (result.counts[how] for how in ("finished", "failed", "stopped"))
+    words = [f"{done} of {result.manifest.plan.points} points finished"]
+    words += [f"{failed} failed"] if failed else []
+    words += [f"{stopped} stopped early"] if stopped else []
+    typer.echo(", ".join(words))
     front = result.front()
     if len(front):
         print_table(front_table(front, result.objectives, result.swept))
@@ -119,7 +120,7 @@ def _tell_published(outcome: Outcome, tracking_uri: str | None) -> None:
     from tracking import redacted, resolve_uri
 
     result, uri = outcome.result, redacted(resolve_uri(tracking_uri))
-    if result.tradeoff_points:
+    if any(result.counts.values()):
         typer.echo(f"report:  {redacted(result.storage)}/{result.sweep}/report.html")
     where = f" --storage {shlex.quote(redacted(result.storage))}"
     tracked = f" --tracking-uri {shlex.quote(tracking_uri)}" if tracking_uri else ""

@@ -32,7 +32,7 @@ from sweeps.report.curves import curve_set
 from sweeps.report.pictures import Picture, pictures
 from sweeps.report.roc import roc_figure
 from sweeps.report.source import ReportSource
-from sweeps.report.tables import facts_table, failures_table, notes_table
+from sweeps.report.tables import facts_table, failures_table, notes_table, stopped_table
 from sweeps.tables import Table, best_first, described, front_table, spread
 
 _ROC_POINTS = 4
@@ -131,6 +131,7 @@ def render(data: ReportSource) -> str:
         roc=None if front is None else _roc(data, front, fields),
         notes=notes_table(data.tradeoff_points, fields),
         failures=failures_table(data.tradeoff_points, data.failures, data.unreadable, fields),
+        stopped=stopped_table(data.tradeoff_points, fields),
         pending=data.pending,
         command=data.spec.get("command", f"sweeps run {data.study.name}"),
         facts=facts_table({**_times(data), **_without(data.spec, "study", "command")}),
@@ -170,10 +171,12 @@ def _policy(*scripts: str) -> str:
 
 
 def _counts(data: ReportSource, points: pd.DataFrame) -> list[tuple[str, str]]:
-    finished = int((points["status"] == "finished").sum())
+    count = {s: int((points["status"] == s).sum()) for s in ("finished", "failed", "stopped")}
+    stopped = [("points stopped early", f"{count['stopped']:,}")] if count["stopped"] else []
     return [
-        ("points finished", f"{finished:,}"),
-        ("points failed", f"{len(points) - finished:,}"),
+        ("points finished", f"{count['finished']:,}"),
+        ("points failed", f"{count['failed']:,}"),
+        *stopped,
         ("points pending", f"{data.pending:,}"),
         ("replicates per point", f"{data.study.replicates:,}"),
     ]
@@ -208,9 +211,12 @@ def _excluded(data: ReportSource, points: pd.DataFrame, front: pd.DataFrame) -> 
     finished = points.loc[points["status"] == "finished"]
     gaps = {metric: int(finished[metric].isna().sum()) for metric in data.objectives}
     where = ", ".join(f"{metric} at {count}" for metric, count in gaps.items() if count)
+    stopped = int((points["status"] == "stopped").sum())
     parts = []
-    if counts["not_finished"]:
-        parts.append(f"{counts['not_finished']} failed")
+    if failed := counts["not_finished"] - stopped:
+        parts.append(f"{failed} failed")
+    if stopped:
+        parts.append(f"{stopped} stopped early")
     if counts["undefined"]:
         parts.append(f"{counts['undefined']} have an undefined objective ({where})")
     return f"Points left out of the front: {'; '.join(parts)}." if parts else ""

@@ -80,7 +80,9 @@ def _tradeoff(data: ReportSource, curves: CurveSet) -> Iterator[Picture]:
     order = f"Lines join points in order of {curves.along}. " if joined else ""
     total = len(data.points)
     left_out = total - len(panels[0].points)
-    gaps = (f"{left_out} of {total} points failed or lack one of the two and are not shown.",)
+    gaps = (
+        f"{left_out} of {total} points did not finish or lack one of the two and are not shown.",
+    )
     yield Picture(
         name="tradeoff",
         heading="Trade-off curves",

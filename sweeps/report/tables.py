@@ -50,6 +50,16 @@ def failures_table(
     return cut(("what", "why", "id"), rows, len(rows))
 
 
+def stopped_table(points: Iterable[TradeoffPoint], fields: Sequence[str]) -> Table:
+    """Which points were stopped early and why; one of which a replicate failed counts as failed."""
+    rows = [
+        (described(point.config, fields), str(point.stopped), point.point_id)
+        for point in points
+        if point.status == "stopped"
+    ]
+    return cut(("what", "why", "id"), rows, len(rows))
+
+
 def facts_table(content: Mapping[str, Any]) -> Table:
     """Nested plain values, a row per leaf."""
     return Table(("what", "value"), tuple(_leaves(content, "")))

@@ -123,6 +123,11 @@ def made_points(
     ]
 
 
+def stopped(point: TradeoffPoint, reason: str) -> TradeoffPoint:
+    left = tuple(Replicate(r.seed, {}, stopped=reason) for r in point.replicates)
+    return TradeoffPoint(point.point_id, point.experiment, point.config, left)
+
+
 def failed(point: TradeoffPoint, reason: str) -> TradeoffPoint:
     lost = Replicate(seed=0, metrics={}, failure=reason, finished_at=1.7e9)
     return TradeoffPoint(

@@ -113,7 +113,7 @@ def test_points_left_out_are_told(kind):
     if kind == "toy":
         assert "an undefined objective" in page
     else:
-        assert f"1 of {len(points)} points failed or lack one of the two" in page
+        assert f"1 of {len(points)} points did not finish or lack one of the two" in page
 
 
 def test_nothing_defined_leaves_no_picture():

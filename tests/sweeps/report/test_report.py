@@ -11,7 +11,15 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from made_sweep import OBJECTIVES, MadeSweep, failed, made_points, made_replicate, made_study
+from made_sweep import (
+    OBJECTIVES,
+    MadeSweep,
+    failed,
+    made_points,
+    made_replicate,
+    made_study,
+    stopped,
+)
 from pages import Page
 
 from privnets.points import Replicate
@@ -67,6 +75,16 @@ def test_undefined_failed_and_how_it_was_run_are_told(page):
     assert "2.13.0" in page.sections["run"]
     assert "2023-11-14 22:13:20 UTC" in page.sections["run"]
     assert "sweeps run adult-train-size" in page.sections["run"]
+
+
+def test_what_was_stopped_early_is_told_apart_from_what_failed():
+    points = made_points()
+    points[0] = failed(points[0], "diverged")
+    points[1] = stopped(points[1], "dominated at 25% of training by point ab12")
+    page = Page(render(MadeSweep(study=made_study(), tradeoff_points=points)))
+    assert "Points left out of the front: 1 failed; 1 stopped early." in page.sections["front"]
+    assert "dominated at 25% of training by point ab12" in page.sections["stopped"]
+    assert "dominated" not in page.sections["failures"]
 
 
 def test_roc_curves_of_the_strongest_points(page, made_sweep):
