@@ -302,6 +302,8 @@ def _notes(study: Study, experiment: Experiment) -> Iterator[str]:
         usual = experiment.objectives.get(metric, direction)
         if direction != usual:
             yield f"{metric} is to be {direction}, though the experiment calls {usual} better."
+    if study.early_stopping is not None and study.claims:
+        yield "Claims are put to the test on the points that early stopping leaves, not on all."
     for claim in study.claims:
         if claim.axis not in study.space:
             yield f"A claim is not put to the test, as {claim.axis} is not swept: {claim.statement}"

@@ -4,6 +4,9 @@ Multi-objective successive halving. At each rung, points are ordered by non-domi
 within a rank, by hypervolume contribution, as SMS-EMOA does (Beume, Naujoks, Emmerich, EJOR 181,
 2007) and as MO-ASHA does for successive halving (Schmucker et al., arXiv 2106.12639). Those beyond
 the best share may leave; they do only if dominated with confidence.
+
+A pack is judged by itself, so that what it comes to does not depend on others. Of a point whose
+replicates lie in several packs some may be stopped and some not; it then counts as stopped.
 """
 
 from __future__ import annotations
