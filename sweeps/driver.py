@@ -119,21 +119,26 @@ def execute(
     where, ledger = absolute(storage), Ledger(absolute(storage), sweep)
     uri = tracking.resolve_uri(tracking_uri)
     typed = command or f"sweeps run {plan.study.name}"
-    manifest_of(ledger, plan, command=typed, tracking_uri=uri)  # refuses another sweep's name
+    # Refuses another sweep's name.
+    manifest = manifest_of(ledger, plan, command=typed, tracking_uri=uri)
     tracking.check(uri)
     _check_address(address)
     if address is None:
         _check_resources(plan.study.resources)
     check_writable(ledger.directory.parent)
     with interruptible() as interruption, locked(ledger):
-        # Another process may have started a sweep of that name since.
-        write_manifest(ledger, manifest_of(ledger, plan, command=typed, tracking_uri=uri))
+        if ledger.has_spec():  # perhaps since, by another process
+            manifest = manifest_of(ledger, plan, command=typed, tracking_uri=uri)
+        write_manifest(ledger, manifest)
         watch = Watch(ledger, plan, on_progress)
         with start_publication(where, sweep, uri) as publication:
             _train(plan, ledger, where, address, watch, interruption)
-            _summarise(ledger, where, watch, interruption)
+            result = None
+            if not interruption.asked():
+                publication.hurry()
+                result = _summarised(ledger, where, watch)
             published = _publish(publication, interruption)
-        result = read_result(ledger, where)
+        result = result or read_result(ledger, where)
     failures = {**result.failures, **watch.failures}  # a full disk keeps some out of the former
     return Outcome(result, published, failures, interruption.signal, tuple(watch.problems))
 
@@ -177,13 +182,14 @@ def _train(
             raise
 
 
-def _summarise(ledger: Ledger, storage: str, watch: Watch, interruption: Interruption) -> None:
-    if interruption.asked():
-        return
+def _summarised(ledger: Ledger, storage: str, watch: Watch) -> Result:
+    """What the sweep has found, of which a summary was written if it could be."""
+    result = read_result(ledger, storage)
     try:
-        write_summary(ledger, read_result(ledger, storage))
+        write_summary(ledger, result)
     except OSError as error:
         watch.problems.append(f"the report could not be written: {error}")
+    return result
 
 
 def _publish(publication: Publication, interruption: Interruption) -> Published:

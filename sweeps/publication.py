@@ -17,7 +17,7 @@ from sweeps.columns import in_tables, replicates
 from sweeps.errors import InputError
 from sweeps.ledger import Ledger
 from sweeps.manifest import read_manifest
-from sweeps.publisher import STORAGE, Published
+from sweeps.publisher import FINISH, HURRY, STORAGE, Published
 from tracking.errors import redacted
 
 _STOP_SECONDS = 30.0
@@ -33,16 +33,17 @@ class Publication:
     _output: IO[bytes]
     _errors: IO[bytes]
 
+    def hurry(self) -> None:
+        """Let it take what it can of the machine, as nothing is trained any more."""
+        self._tell(HURRY)
+
     def finish(self, stopped: Callable[[], bool] = lambda: False) -> Published:
         """Have everything published that is left, and wait for it.
 
         Args:
             stopped: Asked often; once true, publishing ends after the points in hand.
         """
-        if self._process.stdin is not None:
-            with suppress(BrokenPipeError):  # it is gone; how it went is told below
-                self._process.stdin.write(b"finish\n")
-                self._process.stdin.flush()
+        self._tell(FINISH)
         while self._process.poll() is None:
             if stopped():
                 return self.stop()
@@ -68,6 +69,12 @@ class Publication:
         """Stop it, if it has not ended."""
         if self._process.poll() is None:
             self.stop()
+
+    def _tell(self, order: str) -> None:
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):  # it is gone; how it went is told at the end
+                self._process.stdin.write(f"{order}\n".encode())
+                self._process.stdin.flush()
 
     def _ended(self) -> Published:
         try:

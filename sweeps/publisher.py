@@ -2,9 +2,9 @@
 
 Run as `python -m sweeps.publisher SWEEP`, with the tracking URI in `MLFLOW_TRACKING_URI`, the
 storage in `SWEEPS_PUBLISHER_STORAGE` (as either may hold credentials) and a pipe as standard input.
-A line `finish` asks for everything that is left; the pipe's end, which is also what a dead driver
-leaves, asks to stop after the points in hand. The last line of standard output says in JSON how it
-went.
+A line `hurry` says that nothing is trained any more, and `finish` asks for everything that is left;
+the pipe's end, which is also what a dead driver leaves, asks to stop after the points in hand. The
+last line of standard output says in JSON how it went.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tracking.summary import Status
 
 STORAGE = "SWEEPS_PUBLISHER_STORAGE"
+HURRY, FINISH = "hurry", "finish"
 _REFERENCE = "hypervolume_reference"
 _NUMBERS = TypeAdapter(dict[str, Annotated[float, Field(allow_inf_nan=False)]])
 _BATCH = 16
@@ -269,16 +270,18 @@ def follow(publisher: Publisher, orders: queue.Queue[str], pace: Pace) -> None:
 
     Args:
         publisher: Which publishes.
-        orders: `finish`, or `stop`.
-        pace: How much of the time to publish in until then.
+        orders: `HURRY`, `FINISH`, or anything else to stop.
+        pace: How much of the time to publish in before any of them.
     """
     wait = _POLL_SECONDS
-    while (order := _next(orders, max(wait, pace.wait()))) is None:
+    while (order := _next(orders, max(wait, pace.wait()))) in (None, HURRY):
+        if order == HURRY:
+            pace.quicken()
         with pace:
             if publisher.announce():
                 publisher.publish(lambda: not orders.empty() or pace.wait() > 0)
         wait = min(wait * 2, _LONGEST_WAIT) if publisher.error else _POLL_SECONDS
-    if order != "finish" or not _finish(publisher, orders):
+    if order != FINISH or not _finish(publisher, orders):
         publisher.close()
 
 
@@ -321,8 +324,8 @@ def _next(orders: queue.Queue[str], wait: float) -> str | None:
 
 def _listen(orders: queue.Queue[str]) -> None:
     for line in sys.stdin:
-        if line.strip() == "finish":
-            orders.put("finish")
+        if line.strip() in (HURRY, FINISH):
+            orders.put(line.strip())
     orders.put("stop")
 
 

@@ -27,7 +27,7 @@ from sweeps.manifest import Manifest, read_manifest, write_manifest
 from sweeps.pacing import Pace
 from sweeps.planning import Plan
 from sweeps.publication import start_publication
-from sweeps.publisher import Publisher, follow, publish_all
+from sweeps.publisher import HURRY, Publisher, follow, publish_all
 from sweeps.results import read_result
 from sweeps.starting import manifest_of
 from sweeps.summary import hypervolume_so_far
@@ -255,6 +255,31 @@ def test_mlflow_shows_whether_a_sweep_runs_was_broken_off_or_is_done(
     write(ledger, plan, *((index, seed) for index in (1, 2, 3) for seed in plan.seeds))
     follow(Publisher(ledger, manifest, uri), orders("finish"), Pace())
     assert parent_of(uri).info.status == "FINISHED"
+
+
+class ThenStop(queue.Queue[str]):
+    """Orders after which comes the one to stop, when it is waited for."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> str:
+        try:
+            return super().get(block=False)
+        except queue.Empty:
+            return "stop"
+
+
+@pytest.mark.parametrize("hurried", [False, True])
+def test_it_paces_itself_until_told_that_nothing_is_trained(
+    hurried: bool, ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    write(ledger, plan, (0, 0), (0, 1))
+    exhausted = Pace(share=1e-6)
+    with exhausted:
+        time.sleep(0.01)
+    publisher, told = Publisher(ledger, manifest, uri), ThenStop()
+    if hurried:
+        told.put(HURRY)
+    follow(publisher, told, exhausted)
+    assert publisher.outcome().points == hurried
 
 
 def test_a_sweep_stopped_before_it_said_anything_leaves_no_trace(
