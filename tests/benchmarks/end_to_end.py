@@ -17,7 +17,7 @@ start and the end of Ray, and this platform's report included.
   trial with whole curves, sent by the trial itself to a server of one worker.
 - `reused-fused`: the same, and the game's inference networks share one fused optimiser.
 - `optuna`: Optuna in one process with two threads, one `log_batch` per trial, into SQLite.
-- `optuna-1`: the same with one thread, which costs games so small less than it gives.
+- `optuna-1`: the same with one thread, as games so small may gain nothing by the second.
 - `platform`: `sweeps run` of the same grid as a study, all resources `auto`, into SQLite.
 - `platform-server`: the same into a server of one worker.
 
