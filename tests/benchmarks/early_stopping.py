@@ -1,0 +1,91 @@
+"""A pack with early stopping against the same pack without: work, and what was given up for it.
+
+One pack of the toy game, 15 points of 4 replicates by exact information, in processor time of one
+core. Both sides train the same stack by the same code; the one stops dominated points at an eighth,
+a quarter and half of training. A stopped point counts as rightly stopped if, trained to its end on
+the other side, another point is better in both objectives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from tempfile import TemporaryDirectory
+
+import torch
+
+import privnets
+from privnets import TradeoffPoint, merge_replicates
+from sweeps.ledger import Ledger
+from sweeps.loading import load
+from sweeps.packing import Pack
+from sweeps.planning import Plan, plan
+from sweeps.stopping import Stopping
+from sweeps.training import PackRun
+from tests.benchmarks.harness import alternate, publish
+
+_CHANGES = ("fixed.evaluation=exact", "early_stopping=true", "claims=[]", "objectives=null")
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=600)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    study = plan(load("toy-gaussian", [*_CHANGES, f"fixed.steps={asked.steps}"]))
+    sides = {"to the end": None, "early stopping": Stopping.of(study)}
+    found: dict[str, Mapping[str, TradeoffPoint]] = {}
+
+    def run(name: str) -> None:
+        found[name] = _trained(study, sides[name])
+
+    work = {name: lambda name=name: run(name) for name in sides}
+    timings = alternate(work, asked.rounds, time.process_time)
+    whole, early = found["to the end"], found["early stopping"]
+    stopped = [name for name, point in early.items() if point.status == "stopped"]
+    right = sum(_dominated(whole[name], whole, study) for name in stopped)
+    publish(
+        "early_stopping",
+        [
+            {
+                "contestant": name,
+                "steps": asked.steps,
+                "seconds": f"{timing.median:.1f}",
+                "lowest": f"{timing.low:.1f}",
+                "highest": f"{timing.high:.1f}",
+                "stopped": len(stopped) if sides[name] else 0,
+                "rightly": right if sides[name] else 0,
+                "points": len(whole),
+            }
+            for name, timing in timings.items()
+        ],
+    )
+
+
+def _trained(study: Plan, stopping: Stopping | None) -> dict[str, TradeoffPoint]:
+    experiment = privnets.experiment(study.study.experiment)
+    pack = Pack("pack", experiment.name, tuple(study.replicates()))
+    with TemporaryDirectory() as folder:
+        ledger = Ledger(folder, "sweep")
+        run = PackRun(pack, experiment, ledger, stopping=stopping)
+        while not run.advance().committed:
+            pass
+        return {point.point_id: point for point in merge_replicates(ledger.points())}
+
+
+def _dominated(point: TradeoffPoint, others: Mapping[str, TradeoffPoint], study: Plan) -> bool:
+    def better(other: TradeoffPoint) -> bool:
+        return all(
+            (other.metrics[m] < point.metrics[m]) == (direction == "min")
+            and other.metrics[m] != point.metrics[m]
+            for m, direction in study.objectives.items()
+        )
+
+    return any(better(other) for other in others.values())
+
+
+if __name__ == "__main__":
+    main()
