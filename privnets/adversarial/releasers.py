@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from privnets.networks import mlp
-from privnets.networks.activation import GAINS, leaky
+from privnets.networks.activation import GAINS
 from privnets.networks.convolution import encode, encoder_initial, quartered
 from privnets.networks.dense import dense, dense_initial, gaussian
 from privnets.networks.mlp import Perceptron
@@ -148,7 +148,7 @@ class EncoderDecoder(_Gaussian):
         """Releases [S, n, 1, side, side] in [0, 1]; see `privnets.adversarial.problem.Releaser`."""
         convolutions, (weight, bias), decoder = parameters[:4], parameters[4:6], parameters[6:]
         code = dense(encode(convolutions, x, (2, 2)), weight, bias).tanh()
-        pixels = mlp.forward(decoder, code + noise[..., : self.width], leaky).sigmoid()
+        pixels = mlp.forward(decoder, code + noise[..., : self.width], "leaky").sigmoid()
         if self.pixel_noise:
             pixels = (pixels + self.pixel_noise * noise[..., self.width :]).clamp(0, 1)
         return pixels.view(x.shape)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from privnets.networks.activation import ACTIVATIONS, GAINS, Activation
-from privnets.networks.dense import dense, dense_initial
+from privnets.networks.activation import ACTIVATIONS, GAINS, Activation, Name
+from privnets.networks.dense import dense_initial
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Perceptron:
     """
 
     widths: tuple[int, ...]
-    activation: Activation = "leaky"
+    activation: Name = "leaky"
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
         """Weight [in, out] and bias [1, out] of each layer in turn.
@@ -41,7 +43,7 @@ class Perceptron:
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """Outputs [S, n, out] of every network on x [S, n, ...]."""
-        return forward(parameters, x.flatten(2), ACTIVATIONS[self.activation])
+        return forward(parameters, x.flatten(2), self.activation)
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,10 @@ class Shape:
         return tensors
 
 
-def forward(
-    parameters: Sequence[Tensor], x: Tensor, activation: Callable[[Tensor], Tensor] = torch.tanh
-) -> Tensor:
+def forward(parameters: Sequence[Tensor], x: Tensor, activation: Name = "tanh") -> Tensor:
     """Outputs of every network.
+
+    Gradients are closed forms, of first order alone.
 
     Args:
         parameters: Weights [S, in, out] and biases [S, 1, out] in turn.
@@ -91,10 +93,49 @@ def forward(
     Returns:
         Shape [S, n, out].
     """
-    hidden = x.expand(len(parameters[0]), *x.shape[-2:])
-    last = len(parameters) // 2 - 1
-    for layer in range(last + 1):
-        hidden = dense(hidden, parameters[2 * layer], parameters[2 * layer + 1])
-        if layer < last:
-            hidden = activation(hidden)
-    return hidden
+    records = x.expand(len(parameters[0]), *x.shape[-2:])
+    layers = ACTIVATIONS[activation], records.mT, *parameters
+    outputs: Tensor = _Layers.apply(*layers)  # type: ignore[no-untyped-call]
+    return outputs.mT
+
+
+class _Layers(torch.autograd.Function):
+    """All layers, on records that lie innermost, [S, in, n]: a vector processor's best form.
+
+    With features innermost a product that has two columns, as logits of two classes and their
+    gradients are, takes five times as long (`tests/benchmarks/stacks.py`). Activations are taken
+    in place, as their value tells their derivative.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, activation: Activation, x: Tensor, *parameters: Tensor) -> Tensor:
+        hidden, values = x, [x]
+        for layer in range(0, len(parameters), 2):
+            if layer:
+                values.append(activation.apply(hidden))
+            weight, bias = parameters[layer : layer + 2]
+            hidden = torch.baddbmm(bias.mT, weight.mT, hidden)
+        ctx.activation = activation
+        ctx.save_for_backward(*values, *parameters[::2])
+        return hidden
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        wanted = ctx.needs_input_grad[1:]
+        saved = ctx.saved_tensors
+        values, weights = saved[: len(saved) // 2], saved[len(saved) // 2 :]
+        pulled: list[Tensor | None] = []
+        for layer in reversed(range(len(weights))):
+            of_weight, of_bias = wanted[2 * layer + 1 : 2 * layer + 3]
+            pulled += [
+                gradient.sum(2)[:, None] if of_bias else None,
+                torch.bmm(values[layer], gradient.mT) if of_weight else None,
+            ]
+            if not any(wanted[: 2 * layer + 1]):
+                pulled += [None] * (2 * layer)
+                break
+            gradient = torch.bmm(weights[layer], gradient)
+            if layer:
+                gradient = ctx.activation.pull(gradient, values[layer])
+        return None, gradient if wanted[0] else None, *reversed(pulled)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from privnets.networks.architecture import stacked
 from privnets.networks.convolution import ConvolutionalClassifier, convolve
-from privnets.networks.mlp import Perceptron
+from privnets.networks.mlp import Perceptron, forward
 from privnets.networks.recurrent import Recurrent, network_by_network, step_by_step
 
 _ACTIVATIONS = {"relu": nn.ReLU(), "leaky": nn.LeakyReLU(0.1), "tanh": nn.Tanh()}
@@ -80,6 +80,32 @@ def test_a_perceptron_is_linear_layers_with_activations_between(activation):
         first, second, last = (_linear(*(p[s] for p in parameters[i : i + 2])) for i in (0, 2, 4))
         modules.append(nn.Sequential(first, between, second, between, last))
     _assert_same(network, modules, parameters, _x(6))
+
+
+@pytest.mark.parametrize("activation", list(_ACTIVATIONS))
+@pytest.mark.parametrize("shared", [False, True])
+def test_closed_gradients_of_a_perceptron_are_the_slopes_of_its_outputs(activation, shared):
+    random = torch.Generator().manual_seed(0)
+    shapes = [(3, 4, 5), (3, 1, 5), (3, 5, 4), (3, 1, 4), (3, 4, 2), (3, 1, 2)]
+    x = torch.randn(*([] if shared else [3]), 6, 4, generator=random, dtype=torch.float64)
+    parameters = [torch.randn(shape, generator=random, dtype=torch.float64) for shape in shapes]
+    leaves = [tensor.requires_grad_() for tensor in (x, *parameters)]
+    assert torch.autograd.gradcheck(lambda x, *p: forward(p, x, activation), leaves)
+
+
+@pytest.mark.parametrize("wanted", [(0,), (1,), (2,), (3,), (4,), (1, 2), (0, 4)])
+def test_gradients_of_a_perceptron_may_be_asked_for_in_part(wanted):
+    random = torch.Generator().manual_seed(0)
+    shapes = [(2, 6, 3), (2, 3, 4), (2, 1, 4), (2, 4, 2), (2, 1, 2)]
+    tensors = [torch.randn(shape, generator=random) for shape in shapes]
+    gradients = []
+    for chosen in (wanted, range(5)):
+        leaves = [t.clone().requires_grad_(i in chosen) for i, t in enumerate(tensors)]
+        outputs = forward(leaves[1:], leaves[0], "leaky").square().sum()
+        found = torch.autograd.grad(outputs, [leaves[i] for i in chosen])
+        gradients.append(dict(zip(chosen, found, strict=True)))
+    for i in wanted:
+        assert torch.equal(gradients[0][i], gradients[1][i])
 
 
 @pytest.mark.parametrize("larger", [False, True])
