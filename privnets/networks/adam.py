@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -47,15 +48,18 @@ class StackedAdam:
         """
         self._steps += 1
         slow, fast = self._betas
-        torch._foreach_lerp_(self._first, list(gradients), 1 - slow)
+        pulled = list(gradients)
+        torch._foreach_lerp_(self._first, pulled, 1 - slow)
         torch._foreach_mul_(self._second, fast)
-        torch._foreach_addcmul_(self._second, list(gradients), list(gradients), 1 - fast)
-        root = torch._foreach_div(self._second, 1 - fast**self._steps)
-        torch._foreach_sqrt_(root)
-        torch._foreach_add_(root, self._epsilon)
-        change = torch._foreach_div(self._first, root)
-        torch._foreach_mul_(change, self._rates)
-        torch._foreach_add_(self._parameters, change, alpha=-scale / (1 - slow**self._steps))
+        torch._foreach_addcmul_(self._second, pulled, pulled, 1 - fast)
+        # What corrects the second moment's start is a number, and goes where it costs no pass.
+        root = math.sqrt(1 - fast**self._steps)
+        below = torch._foreach_sqrt(self._second)
+        torch._foreach_add_(below, self._epsilon * root)
+        change = torch._foreach_mul(self._first, self._rates)
+        torch._foreach_addcdiv_(
+            self._parameters, change, below, -scale * root / (1 - slow**self._steps)
+        )
 
     def state(self) -> dict[str, Tensor]:
         """All that `restore` needs, copied: moments [S, ...] by `first.i`, `second.i`, and `steps`.
