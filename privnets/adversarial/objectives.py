@@ -15,7 +15,7 @@ from privnets.adversarial import squared_kl
 from privnets.adversarial.alpha import ConditionalEntropy
 from privnets.adversarial.batches import Batch
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.losses import cross_entropy
+from privnets.adversarial.losses import cross_entropy, log_probabilities
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,13 +132,13 @@ class SquaredKLObjective(Objective):
         assert seen.batch.utility is not None
         estimator = self._first.estimator
         lost = squared_kl.censored(
-            seen.reference.log_softmax(-1),
-            seen.utility.log_softmax(-1),
+            log_probabilities(seen.reference),
+            log_probabilities(seen.utility),
             seen.batch.utility,
             estimator,
         )
         leaked = squared_kl.leakage(
-            seen.adversary.log_softmax(-1), self._log_prior, seen.batch.secret, estimator
+            log_probabilities(seen.adversary), self._log_prior, seen.batch.secret, estimator
         )
         both = squared_kl.squared(torch.stack([lost, leaked]), self._running, self._first.squaring)
         return (self._weights * both).sum(0)

@@ -1,0 +1,70 @@
+"""Losses of stacks against PyTorch's, and the slopes of their closed gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from privnets.adversarial.losses import accuracy, cross_entropy, log_probabilities
+from privnets.adversarial.records import MISSING
+
+_CASES = pytest.mark.parametrize(
+    ("shape", "missing"),
+    [((2, 7), 0), ((2, 7), 3), ((2, 5, 4), 0), ((2, 5, 4), 9)],
+)
+
+
+def _drawn(shape: tuple[int, ...], missing: int, classes: int = 3) -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(0)
+    logits = torch.randn(*shape, classes, generator=random, dtype=torch.float64)
+    label = torch.randint(classes, shape, generator=random)
+    for member in label.flatten(1):
+        member[torch.randperm(len(member), generator=random)[:missing]] = MISSING
+    return logits.requires_grad_(), label
+
+
+@_CASES
+def test_cross_entropy_is_pytorchs_of_each_member_and_so_is_its_gradient(shape, missing):
+    logits, label = _drawn(shape, missing)
+    found = cross_entropy(logits, label)
+    expected = torch.stack(
+        [
+            functional.cross_entropy(one.flatten(0, -2), own.flatten(), ignore_index=MISSING)
+            for one, own in zip(logits, label, strict=True)
+        ]
+    )
+    torch.testing.assert_close(found, expected)
+    weights = torch.tensor([1.0, -2.0], dtype=torch.float64)
+    pulls = [torch.autograd.grad((weights * loss).sum(), logits)[0] for loss in (found, expected)]
+    torch.testing.assert_close(*pulls)
+
+
+@_CASES
+def test_the_gradient_of_cross_entropy_is_its_slope(shape, missing):
+    logits, label = _drawn(shape, missing)
+    assert torch.autograd.gradcheck(lambda x: cross_entropy(x, label), logits)
+
+
+def test_a_member_of_whom_nothing_is_known_has_no_loss_and_no_gradient():
+    logits, label = _drawn((2, 7), 0)
+    label[1] = MISSING
+    loss = cross_entropy(logits, label)
+    assert loss[1] == 0
+    assert not torch.autograd.grad(loss.sum(), logits)[0][1].any()
+    assert accuracy(logits, label)[1] == 0
+
+
+@_CASES
+def test_log_probabilities_are_the_log_softmax_whatever_the_layout(shape, missing):
+    logits, _ = _drawn(shape, missing)
+    expected = logits.log_softmax(-1)
+    torch.testing.assert_close(log_probabilities(logits), expected)
+    turned = logits.transpose(1, -1).contiguous().transpose(1, -1)
+    torch.testing.assert_close(log_probabilities(turned), expected)
+
+
+def test_accuracy_counts_known_labels_alone():
+    logits = torch.eye(3).expand(1, 3, 3)
+    assert accuracy(logits, torch.tensor([[0, 2, MISSING]])) == 0.5
