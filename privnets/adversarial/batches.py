@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ from privnets.randomness import generator
 # member, and so many steps. Both follow from the structure, so a stack's size changes no draw.
 _MOST_NUMBERS = 2**21
 _MOST_STEPS = 64
+# Records of so many numbers, over all members, are gathered at once; it changes no batch.
+_GATHERED_NUMBERS = 2**22
 _RELEASED_AT_ONCE = 1024
 
 
@@ -66,17 +69,19 @@ class Batches:
     def between(self, first: int, last: int) -> Iterator[list[Batch]]:
         """For each step from `first` up to `last`: the adversary's batches, then the releaser's."""
         for run in range(first // self._run, math.ceil(last / self._run)):
-            index, noise = self._drawn(run)
-            for step in range(max(first, run * self._run), min(last, (run + 1) * self._run)):
-                at = step - run * self._run
-                yield [self._batch(index[:, at, j], noise[:, at, j]) for j in range(self._per_step)]
+            steps = slice(max(first - run * self._run, 0), min(last - run * self._run, self._run))
+            index, noise = (drawn[steps].flatten(0, 1) for drawn in self._drawn(run))
+            batches = self._gathered(index, noise)
+            for _ in range(len(index) // self._per_step):
+                yield list(itertools.islice(batches, self._per_step))
 
     def raw(self, first: int, last: int) -> Iterator[Batch]:
         """For each step from `first` up to `last`, a batch that no noise is needed for."""
         for run in range(first // _MOST_STEPS, math.ceil(last / _MOST_STEPS)):
             index = self._indices(f"raw batches {run}", (_MOST_STEPS, self._size))
-            for step in range(max(first, run * _MOST_STEPS), min(last, (run + 1) * _MOST_STEPS)):
-                yield self._batch(index[:, step - run * _MOST_STEPS], self._scale.new_zeros(0))
+            start = run * _MOST_STEPS
+            index = index[max(first - start, 0) : min(last - start, _MOST_STEPS)]
+            yield from self._gathered(index, self._scale.new_zeros(len(index), 0))
 
     def keep(self, members: Sequence[int]) -> None:
         """Go on with these members alone."""
@@ -120,38 +125,62 @@ class Batches:
         return side if self._configs[0].side_information else None
 
     def _drawn(self, run: int) -> tuple[Tensor, Tensor]:
-        index = self._indices(f"batches {run}", (self._run, self._per_step, self._size))
-        shape = (self._run, self._per_step, self._size, *self._shape)
+        """A run's records and noise, shapes [steps, batches, S, B] and [..., *noise_shape]."""
+        shape = (self._run, self._per_step, self._size)
+        index = self._indices(f"batches {run}", shape)
         noise = torch.stack(
             [
-                self._releaser.draw(_torch_generator(config.seed, f"noise {run}"), shape)
+                self._releaser.draw(
+                    _torch_generator(config.seed, f"noise {run}"), (*shape, *self._shape)
+                )
                 for config in self._configs
-            ]
-        )
-        return index, noise.to(self._scale.device) * self._scale.view(-1, *[1] * len(shape))
+            ],
+            2,
+        ).to(self._scale.device)
+        return index, noise.mul_(self._scale.view(-1, *[1] * (noise.ndim - 3)))
 
     def _indices(self, stream: str, shape: tuple[int, ...]) -> Tensor:
-        """Into the pool, uniform over each member's training records; shape [S, *shape]."""
+        """Into the pool, uniform over each member's training records; shape [..., S, B]."""
         drawn = [
             train[generator(config.seed, stream).integers(0, len(train), shape)]
             for config, train in zip(self._configs, self._train, strict=True)
         ]
-        return torch.from_numpy(np.stack(drawn)).to(self._scale.device)
+        return torch.from_numpy(np.stack(drawn, -2)).to(self._scale.device)
+
+    def _gathered(self, index: Tensor, noise: Tensor) -> Iterator[Batch]:
+        """Batches of records [N, S, B] and noise [N, S, B, ...] in turn, many read together."""
+        numbers = math.prod(index.shape[1:]) * self._pool.x[0].numel()
+        together = max(1, _GATHERED_NUMBERS // max(numbers, 1))
+        parts = zip(torch.split(index, together), torch.split(noise, together), strict=True)
+        for places, scaled in parts:
+            yield from _each(self._batch(places, scaled))
 
     def _batch(self, index: Tensor, noise: Tensor) -> Batch:
         pool = self._pool
         return Batch(
-            x=pool.x[index],
-            secret=pool.secret[index],
-            utility=None if pool.utility is None else pool.utility[index],
-            side=None if pool.side is None else pool.side[index],
-            present=None if pool.present is None else pool.present[index],
+            x=_rows(pool.x, index),
+            secret=_rows(pool.secret, index),
+            utility=None if pool.utility is None else _rows(pool.utility, index),
+            side=None if pool.side is None else _rows(pool.side, index),
+            present=None if pool.present is None else _rows(pool.present, index),
             noise=noise,
         )
 
     def _scales(self) -> Tensor:
         stds = [config.noise_std for config in self._configs]
         return torch.tensor(stds, dtype=torch.float32, device=self._pool.x.device)
+
+
+def _rows(values: Tensor, index: Tensor) -> Tensor:
+    """As `values[index]`, which is slower on a CPU."""
+    return values.index_select(0, index.flatten()).view(*index.shape, *values.shape[1:])
+
+
+def _each(batches: Batch) -> Iterator[Batch]:
+    """Batches that lie along a dimension in front, one by one."""
+    parts = {name: part for name, part in vars(batches).items() if part is not None}
+    for each in zip(*(part.unbind() for part in parts.values()), strict=True):
+        yield replace(batches, **dict(zip(parts, each, strict=True)))
 
 
 def _torch_generator(seed: int, stream: str) -> torch.Generator:

@@ -21,12 +21,14 @@ from torch import Tensor
 from privnets.adversarial import objectives
 from privnets.adversarial.batches import Batch, Batches
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.losses import accuracy, cross_entropy
+from privnets.adversarial.losses import cross_entropy
 from privnets.adversarial.objectives import Seen
 from privnets.adversarial.problem import Problem, Releaser, with_side
 from privnets.adversarial.records import Pool, Splits
+from privnets.adversarial.training_curves import TrainingCurves
 from privnets.networks.adam import StackedAdam
 from privnets.networks.architecture import Architecture, stacked
+from privnets.networks.memory import keep_freed_memory
 from privnets.points import Curve
 from privnets.randomness import generator
 
@@ -95,6 +97,7 @@ class Game:
             pool: Records, on the device to compute on.
             splits: One per configuration.
         """
+        keep_freed_memory()
         first = configs[0]
         self.configs, self.step, self._pretrained = list(configs), 0, 0
         self._roles = Roles.of(first, problem.utility_classes > 0)
@@ -102,7 +105,6 @@ class Game:
         self._pretraining = first.pretrain_steps if self._roles.fixed else 0
         self._shapes = _inferring(problem, first, self._roles)
         releaser = problem.releaser(first)
-        self._probe = problem.probe
         self._batches = Batches(configs, releaser, pool, splits)
         device = pool.x.device
         shapes: dict[str, Architecture | Releaser] = {"releaser": releaser, **self._shapes}
@@ -116,10 +118,8 @@ class Game:
         }
         self._log_prior = _log_prior(pool, splits, problem.secret_classes)
         self._objective = objectives.build(configs, self._log_prior)
-        self._every = max(_LEAST_STEPS, first.steps // _CURVE_POINTS)
-        self._steps: list[int] = []
-        self._history: dict[str, list[Tensor]] = {}
-        self._sums: dict[str, Tensor] = {}
+        every = max(_LEAST_STEPS, first.steps // _CURVE_POINTS)
+        self._curves = TrainingCurves(problem, self._log_prior, every)
 
     @property
     def ended(self) -> bool:
@@ -163,8 +163,8 @@ class Game:
                 self._train_inference(batch, scale)
             self._train_releaser(batches[-1], scale)
             self.step += 1
-            if self.step % self._every == 0:
-                self._record()
+            self._curves.reach(self.step, self._networks["releaser"])
+        self._curves.settle(self.configs)
 
     def release(self, member: int, records: np.ndarray, stream: str) -> Tensor:
         """One member's release of records of the pool; see `Batches.release`."""
@@ -185,11 +185,7 @@ class Game:
 
     def curves(self, member: int) -> dict[str, Curve]:
         """One member's training curves."""
-        steps = tuple(self._steps)
-        return {
-            name: Curve(steps, tuple(float(v[member]) for v in values))
-            for name, values in self._history.items()
-        }
+        return self._curves.of(member)
 
     def keep(self, members: Sequence[int]) -> None:
         """Go on with these members alone."""
@@ -202,8 +198,7 @@ class Game:
         self._batches.keep(members)
         self._objective.keep(members)
         self._log_prior = self._log_prior[index]
-        self._sums = {name: total[index] for name, total in self._sums.items()}
-        self._history = {name: [v[index] for v in vs] for name, vs in self._history.items()}
+        self._curves.keep(index)
 
     def state(self) -> dict[str, Tensor]:
         """Tensors from which a game over the same members goes on."""
@@ -212,11 +207,7 @@ class Game:
             found |= {f"{name}.{i}": p.clone() for i, p in enumerate(parameters)}
             found |= _prefixed(f"adam.{name}.", self._optimisers[name].state())
         found |= _prefixed("objective.", _copied(self._objective.state()))
-        found |= _prefixed("sum.", _copied(self._sums))
-        if self._steps:
-            found["steps"] = torch.tensor(self._steps)
-            found |= _prefixed("curve.", {k: torch.stack(vs) for k, vs in self._history.items()})
-        return found
+        return found | _prefixed("curves.", _copied(self._curves.state()))
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go on from a state.
@@ -230,8 +221,7 @@ class Game:
             raise ValueError(f"the state is of another stack: {error}") from error
 
     def _restore(self, state: Mapping[str, Tensor]) -> None:
-        step, device = int(state["step"]), self._log_prior.device
-        pretrained = int(state["pretrained"])
+        step, pretrained = int(state["step"]), int(state["pretrained"])
         if not (0 <= step <= self._total and 0 <= pretrained <= self._pretraining):
             at = f"step {step} after {pretrained} of pretraining"
             raise ValueError(f"the state is of another stack: it is at {at}.")
@@ -243,9 +233,7 @@ class Game:
                 parameter.copy_(saved)
             self._optimisers[name].restore(_under(state, f"adam.{name}."))
         self._objective.restore(_under(state, "objective."))
-        self._sums = {name: v.to(device) for name, v in _under(state, "sum.").items()}
-        self._steps = state["steps"].tolist() if "steps" in state else []
-        self._history = {k: list(v.to(device)) for k, v in _under(state, "curve.").items()}
+        self._curves.restore(_under(state, "curves."))
         self.step, self._pretrained = step, pretrained
 
     def _train_inference(self, batch: Batch, scale: float) -> None:
@@ -279,7 +267,7 @@ class Game:
             gradients["releaser"] = torch.autograd.grad(loss.sum(), releaser)
         for name, gradient in gradients.items():
             self._optimisers[name].step(gradient, scale)
-        self._measure(seen, loss)
+        self._curves.see(seen, loss)
 
     def _seen(self, z: Tensor, batch: Batch) -> Seen:
         utility = reference = None
@@ -303,35 +291,6 @@ class Game:
     def _logits(self, name: str, z: Tensor, batch: Batch) -> Tensor:
         seen = with_side(batch.x if name == "reference" else z, self._batches.seen(batch.side))
         return self._shapes[name].forward(self._networks[name], seen)
-
-    @torch.no_grad()
-    def _measure(self, seen: Seen, loss: Tensor) -> None:
-        """Add this step's values to the sums from which curves are drawn."""
-        batch = seen.batch
-        loss_adversary = cross_entropy(seen.adversary, batch.secret)
-        values = {
-            "loss/releaser": loss.detach(),
-            "loss/adversary": loss_adversary,
-            "accuracy/adversary": accuracy(seen.adversary, batch.secret),
-            "information/leakage": _prior_loss(self._log_prior, batch.secret) - loss_adversary,
-            "distortion": objectives.distortion(seen),
-        }
-        if seen.utility is not None and batch.utility is not None:
-            values["loss/utility"] = cross_entropy(seen.utility, batch.utility)
-            values["accuracy/utility"] = accuracy(seen.utility, batch.utility)
-            if seen.reference is not None:
-                known = cross_entropy(seen.reference, batch.utility)
-                values["information/censored"] = values["loss/utility"] - known
-        for name, value in values.items():
-            self._sums[name] = self._sums[name] + value if name in self._sums else value
-
-    def _record(self) -> None:
-        found = {name: total / self._every for name, total in self._sums.items()}
-        found |= self._probe(self.configs, self._networks["releaser"])
-        self._steps.append(self.step)
-        self._sums = {}
-        for name, value in found.items():
-            self._history.setdefault(name, []).append(value)
 
     def _drop_diverged(self) -> dict[int, str]:
         sound = torch.ones(len(self.configs), dtype=torch.bool, device=self._log_prior.device)
@@ -376,12 +335,6 @@ def _log_prior(pool: Pool, splits: Sequence[Splits], classes: int) -> Tensor:
         counts = torch.stack([(secret == c).sum() for c in range(classes)]) + 0.5
         rows.append((counts / counts.sum()).log())
     return torch.stack(rows).to(pool.x.dtype)
-
-
-def _prior_loss(log_prior: Tensor, secret: Tensor) -> Tensor:
-    """Cross-entropy of the prior on a batch, shape [S]."""
-    flat = secret.flatten(1)
-    return cross_entropy(log_prior[:, None].expand(-1, flat.shape[1], -1), flat)
 
 
 def _target(name: str, batch: Batch) -> Tensor:
