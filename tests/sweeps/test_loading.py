@@ -230,7 +230,8 @@ def test_a_mistake_in_an_override_is_told_as_such(write):
         '--set name.x: found "mine" above it; allowed a mapping there',
         "--set replicates: found 0; allowed at least 1",
         "--set train_size: found an unknown key; allowed one of claims, description, "
-        "early_stopping, experiment, fixed, name, objectives, replicates, reproduces, resources, search, space",
+        "early_stopping, experiment, fixed, name, objectives, replicates, reproduces, resources, "
+        "search, space",
     ]
     assert refused(path, "fixed.model=[") == [
         "--set fixed.model: found expected the node content, but found '<stream end>' while "
