@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,20 @@ def in_tables(name: str) -> bool:
     if fixed(name):
         return name not in _UNREAD
     return name.startswith(("metric/", "standard_error/"))
+
+
+class Note(NamedTuple):
+    """Why a metric of a point is undefined, or a flag raised.
+
+    Attributes:
+        point_id: The point.
+        key: The metric or flag.
+        reason: The first replicate's words, with a count.
+    """
+
+    point_id: str
+    key: str
+    reason: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +142,28 @@ class Replicates:
             own={name: self._of_rows(name) for name in REPLICATE_COLUMNS},
             metrics=self._known("metric", self.rows),
         )
+
+    def notes(self) -> list[Note]:
+        """What `TradeoffPoint.notes` says of each point."""
+        finished = self.endings == FINISHED
+        totals = np.bincount(self.points[finished], minlength=len(self)).tolist()
+        texts = self.table["notes"].take(self.rows[finished]).to_pylist()
+        words: dict[tuple[int, str], list[str]] = {}
+        for point, text in zip(self.points[finished].tolist(), texts, strict=True):
+            for key, reason in parsed(text).items() if text else ():
+                words.setdefault((point, key), []).append(reason)
+        return [
+            Note(
+                self.point_ids[point], key, f"{said[0]} ({len(said)} of {totals[point]} replicates)"
+            )
+            for (point, key), said in sorted(words.items())
+        ]
+
+    def files(self) -> frozenset[str]:
+        """Names of the files that replicates of finished points came with."""
+        rows = self.rows[self.status[self.points] == FINISHED]
+        names = pc.list_flatten(self.table["artifacts"].take(rows))
+        return frozenset(names.unique().to_pylist())
 
     def _frame(self, sweep: str, own_columns: Mapping[str, str], **columns: Any) -> pd.DataFrame:
         from tracking.frame import Columns, frame

@@ -9,12 +9,13 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import yaml
 
 from privnets.points import TradeoffPoint, merge_replicates
@@ -83,15 +84,19 @@ class Ledger:
         """Ids of the packs in the ledger, readable or not."""
         return [name.removesuffix(".parquet") for name in self._packs.files(".parquet")]
 
-    def points(self, packs: Iterable[str] | None = None) -> list[TradeoffPoint]:
+    def points(
+        self, packs: Iterable[str] | None = None, only: Collection[str] | None = None
+    ) -> list[TradeoffPoint]:
         """What has been finished: one point per `point_id`, one replicate per seed.
 
         Files that are damaged are passed over and noted in `unreadable`.
 
         Args:
             packs: Read these alone; all by default.
+            only: Ids of the points to read; all by default.
         """
-        return merge_replicates(points_of(self.tables(packs), self.directory / "artifacts"))
+        tables = self.tables(packs) if only is None else self._tables_of(only, packs)
+        return merge_replicates(points_of(tables, self.directory / "artifacts"))
 
     def finished(self) -> set[tuple[str, int]]:
         """Every (point_id, seed) that never has to be trained again: just those `points` reads."""
@@ -169,6 +174,19 @@ class Ledger:
         """
         content = json.dumps(failure, indent=1).encode()
         (self.directory / "failures").write(f"{pack_id}.json", content)
+
+    def _tables_of(self, points: Collection[str], packs: Iterable[str] | None) -> list[pa.Table]:
+        """The rows of some points; just the packs that hold any are read whole."""
+        names = pa.array(list(points), pa.string())
+        found = []
+        for pack_id in self.packs() if packs is None else packs:
+            told = self._table(pack_id, lambda name: name == "point_id")
+            if told is None or not pc.any(pc.is_in(told["point_id"], names)).as_py():
+                continue
+            whole = self._table(pack_id, every)
+            if whole is not None:
+                found.append(whole.filter(pc.is_in(whole["point_id"], names)))
+        return found
 
     def _table(self, pack_id: str, wanted: Wanted) -> pa.Table | None:
         name = f"{pack_id}.parquet"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from privnets.points import TradeoffPoint
-from sweeps.columns import Replicates, in_tables, replicates
+from sweeps.columns import Note, Replicates, in_tables, replicates
 from sweeps.following import complete
 from sweeps.ledger import Ledger
 from sweeps.manifest import Manifest, read_manifest
+from sweeps.records import fixed
 from sweeps.spec import Study
 from sweeps.storage import absolute
 from tracking.errors import redacted
@@ -40,8 +41,9 @@ class Result:
     storage: str
     failures: Mapping[str, str]
     unreadable: Mapping[str, str]
+    _ledger: Ledger
+    _packs: Sequence[str]
     _columns: Replicates
-    _points: Callable[[], Sequence[TradeoffPoint]]
 
     def __repr__(self) -> str:
         """The sweep's name and size; its tables are long."""
@@ -107,7 +109,29 @@ class Result:
 
         Read from the ledger when first asked for.
         """
-        return self._points()
+        seeds = frozenset(self.manifest.plan.seeds)
+        return [point for point in self._ledger.points(self._packs) if complete(point, seeds)]
+
+    def whole(self, point_ids: Collection[str]) -> Mapping[str, TradeoffPoint]:
+        """Some of `tradeoff_points` by id, without reading the others."""
+        seeds = frozenset(self.manifest.plan.seeds)
+        found = self._ledger.points(self._packs, point_ids) if point_ids else ()
+        return {point.point_id: point for point in found if complete(point, seeds)}
+
+    @property
+    def notes(self) -> Sequence[Note]:
+        """Why metrics of complete points are undefined, and flags raised."""
+        return self._details.notes()
+
+    @property
+    def files(self) -> Collection[str]:
+        """Names of the files that some finished point came with."""
+        return self._details.files()
+
+    @cached_property
+    def _details(self) -> Replicates:
+        tables = self._ledger.tables(self._packs, fixed)
+        return replicates(tables).complete(self.manifest.plan.seeds)
 
     def front(self) -> pd.DataFrame:
         """The Pareto front on the study's objectives; empty while no point is finished."""
@@ -139,7 +163,6 @@ def read_result(ledger: Ledger, storage: str) -> Result:
         InputError: If there is no such sweep, or its `spec.yaml` is damaged.
     """
     manifest = read_manifest(ledger)
-    seeds = frozenset(manifest.plan.seeds)
     packs = ledger.packs()
     kept = replicates(ledger.tables(packs, in_tables))
     failures = read_failures(ledger, lambda: kept.members)
@@ -148,8 +171,9 @@ def read_result(ledger: Ledger, storage: str) -> Result:
         storage,
         failures,
         dict(sorted(ledger.unreadable.items())),
-        kept.complete(seeds),
-        lambda: [point for point in ledger.points(packs) if complete(point, seeds)],
+        ledger,
+        packs,
+        kept.complete(manifest.plan.seeds),
     )
 
 

@@ -31,7 +31,7 @@ def write_summary(ledger: Ledger, result: Result) -> tuple[str, ...]:
     Raises:
         OSError: If they cannot be written.
     """
-    if not any(result.counts.values()):
+    if result.points.empty:
         return ()
     with TemporaryDirectory(prefix="sweeps-summary-") as folder:
         made = _make(result, Path(folder))
@@ -104,10 +104,10 @@ def _finite(result: Result) -> pd.DataFrame:
 
     from sweeps.pareto import comparable
 
-    if not result.counts["finished"]:
-        return result.points.iloc[:0]
-    points, _ = comparable(result.points, result.objectives)
-    values = points[list(result.objectives)].to_numpy(dtype=np.float64)
+    names, metrics = ["status", "finished_at"], list(result.objectives)
+    told = result.points.reindex(columns=[*names, *metrics])  # of points that failed none is known
+    points, _ = comparable(told, result.objectives)
+    values = points[metrics].to_numpy(dtype=np.float64)
     finite: pd.DataFrame = points.loc[np.isfinite(values).all(axis=1).tolist()]
     return finite
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -61,20 +61,26 @@ def choose(
     Returns:
         The points; None where no finished point has the file, or none can be told private.
     """
-    by_id = {point.point_id: point for point in data.tradeoff_points}
     metric = privacy_metric(data)
-    having = [p for p in by_id.values() if p.status == "finished" and file in p.artifacts]
-    if metric is None or not having:
+    if metric is None or file not in data.files:
         return None
+    chosen = [s for curve in spread_curves(curves.curves, most) for s in samples(curve, metric)]
+    by_id = data.whole([sample.point_id for sample in chosen])
     points, missing = [], []
-    for curve in spread_curves(curves.curves, most):
-        for sample in samples(curve, metric):
-            name = placed(sample.row, curves.fields)
-            try:
-                points.append(Chosen(name, sample, read(by_id[sample.point_id])))
-            except UnusableError as error:
-                missing.append(f"{name or 'the only point'} is not shown: {error}.")
+    for sample in chosen:
+        name = placed(sample.row, curves.fields)
+        try:
+            points.append(Chosen(name, sample, read(_found(by_id, sample))))
+        except UnusableError as error:
+            missing.append(f"{name or 'the only point'} is not shown: {error}.")
     return Choice(tuple(points), tuple(missing)) if points or missing else None
+
+
+def _found(points: Mapping[str, TradeoffPoint], sample: Sample) -> TradeoffPoint:
+    try:
+        return points[sample.point_id]
+    except KeyError:
+        raise UnusableError("the ledger holds it no more") from None
 
 
 def privacy_metric(data: ReportSource) -> str | None:

@@ -129,9 +129,9 @@ def render(data: ReportSource) -> str:
         front=None if front is None else _front(data, points, front, fields),
         axes=list(_axes(data, points)),
         roc=None if front is None else _roc(data, front, fields),
-        notes=notes_table(data.tradeoff_points, fields),
-        failures=failures_table(data.tradeoff_points, data.failures, data.unreadable, fields),
-        stopped=stopped_table(data.tradeoff_points, fields),
+        notes=notes_table(data.notes, points, fields),
+        failures=failures_table(data, points, fields),
+        stopped=stopped_table(data, points, fields),
         pending=data.pending,
         command=data.spec.get("command", f"sweeps run {data.study.name}"),
         facts=facts_table({**_times(data), **_without(data.spec, "study", "command")}),
@@ -263,8 +263,7 @@ def _roc(data: ReportSource, front: pd.DataFrame, fields: Sequence[str]) -> _Cha
     labels = {
         row["point_id"]: described(config_of(row), fields) for row in chosen.to_dict("records")
     }
-    by_id = {point.point_id: point for point in data.tradeoff_points}
-    figure = roc_figure([by_id[name] for name in labels if name in by_id], labels)
+    figure = roc_figure(list(data.whole(labels).values()), labels)
     return None if figure is None else _chart("roc-chart", "ROC curves of attacks", figure)
 
 

@@ -7,8 +7,8 @@ The axes are I(S;Q) and I(U;X|Q) of "Learning data-derived privacy preserving re
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from sweeps.frames import interval, size
 from sweeps.intervals import Interval
 from sweeps.report.curves import CurveSet, Row, placed
 from sweeps.report.source import ReportSource
+from sweeps.tables import spread
 
 LEAKAGE, CENSORED = "privacy/leakage", "utility/censored"
 EXACT = ("exact/leakage", "exact/censored")
@@ -26,6 +27,7 @@ BOUND = "bound/release"
 
 _DEPENDENCE, _TRADEOFF, _LINEAR_LOSS = "dependence", "tradeoff", "optimum/linear_loss"
 _MOST_PANELS = 6
+_MOST_POINTS = 50
 _FINE = 2001
 _ARC = 0.12
 
@@ -75,39 +77,61 @@ class Plane:
 
 
 def planes(data: ReportSource, curves: CurveSet) -> list[Plane]:
-    """A plane for each dependence, at most six; none unless exact information is known."""
+    """A plane for each dependence, at most six; none unless exact information is known.
+
+    Of many points a plane shows some, evenly spread over the field that runs along curves.
+    """
     points = data.points.loc[data.points["status"] == "finished"]
     if not {*EXACT, LEAKAGE, CENSORED, f"config/{_DEPENDENCE}"} <= set(points.columns):
         return []
     defined = points.loc[points[list(EXACT)].map(math.isfinite).all(axis=1)]
-    by_id = {point.point_id: point for point in data.tradeoff_points}
     parts = list(defined.groupby(f"config/{_DEPENDENCE}"))[:_MOST_PANELS]
     fields = [field for field in curves.fields if field != _DEPENDENCE]
-    return [_plane(float(str(k)), part, by_id, fields, curves.along) for k, part in parts]
+    shown = [spread(_along(part, curves.along), _MOST_POINTS) for _, part in parts]
+    by_id = data.whole([name for part in shown for name in part["point_id"]])
+    found = [
+        _plane(float(str(key)), some, by_id, fields, curves.along)
+        for (key, _), some in zip(parts, shown, strict=True)
+    ]
+    totals = [len(part) for _, part in parts]
+    return [_counted(plane, total) for plane, total in zip(found, totals, strict=True)]
+
+
+def _counted(plane: Plane, total: int) -> Plane:
+    """Entitled with how many points it shows, where these are not all."""
+    if len(plane.points) == total:
+        return plane
+    return replace(plane, title=f"{plane.title} ({len(plane.points)} of {total:,} points)")
+
+
+def _along(part: pd.DataFrame, field: str | None) -> pd.DataFrame:
+    if field is None:
+        return part
+    return part.loc[part[f"config/{field}"].map(size).sort_values(kind="stable").index]
 
 
 def _plane(
     dependence: float,
     part: pd.DataFrame,
-    by_id: dict[str, TradeoffPoint],
+    by_id: Mapping[str, TradeoffPoint],
     fields: Sequence[str],
     along: str | None,
 ) -> Plane:
     from privnets.measures.filters import release_boundary
 
-    rows = sorted(part.to_dict("records"), key=lambda row: size(row.get(f"config/{along}")))
+    rows = part.to_dict("records")
     boundary = release_boundary(dependence, _FINE) if 0 <= dependence <= 2 else None
     points = []
     for row in rows:
         shade = size(row.get(f"config/{along}")) if along in fields else math.nan
-        point = by_id[str(row["point_id"])]
+        point = by_id.get(str(row["point_id"]))
         points.append(_learned(placed(row, fields), shade, row, point, boundary))
     bound = interval(rows[0], BOUND).mean
     return Plane(f"{_DEPENDENCE} = {dependence:g}", max(bound, 0.0), boundary, tuple(points))
 
 
 def _learned(
-    name: str, shade: float, row: Row, point: TradeoffPoint, boundary: Line | None
+    name: str, shade: float, row: Row, point: TradeoffPoint | None, boundary: Line | None
 ) -> Learned:
     leakage, censored = (float(row[key]) for key in EXACT)
     squared = row.get("config/objective") == "squared-kl"
@@ -124,7 +148,9 @@ def _learned(
     )
 
 
-def _path(point: TradeoffPoint) -> Line | None:
+def _path(point: TradeoffPoint | None) -> Line | None:
+    if point is None:
+        return None
     across, up = (point.curves.get(key) for key in EXACT)
     if across is None or up is None or across.steps != up.steps:
         return None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pandas as pd
 
 from privnets.points import TradeoffPoint
+from sweeps.columns import Note
 from sweeps.pareto import Objectives
 from sweeps.spec import Study
+from tracking.frame import points_frame, replicates_frame
 
 
 class ReportSource(Protocol):
@@ -37,8 +39,15 @@ class ReportSource(Protocol):
         """One row per point and replicate."""
 
     @property
-    def tradeoff_points(self) -> Sequence[TradeoffPoint]:
-        """The points with their notes and curves."""
+    def notes(self) -> Sequence[Note]:
+        """What is said of points' undefined metrics and flags."""
+
+    @property
+    def files(self) -> Collection[str]:
+        """Names of the files that some finished point came with."""
+
+    def whole(self, point_ids: Collection[str]) -> Mapping[str, TradeoffPoint]:
+        """These points with their curves and files, by id; for a few of them."""
 
     @property
     def log_fields(self) -> frozenset[str]:
@@ -63,16 +72,38 @@ class ReportSource(Protocol):
 
 @dataclass(frozen=True)
 class ReportInput:
-    """A report's source put together by hand; see `ReportSource`."""
+    """A report's source made of points; see `ReportSource`."""
 
-    sweep: str
     study: Study
-    objectives: Objectives
-    points: pd.DataFrame
-    replicates: pd.DataFrame
     tradeoff_points: Sequence[TradeoffPoint]
-    log_fields: frozenset[str]
-    spec: Mapping[str, Any]
-    pending: int
-    failures: Mapping[str, str]
+    sweep: str
+    objectives: Objectives
+    log_fields: frozenset[str] = frozenset()
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    pending: int = 0
+    failures: Mapping[str, str] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def points(self) -> pd.DataFrame:
+        """See `tracking.points_frame`."""
+        return points_frame(self.tradeoff_points, self.sweep)
+
+    @property
+    def replicates(self) -> pd.DataFrame:
+        """See `tracking.replicates_frame`."""
+        return replicates_frame(self.tradeoff_points, self.sweep)
+
+    @property
+    def notes(self) -> Sequence[Note]:
+        """The points' own."""
+        return [Note(p.point_id, *note) for p in self.tradeoff_points for note in p.notes.items()]
+
+    @property
+    def files(self) -> Collection[str]:
+        """The finished points' own."""
+        return {n for p in self.tradeoff_points if p.status == "finished" for n in p.artifacts}
+
+    def whole(self, point_ids: Collection[str]) -> Mapping[str, TradeoffPoint]:
+        """Those of the points."""
+        return {p.point_id: p for p in self.tradeoff_points if p.point_id in point_ids}

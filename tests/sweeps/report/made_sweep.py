@@ -8,36 +8,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
+from privnets.contract import Direction
 from privnets.points import Curve, Replicate, TradeoffPoint
+from sweeps.report import ReportInput
 from sweeps.spec import Study
-from tracking.frame import points_frame, replicates_frame
 
-OBJECTIVES = {"privacy/membership_advantage": "min", "utility/test_mse": "min"}
+OBJECTIVES: Mapping[str, Direction] = {
+    "privacy/membership_advantage": "min",
+    "utility/test_mse": "min",
+}
 
 
 @dataclass(frozen=True)
-class MadeSweep:
+class MadeSweep(ReportInput):
     """What a report asks of a result."""
 
-    study: Study
-    tradeoff_points: Sequence[TradeoffPoint]
     sweep: str = "adult-train-size-made-up"
-    objectives: Mapping[str, str] = field(default_factory=lambda: dict(OBJECTIVES))
+    objectives: Mapping[str, Direction] = field(default_factory=lambda: dict(OBJECTIVES))
     log_fields: frozenset[str] = frozenset({"train_size", "weight_decay"})
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    pending: int = 0
-    failures: Mapping[str, str] = field(default_factory=dict)
-    unreadable: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def points(self) -> pd.DataFrame:
-        return points_frame(self.tradeoff_points, self.sweep)
-
-    @property
-    def replicates(self) -> pd.DataFrame:
-        return replicates_frame(self.tradeoff_points, self.sweep)
 
 
 def made_study(**changes: Any) -> Study:
