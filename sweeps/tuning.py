@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +94,8 @@ def carry(
         tune.with_resources(trainable, wanted),
         name=carriage.state.name,
         storage_path=str(carriage.state.parent),
-        config={"pack": tune.grid_search([pack.pack_id for pack in packs])},
+        config={"pack": _one_by_one([pack.pack_id for pack in packs])},
+        num_samples=len(packs),
         max_concurrent_trials=carriage.concurrency,
         reuse_actors=True,
         max_failures=MAX_FAILURES,
@@ -105,6 +106,12 @@ def carry(
         trial_dirname_creator=_trial_name,
         verbose=0,
     )
+
+
+def _one_by_one(names: Iterable[str]) -> Any:
+    """One name for each trial, in order: a grid search would copy all of them for each."""
+    left = iter(names)
+    return tune.sample_from(lambda spec: next(left))
 
 
 class _Told(Callback):
@@ -183,6 +190,7 @@ def _quieten() -> None:
     settings: Mapping[str, str] = {
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
         "TUNE_DISABLE_SIGINT_HANDLER": "1",
+        "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # its own state, which grows with every pack
         "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "600",
         "RAY_AIR_NEW_OUTPUT": "0",
     }

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import psutil
 import pytest
@@ -28,16 +28,19 @@ from sweeps.results import open_result
 if TYPE_CHECKING:
     from cluster import Connection
 
+T = TypeVar("T")
 _PATIENCE = 120.0
 _GONE_SECONDS = 20.0
 PACKS = 8
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], T]) -> T:
+    """What a condition gives, once that is true."""
     deadline = time.monotonic() + _PATIENCE
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline, "what the test waits for did not come about"
         time.sleep(0.05)
+    return found
 
 
 def committed(folder: Path) -> int:
@@ -102,10 +105,8 @@ def test_killed_workers_are_replaced_without_a_word(
 
     def kill_now_and_then() -> None:
         for moment in (0, 1, 3):
-            wait_until(
-                lambda n=moment: committed(tmp_path / "sweep") >= n and bool(workers(killed))
-            )
-            victim = workers(killed)[0]
+            wait_until(lambda n=moment: committed(tmp_path / "sweep") >= n)
+            (victim, *_) = wait_until(lambda: workers(killed))
             victim.kill()
             killed.add(victim.pid)
 
