@@ -10,9 +10,7 @@ on raw records before the first iteration.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -23,12 +21,13 @@ from privnets.adversarial.batches import Batch, Batches
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.losses import cross_entropy
 from privnets.adversarial.objectives import Seen
+from privnets.adversarial.opponents import Name, Roles, Team, logits, teams
 from privnets.adversarial.problem import Problem, Releaser, with_side
 from privnets.adversarial.records import Pool, Splits
 from privnets.adversarial.training_curves import TrainingCurves
-from privnets.networks.adam import StackedAdam
-from privnets.networks.architecture import Architecture, stacked
+from privnets.networks.architecture import stacked
 from privnets.networks.memory import keep_freed_memory
+from privnets.networks.training import TrainingStack, differentiable
 from privnets.points import Curve
 from privnets.randomness import generator
 
@@ -38,45 +37,6 @@ _CURVE_POINTS, _LEAST_STEPS = 100, 20
 _LAST_RATE = 0.02
 # A player whose opponent moves should not look far back.
 _BETAS = (0.5, 0.999)
-
-
-@dataclass(frozen=True)
-class Roles:
-    """Which inference networks there are, and when each of them trains.
-
-    `adversary` infers the secret from the release and `utility` the utility label; `reference`
-    infers the utility label from raw records.
-
-    Attributes:
-        inner: At every adversary step.
-        beside: Once beside each releaser step.
-        fixed: On raw records beforehand, and never again.
-    """
-
-    inner: tuple[str, ...]
-    beside: tuple[str, ...]
-    fixed: tuple[str, ...]
-
-    @classmethod
-    def of(cls, config: AdversarialConfig, has_utility: bool) -> Roles:
-        """As objective and scenario say (eq. 8 to 10 of the ICLR 2019 submission)."""
-        held = {"joint": 0, "fixed-utility": 1, "fixed-both": 2}[config.scenario]
-        fixed: list[str] = []
-        inner: list[str] = []
-        beside: list[str] = []
-        (fixed if held == 2 else inner).append("adversary")
-        if has_utility and held:
-            fixed.append("utility")
-        elif has_utility and config.objective == "alpha":
-            beside.append("utility")
-        elif has_utility:
-            inner += ["utility", "reference"]
-        return cls(tuple(inner), tuple(beside), tuple(fixed))
-
-    @property
-    def networks(self) -> tuple[str, ...]:
-        """All of them."""
-        return (*self.inner, *self.beside, *self.fixed)
 
 
 class Game:
@@ -103,19 +63,10 @@ class Game:
         self._roles = Roles.of(first, problem.utility_classes > 0)
         self._total = first.steps
         self._pretraining = first.pretrain_steps if self._roles.fixed else 0
-        self._shapes = _inferring(problem, first, self._roles)
         releaser = problem.releaser(first)
         self._batches = Batches(configs, releaser, pool, splits)
-        device = pool.x.device
-        shapes: dict[str, Architecture | Releaser] = {"releaser": releaser, **self._shapes}
-        self._networks = {
-            name: [p.to(device) for p in _initial(shape, configs, name)]
-            for name, shape in shapes.items()
-        }
-        self._optimisers = {
-            name: StackedAdam(parameters, _rates(configs, name).to(device), _BETAS)
-            for name, parameters in self._networks.items()
-        }
+        self._teams = teams(problem, configs, self._roles, pool.x.device, _BETAS)
+        self._releaser = _releaser(releaser, configs, pool.x.device)
         self._log_prior = _log_prior(pool, splits, problem.secret_classes)
         self._objective = objectives.build(configs, self._log_prior)
         every = max(_LEAST_STEPS, first.steps // _CURVE_POINTS)
@@ -163,25 +114,25 @@ class Game:
                 self._train_inference(batch, scale)
             self._train_releaser(batches[-1], scale)
             self.step += 1
-            self._curves.reach(self.step, self._networks["releaser"])
+            self._curves.reach(self.step, self._releaser.parameters)
         self._curves.settle(self.configs)
 
     def release(self, member: int, records: np.ndarray, stream: str) -> Tensor:
         """One member's release of records of the pool; see `Batches.release`."""
-        return self._batches.release(self._networks["releaser"], member, records, stream)
+        return self._batches.release(self._releaser.parameters, member, records, stream)
 
-    def infer(self, name: str, member: int, z: Tensor, side: Tensor | None) -> Tensor:
+    def infer(self, name: Name, member: int, z: Tensor, side: Tensor | None) -> Tensor:
         """Log probabilities that one member's inference network gives for releases z [n, ...]."""
-        parameters = [p[member : member + 1] for p in self._networks[name]]
+        team = self._team(name)
+        parameters = [p[member : member + 1] for p in team.of((name,))]
         side = self._batches.seen(None if side is None else side[None])
         with torch.no_grad():
-            return (
-                self._shapes[name].forward(parameters, with_side(z[None], side))[0].log_softmax(-1)
-            )
+            logits = team.architecture.forward(parameters, with_side(z[None], side))
+        return logits[0].log_softmax(-1)
 
     def parameters(self, member: int) -> list[Tensor]:
         """One releaser's, without the stack's dimension."""
-        return [p[member].detach().clone() for p in self._networks["releaser"]]
+        return [p[member].detach().clone() for p in self._releaser.parameters]
 
     def curves(self, member: int) -> dict[str, Curve]:
         """One member's training curves."""
@@ -191,10 +142,9 @@ class Game:
         """Go on with these members alone."""
         index = torch.tensor(list(members), dtype=torch.int64, device=self._log_prior.device)
         self.configs = [self.configs[i] for i in members]
-        for name, parameters in self._networks.items():
-            kept = [p[index] for p in parameters]
-            self._networks[name] = kept
-            self._optimisers[name].keep(index, kept)
+        self._releaser.keep(index)
+        for team in self._teams:
+            team.keep(index)
         self._batches.keep(members)
         self._objective.keep(members)
         self._log_prior = self._log_prior[index]
@@ -203,9 +153,8 @@ class Game:
     def state(self) -> dict[str, Tensor]:
         """Tensors from which a game over the same members goes on."""
         found = {"step": torch.tensor(self.step), "pretrained": torch.tensor(self._pretrained)}
-        for name, parameters in self._networks.items():
-            found |= {f"{name}.{i}": p.clone() for i, p in enumerate(parameters)}
-            found |= _prefixed(f"adam.{name}.", self._optimisers[name].state())
+        for name, stack in self._stacks.items():
+            found |= _prefixed(f"{name}.", stack.state())
         found |= _prefixed("objective.", _copied(self._objective.state()))
         return found | _prefixed("curves.", _copied(self._curves.state()))
 
@@ -217,86 +166,75 @@ class Game:
         """
         try:
             self._restore(state)
-        except (KeyError, RuntimeError, IndexError) as error:
+        except (KeyError, ValueError, RuntimeError, IndexError) as error:
             raise ValueError(f"the state is of another stack: {error}") from error
 
     def _restore(self, state: Mapping[str, Tensor]) -> None:
         step, pretrained = int(state["step"]), int(state["pretrained"])
         if not (0 <= step <= self._total and 0 <= pretrained <= self._pretraining):
-            at = f"step {step} after {pretrained} of pretraining"
-            raise ValueError(f"the state is of another stack: it is at {at}.")
-        for name, parameters in self._networks.items():
-            for i, parameter in enumerate(parameters):
-                saved = state[f"{name}.{i}"]
-                if saved.shape != parameter.shape:
-                    raise ValueError(f"the state is of another stack: {name}.{i} differs in shape.")
-                parameter.copy_(saved)
-            self._optimisers[name].restore(_under(state, f"adam.{name}."))
+            raise ValueError(f"it is at step {step} after {pretrained} of pretraining.")
+        for name, stack in self._stacks.items():
+            stack.restore(_under(state, f"{name}."))
         self._objective.restore(_under(state, "objective."))
         self._curves.restore(_under(state, "curves."))
         self.step, self._pretrained = step, pretrained
 
+    @property
+    def _stacks(self) -> dict[str, TrainingStack]:
+        return {"releaser": self._releaser, **{"+".join(t.names): t.stack for t in self._teams}}
+
+    def _team(self, name: Name) -> Team:
+        return next(team for team in self._teams if name in team.names)
+
     def _train_inference(self, batch: Batch, scale: float) -> None:
         with torch.no_grad():
-            z = self._batches.released(self._networks["releaser"], batch)
+            z = self._batches.released(self._releaser.parameters, batch)
         self._infer(self._roles.inner, z, batch, scale)
 
-    def _infer(self, names: Sequence[str], z: Tensor, batch: Batch, scale: float) -> None:
-        """One step of cross-entropy for some networks; they share no parameter."""
-        for name in names:
-            parameters = self._networks[name]
-            with _differentiable(parameters):
-                loss = cross_entropy(self._logits(name, z, batch), _target(name, batch))
-                gradients = torch.autograd.grad(loss.sum(), parameters)
-            self._optimisers[name].step(gradients, scale)
+    def _infer(self, names: Sequence[Name], z: Tensor, batch: Batch, scale: float) -> None:
+        """One step of cross-entropy for the teams of some names."""
+        released, raw = self._with_side(z, batch), self._with_side(batch.x, batch)
+        records = {name: raw if name == "reference" else released for name in names}
+        labels = {name: _target(name, batch) for name in names}
+        for team in self._teams:
+            if team.names[0] in names:
+                team.train(records, labels, scale)
 
     def _train_releaser(self, batch: Batch, scale: float) -> None:
-        releaser, beside = self._networks["releaser"], self._roles.beside
-        with _differentiable([*releaser, *(p for name in beside for p in self._networks[name])]):
+        releaser = self._releaser.parameters
+        beside = {name: self._team(name).stack for name in self._roles.beside}
+        with differentiable([*releaser, *(p for s in beside.values() for p in s.parameters)]):
             z = self._batches.released(releaser, batch)
             seen = self._seen(z, batch)
             loss = self._objective.loss(seen)
             gradients = {
                 name: torch.autograd.grad(
-                    cross_entropy(self._said(name, seen), _target(name, batch)).sum(),
-                    self._networks[name],
+                    cross_entropy(_said(name, seen), _target(name, batch)).sum(),
+                    stack.parameters,
                     retain_graph=True,
                 )
-                for name in beside
+                for name, stack in beside.items()
             }
-            gradients["releaser"] = torch.autograd.grad(loss.sum(), releaser)
-        for name, gradient in gradients.items():
-            self._optimisers[name].step(gradient, scale)
+            pull = torch.autograd.grad(loss.sum(), releaser)
+        for name, stack in beside.items():
+            stack.step(gradients[name], scale)
+        self._releaser.step(pull, scale)
         self._curves.see(seen, loss)
 
     def _seen(self, z: Tensor, batch: Batch) -> Seen:
-        utility = reference = None
-        if "utility" in self._shapes:
-            utility = self._logits("utility", z, batch)
-            with torch.no_grad():
-                reference = self._reference(batch)
-        return Seen(batch, z, self._logits("adversary", z, batch), utility, reference)
+        read = [name for name in self._roles.networks if name != "reference"]
+        said = logits(self._teams, read, self._with_side(z, batch))
+        with torch.no_grad():
+            known = logits(self._teams, self._roles.informed, self._with_side(batch.x, batch))
+        reference = next(iter(known.values()), None)
+        return Seen(batch, z, said["adversary"], said.get("utility"), reference)
 
-    def _reference(self, batch: Batch) -> Tensor | None:
-        """What raw records tell of the utility label, where a network was trained on them."""
-        if "reference" in self._shapes:
-            return self._logits("reference", batch.x, batch)
-        return self._logits("utility", batch.x, batch) if "utility" in self._roles.fixed else None
-
-    def _said(self, name: str, seen: Seen) -> Tensor:
-        said = seen.utility if name == "utility" else seen.adversary
-        assert said is not None
-        return said
-
-    def _logits(self, name: str, z: Tensor, batch: Batch) -> Tensor:
-        seen = with_side(batch.x if name == "reference" else z, self._batches.seen(batch.side))
-        return self._shapes[name].forward(self._networks[name], seen)
+    def _with_side(self, z: Tensor, batch: Batch) -> Tensor:
+        return with_side(z, self._batches.seen(batch.side))
 
     def _drop_diverged(self) -> dict[int, str]:
-        sound = torch.ones(len(self.configs), dtype=torch.bool, device=self._log_prior.device)
-        for parameters in self._networks.values():
-            for parameter in parameters:
-                sound &= parameter.flatten(1).isfinite().all(1)
+        finite = [self._releaser.finite(), *(team.finite() for team in self._teams)]
+        sound = torch.stack(finite).all(0)
         lost = [i for i, well in enumerate(sound.tolist()) if not well]
         if lost:
             self.keep([i for i in range(len(self.configs)) if i not in lost])
@@ -304,27 +242,19 @@ class Game:
         return {i: f"diverged: parameters not finite after {taken}" for i in lost}
 
 
-def _inferring(
-    problem: Problem, config: AdversarialConfig, roles: Roles
-) -> dict[str, Architecture]:
-    utility = problem.utility(config)
-    shapes = {"adversary": problem.adversary(config)}
-    if utility is not None:
-        shapes["utility"] = utility
-    if utility is not None and "reference" in roles.networks:
-        shapes["reference"] = utility
-    return shapes
+def _said(name: Name, seen: Seen) -> Tensor:
+    said = seen.utility if name == "utility" else seen.adversary
+    assert said is not None
+    return said
 
 
-def _initial(
-    shape: Architecture | Releaser, configs: Sequence[AdversarialConfig], name: str
-) -> list[Tensor]:
-    return stacked([shape.initial(generator(config.seed, name)) for config in configs])
-
-
-def _rates(configs: Sequence[AdversarialConfig], name: str) -> Tensor:
-    field = "learning_rate" if name == "releaser" else "adversary_learning_rate"
-    return torch.tensor([getattr(config, field) for config in configs], dtype=torch.float32)
+def _releaser(
+    shape: Releaser, configs: Sequence[AdversarialConfig], device: torch.device
+) -> TrainingStack:
+    networks = [shape.initial(generator(config.seed, "releaser")) for config in configs]
+    rates = torch.tensor([config.learning_rate for config in configs])
+    parameters = [p.to(device) for p in stacked(networks)]
+    return TrainingStack(parameters, rates.to(device), _BETAS)
 
 
 def _log_prior(pool: Pool, splits: Sequence[Splits], classes: int) -> Tensor:
@@ -346,17 +276,6 @@ def _target(name: str, batch: Batch) -> Tensor:
 
 def _scale(taken: int, total: int) -> float:
     return _LAST_RATE + (1 - _LAST_RATE) * 0.5 * (1 + math.cos(math.pi * taken / total))
-
-
-@contextmanager
-def _differentiable(parameters: Sequence[Tensor]) -> Iterator[None]:
-    for parameter in parameters:
-        parameter.requires_grad_(True)
-    try:
-        yield
-    finally:
-        for parameter in parameters:
-            parameter.requires_grad_(False)
 
 
 def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -140,7 +140,7 @@ def test_a_diverging_configuration_fails_alone(monkeypatch):
     def overflow(self: game.Game, steps: int) -> dict[int, str]:
         for i, config in enumerate(self.configs):
             if config.seed == 2:
-                for parameter in self._networks["releaser"]:
+                for parameter in self._releaser.parameters:
                     parameter[i] = math.inf
         return advance(self, steps)
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.game import Game, Roles
+from privnets.adversarial.game import Game
+from privnets.adversarial.opponents import Roles
 from privnets.adversarial.problems import registry
 
 STEPS = 30
@@ -38,6 +39,10 @@ def unprepared(*configs: AdversarialConfig) -> Game:
 
 def parameters(played: Game, member: int) -> torch.Tensor:
     return torch.cat([p.flatten() for p in played.parameters(member)])
+
+
+def networks(played: Game, name: str) -> list[torch.Tensor]:
+    return played._team(name).of((name,))
 
 
 VARIED = [
@@ -93,7 +98,7 @@ def test_a_member_that_diverges_leaves_alone_and_says_why():
     calm = [config(seed=1), config(seed=3)]
     together = game(calm[0], wild, calm[1])
     # A release that overflows: its parameters are set beyond what float32 squares hold.
-    for parameter in together._networks["releaser"]:
+    for parameter in together._releaser.parameters:
         parameter[1] = 1e38
     lost = together.advance(10)
     assert list(lost) == [1]
@@ -150,10 +155,10 @@ def test_a_game_continued_from_within_its_pretraining_ends_the_same(pauses):
 def test_the_releaser_waits_until_the_fixed_networks_are_trained():
     played = unprepared(config(**OBJECTIVES[3]))
     before = parameters(played, 0)
-    utility = [p.clone() for p in played._networks["utility"]]
+    utility = [p.clone() for p in networks(played, "utility")]
     played.advance(19)
     assert torch.equal(parameters(played, 0), before)
-    assert not torch.equal(played._networks["utility"][0], utility[0])
+    assert not torch.equal(networks(played, "utility")[0], utility[0])
     assert not played.curves(0)
     played.advance(2)
     assert not torch.equal(parameters(played, 0), before)
@@ -162,7 +167,7 @@ def test_the_releaser_waits_until_the_fixed_networks_are_trained():
 def test_a_member_that_diverges_in_pretraining_leaves_alone():
     configs = [config(**OBJECTIVES[3], seed=seed) for seed in (1, 2, 3)]
     together = unprepared(*configs)
-    for parameter in together._networks["utility"]:
+    for parameter in networks(together, "utility"):
         parameter[1] = 1e38
     lost = together.advance(10)
     assert list(lost) == [1]
@@ -242,11 +247,11 @@ def test_scenarios_say_which_networks_train(given, inner, beside, fixed):
 def test_networks_that_are_held_fixed_stay_as_pretrained():
     played = game(config(objective="squared-kl", scenario="fixed-both", pretrain_steps=50))
     before = {
-        name: [p.clone() for p in played._networks[name]] for name in ("adversary", "utility")
+        name: [p.clone() for p in networks(played, name)] for name in ("adversary", "utility")
     }
     played.advance(STEPS)
     for name, kept in before.items():
-        for old, new in zip(kept, played._networks[name], strict=True):
+        for old, new in zip(kept, networks(played, name), strict=True):
             assert torch.equal(old, new)
     assert played.curves(0)["accuracy/utility"].values  # and the game still measures them
 
