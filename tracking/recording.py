@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from privnets.points import TradeoffPoint, merge_replicates
-from tracking import runs
+from tracking import direct, runs
 from tracking.errors import TrackingError, redacted
 from tracking.frame import SUFFIXES
 from tracking.sheets import Sheet, sheet_of
@@ -189,28 +189,56 @@ class Recorder:
         wanted = {i: content for i, content in contents.items() if i not in self._written}
         with translated(self._uri):
             home = runs.make_home(client, self._sweep, self._study, self._uri)
-            if sheets:
-                found = runs.children_of(client, home, self._sweep, list(contents))
-            else:
-                found = runs.children(client, home, self._sweep)
+            found = self._children(client, home, contents.keys())
             self._held = runs.settle(client, home, found, wanted)
         self._place = _Place(client, home)
         return self._place
+
+    def _children(
+        self, client: MlflowClient, home: runs.Home, ids: Set[str]
+    ) -> Iterable[runs.Child]:
+        """The runs of these points, or of all."""
+        path = sqlite_path(self._uri)
+        found = None if path is None else direct.children(path, home, self._sweep)
+        if found is not None:
+            return (child for child in found if not ids or child.point_id in ids)
+        if ids:
+            return map(runs.child, runs.children_of(client, home, self._sweep, sorted(ids)))
+        return map(runs.child, runs.children(client, home, self._sweep))
 
     def _write(self, sheets: Sequence[Sheet], place: _Place) -> int:
         todo = [sheet for sheet in sheets if not self._holds(sheet)]
         self._columns.update(*(sheet.point.metrics for sheet in sheets))
         columns = sorted(self._columns)
-        pool = ThreadPoolExecutor(self._in_flight)
         try:
             with translated(self._uri):
-                list(pool.map(lambda sheet: self._bring(sheet, columns, place), todo))
+                left = self._insert(todo, columns, place)
+                self._bring_all(left, columns, place)
         except TrackingError:
             self._place = None  # a call may have gone through although it failed
             raise
+        return len(todo)
+
+    def _insert(
+        self, sheets: Sequence[Sheet], columns: Sequence[str], place: _Place
+    ) -> list[Sheet]:
+        """Write what can go straight into the database; gives what is left."""
+        path = sqlite_path(self._uri)
+        if path is None:
+            return list(sheets)
+        fresh = [sheet for sheet in sheets if self._begun(sheet) is None]
+        made = direct.insert(path, place.home, self._sweep, fresh, columns)
+        for sheet in fresh:
+            if sheet.point.point_id in made:
+                self._note(sheet, made[sheet.point.point_id], place)
+        return [sheet for sheet in sheets if sheet.point.point_id not in made]
+
+    def _bring_all(self, sheets: Sequence[Sheet], columns: Sequence[str], place: _Place) -> None:
+        pool = ThreadPoolExecutor(self._in_flight)
+        try:
+            list(pool.map(lambda sheet: self._bring(sheet, columns, place), sheets))
         finally:
             pool.shutdown(cancel_futures=True)
-        return len(todo)
 
     def _holds(self, sheet: Sheet) -> bool:
         held = self._held.get(sheet.point.point_id)
@@ -223,21 +251,27 @@ class Recorder:
         settled = self._written.get(sheet.point.point_id) == sheet.content
         return held.complete and (settled or held.content == sheet.content)
 
+    def _begun(self, sheet: Sheet) -> str | None:
+        """The run that was begun with what is to be written."""
+        old = self._held.get(sheet.point.point_id)
+        return old.run_id if old is not None and old.content == sheet.content else None
+
     def _bring(self, sheet: Sheet, columns: Sequence[str], place: _Place) -> None:
         """Bring a point's run up to date, or put another in its place."""
-        client, home = place.client, place.home
+        run_id = self._begun(sheet) or _open(place.client, place.home, self._sweep, sheet)
+        stands = _fill(place.client, run_id, sheet, columns)
+        self._note(sheet, run_id, place)
+        if not stands:
+            del self._held[sheet.point.point_id]
+
+    def _note(self, sheet: Sheet, run_id: str, place: _Place) -> None:
+        """Take a run for the point's, in place of any other."""
         point_id = sheet.point.point_id
         old = self._held.get(point_id)
-        begun = old if old is not None and old.content == sheet.content else None
-        run_id = begun.run_id if begun else _open(client, home, self._sweep, sheet)
-        stands = _fill(client, run_id, sheet, columns)
         if old is not None and old.run_id != run_id:
-            runs.delete(client, old.run_id)
+            runs.delete(place.client, old.run_id)
         self._written[point_id] = sheet.content
-        if stands:
-            self._held[point_id] = _child(run_id, home, sheet)
-        else:
-            self._held.pop(point_id, None)
+        self._held[point_id] = _child(run_id, place.home, sheet)
 
 
 def _open(client: MlflowClient, home: runs.Home, sweep: str, sheet: Sheet) -> str:
@@ -283,8 +317,5 @@ def _log_files(client: MlflowClient, run_id: str, files: Mapping[PurePosixPath, 
     if not files:
         return
     with tempfile.TemporaryDirectory() as folder:
-        for name, content in files.items():
-            path = Path(folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+        direct.write_files(Path(folder), files)
         client.log_artifacts(run_id, folder)

@@ -32,6 +32,7 @@ FINISHED_AT = "finished_at"
 CONTENT = "content"
 CURVES = "curve/"
 COMPLETE = ("FINISHED", "KILLED", "FAILED")
+TAGS_OF_CHILD = (PARENT, POINT_ID, CONTENT, ATTEMPTED, FINISHED_AT, RECORDED_AT)
 
 _PAGE = 1000
 _ONE_BY_ONE = 100
@@ -70,20 +71,24 @@ class Child:
     recorded_at: float
 
     @classmethod
-    def of(cls, run: Run) -> Child:
-        """What a point's run says; anybody may have written its tags."""
-        tags = run.data.tags
+    def of(cls, run_id: str, status: str, tags: Mapping[str, str]) -> Child:
+        """What a point's run says; anybody may have written its tags, but for the point's id."""
         return cls(
-            run_id=str(run.info.run_id),
+            run_id=run_id,
             point_id=tags[POINT_ID],
             parent_id=tags.get(PARENT),
             content=tags.get(CONTENT),
             attempted=int(_matching(r"\d{1,9}", tags.get(ATTEMPTED), "-1")),
-            complete=run.info.status in COMPLETE,
+            complete=status in COMPLETE,
             # As `repr` writes a Unix time; anything else, NaN above all, has no place in an order.
             finished_at=float(_matching(r"\d{1,12}\.\d{1,20}", tags.get(FINISHED_AT), "0")),
-            recorded_at=_recorded_at(run),
+            recorded_at=_recorded_at(tags),
         )
+
+
+def child(run: Run) -> Child:
+    """What is known of a point's run."""
+    return Child.of(str(run.info.run_id), run.info.status, run.data.tags)
 
 
 def find_home(client: MlflowClient, sweep: str, study: str | None) -> Home | None:
@@ -148,14 +153,14 @@ def children_of(client: MlflowClient, home: Home, sweep: str, ids: Sequence[str]
 
 
 def settle(
-    client: MlflowClient, home: Home, runs: Iterable[Run], wanted: Mapping[str, str]
+    client: MlflowClient, home: Home, children: Iterable[Child], wanted: Mapping[str, str]
 ) -> dict[str, Child]:
     """Leave one run per point, under the parent: the first in the order of `grouped`.
 
     Args:
         client: Of the store.
         home: The sweep's home.
-        runs: Child runs of the sweep; none is kept once it was looked at.
+        children: Child runs of the sweep.
         wanted: Point id to the `content` tag that its run should have, where that is known; of
             runs with as many replicates, the one that has it comes first.
 
@@ -163,14 +168,13 @@ def settle(
         Point id to the run that stayed.
     """
     groups: dict[str, list[Child]] = {}
-    for run in runs:
-        child = Child.of(run)
-        groups.setdefault(child.point_id, []).append(child)
+    for one in children:
+        groups.setdefault(one.point_id, []).append(one)
     kept: dict[str, Child] = {}
     for point_id, group in groups.items():
         kept[point_id], *others = sorted(group, key=lambda c: _rank(c, wanted.get(point_id)))
-        for child in others:
-            delete(client, child.run_id)
+        for other in others:
+            delete(client, other.run_id)
         if kept[point_id].parent_id != home.parent_id:
             client.set_tag(kept[point_id].run_id, PARENT, home.parent_id)
     return kept
@@ -186,7 +190,7 @@ def grouped(runs: Iterable[Run]) -> dict[str, list[Run]]:
     for run in runs:
         groups.setdefault(run.data.tags[POINT_ID], []).append(run)
     return {
-        point_id: sorted(group, key=lambda run: _rank(Child.of(run), None))
+        point_id: sorted(group, key=lambda run: _rank(child(run), None))
         for point_id, group in groups.items()
     }
 
@@ -240,11 +244,11 @@ def _rank(child: Child, wanted: str | None) -> tuple[int, bool, float, float, st
 
 
 def _seniority(run: Run) -> tuple[float, str]:
-    return (_recorded_at(run), run.info.run_id)
+    return (_recorded_at(run.data.tags), run.info.run_id)
 
 
-def _recorded_at(run: Run) -> float:
-    return float(_matching(r"\d{1,12}\.\d{6}", run.data.tags.get(RECORDED_AT), "inf"))
+def _recorded_at(tags: Mapping[str, str]) -> float:
+    return float(_matching(r"\d{1,12}\.\d{6}", tags.get(RECORDED_AT), "inf"))
 
 
 def _matching(pattern: str, text: str | None, otherwise: str) -> str:

@@ -147,7 +147,7 @@ def translated(uri: str) -> Iterator[None]:
 
     try:
         yield
-    except (MlflowException, SQLAlchemyError, ModuleNotFoundError, OSError) as error:
+    except (MlflowException, SQLAlchemyError, sqlite3.Error, ImportError, OSError) as error:
         message = told(uri, error) if uri.startswith(_SERVERS) else f"{uri}: {error}"
         # A cause that holds credentials would show them in the traceback.
         whole = f"{uri} {error}"

@@ -11,7 +11,10 @@ LOG_SCALED = frozenset({"weight_decay"})
 
 
 def made_point(index: int, *, replicates: int = 2, failed: bool = False) -> TradeoffPoint:
-    """A point of the membership experiment; its numbers have no short decimal form."""
+    """A point of the membership experiment; its numbers have no short decimal form.
+
+    Every third has files.
+    """
     config: dict[str, Scalar] = {
         "dataset": "adult",
         "train_size": 10 * (1 + index % 5),
@@ -45,6 +48,10 @@ def _replicate(index: int, seed: int, failed: bool) -> Replicate:
         metrics,
         notes={"privacy/rho_kl": "the covariance is singular"},
         curves={"loss": Curve((0, 10, 20), (value, value / 2, value / 3))},
-        artifacts={"roc.json": b"{}", "samples/0.bin": bytes([index % 256])},
+        artifacts=_files(index) if index % 3 == 0 else {},
         finished_at=finished,
     )
+
+
+def _files(index: int) -> dict[str, bytes]:
+    return {"roc.json": b"{}", "samples/0.bin": bytes([index % 256])}

@@ -103,17 +103,30 @@ def test_two_processes_may_record_at_once(uri: str, sweep: str) -> None:
     _assert_held_once(uri, sweep, made_points(12))
 
 
+_ONE_BY_ONE = """
+import sys, tracking
+from made_points import made_points
+sweep, uri = sys.argv[1:]
+recorder = tracking.Recorder(sweep, tracking_uri=uri)
+for index, point in enumerate(made_points(80)):
+    recorder.record([point])
+    if index == 5:
+        print("some", flush=True)
+"""
+
+
 def test_a_killed_recording_is_completed_by_the_next(uri: str, sweep: str) -> None:
-    process = _recorder(uri, sweep, 60)
-    try:
-        deadline = time.monotonic() + 60
-        while len(_all_runs(uri, sweep)) < 5 and time.monotonic() < deadline:
-            time.sleep(0.05)
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
-    points = made_points(60)
-    assert len(compare(points, sweep, uri)) > 0, "it was killed too late to show anything"
+    process = subprocess.Popen(
+        [sys.executable, "-c", _ONE_BY_ONE, sweep, uri],
+        cwd=Path(__file__).parent,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    points = made_points(80)
+    assert 0 < len(compare(points, sweep, uri)) < 80, "it was killed too late to show anything"
     record(points, sweep=sweep, tracking_uri=uri)
     _assert_held_once(uri, sweep, points)
 

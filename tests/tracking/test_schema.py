@@ -42,11 +42,13 @@ def kept(cache: Path) -> Path:
     return found
 
 
-def schema_of(path: Path) -> list[tuple[str, ...]]:
+def schema_of(path: Path) -> list[tuple[str, str, str, list[str]]]:
+    """Every table, index and trigger; MLflow's migrations put constraints in any order."""
     with closing(sqlite3.connect(path)) as database:
-        return database.execute(
-            "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
+        found = database.execute(
+            "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_master ORDER BY type, name"
         ).fetchall()
+    return [(*what, sorted(line.strip(" \t,") for line in sql.split("\n"))) for *what, sql in found]
 
 
 def content_of(path: Path) -> dict[str, list[dict[str, object]]]:
