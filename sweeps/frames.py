@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,19 @@ def interval(row: Mapping[Hashable, Any], metric: str) -> Interval:
     """A row's mean and 95% interval of a metric; NaN for what the row lacks."""
     mean, low, high = (float(row.get(metric + end, math.nan)) for end in ("", *ENDS))
     return Interval(mean, low, high)
+
+
+def records(
+    points: pd.DataFrame, fields: Sequence[str], metrics: Sequence[str]
+) -> list[dict[Hashable, Any]]:
+    """Rows as mappings of just these fields and metrics, the latter with their intervals.
+
+    A table of many metrics is a hundred times as wide as what most readers look at.
+    """
+    wanted = ["point_id", *(f"config/{field}" for field in fields)]
+    wanted += [metric + end for metric in metrics for end in ("", *ENDS)]
+    there = [column for column in dict.fromkeys(wanted) if column in points]
+    return points[there].to_dict("records")
 
 
 def varying(points: pd.DataFrame) -> list[str]:

@@ -80,13 +80,32 @@ def hypervolume(
         ValueError: If objectives are amiss (see `pareto_front`), or the reference does not give
             a finite number for each.
     """
-    taking_part, _ = comparable(points, objectives)
+    (found,) = hypervolumes(points, objectives, reference, [len(points)])
+    return found
+
+
+def hypervolumes(
+    points: pd.DataFrame,
+    objectives: Objectives,
+    reference: Mapping[str, float] | Sequence[float],
+    counts: Sequence[int],
+) -> list[float]:
+    """`hypervolume` of the first so many rows, for each count.
+
+    Raises:
+        ValueError: As `hypervolume`.
+    """
+    check_objectives(points, objectives)
     corner = _corner(objectives, reference)
-    values = _minimised(taking_part, objectives)
-    better = values[(values < corner).all(axis=1)]
-    if np.isinf(better).any():
+    values = _minimised(points, objectives)
+    takes_part = _finished(points).to_numpy(dtype=bool) & (values < corner).all(axis=1)
+    return [_volume(values[:count][takes_part[:count]], corner) for count in counts]
+
+
+def _volume(values: NDArray[np.float64], corner: NDArray[np.float64]) -> float:
+    if np.isinf(values).any():
         return math.inf
-    return float(moocore.hypervolume(better, ref=corner))
+    return float(moocore.hypervolume(values, ref=corner))
 
 
 def attainment(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
-from sweeps.frames import BOUNDS, ENDS, UNITS, config_of, interval, setting, varying
+from sweeps.frames import BOUNDS, ENDS, UNITS, interval, records, setting, varying
 from sweeps.intervals import number
 from sweeps.pareto import Direction, Objectives, comparable
 
@@ -72,6 +72,7 @@ def front_figure(
         ValueError: If objectives are amiss (see `pareto_front`).
     """
     shown, panels = _panels(points, objectives)
+    shown = _worded(shown, varying(points), list(objectives))
     best = shown["point_id"].isin(front["point_id"])
     figure = make_subplots(rows=1, cols=len(panels), horizontal_spacing=0.12)
     for column, (x, y) in enumerate(panels, start=1):
@@ -167,8 +168,7 @@ def said(metric: str, objectives: Objectives) -> str:
 def words(row: Mapping[Hashable, Any], fields: Sequence[str], metrics: Sequence[str]) -> str:
     """A point in words: its metrics with intervals, then what tells its configuration apart."""
     measured = [f"{metric}: {interval(row, metric).plus_minus}" for metric in metrics]
-    values = config_of(row)
-    config = [f"{field} = {setting(values[field])}" for field in fields]
+    config = [f"{field} = {setting(row[f'config/{field}'])}" for field in fields]
     return "<br>".join(map(html.escape, [*measured, *config, f"point {row['point_id']}"]))
 
 
@@ -194,16 +194,19 @@ def reach(
 
 
 def _panels(points: pd.DataFrame, objectives: Objectives) -> tuple[pd.DataFrame, list[_Panel]]:
-    """The points that can be drawn, with their hover texts, and the columns of each panel."""
+    """The points that can be drawn, and the columns of each panel."""
     shown, _ = comparable(points, objectives)
     names = list(objectives)
-    fields = varying(points)
-    texts = [words(row, fields, names) for row in shown.to_dict("records")]
-    shown = shown.assign(**{_HOVER: pd.Series(texts, index=shown.index, dtype="str")})
     if len(names) > 1:
         return shown, list(itertools.combinations(names, 2))
     order = shown[names[0]].rank(method="first", ascending=objectives[names[0]] == "min")
     return shown.assign(**{_RANK: order}), [(_RANK, names[0])]
+
+
+def _worded(shown: pd.DataFrame, fields: Sequence[str], metrics: Sequence[str]) -> pd.DataFrame:
+    """The points with their hover texts."""
+    texts = [words(row, fields, metrics) for row in records(shown, fields, metrics)]
+    return shown.assign(**{_HOVER: pd.Series(texts, index=shown.index, dtype="str")})
 
 
 def _marks(points: pd.DataFrame, x: str, y: str, name: str, color: str) -> go.Scatter:

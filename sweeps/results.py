@@ -123,7 +123,7 @@ class Result:
         """Why metrics of complete points are undefined, and flags raised."""
         return self._details.notes()
 
-    @property
+    @cached_property
     def files(self) -> Collection[str]:
         """Names of the files that some finished point came with."""
         return self._details.files()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -12,6 +12,8 @@ from sweeps.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from sweeps.report.pictures import Picture
 
 PICTURES = tuple(
     f"{name}.png" for name in ("tradeoff", "releases", "week", "information-plane", "scatter")
@@ -53,19 +55,19 @@ def hypervolume_so_far(
     Returns:
         Number of points, hypervolume, and the Unix time at which it was reached.
     """
-    from sweeps.pareto import hypervolume
+    from sweeps.pareto import hypervolumes
 
     ordered = _finite(result).sort_values("finished_at", kind="stable")
     count = len(ordered)
+    if not count:
+        return []
     if reference is None:
         reference = reference_of(result)
-    stride = -(-count // _MOST_STEPS) if count else 1
-    times = [time.timestamp() for time in ordered["finished_at"]]
-    return [
-        (k, hypervolume(ordered.iloc[:k], result.objectives, reference), times[k - 1])
-        for k in range(1, count + 1)
-        if k % stride == 0 or k == count
-    ]
+    stride = -(-count // _MOST_STEPS)
+    steps = [k for k in range(1, count + 1) if k % stride == 0 or k == count]
+    times = [ordered["finished_at"].iloc[k - 1].timestamp() for k in steps]
+    volumes = hypervolumes(ordered, result.objectives, reference, steps)
+    return list(zip(steps, volumes, times, strict=True))
 
 
 def reference_of(result: Result) -> dict[str, float]:
@@ -114,20 +116,20 @@ def _finite(result: Result) -> pd.DataFrame:
 
 def _make(result: Result, folder: Path) -> list[Path]:
     from sweeps.report import write_report
+    from sweeps.report.pictures import pictures
 
     result.points.to_parquet(folder / "points.parquet")
-    write_report(result, folder / "report.html")
-    made = [folder / "points.parquet", folder / "report.html", *_make_pictures(result, folder)]
+    drawn = pictures(result)
+    write_report(result, folder / "report.html", drawn)
+    made = [folder / "points.parquet", folder / "report.html", *_make_pictures(drawn, folder)]
     front = result.front()
     return made + (_make_front(result, front, folder) if len(front) else [])
 
 
-def _make_pictures(result: Result, folder: Path) -> list[Path]:
-    from sweeps.report.pictures import pictures
-
+def _make_pictures(drawn: Iterable[Picture], folder: Path) -> list[Path]:
     made = []
-    for picture in pictures(result):
-        still = picture.png()
+    for picture in drawn:
+        still = picture.png
         if still is not None:
             made.append(folder / f"{picture.name}.png")
             made[-1].write_bytes(still)

@@ -86,12 +86,13 @@ class _Front:
     attained: bool
 
 
-def write_report(data: ReportSource, path: Path) -> Path:
+def write_report(data: ReportSource, path: Path, drawn: Sequence[Picture] | None = None) -> Path:
     """Write the report of a sweep as one page that opens without a network.
 
     Args:
         data: The sweep's result.
         path: Where to; replaced whole if it is there.
+        drawn: Its pictures, if they were made already.
 
     Returns:
         The path.
@@ -101,15 +102,15 @@ def write_report(data: ReportSource, path: Path) -> Path:
     """
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        aside.write_text(render(data), encoding="utf-8", newline="\n")
+        aside.write_text(render(data, drawn), encoding="utf-8", newline="\n")
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
     return path
 
 
-def render(data: ReportSource) -> str:
-    """The report's HTML."""
+def render(data: ReportSource, drawn: Sequence[Picture] | None = None) -> str:
+    """The report's HTML; see `write_report`."""
     points = data.points
     fields = varying(points)
     front = _pareto(data, points)
@@ -124,7 +125,7 @@ def render(data: ReportSource) -> str:
         counts=_counts(data, points),
         objectives=", ".join(data.objectives),
         findings=[judge(claim, data.replicates) for claim in data.study.claims],
-        pictures=[_section(picture) for picture in pictures(data)],
+        pictures=[_section(p) for p in (pictures(data) if drawn is None else drawn)],
         attackers=attacker_report(curve_set(data)),
         front=None if front is None else _front(data, points, front, fields),
         axes=list(_axes(data, points)),
@@ -224,9 +225,9 @@ def _excluded(data: ReportSource, points: pd.DataFrame, front: pd.DataFrame) -> 
 
 def _section(picture: Picture) -> _Section:
     chart, image = None, ""
-    if picture.figure is not None:
-        chart = _chart(f"{picture.name}-chart", picture.label, picture.figure)
-    elif (still := picture.png()) is not None:
+    if (figure := picture.figure) is not None:
+        chart = _chart(f"{picture.name}-chart", picture.label, figure)
+    elif (still := picture.png) is not None:
         image = f"data:image/png;base64,{base64.b64encode(still).decode()}"
     return _Section(
         picture.name,

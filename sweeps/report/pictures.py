@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import plotly.graph_objects as go
@@ -34,7 +35,7 @@ _CHOSEN = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Picture:
     """A picture of a sweep.
 
@@ -44,7 +45,7 @@ class Picture:
         label: What it shows, for those who cannot see it.
         captions: What to know to read it, a paragraph each.
         missing: What could not be shown and why.
-        figure: To explore; None where only `draw` shows it.
+        explore: Makes the figure to explore; None where only `draw` shows it.
         draw: To print; None where nothing could be shown.
     """
 
@@ -53,9 +54,15 @@ class Picture:
     label: str
     captions: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    figure: go.Figure | None = None
+    explore: Callable[[], go.Figure] | None = None
     draw: Callable[[], Figure] | None = None
 
+    @property
+    def figure(self) -> go.Figure | None:
+        """The figure to explore, made anew; None where there is none."""
+        return None if self.explore is None else self.explore()
+
+    @cached_property
     def png(self) -> bytes | None:
         """The print at 150 dots per inch; None where there is none."""
         if self.draw is None:
@@ -94,7 +101,7 @@ def _tradeoff(data: ReportSource, curves: CurveSet) -> Iterator[Picture]:
             "privacy, and one curve is below another only where their intervals say so.",
         ),
         missing=gaps if left_out else (),
-        figure=tradeoff_figure(curves, panels, data.objectives),
+        explore=lambda: tradeoff_figure(curves, panels, data.objectives),
         draw=lambda: draw_tradeoff(curves, panels, data.objectives),
     )
 
@@ -145,7 +152,7 @@ def _stored(
         label=label,
         captions=(caption, _CHOSEN) if points else (),
         missing=choice.missing,
-        figure=figure(points) if figure and points else None,
+        explore=(lambda: figure(points)) if figure and points else None,
         draw=(lambda: draw(points)) if points else None,
     )
 
@@ -167,6 +174,6 @@ def _plane(data: ReportSource, curves: CurveSet) -> Iterator[Picture]:
             "its arc is optimal. "
             "Estimates from attackers who are not strong enough fall short of the exact leakage.",
         ),
-        figure=plane_figure(found, curves.along),
+        explore=lambda: plane_figure(found, curves.along),
         draw=lambda: draw_plane(found, curves.along),
     )

@@ -12,10 +12,12 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_sweeps import plain
 
 from privnets.points import Curve, Replicate, TradeoffPoint, merge_replicates
 from sweeps.columns import in_tables, replicates
 from sweeps.ledger import Ledger
+from sweeps.records import fixed
 from tracking.frame import points_frame, replicates_frame
 
 SEEDS = frozenset({0, 1, 2})
@@ -32,6 +34,8 @@ def a_replicate(draw: st.DrawFn, seed: int) -> Replicate:
         metrics,
         {key: abs(value) for key, value in metrics.items() if draw(st.booleans())},
         curves={"loss": Curve((1, 2), (0.5, 0.25))} if draw(st.booleans()) else {},
+        notes=draw(st.dictionaries(st.sampled_from(["a", "flag"]), st.sampled_from("xy"))),
+        artifacts=draw(st.dictionaries(st.sampled_from(["f.txt", "g"]), st.just(b"x"))),
         failure=draw(TEXTS),
         stopped=draw(TEXTS),
         finished_at=draw(st.floats(0, 2e9)),
@@ -123,3 +127,38 @@ def test_a_few_columns_are_read_of_just_the_files_that_are_whole(
         assert ledger.tables(wanted=wanted) == []
         assert ledger.finished() == set()
         assert "pack.parquet" in ledger.unreadable
+
+
+@settings(max_examples=25, deadline=None)
+@given(packs_of_points())
+def test_notes_and_files_are_those_of_the_points_themselves(
+    packs: list[list[TradeoffPoint]],
+) -> None:
+    with TemporaryDirectory() as folder:
+        ledger = Ledger(folder, "sweep")
+        for place, pack in enumerate(packs):
+            ledger.write(str(place), pack)
+        found = replicates(ledger.tables(wanted=fixed)).complete(SEEDS)
+        expected = whole(ledger.points())
+        assert set(found.notes()) == {
+            (p.point_id, *note) for p in expected for note in p.notes.items()
+        }
+        assert found.files() == {
+            name
+            for p in expected
+            for r in p.replicates
+            for name in r.artifacts
+            if p.status == "finished"
+        }
+        for point in ledger.points():
+            (alone,) = ledger.points(only={point.point_id})
+            assert plain(alone) == plain(point)
+
+
+def test_of_a_few_points_only_the_packs_that_hold_them_are_read_whole(tmp_path: Path) -> None:
+    ledger = Ledger(str(tmp_path), "sweep")
+    for name in "abc":
+        ledger.write(name, [TradeoffPoint(name, "e", {}, (Replicate(0, {"m": 1.0}),))])
+    (tmp_path / "sweep" / "ledger" / "b.parquet").write_bytes(b"PAR1")
+    assert [point.point_id for point in ledger.points(only={"a", "b"})] == ["a"]
+    assert list(ledger.unreadable) == ["b.parquet"]

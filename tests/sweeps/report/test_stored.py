@@ -121,10 +121,10 @@ def test_what_cannot_be_shown_is_told_beside_what_can():
     assert told.startswith(
         "privacy_weight = 30 is not shown: release.safetensors is no safetensors"
     )
-    assert found["releases"].png() is not None
+    assert found["releases"].png is not None
     junk = [with_artifact(p, IMAGE, b"junk") for p in sweep.tradeoff_points]
     found = {p.name: p for p in pictures(replace(sweep, tradeoff_points=junk))}
     assert len(found["releases"].missing) == 2
-    assert found["releases"].png() is None
+    assert found["releases"].png is None
     none = [with_artifact(p, IMAGE, None) for p in sweep.tradeoff_points]
     assert [p.name for p in pictures(replace(sweep, tradeoff_points=none))] == ["tradeoff"]
