@@ -2,14 +2,15 @@
 
 Ten thousand points of 15 metrics through search, packs, Ray Tune and ledger, on this machine's
 cores: once training alone, once as users run it, with progress, publisher (into a fresh SQLite
-store), report and figures beside or after it. Each in a fresh process, in turn.
+store), report and figures beside or after it. Each in a fresh process, in turn; and again with some
+milliseconds of work in every training, so that the publisher has time to be in the way.
 
 `running_per_second` counts trainings from the end of the first to the last pack's commit, and
 `slowdown_percent` compares that time with training alone's; `first_seconds` goes from the command,
 imports and Ray's start included, to the first committed pack, and `trained_seconds` to the last;
 `whole_seconds` to the end of the process, by when everything is in MLflow.
 
-Run as `python -m tests.benchmarks.overhead [--points N] [--replicates N] [--rounds N]`.
+Run as `python -m tests.benchmarks.overhead [--points N] [--replicates N] [--busy S] [--rounds N]`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 import statistics
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 
 import tracking
 from tests.benchmarks.harness import publish
@@ -30,35 +32,40 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=10_000)
     parser.add_argument("--replicates", type=int, default=1)
     parser.add_argument("--pack", type=int, default=0, help="trainings in a pack; 0 sizes them")
+    parser.add_argument("--busy", type=float, default=0.01, help="seconds of work in a training")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    taken: dict[str, list[Times]] = {"training alone": [], "with publisher and report": []}
-    for _ in range(options.rounds):
-        for times, published in zip(taken.values(), (False, True), strict=True):
-            times.append(_measured(options, published))
-    alone = statistics.median(map(_running, taken["training alone"]))
-    publish("overhead", [_row(n, options, times, alone) for n, times in taken.items()])
+    rows = []
+    for busy in (0.0, options.busy):
+        order = Order(options.points, options.replicates, busy=busy, pack=options.pack)
+        taken: dict[str, list[Times]] = {"training alone": [], "published": []}
+        for _ in range(options.rounds):
+            for times, published in zip(taken.values(), (False, True), strict=True):
+                times.append(_measured(order, published))
+        alone = statistics.median(map(_running, taken["training alone"]))
+        rows += [_row(name, order, times, alone) for name, times in taken.items()]
+    publish("overhead", rows)
 
 
-def _measured(options: argparse.Namespace, published: bool) -> Times:
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        uri = tracking.create(f"sqlite:///{folder}/mlflow.db") if published else None
-        order = Order(options.points, options.replicates, pack=options.pack, tracking_uri=uri)
+def _measured(order: Order, published: bool) -> Times:
+    if not published:
         return measure(order)
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        uri = tracking.create(f"sqlite:///{folder}/mlflow.db")
+        return measure(replace(order, tracking_uri=uri))
 
 
-def _row(
-    name: str, options: argparse.Namespace, taken: list[Times], alone: float
-) -> dict[str, object]:
+def _row(name: str, order: Order, taken: list[Times], alone: float) -> dict[str, object]:
     def median(of: Callable[[Times], float]) -> float:
         return round(statistics.median(map(of, taken)), 1)
 
-    trainings = options.points * options.replicates
+    trainings = order.points * order.replicates
     running = statistics.median(map(_running, taken))
     return {
         "contestant": name,
-        "points": options.points,
-        "replicates": options.replicates,
+        "points": order.points,
+        "replicates": order.replicates,
+        "work_ms": 1000 * order.busy,
         "packs": len(taken[0].commits),
         "running_per_second": round(trainings / running),
         "slowest": round(trainings / max(map(_running, taken))),

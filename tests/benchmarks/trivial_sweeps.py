@@ -33,6 +33,7 @@ class Order:
         points: How many.
         replicates: Of each.
         seconds: That each training sleeps.
+        busy: Processor time of each training, seconds.
         pack: Trainings in a pack; 0 has them sized as usual.
         nodes: Ray nodes of one CPU each on this machine; 0 is one Ray as usual.
         cpus: Logical CPUs of each node.
@@ -42,6 +43,7 @@ class Order:
     points: int
     replicates: int = 1
     seconds: float = 0.0
+    busy: float = 0.0
     pack: int = 0
     nodes: int = 0
     cpus: int = 1
@@ -136,7 +138,7 @@ def _plan(order: Order) -> Plan:
     study: dict[str, Any] = {
         "name": _SWEEP,
         "experiment": "trivial",
-        "fixed": {"seconds": order.seconds},
+        "fixed": {"seconds": order.seconds, "busy": order.busy},
         "space": {"x": {"uniform": [0.0, 1.0]}, "y": {"uniform": [0.1, 1.0]}},
         "replicates": order.replicates,
         "search": {"algorithm": "random", "num_points": order.points},

@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+import privnets
 from sweeps.errors import StudyError
+from sweeps.ledger import Ledger
 from sweeps.loading import load
+from sweeps.packing import pack
 from sweeps.planning import plan
 from sweeps.results import open_result
+from sweeps.training import PackRun
 
 TRIVIAL = Path(__file__).resolve().parents[1] / "benchmarks" / "trivial"
 STUDY = """
@@ -57,3 +61,21 @@ def test_it_is_swept_in_processes_of_their_own(study: Path, tmp_path: Path) -> N
     result = open_result("added", str(tmp_path))
     assert (len(result.points), len(result.replicates), result.pending) == (100, 200, 0)
     assert set(result.points["experiment"]) == {"trivial"}
+
+
+def test_a_worker_reports_rarely_however_short_stages_are(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its experiment has a stage per training; each report is work for the driver."""
+    from sweeps.worker import _advanced
+
+    monkeypatch.syspath_prepend(TRIVIAL)
+    planned = plan(load(str(study)))
+    (made,) = pack(planned.replicates(), experiment="trivial", size=200, workers=1, memory=2**30)
+    ledger = Ledger(str(tmp_path), "added")
+    run = PackRun(made, privnets.experiment("trivial"), ledger)
+    reports = 1
+    while not _advanced(run).committed:
+        reports += 1
+    assert reports < 20
+    assert len(ledger.finished()) == 200

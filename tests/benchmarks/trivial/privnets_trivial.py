@@ -1,4 +1,4 @@
-"""An experiment that computes nothing: what a sweep of it costs is the platform's own.
+"""An experiment that computes nothing of use: what a sweep of it costs is the platform's own.
 
 Added as a package would add its own experiment: by the entry point beside this file. It is found
 wherever this directory is on `PYTHONPATH`.
@@ -24,11 +24,12 @@ OTHERS = tuple(f"privacy/attack/{name}/advantage" for name in "abcdefghijklm")
 class TrivialConfig(ExperimentConfig):
     """Two numbers, and how long a training is to take."""
 
-    stackable: ClassVar[frozenset[str]] = frozenset({"seed", "x", "y", "seconds"})
+    stackable: ClassVar[frozenset[str]] = frozenset({"seed", "x", "y", "seconds", "busy"})
 
     x: float = Field(ge=0, le=1, description="what leaks")
     y: float = Field(0.5, ge=0, le=1, description="what bends the trade-off")
     seconds: float = Field(0.0, ge=0, le=60, description="asleep in one training")
+    busy: float = Field(0.0, ge=0, le=60, description="processor time of one training, seconds")
 
 
 class Trivial(Experiment):
@@ -57,8 +58,9 @@ class Trivial(Experiment):
         return "none"
 
     def cost(self, config: ExperimentConfig) -> Cost:
-        """What it sleeps, and a little."""
-        return Cost(cast(TrivialConfig, config).seconds + 1e-4, 1000)
+        """What it sleeps and works, and a little."""
+        own = cast(TrivialConfig, config)
+        return Cost(own.seconds + own.busy + 1e-4, 1000)
 
     def stages(
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
@@ -66,7 +68,14 @@ class Trivial(Experiment):
         """A stage per configuration."""
         for done, config in enumerate(cast(Sequence[TrivialConfig], configs), 1):
             time.sleep(config.seconds)
+            _work(config.busy)
             yield Stage(done / len(configs), (self.point(config, _replicate(config)),), dict)
+
+
+def _work(seconds: float) -> None:
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
 
 
 def _replicate(config: TrivialConfig) -> Replicate:
