@@ -8,12 +8,11 @@ most that was resident. On a machine that does other work, look at the processor
 from __future__ import annotations
 
 import argparse
-import os
+import json
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -28,6 +27,15 @@ _LEDGERS: Mapping[str, tuple[int, int]] = {
 _SWEEPS = str(Path(sys.executable).with_name("sweeps"))
 _FRONT = "import sys, sweeps; r = sweeps.open_result(sys.argv[1], sys.argv[3]); r.points; r.front()"
 
+# A process counts what the one that started it held in memory: here one that holds little.
+_MEASURE = """
+import json, resource, subprocess, sys, time
+begun = time.perf_counter()
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+wall, used = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]))
+"""
+
 
 def _commands(folder: Path) -> dict[str, list[str]]:
     """Contestant to its command, up to the sweep's name."""
@@ -41,16 +49,10 @@ def _commands(folder: Path) -> dict[str, list[str]]:
 
 def _run(command: Sequence[str], storage: Path) -> tuple[float, float, float]:
     """Seconds of the wall clock and of the processor, and megabytes."""
-    begun = time.perf_counter()
-    process = subprocess.Popen(
-        [*command, SWEEP, "--storage", str(storage)], stdout=subprocess.DEVNULL
-    )
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    seconds = time.perf_counter() - begun
-    return seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    measured = [sys.executable, "-c", _MEASURE, *command, SWEEP, "--storage", str(storage)]
+    told = subprocess.run(measured, stdout=subprocess.PIPE, check=True).stdout
+    wall, processor, megabytes = json.loads(told)
+    return wall, processor, megabytes
 
 
 def _rows(ledger: str, storage: Path, rounds: int) -> list[dict[str, object]]:
