@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -9,6 +10,8 @@ from privnets.points import TradeoffPoint, merge_replicates
 from sweeps.ledger import Ledger
 
 T = TypeVar("T")
+
+_AT_ONCE = 8
 
 
 class Fresh:
@@ -19,13 +22,18 @@ class Fresh:
         self._ledger = ledger
         self._seen: set[str] = set()
 
-    def read(self, read: Callable[[list[str]], T]) -> T:
+    def packs(self) -> list[str]:
+        """The packs that were not read yet, or could not be."""
+        return [pack for pack in self._ledger.packs() if pack not in self._seen]
+
+    def read(self, read: Callable[[list[str]], T], packs: list[str] | None = None) -> T:
         """Read the packs that appeared since the last call.
 
         Args:
             read: Reads packs of the ledger, given their ids.
+            packs: Those to read; all of `packs()` by default.
         """
-        fresh = [pack for pack in self._ledger.packs() if pack not in self._seen]
+        fresh = self.packs() if packs is None else packs
         found = read(fresh)
         # A damaged file may yet be replaced by a whole one of the same name.
         self._seen.update(p for p in fresh if f"{p}.parquet" not in self._ledger.unreadable)
@@ -51,10 +59,24 @@ class Follower:
         self._partial: dict[str, TradeoffPoint] = {}
         self._complete: set[str] = set()
 
-    def read(self) -> list[TradeoffPoint]:
-        """The points that became complete since the last call."""
+    def read(self, enough: float = math.inf) -> list[TradeoffPoint]:
+        """Points that became complete, and were not handed out yet.
+
+        Args:
+            enough: Read no more packs once there are so many.
+        """
+        packs = self._fresh.packs()
+        found: list[TradeoffPoint] = []
+        for begin in range(0, len(packs), _AT_ONCE):
+            if len(found) >= enough:
+                break
+            read = self._fresh.read(self._ledger.points, packs[begin : begin + _AT_ONCE])
+            found += self._completed(read)
+        return found
+
+    def _completed(self, points: Iterable[TradeoffPoint]) -> list[TradeoffPoint]:
         found = []
-        for point in self._fresh.read(self._ledger.points):
+        for point in points:
             if point.point_id in self._complete:
                 continue
             known = self._partial.pop(point.point_id, None)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import queue
 import signal
@@ -43,7 +44,7 @@ STORAGE = "SWEEPS_PUBLISHER_STORAGE"
 HURRY, FINISH = "hurry", "finish"
 _REFERENCE = "hypervolume_reference"
 _NUMBERS = TypeAdapter(dict[str, Annotated[float, Field(allow_inf_nan=False)]])
-_BATCH = 16
+_BATCH = 32
 _ROUNDS = 3
 _POLL_SECONDS = 2.0
 _LONGEST_WAIT = 30.0
@@ -158,12 +159,12 @@ class Publisher:
     def _more(self) -> bool:
         """Whether there is something to publish."""
         if not self._waiting:
-            self._read()
+            self._read(enough=_BATCH)
         return bool(self._waiting)
 
-    def _read(self) -> None:
+    def _read(self, enough: float = math.inf) -> None:
         try:
-            self._waiting.extend(self._follower.read())
+            self._waiting.extend(self._follower.read(enough))
         except OSError as error:
             self.error = self.error or f"the ledger cannot be read: {error}"
 

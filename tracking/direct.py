@@ -36,7 +36,7 @@ _CHILDREN = f"""
     SELECT runs.run_uuid, runs.status, tags.key, tags.value
     FROM tags AS chosen JOIN runs USING (run_uuid) JOIN tags USING (run_uuid)
     WHERE chosen.key = 'sweep' AND chosen.value = ? AND runs.experiment_id = ?
-    AND runs.lifecycle_stage = 'active' AND tags.key IN ({', '.join('?' * len(runs.TAGS_OF_CHILD))})
+    AND runs.lifecycle_stage = 'active' AND tags.key IN ({", ".join("?" * len(runs.TAGS_OF_CHILD))})
 """
 _INSERTS = {
     "runs": (

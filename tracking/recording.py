@@ -15,14 +15,12 @@ from tracking import direct, runs
 from tracking.errors import TrackingError, redacted
 from tracking.frame import SUFFIXES
 from tracking.sheets import Sheet, sheet_of
-from tracking.store import connect, create, resolve_uri, sqlite_path, translated
+from tracking.store import connect, create, in_flight, resolve_uri, sqlite_path, translated
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _ROUNDS = 5
-# Hides what a call waits for; a server with one worker gains nothing from more.
-_IN_FLIGHT = 8
 
 
 def record(
@@ -123,7 +121,7 @@ class Recorder:
         self._name_fields = tuple(name_fields)
         # A failed point has no metrics of its own; NaN keeps the columns of all runs equal.
         self._columns = {f"{key}{suffix}" for key in keys for suffix in ("", *SUFFIXES)}
-        self._in_flight = _IN_FLIGHT if sqlite_path(self._uri) is None else 1
+        self._in_flight = in_flight(self._uri)
         self._place: _Place | None = None
         self._held: dict[str, runs.Child] = {}
         self._written: dict[str, str] = {}

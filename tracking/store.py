@@ -3,7 +3,8 @@
 What this sets in the environment, unless the user has set it already: no telemetry, no links
 printed to standard output, and a retry policy that gives up within a minute instead of several
 (`MLFLOW_HTTP_REQUEST_MAX_RETRIES=2`, `MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR=1`,
-`MLFLOW_HTTP_REQUEST_TIMEOUT=20`, in seconds), because a caller who publishes tries again anyway.
+`MLFLOW_HTTP_REQUEST_TIMEOUT=20`, in seconds), because a caller who publishes tries again anyway;
+and a kept connection for each call in flight (`MLFLOW_HTTP_POOL_MAXSIZE`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ _SQLITE = "sqlite:///"
 _SERVERS = ("http", "https")
 _DATABASES = ("postgresql", "mysql", "mssql")
 _QUICK = 3
+_TO_SERVER = 16
+# MLflow holds up to three of the fifteen connections that it opens to a database for one call.
+_TO_DATABASE = 4
 _SCHEMA_WAIT = 120
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -36,6 +40,7 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "MLFLOW_HTTP_POOL_MAXSIZE": str(_TO_SERVER),
 }
 # SQLite's write-ahead log wants shared memory, which these do not share between machines.
 _NETWORK_FILE_SYSTEMS = frozenset(
@@ -152,6 +157,13 @@ def translated(uri: str) -> Iterator[None]:
         # A cause that holds credentials would show them in the traceback.
         whole = f"{uri} {error}"
         raise TrackingError(redacted(message)) from (error if redacted(whole) == whole else None)
+
+
+def in_flight(uri: str) -> int:
+    """How many calls to a store to make at a time, to hide what each waits for."""
+    if uri.startswith("sqlite"):
+        return 1
+    return _TO_SERVER if uri.startswith(_SERVERS) else _TO_DATABASE
 
 
 def sqlite_path(uri: str) -> Path | None:

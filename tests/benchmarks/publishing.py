@@ -31,7 +31,7 @@ from tests.slow_proxy import slowed
 _ROUNDS = 3
 _METRICS, _FIELDS = 15, 12
 _CURVES, _STEPS = 10, 10
-_BATCH = 16
+_BATCH = 32
 _SLOW = 0.2
 
 

@@ -157,6 +157,21 @@ def test_a_damaged_pack_that_is_written_again_is_published_then(ledger: Ledger, 
     assert follower.read() == []
 
 
+def test_a_follower_reads_no_more_than_is_asked_for(ledger: Ledger, plan: Plan) -> None:
+    """And hands out every point once, also past packs that cannot be read."""
+    for index in range(4):
+        write(ledger, plan, (index, 0))
+        write(ledger, plan, (index, 1))
+    for number in range(20):
+        Path(ledger.directory.path, "ledger", f"0-{number}.parquet").write_bytes(b"damaged")
+    follower = Follower(ledger, plan.seeds)
+    found = [follower.read(enough=1) for _ in range(6)]
+    assert found[0]
+    assert not found[-1]
+    handed = [point.point_id for points in found for point in points]
+    assert sorted(handed) == ids(plan, 0, 1, 2, 3)
+
+
 def test_its_process_publishes_the_rest_when_told_to_finish(
     ledger: Ledger, plan: Plan, uri: str, tmp_path: Path
 ) -> None:
