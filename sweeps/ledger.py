@@ -36,7 +36,7 @@ from sweeps.storage import Directory, directory
 _SPEC = "spec.yaml"
 _MOST_BYTES = 1024**2
 _MOST_LISTED = 20
-_READERS = 4
+_READERS = 8
 _ALLOWED = f"it must be at most {_MOST_BYTES // 1024**2} MiB"
 _SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
@@ -112,7 +112,7 @@ class Ledger:
             wanted: Which columns to read.
         """
         names = list(self.packs() if packs is None else packs)
-        if len(names) < 2:
+        if self.directory.local is not None:  # where threads would only wait for each other
             found = [self._table(name, wanted) for name in names]
         else:
             with ThreadPoolExecutor(_READERS) as pool:

@@ -96,14 +96,17 @@ def decode(content: bytes, wanted: Wanted = every) -> pa.Table:
     sealed, file = _opened(content)
     stored = file.schema_arrow
     schema = _expected(tuple(stored.names))
-    partly = sealed and schema.equals(stored)
-    table = _read(file, [name for name in schema.names if not partly or wanted(name)])
-    table = table if partly else _cast(table, schema)
+    names = [name for name in schema.names if wanted(name)]
+    if sealed and schema.equals(stored):
+        table = _read(file, names)
+    else:
+        table = _cast(_read(file, schema.names), schema)
     _check(table)
     for name in _ADDED:
         if name not in schema.names and wanted(name):
             table = table.append_column(name, pa.nulls(table.num_rows, FIXED[name]))
-    return table.select([name for name in table.column_names if wanted(name)])
+            names.append(name)
+    return table if table.num_columns == len(names) else table.select(names)
 
 
 def identities(table: pa.Table) -> list[tuple[str, int]]:
@@ -231,7 +234,8 @@ def _check(table: pa.Table) -> None:
         raise RecordError(f"columns {empty} must not hold nulls")
     for name in there & _CHECKS.keys():
         _CHECKS[name](table[name])
-    _check_curves(table)
+    if _keys(there, "curve_steps"):
+        _check_curves(table)
 
 
 def _check_points(column: pa.ChunkedArray) -> None:
