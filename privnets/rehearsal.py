@@ -8,6 +8,8 @@ from collections.abc import Callable
 import torch
 
 _SECONDS = 0.3
+# Of the time of a run, the share that its units take at least: what begins a run is not all of it.
+_LEAST_SHARE = 0.25
 
 
 def extrapolated(
@@ -38,7 +40,10 @@ def extrapolated(
     if more == few:
         return first
     second = _timed(work, more, device)
-    each = max(second - first, 0.0) / (more - few)
+    if second <= first:  # one of them was disturbed, which only ever adds
+        first = min(first, _timed(work, few, device))
+        second = min(second, _timed(work, more, device))
+    each = max((second - first) / (more - few), _LEAST_SHARE * second / more)
     return second + each * (whole - more)
 
 

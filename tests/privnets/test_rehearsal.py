@@ -39,6 +39,19 @@ def test_what_begins_every_run_is_told_apart_from_what_each_unit_adds() -> None:
     assert found == pytest.approx(0.04 + 0.002 * 1000, rel=0.15)
 
 
+@pytest.mark.parametrize("disturbed", [{1}, {1, 3}])
+def test_a_short_run_that_was_disturbed_does_not_make_the_rest_free(disturbed: set[int]) -> None:
+    """Runs are a first one that is not timed, the short one, the long one, and both again."""
+    runs: list[int] = []
+
+    def work(units: int) -> None:
+        busy(0.002 * units + 0.1 * (len(runs) in disturbed))
+        runs.append(units)
+
+    found = extrapolated(work, least=5, whole=1000, seconds=0.2)
+    assert 0.2 * 2.0 < found < 1.5 * 2.0
+
+
 def test_no_more_is_done_than_the_whole_and_not_much_longer_than_asked() -> None:
     asked: list[int] = []
 
