@@ -47,15 +47,20 @@ def experiment(name: str) -> Experiment:
 
     Raises:
         ValueError: If there is none of that name.
-        ExperimentUnavailable: If a package adds it, and it cannot be used.
+        ExperimentUnavailable: If a package adds it, and it cannot be used, or if two add it.
     """
     from importlib.metadata import EntryPoint, entry_points
 
     if name in _OWN:
         return _made(EntryPoint(name, _OWN[name], GROUP))
-    for point in entry_points(group=GROUP, name=name):
-        return _made(point)
-    raise ValueError(f"experiment must be one of {names()}; got {name!r}.")
+    offers = {point.value: point for point in entry_points(group=GROUP, name=name)}
+    if len(offers) > 1:
+        raise ExperimentUnavailable(
+            f"experiment {name!r} is offered by more than one package: {', '.join(sorted(offers))}"
+        )
+    if not offers:
+        raise ValueError(f"experiment must be one of {names()}; got {name!r}.")
+    return _made(*offers.values())
 
 
 def _made(point: EntryPoint) -> Experiment:

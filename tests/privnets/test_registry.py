@@ -15,13 +15,13 @@ from privnets.registry import ExperimentUnavailable
 TRIVIAL = Path(__file__).resolve().parents[1] / "benchmarks" / "trivial"
 
 
-def installed(folder: Path, entry: str, code: str = "") -> None:
+def installed(folder: Path, entry: str, code: str = "", package: str = "added") -> None:
     """A package of one module and one entry point, as an installer leaves it."""
-    about = folder / "added-1.0.dist-info"
+    about = folder / f"{package}-1.0.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: added\nVersion: 1.0\n")
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{entry}\n")
-    (folder / "added.py").write_text(code)
+    (folder / f"{package}.py").write_text(code)
 
 
 def test_a_package_on_the_path_adds_its_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,6 +71,18 @@ def test_no_package_takes_the_name_of_an_own_experiment(
     monkeypatch.syspath_prepend(tmp_path)
     registry.experiment.cache_clear()
     assert type(privnets.experiment("membership")).__module__ == "privnets.membership.experiment"
+
+
+def test_two_packages_that_offer_one_name_are_both_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        installed(folder, f"both = {name}:Experiment", package=name)
+        monkeypatch.syspath_prepend(folder)
+    with pytest.raises(ExperimentUnavailable, match="one:Experiment.*two:Experiment"):
+        privnets.experiment("both")
 
 
 def test_an_unknown_experiment_is_told_with_those_there_are() -> None:
