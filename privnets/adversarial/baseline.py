@@ -11,9 +11,10 @@ import json
 import math
 import time
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -117,11 +118,19 @@ def _claimed(key: str, claims: ExitStack) -> bool:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         claims.enter_context(FileLock(path, timeout=0, thread_local=False))
+        claims.callback(_forget, key, path)
     except Timeout:
         return False
     except (OSError, NotImplementedError):  # where nothing can be kept, each computes its own
         return True
     return True
+
+
+def _forget(key: str, lock: Path) -> None:
+    """Remove the lock of a baseline that is kept: whoever locks it after all finds the baseline."""
+    if _path(key).exists():
+        with suppress(OSError):  # a system that removes no open file keeps an empty one
+            lock.unlink(missing_ok=True)
 
 
 def _computed(
@@ -158,7 +167,7 @@ def _key(problem: Problem, config: AdversarialConfig) -> str:
 
 
 def _read(key: str) -> Baseline | None:
-    held = cache.read(cache.directory() / f"baseline-{key}")
+    held = cache.read(_path(key))
     if held is None:
         return None
     value, error = held["attacker"].tolist()
@@ -167,4 +176,8 @@ def _read(key: str) -> Baseline | None:
 
 def _write(key: str, baseline: Baseline) -> None:
     arrays = {"attacker": np.array(baseline.attacker), "log_utility": baseline.log_utility}
-    cache.write(cache.directory() / f"baseline-{key}", arrays)
+    cache.write(_path(key), arrays)
+
+
+def _path(key: str) -> Path:
+    return cache.directory() / f"baseline-{key}"

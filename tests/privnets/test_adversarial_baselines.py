@@ -43,7 +43,7 @@ def _empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_empty")
-def test_a_baseline_is_computed_once_for_all_who_want_it():
+def test_a_baseline_is_computed_once_for_all_who_want_it(tmp_path: Path):
     """Whoever comes second waits for what the first is at, and has no records to compute it of."""
     problem, configs, evidence = _toy([0, 0])
     first, second = Baselines(problem, configs, evidence), Baselines(problem, configs, [])
@@ -55,6 +55,7 @@ def test_a_baseline_is_computed_once_for_all_who_want_it():
     shared, own = _ended(waiting), _ended(first.of(0))
     assert shared.attacker == own.attacker
     np.testing.assert_array_equal(shared.log_utility, own.log_utility)
+    assert [path.suffix for path in tmp_path.iterdir()] == [""]  # and no lock is left
 
 
 @pytest.mark.usefixtures("_empty")
