@@ -63,6 +63,7 @@ def measure(
             break
         found = _rehearsed(experiment, configs[:size], device)
         if found is None:
+            complete = True  # whatever the device has room for was measured
             break
         totals.append(found[0])
         memory_each = math.ceil(found[1] / size) or memory_each
@@ -74,22 +75,24 @@ def measure(
     return Curve(tuple(sizes[: len(totals)]), lasting, memory_each, complete=complete)
 
 
-def recall(identity: str, most: int) -> Curve | None:
+def recall(identity: str, most: int, memory: int) -> Curve | None:
     """What was measured of a structure on a machine like this one.
 
     Args:
         identity: From `identify`.
         most: The largest stack that is of interest.
+        memory: Bytes of the device that a stack may take.
 
     Returns:
-        The curve; None where there is none, it is damaged, or it ends before `most` for want of
-        time or members.
+        The curve; None where there is none, it is damaged, or it ends, for want of time, members
+        or memory, before what `most` and `memory` allow.
     """
     held = cache.read(_path(identity))
     curve = None if held is None else _decoded(held)
-    if curve is None or not (curve.complete or 2 * curve.sizes[-1] > most):
+    if curve is None:
         return None
-    return curve
+    largest = min(most, memory // curve.memory)
+    return curve if curve.complete or 2 * curve.sizes[-1] > largest else None
 
 
 def keep(identity: str, curve: Curve) -> None:

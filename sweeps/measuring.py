@@ -103,7 +103,8 @@ def survey(
     runs = privnets.experiment(experiment)
     groups = _groups(runs, replicates)
     seconds = _budget(groups, setting.workers)
-    held = _kept(runs, groups, resources) if _is_here(setting.machines) else {}
+    here = _is_here(setting.machines)
+    held = _kept(runs, groups, resources, setting.memory) if here else {}
     asked = [g for g in _chosen(groups, setting) if g.structure not in held] if seconds else []
     if not asked and not resources.gpus:
         return Survey(_spread(held, groups))
@@ -114,7 +115,7 @@ def survey(
 
 
 def known(
-    experiment: str, replicates: Sequence[PlannedReplicate], resources: Resources
+    experiment: str, replicates: Sequence[PlannedReplicate], resources: Resources, memory: int
 ) -> dict[str, Curve]:
     """What was measured before on this machine; measures nothing.
 
@@ -122,10 +123,11 @@ def known(
         experiment: Whose replicates they are.
         replicates: That are to be trained.
         resources: Of a pack.
+        memory: Bytes that a pack may take, of this machine's own memory.
     """
     runs = privnets.experiment(experiment)
     groups = _groups(runs, replicates)
-    return _spread(_kept(runs, groups, resources), groups)
+    return _spread(_kept(runs, groups, resources, memory), groups)
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,11 @@ class _Group:
     structure: str
     members: Sequence[PlannedReplicate]
     curve: Curve
+
+    @property
+    def asked(self) -> Sequence[PlannedReplicate]:
+        """Those that stacks are measured of."""
+        return self.members[:_MEMBERS]
 
     @property
     def seconds(self) -> float:
@@ -166,7 +173,7 @@ class _Order:
 
     @classmethod
     def of(cls, experiment: str, group: _Group, setting: Setting, seconds: float) -> _Order:
-        members = [r.config.model_dump(mode="json") for r in group.members[:_MEMBERS]]
+        members = [r.config.model_dump(mode="json") for r in group.asked]
         resources = setting.resources.model_dump()
         return cls(experiment, group.structure, members, resources, setting.memory, seconds)
 
@@ -192,12 +199,14 @@ def _chosen(groups: Sequence[_Group], setting: Setting) -> list[_Group]:
     return [*first, *others][: min(_STRUCTURES, setting.workers)]
 
 
-def _kept(runs: Experiment, groups: Sequence[_Group], resources: Resources) -> dict[str, Curve]:
+def _kept(
+    runs: Experiment, groups: Sequence[_Group], resources: Resources, memory: int
+) -> dict[str, Curve]:
     """What the cache of this machine holds; of GPUs only a process that has one can tell."""
     if resources.gpus:
         return {}
     identities = {g.structure: identify(runs, g.structure, resources, "") for g in groups}
-    found = {g.structure: recall(identities[g.structure], len(g.members)) for g in groups}
+    found = {g.structure: recall(identities[g.structure], len(g.asked), memory) for g in groups}
     return {structure: curve for structure, curve in found.items() if curve is not None}
 
 
@@ -227,26 +236,38 @@ def _is_number(value: object) -> bool:
 def _carried_out(
     orders: Sequence[_Order], setting: Setting, seconds: float, stopping: Callable[[], bool]
 ) -> Survey:
-    """Have workers measure, each with what a pack is given, all at once."""
+    """Have workers measure, each with what a pack is given, all at once.
+
+    Before them GPUs are asked for their free memory, while nothing is in it.
+    """
     import ray
 
     resources = setting.resources
     work = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus, max_retries=0)
-    measuring = {work(_measured).remote(order): order for order in orders}
-    probing = _probes(setting, work) if resources.gpus else []
     limit = time.monotonic() + _PATIENCE_SECONDS + 4 * seconds
-    waiting: list[Task] = [*measuring, *probing]
-    while waiting and time.monotonic() < limit and not stopping():
-        _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=_ASKED_SECONDS)
-    for task in waiting:
-        ray.cancel(task, force=True)
-    done = [task for task in (*measuring, *probing) if task not in waiting]
+    probing = _probes(setting, work) if resources.gpus else []
+    waiting = _unanswered(probing, limit, stopping)
+    measuring = {work(_measured).remote(order): order for order in orders}
+    waiting += _unanswered([*measuring], limit, stopping)
+    done = [task for task in (*probing, *measuring) if task not in waiting]
     answers, problems = _answers(done)
     curves = {o.structure: answers[t] for t, o in measuring.items() if answers.get(t) is not None}
     free = [answers[task] for task in probing if task in answers]
     if waiting and not stopping():
         problems.append("pack sizes were not measured: no worker was free to")
     return Survey(curves, min(free, default=None), tuple(problems))
+
+
+def _unanswered(tasks: list[Task], limit: float, stopping: Callable[[], bool]) -> list[Task]:
+    """Wait for tasks, at most until the limit; those that are not done by then are cancelled."""
+    import ray
+
+    waiting = tasks
+    while waiting and time.monotonic() < limit and not stopping():
+        _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=_ASKED_SECONDS)
+    for task in waiting:
+        ray.cancel(task, force=True)
+    return waiting
 
 
 def _answers(
@@ -288,7 +309,7 @@ def _measured(order: _Order) -> Curve | None:
     memory = free_memory(resources.gpus) if device == "cuda" else order.memory
     runs = privnets.experiment(order.experiment)
     identity = identify(runs, order.structure, resources, describe(device))
-    found = recall(identity, len(order.members))
+    found = recall(identity, len(order.members), memory)
     if found is None:
         configs = [runs.Config.model_validate(values) for values in order.members]
         found = measure(runs, configs, device=device, memory=memory, seconds=order.seconds)

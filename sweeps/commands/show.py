@@ -67,7 +67,7 @@ def _packs(plan: Plan) -> Iterator[str]:
 
     resources, replicates = plan.study.resources, plan.replicates()
     workers, memory = here(resources)
-    measured = known(plan.study.experiment, replicates, resources)
+    measured = known(plan.study.experiment, replicates, resources, memory)
     packs = pack(
         replicates,
         experiment=plan.study.experiment,

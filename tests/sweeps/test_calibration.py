@@ -126,6 +126,7 @@ def test_a_gpu_that_is_full_ends_the_curve(fitting: int, sizes: tuple[int, ...] 
 
     found = measured(Scripted(seconds), 100)
     assert (None if found is None else found.sizes) == sizes
+    assert found is None or found.complete
 
 
 def test_another_failure_of_a_rehearsal_is_no_end_of_a_curve() -> None:
@@ -137,14 +138,22 @@ def test_another_failure_of_a_rehearsal_is_no_end_of_a_curve() -> None:
 
 
 def test_a_curve_is_recalled_as_it_was_kept(kept: Path) -> None:
-    assert recall("a", 1000) == CURVE
-    assert recall("b", 1000) is None
+    assert recall("a", 1000, ROOMY) == CURVE
+    assert recall("b", 1000, ROOMY) is None
 
 
 def test_a_curve_cut_short_serves_sweeps_that_need_no_larger_stacks(kept: Path) -> None:
     keep("short", Curve((1, 2, 4), (3.0, 4.0, 5.0), 10, complete=False))
-    assert recall("short", 7) is not None
-    assert recall("short", 8) is None
+    assert recall("short", 7, ROOMY) is not None
+    assert recall("short", 8, ROOMY) is None
+
+
+def test_a_curve_that_memory_ended_is_measured_again_only_where_there_is_more(kept: Path) -> None:
+    found = measured(Scripted(lambda size: 1e6 + size), 100, memory=9000)
+    assert found is not None
+    keep("ended", found)
+    assert recall("ended", 100, 9000) == found
+    assert recall("ended", 100, 16_000) is None
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "altered", "absent"])
@@ -156,9 +165,9 @@ def test_a_damaged_curve_is_as_good_as_none_and_is_replaced(kept: Path, damage: 
         middle = len(content) // 2
         other = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
         kept.write_bytes({"empty": b"", "cut": content[:-20], "altered": other}[damage])
-    assert recall("a", 10) is None
+    assert recall("a", 10, ROOMY) is None
     keep("a", CURVE)
-    assert recall("a", 10) == CURVE
+    assert recall("a", 10, ROOMY) == CURVE
 
 
 @pytest.mark.parametrize(
@@ -187,7 +196,7 @@ def test_a_file_that_holds_no_curve_is_as_good_as_none(
     stream = io.BytesIO()
     np.savez(stream, **{**arrays, **changed})  # type: ignore[arg-type]
     kept.write_bytes(hashlib.sha256(stream.getvalue()).digest() + stream.getvalue())
-    assert recall("a", 10) is None
+    assert recall("a", 10, ROOMY) is None
 
 
 def test_processes_that_keep_and_recall_at_once_see_whole_curves(kept: Path) -> None:
@@ -197,7 +206,7 @@ def test_processes_that_keep_and_recall_at_once_see_whole_curves(kept: Path) -> 
         writer.start()
     seen = set()
     while any(writer.is_alive() for writer in writers):
-        found = recall("a", 10)
+        found = recall("a", 10, ROOMY)
         assert found is not None
         assert set(found.totals) in ({3.0, 4.0, 6.5}, {1.0}, {2.0})
         seen.add(found.totals)

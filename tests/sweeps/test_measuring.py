@@ -16,6 +16,7 @@ import torch
 
 import privnets
 from sweeps.calibration import identify, keep
+from sweeps.curves import Curve
 from sweeps.driver import execute
 from sweeps.measuring import Setting, Survey, known, survey
 from sweeps.planning import Plan, PlannedReplicate, plan
@@ -32,6 +33,7 @@ GAME = {
     "train_size": 1024,
     "steps": 20_000,
 }
+MEMORY = 2**32
 
 
 def planned(**space: Sequence[float]) -> Plan:
@@ -63,7 +65,7 @@ def surveyed(
     members: list[PlannedReplicate], ray: Connection, *, stopped: bool = False, workers: int = 2
 ) -> tuple[Survey, int]:
     told = Told()
-    setting = Setting(Resources(), ray.machines(), workers, 2**32)
+    setting = Setting(Resources(), ray.machines(), workers, MEMORY)
     found = survey("adversarial", members, setting, stopping=lambda: stopped, tell=told)
     return found, told.times
 
@@ -93,14 +95,23 @@ def test_what_was_measured_is_known_from_then_on(
     local_ray: Connection,
 ) -> None:
     members = replicates(tradeoff=(0.1, 0.5, 0.6), steps=(30_000,))
-    assert known("adversarial", members, Resources()) == {}
+    assert known("adversarial", members, Resources(), MEMORY) == {}
     measured, told = surveyed(members, local_ray)
     assert told == 1
     # The workers of this Ray were started with another cache than this test's.
     ((structure, curve),) = measured.curves.items()
     keep(identify(privnets.experiment("adversarial"), structure, Resources(), ""), curve)
     assert surveyed(members, local_ray) == (measured, 0)
-    assert known("adversarial", members, Resources()) == {structure: curve}
+    assert known("adversarial", members, Resources(), MEMORY) == {structure: curve}
+
+
+def test_a_structure_of_more_members_than_are_measured_is_known_by_those() -> None:
+    members = replicates(tradeoff=tuple(i / 100 for i in range(100)))
+    (structure,) = {member.config.structure() for member in members}
+    sizes = tuple(2**i for i in range(9))  # up to 256 of 400
+    curve = Curve(sizes, tuple(1.0 + size for size in sizes), 1000, complete=False)
+    keep(identify(privnets.experiment("adversarial"), structure, Resources(), ""), curve)
+    assert known("adversarial", members, Resources(), MEMORY) == {structure: curve}
 
 
 @pytest.mark.parametrize("case", ["short", "explicit", "nothing"])
@@ -108,7 +119,7 @@ def test_nothing_is_measured_where_it_would_not_pay(case: str, local_ray: Connec
     members = replicates(tradeoff=(0.1,), steps=(100,) if case == "short" else (20_000,))
     told = Told()
     resources = Resources(pack=4) if case == "explicit" else Resources()
-    setting = Setting(resources, local_ray.machines(), 2, 2**32)
+    setting = Setting(resources, local_ray.machines(), 2, MEMORY)
     found = survey(
         "adversarial",
         [] if case == "nothing" else members,
