@@ -202,7 +202,8 @@ def _connected(plan: Plan, address: str | None) -> Connection:
     resources = plan.study.resources
     cpus = resources.cpus * capacity([this_machine()], resources).workers
     experiment = type(privnets.experiment(plan.study.experiment))
-    return connect(cpus=max(1, math.ceil(cpus)), modules=("sweeps.worker", experiment.__module__))
+    modules = ("sweeps.preload", "sweeps.worker", experiment.__module__)
+    return connect(cpus=max(1, math.ceil(cpus)), modules=modules)
 
 
 def _unshown(progress: Progress) -> None:

@@ -17,6 +17,7 @@ from sweeps.commands.show import show
 from sweeps.commands.sync import sync
 from sweeps.commands.ui import ui
 from sweeps.commands.verify import verify
+from sweeps.garbage import patient_collection
 
 app = typer.Typer(
     name="sweeps",
@@ -35,6 +36,7 @@ app.add_typer(data_app, name="data")
 
 def main() -> None:
     """Run the command line; bad input gets one message and exit code 2."""
+    patient_collection()
     try:
         app()
     except Exception as error:

@@ -24,7 +24,7 @@ from sweeps.results import DEFAULT_STORAGE, Result, read_result
 from sweeps.spec import Resources, Study
 from sweeps.starting import locked, manifest_of, new_name
 from sweeps.storage import absolute, check_writable
-from sweeps.summary import write_summary
+from sweeps.summary import load_libraries, write_summary
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,7 @@ def execute(
         write_manifest(ledger, manifest)
         watch = Watch(ledger, plan, on_progress)
         with start_publication(where, sweep, uri) as publication:
+            load_libraries()  # while Ray starts, which is mostly waiting
             _train(plan, ledger, where, address, watch, interruption)
             result = None
             if not interruption.asked():

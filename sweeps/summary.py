@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from sweeps.ledger import Ledger
@@ -22,6 +24,18 @@ FILES = ("points.parquet", "front.parquet", "front.html", "front.png", "report.h
 """All that there may be; a sweep has the pictures that its points allow."""
 
 _MOST_STEPS = 200
+
+
+def load_libraries() -> Thread:
+    """Begin to load what draws a summary, which takes a second, beside other work.
+
+    Returns:
+        What loads them; nobody need wait for it.
+    """
+    names = ("matplotlib.backends.backend_agg", "matplotlib.figure", "plotly.graph_objects")
+    loading = Thread(target=lambda: [import_module(name) for name in names])
+    loading.start()
+    return loading
 
 
 def write_summary(ledger: Ledger, result: Result) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -46,16 +46,14 @@ class Release:
 
 def released(game: Game, member: int, pool: Pool, splits: Splits) -> Release:
     """Let one member of a finished game release the records of its attackers and users."""
-    exposed = {
-        name: _exposed(
-            pool, getattr(splits, name), game.release(member, getattr(splits, name), name)
-        )
-        for name in _SPLITS
-    }
+    config = game.configs[member]
+    if config.evaluation == "exact":  # nobody trains on a release
+        splits = replace(splits, attack=_NOBODY, validation=_NOBODY)
+    exposed = {name: _released(game, member, pool, splits, name) for name in _SPLITS}
     test = exposed["test"]
     useful = test.utility is not None
     return Release(
-        config=game.configs[member],
+        config=config,
         original=raw(pool, splits),
         released=Evidence(**exposed),
         parameters=game.parameters(member),
@@ -71,6 +69,13 @@ def raw(pool: Pool, splits: Splits) -> Evidence:
 
 
 _SPLITS = ("attack", "validation", "test")
+_NOBODY = np.array([], dtype=np.int64)
+
+
+def _released(game: Game, member: int, pool: Pool, splits: Splits, name: str) -> Exposure:
+    records = getattr(splits, name)
+    z = game.release(member, records, name) if len(records) else None
+    return _exposed(pool, records, z)
 
 
 def _exposed(pool: Pool, records: NDArray[np.int64], z: Tensor | None) -> Exposure:
