@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sweeps.records import FIXED, fixed, of_family, parsed
+from sweeps.records import FIXED, fixed, of_family, parsed, parsed_config
 from sweeps.sums import SUFFIXES, Floats, Places, Sums
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class Replicates:
         named = Columns(
             point_ids=self.point_ids,
             experiments=experiments,
-            configs=[parsed(config) for config in configs],
+            configs=[parsed_config(config) for config in configs],
             **columns,
         )
         return frame(named, own_columns, sweep)

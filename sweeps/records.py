@@ -140,7 +140,7 @@ def points_of(tables: Sequence[pa.Table], artifacts: Directory) -> Iterator[Trad
             stopped=stopped,
             finished_at=finished,
         )
-        yield TradeoffPoint(point_id, experiment, parsed(config), (replicate,))
+        yield TradeoffPoint(point_id, experiment, parsed_config(config), (replicate,))
 
 
 def of_family(table: pa.Table, family: str) -> dict[str, pa.ChunkedArray]:
@@ -245,10 +245,18 @@ def _check_points(column: pa.ChunkedArray) -> None:
             raise RecordError(f"point_id {point_id!r} is not a plain name")
 
 
-def _check_objects(column: pa.ChunkedArray) -> None:
+def _check_configs(column: pa.ChunkedArray) -> None:
+    _check_objects(column, parsed_config)
+
+
+def _check_notes(column: pa.ChunkedArray) -> None:
+    _check_objects(column, parsed)
+
+
+def _check_objects(column: pa.ChunkedArray, parse: Callable[[str], Mapping[str, Any]]) -> None:
     for text in column.drop_null().unique().to_pylist():
         try:
-            parsed(text)
+            parse(text)
         except (ValueError, RecursionError) as error:
             raise RecordError(f"{text[:40]!r} is no JSON object ({error})") from error
 
@@ -275,14 +283,19 @@ def _check_curves(table: pa.Table) -> None:
 
 _CHECKS: Mapping[str, Callable[[pa.ChunkedArray], None]] = {
     "point_id": _check_points,
-    "config": _check_objects,
-    "notes": _check_objects,
+    "config": _check_configs,
+    "notes": _check_notes,
     "artifacts": _check_files,
     "finished_at": _check_times,
 }
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)
+def parsed_config(text: str) -> Mapping[str, Any]:
+    """As `parsed`, remembering: a configuration is read with each of its replicates."""
+    return parsed(text)
+
+
 def parsed(text: str) -> Mapping[str, Any]:
     """A configuration or notes as they are written down.
 
