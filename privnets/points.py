@@ -6,9 +6,10 @@ Nothing here needs torch, so a point can be recorded, read back and compared wit
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from types import MappingProxyType
 
 Scalar = bool | int | float | str | None
@@ -188,14 +189,32 @@ def _joined(group: list[TradeoffPoint]) -> TradeoffPoint:
 def _summary(key: str, replicates: tuple[Replicate, ...]) -> dict[str, float]:
     values = [float(r.metrics.get(key, math.nan)) for r in replicates]
     count = len(values)
-    mean = math.fsum(values) / count
+    mean = _sum(values) / count
     if count == 1:
         std, half = math.nan, 1.959963984540054 * replicates[0].standard_errors.get(key, math.nan)
     else:
-        std = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (count - 1))
+        std = math.sqrt(_sum([_square(v - mean) for v in values]) / (count - 1))
         half = _student_t(count - 1) * std / math.sqrt(count)
     low, high = mean - half, mean + half
     return {key: mean, f"{key}.std": std, f"{key}.ci_low": low, f"{key}.ci_high": high}
+
+
+def _sum(values: Sequence[float]) -> float:
+    """Rounded once where that is finite; else what adding one after another gives."""
+    plain = reduce(operator.add, values)
+    if not math.isfinite(plain):
+        return plain
+    try:
+        return math.fsum(values)
+    except OverflowError:  # it is the rounding that overflows
+        return math.copysign(math.inf, plain)
+
+
+def _square(value: float) -> float:
+    try:
+        return value**2
+    except OverflowError:
+        return math.inf
 
 
 def _student_t(degrees: int) -> float:
@@ -206,4 +225,4 @@ def _student_t(degrees: int) -> float:
 
 def _mean_curve(curves: list[Curve]) -> Curve:
     same = [c.values for c in curves if c.steps == curves[0].steps]
-    return Curve(curves[0].steps, tuple(math.fsum(v) / len(same) for v in zip(*same, strict=True)))
+    return Curve(curves[0].steps, tuple(_sum(v) / len(same) for v in zip(*same, strict=True)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,8 +22,9 @@ from sweeps.records import fixed
 from tracking.frame import points_frame, replicates_frame
 
 SEEDS = frozenset({0, 1, 2})
-# Of two infinities of either sign the exact sum is none, and squares must stay finite.
-FLOATS = st.floats(-1e100, 1e100) | st.sampled_from([math.nan, math.inf, 0.0, -0.0, 1e-300])
+# Infinities of either sign, and numbers whose squares, or even sums, are infinite.
+ODD = [math.nan, math.inf, -math.inf, 1.5e308, -1.5e308, 1e200, 0.0, -0.0, 1e-300]
+FLOATS = st.floats(-1e100, 1e100) | st.sampled_from(ODD)
 TEXTS = st.sampled_from([None, None, None, "for a reason"])
 
 
@@ -84,6 +86,28 @@ def test_tables_are_those_of_the_points_themselves(packs: list[list[TradeoffPoin
 
 def same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(found, expected, check_exact=True)
+
+
+def test_sums_that_are_not_finite_are_what_adding_gives() -> None:
+    """And never an error, by either way: every three of the odd numbers."""
+    points = [
+        TradeoffPoint(
+            f"p{index}",
+            "membership",
+            {"x": index},
+            tuple(Replicate(seed, {"m": value}, finished_at=1.0) for seed, value in enumerate(odd)),
+        )
+        for index, odd in enumerate(product(ODD, repeat=3))
+    ]
+    with TemporaryDirectory() as folder:
+        ledger = Ledger(folder, "sweep")
+        ledger.write("pack", points)
+        found = replicates(ledger.tables(wanted=in_tables)).complete(SEEDS)
+    same(found.points_frame("s"), points_frame(points, "s"))
+    means = {tuple(r.metrics["m"] for r in p.replicates): p.metrics["m"] for p in points}
+    assert math.isnan(means[math.inf, -math.inf, 0.0])
+    assert means[1.5e308, 1.5e308, 0.0] == math.inf
+    assert means[0.0, 0.0, 1e200] == 1e200 / 3
 
 
 def test_ordinary_numbers_are_summed_up_to_the_last_bit() -> None:
