@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import sqlite3
 import sys
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -72,9 +73,9 @@ def children(path: Path, home: runs.Home, sweep: str) -> list[runs.Child] | None
         sweep: The sweep's name.
 
     Raises:
-        sqlite3.Error: If the store fails.
+        sqlite3.Error: If the store fails, or there is none.
     """
-    with closing(sqlite3.connect(path, timeout=_LOCKED_SECONDS)) as database:
+    with closing(_open(path)) as database:
         if schema.revision(database) not in SCHEMAS:
             return None
         wanted = (sweep, int(home.experiment_id), *runs.TAGS_OF_CHILD)
@@ -106,10 +107,10 @@ def insert(
         Point id to its new run's; points that are not in it are left to MLflow's client.
 
     Raises:
-        sqlite3.Error: If the store fails; there are no new runs then.
+        sqlite3.Error: If the store fails, or there is none; there are no new runs then.
         OSError: If a file cannot be written; there are no new runs then.
     """
-    with closing(sqlite3.connect(path, timeout=_LOCKED_SECONDS)) as database:
+    with closing(_open(path)) as database:
         location = _location(database, home)
         folder = _local(location or "")
         ordinary = [sheet for sheet in sheets if _is_ordinary(sheet, columns)]
@@ -117,11 +118,15 @@ def insert(
             return {}
         made = {sheet.point.point_id: uuid.uuid4().hex for sheet in ordinary}
         rows = _Rows()
-        for sheet in ordinary:
-            run_id = made[sheet.point.point_id]
-            _add(rows, run_id, sheet, home, sweep, columns, location)
-            write_files(folder / run_id / "artifacts", sheet.files)
-        _execute(database, rows)
+        try:
+            for sheet in ordinary:
+                run_id = made[sheet.point.point_id]
+                _add(rows, run_id, sheet, home, sweep, columns, location)
+                write_files(folder / run_id / "artifacts", sheet.files)
+            _execute(database, rows)
+        except BaseException:
+            _clear(database, folder, made.values())
+            raise
     return made
 
 
@@ -135,6 +140,21 @@ def write_files(folder: Path, files: Mapping[PurePosixPath, bytes]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    """A store that is there; SQLite would make an empty one where none is."""
+    return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=_LOCKED_SECONDS)
+
+
+def _clear(database: sqlite3.Connection, folder: Path, run_ids: Iterable[str]) -> None:
+    """Remove the folders of runs that are not in the store."""
+    # Where the store cannot even say which runs it holds, no folder may go.
+    with suppress(sqlite3.Error):
+        for run_id in run_ids:
+            known = database.execute("SELECT 1 FROM runs WHERE run_uuid = ?", (run_id,))
+            if known.fetchone() is None:
+                shutil.rmtree(folder / run_id, ignore_errors=True)
 
 
 def _execute(database: sqlite3.Connection, rows: _Rows) -> None:

@@ -68,6 +68,10 @@ def files(folder: Path) -> list[tuple[str, bytes]]:
     return sorted(("/".join(p.parts[p.parts.index("artifacts") :]), p.read_bytes()) for p in paths)
 
 
+def folders(folder: Path) -> list[Path]:
+    return sorted(path for path in (folder / "mlruns").rglob("*") if path.is_dir())
+
+
 def test_both_ways_make_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In every table: of points that finished, failed or were stopped, with odd values and all."""
     points = [*made_points(2), made_point(7, failed=True), odd_curve()]
@@ -124,6 +128,7 @@ def test_a_batch_is_written_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     points = made_points(3)
     recorder = tracking.Recorder("s", tracking_uri=uri)
     recorder.record(points[:1])
+    before, kept = files(tmp_path), folders(tmp_path)
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
         database.execute(
             "CREATE TRIGGER full AFTER INSERT ON latest_metrics BEGIN "
@@ -132,7 +137,22 @@ def test_a_batch_is_written_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(tracking.TrackingError, match="disk is full"):
         recorder.record(points)
     assert tracking.load_points("s", uri).point_id.tolist() == [points[0].point_id]
+    assert files(tmp_path) == before
+    assert folders(tmp_path) == kept
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
         database.execute("DROP TRIGGER full")
     assert recorder.record(points) == 2
     assert tracking.compare(points, "s", uri) == []
+
+
+def test_a_store_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+    """Whatever its folder is called."""
+    folder = tmp_path / "no #1"
+    folder.mkdir()
+    uri = tracking.create(f"sqlite:///{folder}/mlflow.db")
+    recorder = tracking.Recorder("s", tracking_uri=uri)
+    recorder.record([made_point(0)])
+    (folder / "mlflow.db").rename(folder / "moved.db")
+    with pytest.raises(tracking.TrackingError, match="unable to open"):
+        recorder.record([made_point(1)])
+    assert not (folder / "mlflow.db").exists()
