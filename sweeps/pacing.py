@@ -16,12 +16,17 @@ _SAVED_SECONDS = 2.0
 
 
 def yield_the_machine() -> None:
-    """Have this process run only when a processor has nothing else to do, as far as it may be.
+    """Have this thread run only when a processor has nothing else to do, as far as it may be.
 
-    It cannot be taken back without privileges.
+    Threads that it starts do so too. It cannot be taken back without privileges. On Linux both the
+    policy and, where the policy is refused, the niceness are of a thread alone; elsewhere the
+    niceness is of the whole process.
     """
     if hasattr(os, "sched_setscheduler"):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        try:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        except OSError:  # some containers forbid the call
+            os.nice(19)
     else:
         os.nice(19)
 
@@ -68,10 +73,6 @@ class Pace:
         self._tell(working=self._working)
         return max(0.0, -self._left / self._share)
 
-    def quicken(self) -> None:
-        """Take all of the time from here on."""
-        self._share, self._left = 1.0, 0.0
-
     def _tell(self, *, working: bool) -> None:
         now = self._clock()
         elapsed, self._told = now - self._told, now
@@ -83,7 +84,7 @@ class Pace:
 def pace_beside_training(tracking_uri: str) -> Pace:
     """How fast to publish while a sweep trains here.
 
-    A process that yields the machine need not slow down; but a server on the same machine works
+    A thread that yields the machine need not slow down; but a server on the same machine works
     for it at an ordinary priority. It is asked for no more than a twentieth of the machine.
 
     Args:

@@ -20,6 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -175,7 +176,7 @@ class Publisher:
         except TrackingError as error:
             self.error = str(error)
             return False
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             self._narrow(batch, error)
             return True
         for _ in batch:
@@ -266,22 +267,19 @@ def publish_all(ledger: Ledger, manifest: Manifest, tracking_uri: str) -> Publis
 def follow(publisher: Publisher, orders: queue.Queue[str], pace: Pace) -> None:
     """Publish until told to finish or to stop.
 
-    While the tracking server is away, attempts are made ever more rarely; the sweep does not
-    notice.
+    Until the first order all is done in a thread that yields the machine to the sweep. What comes
+    after, somebody waits for: it must not starve where others keep the machine busy.
 
     Args:
         publisher: Which publishes.
         orders: `HURRY`, `FINISH`, or anything else to stop.
         pace: How much of the time to publish in before any of them.
     """
-    wait = _POLL_SECONDS
-    while (order := _next(orders, max(wait, pace.wait()))) in (None, HURRY):
-        if order == HURRY:
-            pace.quicken()
-        with pace:
-            if publisher.announce():
-                publisher.publish(lambda: not orders.empty() or pace.wait() > 0)
-        wait = min(wait * 2, _LONGEST_WAIT) if publisher.error else _POLL_SECONDS
+    with ThreadPoolExecutor(1, initializer=yield_the_machine) as aside:
+        order = aside.submit(_until_told, publisher, orders, pace).result()
+    while order == HURRY:
+        _keep_up(publisher, orders, Pace())
+        order = _until_told(publisher, orders, Pace())
     if order != FINISH or not _finish(publisher, orders):
         publisher.close()
 
@@ -298,10 +296,29 @@ def main() -> None:
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
     if orders.empty():
         publisher.announce()  # which loads MLflow, while the driver starts Ray
-    yield_the_machine()
     gc.freeze()  # to look through all of MLflow again and again would be a quarter of the work
     follow(publisher, orders, pace_beside_training(uri))
     print(json.dumps(asdict(publisher.outcome())), flush=True)
+
+
+def _until_told(publisher: Publisher, orders: queue.Queue[str], pace: Pace) -> str:
+    """Publish until there is an order; gives it.
+
+    While the tracking server is away, attempts are made ever more rarely; the sweep does not
+    notice.
+    """
+    wait = _POLL_SECONDS
+    while (order := _next(orders, max(wait, pace.wait()))) is None:
+        _keep_up(publisher, orders, pace)
+        wait = min(wait * 2, _LONGEST_WAIT) if publisher.error else _POLL_SECONDS
+    return order
+
+
+def _keep_up(publisher: Publisher, orders: queue.Queue[str], pace: Pace) -> None:
+    """Publish what is complete by now, as far as the pace and further orders let it."""
+    with pace:
+        if publisher.announce():
+            publisher.publish(lambda: not orders.empty() or pace.wait() > 0)
 
 
 def _finish(publisher: Publisher, orders: queue.Queue[str]) -> bool:

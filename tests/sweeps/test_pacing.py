@@ -87,9 +87,30 @@ def test_what_costs_this_machine_nothing_goes_on(uri: str) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this platform has no SCHED_IDLE")
-def test_a_process_that_yields_runs_when_idle_alone() -> None:
-    code = (
-        "import os; from sweeps.pacing import yield_the_machine; yield_the_machine();"
-        "assert os.sched_getscheduler(0) == os.SCHED_IDLE"
-    )
+@pytest.mark.parametrize("refused", [False, True])
+def test_only_the_thread_that_yields_runs_when_idle_alone(refused: bool) -> None:
+    """Or at the lowest priority, where the policy is refused."""
+    code = f"""
+import os, threading
+from sweeps.pacing import yield_the_machine
+
+def refuse(*_):
+    raise PermissionError
+
+def standing():
+    return os.sched_getscheduler(0) == os.SCHED_IDLE, os.getpriority(os.PRIO_PROCESS, 0)
+
+def aside():
+    yield_the_machine()
+    found.append(standing())
+
+if {refused}:
+    os.sched_setscheduler = refuse
+found, before = [], standing()
+thread = threading.Thread(target=aside)
+thread.start()
+thread.join()
+assert found == [(False, 19) if {refused} else (True, before[1])], found
+assert standing() == before
+"""
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -199,14 +200,32 @@ def test_what_was_deleted_while_it_published_is_published_again(
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this platform has no SCHED_IDLE")
-def test_its_process_leaves_the_processors_to_the_sweep(
-    ledger: Ledger, tmp_path: Path, uri: str
+def test_its_process_leaves_the_processors_to_the_sweep_while_it_trains(
+    ledger: Ledger, plan: Plan, tmp_path: Path, uri: str
 ) -> None:
+    """And then, whatever it has started by then, no thread of it waits for others to be done."""
+    write(ledger, plan, (0, 0), (0, 1))
     with start_publication(str(tmp_path), "sweep", uri) as publication:
-        pid, deadline = publication._process.pid, time.monotonic() + 60
-        while os.sched_getscheduler(pid) != os.SCHED_IDLE and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert os.sched_getscheduler(pid) == os.SCHED_IDLE
+        pid = publication._process.pid
+        assert becomes(lambda: idle_threads(pid) > set())
+        assert pid not in idle_threads(pid)  # whose thread is the main one
+        assert becomes(lambda: held(uri) == ids(plan, 0))
+        publication.hurry()
+        assert becomes(lambda: not idle_threads(pid))
+
+
+def idle_threads(pid: int) -> set[int]:
+    threads = {thread.id for thread in psutil.Process(pid).threads()}
+    return {thread for thread in threads if os.sched_getscheduler(thread) == os.SCHED_IDLE}
+
+
+def becomes(holds: Callable[[], bool], seconds: float = 60.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def test_its_process_ends_with_its_driver(
