@@ -16,6 +16,7 @@ start and the end of Ray, and this platform's report included.
 - `reused`: stock at its best: actors are used again, no files of Tune's own, one `log_batch` per
   trial with whole curves, sent by the trial itself to a server of one worker.
 - `reused-fused`: the same, and the game's inference networks share one fused optimiser.
+- `reused-fused-sqlite`: the same straight into SQLite, from two actors.
 - `optuna`: Optuna in one process with two threads, one `log_batch` per trial, into SQLite.
 - `optuna-1`: the same with one thread, as games so small may gain nothing by the second.
 - `platform`: `sweeps run` of the same grid as a study, all resources `auto`, into SQLite.
@@ -32,7 +33,8 @@ into SQLite, the stock side by its callback with one report per trial.
 
 Rows of `results/end_to_end.csv` (with `--full`, `results/full_trial.csv`): `seconds` is the median
 of the rounds that were run, beside the quickest and the slowest; `sweep` is the seconds of the
-whole grid, measured or extrapolated as `basis` says, and `times_ours` their ratio to `platform`;
+whole grid, measured or extrapolated as `basis` says, `times_ours` their ratio to `platform`, and
+`times_ours_same_store` that to `platform-server` for those who go through a server;
 `keys` and `curve_values` are what each run holds.
 """
 
@@ -136,6 +138,7 @@ _CONTESTANTS = (
     Contestant("platform-server", "server", _platform("exact")),
     Contestant("reused", "server", _stock("reused")),
     Contestant("reused-fused", "server", _stock("reused-fused")),
+    Contestant("reused-fused-sqlite", "sqlite", _stock("reused-fused")),
     Contestant("optuna", "sqlite", _optuna(threads=2)),
     Contestant("optuna-1", "sqlite", _optuna(threads=1)),
     Contestant("once", "sqlite", _stock("once"), last_only=True),
@@ -211,8 +214,10 @@ def _rounds(
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         template = Path(folder) / "template.db"
         tracking.create(f"sqlite:///{template}")
-        for _ in range(rounds):
-            for entry in entries:
+        for i in range(rounds):
+            # Whoever comes first finds the fewest files in memory.
+            first = (i + 1) % len(entries)
+            for entry in (*entries[first:], *entries[:first]):
                 seconds, held[entry] = _run(entry, steps, template)
                 taken[entry].append(seconds)
                 told = f"{entry.contestant.name}, {entry.points} points: {seconds:.1f} s"
@@ -273,7 +278,7 @@ def _rows(
 ) -> Iterator[dict[str, object]]:
     """A row per entry; the last of `callback` has what all points would take."""
     medians = {entry: statistics.median(seconds) for entry, seconds in taken.items()}
-    ours = next((m for e, m in medians.items() if e.contestant.name == "platform"), None)
+    ours = {e.contestant.name: median for e, median in medians.items()}
     for entry, seconds in taken.items():
         whole, basis = _of_all(entry, medians, points)
         yield {
@@ -286,10 +291,20 @@ def _rows(
             "slowest": round(max(seconds), 1),
             "sweep": "" if whole is None else round(whole, 1),
             "basis": basis,
-            "times_ours": "" if whole is None or ours is None else round(whole / ours, 2),
+            "times_ours": _ratio(whole, ours.get("platform")),
+            "times_ours_same_store": _ratio(whole, ours.get(_rival(entry.contestant))),
             "keys": held[entry].metric_keys,
             "curve_values": held[entry].curve_values,
         }
+
+
+def _rival(contestant: Contestant) -> str:
+    """This platform with a store of the same kind."""
+    return "platform" if contestant.store == "sqlite" else "platform-server"
+
+
+def _ratio(theirs: float | None, ours: float | None) -> float | str:
+    return "" if theirs is None or ours is None else round(theirs / ours, 2)
 
 
 def _of_all(entry: Entry, medians: Mapping[Entry, float], points: int) -> tuple[float | None, str]:

@@ -68,6 +68,8 @@ def publish(name: str, rows: Sequence[Mapping[str, object]]) -> None:
     path = _RESULTS / f"{name}.csv"
     about = {"date": datetime.now(UTC).date().isoformat(), "machine": _machine()}
     fresh = not path.exists()
+    if not fresh and path.read_text().splitlines()[0] != ",".join([*about, *rows[0]]):
+        raise ValueError(f"{path} has other columns: move it away, or name these results otherwise")
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, [*about, *rows[0]], lineterminator="\n")
         if fresh:
