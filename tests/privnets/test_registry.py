@@ -81,7 +81,7 @@ def test_two_packages_that_offer_one_name_are_both_told(
         folder.mkdir()
         installed(folder, f"both = {name}:Experiment", package=name)
         monkeypatch.syspath_prepend(folder)
-    with pytest.raises(ExperimentUnavailable, match="one:Experiment.*two:Experiment"):
+    with pytest.raises(ExperimentUnavailable, match=r"one:Experiment.*two:Experiment"):
         privnets.experiment("both")
 
 
