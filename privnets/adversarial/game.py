@@ -21,12 +21,13 @@ from privnets.adversarial.batches import Batch, Batches
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.losses import cross_entropy
 from privnets.adversarial.objectives import Seen
-from privnets.adversarial.opponents import Name, Roles, Team, logits, teams
+from privnets.adversarial.opponents import Role, Roles, Team, logits, teams
 from privnets.adversarial.problem import Problem, Releaser, with_side
 from privnets.adversarial.records import Pool, Splits
 from privnets.adversarial.training_curves import TrainingCurves
 from privnets.networks.architecture import stacked
 from privnets.networks.memory import keep_freed_memory
+from privnets.networks.states import prefixed, under
 from privnets.networks.training import TrainingStack, differentiable
 from privnets.points import Curve
 from privnets.randomness import generator
@@ -121,7 +122,7 @@ class Game:
         """One member's release of records of the pool; see `Batches.release`."""
         return self._batches.release(self._releaser.parameters, member, records, stream)
 
-    def infer(self, name: Name, member: int, z: Tensor, side: Tensor | None) -> Tensor:
+    def infer(self, name: Role, member: int, z: Tensor, side: Tensor | None) -> Tensor:
         """Log probabilities that one member's inference network gives for releases z [n, ...]."""
         team = self._team(name)
         parameters = [p[member : member + 1] for p in team.of((name,))]
@@ -154,9 +155,9 @@ class Game:
         """Tensors from which a game over the same members goes on."""
         found = {"step": torch.tensor(self.step), "pretrained": torch.tensor(self._pretrained)}
         for name, stack in self._stacks.items():
-            found |= _prefixed(f"{name}.", stack.state())
-        found |= _prefixed("objective.", _copied(self._objective.state()))
-        return found | _prefixed("curves.", _copied(self._curves.state()))
+            found |= prefixed(f"{name}.", stack.state())
+        found |= prefixed("objective.", _copied(self._objective.state()))
+        return found | prefixed("curves.", _copied(self._curves.state()))
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go on from a state.
@@ -174,16 +175,16 @@ class Game:
         if not (0 <= step <= self._total and 0 <= pretrained <= self._pretraining):
             raise ValueError(f"it is at step {step} after {pretrained} of pretraining.")
         for name, stack in self._stacks.items():
-            stack.restore(_under(state, f"{name}."))
-        self._objective.restore(_under(state, "objective."))
-        self._curves.restore(_under(state, "curves."))
+            stack.restore(under(state, f"{name}."))
+        self._objective.restore(under(state, "objective."))
+        self._curves.restore(under(state, "curves."))
         self.step, self._pretrained = step, pretrained
 
     @property
     def _stacks(self) -> dict[str, TrainingStack]:
         return {"releaser": self._releaser, **{"+".join(t.names): t.stack for t in self._teams}}
 
-    def _team(self, name: Name) -> Team:
+    def _team(self, name: Role) -> Team:
         return next(team for team in self._teams if name in team.names)
 
     def _train_inference(self, batch: Batch, scale: float) -> None:
@@ -191,7 +192,7 @@ class Game:
             z = self._batches.released(self._releaser.parameters, batch)
         self._infer(self._roles.inner, z, batch, scale)
 
-    def _infer(self, names: Sequence[Name], z: Tensor, batch: Batch, scale: float) -> None:
+    def _infer(self, names: Sequence[Role], z: Tensor, batch: Batch, scale: float) -> None:
         """One step of cross-entropy for the teams of some names."""
         released, raw = self._with_side(z, batch), self._with_side(batch.x, batch)
         records = {name: raw if name == "reference" else released for name in names}
@@ -242,7 +243,7 @@ class Game:
         return {i: f"diverged: parameters not finite after {taken}" for i in lost}
 
 
-def _said(name: Name, seen: Seen) -> Tensor:
+def _said(name: Role, seen: Seen) -> Tensor:
     said = seen.utility if name == "utility" else seen.adversary
     assert said is not None
     return said
@@ -278,13 +279,5 @@ def _scale(taken: int, total: int) -> float:
     return _LAST_RATE + (1 - _LAST_RATE) * 0.5 * (1 + math.cos(math.pi * taken / total))
 
 
-def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
-
-
 def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in tensors.items()}
-
-
-def _under(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}

@@ -16,7 +16,7 @@ from privnets.networks.architecture import Architecture, stacked
 from privnets.networks.training import TrainingStack, differentiable
 from privnets.randomness import generator
 
-Name = Literal["adversary", "utility", "reference"]
+Role = Literal["adversary", "utility", "reference"]
 
 
 @dataclass(frozen=True)
@@ -32,17 +32,17 @@ class Roles:
         fixed: On raw records beforehand, and never again.
     """
 
-    inner: tuple[Name, ...]
-    beside: tuple[Name, ...]
-    fixed: tuple[Name, ...]
+    inner: tuple[Role, ...]
+    beside: tuple[Role, ...]
+    fixed: tuple[Role, ...]
 
     @classmethod
     def of(cls, config: AdversarialConfig, has_utility: bool) -> Roles:
         """As objective and scenario say (eq. 8 to 10 of the ICLR 2019 submission)."""
         held = {"joint": 0, "fixed-utility": 1, "fixed-both": 2}[config.scenario]
-        fixed: list[Name] = []
-        inner: list[Name] = []
-        beside: list[Name] = []
+        fixed: list[Role] = []
+        inner: list[Role] = []
+        beside: list[Role] = []
         (fixed if held == 2 else inner).append("adversary")
         if has_utility and held:
             fixed.append("utility")
@@ -53,12 +53,12 @@ class Roles:
         return cls(tuple(inner), tuple(beside), tuple(fixed))
 
     @property
-    def networks(self) -> tuple[Name, ...]:
+    def networks(self) -> tuple[Role, ...]:
         """All of them."""
         return (*self.inner, *self.beside, *self.fixed)
 
     @property
-    def informed(self) -> tuple[Name, ...]:
+    def informed(self) -> tuple[Role, ...]:
         """Who says what raw records tell of the utility label, if a network was trained on them."""
         if "reference" in self.inner:
             return ("reference",)
@@ -75,7 +75,7 @@ class Team:
 
     def __init__(
         self,
-        names: Sequence[Name],
+        names: Sequence[Role],
         architecture: Architecture,
         configs: Sequence[AdversarialConfig],
         device: torch.device,
@@ -87,9 +87,9 @@ class Team:
         rates = torch.tensor([c.adversary_learning_rate for c in configs] * len(names))
         parameters = [p.to(device) for p in stacked(networks)]
         self.stack = TrainingStack(parameters, rates.to(device), betas)
-        self._parts: dict[tuple[Name, ...], list[Tensor]] = {}
+        self._parts: dict[tuple[Role, ...], list[Tensor]] = {}
 
-    def of(self, names: tuple[Name, ...]) -> list[Tensor]:
+    def of(self, names: tuple[Role, ...]) -> list[Tensor]:
         """Parameters of some of the names, neighbours in the stack."""
         if names == self.names:
             return self.stack.parameters
@@ -99,7 +99,7 @@ class Team:
             self._parts[names] = [p[part] for p in self.stack.parameters]
         return self._parts[names]
 
-    def logits(self, names: Sequence[Name], x: Tensor) -> dict[Name, Tensor]:
+    def logits(self, names: Sequence[Role], x: Tensor) -> dict[Role, Tensor]:
         """What those of the names who are here say of records [S, n, ...]."""
         own = tuple(name for name in self.names if name in names)
         if not own:
@@ -107,7 +107,7 @@ class Team:
         outputs = self.architecture.forward(self.of(own), _joined([x] * len(own)))
         return dict(zip(own, torch.split(outputs, len(x)), strict=True))
 
-    def train(self, x: Mapping[Name, Tensor], label: Mapping[Name, Tensor], scale: float) -> None:
+    def train(self, x: Mapping[Role, Tensor], label: Mapping[Role, Tensor], scale: float) -> None:
         """One step of cross-entropy on everyone's records [S, n, ...] and labels [S, n, ...]."""
         records, labels = (_joined([part[n] for n in self.names]) for part in (x, label))
         with differentiable(self.stack.parameters):
@@ -155,9 +155,9 @@ def teams(
     return found
 
 
-def logits(among: Iterable[Team], names: Sequence[Name], x: Tensor) -> dict[Name, Tensor]:
+def logits(among: Iterable[Team], names: Sequence[Role], x: Tensor) -> dict[Role, Tensor]:
     """What networks of these names say of records [S, n, ...]."""
-    found: dict[Name, Tensor] = {}
+    found: dict[Role, Tensor] = {}
     for team in among:
         found |= team.logits(names, x)
     return found

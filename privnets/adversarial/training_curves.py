@@ -12,7 +12,11 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.losses import accuracy, cross_entropy
 from privnets.adversarial.objectives import Seen, distortion
 from privnets.adversarial.problem import Problem
+from privnets.networks.states import under
 from privnets.points import Curve
+
+# Steps whose logits are kept at most: enough for the arithmetic to be cheap, few for the memory.
+_TOGETHER = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +35,8 @@ class _Step:
 class TrainingCurves:
     """Means over every so many steps, and what a problem finds of the releasers at those points.
 
-    Each step only leaves its logits here. They are worked out for many steps at once: at a point,
-    before a state is taken, or when `settle` is called.
+    Each step only leaves its logits here. They are worked out for up to `_TOGETHER` steps at once,
+    and what is left of them at a point, or when `settle` is called, as before a state is taken.
     """
 
     def __init__(self, problem: Problem, log_prior: Tensor, every: int) -> None:
@@ -59,6 +63,8 @@ class TrainingCurves:
             if seen.reference is not None:
                 tensors["reference"] = seen.reference
         self._unsettled.append(_Step(values, {n: t.detach() for n, t in tensors.items()}))
+        if len(self._unsettled) == _TOGETHER:
+            self._work_out()
 
     def reach(self, step: int, releasers: Sequence[Tensor]) -> None:
         """Draw a point if one is due after so many steps; parameters are stacked, [S, ...]."""
@@ -105,9 +111,9 @@ class TrainingCurves:
         """Go on from a state."""
         device = self._log_prior.device
         self._unsettled, self._unprobed = [], []
-        self._since = {n: values.to(device) for n, values in _under(state, "since.").items()}
+        self._since = {n: values.to(device) for n, values in under(state, "since.").items()}
         self._steps = state["steps"].tolist() if "steps" in state else []
-        self._history = {n: list(v.to(device)) for n, v in _under(state, "point.").items()}
+        self._history = {n: list(v.to(device)) for n, v in under(state, "point.").items()}
 
     @torch.no_grad()
     def _work_out(self) -> None:
@@ -148,7 +154,3 @@ def _prior_loss(log_prior: Tensor, secret: Tensor) -> Tensor:
     """Cross-entropy of the prior on a batch, shape [S]."""
     flat = secret.flatten(1)
     return cross_entropy(log_prior[:, None].expand(-1, flat.shape[1], -1), flat)
-
-
-def _under(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}

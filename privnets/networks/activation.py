@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu
 
-Name = Literal["relu", "leaky", "tanh"]
+ActivationName = Literal["relu", "leaky", "tanh"]
 
 SLOPE: Final = 0.1
 """Of the leaky rectifier below zero."""
@@ -23,12 +23,12 @@ class Activation:
 
     Attributes:
         apply: In place; gives its argument.
-        pull: The gradient at the argument, of the gradient at the value and the value.
+        pull: The gradient at the argument, in place of the gradient at the value; and the value.
         gain: Standard deviation of weights times the root of their number that keeps variance.
     """
 
     apply: Callable[[Tensor], Tensor]
-    pull: Callable[[Tensor, Tensor], Tensor]
+    pull: Callable[[Tensor, Tensor], None]
     gain: float
 
 
@@ -37,27 +37,25 @@ def leaky(x: Tensor) -> Tensor:
     return leaky_relu(x, SLOPE)
 
 
-def _leaky_pull(gradient: Tensor, value: Tensor) -> Tensor:
-    pulled: Tensor = torch.ops.aten.leaky_relu_backward(gradient, value, SLOPE, True)
-    return pulled
+def _leaky_pull(gradient: Tensor, value: Tensor) -> None:
+    pull = torch.ops.aten.leaky_relu_backward.grad_input
+    pull(gradient, value, SLOPE, True, grad_input=gradient)
 
 
-def _relu_pull(gradient: Tensor, value: Tensor) -> Tensor:
-    pulled: Tensor = torch.ops.aten.threshold_backward(gradient, value, 0)
-    return pulled
+def _relu_pull(gradient: Tensor, value: Tensor) -> None:
+    torch.ops.aten.threshold_backward.grad_input(gradient, value, 0, grad_input=gradient)
 
 
-def _tanh_pull(gradient: Tensor, value: Tensor) -> Tensor:
-    pulled: Tensor = torch.ops.aten.tanh_backward(gradient, value)
-    return pulled
+def _tanh_pull(gradient: Tensor, value: Tensor) -> None:
+    torch.ops.aten.tanh_backward.grad_input(gradient, value, grad_input=gradient)
 
 
 # Gains: He et al., arXiv 1502.01852, eq. 10 and 15; a tanh starts in its linear part.
-ACTIVATIONS: Final[Mapping[Name, Activation]] = {
+ACTIVATIONS: Final[Mapping[ActivationName, Activation]] = {
     "relu": Activation(torch.relu_, _relu_pull, math.sqrt(2)),
     "leaky": Activation(
         lambda x: leaky_relu(x, SLOPE, inplace=True), _leaky_pull, math.sqrt(2 / (1 + SLOPE**2))
     ),
     "tanh": Activation(torch.tanh_, _tanh_pull, 1.0),
 }
-GAINS: Final[Mapping[Name, float]] = {name: a.gain for name, a in ACTIVATIONS.items()}
+GAINS: Final[Mapping[ActivationName, float]] = {name: a.gain for name, a in ACTIVATIONS.items()}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from privnets.networks.activation import ACTIVATIONS, GAINS, Activation, Name
+from privnets.networks.activation import ACTIVATIONS, GAINS, Activation, ActivationName
 from privnets.networks.dense import dense_initial
 
 
@@ -27,7 +27,7 @@ class Perceptron:
     """
 
     widths: tuple[int, ...]
-    activation: Name = "leaky"
+    activation: ActivationName = "leaky"
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
         """Weight [in, out] and bias [1, out] of each layer in turn.
@@ -80,7 +80,7 @@ class Shape:
         return tensors
 
 
-def forward(parameters: Sequence[Tensor], x: Tensor, activation: Name = "tanh") -> Tensor:
+def forward(parameters: Sequence[Tensor], x: Tensor, activation: ActivationName = "tanh") -> Tensor:
     """Outputs of every network.
 
     Gradients are closed forms, of first order alone.
@@ -137,5 +137,5 @@ class _Layers(torch.autograd.Function):
                 break
             gradient = torch.bmm(weights[layer], gradient)
             if layer:
-                gradient = ctx.activation.pull(gradient, values[layer])
+                ctx.activation.pull(gradient, values[layer])
         return None, gradient if wanted[0] else None, *reversed(pulled)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from privnets.networks.adam import StackedAdam
+from privnets.networks.states import prefixed, under
 
 
 class TrainingStack:
@@ -40,8 +41,8 @@ class TrainingStack:
 
     def state(self) -> dict[str, Tensor]:
         """All that `restore` needs, copied."""
-        adam = {f"adam.{name}": tensor for name, tensor in self._adam.state().items()}
-        return {str(i): p.clone() for i, p in enumerate(self.parameters)} | adam
+        own = {str(i): p.clone() for i, p in enumerate(self.parameters)}
+        return own | prefixed("adam.", self._adam.state())
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go on from a `state` of as many networks of the same shape.
@@ -58,10 +59,7 @@ class TrainingStack:
                     f"got {tuple(saved.shape)}."
                 )
             parameter.copy_(saved)
-        prefix = "adam."
-        self._adam.restore(
-            {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-        )
+        self._adam.restore(under(state, "adam."))
 
 
 @contextmanager

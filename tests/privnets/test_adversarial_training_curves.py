@@ -45,8 +45,8 @@ def _steps(count: int, reference: bool = True) -> list[tuple[Seen, Tensor, Tenso
     return steps
 
 
-def _curves() -> TrainingCurves:
-    return TrainingCurves(_PROBLEM, _PRIOR, _EVERY)
+def _curves(every: int = _EVERY) -> TrainingCurves:
+    return TrainingCurves(_PROBLEM, _PRIOR, every)
 
 
 def _play(curves: TrainingCurves, steps: Sequence[tuple[Seen, Tensor, Tensor]], first: int = 0):
@@ -87,6 +87,19 @@ def test_a_point_is_the_mean_of_the_steps_before_it(reference):
                 mean = sum(values[name] for values in own) / _EVERY
                 assert found[name].values[point] == pytest.approx(mean, rel=1e-5, abs=1e-6)
                 assert found[name].steps == (4, 8)
+
+
+def test_a_point_of_more_steps_than_are_worked_out_together_is_their_mean():
+    steps, curves = _steps(50), _curves(50)
+    for i, (seen, loss, theta) in enumerate(steps, 1):
+        curves.see(seen, loss)
+        curves.reach(i, [theta])
+    curves.settle(_CONFIGS)
+    for s in range(_MEMBERS):
+        values = [_values(*step[:2], s) for step in steps]
+        for name in values[0]:
+            mean = sum(value[name] for value in values) / len(steps)
+            assert curves.of(s)[name].values == (pytest.approx(mean, rel=1e-5, abs=1e-6),)
 
 
 def test_exact_information_is_that_of_the_releasers_at_the_point():
