@@ -31,6 +31,7 @@ from pydantic import Field, TypeAdapter
 
 from privnets.points import TradeoffPoint
 from sweeps.following import Follower
+from sweeps.garbage import patient_collection
 from sweeps.ledger import Ledger
 from sweeps.manifest import Manifest, read_manifest
 from sweeps.pacing import Pace, pace_beside_training, yield_the_machine
@@ -286,6 +287,7 @@ def follow(publisher: Publisher, orders: queue.Queue[str], pace: Pace) -> None:
 
 def main() -> None:
     """Follow the ledger named on the command line until standard input says otherwise."""
+    patient_collection()
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)  # they are meant for the driver, which then tells us
     (sweep,) = sys.argv[1:]
