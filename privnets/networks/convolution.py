@@ -47,7 +47,7 @@ def encode(parameters: Sequence[Tensor], x: Tensor, strides: Sequence[int]) -> T
     """Flat features [S, n, d] of images [S, n, 1, h, w] after leaky convolutions.
 
     On a CPU only so many networks are convolved together as fill its vectors: with more, what the
-    layers hand on no longer fits its caches (`tests/benchmarks/stacks.py`).
+    layers hand on no longer fits its caches (`tests/benchmarks/network_forms.py`).
 
     Args:
         parameters: Weight and bias of each convolution in turn.

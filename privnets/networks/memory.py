@@ -22,9 +22,9 @@ def keep_freed_memory() -> bool:
     """Let this process keep up to a gigabyte of what it frees, for what it allocates next.
 
     As it comes, glibc gives blocks of some hundred kilobytes back to the kernel as soon as they
-    are freed, and every page of the next one faults. Layers of stacked networks are of that size:
-    without faults a step takes .5 to .8 of the time (`tests/benchmarks/stacks.py`). No result
-    changes. Does nothing with another allocator, or where the environment has settings of its own.
+    are freed, and every page of the next one faults. Layers of stacked networks are of that size.
+    No result changes. Does nothing with another allocator, or where the environment has settings
+    of its own.
 
     Returns:
         Whether the allocator took it.

@@ -17,8 +17,8 @@ def lstm(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool = False) -
     """Hidden states of every network's last LSTM layer, from a state of zeros.
 
     On a CPU it is PyTorch's own for one network after another, the quicker form by measurement
-    (`tests/benchmarks/stacks.py`). On a GPU all networks take each time step together, as its
-    small kernels should cost the same for many networks as for one; that is not measured yet.
+    (`tests/benchmarks/network_forms.py`). On a GPU all networks take each time step together, as
+    its small kernels should cost the same for many networks as for one; that is not measured yet.
 
     Args:
         x: Shape [S, n, T, in].

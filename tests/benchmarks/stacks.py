@@ -1,197 +1,356 @@
-"""A training step of a stack against the steps of its networks one by one, and other forms.
+"""Configuration-steps per second of stacks of games against separate runs of plain PyTorch.
 
-Forward, backward and Adam in processor time of one core, in rounds that alternate. For each
-network the form that the platform takes, the same code on every network by itself, and what else
-could have been done.
+On a CPU both sides have two processes of one thread each, which work at the same time; on a GPU
+one process. Processes last for the whole run and play in turn, so that a busy minute falls on all.
+
+* this platform: `Game` with everything that a trial does while it trains: drawing records and
+  noise, schedules of learning rates, training curves with a value every 20 steps, and exact
+  information of toy filters. It keeps freed memory, as it does in every trial.
+* separate runs: `plain_games`, one configuration after another, eager, nothing recorded, in
+  processes of their own whose allocator is as it comes.
+* vmap (toy alone): `vmapped_toy`, nothing recorded.
+
+Whole trials of the toy, 2,000 steps with set-up, are played once more at the best number of
+games. What the hardware would allow stands beside: the rate of large batched matrix products,
+measured in the same processes, over the multiplications that a plain step makes, and the
+bandwidth of memory. Networks have the sizes of the studies; records are drawn at random, except in
+the toy.
+
+`--quick` plays for shorter and fewer stacks. `--processor-time` counts what the processes
+themselves took, for a CPU that is busy with other work.
 """
 
 from __future__ import annotations
 
+import argparse
+import multiprocessing
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from multiprocessing.connection import Connection
+from typing import Any, Final
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn.functional import conv2d, pad
+from torch.utils.flop_counter import FlopCounterMode
 
-from privnets.adversarial.releasers import EncoderDecoder, RecurrentReleaser
-from privnets.networks.activation import leaky
-from privnets.networks.adam import StackedAdam
-from privnets.networks.architecture import stacked
-from privnets.networks.convolution import ConvolutionalClassifier
-from privnets.networks.dense import dense
-from privnets.networks.mlp import Perceptron
-from privnets.networks.recurrent import Recurrent, step_by_step
-from tests.benchmarks.harness import alternate, publish
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.game import Game
+from privnets.adversarial.problems import registry
+from privnets.adversarial.problems.windows import SIDE_FEATURES
+from privnets.adversarial.records import Pool, Splits
+from tests.benchmarks.harness import publish
+from tests.benchmarks.plain_games import Amnist, Eco, PlainGame, Toy
+from tests.benchmarks.vmapped_toy import VmappedToy
 
-_SIZES = (2, 8, 16)
-_ROUNDS = 11
-
-Run = Callable[[Sequence[Tensor], Tensor], Tensor]
-Convolve = Callable[[Tensor, Tensor, Tensor, int], Tensor]
+_PLATFORM, _SEPARATE, _VMAP = "this platform", "separate runs", "vmap"
+_TRIAL_STEPS: Final = 2000
+_CLOCKS: Final = ("perf_counter", "process_time")
 
 
 @dataclass(frozen=True)
 class _Subject:
-    """A network, the records of a batch, and other ways to run it than the platform's."""
+    """A game.
 
-    name: str
-    initial: Callable[[np.random.Generator], list[Tensor]]
-    run: Run
-    batch: tuple[int, ...]
-    others: Mapping[str, Run]
+    Attributes:
+        fields: Of its configuration.
+        plain: One configuration in plain PyTorch.
+        together: Steps that are played without a pause: this platform draws batches and noise for
+            so many at once, and does so anew after a pause.
+        stacks: How many configurations are stacked, on a CPU.
+        vmapped: How many `torch.func` stacks.
+    """
 
-
-def _loop(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
-    """One convolution after another, channels outermost."""
-    padding, members = weight.shape[-1] // 2, zip(x, weight, bias, strict=True)
-    return torch.stack([conv2d(i, w, b, stride, padding) for i, w, b in members])
-
-
-def _grouped(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
-    """One grouped convolution, channels outermost."""
-    networks, n = x.shape[:2]
-    images = x.transpose(0, 1).reshape(n, -1, *x.shape[3:])
-    padding = weight.shape[-1] // 2
-    y = conv2d(images, weight.flatten(0, 1), bias.flatten(), stride, padding, groups=networks)
-    return y.view(n, networks, -1, *y.shape[2:]).transpose(0, 1)
+    fields: Mapping[str, Any]
+    plain: Callable[[AdversarialConfig, str], PlainGame]
+    together: int
+    stacks: Sequence[int]
+    vmapped: Sequence[int] = ()
 
 
-def _batched_product(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
-    """Every patch copied out (im2col), then one batched matrix product."""
-    networks, n, channels = x.shape[:3]
-    kernel = weight.shape[-1]
-    padded = pad(x, [kernel // 2] * 4).transpose(1, 2)
-    patches = padded.unfold(3, kernel, stride).unfold(4, kernel, stride)
-    height, width = patches.shape[3:5]
-    columns = patches.permute(0, 1, 5, 6, 2, 3, 4).reshape(networks, channels * kernel**2, -1)
-    y = torch.baddbmm(bias[:, :, None], weight.flatten(2), columns)
-    return y.view(networks, -1, n, height, width).transpose(1, 2)
-
-
-def _classify(convolve: Convolve, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-    """A convolutional classifier by another convolution."""
-    *body, weight, bias, head_weight, head_bias = parameters
-    for i in range(0, len(body), 2):
-        x = leaky(convolve(x, body[i], body[i + 1], 2))
-    return dense(leaky(dense(x.flatten(2), weight, bias)), head_weight, head_bias)
-
-
-def _perceptrons_in_a_loop(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-    outputs = []
-    for hidden, *own in zip(x, *(p.unbind() for p in parameters), strict=True):
-        for i in range(0, len(own), 2):
-            hidden = torch.addmm(own[i + 1], hidden if i == 0 else leaky(hidden), own[i])
-        outputs.append(hidden)
-    return torch.stack(outputs)
-
-
-def _recurrent_by_step(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-    *body, weight, bias = parameters
-    states = step_by_step(x, body, bidirectional=False)
-    return dense(states.flatten(1, 2), weight, bias)
-
-
-def _release(releaser: EncoderDecoder | RecurrentReleaser) -> Run:
-    def run(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        random = torch.Generator().manual_seed(0)
-        noise = releaser.draw(random, (*x.shape[:2], *releaser.noise_shape(x.shape[2:])))
-        return releaser.release(parameters, x, noise, torch.zeros(x.shape[:3]), None)
-
-    return run
-
-
-def _subjects() -> Iterator[_Subject]:
-    for widths, records in (((2, 32, 32, 2), 256), ((784, 128, 64, 2), 128)):
-        network = Perceptron(widths)
-        yield _Subject(
-            "perceptron " + "-".join(map(str, widths)),
-            network.initial,
-            network.forward,
-            (records, widths[0]),
-            {"products in a loop": _perceptrons_in_a_loop},
-        )
-    for width in (8, 32):
-        classifier = ConvolutionalClassifier(28, width, 2)
-        yield _Subject(
-            f"convolutional classifier, width {width}",
-            classifier.initial,
-            classifier.forward,
-            (128, 1, 28, 28),
-            {
-                "convolutions in a loop": partial(_classify, _loop),
-                "grouped, channels outermost": partial(_classify, _grouped),
-                "batched products": partial(_classify, _batched_product),
-            },
-        )
-    encoder = EncoderDecoder(28, 64)
-    yield _Subject(
-        "encoder-decoder, width 64", encoder.initial, _release(encoder), (128, 1, 28, 28), {}
-    )
-    adversary = Recurrent(1, 32, 3, 2)
-    others = {"batched loop over time": _recurrent_by_step}
-    yield _Subject("LSTM 3 x 32", adversary.initial, adversary.forward, (64, 24, 1), others)
-    releaser = RecurrentReleaser(2)
-    yield _Subject("releaser, LSTM 4 x 64", releaser.initial, _release(releaser), (64, 24, 1), {})
-
-
-def _training(run: Run, parameters: Sequence[Tensor], x: Tensor) -> Callable[[], None]:
-    """A step of training on x, the parameters' own."""
-    leaves = [p.clone().requires_grad_() for p in parameters]
-    adam = StackedAdam(leaves, torch.full((len(x),), 1e-4))
-
-    def step() -> None:
-        loss = run(leaves, x).square().mean()
-        adam.step(torch.autograd.grad(loss, leaves))
-
-    return step
-
-
-def _one_by_one(run: Run, parameters: Sequence[Tensor], x: Tensor) -> Callable[[], None]:
-    """The same step of every network by itself."""
-    members = [slice(s, s + 1) for s in range(len(x))]
-    steps = [_training(run, [p[own] for p in parameters], x[own]) for own in members]
-
-    def step() -> None:
-        for alone in steps:
-            alone()
-
-    return step
-
-
-def _measured(subject: _Subject, networks: int) -> list[dict[str, object]]:
-    sources = [np.random.default_rng(seed) for seed in range(networks)]
-    parameters = stacked([subject.initial(source) for source in sources])
-    x = torch.rand(networks, *subject.batch, generator=torch.Generator().manual_seed(0))
-    contestants = {
-        "this platform": _training(subject.run, parameters, x),
-        "one by one": _one_by_one(subject.run, parameters, x),
-        **{name: _training(run, parameters, x) for name, run in subject.others.items()},
+def _toy(width: int, batch: int, adversary_steps: int) -> _Subject:
+    fields = {
+        "problem": "gaussian-mixture",
+        "evaluation": "exact",
+        "steps": _TRIAL_STEPS,
+        "adversary_width": width,
+        "batch_size": batch,
+        "adversary_steps": adversary_steps,
     }
-    timings = alternate(contestants, _ROUNDS, time.process_time)
-    alone = timings["one by one"].median
+    return _Subject(fields, Toy, 64, (1, 2, 4, 8, 16, 32, 64), (4, 16, 32))
+
+
+_AMNIST = {"problem": "amnist", "train_size": 2048}
+_SUBJECTS: Final = {
+    "toy, 64 units, batches of 128": _toy(64, 128, 1),
+    "toy, 32 units, batches of 256": _toy(32, 256, 2),
+    "AMNIST, width 8": _Subject({**_AMNIST, "adversary_width": 8}, Amnist, 6, (1, 2, 4, 8, 16)),
+    "AMNIST, width 32": _Subject({**_AMNIST, "adversary_width": 32}, Amnist, 6, (1, 2, 4, 8, 16)),
+    "ECO, LSTM": _Subject({"problem": "eco", "train_size": 443}, Eco, 16, (1, 2, 4, 8, 16)),
+}
+_ON_GPUS: Final = (1, 4, 16, 64, 128, 256)
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What a process is to do.
+
+    Attributes:
+        contestant: Who plays.
+        subject: Which game.
+        games: How many together.
+        seconds: How long; 0 for one whole trial with set-up.
+        clock: Of `time`.
+    """
+
+    contestant: str
+    subject: str
+    games: int
+    seconds: float
+    clock: str
+
+
+def _configs(subject: str, count: int) -> list[AdversarialConfig]:
+    fields = _SUBJECTS[subject].fields
+    return [AdversarialConfig(seed=seed, **fields) for seed in range(count)]
+
+
+def _materials(configs: Sequence[AdversarialConfig], device: str) -> tuple[Pool, list[Splits]]:
+    """The toy's own records, and random ones where data would have to be read."""
+    problem, size = configs[0].problem, configs[0].train_size or 0
+    if problem == "gaussian-mixture":
+        return registry.problem(problem).materials(configs, device)
+    random = torch.Generator().manual_seed(0)
+    splits = [Splits(np.arange(size), *[np.arange(1)] * 3) for _ in configs]
+    if problem == "amnist":
+        images = torch.rand(size, 1, 28, 28, generator=random)
+        labels = (torch.randint(classes, (size,), generator=random) for classes in (2, 10))
+        return Pool(images.to(device), *(label.to(device) for label in labels)), splits
+    power = torch.randn(size, Eco.steps, 1, generator=random)
+    secret = torch.randint(2, (size, Eco.steps), generator=random)
+    side = torch.randn(size, Eco.steps, SIDE_FEATURES, generator=random)
+    return Pool(power.to(device), secret.to(device), None, side.to(device)), splits
+
+
+def _platform(subject: str, games: int, device: str) -> Callable[[int], object]:
+    configs = _configs(subject, games)
+    pool, splits = _materials(configs, device)
+    game = Game(registry.problem(configs[0].problem), configs, pool, splits)
+
+    def play(steps: int) -> None:
+        if game.step + steps > configs[0].steps:
+            game.restore({**game.state(), **_BEGUN})
+        game.advance(steps)
+
+    return play
+
+
+# A game that would end begins its schedule anew; what it has learned changes no duration.
+_BEGUN: Final = {"step": torch.tensor(0)}
+
+
+def _separate(subject: str, games: int, device: str) -> Callable[[int], object]:
+    played = [_SUBJECTS[subject].plain(config, device) for config in _configs(subject, games)]
+    return lambda steps: [game.step() for game in played for _ in range(steps)]
+
+
+def _vmapped(subject: str, games: int, device: str) -> Callable[[int], object]:
+    game = VmappedToy(_configs(subject, games), device)
+    return lambda steps: [game.step() for _ in range(steps)]
+
+
+_CONTESTANTS: Final = {_PLATFORM: _platform, _SEPARATE: _separate, _VMAP: _vmapped}
+
+
+def _serve(pipe: Connection, device: str) -> None:
+    """A process: play what is ordered, and answer with configuration-steps per second."""
+    torch.set_num_threads(1)
+    make = cache(lambda who, subject, games: _CONTESTANTS[who](subject, games, device))
+    while (order := pipe.recv()) is not None:
+        if isinstance(order, str):
+            pipe.send(_CEILINGS[order](device))
+        elif order.seconds:
+            play = make(order.contestant, order.subject, order.games)
+            together = _SUBJECTS[order.subject].together
+            rate = _rate(partial(play, together), order.seconds, device, order.clock)
+            pipe.send(order.games * together * rate)
+        else:
+            clock = getattr(time, order.clock)
+            start = clock()
+            _CONTESTANTS[order.contestant](order.subject, order.games, device)(_TRIAL_STEPS)
+            _wait(device)
+            pipe.send(order.games * _TRIAL_STEPS / (clock() - start))
+
+
+def _rate(
+    play: Callable[[], object], seconds: float, device: str, clock: str = _CLOCKS[0]
+) -> float:
+    """How often something is done in a second, after once to warm up."""
+    now = getattr(time, clock)
+    play()
+    _wait(device)
+    start, times = now(), 0
+    while (elapsed := now() - start) < seconds:
+        play()
+        _wait(device)
+        times += 1
+    return times / elapsed
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _products(device: str) -> float:
+    """Multiplications and additions per second of batched matrix products, float32."""
+    matrices = torch.randn(48, 128, 64, device=device), torch.randn(48, 64, 64, device=device)
+    if device == "cuda":
+        matrices = (
+            torch.randn(64, 1024, 1024, device=device),
+            torch.randn(64, 1024, 1024, device=device),
+        )
+    (count, rows, inner), columns = matrices[0].shape, matrices[1].shape[-1]
+    rate = _rate(lambda: torch.bmm(*matrices), 1.0, device)
+    return 2.0 * count * rows * inner * columns * rate
+
+
+def _bandwidth(device: str) -> float:
+    """Bytes per second that copying 64 MB reads and writes."""
+    source = torch.zeros(2**24, device=device)
+    target = torch.empty_like(source)
+    rate = _rate(lambda: target.copy_(source), 1.0, device)
+    return 2.0 * source.nbytes * rate
+
+
+_CEILINGS: Final = {"products": _products, "bandwidth": _bandwidth}
+
+
+def _operations(subject: str) -> int:
+    """Multiplications and additions of a plain step in matrix products and convolutions."""
+    (config,) = _configs(subject, 1)
+    game = _SUBJECTS[subject].plain(config, "cpu")
+    # The counter knows an LSTM by its products alone.
+    with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
+        game.step()
+    return counter.get_total_flops()
+
+
+class _Team:
+    """Processes that play the same at the same time."""
+
+    def __init__(self, device: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        pairs = [context.Pipe() for _ in range(2 if device == "cpu" else 1)]
+        self._pipes = [ours for ours, _ in pairs]
+        self._processes = [
+            context.Process(target=_serve, args=(theirs, device), daemon=True)
+            for _, theirs in pairs
+        ]
+        for process, (_, theirs) in zip(self._processes, pairs, strict=True):
+            process.start()
+            theirs.close()  # so that a process that ends is noticed
+
+    def ask(self, order: _Order | str) -> float:
+        """The sum of all answers."""
+        for pipe in self._pipes:
+            pipe.send(order)
+        return sum(pipe.recv() for pipe in self._pipes)
+
+    def close(self) -> None:
+        for pipe, process in zip(self._pipes, self._processes, strict=True):
+            pipe.send(None)
+            process.join()
+
+
+@contextmanager
+def _teams(device: str) -> Iterator[dict[str, _Team]]:
+    """Processes of each contestant, so that none shares another's allocator."""
+    found = {name: _Team(device) for name in _CONTESTANTS}
+    yield found
+    for team in found.values():
+        team.close()
+
+
+def _measured(
+    device: str, subject: str, teams: Mapping[str, _Team], quick: bool, clock: str
+) -> list[dict[str, object]]:
+    """Rows of one game: rounds of all contestants in turn, then whole trials."""
+    own, seconds = _SUBJECTS[subject], 0.5 if quick else 1.5
+    stacks = _ON_GPUS if device == "cuda" else own.stacks
+
+    def order(contestant: str, games: int, seconds: float = seconds) -> _Order:
+        return _Order(contestant, subject, games, seconds, clock)
+
+    orders = [order(_SEPARATE, 1), *(order(_VMAP, games) for games in own.vmapped)]
+    orders += [order(_PLATFORM, games) for games in stacks[:: 2 if quick else 1]]
+    rates = _played(orders, teams, 3 if quick else 7)
+    found = _rows(device, "training", rates)
+    if own.plain is Toy:
+        medians = {
+            o.games: statistics.median(rates[o]) for o in orders if o.contestant == _PLATFORM
+        }
+        best = max(medians, key=lambda games: medians[games])
+        trials = [order(_SEPARATE, 1, 0), order(_PLATFORM, best, 0)]
+        found += _rows(device, "whole trial", _played(trials, teams, 1 if quick else 3))
+    ceiling = teams[_SEPARATE].ask("products") / _operations(subject)
+    return [{**row, "products_allow": round(ceiling)} for row in found]
+
+
+def _played(
+    orders: Sequence[_Order], teams: Mapping[str, _Team], rounds: int
+) -> dict[_Order, list[float]]:
+    """Rates of every round; a first round of those that last warms up."""
+    rates: dict[_Order, list[float]] = {order: [] for order in orders}
+    for turn in range(rounds + 1):
+        for order in orders:
+            if turn or order.seconds:
+                rate = teams[order.contestant].ask(order)
+                rates[order] += [rate] if turn else []
+    return rates
+
+
+def _rows(
+    device: str, what: str, rates: Mapping[_Order, Sequence[float]]
+) -> list[dict[str, object]]:
+    medians = {order: statistics.median(found) for order, found in rates.items()}
+    alone = next(rate for order, rate in medians.items() if order.contestant == _SEPARATE)
     return [
         {
-            "network": subject.name,
-            "networks": networks,
-            "contestant": name,
-            "ms_per_network_step": round(1e3 * timing.median / networks, 3),
-            "times_one_by_one": round(alone / timing.median, 2),
+            "device": device,
+            "game": order.subject,
+            "contestant": order.contestant,
+            "games": order.games,
+            "measured": what,
+            "config_steps_per_second": round(medians[order]),
+            "slowest": round(min(found)),
+            "quickest": round(max(found)),
+            "times_separate": round(medians[order] / alone, 2),
         }
-        for name, timing in timings.items()
+        for order, found in rates.items()
     ]
 
 
 def main() -> None:
     """Measure and publish."""
-    torch.set_num_threads(1)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="shorter and fewer")
+    parser.add_argument("--processor-time", action="store_true", help="for a busy CPU")
+    parser.add_argument("--only", default="", help="games whose name has this in it")
+    given = parser.parse_args()
+    clock = _CLOCKS[given.processor_time]
     rows = []
-    for subject in _subjects():
-        for networks in _SIZES:
-            rows += _measured(subject, networks)
+    for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
+        with _teams(device) as teams:
+            bandwidth = round(teams[_SEPARATE].ask("bandwidth") / 1e9)
+            print(f"{device}: memory copies {bandwidth} GB/s, read and written", flush=True)
+            for subject in _SUBJECTS:
+                if given.only in subject:
+                    found = _measured(device, subject, teams, given.quick, clock)
+                    rows += [{**row, "memory_gb_per_second": bandwidth} for row in found]
     publish("stacks", rows)
 
 

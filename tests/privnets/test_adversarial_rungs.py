@@ -76,7 +76,8 @@ def test_a_stack_shrinks_at_once_and_can_be_continued_from_there():
         state = dict(stage.state())
         sizes.append(len(left))
         states.append((state, left))
-        assert {len(t) for name, t in state.items() if name.startswith("releaser.")} == {len(left)}
+        own = [t for name, t in state.items() if name.startswith("releaser.") and t.ndim]
+        assert {len(t) for t in own} == {len(left)}
     assert sizes[:4] == [8, 5, 5, 2]
     state, left = states[1]
     again = ADVERSARIAL.stages_with_rungs(left, (0.25, 0.5), state=state)
