@@ -182,7 +182,7 @@ def test_a_point_that_fails_sends_none_away(
     def overflow(self: game.Game, steps: int) -> dict[int, str]:
         for i, each in enumerate(self.configs):
             if each.resolved() == config.resolved() and each.seed == 0:
-                for parameter in self._networks["releaser"]:
+                for parameter in self._releaser.parameters:
                     parameter[i] = math.inf
         return advance(self, steps)
 
