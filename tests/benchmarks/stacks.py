@@ -327,6 +327,7 @@ def _rows(
             "contestant": order.contestant,
             "games": order.games,
             "measured": what,
+            "clock": order.clock,
             "config_steps_per_second": round(medians[order]),
             "slowest": round(min(found)),
             "quickest": round(max(found)),
