@@ -8,24 +8,21 @@ import sys
 
 import pytest
 
+# Each block is larger than any before, which is what glibc never keeps by itself.
 _FAULTS = """
 import resource, sys
 import torch
 from privnets.networks.memory import keep_freed_memory
 
-def layers():
-    return [torch.ones(2**17) for _ in range(16)]
-
 kept = sys.argv[1] == "keep" and keep_freed_memory()
-for _ in range(5):  # the allocator's own habits settle
-    layers()
+torch.ones(2**18)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(20):
-    layers()
+for size in range(2, 32):
+    torch.ones(size * 2**17)
 after = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 print(int(kept), after - before)
 """
-_PAGES = 16 * 2**19 // 4096  # of all layers
+_PAGES = 31 * 2**19 // 4096  # of the largest
 
 
 def _faults(what: str) -> tuple[bool, int]:
@@ -40,7 +37,7 @@ def _faults(what: str) -> tuple[bool, int]:
 def test_layers_come_without_faults_once_memory_is_kept():
     kept, faults = _faults("keep")
     assert kept
-    assert faults < _PAGES
+    assert faults < 4 * _PAGES  # few that a smaller block has had, where alignment wastes some
     left, anew = _faults("leave")
     assert not left
-    assert anew > 10 * _PAGES
+    assert anew > 12 * _PAGES  # every page of nearly every block
