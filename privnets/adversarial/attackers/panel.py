@@ -112,9 +112,7 @@ def judging(
     Raises:
         ValueError: If a network has a name that the panel does not know.
     """
-    names = _names(evidence[0], analytic)
-    if unknown := [name for name in networks if name not in names]:
-        raise ValueError(f"networks must be among {', '.join(names)}; got {', '.join(unknown)}.")
+    names = _names(evidence[0], analytic, networks)
     classes = max(2, *(1 + int(known_secret(one.attack).max()) for one in evidence))
     reasons = [unusable(one, classes) for one in evidence]
     usable = [i for i, reason in enumerate(reasons) if reason is None]
@@ -143,10 +141,16 @@ def judging(
             yield _verdict(one, names, [*posteriors, *others], floor, classes, alpha)
 
 
-def _names(evidence: Evidence, analytic: Sequence[Attacker]) -> tuple[str, ...]:
+def _names(
+    evidence: Evidence, analytic: Sequence[Attacker], networks: Iterable[str]
+) -> tuple[str, ...]:
+    """Everybody on the panel, of whom the networks must be some."""
     attack = evidence.attack
     own = [name for attacker in analytic for name in attacker.names]
-    return attacker_names(attack.secret.ndim == 2, attack.side is not None, own)
+    names = attacker_names(attack.secret.ndim == 2, attack.side is not None, own)
+    if unknown := [name for name in networks if name not in names]:
+        raise ValueError(f"networks must be among {', '.join(names)}; got {', '.join(unknown)}.")
+    return names
 
 
 def _neural(
