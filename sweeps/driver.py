@@ -18,7 +18,7 @@ from sweeps.manifest import write_manifest
 from sweeps.planning import Plan, plan
 from sweeps.progress import Progress, shown
 from sweeps.publication import Publication, start_publication
-from sweeps.publisher import Published
+from sweeps.publishing import Published
 from sweeps.remaining import capacity
 from sweeps.results import DEFAULT_STORAGE, Result, read_result
 from sweeps.spec import Resources, Study

@@ -10,9 +10,15 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
+_NICENESS = 19
 _SHARE = 0.05
 _BUSY_CORES = 2.0
 _SAVED_SECONDS = 2.0
+
+
+def step_back() -> None:
+    """Have this thread wait for others, though not for ever; as `yield_the_machine` in all else."""
+    os.nice(_NICENESS)
 
 
 def yield_the_machine() -> None:
@@ -26,9 +32,9 @@ def yield_the_machine() -> None:
         try:
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         except OSError:  # some containers forbid the call
-            os.nice(19)
+            os.nice(_NICENESS)
     else:
-        os.nice(19)
+        os.nice(_NICENESS)
 
 
 class Pace:

@@ -17,7 +17,7 @@ from sweeps.columns import in_tables, replicates
 from sweeps.errors import InputError
 from sweeps.ledger import Ledger
 from sweeps.manifest import read_manifest
-from sweeps.publisher import FINISH, HURRY, STORAGE, Published
+from sweeps.publishing import FINISH, HURRY, STORAGE, Published
 from tracking.errors import redacted
 
 _STOP_SECONDS = 30.0
@@ -114,7 +114,7 @@ def start_publication(storage: str, sweep: str, tracking_uri: str) -> Publicatio
     # Open as long as the publisher writes to them.
     output, errors = TemporaryFile(), TemporaryFile()  # noqa: SIM115
     process = subprocess.Popen(
-        [sys.executable, "-m", "sweeps.publisher", sweep],
+        [sys.executable, "-m", "sweeps.publishing", sweep],
         stdin=subprocess.PIPE,
         stdout=output,
         stderr=errors,

@@ -24,7 +24,7 @@ start and the end of Ray, and this platform's report included.
 
 Given to all alike: a store whose schema stands already and which takes writes quickly (SQLite with
 a write-ahead log, an advantage to those who write often), its server running for some seconds; an
-empty cache of this platform; no telemetry. Stock Ray has two logical CPUs, a thread each. Not
+cache of this platform that knows the store's schema and nothing else; no telemetry. Stock Ray has two logical CPUs, a thread each. Not
 timed: whether the store holds every run, metric and value, without which a round fails.
 
 `--full` compares whole trials instead, attackers included: this platform's study against stock Ray
@@ -212,8 +212,7 @@ def _rounds(
     taken: dict[Entry, list[float]] = {entry: [] for entry in entries}
     held: dict[Entry, recorded.Holdings] = {}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        template = Path(folder) / "template.db"
-        tracking.create(f"sqlite:///{template}")
+        template = _template(Path(folder))
         for i in range(rounds):
             # Whoever comes first finds the fewest files in memory.
             first = (i + 1) % len(entries)
@@ -225,12 +224,19 @@ def _rounds(
     return taken, held
 
 
+def _template(folder: Path) -> Path:
+    """What every contestant finds in its folder: an empty store, and a cache that knows it."""
+    os.environ["PRIVNETS_CACHE"] = str(folder / "cache")
+    tracking.create(f"sqlite:///{folder}/mlflow.db")
+    return folder
+
+
 def _run(entry: Entry, steps: int, template: Path) -> tuple[float, recorded.Holdings]:
     """One round of one contestant: its seconds, and what it recorded."""
     contestant = entry.contestant
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
-        shutil.copy(template, folder / "mlflow.db")
+        shutil.copytree(template, folder, dirs_exist_ok=True)
         with _serving(contestant.store, folder) as uri:
             command = contestant.command(uri, folder, entry.points, steps)
             start = time.perf_counter()

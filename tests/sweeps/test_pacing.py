@@ -114,3 +114,22 @@ assert found == [(False, 19) if {refused} else (True, before[1])], found
 assert standing() == before
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere niceness is of the whole process")
+def test_a_thread_steps_back_alone() -> None:
+    code = """
+import os, threading
+from sweeps.pacing import step_back
+
+def aside():
+    step_back()
+    found.append(os.getpriority(os.PRIO_PROCESS, 0))
+
+found, before = [], os.getpriority(os.PRIO_PROCESS, 0)
+thread = threading.Thread(target=aside)
+thread.start()
+thread.join()
+assert found == [19] and os.getpriority(os.PRIO_PROCESS, 0) == before, (found, before)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -29,7 +29,8 @@ from sweeps.manifest import Manifest, read_manifest, write_manifest
 from sweeps.pacing import Pace
 from sweeps.planning import Plan
 from sweeps.publication import start_publication
-from sweeps.publisher import HURRY, Publisher, follow, publish_all
+from sweeps.publisher import Publisher, publish_all
+from sweeps.publishing import HURRY, follow
 from sweeps.results import read_result
 from sweeps.starting import manifest_of
 from sweeps.summary import hypervolume_so_far
