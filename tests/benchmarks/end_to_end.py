@@ -23,9 +23,10 @@ start and the end of Ray, and this platform's report included.
 - `platform-server`: the same into a server of one worker.
 
 Given to all alike: a store whose schema stands already and which takes writes quickly (SQLite with
-a write-ahead log, an advantage to those who write often), its server running for some seconds; an
-cache of this platform that knows the store's schema and nothing else; no telemetry. Stock Ray has two logical CPUs, a thread each. Not
-timed: whether the store holds every run, metric and value, without which a round fails.
+a write-ahead log, an advantage to those who write often), its server running for some seconds; a
+cache of this platform that knows the store's schema and nothing else; no telemetry. Stock Ray has
+two logical CPUs, a thread each. Not timed: whether the store holds every run, metric and value,
+without which a round fails.
 
 `--full` compares whole trials instead, attackers included: this platform's study against stock Ray
 Tune, one configuration per trial, whose trial calls this platform's own experiment for it; both
