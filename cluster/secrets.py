@@ -1,0 +1,131 @@
+"""Passwords and tokens: read only from where nobody else can read them, written the same way."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+RAY_MODE, RAY_TOKEN, RAY_TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+
+_LARGEST = 64 * 1024
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class SecretRefused(ValueError):
+    """A secret cannot be had, or others could read it; the message says what to do about it."""
+
+
+def read_secret(path: Path) -> str:
+    """What a file that is ours alone holds.
+
+    Args:
+        path: A file of one secret; white space around it is no part of it.
+
+    Raises:
+        SecretRefused: If it is absent, empty or no plain file, belongs to another user, or may be
+            read or changed by others.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise SecretRefused(f"{path} cannot be read: {error.strerror}") from error
+    with open(handle, "rb") as file:
+        # Of what was opened, not of what the path may name by now.
+        _check(path, os.fstat(handle))
+        content = file.read(_LARGEST + 1)
+    return _decoded(path, content)
+
+
+def write_secret(path: Path, secret: str) -> None:
+    """Write a new file that nobody else can read.
+
+    Args:
+        path: A file that does not exist yet.
+        secret: Its content.
+
+    Raises:
+        SecretRefused: If there is such a file already, or none can be written there.
+    """
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(f"{secret}\n")
+    except OSError as error:
+        raise SecretRefused(f"{path} cannot be written: {error.strerror}") from error
+
+
+def secret_from(variable: str, path: Path | None = None) -> str | None:
+    """A secret from the environment, or else from a file.
+
+    Args:
+        variable: That may hold it.
+        path: That may hold it where the variable is unset or empty.
+
+    Returns:
+        The secret; None if neither is there.
+
+    Raises:
+        SecretRefused: If the file is there and cannot be trusted.
+    """
+    value = os.environ.get(variable, "").strip()
+    if value:
+        return value
+    return read_secret(path) if path is not None and _exists(path) else None
+
+
+def kept_secret(path: Path) -> str:
+    """The secret in a file, made up at random when it is first asked for.
+
+    Raises:
+        SecretRefused: As `read_secret` and `write_secret` do.
+    """
+    if not _exists(path):
+        write_secret(path, secrets.token_urlsafe(32))
+    return read_secret(path)
+
+
+def ray_token() -> str | None:
+    """The token with which this user joins Ray clusters, found where Ray itself looks for it.
+
+    Returns:
+        What RAY_AUTH_TOKEN holds, or else the file that RAY_AUTH_TOKEN_PATH names, or else
+        `~/.ray/auth_token`; None if there is none of these.
+
+    Raises:
+        SecretRefused: If the file cannot be trusted, or RAY_AUTH_TOKEN_PATH names none.
+    """
+    named = os.environ.get(RAY_TOKEN_PATH, "")
+    if named and not os.environ.get(RAY_TOKEN):
+        return read_secret(Path(named).expanduser())
+    return secret_from(RAY_TOKEN, Path.home() / ".ray" / "auth_token")
+
+
+def _exists(path: Path) -> bool:
+    return os.path.lexists(path)
+
+
+def _check(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise SecretRefused(f"{path} is no plain file; a secret must be in one")
+    if found.st_uid != os.geteuid():
+        raise SecretRefused(
+            f"{path} belongs to user {found.st_uid} and not to this one ({os.geteuid()}), who "
+            f"could change it; make a copy of your own: (umask 077; cp {path} COPY)"
+        )
+    if found.st_mode & _OTHERS:
+        mode = stat.S_IMODE(found.st_mode)
+        raise SecretRefused(
+            f"{path} holds a secret and others may use it (mode {mode:04o}): chmod 600 {path}"
+        )
+
+
+def _decoded(path: Path, content: bytes) -> str:
+    try:
+        secret = content.decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise SecretRefused(f"{path} holds no text") from error
+    if not secret or len(content) > _LARGEST or "\n" in secret:
+        raise SecretRefused(f"{path} must hold one line, the secret, and nothing else")
+    return secret
