@@ -22,7 +22,15 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from sweeps.garbage import patient_collection
-from sweeps.pacing import Pace, pace_beside_training, step_back, yield_the_machine
+from sweeps.pacing import (
+    SESSION_BEHIND,
+    SESSION_EVEN,
+    Pace,
+    pace_beside_training,
+    step_back,
+    weigh_session,
+    yield_the_machine,
+)
 
 if TYPE_CHECKING:
     from sweeps.publisher import Publisher
@@ -67,6 +75,7 @@ def follow(publisher: Publisher, orders: queue.Queue[str], pace: Pace) -> None:
     """
     with ThreadPoolExecutor(1, initializer=yield_the_machine) as aside:
         order = aside.submit(_until_told, publisher, orders, pace).result()
+    weigh_session(SESSION_EVEN)
     while order == HURRY:
         _keep_up(publisher, orders, Pace())
         order = _until_told(publisher, orders, Pace())
@@ -79,6 +88,7 @@ def main() -> None:
     patient_collection()
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)  # they are meant for the driver, which then tells us
+    weigh_session(SESSION_BEHIND)
     (sweep,) = sys.argv[1:]
     uri = os.environ["MLFLOW_TRACKING_URI"]
     orders: queue.Queue[str] = queue.Queue()
