@@ -1,0 +1,419 @@
+"""Ray Jobs over HTTP: all that a machine outside a cluster needs of it.
+
+`Jobs` is the client; `ask` runs one command of `sweeps` on the cluster and returns what it printed.
+Importing this module does not load Ray.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from urllib.parse import urlsplit
+
+from cluster.connection import ConnectionFailed
+from cluster.secrets import SecretRefused, ray_token
+from cluster.shipping import LAUNCHER, shipment
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+State = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
+
+ASK_SECONDS: Final = 180.0
+"""That the cluster has to answer, the start of a process on it included."""
+
+# Seconds to connect, and to wait for an answer: at first, and once the server is known to answer.
+_KNOCK: Final = (5.0, 15.0)
+_PATIENCE: Final = (10.0, 120.0)
+_POLL_SECONDS = 0.5
+_DISMISS_SECONDS = 20.0
+# Ray looks after a job that ended for about a second more, and would write down a deleted one anew.
+_SETTLE_SECONDS = 3.0
+# Each sends requests to another address than the one that was asked for.
+_OVERRIDES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
+_TOKEN_REMEDY = (
+    "put it into RAY_AUTH_TOKEN, or into ~/.ray/auth_token with mode 0600 (the cluster's head has "
+    "it in the same places)"
+)
+_LONGEST = 2000
+
+
+class JobFailed(RuntimeError):
+    """A job on the cluster came to nothing, or cannot be had; the message says why."""
+
+
+class Unreachable(ConnectionFailed):
+    """Nothing answers at the address now; it may later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What Ray knows of a job.
+
+    Attributes:
+        job_id: The id it was submitted under.
+        state: As Ray calls it.
+        message: What Ray says of the state.
+        started: Unix time in seconds, by the cluster's clock; None before.
+        ended: Unix time in seconds, by the cluster's clock; None before.
+        metadata: What was submitted with it.
+    """
+
+    job_id: str
+    state: State
+    message: str = ""
+    started: float | None = None
+    ended: float | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def active(self) -> bool:
+        """Whether it runs or is about to."""
+        return self.state in ("PENDING", "RUNNING")
+
+
+class Jobs:
+    """The job server of a cluster's head.
+
+    Attributes:
+        address: `http://HOST:PORT` or `https://HOST:PORT`.
+        ray_version: That the cluster runs.
+    """
+
+    def __init__(self, address: str) -> None:
+        """Find the server, and be let in; takes seconds at the most.
+
+        The token is looked for where Ray looks for it: RAY_AUTH_TOKEN, the file that
+        RAY_AUTH_TOKEN_PATH names, `~/.ray/auth_token`. RAY_ADDRESS changes nothing.
+
+        Args:
+            address: Of the head's dashboard, as `http://HEAD:8265`.
+
+        Raises:
+            ConnectionFailed: If it is no such address, nothing or something else answers there, it
+                cannot be trusted, or it does not let us in.
+        """
+        self.address = _checked(address)
+        headers = _headers()
+        self.ray_version = _knock(self.address, headers)
+        self._client = _client(self.address, headers)
+
+    def find(self, job_id: str) -> Job | None:
+        """What Ray knows of a job; None if there is none of that id.
+
+        Raises:
+            ConnectionFailed: If the server does not answer.
+        """
+        with self._asking():
+            try:
+                found = self._client.get_job_info(job_id)
+            except RuntimeError as error:
+                if "status code 404" in str(error):
+                    return None
+                raise
+        return Job(
+            job_id,
+            cast("State", found.status.value),
+            found.message or "",
+            None if found.start_time is None else found.start_time / 1000,
+            None if found.end_time is None else found.end_time / 1000,
+            found.metadata or {},
+        )
+
+    def submit(
+        self,
+        job_id: str,
+        arguments: Sequence[str],
+        folder: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start a job that takes no CPU, on the interpreter that Ray runs on there.
+
+        Args:
+            job_id: Not taken yet.
+            arguments: Of Python. Everybody who may see the cluster can read them.
+            folder: A `shipment`, which becomes the working directory of all its processes.
+            environment: Variables for all its processes; no secrets.
+            metadata: To be kept with it; no secrets.
+
+        Raises:
+            JobFailed: If the id is taken, or the cluster takes no job.
+            ConnectionFailed: If the server does not answer.
+        """
+        with self._asking():
+            self._client.submit_job(
+                entrypoint=f"exec sh {LAUNCHER} {shlex.join(arguments)}",
+                submission_id=job_id,
+                runtime_env={"working_dir": str(folder), "env_vars": dict(environment or {})},
+                metadata=dict(metadata or {}),
+            )
+
+    def stop(self, job_id: str) -> bool:
+        """Have a job told to end; whether it ran. It may take its time to.
+
+        Raises:
+            JobFailed: If there is none of that id.
+            ConnectionFailed: If the server does not answer.
+        """
+        with self._asking():
+            return bool(self._client.stop_job(job_id))
+
+    def delete(self, job_id: str) -> None:
+        """Have a job forgotten that has ended, so that its id can be used again.
+
+        Raises:
+            JobFailed: If it has not ended, or there is none of that id.
+            ConnectionFailed: If the server does not answer.
+        """
+        time.sleep(_SETTLE_SECONDS)
+        with self._asking():
+            self._client.delete_job(job_id)
+
+    def log(self, job_id: str) -> str:
+        """All that a job has printed so far.
+
+        Raises:
+            JobFailed: If there is none of that id, or the node that keeps it is gone.
+            ConnectionFailed: If the server does not answer.
+        """
+        with self._asking():
+            return str(self._client.get_job_logs(job_id))
+
+    def follow(self, job_id: str) -> Iterator[Job]:
+        """A job's states, as often as one may ask, until it has ended.
+
+        Raises:
+            JobFailed: If there is none of that id (any more).
+            ConnectionFailed: If the server does not answer.
+        """
+        while True:
+            job = self.find(job_id)
+            if job is None:
+                raise JobFailed(f"the cluster at {self.address} knows no job {job_id!r}")
+            yield job
+            if not job.active:
+                return
+            time.sleep(_POLL_SECONDS)
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """A block that talks to the server, whose failures are told in words."""
+        import requests
+        from ray.exceptions import AuthenticationError
+
+        try:
+            yield
+        except requests.RequestException as error:
+            raise Unreachable(_unreachable(self.address, error)) from error
+        except AuthenticationError as error:
+            raise ConnectionFailed(
+                f"{self.address} does not let us in any more: its token is another now"
+            ) from error
+        except RuntimeError as error:
+            raise JobFailed(_last_words(str(error))) from error
+
+
+def ask(
+    address: str,
+    arguments: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    files: Mapping[str, bytes] | None = None,
+    timeout: float = ASK_SECONDS,
+) -> str:
+    """Run a command of `sweeps` on a cluster's head and return what it printed.
+
+    This machine's own packages are what runs there. What the command writes to standard error is
+    not returned. It is stopped if it takes too long, and the cluster forgets it afterwards.
+
+    Args:
+        address: `http://HEAD:8265`.
+        arguments: Of `sweeps`. Everybody who may see the cluster can read them.
+        env: Variables to set; no secrets.
+        files: Name to content, laid into the command's working directory.
+        timeout: Seconds that all of it may take.
+
+    Returns:
+        Its standard output, where it exited with 0, or with 1 and had something to say.
+
+    Raises:
+        JobFailed: With its own message, if it exited otherwise; also if it took too long.
+        ConnectionFailed: If there is no such server, or it does not let us in.
+    """
+    jobs, mark = Jobs(address), uuid.uuid4().hex
+    job_id = f"ask-{mark}"
+    with shipment(files) as folder:
+        jobs.submit(job_id, ["-m", "cluster.answering", mark, *arguments], folder, environment=env)
+    try:
+        _await(jobs, job_id, timeout)
+        log = jobs.log(job_id)
+    finally:
+        _dismiss(jobs, job_id)
+    return _answer(log, mark)
+
+
+def _await(jobs: Jobs, job_id: str, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    for job in jobs.follow(job_id):
+        if job.active and time.monotonic() > deadline:
+            raise JobFailed(
+                f"the cluster at {jobs.address} gave no answer within {timeout:g} s "
+                f"({_last_words(job.message)})"
+            )
+
+
+def _dismiss(jobs: Jobs, job_id: str) -> None:
+    """Stop a job and have it forgotten; if that fails it is left to the cluster."""
+    with suppress(ConnectionFailed, JobFailed):
+        job = jobs.find(job_id)
+        if job is not None and job.active:
+            jobs.stop(job_id)
+            _await(jobs, job_id, _DISMISS_SECONDS)
+        jobs.delete(job_id)
+
+
+def _answer(log: str, mark: str) -> str:
+    """What was printed, out of a log that may hold much else."""
+    before, begun, rest = log.partition(f"\n{mark} begin\n")
+    printed, ended, code = rest.partition(f"\n{mark} end ")
+    if not begun or not ended:
+        raise JobFailed(f"the cluster gave no answer: {_last_words(log) or 'it said nothing'}")
+    if code.strip() == "0" or (code.strip() == "1" and printed.strip()):
+        return printed
+    raise JobFailed(_complaint(before))
+
+
+def _complaint(said: str) -> str:
+    """The message of a command that refused, or the last that it said."""
+    _, refused, message = said.rpartition("\nError: ")
+    return message.strip() if refused else _last_words(said) or "it gave no reason"
+
+
+def _checked(address: str) -> str:
+    parts = urlsplit(address)
+    try:
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        usable = False
+    if not usable or parts.username is not None or parts.query or parts.path.strip("/"):
+        raise ConnectionFailed(
+            "the address of a cluster's job server must be http://HEAD:8265 or "
+            f"https://HEAD:PORT and nothing else; got {_without_user(address)!r}"
+        )
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _without_user(address: str) -> str:
+    scheme, separator, rest = address.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+
+
+def _headers() -> dict[str, str]:
+    """Ours, whatever this process's own Ray is told of authentication."""
+    try:
+        token = ray_token()
+    except SecretRefused as error:
+        raise ConnectionFailed(f"the cluster's token cannot be used: {error}") from error
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _knock(address: str, headers: Mapping[str, str]) -> str:
+    """The version of the Ray whose job server is at an address and lets us in."""
+    import requests
+
+    try:
+        answer = requests.get(
+            f"{address}/api/version", headers=headers, timeout=_KNOCK, allow_redirects=False
+        )
+    except requests.RequestException as error:
+        raise Unreachable(_unreachable(address, error)) from error
+    if answer.status_code in (401, 403):
+        raise ConnectionFailed(_not_let_in(address, "Authorization" in headers))
+    try:
+        return str(answer.json()["ray_version"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConnectionFailed(
+            f"there is no Ray job server at {address}: it answers with status "
+            f"{answer.status_code} to what Ray's would know. The address is that of the head's "
+            "dashboard (port 8265 unless it was told otherwise), which needs ray[default] there"
+        ) from error
+
+
+def _not_let_in(address: str, had_token: bool) -> str:
+    if not had_token:
+        return f"{address} wants the cluster's token, and there is none here: {_TOKEN_REMEDY}"
+    sources = {
+        "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN", "").strip(),
+        "the file that RAY_AUTH_TOKEN_PATH names": os.environ.get("RAY_AUTH_TOKEN_PATH"),
+        "~/.ray/auth_token": "otherwise",
+    }
+    source = next(name for name, there in sources.items() if there)
+    return f"{address} refuses the token in {source}, which is not the cluster's: {_TOKEN_REMEDY}"
+
+
+def _unreachable(address: str, error: Exception) -> str:
+    import requests
+
+    if isinstance(error, requests.exceptions.SSLError):
+        return (
+            f"no trusted connection to {address}: {_reason(error)}. Name the file of the authority "
+            "that signed its certificate in REQUESTS_CA_BUNDLE, or use http:// if it has no TLS"
+        )
+    return (
+        f"no Ray job server answers at {address}: {_reason(error)}. Check the address (port 8265 "
+        "of the head unless it was told otherwise), that the head runs with "
+        "--dashboard-host=0.0.0.0 or its own address, and that nothing is between"
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost of an error's causes, which says what happened rather than to whom."""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
+
+
+def _client(address: str, headers: Mapping[str, str]) -> JobSubmissionClient:
+    import requests
+    from ray.exceptions import AuthenticationError
+
+    try:
+        from ray.job_submission import JobSubmissionClient
+
+        with _without(_OVERRIDES):
+            client = JobSubmissionClient(
+                address,
+                headers=dict(headers),
+                verify=os.environ.get("REQUESTS_CA_BUNDLE") or True,
+            )
+    except (OSError, RuntimeError, AuthenticationError, requests.RequestException) as error:
+        raise ConnectionFailed(f"the Ray job server at {address} fails: {error}") from error
+    # Its own requests would wait for ever for a head that is cut off.
+    patient: Any = partial(client._do_request, timeout=_PATIENCE)
+    client._do_request = patient
+    return client
+
+
+@contextmanager
+def _without(names: Sequence[str]) -> Iterator[None]:
+    before = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(before)
+
+
+def _last_words(text: str) -> str:
+    """What a long message, perhaps with a traceback, comes to."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:_LONGEST] if lines else ""
