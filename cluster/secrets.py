@@ -27,15 +27,17 @@ def read_secret(path: Path) -> str:
         SecretRefused: If it is absent, empty or no plain file, belongs to another user, or may be
             read or changed by others.
     """
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise SecretRefused(f"{path} cannot be read: {error.strerror}") from error
-    with open(handle, "rb") as file:
-        # Of what was opened, not of what the path may name by now.
-        _check(path, os.fstat(handle))
-        content = file.read(_LARGEST + 1)
-    return _decoded(path, content)
+    return _decoded(path, _content(path))
+
+
+def check_private(path: Path) -> None:
+    """Make sure that a file of secrets is ours alone, whatever its form.
+
+    Raises:
+        SecretRefused: If it is absent or no plain file, belongs to another user, or may be read or
+            changed by others.
+    """
+    _content(path)
 
 
 def write_secret(path: Path, secret: str) -> None:
@@ -104,6 +106,19 @@ def ray_token() -> str | None:
 
 def _exists(path: Path) -> bool:
     return os.path.lexists(path)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise SecretRefused(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        # Of what was opened, not of what the path may name by now.
+        _check(path, os.fstat(handle))
+        return os.read(handle, _LARGEST + 1)
+    finally:
+        os.close(handle)
 
 
 def _check(path: Path, found: os.stat_result) -> None:

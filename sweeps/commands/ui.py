@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
+from sweeps.commands.options import say
 from sweeps.commands.run_options import TrackingUri
 
+_HOST = "127.0.0.1"
 _MOST_LINKS = 10
 
 
@@ -17,38 +19,31 @@ def ui(
 ) -> None:
     """Serve the MLflow UI on this machine alone, until Ctrl-C."""
     import tracking
-    from sweeps.interruption import Interrupted, interruptible
-    from sweeps.serving import ServerFailed, check_port
+    from sweeps.commands.attended import attended
 
     uri = tracking.resolve_uri(tracking_uri)
     if uri.startswith(("http://", "https://")):
         typer.echo(f"A server runs already; open {tracking.redacted(uri)}")
         return
-    with interruptible() as interruption:
-        try:
-            with interruption.breakable():
-                check_port(port)
-                _serve(uri, port)
-        except Interrupted as interrupted:
-            raise typer.Exit(128 + interrupted.signal) from None
-        except ServerFailed as error:
-            typer.echo(f"Error: {error}", err=True)
-            raise typer.Exit(1) from None
+    attended(lambda: _serve(uri, port))
 
 
 def _serve(uri: str, port: int) -> None:
     import sys
 
     import tracking
-    from sweeps.serving import HOST, ServerFailed, serving
+    from cluster.guests import ServerFailed
+    from cluster.mlflow_process import Place, serving
+    from cluster.ports import check_port
     from tracking.pages import study_pages
 
+    check_port(_HOST, port)
     links = study_pages(uri, _MOST_LINKS)
-    with serving(uri, port) as server:
-        here = f"http://{HOST}:{port}"
-        typer.echo(f"MLflow UI on {tracking.redacted(uri)}: {here} (Ctrl-C ends it)")
+    place = Place(_HOST, port)
+    with serving(uri, place) as server:
+        typer.echo(f"MLflow UI on {tracking.redacted(uri)}: {place.uri} (Ctrl-C ends it)")
         for study, page in links.items():
-            typer.echo(f"  {study}: {here}/{page}")
+            say(f"  {study}: {place.uri}/{page}")
         sys.stdout.flush()
         code = server.wait()
     raise ServerFailed(f"the MLflow server ended by itself (exit code {code})")

@@ -76,7 +76,7 @@ def test_a_file_that_is_not_one_secret_is_refused(tmp_path: Path, content: bytes
     path = tmp_path / "secret"
     path.write_bytes(content)
     path.chmod(0o600)
-    with pytest.raises(SecretRefused, match="must hold one line|holds no text"):
+    with pytest.raises(SecretRefused, match=r"must hold one line|holds no text"):
         read_secret(path)
 
 
@@ -87,7 +87,7 @@ def test_what_is_no_plain_file_is_refused_at_once(tmp_path: Path, kind: str) -> 
         path.mkdir(mode=0o700)
     elif kind == "pipe":
         os.mkfifo(path, 0o600)  # to open it plainly would wait for ever
-    with pytest.raises(SecretRefused, match="cannot be read|no plain file"):
+    with pytest.raises(SecretRefused, match=r"cannot be read|no plain file"):
         read_secret(path)
 
 

@@ -1,0 +1,7 @@
+"""What `cluster` refuses before it starts anything."""
+
+from __future__ import annotations
+
+
+class ServingRefused(ValueError):
+    """A server cannot be started as asked for; the message says what to change."""

@@ -1,0 +1,331 @@
+"""A team's tracking server: accounts always, no secrets in sight, nothing left when it goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import psutil
+import pytest
+from mlflow_server import free_port
+
+import cluster
+import tracking
+from cluster.errors import ServingRefused
+from cluster.guests import ServerFailed
+from cluster.mlflow_process import Certificate
+from cluster.postgres import postgres
+from cluster.secrets import SecretRefused
+from privnets.points import Replicate, TradeoffPoint
+from tracking.errors import TrackingError
+
+NAME = "mlflow.lab.example"
+POINT = TradeoffPoint("p", "membership", {"n": 1}, (Replicate(0, {"m": 1.0}),))
+CERTIFICATES = Path(cluster.__file__).parent / "deploy" / "tls" / "certificates.sh"
+
+
+@dataclass
+class Served:
+    """A running `sweeps serve`, what it said once it was ready, and all of its processes."""
+
+    process: subprocess.Popen[str]
+    uri: str
+    said: str
+    family: list[psutil.Process]
+    home: Path
+
+    @property
+    def password(self) -> str:
+        return (self.home / "admin-password").read_text().strip()
+
+
+@contextmanager
+def serving(home: Path, port: int) -> Iterator[Served]:
+    command = [sys.executable, "-m", "sweeps", "serve", "--data", str(home)]
+    with (home.parent / "stderr").open("ab") as stderr:
+        process = subprocess.Popen(
+            [*command, "--port", str(port), "--allowed-hosts", NAME],
+            stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True,
+        )  # fmt: skip
+    family: list[psutil.Process] = []
+    try:
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if "mlflow_tracking_password" in line:
+                break
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert said, (home.parent / "stderr").read_text()
+        yield Served(process, f"http://127.0.0.1:{port}", said, family, home)
+    finally:
+        for one in (process, *family):
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """Short, as a socket lies below it, and open to the account that PostgreSQL runs as."""
+    with tempfile.TemporaryDirectory(prefix="sv-", dir="/tmp") as made:
+        Path(made).chmod(0o711)
+        yield Path(made)
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[Served]:
+    with serving(folder / "team", free_port()) as server:
+        yield server
+
+
+@pytest.fixture
+def admin(served: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
+    log_in(monkeypatch, "admin", served.password)
+    return served
+
+
+def log_in(monkeypatch: pytest.MonkeyPatch, user: str, password: str) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", user)
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", password)
+
+
+def call(served: Served, path: str, body: dict[str, Any], **headers: str) -> int:
+    """The status of an answer to a POST by whom the environment names."""
+    from mlflow.utils.credentials import read_mlflow_creds
+    from requests.auth import _basic_auth_str
+
+    who = read_mlflow_creds()
+    request = urllib.request.Request(
+        f"{served.uri}/api/2.0/mlflow/{path}", json.dumps(body).encode(),
+        {"Content-Type": "application/json",
+         "Authorization": _basic_auth_str(who.username, who.password), **headers},
+    )  # fmt: skip
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        return error.code
+
+
+def test_who_has_an_account_records_and_reads(admin: Served) -> None:
+    replicate = Replicate(0, {"m": 1.0}, artifacts={"picture.png": b"not really"})
+    point = TradeoffPoint("a", "membership", {"n": 1}, (replicate,))
+    tracking.check(admin.uri)
+    assert tracking.record([point], sweep="first", study="shared", tracking_uri=admin.uri) == 1
+    assert list(tracking.load_points("first", admin.uri)["m"]) == [1.0]
+    kept = [path.read_bytes() for path in (admin.home / "artifacts").rglob("picture.png")]
+    assert kept == [b"not really"], "artifacts go through the server"
+
+
+@pytest.mark.parametrize("password", ["wrong, but long enough", ""])
+def test_who_has_none_is_told_so_in_one_sentence(
+    admin: Served, monkeypatch: pytest.MonkeyPatch, password: str
+) -> None:
+    if password:
+        log_in(monkeypatch, "admin", password)
+    else:
+        monkeypatch.delenv("MLFLOW_TRACKING_USERNAME")
+        monkeypatch.delenv("MLFLOW_TRACKING_PASSWORD")
+    with pytest.raises(TrackingError, match="refuses the credentials") as caught:
+        tracking.check(admin.uri)
+    said = str(caught.value)
+    assert "MLFLOW_TRACKING_PASSWORD" in said
+    assert "\n" not in said
+    assert not password or password not in said
+    with pytest.raises(TrackingError, match="refuses the credentials"):
+        tracking.record([POINT], sweep="s", tracking_uri=admin.uri)
+
+
+def test_another_account_adds_to_a_study_and_makes_no_accounts(
+    admin: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracking.record([POINT], sweep="of the admin", study="begun", tracking_uri=admin.uri)
+    one = {"username": "ada", "password": "long enough for MLflow"}
+    assert call(admin, "users/create", one) == 200
+    log_in(monkeypatch, **{"user": one["username"], "password": one["password"]})
+    assert tracking.record([POINT], sweep="hers", study="begun", tracking_uri=admin.uri) == 1
+    assert list(tracking.load_points("hers", admin.uri)["m"]) == [1.0]
+    another = {"username": "eve", "password": "long enough for MLflow"}
+    assert call(admin, "users/create", another) == 403
+
+
+def test_only_known_names_and_its_own_pages_are_answered(admin: Served) -> None:
+    """A browser says by which name it calls, and from which page."""
+    port = admin.uri.rpartition(":")[2]
+    asked = "experiments/search", {"max_results": 1}
+    assert call(admin, *asked, Host=f"{NAME}:{port}") == 200
+    assert call(admin, *asked, Host=NAME) == 200
+    assert call(admin, *asked, Host=f"evil.example:{port}") == 403
+    assert call(admin, *asked, Origin=f"http://{NAME}:{port}") == 200
+    assert call(admin, *asked, Origin=f"https://{NAME}") == 200
+    assert call(admin, *asked, Origin="https://evil.example") == 403
+
+
+def test_secrets_are_in_no_command_line_nor_said(served: Served) -> None:
+    secrets = [served.password, (served.home / "session-key").read_text().strip()]
+    assert all(len(secret) >= 32 for secret in secrets)
+    shown = [" ".join(process.cmdline()) for process in served.family]
+    assert any("basic-auth" in command for command in shown)
+    shown += [served.said, (served.home.parent / "stderr").read_text()]
+    assert not [text for text in shown if any(secret in text for secret in secrets)]
+    assert str(served.home / "admin-password") in served.said
+
+
+def test_its_files_are_nobody_elses(served: Served) -> None:
+    assert not stat.S_IMODE(served.home.stat().st_mode) & 0o066
+    for name in ("admin-password", "session-key", "accounts.ini", "postgres.log", "artifacts"):
+        assert not stat.S_IMODE((served.home / name).stat().st_mode) & 0o077, name
+    assert not stat.S_IMODE((served.home / "postgres").stat().st_mode) & 0o077
+
+
+def test_it_listens_on_loopback_alone(served: Served) -> None:
+    """PostgreSQL too, which has a socket in a directory that nobody else enters."""
+    listening = {
+        connection.laddr.ip
+        for process in served.family
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening == {"127.0.0.1"}
+
+
+def test_a_directory_serves_one_server(served: Served) -> None:
+    with pytest.raises(ServingRefused, match="another server runs in"), opened(served.home):
+        pass
+
+
+# The last of those that share the server: it ends it.
+def test_killed_it_leaves_no_process_and_started_again_it_knows_everything(admin: Served) -> None:
+    port = int(admin.uri.rpartition(":")[2])
+    tracking.record([POINT], sweep="kept", tracking_uri=admin.uri)
+    os.kill(admin.process.pid, signal.SIGKILL)
+    admin.process.wait()
+    assert_gone(admin.family, port)
+    with serving(admin.home, port) as again:
+        assert list(tracking.load_points("kept", again.uri)["m"]) == [1.0]
+        again.process.send_signal(signal.SIGTERM)
+        assert again.process.wait(60) == 128 + signal.SIGTERM
+        assert_gone(again.family, port)
+    assert not (admin.home / "postgres" / "postmaster.pid").exists(), "PostgreSQL ended in order"
+
+
+def assert_gone(family: list[psutil.Process], port: int) -> None:
+    assert psutil.wait_procs(family, timeout=30)[1] == []
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+
+
+def test_a_database_of_ones_own_and_tls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a password from the environment; that a server ended is told to who waits."""
+    subprocess.run([CERTIFICATES, folder / "tls", "localhost"], check=True, capture_output=True)
+    own = folder / "tls" / "localhost"
+    monkeypatch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", "of the environment")
+    monkeypatch.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", str(own / "ca.crt"))
+    log_in(monkeypatch, "admin", "of the environment")
+    port = free_port()
+    with postgres(folder / "given") as (database, server), cluster.serve(
+        database, port=port, data=folder / "tls-data",
+        certificate=Certificate(own / "tls.crt", own / "tls.key"),
+    ) as team:  # fmt: skip
+        assert (team.uri, team.password_file) == (f"https://127.0.0.1:{port}", None)
+        assert team.password_fits
+        tracking.record([POINT], sweep="s", tracking_uri=team.uri)
+        assert list(tracking.load_points("s", team.uri)["m"]) == [1.0]
+        assert not (folder / "tls-data" / "admin-password").exists()
+        database_server = psutil.Process(server.pid)
+        everybody = psutil.Process().children(recursive=True)
+        mlflow = [process for process in everybody if str(port) in process.cmdline()]
+        next(process for process in mlflow if "basic-auth" in process.cmdline()).kill()
+        with pytest.raises(ServerFailed, match="the MLflow server ended by itself"):
+            team.wait()
+        assert database_server.is_running(), "a database that is not its own is left alone"
+    assert_gone(mlflow, port)
+
+
+@contextmanager
+def opened(home: Path, **options: Any) -> Iterator[None]:
+    with cluster.serve(**{"port": free_port(), "data": home, **options}):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"host": "0.0.0.0"}, "give --allowed-hosts"),
+        ({"host": "::"}, "give --allowed-hosts"),
+        ({"host": "no.such.host.invalid", "allowed_hosts": ["x"]}, "another with --host"),
+        ({"allowed_hosts": ["*"]}, "takes names"),
+        ({"allowed_hosts": ["http://mlflow.lab.example"]}, "takes names"),
+        ({"allowed_hosts": ["a,b"]}, "takes names"),
+        ({"database": "sqlite:///x.db"}, "must be postgresql://"),
+        ({"database": "mysql://me:hidden@there/x"}, r"must be postgresql://.*\*\*\*"),
+        ({"database": "not a uri, hidden"}, "is no URI"),
+        ({"database": "postgresql://me:hidden@127.0.0.1:1/x"}, "cannot be used: .*refused"),
+    ],
+)
+def test_what_cannot_be_served_so_is_refused_before_anything_starts(
+    tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    home = tmp_path / "home"
+    with pytest.raises(ServingRefused, match=said) as caught, opened(home, **options):
+        pass
+    assert "hidden" not in str(caught.value)
+    assert not home.exists()
+
+
+def test_a_busy_port_is_refused(tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with pytest.raises(ServingRefused, match="--port"), opened(tmp_path / "home", port=port):
+            pass
+
+
+@pytest.mark.parametrize("trouble", ["open directory", "open password", "short password"])
+def test_secrets_that_are_none_are_refused(tmp_path: Path, trouble: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    (home / "admin-password").write_text("short" if trouble.startswith("short") else "x" * 32)
+    (home / "admin-password").chmod(0o644 if trouble == "open password" else 0o600)
+    home.chmod(0o777 if trouble == "open directory" else 0o700)
+    said = {"short password": "at least 12"}.get(trouble, "chmod")
+    with pytest.raises((ServingRefused, SecretRefused), match=said), opened(home):
+        pass
+    assert not (home / "postgres").exists()
+
+
+def test_a_password_on_the_command_line_is_refused_unseen(tmp_path: Path) -> None:
+    for uri in ("postgresql://me:hidden@there/x", "postgresql://there/x?user=me&password=hidden"):
+        ended = subprocess.run(
+            [sys.executable, "-m", "sweeps", "serve", "--database", uri, "--data", "d"],
+            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert "~/.pgpass" in ended.stderr
+        assert "hidden" not in ended.stderr
+        assert len(ended.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_postgres_that_cannot_start_says_why(folder: Path) -> None:
+    (folder / "broken").mkdir(mode=0o700)
+    (folder / "broken" / "PG_VERSION").write_text("9.1\n")
+    said = r"PostgreSQL did not start \(.*broken.log\)"
+    with pytest.raises(ServerFailed, match=said), postgres(folder / "broken"):
+        pass
