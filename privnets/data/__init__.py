@@ -6,6 +6,7 @@ Importing this package loads neither torch nor scikit-learn nor pandas.
 
 from privnets.data import eco, mnist
 from privnets.data.catalog import DataFile, DatasetInfo, info, names
+from privnets.data.copying import copy
 from privnets.data.datasets import Dataset, fingerprint, load, status
 from privnets.data.download import fetch
 from privnets.data.errors import DataError
@@ -18,6 +19,7 @@ __all__ = [
     "Dataset",
     "DatasetInfo",
     "Prepared",
+    "copy",
     "directory",
     "eco",
     "fetch",

@@ -1,0 +1,46 @@
+"""What may be handed to a cluster's job server: all who may see the cluster can read it there."""
+
+from __future__ import annotations
+
+from sweeps.errors import InputError
+from tracking.errors import redacted
+
+
+def is_job_server(address: str) -> bool:
+    """Whether an address is that of a job server, and not of a Ray to join."""
+    return address.startswith(("http://", "https://"))
+
+
+def check_public(option: str, value: str | None, remedy: str) -> None:
+    """Refuse a value that holds credentials.
+
+    Args:
+        option: Whose value it is.
+        value: As given; None if it was not.
+        remedy: Where to put them instead.
+
+    Raises:
+        InputError: If it does.
+    """
+    if value is not None and redacted(value) != value:
+        raise InputError(
+            f"{option} holds credentials, which everybody who may see the cluster could read; "
+            f"{remedy}"
+        )
+
+
+def check_place(option: str, value: str | None) -> None:
+    """Refuse a path that means something else on the cluster.
+
+    Args:
+        option: Whose value it is.
+        value: As given; None if it was not.
+
+    Raises:
+        InputError: If it does.
+    """
+    if value is not None and "://" not in value and not value.startswith("/"):
+        raise InputError(
+            f"{option} must be a path from the root, or a URI, as the cluster's nodes see it; "
+            f"got {value!r}"
+        )

@@ -1,0 +1,79 @@
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from privnets.data import DataError
+from privnets.data.catalog import DataFile, DatasetInfo
+from privnets.data.copying import copy_into
+
+CONTENTS = {"a.csv": bytes(range(256)) * 1_000, "b.csv": b"second\n" * 10}
+SMALL = DatasetInfo(
+    "small", "Small", 9, 1, "regression", 0, "here", "CC0", "nobody",
+    tuple(
+        DataFile(name, None, len(body), hashlib.sha256(body).hexdigest())
+        for name, body in CONTENTS.items()
+    ),
+)  # fmt: skip
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    for name, body in CONTENTS.items():
+        (folder / name).write_bytes(body)
+    return folder
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
+def test_files_come_from_a_directory_or_a_uri(source, tmp_path, form):
+    paths = copy_into(SMALL, tmp_path / "data", form.format(source))
+    assert [path.read_bytes() for path in paths] == list(CONTENTS.values())
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["small"]
+
+
+def test_the_source_may_be_a_whole_data_directory(source, tmp_path):
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    source.rename(whole / "small")
+    paths = copy_into(SMALL, tmp_path / "data", str(whole))
+    assert [path.read_bytes() for path in paths] == list(CONTENTS.values())
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"second\n" * 9 + b"secone\n", r"b.csv is altered \(sha256"),
+        (b"second\n" * 9, r"b.csv is truncated \(63 bytes, expected 70\)"),
+        (b"second\n" * 10**6, r"b.csv is altered \(71 bytes or more, expected 70\)"),
+    ],
+)
+def test_what_is_not_the_published_file_leaves_nothing_behind(source, tmp_path, body, message):
+    (source / "b.csv").write_bytes(body)
+    with pytest.raises(DataError, match=message) as caught:
+        copy_into(SMALL, tmp_path / "data", str(source))
+    assert f"{source}/b.csv is not the published file" in str(caught.value)
+    assert not any((tmp_path / "data").iterdir())
+
+
+def test_a_source_that_lacks_a_file_is_said_so(source, tmp_path):
+    (source / "b.csv").unlink()
+    with pytest.raises(DataError, match=rf"b.csv cannot be copied from {source}: .*No such file"):
+        copy_into(SMALL, tmp_path / "data", str(source))
+    assert not any((tmp_path / "data").iterdir())
+
+
+def test_a_uri_that_cannot_be_opened_is_refused_without_its_secrets(tmp_path):
+    with pytest.raises(DataError, match="got a nosuch: URI") as caught:
+        copy_into(SMALL, tmp_path, "nosuch://user:secret@host/path")
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_importing_data_loads_no_pyarrow():
+    code = "import sys, privnets.data; print('pyarrow' in sys.modules, 'filelock' in sys.modules)"
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert asked.stdout == "False False\n"
