@@ -11,9 +11,9 @@ from privnets.adversarial.evaluation import examined, judged, unfinished
 from privnets.adversarial.game import Game
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.problems import registry
-from privnets.adversarial.problems.fields import idle
 from privnets.adversarial.records import Pool, Splits
 from privnets.adversarial.releases import Release, released
+from privnets.adversarial.statements.fields import idle
 from privnets.config import ExperimentConfig
 from privnets.contract import (
     Cost,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from privnets.adversarial.attackers.panel import attacker_names
+from privnets.adversarial.attackers.names import THICKNESS, attacker_names
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 
@@ -46,7 +46,7 @@ _WITHOUT_ATTACKERS = (
 )
 _ATTACKERS = (
     *(f"{name}{side}" for name in attacker_names(False, False, ()) for side in ("", "_side")),
-    *(f"thickness_{guess}" for guess in ("random", "thin", "thick")),
+    *THICKNESS,
 )
 
 OBJECTIVES: Mapping[str, Literal["min", "max"]] = {

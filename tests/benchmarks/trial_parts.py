@@ -23,7 +23,8 @@ from privnets.adversarial.attackers import classical
 from privnets.adversarial.attackers.assessment import assess
 from privnets.adversarial.attackers.features import tables
 from privnets.adversarial.attackers.floors import floors
-from privnets.adversarial.attackers.networks import SIDE, fit_network
+from privnets.adversarial.attackers.names import CLASSIFIERS, SIDE
+from privnets.adversarial.attackers.networks import fit_network
 from privnets.adversarial.attackers.posterior import Posterior
 from privnets.adversarial.attackers.rows import frequencies, known_rows
 from privnets.adversarial.baseline import Baselines
@@ -98,7 +99,7 @@ def _attackers(
     for side in (False, True) if problem.side_features else (False,):
         with clock("attackers: tables"):
             seen = [tables(one, side=side) for one in evidence]
-        for name in classical.CLASSIFIERS:
+        for name in CLASSIFIERS:
             full = name + SIDE if side else name
             with clock(f"attackers: {full}"):
                 pairs = zip(seen, seeds, strict=True)

@@ -12,11 +12,10 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import mutual_info_score
 from support import requires_data
 
-from privnets.adversarial import thickness
-from privnets.adversarial.attackers.panel import NETWORKS
+from privnets.adversarial import dealing, thickness
+from privnets.adversarial.attackers.names import NETWORKS
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
-from privnets.adversarial.problems import images
 from privnets.adversarial.problems.amnist import Amnist
 from privnets.adversarial.problems.digits import Digits
 from privnets.adversarial.records import Exposure, Pool, Splits
@@ -216,12 +215,12 @@ def exposed(pool: Pool, rows: np.ndarray) -> Exposure:
 )
 def test_dealing_gives_every_record_to_one_part_in_foretold_numbers(strata, shares, seed):
     array = np.array(strata)
-    found = images.deal(array, shares, np.random.default_rng(seed))
+    found = dealing.deal(array, shares, np.random.default_rng(seed))
     assert sorted(np.concatenate(found)) == list(range(len(strata)))
-    assert [len(part) for part in found] == images.dealt(len(strata), shares)
+    assert [len(part) for part in found] == dealing.dealt(len(strata), shares)
     for part in found:
         assert np.diff(array[part]).min(initial=0) >= 0
         for size in {1, len(part) // 2, len(part)} - {0}:
-            few = images.thinned(part, size) if size <= len(part) else part
+            few = dealing.thinned(part, size) if size <= len(part) else part
             assert len(set(few)) == len(few)
             assert set(few) <= set(part)

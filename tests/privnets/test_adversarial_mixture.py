@@ -11,7 +11,7 @@ from safetensors.torch import load
 from scipy.stats import kstest
 
 from privnets import measures
-from privnets.adversarial.attackers.panel import NETWORKS
+from privnets.adversarial.attackers.names import NETWORKS
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.game import Game
 from privnets.adversarial.problem import Examined

@@ -14,7 +14,8 @@ from scipy.stats import norm
 from privnets.adversarial.attackers import classical
 from privnets.adversarial.attackers.features import tables
 from privnets.adversarial.attackers.floors import floors
-from privnets.adversarial.attackers.panel import Verdict, attacker_names, judging
+from privnets.adversarial.attackers.names import CLASSIFIERS, attacker_names
+from privnets.adversarial.attackers.panel import Verdict, judging
 from privnets.adversarial.attackers.posterior import Posterior
 from privnets.adversarial.records import MISSING, Evidence, Exposure
 from privnets.networks.mlp import Perceptron
@@ -178,7 +179,7 @@ def test_no_known_secret_is_undefined_with_its_reason():
     assert "test split knows 0 of the secret's 2 classes" in verdict.notes[BEST]
 
 
-@pytest.mark.parametrize("classifier", classical.CLASSIFIERS)
+@pytest.mark.parametrize("classifier", CLASSIFIERS)
 def test_test_secrets_reach_no_classifier(classifier):
     given = _evidence(RELEASES["gaussian"])
     turned = Exposure(given.test.z, 1 - given.test.secret)
@@ -190,7 +191,7 @@ def test_test_secrets_reach_no_classifier(classifier):
     np.testing.assert_array_equal(first.validation, second.validation)
 
 
-@pytest.mark.parametrize("classifier", classical.CLASSIFIERS)
+@pytest.mark.parametrize("classifier", CLASSIFIERS)
 def test_records_without_a_secret_change_no_classifier(classifier):
     given = _evidence(RELEASES["gaussian"])
     secret = given.attack.secret.clone()

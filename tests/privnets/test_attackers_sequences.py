@@ -11,7 +11,8 @@ import torch
 from privnets.adversarial.attackers import classical
 from privnets.adversarial.attackers.features import tables, without_release
 from privnets.adversarial.attackers.floors import floors
-from privnets.adversarial.attackers.panel import attacker_names, judging
+from privnets.adversarial.attackers.names import attacker_names
+from privnets.adversarial.attackers.panel import judging
 from privnets.adversarial.attackers.rows import known_rows
 from privnets.adversarial.records import MISSING, Evidence, Exposure
 from privnets.networks.recurrent import Recurrent

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.adversarial.attackers.features import Matrix, Tables
+from privnets.adversarial.attackers.names import Classifier
 from privnets.adversarial.attackers.neighbours import Neighbours
 from privnets.adversarial.attackers.posterior import Posterior
 from privnets.adversarial.attackers.rows import frequencies
@@ -38,17 +39,17 @@ _STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
 _ITERATIONS = 500
 
 
-def fit(name: str, tables: Tables, seed: int, classifier: str) -> Posterior:
+def fit(name: str, tables: Tables, seed: int, classifier: Classifier) -> Posterior:
     """Fit one classifier to the attack split and tune it on validation.
 
     Args:
         name: The attacker's; names its random draws.
         tables: Every class of the secret occurs in the attack split.
         seed: Source of them.
-        classifier: One of `CLASSIFIERS`.
+        classifier: Which.
     """
     random = generator(seed, f"attacker:{name}")
-    validation, test, converged = CLASSIFIERS[classifier](tables, random)
+    validation, test, converged = _FITTED[classifier](tables, random)
     return Posterior(name, _log(validation), _log(test), converged)
 
 
@@ -104,8 +105,8 @@ def _logistic_regression(
     return best.predict_proba(validation), best.predict_proba(test), converged
 
 
-CLASSIFIERS: Final[
-    Mapping[str, Callable[[Tables, np.random.Generator], tuple[Beliefs, Beliefs, bool]]]
+_FITTED: Final[
+    Mapping[Classifier, Callable[[Tables, np.random.Generator], tuple[Beliefs, Beliefs, bool]]]
 ] = {
     "boosted_trees": _boosted_trees,
     "nearest_neighbours": _nearest_neighbours,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from privnets.adversarial.attackers import classical
 from privnets.adversarial.attackers.assessment import Assessment, Known, assess
 from privnets.adversarial.attackers.features import without_release
+from privnets.adversarial.attackers.names import Classifier
 from privnets.adversarial.attackers.rows import Rows, frequencies, known_rows
 from privnets.adversarial.attackers.scoring import balanced_accuracy, balanced_decision
 from privnets.adversarial.estimates import Estimate
@@ -21,7 +22,7 @@ _PRIOR, _LABEL, _SIDE = KEYS
 INFERRED: Final = "floor/inferred_utility_label"
 """Of the utility label as a fresh network reads it from the release, which may have lost it."""
 
-_CLASSIFIERS: Final = ("logistic_regression", "boosted_trees")
+_CLASSIFIERS: Final[tuple[Classifier, ...]] = ("logistic_regression", "boosted_trees")
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from privnets.adversarial.attackers.names import SIDE
 from privnets.adversarial.attackers.posterior import Posterior
 from privnets.adversarial.attackers.rows import known_secret
 from privnets.adversarial.attackers.training import (
@@ -20,9 +21,6 @@ from privnets.adversarial.attackers.training import (
 )
 from privnets.adversarial.records import MISSING, Evidence, Exposure
 from privnets.networks.architecture import Architecture
-
-SIDE = "_side"
-"""Ends the name of an attacker that sees side information beside the release."""
 
 
 def fit_network(

@@ -20,7 +20,8 @@ from privnets.adversarial.attackers.assessment import Assessment, Known, assess
 from privnets.adversarial.attackers.beside import Beside
 from privnets.adversarial.attackers.features import Tables, tables
 from privnets.adversarial.attackers.floors import INFERRED, KEYS, Floors, floors
-from privnets.adversarial.attackers.networks import SIDE, fit_network
+from privnets.adversarial.attackers.names import CLASSIFIERS, SIDE, Classifier, attacker_names
+from privnets.adversarial.attackers.networks import fit_network
 from privnets.adversarial.attackers.posterior import Attacker, Posterior
 from privnets.adversarial.attackers.rows import (
     frequencies,
@@ -32,9 +33,6 @@ from privnets.adversarial.attackers.scoring import alpha_leakage
 from privnets.adversarial.estimates import Estimate
 from privnets.adversarial.records import Evidence, on_host
 from privnets.networks.architecture import Architecture
-
-NETWORKS: Final = ("network", "large_network")
-"""Neural attackers; `_side` is added to the names of those that also see side information."""
 
 _SURE = 2.0  # standard errors
 _STRONGEST: Final = (
@@ -65,19 +63,6 @@ class Verdict:
     standard_errors: Mapping[str, float]
     notes: Mapping[str, str]
     strongest: str | None
-
-
-def attacker_names(sequential: bool, side: bool, analytic: Iterable[str]) -> tuple[str, ...]:
-    """The attackers of a panel, known without fitting any.
-
-    Args:
-        sequential: Whether records are sequences.
-        side: Whether there is side information beside them.
-        analytic: Names of the problem's own attackers.
-    """
-    general = (*NETWORKS, *classical.CLASSIFIERS)
-    informed = tuple(name + SIDE for name in general) if sequential and side else ()
-    return (*general, *informed, *analytic)
 
 
 def judging(
@@ -199,7 +184,7 @@ class _Fits:
         work: list[Callable[[], Sequence[Posterior]]] = []
         for side in (False, True) if evidence.attack.side is not None else (False,):
             seen = cache(partial(tables, evidence, side=side))
-            work += [partial(_fitted, name, seen, seed, side) for name in classical.CLASSIFIERS]
+            work += [partial(_fitted, name, seen, seed, side) for name in CLASSIFIERS]
         work += [partial(attacker.fit, evidence, seed) for attacker in analytic]
         floor = partial(floors, evidence, classes, seed, inferred)
         return cls([beside.submit(one) for one in work], beside.submit(floor))
@@ -213,7 +198,7 @@ class _Fits:
 
 
 def _fitted(
-    classifier: str, seen: Callable[[], Tables], seed: int, side: bool
+    classifier: Classifier, seen: Callable[[], Tables], seed: int, side: bool
 ) -> Sequence[Posterior]:
     name = classifier + SIDE if side else classifier
     return [classical.fit(name, seen(), seed, classifier)]

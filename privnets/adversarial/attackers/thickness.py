@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from privnets.adversarial.attackers.names import THICKNESS
 from privnets.adversarial.attackers.posterior import Posterior
 from privnets.adversarial.attackers.rows import Rows, frequencies, known_rows
 from privnets.adversarial.attackers.scoring import balanced_accuracy, balanced_decision
@@ -42,7 +43,7 @@ class ThicknessAttacker:
     does better on validation: a releaser that adds ink everywhere moves every count.
     """
 
-    names: tuple[str, ...] = ("thickness_random", "thickness_thin", "thickness_thick")
+    names: tuple[str, ...] = THICKNESS
 
     def fit(self, evidence: Evidence, seed: int) -> Sequence[Posterior]:
         """Apply the rule; images are [n, 1, 28, 28] in [0, 1], with digits for utility labels."""

@@ -11,8 +11,9 @@ import torch
 from privnets import data
 from privnets.adversarial import thickness
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.dealing import deal, dealt, thinned
 from privnets.adversarial.problem import Sizes
-from privnets.adversarial.problems.images import DigitImages, as_pixels, deal, dealt, thinned
+from privnets.adversarial.problems.images import DigitImages, as_pixels
 from privnets.adversarial.records import Pool, Splits
 from privnets.networks.architecture import Architecture
 from privnets.networks.convolution import ConvolutionalClassifier

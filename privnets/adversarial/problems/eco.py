@@ -25,13 +25,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from privnets.adversarial import windows
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Examined, Problem, Releaser, Sizes
-from privnets.adversarial.problems import windows
-from privnets.adversarial.problems.fields import idle, releaser_among
-from privnets.adversarial.problems.windows import SIDE_FEATURES, Windows
 from privnets.adversarial.records import Exposure, Pool, Splits
 from privnets.adversarial.releasers import RecurrentReleaser
+from privnets.adversarial.statements.fields import idle, releaser_among
+from privnets.adversarial.windows import SIDE_FEATURES, Windows
 from privnets.contract import FieldProblem
 from privnets.data import eco
 from privnets.data.eco import STEPS, Recordings, Resolution

@@ -14,9 +14,9 @@ from torch import Tensor
 from privnets import measures
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Examined, Problem, Releaser
-from privnets.adversarial.problems.fields import idle, releaser_among
 from privnets.adversarial.records import Exposure
 from privnets.adversarial.releasers import EncoderDecoder, PerceptronReleaser
+from privnets.adversarial.statements.fields import idle, releaser_among
 from privnets.contract import FieldProblem
 from privnets.networks.architecture import Architecture
 
@@ -97,47 +97,6 @@ class DigitImages(Problem):
         """A network that infers a label from an image."""
 
 
-def deal(
-    strata: NDArray[np.int64], shares: Sequence[int], random: np.random.Generator
-) -> list[NDArray[np.int64]]:
-    """Split records so that every stratum is in every part with about the same share.
-
-    Records, shuffled within their strata and laid out stratum after stratum, are dealt out in
-    turn; so the parts' sizes depend on the number of records alone.
-
-    Args:
-        strata: Which stratum each record is in, shape [n].
-        shares: Of `sum(shares)` records in a row, how many go to each part.
-        random: Shuffles.
-
-    Returns:
-        One array of indices for each part, stratum after stratum; together they are all of them.
-    """
-    shuffled = random.permutation(len(strata))
-    order = shuffled[np.argsort(strata[shuffled], kind="stable")]
-    part = _turns(shares)[np.arange(len(strata)) % sum(shares)]
-    return [order[part == i].astype(np.int64) for i in range(len(shares))]
-
-
-def dealt(records: int, shares: Sequence[int]) -> list[int]:
-    """The sizes of what `deal` returns."""
-    whole, rest = divmod(records, sum(shares))
-    turns = _turns(shares)[:rest]
-    return [whole * share + int((turns == i).sum()) for i, share in enumerate(shares)]
-
-
-def thinned(part: NDArray[np.int64], size: int | None) -> NDArray[np.int64]:
-    """Some records of a part, evenly spaced in it, so that all of its strata stay.
-
-    Args:
-        part: From `deal`.
-        size: How many; all of them if None.
-    """
-    if size is None:
-        return part
-    return part[np.arange(size) * len(part) // size]
-
-
 def examples(secret: NDArray[np.int64], utility: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """The first records of each pair of labels, as evenly as they are there.
 
@@ -155,12 +114,6 @@ def examples(secret: NDArray[np.int64], utility: NDArray[np.int64], most: int) -
 def as_pixels(levels: NDArray[np.generic], largest: int) -> Tensor:
     """Images [n, h, w] of grey levels as float32 [n, 1, h, w] in [0, 1]."""
     return torch.from_numpy(levels.astype(np.float32) / largest).unsqueeze(1)
-
-
-def _turns(shares: Sequence[int]) -> NDArray[np.int64]:
-    """Which part each of `sum(shares)` records in a row goes to, spread evenly."""
-    turns = [((k + 0.5) / share, i) for i, share in enumerate(shares) for k in range(share)]
-    return np.array([i for _, i in sorted(turns)])
 
 
 def _utility(exposure: Exposure) -> Tensor:

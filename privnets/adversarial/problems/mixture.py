@@ -18,9 +18,9 @@ from torch import Tensor
 from privnets import measures
 from privnets.adversarial.config import DEFAULTS, AdversarialConfig
 from privnets.adversarial.problem import Examined, Problem, Releaser, Sizes
-from privnets.adversarial.problems.fields import idle, releaser_among
 from privnets.adversarial.records import Exposure, Pool, Splits
 from privnets.adversarial.releasers import LinearFilter, PerceptronReleaser
+from privnets.adversarial.statements.fields import idle, releaser_among
 from privnets.contract import FieldProblem
 from privnets.measures.mixture import DATA_STD
 from privnets.networks.architecture import Architecture
