@@ -94,6 +94,8 @@ class Experiment(ABC):
         Config: The configuration's type.
         objectives: Every metric that has a direction, to that direction.
         data_field: The configuration field that says which data are used.
+        training_modules: Modules that training loads and nothing else needs, such as those that
+            load torch; workers load them before they have a stack.
     """
 
     name: ClassVar[str]
@@ -101,6 +103,7 @@ class Experiment(ABC):
     Config: ClassVar[type[ExperimentConfig]]
     objectives: ClassVar[Mapping[str, Direction]]
     data_field: ClassVar[str] = "dataset"
+    training_modules: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:

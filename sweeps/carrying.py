@@ -201,8 +201,9 @@ def _connected(plan: Plan, address: str | None) -> Connection:
         return connect(address)
     resources = plan.study.resources
     cpus = resources.cpus * capacity([this_machine()], resources).workers
-    experiment = type(privnets.experiment(plan.study.experiment))
-    modules = ("sweeps.preload", "sweeps.worker", experiment.__module__)
+    experiment = privnets.experiment(plan.study.experiment)
+    own = (type(experiment).__module__, *experiment.training_modules)
+    modules = ("sweeps.preload", "sweeps.worker", *own)
     return connect(cpus=max(1, math.ceil(cpus)), modules=modules)
 
 

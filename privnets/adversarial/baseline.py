@@ -158,7 +158,7 @@ def _computed(
 def _key(problem: Problem, config: AdversarialConfig) -> str:
     identity = {
         "version": _VERSION,
-        "data": problem.fingerprint(config),
+        "data": problem.statement.fingerprint(config),
         "torch": torch.__version__,
         "scikit-learn": version("scikit-learn"),
         **config.model_dump(mode="json", include=set(_FIELDS)),

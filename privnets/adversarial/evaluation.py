@@ -85,7 +85,7 @@ def examined(problem: Problem, releases: Sequence[Release]) -> Iterator[Replicat
         releases: Of one structure.
     """
     for release in releases:
-        sheet = _Sheet(dict.fromkeys(metric_keys(problem, release.config), math.nan))
+        sheet = _Sheet(dict.fromkeys(metric_keys(problem.statement, release.config), math.nan))
         _in_loop(sheet, release)
         _accuracy(sheet, release)
         found = _examine(sheet, problem, release)
@@ -96,7 +96,7 @@ def examined(problem: Problem, releases: Sequence[Release]) -> Iterator[Replicat
 
 def unfinished(problem: Problem, config: AdversarialConfig, reason: str) -> Replicate:
     """A replicate that came to nothing, and why."""
-    metrics = dict.fromkeys(metric_keys(problem, config), math.nan)
+    metrics = dict.fromkeys(metric_keys(problem.statement, config), math.nan)
     return Replicate(config.seed, metrics, failure=reason, finished_at=time.time())
 
 
@@ -108,7 +108,7 @@ def _replicate(
     verdict: Verdict,
 ) -> Replicate:
     config = release.config
-    sheet = _Sheet(dict.fromkeys(metric_keys(problem, config), math.nan))
+    sheet = _Sheet(dict.fromkeys(metric_keys(problem.statement, config), math.nan))
     sheet.metrics.update(verdict.metrics)
     sheet.errors.update(verdict.standard_errors)
     sheet.notes.update(verdict.notes)
@@ -118,7 +118,7 @@ def _replicate(
         sheet.notes[key] = "attackers of the raw records could not be judged"
     _in_loop(sheet, release)
     _closeness(sheet, problem, release)
-    if problem.utility_classes:
+    if problem.statement.utility_classes:
         _accuracy(sheet, release)
         _utility(sheet, release, base, refitted)
         both = sheet.metrics["privacy/leakage"] + sheet.metrics["utility/censored"]
@@ -159,7 +159,7 @@ def _in_loop(sheet: _Sheet, release: Release) -> None:
 def _closeness(sheet: _Sheet, problem: Problem, release: Release) -> None:
     """Squared error relative to the squared records, both in original units."""
     key = "utility/normalized_error"
-    if not problem.copies:
+    if not problem.statement.copies:
         sheet.notes[key] = "a release of this problem is not meant to resemble its record"
         return
     offset, scale = problem.distance_scale(release.config)

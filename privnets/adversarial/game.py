@@ -61,14 +61,14 @@ class Game:
         keep_freed_memory()
         first = configs[0]
         self.configs, self.step, self._pretrained = list(configs), 0, 0
-        self._roles = Roles.of(first, problem.utility_classes > 0)
+        self._roles = Roles.of(first, problem.statement.utility_classes > 0)
         self._total = first.steps
         self._pretraining = first.pretrain_steps if self._roles.fixed else 0
         releaser = problem.releaser(first)
         self._batches = Batches(configs, releaser, pool, splits)
         self._teams = teams(problem, configs, self._roles, pool.x.device, _BETAS)
         self._releaser = _releaser(releaser, configs, pool.x.device)
-        self._log_prior = _log_prior(pool, splits, problem.secret_classes)
+        self._log_prior = _log_prior(pool, splits, problem.statement.secret_classes)
         self._objective = objectives.build(configs, self._log_prior)
         every = max(_LEAST_STEPS, first.steps // _CURVE_POINTS)
         self._curves = TrainingCurves(problem, self._log_prior, every)

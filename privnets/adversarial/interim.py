@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problem import Problem
+from privnets.adversarial.statement import Statement
 from privnets.contract import InterimEstimate
 from privnets.points import Curve
 
@@ -40,7 +40,7 @@ _OF_EXACT_INFORMATION: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def surrogates(problem: Problem, config: AdversarialConfig) -> Mapping[str, tuple[str, ...]]:
+def surrogates(statement: Statement, config: AdversarialConfig) -> Mapping[str, tuple[str, ...]]:
     """Objective to the curves that stand in for it, the best first.
 
     What an attacker achieves is judged by the in-loop adversary's information (the prior's loss
@@ -50,19 +50,19 @@ def surrogates(problem: Problem, config: AdversarialConfig) -> Mapping[str, tupl
     found = dict(_ALWAYS)
     if config.alpha == 1:
         found["privacy/alpha_leakage"] = _ADVERSARY
-    if problem.utility_classes:
+    if statement.utility_classes:
         found |= _OF_A_UTILITY_LABEL
-    if problem.exact(config):
+    if statement.exact(config):
         found |= _OF_EXACT_INFORMATION
     return found
 
 
 def estimates(
-    problem: Problem, config: AdversarialConfig, curves: Mapping[str, Curve]
+    statement: Statement, config: AdversarialConfig, curves: Mapping[str, Curve]
 ) -> dict[str, InterimEstimate]:
     """Objective to what one member's training curves say of it."""
     found = {}
-    for objective, names in surrogates(problem, config).items():
+    for objective, names in surrogates(statement, config).items():
         values = next((curves[name].values for name in names if name in curves), ())
         found[objective] = estimate(values)
     return found

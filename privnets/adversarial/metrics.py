@@ -7,7 +7,7 @@ from typing import Literal
 
 from privnets.adversarial.attackers.names import THICKNESS, attacker_names
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problem import Problem
+from privnets.adversarial.statement import Statement
 
 _OF_AN_ATTACKER = ("balanced_accuracy", "auc", "leakage")
 _PRIVACY = (
@@ -60,28 +60,27 @@ OBJECTIVES: Mapping[str, Literal["min", "max"]] = {
 }
 
 
-def metric_keys(problem: Problem, config: AdversarialConfig) -> tuple[str, ...]:
+def metric_keys(statement: Statement, config: AdversarialConfig) -> tuple[str, ...]:
     """Every key that a replicate reports."""
     if config.evaluation == "exact":
-        return tuple(sorted({*_WITHOUT_ATTACKERS, *problem.extra_metric_keys(config)}))
-    analytic = tuple(name for a in problem.analytic_attackers(config) for name in a.names)
-    names = attacker_names(problem.sequential, problem.side_features > 0, analytic)
-    keys = {*_ALWAYS, *problem.extra_metric_keys(config)}
+        return tuple(sorted({*_WITHOUT_ATTACKERS, *statement.extra_metric_keys(config)}))
+    names = attacker_names(statement.sequential, statement.side_features > 0, statement.analytic)
+    keys = {*_ALWAYS, *statement.extra_metric_keys(config)}
     keys |= {f"privacy/attacker/{name}/{part}" for name in names for part in _OF_AN_ATTACKER}
-    if problem.utility_classes:
+    if statement.utility_classes:
         keys |= {*_OF_A_UTILITY_LABEL}
     return tuple(sorted(keys))
 
 
 def default_objectives(
-    problem: Problem, config: AdversarialConfig
+    statement: Statement, config: AdversarialConfig
 ) -> Mapping[str, Literal["min", "max"]]:
     """The strongest attacker's success, or what is exactly known, against what a release is for."""
     if config.evaluation == "exact":
         keys = ("exact/leakage", "exact/censored")
-    elif not problem.copies:
+    elif not statement.copies:
         keys = ("privacy/leakage", "utility/censored")
     else:
-        useful = "utility/accuracy" if problem.utility_classes else "utility/normalized_error"
+        useful = "utility/accuracy" if statement.utility_classes else "utility/normalized_error"
         keys = ("privacy/attacker_balanced_accuracy", useful)
     return {key: OBJECTIVES[key] for key in keys}

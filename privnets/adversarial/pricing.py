@@ -1,15 +1,12 @@
-"""What a game and its judging cost, roughly, and how long a stack of games would take."""
+"""What a game and its judging cost, roughly."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.game import Game
-from privnets.adversarial.problem import Problem, Sizes
+from privnets.adversarial.statement import Sizes
 from privnets.contract import Cost
-from privnets.rehearsal import extrapolated
 
 # Seconds of one core: per pass of a stack and of each member, and per multiplication in dense
 # layers and in others.
@@ -22,15 +19,14 @@ _ATTACKERS, _ATTACK_BATCH = 8, 128
 _NETWORKS_ON_GPU = 0.05
 # Networks that a CPU trains member after member.
 _ONE_BY_ONE = ("convolutional", "recurrent")
-_REHEARSED_STEPS = 10
 
 
 def cost(config: AdversarialConfig, sizes: Sizes) -> Cost:
     """A rough price: the game, then its judging."""
-    member, shared = (_passes(config) * each for each in _pass(config, sizes))
+    member, shared = (passes(config) * each for each in _pass(config, sizes))
     numbers = 40 * config.batch_size * math.prod(sizes.record) * (config.adversary_steps + 1)
     memory = release_bytes(sizes) + 4 * numbers
-    return Cost(member + _judging_seconds(config, sizes), memory, shared)
+    return Cost(member + judging_seconds(config, sizes), memory, shared)
 
 
 def step_seconds(config: AdversarialConfig, sizes: Sizes, members: int) -> float:
@@ -45,34 +41,14 @@ def release_bytes(sizes: Sizes) -> int:
     return 2 * 4 * records * math.prod(sizes.record)
 
 
-def rehearsed(problem: Problem, configs: Sequence[AdversarialConfig], device: str) -> float:
-    """Seconds that a stack would take: some steps are taken, the judging is estimated.
-
-    Args:
-        problem: What is released.
-        configs: Of one structure.
-        device: Where tensors live.
-    """
-    pool, splits = problem.materials(configs, device)
-    # One step of pretraining: what is rehearsed is the game, and pretraining is like it.
-    first, sizes = configs[0], problem.sizes(configs[0])
-    whole = _passes(first) // (first.adversary_steps + 1)
-    begun = [config.model_copy(update={"pretrain_steps": 1, "steps": whole}) for config in configs]
-
-    def play(steps: int) -> None:
-        Game(problem, begun, pool, splits).advance(steps)
-
-    game = extrapolated(play, least=_REHEARSED_STEPS, whole=whole, device=device)
-    return game + len(configs) * _judging_seconds(first, sizes, device)
-
-
-def _passes(config: AdversarialConfig) -> int:
+def passes(config: AdversarialConfig) -> int:
     """Minibatches through the networks, those of pretraining included."""
     before = 0 if config.scenario == "joint" else config.pretrain_steps
     return before + config.steps * (config.adversary_steps + 1)
 
 
-def _judging_seconds(config: AdversarialConfig, sizes: Sizes, device: str = "cpu") -> float:
+def judging_seconds(config: AdversarialConfig, sizes: Sizes, device: str = "cpu") -> float:
+    """One core's seconds for the judging of a member, or a GPU's with it."""
     if config.evaluation == "exact":
         return 0.0
     records = sizes.attack + sizes.validation + sizes.test

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.records import Exposure, Pool, Splits
-from privnets.contract import FieldProblem
+from privnets.adversarial.statement import Statement
 from privnets.networks.architecture import Architecture
 from privnets.points import Curve
 
@@ -59,23 +59,12 @@ class Releaser(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How many records a configuration uses, and of what shape; known without reading any."""
-
-    train: int
-    attack: int
-    validation: int
-    test: int
-    record: tuple[int, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class Examined:
     """What a problem alone can say of a trained releaser.
 
     Attributes:
-        metrics: By key; all of `Problem.extra_metric_keys`.
+        metrics: By key; all of `Statement.extra_metric_keys`.
         notes: Metric to the reason it is undefined.
         curves: By key, without `curve/`.
         artifacts: File name to content.
@@ -90,29 +79,7 @@ class Examined:
 class Problem(ABC):
     """A source of records with a secret and something of use."""
 
-    name: ClassVar[str]
-    secret_classes: ClassVar[int]
-    utility_classes: ClassVar[int]
-    """0 when there is no utility label."""
-
-    sequential: ClassVar[bool] = False
-    side_features: ClassVar[int] = 0
-    """Columns of side information; 0 when there is none."""
-
-    copies: ClassVar[bool] = True
-    """Whether a release is to resemble its record, so that the difference means something."""
-
-    @abstractmethod
-    def problems(self, config: AdversarialConfig) -> list[FieldProblem]:
-        """What this problem forbids; reads no file."""
-
-    @abstractmethod
-    def fingerprint(self, config: AdversarialConfig) -> str:
-        """Of the data and the way it is read; DataError when absent or altered."""
-
-    @abstractmethod
-    def sizes(self, config: AdversarialConfig) -> Sizes:
-        """Numbers of records; reads no file."""
+    statement: ClassVar[Statement]
 
     @abstractmethod
     def materials(
@@ -140,24 +107,16 @@ class Problem(ABC):
         """Fresh networks of the panel: one like the adversary, and a larger one."""
 
     def analytic_attackers(self, config: AdversarialConfig) -> Sequence[Attacker]:
-        """Attackers that only this problem has."""
+        """Attackers that only this problem has; `Statement.analytic` has their names."""
         return ()
 
     def distance_scale(self, config: AdversarialConfig) -> tuple[float, float]:
         """Offset and scale that bring `x` back to original units: original = offset + scale x."""
         return 0.0, 1.0
 
-    def exact(self, config: AdversarialConfig) -> bool:
-        """Whether `examine` gives the exact information of releases, so none need be attacked."""
-        return False
-
     def dependence_bound(self, config: AdversarialConfig, secret: Tensor, utility: Tensor) -> float:
         """K = I(U;S) - I(U;S|X) in nats, from what is known or from labels of shape [n]."""
         return float("nan")
-
-    def extra_metric_keys(self, config: AdversarialConfig) -> tuple[str, ...]:
-        """Metrics that `examine` reports beside those of every problem."""
-        return ()
 
     def probe(
         self, configs: Sequence[AdversarialConfig], parameters: Sequence[Tensor]

@@ -81,7 +81,7 @@ def _measured(problem: Problem, configs: list[AdversarialConfig]) -> dict[str, f
     for i, release in enumerate(releases):
         labels = inference.labels(told[i])
         with clock("floors"):
-            floors(evidence[i], problem.secret_classes, configs[i].seed, labels)
+            floors(evidence[i], problem.statement.secret_classes, configs[i].seed, labels)
         _judge(clock, problem, evidence[i], [own[i] for own in posteriors])
         _examine(clock, problem, release)
     return clock.seconds
@@ -96,7 +96,7 @@ def _attackers(
     for name, shape in problem.attacking_networks(first).items():
         with clock(f"attackers: {name}"):
             found.append(_ended(fit_network(name, shape, evidence, seeds, first.attack_steps)))
-    for side in (False, True) if problem.side_features else (False,):
+    for side in (False, True) if problem.statement.side_features else (False,):
         with clock("attackers: tables"):
             seen = [tables(one, side=side) for one in evidence]
         for name in CLASSIFIERS:
@@ -116,7 +116,7 @@ def _judge(
 ) -> None:
     with clock("calibration and scores"):
         validation, test = known_rows(evidence.validation), known_rows(evidence.test)
-        prior = frequencies(known_rows(evidence.attack).secret, problem.secret_classes)
+        prior = frequencies(known_rows(evidence.attack).secret, problem.statement.secret_classes)
         for posterior in posteriors:
             assess(posterior, validation, test, prior)
 

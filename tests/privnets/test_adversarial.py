@@ -10,7 +10,7 @@ from safetensors.torch import load
 
 import privnets
 from privnets import TradeoffPoint
-from privnets.adversarial import experiment, game
+from privnets.adversarial import game, stacks
 from privnets.adversarial.config import DEFAULTS
 from privnets.contract import Stage
 from tests.support import requires_data
@@ -110,7 +110,7 @@ def test_a_stack_resumed_from_any_stage_ends_the_same():
 
 
 def test_a_stack_resumed_from_within_its_pretraining_ends_the_same(monkeypatch):
-    monkeypatch.setattr(experiment, "_STAGE_SECONDS", 0.0)  # one step a stage
+    monkeypatch.setattr(stacks, "_STAGE_SECONDS", 0.0)  # one step a stage
     quick = {"scenario": "fixed-utility", "pretrain_steps": 3, "steps": 2, "attack_steps": 50}
     configs = [_config("digits", **quick)]
     stages = [(stage, dict(stage.state())) for stage in ADVERSARIAL.stages(configs)]

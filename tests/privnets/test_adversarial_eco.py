@@ -324,13 +324,13 @@ def test_fields_without_meaning_are_named(monkeypatch):
         scenario="fixed-utility",
         train_size=10**6,
     )
-    assert {p.field for p in Eco().problems(config)} == {
+    assert {p.field for p in Eco().statement.problems(config)} == {
         "dependence", "utility_weight", "tradeoff", "estimator", "squaring", "releaser",
         "scenario", "train_size",
     }  # fmt: skip
-    assert not Eco().problems(configured())
+    assert not Eco().statement.problems(configured())
     monkeypatch.setattr(eco, "source", lambda: "published")
-    assert not Eco().problems(configured(train_size=10**6))
+    assert not Eco().statement.problems(configured(train_size=10**6))
 
 
 @requires_data("eco")
@@ -340,10 +340,10 @@ def test_the_data_at_hand_have_the_sizes_that_are_foretold(resolution):
         pytest.skip("published files of ECO are at hand")
     config = configured(resolution=resolution, seed=5)
     pool, (splits,) = Eco().materials([config], "cpu")
-    told = Eco().sizes(config)
+    told = Eco().statement.sizes(config)
     assert [len(getattr(splits, p)) for p in PARTS] == [getattr(told, p) for p in PARTS]
     assert tuple(pool.x.shape[1:]) == told.record
-    assert Eco().fingerprint(config) == data.fingerprint("eco")
+    assert Eco().statement.fingerprint(config) == data.fingerprint("eco")
     for part in PARTS:
         secret = pool.secret[getattr(splits, part)]
         assert {0, 1} <= set(secret.unique().tolist())

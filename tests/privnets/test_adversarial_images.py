@@ -30,7 +30,7 @@ PARTS = ("train", "attack", "validation", "test")
 
 
 def configured(problem: Problem, **fields: object) -> AdversarialConfig:
-    return AdversarialConfig(problem=problem.name, **fields)
+    return AdversarialConfig(problem=problem.statement.name, **fields)
 
 
 def parts(splits: Splits) -> list[np.ndarray]:
@@ -48,15 +48,15 @@ def test_no_image_serves_two_purposes_and_all_are_used(problem):
 def test_parts_have_the_sizes_that_are_foretold(problem):
     for sizes in ({}, {"train_size": 100, "attack_size": 50}):
         config = configured(problem, **sizes)
-        told = problem.sizes(config)
+        told = problem.statement.sizes(config)
         pool, (splits,) = problem.materials([config], "cpu")
         assert [len(part) for part in parts(splits)] == [getattr(told, p) for p in PARTS]
         assert tuple(pool.x.shape[1:]) == told.record
-        assert not problem.problems(config)
-    if problem.name == "amnist":
+        assert not problem.statement.problems(config)
+    if problem.statement.name == "amnist":
         assert told.test == 4_681
     else:
-        whole = problem.sizes(configured(problem))
+        whole = problem.statement.sizes(configured(problem))
         shares = np.array([getattr(whole, p) for p in PARTS]) / 1_797
         np.testing.assert_allclose(shares, [0.40, 0.35, 0.10, 0.15], atol=0.005)
 
@@ -163,18 +163,18 @@ def test_fields_without_meaning_and_sizes_beyond_the_data_are_named(problem):
         train_size=10**6,
         attack_size=10**6,
     )
-    assert {p.field for p in problem.problems(config)} == {
+    assert {p.field for p in problem.statement.problems(config)} == {
         "dependence", "resolution", "side_information", "sequence", "releaser", "train_size",
         "attack_size",
     }  # fmt: skip
-    assert not problem.problems(configured(problem))
+    assert not problem.statement.problems(configured(problem))
 
 
 @pytest.mark.parametrize("problem", [Digits(), Amnist()], ids=["digits", "amnist"])
 @pytest.mark.parametrize("releaser", ["mlp", "convolutional"])
 def test_networks_fit_the_images(problem, releaser):
     config = configured(problem, releaser=releaser, releaser_width=8, adversary_width=4)
-    x = torch.rand(2, 3, *problem.sizes(config).record)
+    x = torch.rand(2, 3, *problem.statement.sizes(config).record)
     network = problem.releaser(config)
     parameters = stacked([network.initial(generator(seed, "releaser")) for seed in range(2)])
     noise = torch.zeros(2, 3, *network.noise_shape(x.shape[2:]))

@@ -67,7 +67,7 @@ def test_records_follow_the_law(k: float) -> None:
 def test_parts_are_disjoint_and_of_the_sizes_that_are_foretold() -> None:
     config = small()
     _, (splits,) = MIXTURE.materials([config], "cpu")
-    sizes = MIXTURE.sizes(config)
+    sizes = MIXTURE.statement.sizes(config)
     parts = {part: getattr(splits, part) for part in ("train", "attack", "validation", "test")}
     assert {name: len(part) for name, part in parts.items()} == {
         "train": 64,
@@ -114,9 +114,11 @@ def test_records_depend_on_seed_and_dependence_alone() -> None:
     ],
 )
 def test_what_means_nothing_here_is_named(fields: dict[str, object], complaint: str) -> None:
-    assert [problem.field for problem in MIXTURE.problems(configured(**fields))] == [complaint]
-    assert not MIXTURE.problems(configured())
-    assert not MIXTURE.problems(configured(releaser="mlp"))
+    assert [problem.field for problem in MIXTURE.statement.problems(configured(**fields))] == [
+        complaint
+    ]
+    assert not MIXTURE.statement.problems(configured())
+    assert not MIXTURE.statement.problems(configured(releaser="mlp"))
 
 
 def test_the_panel_finds_its_networks() -> None:
@@ -133,7 +135,7 @@ def test_the_bound_is_that_of_the_law(k: float, expected: float) -> None:
 def test_a_linear_filter_is_measured_exactly() -> None:
     config = small(dependence=0.4, tradeoff=0.8, noise_std=0.5)
     found = examined(config, [THETA])
-    assert set(found.metrics) == set(MIXTURE.extra_metric_keys(config))
+    assert set(found.metrics) == set(MIXTURE.statement.extra_metric_keys(config))
     assert not found.notes
     exact = measures.filter_information(THETA, 0.5, measures.joint_us(0.4))
     assert found.metrics["exact/leakage"] == pytest.approx(float(exact.leakage))

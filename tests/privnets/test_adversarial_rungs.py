@@ -11,7 +11,7 @@ import pytest
 import privnets
 from privnets import TradeoffPoint
 from privnets.adversarial import interim
-from privnets.adversarial.problems import registry
+from privnets.adversarial.statements import registry
 from privnets.contract import Rung, Stage
 
 ADVERSARIAL = privnets.experiment("adversarial")
@@ -133,8 +133,8 @@ def test_estimates_are_of_those_objectives_that_are_promised():
         each = ADVERSARIAL.Config.model_validate(given)
         promised = ADVERSARIAL.interim_objectives(each)
         assert promised <= ADVERSARIAL.objectives.keys() & set(ADVERSARIAL.metric_keys(each))
-        problem = registry.problem(each.problem)
-        assert promised <= interim.estimates(problem, each, {}).keys()
+        statement = registry.statement(each.problem)
+        assert promised <= interim.estimates(statement, each, {}).keys()
         assert ("privacy/alpha_leakage" in promised) == (
             each.alpha == 1 and each.evaluation == "attackers"
         )

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 
-from privnets import data
 from privnets.adversarial import thickness
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.dealing import deal, dealt, thinned
-from privnets.adversarial.problem import Sizes
+from privnets.adversarial.dealing import deal, thinned
 from privnets.adversarial.problems.images import DigitImages, as_pixels
 from privnets.adversarial.records import Pool, Splits
+from privnets.adversarial.statements.amnist import SHARES, TEST, TRAIN, AmnistStatement
+from privnets.adversarial.statements.images import DigitImagesStatement
 from privnets.networks.architecture import Architecture
 from privnets.networks.convolution import ConvolutionalClassifier
 from privnets.randomness import generator
@@ -22,12 +22,7 @@ from privnets.randomness import generator
 if TYPE_CHECKING:
     from privnets.adversarial.attackers.posterior import Attacker
 
-_SIDE, _LARGEST = 28, 255
-_TRAIN, _TEST = 28_568, 4_681
-_SHARES = (5, 4, 1)
-"""Of train, attack and validation: 50, 40 and 10% of the published training images."""
-
-_FIELDS = ("train_size", "attack_size")
+_LARGEST = 255
 
 
 class Amnist(DigitImages):
@@ -38,27 +33,7 @@ class Amnist(DigitImages):
     learns from an image that the releaser has met.
     """
 
-    name: ClassVar[str] = "amnist"
-    side: ClassVar[int] = _SIDE
-
-    def limits(self) -> Mapping[str, int]:
-        """The parts that the seed deals out."""
-        return dict(zip(_FIELDS, dealt(_TRAIN, _SHARES), strict=False))
-
-    def fingerprint(self, config: AdversarialConfig) -> str:
-        """Of MNIST's published files."""
-        return data.fingerprint("mnist")
-
-    def sizes(self, config: AdversarialConfig) -> Sizes:
-        """Numbers of records."""
-        train, attack, validation = dealt(_TRAIN, _SHARES)
-        return Sizes(
-            config.train_size or train,
-            config.attack_size or attack,
-            validation,
-            _TEST,
-            (1, _SIDE, _SIDE),
-        )
+    statement: ClassVar[DigitImagesStatement] = AmnistStatement()
 
     def materials(
         self, configs: Sequence[AdversarialConfig], device: str
@@ -77,7 +52,7 @@ class Amnist(DigitImages):
 
     def classifier(self, width: int, classes: int, larger: bool = False) -> Architecture:
         """A convolutional network."""
-        return ConvolutionalClassifier(_SIDE, width, classes, larger)
+        return ConvolutionalClassifier(self.statement.side, width, classes, larger)
 
     def analytic_attackers(self, config: AdversarialConfig) -> Sequence[Attacker]:
         """The thickness-computing attacker, which applies the labelling rule to the release."""
@@ -88,10 +63,10 @@ class Amnist(DigitImages):
 
 def _splits(config: AdversarialConfig, images: thickness.Thickness) -> Splits:
     strata = 2 * images.train_digit + images.train_thickness
-    train, attack, validation = deal(strata, _SHARES, generator(config.seed, "splits"))
+    train, attack, validation = deal(strata, SHARES, generator(config.seed, "splits"))
     return Splits(
         thinned(train, config.train_size),
         thinned(attack, config.attack_size),
         validation,
-        np.arange(_TRAIN, _TRAIN + _TEST),
+        np.arange(TRAIN, TRAIN + TEST),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import ClassVar
 
@@ -12,20 +12,16 @@ from numpy.typing import NDArray
 
 from privnets import data
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.dealing import deal, dealt, thinned
-from privnets.adversarial.problem import Sizes
+from privnets.adversarial.dealing import deal, thinned
 from privnets.adversarial.problems.images import DigitImages, as_pixels
 from privnets.adversarial.records import Pool, Splits
+from privnets.adversarial.statements.digits import SHARES, DigitsStatement
+from privnets.adversarial.statements.images import DigitImagesStatement
 from privnets.networks.architecture import Architecture
 from privnets.networks.mlp import Perceptron
 from privnets.randomness import generator
 
-_SIDE, _LARGEST = 8, 16
-_RECORDS = 1_797
-_SHARES = (8, 7, 2, 3)
-"""Of train, attack, validation and test: 40, 35, 10 and 15%."""
-
-_FIELDS = ("train_size", "attack_size")
+_LARGEST = 16
 
 
 class Digits(DigitImages):
@@ -38,27 +34,7 @@ class Digits(DigitImages):
     and secret.
     """
 
-    name: ClassVar[str] = "digits"
-    side: ClassVar[int] = _SIDE
-
-    def limits(self) -> Mapping[str, int]:
-        """The parts that the seed deals out."""
-        return dict(zip(_FIELDS, dealt(_RECORDS, _SHARES), strict=False))
-
-    def fingerprint(self, config: AdversarialConfig) -> str:
-        """Of the digits that scikit-learn ships."""
-        return data.fingerprint("digits")
-
-    def sizes(self, config: AdversarialConfig) -> Sizes:
-        """Numbers of records."""
-        train, attack, validation, test = dealt(_RECORDS, _SHARES)
-        return Sizes(
-            config.train_size or train,
-            config.attack_size or attack,
-            validation,
-            test,
-            (1, _SIDE, _SIDE),
-        )
+    statement: ClassVar[DigitImagesStatement] = DigitsStatement()
 
     def materials(
         self, configs: Sequence[AdversarialConfig], device: str
@@ -74,7 +50,7 @@ class Digits(DigitImages):
 
     def classifier(self, width: int, classes: int, larger: bool = False) -> Architecture:
         """A perceptron of two hidden layers, or of three."""
-        return Perceptron((_SIDE**2, *(width,) * (3 if larger else 2), classes))
+        return Perceptron((self.statement.side**2, *(width,) * (3 if larger else 2), classes))
 
 
 def labelled() -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
@@ -84,16 +60,16 @@ def labelled() -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64
 
 @lru_cache(maxsize=1)
 def _labelled(_identity: str) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    loaded = data.load("digits")
+    loaded, side = data.load("digits"), DigitsStatement.side
     digit = loaded.y.astype(np.int64)
     total = loaded.x.sum(axis=1)
     medians = np.array([np.median(total[digit == d]) for d in range(10)])
     thick = (total > medians[digit]).astype(np.int64)
-    return loaded.x.reshape(-1, _SIDE, _SIDE), digit, thick
+    return loaded.x.reshape(-1, side, side), digit, thick
 
 
 def _splits(config: AdversarialConfig, strata: NDArray[np.int64]) -> Splits:
-    train, attack, validation, test = deal(strata, _SHARES, generator(config.seed, "splits"))
+    train, attack, validation, test = deal(strata, SHARES, generator(config.seed, "splits"))
     return Splits(
         thinned(train, config.train_size), thinned(attack, config.attack_size), validation, test
     )

@@ -27,12 +27,12 @@ from torch import Tensor
 
 from privnets.adversarial import windows
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problem import Examined, Problem, Releaser, Sizes
+from privnets.adversarial.problem import Examined, Problem, Releaser
 from privnets.adversarial.records import Exposure, Pool, Splits
 from privnets.adversarial.releasers import RecurrentReleaser
-from privnets.adversarial.statements.fields import idle, releaser_among
+from privnets.adversarial.statement import Statement
+from privnets.adversarial.statements.eco import EcoStatement, above
 from privnets.adversarial.windows import SIDE_FEATURES, Windows
-from privnets.contract import FieldProblem
 from privnets.data import eco
 from privnets.data.eco import STEPS, Recordings, Resolution
 from privnets.data.errors import DataError
@@ -43,11 +43,8 @@ PARTS = ("train", "attack", "validation", "test")
 # Which part each of ten blocks in a row serves; the seed says where to start.
 ROTATION = (0, 1, 3, 0, 1, 2, 3, 0, 1, 0)
 
-# Windows of household 2, aggregated, in either resolution.
-_SIZES = (443, 336, 100, 12)
 _LAYERS = 3
 _SHOWN_DAYS = 7
-_IDLE = ("dependence", "utility_weight", "tradeoff", "estimator", "squaring")
 
 
 class Eco(Problem):
@@ -63,37 +60,7 @@ class Eco(Problem):
     but a window does not say at which hour it starts, and attackers that know are far stronger.
     """
 
-    name: ClassVar[str] = "eco"
-    secret_classes: ClassVar[int] = 2
-    utility_classes: ClassVar[int] = 0
-    sequential: ClassVar[bool] = True
-    side_features: ClassVar[int] = SIDE_FEATURES
-
-    def problems(self, config: AdversarialConfig) -> list[FieldProblem]:
-        """Fields that mean nothing without a utility label, and sizes beyond the data at hand."""
-        found = idle(config, _IDLE) + releaser_among(config, ("recurrent",))
-        if config.scenario == "fixed-utility":
-            allowed = "joint or fixed-both, as eco has no utility label"
-            found.append(FieldProblem("scenario", config.scenario, allowed))
-        if eco.source() == "aggregated":
-            limits = zip(("train_size", "attack_size"), _SIZES, strict=False)
-            found += [f for name, limit in limits for f in _above(config, name, limit)]
-        return found
-
-    def fingerprint(self, config: AdversarialConfig) -> str:
-        """Of the source of the recordings and its contents."""
-        return eco.fingerprint()
-
-    def sizes(self, config: AdversarialConfig) -> Sizes:
-        """Numbers of windows of the aggregated household; published ones give more."""
-        train, attack, validation, test = _SIZES
-        return Sizes(
-            config.train_size or train,
-            config.attack_size or attack,
-            validation,
-            test,
-            (STEPS[config.resolution], 1),
-        )
+    statement: ClassVar[Statement] = EcoStatement()
 
     def materials(
         self, configs: Sequence[AdversarialConfig], device: str
@@ -117,7 +84,7 @@ class Eco(Problem):
     def releaser(self, config: AdversarialConfig) -> Releaser:
         """Four LSTM layers on power, occupancy, noise and, if asked for, side information."""
         side = SIDE_FEATURES if config.side_information else 0
-        return RecurrentReleaser(self.secret_classes, side, config.releaser_width)
+        return RecurrentReleaser(self.statement.secret_classes, side, config.releaser_width)
 
     def adversary(self, config: AdversarialConfig) -> Architecture:
         """Three LSTM layers, causal."""
@@ -170,7 +137,7 @@ class Eco(Problem):
 
     def _network(self, width: int, side: bool, bidirectional: bool = False) -> Architecture:
         inputs = 1 + (SIDE_FEATURES if side else 0)
-        return Recurrent(inputs, width, _LAYERS, self.secret_classes, bidirectional)
+        return Recurrent(inputs, width, _LAYERS, self.statement.secret_classes, bidirectional)
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,15 +260,8 @@ def _splits(config: AdversarialConfig, cutting: Cutting, place: int) -> Splits:
     ends = np.cumsum([0, *cutting.counts]) + place
     parts = [np.arange(first, last) for first, last in itertools.pairwise(ends)]
     for i, name in enumerate(("train_size", "attack_size")):
-        if complaints := _above(config, name, len(parts[i])):
+        if complaints := above(config, name, len(parts[i])):
             raise ValueError(f"{name} must be {complaints[0].allowed}; got {complaints[0].found}.")
         size = getattr(config, name) or len(parts[i])
         parts[i] = parts[i][np.arange(size) * len(parts[i]) // size]
     return Splits(*(part.astype(np.int64) for part in parts))
-
-
-def _above(config: AdversarialConfig, name: str, limit: int) -> list[FieldProblem]:
-    value = getattr(config, name)
-    if value is None or value <= limit:
-        return []
-    return [FieldProblem(name, str(value), f"at most {limit} with the recordings of eco")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
@@ -16,59 +17,43 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Examined, Problem, Releaser
 from privnets.adversarial.records import Exposure
 from privnets.adversarial.releasers import EncoderDecoder, PerceptronReleaser
-from privnets.adversarial.statements.fields import idle, releaser_among
-from privnets.contract import FieldProblem
+from privnets.adversarial.statements.images import DigitImagesStatement
 from privnets.networks.architecture import Architecture
 
 _SHOWN = 20
-_IDLE = ("dependence", "resolution", "side_information", "sequence")
 
 
 class DigitImages(Problem):
     """Images of digits: the digit is to be kept and the thickness of its strokes to be hidden."""
 
-    secret_classes: ClassVar[int] = 2
-    utility_classes: ClassVar[int] = 10
-    side: ClassVar[int]
-    """Of an image, in pixels."""
-
-    def problems(self, config: AdversarialConfig) -> list[FieldProblem]:
-        """Fields that mean nothing on images, and sizes beyond the data."""
-        found = idle(config, _IDLE) + releaser_among(config, ("mlp", "convolutional"))
-        for name, limit in self.limits().items():
-            value = getattr(config, name)
-            if value is not None and value > limit:
-                found.append(FieldProblem(name, str(value), f"at most {limit} with {self.name}"))
-        return found
-
-    @abstractmethod
-    def limits(self) -> Mapping[str, int]:
-        """The most that each field of a size can be."""
+    statement: ClassVar[DigitImagesStatement]
 
     def releaser(self, config: AdversarialConfig) -> Releaser:
         """An encoder and decoder, or a perceptron that gives pixels."""
+        side, width = self.statement.side, config.releaser_width
         if config.releaser == "convolutional":
-            return EncoderDecoder(self.side, config.releaser_width)
-        return PerceptronReleaser((1, self.side, self.side), config.releaser_width, pixels=True)
+            return EncoderDecoder(side, width)
+        return PerceptronReleaser((1, side, side), width, pixels=True)
 
     def adversary(self, config: AdversarialConfig) -> Architecture:
         """Infers thickness."""
-        return self.classifier(config.adversary_width, self.secret_classes)
+        return self.classifier(config.adversary_width, self.statement.secret_classes)
 
     def utility(self, config: AdversarialConfig) -> Architecture:
         """Infers the digit."""
-        return self.classifier(config.adversary_width, self.utility_classes)
+        return self.classifier(config.adversary_width, self.statement.utility_classes)
 
     def attacking_networks(self, config: AdversarialConfig) -> Mapping[str, Architecture]:
         """One like the adversary, and one of twice its width and a layer more."""
-        wide = self.classifier(2 * config.adversary_width, self.secret_classes, True)
+        wide = self.classifier(2 * config.adversary_width, self.statement.secret_classes, True)
         return {"network": self.adversary(config), "large_network": wide}
 
     def dependence_bound(self, config: AdversarialConfig, secret: Tensor, utility: Tensor) -> float:
         """I(U;S) by frequencies, for an image shows both, so that I(U;S|X) is zero."""
-        cells = self.secret_classes * utility.long() + secret.long()
-        counts = torch.bincount(cells.cpu(), minlength=self.utility_classes * self.secret_classes)
-        joint = counts.view(self.utility_classes, self.secret_classes).double() / len(cells)
+        shape = self.statement.utility_classes, self.statement.secret_classes
+        cells = shape[1] * utility.long() + secret.long()
+        counts = torch.bincount(cells.cpu(), minlength=math.prod(shape))
+        joint = counts.view(shape).double() / len(cells)
         return float(measures.mutual_information(joint))
 
     def examine(

@@ -16,25 +16,18 @@ from safetensors.torch import save
 from torch import Tensor
 
 from privnets import measures
-from privnets.adversarial.config import DEFAULTS, AdversarialConfig
-from privnets.adversarial.problem import Examined, Problem, Releaser, Sizes
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.problem import Examined, Problem, Releaser
 from privnets.adversarial.records import Exposure, Pool, Splits
 from privnets.adversarial.releasers import LinearFilter, PerceptronReleaser
-from privnets.adversarial.statements.fields import idle, releaser_among
-from privnets.contract import FieldProblem
+from privnets.adversarial.statement import Statement
+from privnets.adversarial.statements.mixture import EXACT, OPTIMA, GaussianMixtureStatement
 from privnets.measures.mixture import DATA_STD
 from privnets.networks.architecture import Architecture
 from privnets.networks.mlp import Perceptron
 from privnets.randomness import generator
 
-_VALIDATION, _TEST = 4_096, 16_384
-_MOST = 2**20
 _SHOWN = 1_000
-
-_SIZES = ("train_size", "attack_size")
-_IDLE = ("resolution", "side_information", "sequence")
-_EXACT = ("exact/leakage", "exact/censored", "exact/loss")
-_OPTIMA = ("bound/loss", "optimum/linear_loss")
 
 
 class GaussianMixture(Problem):
@@ -43,38 +36,14 @@ class GaussianMixture(Problem):
     Every configuration draws records of its own, from its seed and dependence.
     """
 
-    name: ClassVar[str] = "gaussian-mixture"
-    secret_classes: ClassVar[int] = 2
-    utility_classes: ClassVar[int] = 2
-    copies: ClassVar[bool] = False
-
-    def problems(self, config: AdversarialConfig) -> list[FieldProblem]:
-        """Fields that mean nothing here, and sizes that are none: records never run out."""
-        found = idle(config, _IDLE) + releaser_among(config, ("linear", "mlp"))
-        for name in _SIZES:
-            value = getattr(config, name)
-            if value is None or value > _MOST:
-                allowed = f"a number up to {_MOST} with {self.name}"
-                found.append(FieldProblem(name, "null" if value is None else str(value), allowed))
-        return found
-
-    def fingerprint(self, config: AdversarialConfig) -> str:
-        """Of the law and the way it is drawn; there is no file."""
-        return "gaussian-mixture, synthetic, drawn as of version 1"
-
-    def sizes(self, config: AdversarialConfig) -> Sizes:
-        """Numbers of records."""
-        train, attack = (
-            int(getattr(config, name) or DEFAULTS[self.name][name] or 0) for name in _SIZES
-        )
-        return Sizes(train, attack, _VALIDATION, _TEST, (2,))
+    statement: ClassVar[Statement] = GaussianMixtureStatement()
 
     def materials(
         self, configs: Sequence[AdversarialConfig], device: str
     ) -> tuple[Pool, list[Splits]]:
         """The records of every seed and dependence in turn, and each configuration's own."""
         sources = list(dict.fromkeys((config.seed, config.dependence) for config in configs))
-        sizes = self.sizes(configs[0])
+        sizes = self.statement.sizes(configs[0])
         ends = np.cumsum([sizes.train, sizes.attack, sizes.validation, sizes.test])
         drawn = [_drawn(seed, dependence, int(ends[-1])) for seed, dependence in sources]
         x, secret, utility = (torch.cat(part).to(device) for part in zip(*drawn, strict=True))
@@ -106,17 +75,9 @@ class GaussianMixture(Problem):
             "large_network": Perceptron((2, wide, wide, wide, 2)),
         }
 
-    def exact(self, config: AdversarialConfig) -> bool:
-        """Of linear filters alone."""
-        return config.releaser == "linear"
-
     def dependence_bound(self, config: AdversarialConfig, secret: Tensor, utility: Tensor) -> float:
         """I(U;S), for X tells the bits but for 1e-20 nats."""
         return float(measures.mutual_information(measures.joint_us(config.dependence)))
-
-    def extra_metric_keys(self, config: AdversarialConfig) -> tuple[str, ...]:
-        """What the learned filter attains, and what it could."""
-        return (*_EXACT, *_OPTIMA)
 
     def probe(
         self, configs: Sequence[AdversarialConfig], parameters: Sequence[Tensor]
@@ -135,19 +96,19 @@ class GaussianMixture(Problem):
         released: Exposure,
     ) -> Examined:
         """Exact information of a linear filter beside the optima, and where releases lie."""
-        metrics = dict.fromkeys(self.extra_metric_keys(config), math.nan)
+        metrics = dict.fromkeys(self.statement.extra_metric_keys(config), math.nan)
         notes: dict[str, str] = {}
         linear, weighed = config.releaser == "linear", config.objective == "squared-kl"
         if linear:
             metrics |= _exact(config, parameters[0])
         else:
-            notes |= dict.fromkeys(_EXACT, "exact information is known of linear filters alone")
+            notes |= dict.fromkeys(EXACT, "exact information is known of linear filters alone")
         if weighed:
             metrics |= _optima(config)
         else:
             metrics["exact/loss"] = math.nan
             notes |= dict.fromkeys(
-                ("exact/loss", *_OPTIMA), "the loss (1 - a) B^2 + a A^2 is that of squared-kl"
+                ("exact/loss", *OPTIMA), "the loss (1 - a) B^2 + a A^2 is that of squared-kl"
             )
         scatter = _scatter(released, parameters[0] if linear else None)
         return Examined(metrics, notes, artifacts={"scatter.safetensors": scatter})
@@ -181,13 +142,13 @@ def _exact(config: AdversarialConfig, theta: Tensor) -> dict[str, float]:
     found = _information(theta.double()[None], [config])
     leakage, censored = float(found.leakage), float(found.censored)
     loss = (1 - config.tradeoff) * censored**2 + config.tradeoff * leakage**2
-    return dict(zip(_EXACT, (leakage, censored, loss), strict=True))
+    return dict(zip(EXACT, (leakage, censored, loss), strict=True))
 
 
 def _optima(config: AdversarialConfig) -> dict[str, float]:
     k, a = config.dependence, config.tradeoff
     linear, _ = measures.best_linear_loss(k, a, config.noise_std)
-    return dict(zip(_OPTIMA, (measures.best_loss(k, a), linear), strict=True))
+    return dict(zip(OPTIMA, (measures.best_loss(k, a), linear), strict=True))
 
 
 def _scatter(released: Exposure, theta: Tensor | None) -> bytes:

@@ -1,1 +1,1 @@
-"""What can be said of the problems without their records."""
+"""What the problems state of themselves."""
