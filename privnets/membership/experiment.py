@@ -1,12 +1,12 @@
-"""The membership experiment: stacks of target models in, trade-off points out."""
+"""The membership experiment: stacks of target models in, trade-off points out.
+
+What plans need is here; what trains, and torch with it, loads with the first stack.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, cast
-
-import torch
-from torch import Tensor
 
 from privnets import data
 from privnets.config import ExperimentConfig
@@ -19,12 +19,9 @@ from privnets.contract import (
     State,
     one_structure,
 )
-from privnets.membership import design, linear, pricing, shared
+from privnets.membership import design, pricing
 from privnets.membership.config import MembershipConfig
-from privnets.membership.evaluation import replicate
 from privnets.membership.metrics import OBJECTIVES, metric_keys, utility_keys
-from privnets.membership.universe import Universe
-from privnets.points import Replicate
 
 
 class Membership(Experiment):
@@ -34,6 +31,7 @@ class Membership(Experiment):
     version = 1
     Config = MembershipConfig
     objectives: ClassVar[Mapping[str, Direction]] = OBJECTIVES
+    training_modules = ("privnets.membership.stacks",)
 
     def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
         """Advantage of the strongest attack against utility on unseen records."""
@@ -76,94 +74,19 @@ class Membership(Experiment):
 
     def rehearse(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float:
         """Train a few models of a stack; see `Experiment.rehearse`."""
+        from privnets.membership.rehearsal import rehearsed
+
         one_structure(configs)
-        own = [_own(config) for config in configs]
-        return pricing.rehearsed(own, *_universe(own[0], device))
+        return rehearsed([_own(config) for config in configs], device)
 
     def stages(
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
     ) -> Iterator[Stage]:
         """Train a stack; see `Experiment.stages`."""
+        from privnets.membership import stacks
+
         one_structure(configs)
-        own = [_own(config) for config in configs]
-        universe, classes = _universe(own[0], device)
-        if own[0].model == "linear":
-            return self._linear(own, universe)
-        return self._shared(own, universe, classes, state or {})
-
-    def _linear(self, configs: list[MembershipConfig], universe: Universe) -> Iterator[Stage]:
-        done = 0
-        for group in pricing.by_seed(configs):
-            for config, seen in linear.observe(group, universe):
-                done += 1
-                point = self.point(config, replicate(config, seen))
-                yield Stage(done / len(configs), (point,), dict)
-
-    def _shared(
-        self, configs: list[MembershipConfig], universe: Universe, classes: int, state: State
-    ) -> Iterator[Stage]:
-        """Train all models of all configurations as one line of stacks."""
-        line = _Line(configs, universe, classes, state)
-        at_once = pricing.stack(configs[0], universe, classes)
-        while not line.ended:
-            line.advance(at_once)
-            points = tuple(self.point(task.config, made) for task, made in line.finished())
-            yield Stage(line.done, points, line.state)
-
-
-class _Line:
-    """The models of several configurations one after the other, trained so many at a time."""
-
-    def __init__(
-        self, configs: Sequence[MembershipConfig], universe: Universe, classes: int, state: State
-    ) -> None:
-        self._universe, self._classes = universe, classes
-        self._waiting = [shared.Task.of(config, universe.size) for config in configs]
-        self._draws = configs[0].draws
-        self._total = len(configs) * self._draws
-        empty = universe.x.new_zeros(0, shared.width(configs[0], universe, classes))
-        self._trained = state.get("parameters", empty).to(universe.x.device)
-        converged = state.get("converged", torch.zeros(0, dtype=torch.bool))
-        self._converged = converged.to(universe.x.device)
-        if self._trained.shape[1] != empty.shape[1] or not 0 <= self.done <= 1:
-            raise ValueError(f"state of shape {tuple(self._trained.shape)} is of another stack.")
-
-    @property
-    def ended(self) -> bool:
-        return not self._waiting
-
-    @property
-    def done(self) -> float:
-        left = len(self._waiting) * self._draws - len(self._trained)
-        return 1 - left / self._total
-
-    def advance(self, count: int) -> None:
-        """Train the next `count` models, across configurations where one has fewer left."""
-        parts, at, left = [], len(self._trained), count
-        while left > 0 and at < len(self._waiting) * self._draws:
-            task, start = self._waiting[at // self._draws], at % self._draws
-            stop = min(self._draws, start + left)
-            parts.append((task, slice(start, stop)))
-            at, left = at + stop - start, left - (stop - start)
-        trained, converged = shared.train(parts, self._universe, self._classes)
-        self._trained = torch.cat([self._trained, trained])
-        self._converged = torch.cat([self._converged, converged])
-
-    def finished(self) -> Iterator[tuple[shared.Task, Replicate]]:
-        """Give out, and forget, the configurations whose last model is trained."""
-        while self._waiting and len(self._trained) >= self._draws:
-            task = self._waiting.pop(0)
-            own = slice(0, self._draws)
-            lacking = int((~self._converged[own]).sum())
-            models = shared.Models(self._trained[own], lacking)
-            self._trained = self._trained[self._draws :]
-            self._converged = self._converged[self._draws :]
-            seen = shared.observe(task, models, self._universe, self._classes)
-            yield task, replicate(task.config, seen)
-
-    def state(self) -> dict[str, Tensor]:
-        """What a later line over the waiting configurations starts from."""
-        return {"parameters": self._trained.clone(), "converged": self._converged.clone()}
+        return stacks.stages(self, [_own(config) for config in configs], device, state)
 
 
 def _unservable(config: MembershipConfig, population: int) -> list[FieldProblem]:
@@ -180,13 +103,6 @@ def _unservable(config: MembershipConfig, population: int) -> list[FieldProblem]
         allowed = f"at least {fewest} with {asked} records and train_size {size}, or fewer records"
         found.append(FieldProblem("draws", str(config.draws), allowed))
     return found
-
-
-def _universe(config: MembershipConfig, device: str) -> tuple[Universe, int]:
-    """The records, and how many classes the target has: 1 where it is a number."""
-    prepared = data.prepare(config.dataset, config.features)
-    x, y = torch.tensor(prepared.x, device=device), torch.tensor(prepared.y, device=device)
-    return Universe(x, y.double()), max(prepared.classes, 1)
 
 
 def _own(config: ExperimentConfig) -> MembershipConfig:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Up to here a Newton step (a system of this many unknowns) costs less than the descent it saves.
-NEWTON_UNKNOWNS = 128
+from privnets.membership.pricing import NEWTON_UNKNOWNS
+
 _NEWTON_STEPS = 60
 _HALVINGS = 30
 _DESCENT_STEPS = 3000

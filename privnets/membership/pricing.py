@@ -1,19 +1,17 @@
-"""What target models and the attacks on them cost, roughly, and how long a stack would take."""
+"""What target models and the attacks on them cost, roughly, and how many to train at once."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Final
 
 from privnets.contract import Cost
 from privnets.data import DatasetInfo
-from privnets.membership import linear, shared
 from privnets.membership.config import MembershipConfig
-from privnets.membership.evaluation import replicate
-from privnets.membership.logistic import NEWTON_UNKNOWNS
-from privnets.membership.universe import Universe
-from privnets.rehearsal import extrapolated
+
+NEWTON_UNKNOWNS: Final = 128
+"""A Newton step in so many unknowns still costs less than the descent that it saves."""
 
 # Seconds of one core: per index gathered and per cubed feature solved (linear), per multiplication
 # (networks and Newton steps), per record and class of a descent, per trial and attack.
@@ -25,8 +23,6 @@ _NEWTON_STEPS = 10
 _CPU_STACK, _GPU_STACK = 32, 2048
 _STAGE_SECONDS = 5.0
 _GPU_NUMBERS = 2**28
-# A rehearsal asks few records (linear), takes few steps (mlp) or trains few models (logistic).
-_REHEARSED_RECORDS, _REHEARSED_STEPS, _REHEARSED_SECONDS = 4, 5, 0.2
 
 
 def cost(config: MembershipConfig, info: DatasetInfo) -> Cost:
@@ -41,27 +37,20 @@ def cost(config: MembershipConfig, info: DatasetInfo) -> Cost:
     numbers = config.train_size * (features + 8 * max(config.hidden_units, classes)) * _CPU_STACK
     numbers += config.draws * (config.train_size * 4 + config.records * 40)
     training = config.draws * _model_seconds(config, features, classes)
-    return Cost(training + _scoring_seconds(config), 16 * numbers)
+    return Cost(training + scoring_seconds(config), 16 * numbers)
 
 
-def rehearsed(configs: Sequence[MembershipConfig], universe: Universe, classes: int) -> float:
-    """Seconds that a stack would take: a few models are trained.
+def stack(config: MembershipConfig, features: int, classes: int, device: str) -> int:
+    """How many models to train at once.
 
     Args:
-        configs: Of one structure.
-        universe: The data, on the device to compute on.
+        config: Theirs.
+        features: Columns of the data.
         classes: Of the target, at least 1.
+        device: The kind of device that trains them.
     """
-    if configs[0].model == "linear":
-        return _linear(configs, universe)
-    return _shared(configs, universe, classes) + len(configs) * _scoring_seconds(configs[0])
-
-
-def stack(config: MembershipConfig, universe: Universe, classes: int) -> int:
-    """How many models to train at once."""
-    features = universe.x.shape[1]
-    if universe.x.device.type == "cpu":
-        return _lasting(_STAGE_SECONDS, config, features, classes)
+    if device == "cpu":
+        return lasting(_STAGE_SECONDS, config, features, classes)
     widest = max(features * classes, 8 * config.hidden_units)
     return max(_CPU_STACK, min(_GPU_STACK, _GPU_NUMBERS // (config.train_size * widest)))
 
@@ -74,44 +63,14 @@ def by_seed(configs: Sequence[MembershipConfig]) -> list[list[MembershipConfig]]
     return list(groups.values())
 
 
-def _linear(configs: Sequence[MembershipConfig], universe: Universe) -> float:
-    def study(records: int) -> None:
-        asked = [config.model_copy(update={"records": records}) for config in configs]
-        for group in by_seed(asked):
-            for config, seen in linear.observe(group, universe):
-                replicate(config, seen)
-
-    device = str(universe.x.device)
-    records = configs[0].records
-    return extrapolated(study, least=_REHEARSED_RECORDS, whole=records, device=device)
-
-
-def _shared(configs: Sequence[MembershipConfig], universe: Universe, classes: int) -> float:
-    first, device, features = configs[0], str(universe.x.device), universe.x.shape[1]
-    models = len(configs) * first.draws
-    at_once = stack(first, universe, classes)
-    if first.model == "logistic" and device == "cpu":
-        at_once = min(at_once, _lasting(_REHEARSED_SECONDS, first, features, classes))
-    at_once = min(at_once, models)
-    tasks = [shared.Task.of(c, universe.size) for c in configs[: -(-at_once // first.draws)]]
-    counts = [min(first.draws, at_once - i * first.draws) for i in range(len(tasks))]
-
-    def fit(steps: int) -> None:
-        short = [replace(t, config=t.config.model_copy(update={"steps": steps})) for t in tasks]
-        parts = [(task, slice(0, count)) for task, count in zip(short, counts, strict=True)]
-        shared.train(parts, universe, classes)
-
-    whole = first.steps if first.model == "mlp" else 1
-    return extrapolated(fit, least=_REHEARSED_STEPS, whole=whole, device=device) * models / at_once
-
-
-def _lasting(seconds: float, config: MembershipConfig, features: int, classes: int) -> int:
+def lasting(seconds: float, config: MembershipConfig, features: int, classes: int) -> int:
     """How many models a CPU trains at once in so many seconds, at most; an even number."""
     fitting = int(seconds / _model_seconds(config, features, classes))
     return max(2, min(_CPU_STACK, fitting // 2 * 2))
 
 
-def _scoring_seconds(config: MembershipConfig) -> float:
+def scoring_seconds(config: MembershipConfig) -> float:
+    """One core's, for the attacks on all models."""
     return config.draws * config.records * 5 * _TRIAL
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from privnets import data
 from privnets.membership.config import MembershipConfig
 from privnets.randomness import generator
 
@@ -28,6 +30,13 @@ class Universe:
     def size(self) -> int:
         """N."""
         return len(self.x)
+
+
+def prepared(config: MembershipConfig, device: str) -> tuple[Universe, int]:
+    """The records, and how many classes the target has: 1 where it is a number."""
+    found = data.prepare(config.dataset, config.features)
+    x, y = torch.tensor(found.x, device=device), torch.tensor(found.y, device=device)
+    return Universe(x, y.double()), max(found.classes, 1)
 
 
 def asked_records(config: MembershipConfig, population: int) -> NDArray[np.int64]:
