@@ -7,6 +7,7 @@ batch is left; plain numbers give a float. Distributions need to sum to 1 only u
 root of their dtype's precision, and are then normalised.
 """
 
+from privnets.best_release import best_loss, release_boundary
 from privnets.measures.bounds import (
     gaussian_mechanism_delta,
     gaussian_mechanism_sigma,
@@ -24,7 +25,7 @@ from privnets.measures.entropies import (
     renyi_entropy,
     sibson_mutual_information,
 )
-from privnets.measures.filters import best_linear_loss, best_loss, release_boundary
+from privnets.measures.filters import best_linear_loss
 from privnets.measures.gaussian import gaussian_jeffreys, gaussian_kl
 from privnets.measures.mixture import FilterInformation, filter_information, joint_us
 

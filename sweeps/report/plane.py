@@ -117,7 +117,7 @@ def _plane(
     fields: Sequence[str],
     along: str | None,
 ) -> Plane:
-    from privnets.measures.filters import release_boundary
+    from privnets.best_release import release_boundary
 
     rows = part.to_dict("records")
     boundary = release_boundary(dependence, _FINE) if 0 <= dependence <= 2 else None

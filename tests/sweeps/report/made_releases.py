@@ -230,7 +230,7 @@ def _week(strength: float, days: int = 7, steps: int = 24) -> bytes:
 
 
 def _toy_replicate(config: Mapping[str, Any], seed: int) -> Replicate:
-    from privnets.measures.filters import release_boundary
+    from privnets.best_release import release_boundary
 
     noise, a = _noise(config, seed), config["tradeoff"]
     leakage, censored = release_boundary(config["dependence"], 501)
