@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,9 +22,10 @@ from sweeps.standing import Beside, Overview, Standing
 from sweeps.stopping import Stopping
 
 if TYPE_CHECKING:
-    from cluster.connection import Connection
+    from cluster.connection import Connection, Machine
 
 _TICK_SECONDS = 0.5
+_LOOK_SECONDS = 5.0
 
 
 class Watch:
@@ -35,18 +36,21 @@ class Watch:
         problems: What else went wrong, in words.
     """
 
-    def __init__(self, ledger: Ledger, plan: Plan, show: Callable[[Progress], None]) -> None:
+    def __init__(self, ledger: Ledger, plan: Plan, *shows: Callable[[Progress], None]) -> None:
         """Begin with what the ledger holds.
 
         Args:
             ledger: The sweep's.
             plan: The sweep's.
-            show: Called with every new state.
+            shows: Called with every new state, each until it fails.
         """
         self.failures: dict[str, str] = {}
         self.problems: list[str] = []
         self._ledger = ledger
-        self._show = show
+        self._shows = list(shows)
+        self._machines: Callable[[], Sequence[Machine]] = tuple
+        self._resources = plan.study.resources
+        self._looked_at = -math.inf
         self._packs: dict[str, Pack] = {}
         self._standing = Beside(Overview(ledger, plan.seeds, plan.objectives).read)
         self._tally = Tally(len(plan.points), self._standing.latest)
@@ -92,10 +96,33 @@ class Watch:
         self._shown_at = time.monotonic()
         with self.noting("progress could not be told"):
             self._tally.standing = standing()
+            self._look()
             progress = self._tally.progress()
-            show, self._show = self._show, _unshown
-            show(progress)
-            self._show = show  # not where it failed: nobody sees it any more
+            shows, self._shows = self._shows, []
+            for show in shows:
+                with self.noting("progress could not be told"):
+                    show(progress)
+                    self._shows.append(show)  # not one that failed: nobody sees it any more
+
+    @contextmanager
+    def working_on(self, machines: Callable[[], Sequence[Machine]]) -> Iterator[None]:
+        """A block that trains.
+
+        Args:
+            machines: Gives those that are alive.
+        """
+        self._machines = machines
+        try:
+            yield
+        finally:
+            self._machines, self._looked_at = tuple, -math.inf
+
+    def _look(self) -> None:
+        """See, every few seconds, which machines there are: they come and go."""
+        if time.monotonic() - self._looked_at < _LOOK_SECONDS:
+            return
+        self._looked_at = time.monotonic()
+        self._tally.work_on(self._machines(), self._resources.cpus, self._resources.gpus)
 
     @contextmanager
     def noting(self, what: str) -> Iterator[None]:
@@ -109,9 +136,9 @@ class Watch:
         except Exception as error:  # whatever it is, packs in hand are worth more
             self.troubled(f"{what}: {type(error).__name__}: {error}")
 
-    def advanced(self, pack: str, share: float) -> None:
-        """A pack has come so far."""
-        self._tally.advance(pack, share)
+    def advanced(self, pack: str, share: float, node: str) -> None:
+        """A pack has come so far, on a node of Ray's."""
+        self._tally.advance(pack, share, node)
 
     def troubled(self, problem: str) -> None:
         """Something went wrong that does a pack no harm; the first of a kind is noted."""
@@ -189,7 +216,8 @@ def train(
             stopping=Stopping.of(plan),
         )
         if not interruption.asked():
-            carry(packs, carriage, watch, interruption.asked)
+            with watch.working_on(connection.machines):
+                carry(packs, carriage, watch, interruption.asked)
         watch.show()
 
 
@@ -205,10 +233,6 @@ def _connected(plan: Plan, address: str | None) -> Connection:
     own = (type(experiment).__module__, *experiment.training_modules)
     modules = ("sweeps.preload", "sweeps.worker", *own)
     return connect(cpus=max(1, math.ceil(cpus)), modules=modules)
-
-
-def _unshown(progress: Progress) -> None:
-    """Show nothing."""
 
 
 @contextmanager

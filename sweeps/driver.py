@@ -19,6 +19,7 @@ from sweeps.planning import Plan, plan
 from sweeps.progress import Progress, shown
 from sweeps.publication import Publication, start_publication
 from sweeps.publishing import Published
+from sweeps.pulse import beating
 from sweeps.remaining import capacity
 from sweeps.results import DEFAULT_STORAGE, Result, read_result
 from sweeps.spec import Resources, Study
@@ -130,15 +131,21 @@ def execute(
         if ledger.has_spec():  # perhaps since, by another process
             manifest = manifest_of(ledger, plan, command=typed, tracking_uri=uri)
         write_manifest(ledger, manifest)
-        watch = Watch(ledger, plan, on_progress)
-        with start_publication(where, sweep, uri) as publication:
+        with beating(ledger) as heart, start_publication(where, sweep, uri) as publication:
+            watch = Watch(ledger, plan, heart.show, on_progress)
             load_libraries()  # while Ray starts, which is mostly waiting
+            heart.phase = "training"
             _train(plan, ledger, where, address, watch, interruption)
+            heart.phase = "publishing"
             result = None
             if not interruption.asked():
                 publication.hurry()
                 result = _summarised(ledger, where, watch)
             published = _publish(publication, interruption)
+            if interruption.asked():
+                heart.phase = "stopped"
+        if heart.problem is not None:
+            watch.troubled(heart.problem)
         result = result or read_result(ledger, where)
     failures = {**result.failures, **watch.failures}  # a full disk keeps some out of the former
     return Outcome(result, published, failures, interruption.signal, tuple(watch.problems))

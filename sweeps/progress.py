@@ -4,13 +4,40 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sweeps.standing import Standing
 
+if TYPE_CHECKING:
+    from cluster.connection import Machine
+
 LINE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a sweep has of a cluster, and how much of that trains.
+
+    Attributes:
+        packs: In training.
+        nodes: That are alive.
+        busy_nodes: Those that train.
+        cpus: Of all nodes, as Ray counts them.
+        busy_cpus: Those given to packs in training.
+        gpus: Of all nodes, as Ray counts them.
+        busy_gpus: Those given to packs in training.
+    """
+
+    packs: int
+    nodes: int
+    busy_nodes: int
+    cpus: float
+    busy_cpus: float
+    gpus: float
+    busy_gpus: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +55,7 @@ class Progress:
         best: Best value so far of each objective, by metric.
         doing: What is done before training, in words; None while packs are trained.
         stopped: How many are complete but were stopped early.
+        use: What it works on; None before that is known.
     """
 
     points: int
@@ -40,6 +68,7 @@ class Progress:
     best: Mapping[str, float]
     doing: str | None = None
     stopped: int = 0
+    use: Use | None = None
 
     def __str__(self) -> str:
         """One line."""
@@ -84,6 +113,9 @@ class Tally:
         self._lost: set[str] = set()
         self._weights: Mapping[str, float] = {}
         self._shares: dict[str, float] = {}
+        self._places: dict[str, str] = {}
+        self._machines: Sequence[Machine] = ()
+        self._each = (0.0, 0.0)
         self._began = time.monotonic()
 
     def begin(self, weights: Mapping[str, float]) -> None:
@@ -95,14 +127,28 @@ class Tally:
         self._weights = weights
         self._began = time.monotonic()
 
-    def advance(self, pack: str, share: float) -> None:
-        """Note how far a pack is."""
+    def work_on(self, machines: Sequence[Machine], cpus: float, gpus: float) -> None:
+        """Note what there is to work on.
+
+        Args:
+            machines: Those that are alive.
+            cpus: Given to each pack.
+            gpus: Given to each pack.
+        """
+        self._machines, self._each = machines, (cpus, gpus)
+
+    def advance(self, pack: str, share: float, node: str | None = None) -> None:
+        """Note how far a pack is, and on which node if it is in training."""
         self._shares[pack] = share
+        if node is None or share >= 1:
+            self._places.pop(pack, None)
+        else:
+            self._places[pack] = node
 
     def lose(self, pack: str, points: set[str]) -> None:
         """Note that a pack came to nothing, and so did its points."""
         self._lost.update(points)
-        self._shares[pack] = 1.0
+        self.advance(pack, 1.0)
 
     def progress(self) -> Progress:
         """How far the sweep is now."""
@@ -120,6 +166,21 @@ class Tally:
             best=now.best,
             doing=self.doing,
             stopped=now.stopped,
+            use=self._use(),
+        )
+
+    def _use(self) -> Use | None:
+        if not self._machines:
+            return None
+        packs, (cpus, gpus) = len(self._places), self._each
+        return Use(
+            packs=packs,
+            nodes=len(self._machines),
+            busy_nodes=len(set(self._places.values())),
+            cpus=sum(machine.cpus for machine in self._machines),
+            busy_cpus=packs * cpus,
+            gpus=sum(machine.gpus for machine in self._machines),
+            busy_gpus=packs * gpus,
         )
 
     def _share(self) -> float:

@@ -37,8 +37,8 @@ class Listener(Protocol):
     def tick(self) -> None:
         """A moment has passed."""
 
-    def advanced(self, pack: str, share: float) -> None:
-        """A pack has come so far."""
+    def advanced(self, pack: str, share: float, node: str) -> None:
+        """A pack has come so far, on a node of Ray's."""
 
     def troubled(self, problem: str) -> None:
         """Something went wrong that does a pack no harm."""
@@ -136,7 +136,7 @@ class _Told(Callback):
             if failure := result.get("failure"):
                 self._listener.failed(trial.config["pack"], failure, failure)
             else:
-                self._listener.advanced(trial.config["pack"], result["share"])
+                self._listener.advanced(trial.config["pack"], result["share"], result["node"])
             if problem := result.get("problem"):
                 self._listener.troubled(problem)
 

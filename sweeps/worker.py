@@ -51,6 +51,7 @@ class Worker(tune.Trainable):
             sweep: The sweep's name.
             stopping: When points leave their packs before the end; never if None.
         """
+        self._node = ray.get_runtime_context().get_node_id()
         self._device = take(self._assigned("GPU"), self._assigned("CPU"))
         self._packs = packs
         self._ledger = Ledger(storage, sweep)
@@ -71,7 +72,12 @@ class Worker(tune.Trainable):
                 raise
             self._run = None
             return {"share": 1.0, "done": True, "failure": f"{type(error).__name__}: {error}"}
-        return {"share": advance.share, "done": advance.committed, "problem": advance.problem}
+        return {
+            "share": advance.share,
+            "done": advance.committed,
+            "problem": advance.problem,
+            "node": self._node,
+        }
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take the next pack, which the next step loads.
