@@ -6,52 +6,33 @@ Importing this module does not load Ray.
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
-from urllib.parse import urlsplit
+from typing import Final, Literal
 
 from cluster.connection import ConnectionFailed
-from cluster.secrets import SecretRefused, ray_token
+from cluster.job_server import Unreachable, authorization, checked, client, knock, unreachable
 from cluster.shipping import LAUNCHER, shipment
-
-if TYPE_CHECKING:
-    from ray.job_submission import JobSubmissionClient
 
 State = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
 
 ASK_SECONDS: Final = 180.0
 """That the cluster has to answer, the start of a process on it included."""
 
-# Seconds to connect, and to wait for an answer: at first, and once the server is known to answer.
-_KNOCK: Final = (5.0, 15.0)
-_PATIENCE: Final = (10.0, 120.0)
 _POLL_SECONDS = 0.5
 _DISMISS_SECONDS = 20.0
 # Ray looks after a job that ended for about a second more, and would write down a deleted one anew.
 _SETTLE_SECONDS = 3.0
-# Each sends requests to another address than the one that was asked for.
-_OVERRIDES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
-_TOKEN_REMEDY = (
-    "put it into RAY_AUTH_TOKEN, or into ~/.ray/auth_token with mode 0600 (the cluster's head has "
-    "it in the same places)"
-)
 _LONGEST = 2000
 
 
 class JobFailed(RuntimeError):
     """A job on the cluster came to nothing, or cannot be had; the message says why."""
-
-
-class Unreachable(ConnectionFailed):
-    """Nothing answers at the address now; it may later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +82,10 @@ class Jobs:
             ConnectionFailed: If it is no such address, nothing or something else answers there, it
                 cannot be trusted, or it does not let us in.
         """
-        self.address = _checked(address)
-        headers = _headers()
-        self.ray_version = _knock(self.address, headers)
-        self._client = _client(self.address, headers)
+        self.address = checked(address)
+        headers = authorization()
+        self.ray_version = knock(self.address, headers)
+        self._client = client(self.address, headers)
 
     def find(self, job_id: str) -> Job | None:
         """What Ray knows of a job; None if there is none of that id.
@@ -121,12 +102,21 @@ class Jobs:
                 raise
         return Job(
             job_id,
-            cast("State", found.status.value),
+            found.status.value,
             found.message or "",
             None if found.start_time is None else found.start_time / 1000,
             None if found.end_time is None else found.end_time / 1000,
             found.metadata or {},
         )
+
+    def ids(self) -> list[str]:
+        """The ids of all jobs that were submitted to the server and not deleted.
+
+        Raises:
+            ConnectionFailed: If the server does not answer.
+        """
+        with self._asking():
+            return [job.submission_id for job in self._client.list_jobs() if job.submission_id]
 
     def submit(
         self,
@@ -135,6 +125,7 @@ class Jobs:
         folder: Path,
         *,
         environment: Mapping[str, str] | None = None,
+        defaults: Mapping[str, str] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
         """Start a job that takes no CPU, on the interpreter that Ray runs on there.
@@ -144,6 +135,7 @@ class Jobs:
             arguments: Of Python. Everybody who may see the cluster can read them.
             folder: A `shipment`, which becomes the working directory of all its processes.
             environment: Variables for all its processes; no secrets.
+            defaults: Variables for its first process where the cluster has not set them itself.
             metadata: To be kept with it; no secrets.
 
         Raises:
@@ -152,7 +144,7 @@ class Jobs:
         """
         with self._asking():
             self._client.submit_job(
-                entrypoint=f"exec sh {LAUNCHER} {shlex.join(arguments)}",
+                entrypoint=_shell(arguments, defaults or {}),
                 submission_id=job_id,
                 runtime_env={"working_dir": str(folder), "env_vars": dict(environment or {})},
                 metadata=dict(metadata or {}),
@@ -214,7 +206,7 @@ class Jobs:
         try:
             yield
         except requests.RequestException as error:
-            raise Unreachable(_unreachable(self.address, error)) from error
+            raise Unreachable(unreachable(self.address, error)) from error
         except AuthenticationError as error:
             raise ConnectionFailed(
                 f"{self.address} does not let us in any more: its token is another now"
@@ -262,6 +254,15 @@ def ask(
     return _answer(log, mark)
 
 
+def _shell(arguments: Sequence[str], defaults: Mapping[str, str]) -> str:
+    """A job's entrypoint; `exec`, so that a signal to the job is one to Python alone."""
+    lines = [
+        f'[ -n "${{{name}:-}}" ] || export {name}={shlex.quote(value)}'
+        for name, value in defaults.items()
+    ]
+    return "; ".join([*lines, f"exec sh {LAUNCHER} {shlex.join(arguments)}"])
+
+
 def _await(jobs: Jobs, job_id: str, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     for job in jobs.follow(job_id):
@@ -285,10 +286,11 @@ def _dismiss(jobs: Jobs, job_id: str) -> None:
 def _answer(log: str, mark: str) -> str:
     """What was printed, out of a log that may hold much else."""
     before, begun, rest = log.partition(f"\n{mark} begin\n")
-    printed, ended, code = rest.partition(f"\n{mark} end ")
+    printed, ended, after = rest.partition(f"\n{mark} end ")
     if not begun or not ended:
         raise JobFailed(f"the cluster gave no answer: {_last_words(log) or 'it said nothing'}")
-    if code.strip() == "0" or (code.strip() == "1" and printed.strip()):
+    code = after.partition("\n")[0]
+    if code == "0" or (code == "1" and printed.strip()):
         return printed
     raise JobFailed(_complaint(before))
 
@@ -297,120 +299,6 @@ def _complaint(said: str) -> str:
     """The message of a command that refused, or the last that it said."""
     _, refused, message = said.rpartition("\nError: ")
     return message.strip() if refused else _last_words(said) or "it gave no reason"
-
-
-def _checked(address: str) -> str:
-    parts = urlsplit(address)
-    try:
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number
-        usable = False
-    if not usable or parts.username is not None or parts.query or parts.path.strip("/"):
-        raise ConnectionFailed(
-            "the address of a cluster's job server must be http://HEAD:8265 or "
-            f"https://HEAD:PORT and nothing else; got {_without_user(address)!r}"
-        )
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-def _without_user(address: str) -> str:
-    scheme, separator, rest = address.rpartition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
-
-
-def _headers() -> dict[str, str]:
-    """Ours, whatever this process's own Ray is told of authentication."""
-    try:
-        token = ray_token()
-    except SecretRefused as error:
-        raise ConnectionFailed(f"the cluster's token cannot be used: {error}") from error
-    return {"Authorization": f"Bearer {token}"} if token else {}
-
-
-def _knock(address: str, headers: Mapping[str, str]) -> str:
-    """The version of the Ray whose job server is at an address and lets us in."""
-    import requests
-
-    try:
-        answer = requests.get(
-            f"{address}/api/version", headers=headers, timeout=_KNOCK, allow_redirects=False
-        )
-    except requests.RequestException as error:
-        raise Unreachable(_unreachable(address, error)) from error
-    if answer.status_code in (401, 403):
-        raise ConnectionFailed(_not_let_in(address, "Authorization" in headers))
-    try:
-        return str(answer.json()["ray_version"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConnectionFailed(
-            f"there is no Ray job server at {address}: it answers with status "
-            f"{answer.status_code} to what Ray's would know. The address is that of the head's "
-            "dashboard (port 8265 unless it was told otherwise), which needs ray[default] there"
-        ) from error
-
-
-def _not_let_in(address: str, had_token: bool) -> str:
-    if not had_token:
-        return f"{address} wants the cluster's token, and there is none here: {_TOKEN_REMEDY}"
-    sources = {
-        "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN", "").strip(),
-        "the file that RAY_AUTH_TOKEN_PATH names": os.environ.get("RAY_AUTH_TOKEN_PATH"),
-        "~/.ray/auth_token": "otherwise",
-    }
-    source = next(name for name, there in sources.items() if there)
-    return f"{address} refuses the token in {source}, which is not the cluster's: {_TOKEN_REMEDY}"
-
-
-def _unreachable(address: str, error: Exception) -> str:
-    import requests
-
-    if isinstance(error, requests.exceptions.SSLError):
-        return (
-            f"no trusted connection to {address}: {_reason(error)}. Name the file of the authority "
-            "that signed its certificate in REQUESTS_CA_BUNDLE, or use http:// if it has no TLS"
-        )
-    return (
-        f"no Ray job server answers at {address}: {_reason(error)}. Check the address (port 8265 "
-        "of the head unless it was told otherwise), that the head runs with "
-        "--dashboard-host=0.0.0.0 or its own address, and that nothing is between"
-    )
-
-
-def _reason(error: BaseException) -> str:
-    """The innermost of an error's causes, which says what happened rather than to whom."""
-    while (inner := error.__cause__ or error.__context__) is not None:
-        error = inner
-    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
-
-
-def _client(address: str, headers: Mapping[str, str]) -> JobSubmissionClient:
-    import requests
-    from ray.exceptions import AuthenticationError
-
-    try:
-        from ray.job_submission import JobSubmissionClient
-
-        with _without(_OVERRIDES):
-            client = JobSubmissionClient(
-                address,
-                headers=dict(headers),
-                verify=os.environ.get("REQUESTS_CA_BUNDLE") or True,
-            )
-    except (OSError, RuntimeError, AuthenticationError, requests.RequestException) as error:
-        raise ConnectionFailed(f"the Ray job server at {address} fails: {error}") from error
-    # Its own requests would wait for ever for a head that is cut off.
-    patient: Any = partial(client._do_request, timeout=_PATIENCE)
-    client._do_request = patient
-    return client
-
-
-@contextmanager
-def _without(names: Sequence[str]) -> Iterator[None]:
-    before = {name: os.environ.pop(name) for name in names if name in os.environ}
-    try:
-        yield
-    finally:
-        os.environ.update(before)
 
 
 def _last_words(text: str) -> str:

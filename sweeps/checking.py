@@ -44,12 +44,13 @@ class Checked:
     notes: tuple[str, ...] = ()
 
 
-def check(study: Study, broken: Collection[Path] = ()) -> Checked:
+def check(study: Study, broken: Collection[Path] = (), *, data: bool = True) -> Checked:
     """Check a study against its experiment.
 
     Args:
         study: The study.
         broken: Paths of parts that were left out of it because they are known to be wrong.
+        data: Whether its data must be here, present and intact; not where others will run it.
     """
     if ("experiment",) in broken:
         return Checked(())
@@ -57,7 +58,7 @@ def check(study: Study, broken: Collection[Path] = ()) -> Checked:
         experiment = privnets.experiment(study.experiment)
     except (ValueError, ExperimentUnavailable) as error:
         return Checked(_placed(study, [_no_experiment(study.experiment, error)]))
-    examination = _Examination(study, experiment, broken)
+    examination = _Examination(study, experiment, broken, data)
     configs = examination.run()
     problems = _placed(study, examination.complaints)
     return Checked(problems, () if problems else tuple(configs), tuple(_notes(study, experiment)))
@@ -76,7 +77,10 @@ class _Examination:
         complaints: What was found so far.
     """
 
-    def __init__(self, study: Study, experiment: Experiment, broken: Collection[Path]) -> None:
+    def __init__(
+        self, study: Study, experiment: Experiment, broken: Collection[Path], data: bool
+    ) -> None:
+        self._with_data = data
         self.complaints: list[Complaint] = []
         self._study = study
         self._experiment = experiment
@@ -194,6 +198,8 @@ class _Examination:
         for config in configs:
             for problem in self._experiment.problems(config):
                 self._field(problem.field, problem.found, problem.allowed)
+            if not self._with_data:
+                continue
             try:
                 self._experiment.fingerprint(config)
             except DataError as error:

@@ -1,0 +1,173 @@
+"""Finding a cluster's job server, being let in, and saying why not.
+
+Importing this module does not load Ray.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from cluster.connection import ConnectionFailed
+from cluster.secrets import SecretRefused, ray_token
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+# Seconds to connect, and to wait for an answer: at first, and once the server is known to answer.
+_KNOCK: Final = (5.0, 15.0)
+_PATIENCE: Final = (10.0, 120.0)
+# Each sends requests to another address than the one that was asked for.
+_OVERRIDES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
+# They report every step of an upload.
+_TALKATIVE = ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging")
+_TOKEN_REMEDY = (
+    "put it into RAY_AUTH_TOKEN, or into ~/.ray/auth_token with mode 0600 (the cluster's head has "
+    "it in the same places)"
+)
+
+
+class Unreachable(ConnectionFailed):
+    """Nothing answers at the address now; it may later."""
+
+
+def checked(address: str) -> str:
+    """An address of the form that a job server's has, without what may follow it.
+
+    Raises:
+        ConnectionFailed: If it is of another form.
+    """
+    parts = urlsplit(address)
+    try:
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        usable = False
+    if not usable or parts.username is not None or parts.query or parts.path.strip("/"):
+        raise ConnectionFailed(
+            "the address of a cluster's job server must be http://HEAD:8265 or "
+            f"https://HEAD:PORT and nothing else; got {_without_user(address)!r}"
+        )
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _without_user(address: str) -> str:
+    scheme, separator, rest = address.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+
+
+def authorization() -> dict[str, str]:
+    """The header that lets us in, whatever this process's own Ray is told of authentication.
+
+    Returns:
+        It, or nothing where there is no token.
+
+    Raises:
+        ConnectionFailed: If there is a token that others could have read.
+    """
+    try:
+        token = ray_token()
+    except SecretRefused as error:
+        raise ConnectionFailed(f"the cluster's token cannot be used: {error}") from error
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def knock(address: str, headers: Mapping[str, str]) -> str:
+    """The version of the Ray whose job server is at an address and lets us in.
+
+    Raises:
+        ConnectionFailed: If there is none, or it does not; within seconds.
+    """
+    import requests
+
+    try:
+        answer = requests.get(
+            f"{address}/api/version", headers=headers, timeout=_KNOCK, allow_redirects=False
+        )
+    except requests.RequestException as error:
+        raise Unreachable(unreachable(address, error)) from error
+    if answer.status_code in (401, 403):
+        raise ConnectionFailed(_not_let_in(address, "Authorization" in headers))
+    try:
+        return str(answer.json()["ray_version"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConnectionFailed(
+            f"there is no Ray job server at {address}: it answers with status "
+            f"{answer.status_code} to what Ray's would know. The address is that of the head's "
+            "dashboard (port 8265 unless it was told otherwise), which needs ray[default] there"
+        ) from error
+
+
+def _not_let_in(address: str, had_token: bool) -> str:
+    if not had_token:
+        return f"{address} wants the cluster's token, and there is none here: {_TOKEN_REMEDY}"
+    sources = {
+        "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN", "").strip(),
+        "the file that RAY_AUTH_TOKEN_PATH names": os.environ.get("RAY_AUTH_TOKEN_PATH"),
+        "~/.ray/auth_token": "otherwise",
+    }
+    source = next(name for name, there in sources.items() if there)
+    return f"{address} refuses the token in {source}, which is not the cluster's: {_TOKEN_REMEDY}"
+
+
+def unreachable(address: str, error: Exception) -> str:
+    """What to say, and to do, where a request to a job server failed on its way."""
+    import requests
+
+    if isinstance(error, requests.exceptions.SSLError):
+        return (
+            f"no trusted connection to {address}: {_reason(error)}. Name the file of the authority "
+            "that signed its certificate in REQUESTS_CA_BUNDLE, or use http:// if it has no TLS"
+        )
+    return (
+        f"no Ray job server answers at {address}: {_reason(error)}. Check the address (port 8265 "
+        "of the head unless it was told otherwise), that the head runs with "
+        "--dashboard-host=0.0.0.0 or its own address, and that nothing is between"
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost of an error's causes, which says what happened rather than to whom."""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
+
+
+def client(address: str, headers: Mapping[str, str]) -> JobSubmissionClient:
+    """Ray's own client of a job server that answers.
+
+    Raises:
+        ConnectionFailed: If it answers no more, or not as Ray's client wants it.
+    """
+    import requests
+    from ray.exceptions import AuthenticationError
+
+    try:
+        from ray.job_submission import JobSubmissionClient
+
+        with _without(_OVERRIDES):
+            made = JobSubmissionClient(
+                address,
+                headers=dict(headers),
+                verify=os.environ.get("REQUESTS_CA_BUNDLE") or True,
+            )
+    except (OSError, RuntimeError, AuthenticationError, requests.RequestException) as error:
+        raise ConnectionFailed(f"the Ray job server at {address} fails: {error}") from error
+    # Its own requests would wait for ever for a head that is cut off.
+    vars(made)["_do_request"] = partial(made._do_request, timeout=_PATIENCE)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    return made
+
+
+@contextmanager
+def _without(names: Sequence[str]) -> Iterator[None]:
+    before = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(before)

@@ -1,0 +1,150 @@
+"""A cluster's job server is found, or it is said why not; what is sent to it is the code alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from cluster import ConnectionFailed
+from cluster.jobs import Jobs
+from cluster.shipping import shipment
+
+
+class Server(ThreadingHTTPServer):
+    """Answers everything with one status, and counts."""
+
+    daemon_threads = True
+
+    def __init__(self, status: int) -> None:
+        self.status, self.asked = status, 0
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.asked += 1
+        self.send_response(self.server.status)
+        self.end_headers()
+        self.wfile.write(b"<html>not what you look for</html>")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def server(status: int) -> Iterator[Server]:
+    with Server(status) as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        try:
+            yield made
+        finally:
+            made.shutdown()
+            thread.join()
+
+
+@pytest.fixture(autouse=True)
+def _nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No token of whoever runs the tests."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1:8265", "ray://127.0.0.1:10001", "http://", "http://h:x", "http://h:8265/else"],
+)
+def test_an_address_of_another_form_is_refused_with_the_right_one(address: str) -> None:
+    with pytest.raises(ConnectionFailed, match=r"http://HEAD:8265 .* got "):
+        Jobs(address)
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(ConnectionFailed) as refused:
+        Jobs("http://me:hush@127.0.0.1:8265")
+    assert "hush" not in str(refused.value)
+
+
+def test_an_unreachable_head_is_told_within_seconds() -> None:
+    began = time.monotonic()
+    with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1: .*refused.*--dashboard-host"):
+        Jobs("http://127.0.0.1:1")
+    assert time.monotonic() - began < 30
+
+
+def test_a_name_that_is_no_host_is_told() -> None:
+    with pytest.raises(ConnectionFailed, match=r"no Ray job server answers at http://no\.invalid"):
+        Jobs("http://no.invalid:8265")
+
+
+@pytest.mark.parametrize("status", [200, 404, 302])
+def test_a_server_of_another_kind_is_told_from_ray(status: int) -> None:
+    with server(status) as other, pytest.raises(ConnectionFailed, match="no Ray job server at"):
+        Jobs(f"http://127.0.0.1:{other.server_port}")
+
+
+def test_a_missing_token_is_told_with_the_places_for_it() -> None:
+    with server(401) as other, pytest.raises(ConnectionFailed) as refused:
+        Jobs(f"http://127.0.0.1:{other.server_port}")
+    assert "there is none here" in str(refused.value)
+    assert "RAY_AUTH_TOKEN" in str(refused.value)
+    assert "~/.ray/auth_token" in str(refused.value)
+
+
+def test_a_wrong_token_is_told_with_its_source_and_not_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "hush-hush")
+    with server(403) as other, pytest.raises(ConnectionFailed) as refused:
+        Jobs(f"http://127.0.0.1:{other.server_port}")
+    assert "refuses the token in RAY_AUTH_TOKEN" in str(refused.value)
+    assert "hush" not in str(refused.value)
+
+
+def test_a_token_that_others_can_read_is_never_sent(tmp_path: Path) -> None:
+    path = tmp_path / ".ray" / "auth_token"
+    path.parent.mkdir()
+    path.write_text("hush")
+    path.chmod(0o644)
+    with server(200) as other, pytest.raises(ConnectionFailed, match=f"chmod 600 {path}"):
+        Jobs(f"http://127.0.0.1:{other.server_port}")
+    assert other.asked == 0
+
+
+def test_a_server_without_tls_is_told_from_one_that_is_not_there() -> None:
+    with server(200) as other, pytest.raises(ConnectionFailed, match=r"REQUESTS_CA_BUNDLE.*http://"):
+        Jobs(f"https://127.0.0.1:{other.server_port}")
+
+
+def test_a_shipment_is_a_whole_installation_and_nothing_else() -> None:
+    with shipment({"study.yaml": b"name: x\n"}) as folder:
+        kept = {path.name for path in folder.iterdir()}
+        assert {"sweeps", "privnets", "tracking", "cluster", "study.yaml"} < kept
+        assert not list(folder.rglob("__pycache__"))
+        assert sum(path.stat().st_size for path in folder.rglob("*")) < 20e6
+        code = (
+            "import sweeps, importlib.metadata as m; "
+            "print(sweeps.__file__, m.distribution('privnets-sweeps').read_text('METADATA')[:8])"
+        )
+        ran = subprocess.run(
+            [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
+        )
+        assert ran.stdout.split()[0] == f"{folder}/sweeps/__init__.py"
+    assert not folder.exists()
+
+
+def test_the_client_loads_without_ray() -> None:
+    code = "import sys, cluster.jobs, cluster.submission; print('ray' in sys.modules)"
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert asked.stdout.strip() == "False"

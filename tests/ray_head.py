@@ -1,0 +1,115 @@
+"""A real head of a Ray cluster with a job server, on loopback and free ports, behind a token."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+
+_START_SECONDS = 180.0
+_PORTS = (
+    "port",
+    "dashboard-port",
+    "dashboard-agent-listen-port",
+    "dashboard-agent-grpc-port",
+    "runtime-env-agent-port",
+    "metrics-export-port",
+    "node-manager-port",
+    "object-manager-port",
+)
+
+
+@dataclass(frozen=True)
+class Head:
+    """A running head.
+
+    Attributes:
+        address: Of its job server.
+        gcs: Where other nodes join it, `host:port`.
+        token: That it wants.
+        folder: Of its files.
+    """
+
+    address: str
+    gcs: str
+    token: str
+    folder: Path
+
+
+@contextmanager
+def ray_head(cpus: int = 2) -> Iterator[Head]:
+    """A head for a block; its processes and files are gone after it.
+
+    Raises:
+        TimeoutError: If its job server does not answer within three minutes.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="rh-", dir="/tmp"))  # short: Unix sockets live below it
+    token, ports = secrets.token_hex(32), dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
+    command = [
+        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+        *("--node-ip-address=127.0.0.1", "--dashboard-host=127.0.0.1", "--disable-usage-stats"),
+        *(f"--num-cpus={cpus}", f"--temp-dir={folder}", "--object-store-memory=100000000"),
+        *("--min-worker-port=0", "--max-worker-port=0"),
+        *(f"--{name}={port}" for name, port in ports.items()),
+    ]
+    with (folder.with_suffix(".log")).open("wb") as log:
+        process = subprocess.Popen(
+            command, env=_environment(token), cwd="/", stdin=subprocess.DEVNULL, stdout=log,
+            stderr=log, start_new_session=True,
+        )  # fmt: skip
+    head = Head(
+        f"http://127.0.0.1:{ports['dashboard-port']}", f"127.0.0.1:{ports['port']}", token, folder
+    )
+    try:
+        _await(head, process, folder.with_suffix(".log"))
+        yield head
+    finally:
+        process.terminate()
+        process.wait()
+        subprocess.run(
+            [sys.executable, "-m", "cluster.reaper", str(folder)],
+            stdin=subprocess.DEVNULL, check=True,
+        )  # fmt: skip
+        folder.with_suffix(".log").unlink()
+
+
+def _environment(token: str) -> dict[str, str]:
+    """This process's, without what tells of another Ray."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_AUTH", "RAY_ADDRESS"))}
+    # Ray would kill workers for the memory that others take on this machine.
+    unwatched = {"RAY_memory_monitor_refresh_ms": "0"}
+    return {**kept, **unwatched, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        taken = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in taken:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in taken]
+
+
+def _await(head: Head, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise TimeoutError(f"the head ended: {log.read_text(errors='replace')[-2000:]}")
+        request = urllib.request.Request(
+            f"{head.address}/api/jobs/", headers={"Authorization": f"Bearer {head.token}"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10):
+                return
+        except (URLError, OSError):
+            time.sleep(0.5)
+    raise TimeoutError(f"no job server answers at {head.address}: {log.read_text()[-2000:]}")
