@@ -210,6 +210,7 @@ def train(
         carriage = Carriage(
             storage=storage,
             sweep=ledger.sweep,
+            run=ledger.run,
             state=state,
             resources=plan.study.resources,
             concurrency=room.workers,

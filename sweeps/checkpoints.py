@@ -74,9 +74,11 @@ class Checkpoint:
 
         Raises:
             OSError: If it cannot be written; what was kept before still is.
+            Superseded: If the run that it is for is over; likewise.
         """
         from safetensors.torch import save
 
+        self.ledger.check_tenure()
         if len(points) > self._kept:
             write_artifacts(self.ledger.directory / "artifacts", points[self._kept :])
             self._directory.write(_POINTS, encode(points))

@@ -26,6 +26,7 @@ from sweeps.spec import Resources, Study
 from sweeps.starting import locked, manifest_of, new_name
 from sweeps.storage import absolute, check_writable
 from sweeps.summary import load_libraries, write_summary
+from sweeps.tenure import tenure
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def execute(
     if address is None:
         _check_resources(plan.study.resources)
     check_writable(ledger.directory.parent)
-    with interruptible() as interruption, locked(ledger):
+    with interruptible() as interruption, locked(ledger), tenure(ledger.directory) as ledger.run:
         if ledger.has_spec():  # perhaps since, by another process
             manifest = manifest_of(ledger, plan, command=typed, tracking_uri=uri)
         write_manifest(ledger, manifest)

@@ -32,6 +32,7 @@ from sweeps.records import (
     points_of,
 )
 from sweeps.storage import Directory, directory
+from sweeps.tenure import check
 
 _SPEC = "spec.yaml"
 _MOST_BYTES = 1024**2
@@ -47,15 +48,17 @@ class Ledger:
     Attributes:
         sweep: The sweep's name.
         directory: Where it is.
+        run: The run of the sweep whose packs are written here; None outside of any.
         unreadable: Files that the last reads of them passed over, each with the reason.
     """
 
-    def __init__(self, storage: str, sweep: str) -> None:
+    def __init__(self, storage: str, sweep: str, run: str | None = None) -> None:
         """Name a sweep's directory; nothing is made or read.
 
         Args:
             storage: Local path or URI under which sweeps live.
             sweep: The sweep's name.
+            run: The run of it whose packs are to be written; see `sweeps.tenure`.
 
         Raises:
             InputError: If the name could not be a directory's, or the URI cannot be opened.
@@ -67,18 +70,37 @@ class Ledger:
             )
         self.sweep = sweep
         self.directory: Directory = directory(storage) / sweep
+        self.run = run
         self.unreadable: dict[str, str] = {}
         self._packs = self.directory / "ledger"
 
     def write(self, pack_id: str, points: Iterable[TradeoffPoint]) -> None:
         """Commit a finished pack: its artifacts, then its one file, which appears whole.
 
+        A pack that is in the ledger stays as it is: two workers may train one, as the one which was
+        cut off does not know that it was given up.
+
         Raises:
             OSError: If it cannot be written; the ledger is then as it was.
+            Superseded: If the run that it is for is over; the ledger is then as it was.
         """
         kept = list(points)
+        self.check_tenure()
         write_artifacts(self.directory / "artifacts", kept)
-        self._packs.write(f"{pack_id}.parquet", encode(kept))
+        name, content = f"{pack_id}.parquet", encode(kept)
+        self.check_tenure()  # again, as artifacts may take their time
+        if not self._packs.write_new(name, content) and self._table(pack_id, fixed) is None:
+            self._packs.write(name, content)  # in the place of one that is damaged
+
+    def check_tenure(self) -> None:
+        """Make sure that what is to be written is still wanted.
+
+        Raises:
+            Superseded: If the run that it is for is over.
+            OSError: If that cannot be told.
+        """
+        if self.run is not None:
+            check(self.directory, self.run)
 
     def packs(self) -> list[str]:
         """Ids of the packs in the ledger, readable or not."""

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from pyarrow import fs
 
 from sweeps.errors import InputError
 from tracking.errors import redacted
+
+_ASIDE: Final = re.compile(r"\..+\.[0-9a-f]{32}")
+_NO_SECOND_NAMES: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 @dataclass(frozen=True)
@@ -84,22 +90,88 @@ class Directory:
         Raises:
             OSError: If it cannot be written; no part of it is left behind then.
         """
+        self._put(name, content, self._move)
+
+    def write_new(self, name: str, content: bytes) -> bool:
+        """Put a file whole, as `write` does, unless there is one of that name.
+
+        Where files can have two names, as on any local file system worth the name, no writer puts
+        his over another's, however close they are.
+
+        Returns:
+            Whether it was put; if not, what was there is as it was.
+
+        Raises:
+            OSError: As `write`.
+        """
+        return self._put(name, content, self._move_new)
+
+    def delete(self, name: str) -> None:
+        """Delete a file in it.
+
+        Raises:
+            OSError: If it is absent or cannot be deleted.
+        """
+        self.filesystem.delete_file(f"{self.path}/{name}")
+
+    def asides(self) -> list[str]:
+        """Paths from here to the files, in it and below, that their writers have yet to name.
+
+        A writer that was killed leaves his for ever.
+        """
+        return [path for path in self._below() if _ASIDE.fullmatch(path.rpartition("/")[2])]
+
+    def remove(self) -> None:
+        """Delete it with everything in it, if it is there."""
+        if self.exists():
+            self.filesystem.delete_dir(self.path)
+
+    def _put(self, name: str, content: bytes, place: Callable[[str, str], bool]) -> bool:
         self.create()
         aside = f"{self.path}/.{name}.{uuid.uuid4().hex}"
         try:
             with self.filesystem.open_output_stream(aside) as sink:
                 sink.write(content)
             self._flush(aside)
-            self.filesystem.move(aside, f"{self.path}/{name}")
+            placed = place(aside, f"{self.path}/{name}")
             self._flush(self.path)
         except OSError:
             self._discard(aside)
             raise
+        return placed
 
-    def remove(self) -> None:
-        """Delete it with everything in it, if it is there."""
-        if self.exists():
-            self.filesystem.delete_dir(self.path)
+    def _move(self, aside: str, path: str) -> bool:
+        self.filesystem.move(aside, path)
+        return True
+
+    def _move_new(self, aside: str, path: str) -> bool:
+        if self.local is not None:
+            try:
+                os.link(aside, path)
+            except FileExistsError:
+                os.unlink(aside)
+                return False
+            except OSError as error:
+                if error.errno not in _NO_SECOND_NAMES:
+                    raise
+            else:
+                os.unlink(aside)
+                return True
+        if self.filesystem.get_file_info(path).type != fs.FileType.NotFound:
+            self._discard(aside)
+            return False
+        return self._move(aside, path)
+
+    def _below(self) -> list[str]:
+        """Paths from here to all files in it and below; no link is followed."""
+        if self.local is not None:
+            found = os.walk(self.path)
+            paths = [f"{folder}/{name}" for folder, _, names in found for name in names]
+        else:
+            selector = fs.FileSelector(self.path, allow_not_found=True, recursive=True)
+            infos = self.filesystem.get_file_info(selector)
+            paths = [info.path for info in infos if info.type == fs.FileType.File]
+        return [path.removeprefix(f"{self.path}/") for path in paths]
 
     def _names(self, kind: fs.FileType) -> list[str]:
         found = self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))

@@ -54,6 +54,7 @@ class Carriage:
     Attributes:
         storage: Absolute path or URI of the storage.
         sweep: The sweep's name.
+        run: The run of it that trains; None outside of any.
         state: Local directory for Tune's own state.
         resources: Of a pack.
         concurrency: Packs at once.
@@ -62,6 +63,7 @@ class Carriage:
 
     storage: str
     sweep: str
+    run: str | None
     state: Path
     resources: Resources
     concurrency: int
@@ -86,6 +88,7 @@ def carry(
         packs={pack.pack_id: dumps(pack) for pack in packs},
         storage=carriage.storage,
         sweep=carriage.sweep,
+        run=carriage.run,
         stopping=carriage.stopping,
     )
     wanted = {"cpu": carriage.resources.cpus, "gpu": carriage.resources.gpus}

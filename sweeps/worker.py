@@ -6,6 +6,7 @@ import errno
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -17,6 +18,7 @@ from sweeps.ledger import Ledger
 from sweeps.packing import Pack
 from sweeps.planning import PlannedReplicate
 from sweeps.stopping import Stopping
+from sweeps.tenure import Superseded
 from sweeps.training import Advance, PackRun
 
 # Every report passes through the driver's one loop, and stages may be as short as a point.
@@ -40,6 +42,7 @@ class Worker(tune.Trainable):
         packs: Mapping[str, str],
         storage: str,
         sweep: str,
+        run: str | None,
         stopping: Stopping | None,
     ) -> None:
         """Take the first pack.
@@ -49,26 +52,28 @@ class Worker(tune.Trainable):
             packs: Id to pack, as `dumps` gives it.
             storage: Absolute path or URI of the storage.
             sweep: The sweep's name.
+            run: The run of it that this is for.
             stopping: When points leave their packs before the end; never if None.
         """
         self._node = ray.get_runtime_context().get_node_id()
         self._device = take(self._assigned("GPU"), self._assigned("CPU"))
         self._packs = packs
-        self._ledger = Ledger(storage, sweep)
+        self._ledger = Ledger(storage, sweep, run)
         self._stopping = stopping
         self.reset_config(config)
 
     def step(self) -> dict[str, Any]:
         """Train for half a second, or a longer stage.
 
-        A storage that takes nothing more fails the pack at once: trying again would only train
-        again. Whatever else is raised, Tune has the pack retried by a fresh actor.
+        A storage that takes nothing more fails the pack at once, and so does the end of the run
+        that it is for: trying again would only train again. Whatever else is raised, Tune has the
+        pack retried by a fresh actor.
         """
         try:
             self._run = self._run or self._begun()
             advance = _advanced(self._run)
-        except OSError as error:
-            if error.errno not in _HOPELESS:
+        except (OSError, Superseded) as error:
+            if isinstance(error, OSError) and error.errno not in _HOPELESS:
                 raise
             self._run = None
             return {"share": 1.0, "done": True, "failure": f"{type(error).__name__}: {error}"}
@@ -91,7 +96,8 @@ class Worker(tune.Trainable):
     def cleanup(self) -> None:
         """Keep what is in hand when the sweep is stopped."""
         if self._run is not None:
-            self._run.save()
+            with suppress(Superseded):
+                self._run.save()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Keep the pack's state in the sweep's own checkpoints; nothing goes to Tune."""
