@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = Path(cluster.__file__).parent / "deploy"
 SCRIPTS = ["compose/secrets.sh", "slurm/sweep.sbatch", "tls/certificates.sh"]
 PAGES = sorted(DEPLOY.rglob("*.md"))
-# As CustomResourceDefinitions of KubeRay 1.5 require them, and these manifests use no others.
+# What KubeRay's resource definitions require, and all that these manifests use.
 GROUP = {"rayStartParams", "template"}
 WORKERS = {"groupName", "minReplicas", "maxReplicas", "rayStartParams", "template"}
 CLUSTER = {"rayVersion", "authOptions", "enableInTreeAutoscaling", "autoscalerOptions"}

@@ -50,7 +50,7 @@ def folder() -> Iterator[Path]:
 
 
 def on_a_machine(
-    script: str, environment: dict[str, str], timeout: float = 400, alone: bool = True
+    script: str, environment: dict[str, str], timeout: float = 1200, alone: bool = True
 ) -> str:
     """What a script of bash prints on a machine of its own, or one with this one's network.
 
@@ -134,7 +134,7 @@ def test_a_slurm_job_stops_in_time_and_continues_when_requeued(folder: Path) -> 
     study = {
         "name": "slurmed", "experiment": "membership", "replicates": 2,
         "fixed": {"dataset": "diabetes", "model": "linear", "train_size": 50},
-        "space": {"weight_decay": {"grid": [i / 10 for i in range(1, 41)]}},
+        "space": {"weight_decay": {"grid": [i / 10 for i in range(1, 13)]}},
         "search": {"algorithm": "grid"}, "resources": {"pack": 1},
     }  # fmt: skip
     (folder / "study.yaml").write_text(yaml.safe_dump(study))
@@ -152,7 +152,7 @@ def test_a_slurm_job_stops_in_time_and_continues_when_requeued(folder: Path) -> 
     told = json.loads(said.splitlines()[-1])
     log = Path(f"{storage}.log").read_text()
     assert told["first"]["code"] == 143, log
-    assert 2 <= told["first"]["packs"] < 40, log
+    assert 2 <= told["first"]["packs"] < 12, log
     assert told["requeued"]
     assert told["second"]["code"] == 0, log
     assert [told[run][key] for run in ("first", "second") for key in ("left", "tokens")] == [
@@ -160,7 +160,7 @@ def test_a_slurm_job_stops_in_time_and_continues_when_requeued(folder: Path) -> 
         [],
     ] * 2
     points = sweeps.open_result("slurmed", storage=str(storage)).points
-    assert list(points["status"]) == ["finished"] * 40
+    assert list(points["status"]) == ["finished"] * 12
 
 
 _JOIN = """
@@ -207,7 +207,7 @@ done
 ({head}) >&2
 export RAY_HEAD_IP={ADDRESS}
 ({worker} --num-cpus=1) >&2
-join() {{ timeout 120 python join.py {ADDRESS}:6379; }}
+join() {{ timeout 400 python join.py {ADDRESS}:6379; }}
 for attempt in $(seq 60); do
     answer=$(join)
     case "$answer" in *'"nodes": 2'*) break ;; esac
@@ -220,7 +220,6 @@ cp token ~/.ray/auth_token; chmod 644 ~/.ray/auth_token; join
 chmod 600 ~/.ray/auth_token; RAY_USE_TLS=0 join || echo '{{"refused": "no answer"}}'
 """,
         {"HOME": str(folder)},
-        timeout=600,
     )
     joined, without, wrong, loose, plain = (json.loads(line) for line in said.splitlines())
     assert joined == {"nodes": 2, "worked": 2}
@@ -249,6 +248,8 @@ def test_the_steps_of_the_image_make_one(folder: Path) -> None:
     user = ""
     for word, rest in steps():
         match word:
+            case "ARG" if rest.startswith("USER_ID="):
+                script.append("export USER_ID=47110")  # the default is somebody here
             case "ARG" | "ENV":
                 script.append(f"export {rest}")
             case "WORKDIR":
@@ -268,6 +269,5 @@ def test_the_steps_of_the_image_make_one(folder: Path) -> None:
     on_a_machine(
         _CHROOT.format(folder=folder, script=shlex.quote("\n".join(script))),
         {"DEBIAN_FRONTEND": "noninteractive"},
-        timeout=1800,
         alone=False,
     )
