@@ -1,0 +1,25 @@
+"""Inject faults into real sweeps: `python -m tests.chaos --faults N --seed S [--only KIND,...]`.
+
+Exit code 0 if nothing was lost, doubled, trained again or left behind; 1 otherwise; 2 if the
+command line is wrong or there are no namespaces here.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.chaos import world
+from tests.chaos.options import parsed
+
+
+def main() -> int:
+    """Check the command line out here, then run the campaign in a world of its own."""
+    parsed(sys.argv[1:])
+    if reason := world.missing():
+        print(f"a chaos run needs namespaces of Linux: {reason}", file=sys.stderr)
+        return 2
+    return world.run_inside("tests.chaos.campaign", sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Machines in miniature: network namespaces on one bridge, which can be cut off."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass, field
+
+from tests.chaos.world import BRIDGE, call
+
+_FOREVER = ("sleep", "infinity")
+
+
+@dataclass
+class Host:
+    """A network of its own with one cable to the bridge.
+
+    Attributes:
+        number: From 1; part of its address.
+        connected: Whether its cable is plugged in.
+    """
+
+    number: int
+    connected: bool = True
+    _keeper: subprocess.Popen[bytes] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Make it, with a process that keeps it there."""
+        self._keeper = subprocess.Popen(["unshare", "--net", *_FOREVER])
+        self._await_own_network()
+        cable = self._cable
+        pid = str(self._keeper.pid)
+        call("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", pid)
+        call("ip", "link", "set", cable, "master", BRIDGE, "up")
+        self._inside("ip", "link", "set", "lo", "up")
+        self._inside("ip", "address", "add", f"{self.address}/24", "dev", "eth0")
+        self._inside("ip", "link", "set", "eth0", "up")
+        self._inside("ip", "route", "add", "default", "dev", "eth0")
+
+    @property
+    def address(self) -> str:
+        """Its IP address."""
+        return f"10.77.0.{10 + self.number}"
+
+    @property
+    def keeper(self) -> int:
+        """The process that keeps its network there."""
+        return self._keeper.pid
+
+    def within(self, *command: str) -> list[str]:
+        """A command as it is to be called to run there."""
+        return ["nsenter", "-t", str(self._keeper.pid), "-n", *command]
+
+    def cut(self) -> None:
+        """Unplug the cable: no packet passes, and nobody is told."""
+        call("ip", "link", "set", self._cable, "down")
+        self.connected = False
+
+    def mend(self) -> None:
+        """Plug the cable in again."""
+        call("ip", "link", "set", self._cable, "up")
+        self.connected = True
+
+    @property
+    def _cable(self) -> str:
+        return f"cable{self.number}"
+
+    def _inside(self, *command: str) -> None:
+        call(*self.within(*command))
+
+    def _await_own_network(self) -> None:
+        # The process is a `sleep` once it has left this network for its own.
+        path = f"/proc/{self._keeper.pid}/comm"
+        while True:
+            with open(path) as file:
+                if file.read().strip() == _FOREVER[0]:
+                    return

@@ -1,0 +1,239 @@
+"""Ray nodes as a lab starts them: one `ray start` per machine, with a token."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tests.chaos.network import Host
+from tests.chaos.world import HEAD
+from tests.mlflow_server import free_port
+
+PATIENCE = 180.0
+CLOCK = "PRIVNETS_CHAOS_CLOCK"
+EXPERIMENTS = (
+    Path(__file__).parent / "experiment",
+    Path(__file__).parents[1] / "benchmarks" / "trivial",
+)
+
+_NO_ACTORS = ("IDLE", "DashboardAgent", "RuntimeEnvAgent")
+_OBJECT_STORE_BYTES = 80 * 2**20
+# Ray takes nodes that share a folder for one machine's, and two that start at once mix up.
+_OWN_FILES = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs "$0" && exec "$@"')
+# A node that is cut off is given up within about eight seconds, not half a minute; nodes without a
+# head go soon, too.
+_SETTINGS = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "3000",
+    "RAY_health_check_failure_threshold": "4",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "20",
+    "RAY_raylet_start_wait_time_s": "150",
+    "RAY_memory_monitor_refresh_ms": "0",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+class Dead(RuntimeError):
+    """Something that was started did not come to life."""
+
+
+@dataclass
+class Node:
+    """A `ray start` that runs.
+
+    Attributes:
+        host: The machine in miniature that it is on; None for the head.
+        process: Of the command.
+    """
+
+    host: Host | None
+    process: subprocess.Popen[bytes]
+
+    @property
+    def address(self) -> str:
+        """Its IP address."""
+        return HEAD if self.host is None else self.host.address
+
+    def running(self) -> bool:
+        """Whether the command has not ended."""
+        return self.process.poll() is None
+
+    def tree(self) -> list[psutil.Process]:
+        """All its processes."""
+        return tree(self.process.pid)
+
+    def actors(self) -> list[psutil.Process]:
+        """The processes on it that train."""
+        return [process for process in self.tree() if trains(process)]
+
+    def kill(self) -> None:
+        """End all its processes at once, as a power cut does."""
+        kill(self.tree())
+        self.process.wait()
+
+
+@dataclass
+class Cluster:
+    """A head and its nodes, of one generation.
+
+    Attributes:
+        folder: Ray's files go below it.
+        environment: Of everything that runs on it, token included.
+        generation: How many clusters there were before.
+        head: The head, once it was started.
+        nodes: Those that were started and not killed yet.
+    """
+
+    folder: Path
+    environment: Mapping[str, str]
+    generation: int = 0
+    port: int = field(default_factory=free_port)
+    head: Node | None = None
+    nodes: list[Node] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        """Where drivers join."""
+        return f"{HEAD}:{self.port}"
+
+    @property
+    def _files(self) -> str:
+        folder = self.folder / f"r{self.generation}"
+        folder.mkdir(exist_ok=True)
+        return str(folder)
+
+    def start_head(self) -> None:
+        """Start the head, which has no CPUs to lend, and wait until it answers."""
+        self.wait(self._head_answers)
+
+    def start_node(self, host: Host) -> Node:
+        """Start a node with one CPU, and one GPU on odd hosts; it joins by itself."""
+        node = self._start(
+            host, f"--address={self.address}", "--num-cpus=1", f"--num-gpus={host.number % 2}"
+        )
+        self.nodes.append(node)
+        return node
+
+    def alive(self) -> set[str]:
+        """Addresses of the nodes that the head takes for alive; none while it does not answer."""
+        from ray._raylet import GcsClient
+        from ray.core.generated.gcs_pb2 import GcsNodeInfo
+        from ray.exceptions import RpcError
+
+        try:
+            found = GcsClient(self.address, cluster_id=None).get_all_node_info(timeout=5)
+        except (RpcError, RuntimeError):
+            return set()
+        return {n.node_manager_address for n in found.values() if n.state == GcsNodeInfo.ALIVE}
+
+    def wait(self, condition: Callable[[], object]) -> None:
+        """Wait until something holds.
+
+        Raises:
+            Dead: If it does not in time.
+        """
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            if time.monotonic() > deadline:
+                raise Dead(f"a Ray node did not start:\n{self.log()}")
+            time.sleep(0.25)
+
+    def kill(self) -> None:
+        """End all of it at once."""
+        for node in self.everything():
+            node.kill()
+
+    def everything(self) -> list[Node]:
+        """The head and the nodes."""
+        return [node for node in (self.head, *self.nodes) if node is not None]
+
+    def _head_answers(self) -> bool:
+        """Whether it does; one that has ended, as Ray's does on a busy machine, is started."""
+        if self.head is None or not self.head.running():
+            self.head = self._start(
+                None, "--head", f"--port={self.port}", "--num-cpus=0",
+                "--include-dashboard=false", f"--temp-dir={self._files}",
+            )  # fmt: skip
+        return HEAD in self.alive()
+
+    def log(self) -> str:
+        """The end of what nodes said."""
+        return (self.folder / "ray.log").read_text(errors="replace")[-4000:]
+
+    def _start(self, host: Host | None, *options: str) -> Node:
+        address = HEAD if host is None else host.address
+        command = [
+            str(Path(sys.executable).with_name("ray")), "start", "--block", "--disable-usage-stats",
+            f"--node-ip-address={address}", f"--object-store-memory={_OBJECT_STORE_BYTES}",
+            *options,
+        ]  # fmt: skip
+        clock = str(clock_file(self.folder, address))
+        with (self.folder / "ray.log").open("ab") as log:
+            process = subprocess.Popen(
+                command if host is None else host.within(*_OWN_FILES, self._files, *command),
+                cwd=self.folder, env={**self.environment, CLOCK: clock}, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        return Node(host, process)
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """What everything on a cluster runs with.
+
+    Args:
+        folder: For temporary files.
+        more: Further variables.
+    """
+    temporary = folder / "n"
+    temporary.mkdir(exist_ok=True)
+    path = os.pathsep.join(filter(None, (*map(str, EXPERIMENTS), os.environ.get("PYTHONPATH"))))
+    own = {"RAY_AUTH_TOKEN": secrets.token_hex(32), "TMPDIR": str(temporary), "PYTHONPATH": path}
+    return {**os.environ, **_SETTINGS, **own, **more}
+
+
+def clock_file(folder: Path, address: str) -> Path:
+    """How much the clock of a machine is fast; see `clock.c`."""
+    return folder / f"clock-{address}"
+
+
+def tree(pid: int) -> list[psutil.Process]:
+    """A process and all below it; none if it is gone."""
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def kill(processes: list[psutil.Process]) -> None:
+    """End processes at once, and wait until they are gone."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=20)
+
+
+def trains(process: psutil.Process) -> bool:
+    """Whether a process is an actor: those of Ray that are neither its own nor idle."""
+    name = title(process)
+    return name.startswith("ray::") and not name.removeprefix("ray::").startswith(_NO_ACTORS)
+
+
+def title(process: psutil.Process) -> str:
+    """What a process calls itself; empty if it is gone."""
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return ""

@@ -1,0 +1,52 @@
+"""The command line of a chaos run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.chaos.faults import FAULTS
+
+RESULTS = Path(__file__).parent / "results" / "chaos.csv"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is asked for.
+
+    Attributes:
+        faults: How many are to happen.
+        seed: Of every choice.
+        only: Kinds of faults; all if empty.
+        results: Where the table is appended.
+    """
+
+    faults: int
+    seed: int
+    only: tuple[str, ...]
+    results: Path
+
+
+def parsed(arguments: Sequence[str]) -> Options:
+    """Read a command line; ends the program, with a message, where it is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--faults", type=int, default=200, help="how many are to happen")
+    parser.add_argument("--seed", type=int, default=0, help="of every choice")
+    parser.add_argument("--only", type=_kinds, default=(), metavar="KIND,...", help=_listed())
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the table goes")
+    found = parser.parse_args(arguments)
+    return Options(found.faults, found.seed, found.only, found.results)
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    kinds = tuple(text.split(","))
+    for kind in kinds:
+        if kind not in FAULTS:
+            raise argparse.ArgumentTypeError(f"{kind!r} is none of {_listed()}")
+    return kinds
+
+
+def _listed() -> str:
+    return ", ".join(FAULTS)

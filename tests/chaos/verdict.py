@@ -1,0 +1,114 @@
+"""What a sweep under fire came to, compared with one that was left alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+import tracking
+from sweeps.results import Result, open_result
+from tests.chaos.episode import Episode
+from tests.chaos.evidence import Member
+from tests.chaos.lab import comes_about
+
+_TRACES = ("Traceback (most recent call last)", "Fatal Python error", "*** SIG")
+_GONE_SECONDS = 40.0
+
+Numbers = Mapping[Member, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The sweep that was left alone.
+
+    Attributes:
+        numbers: Of every point and seed.
+        front: As it is drawn, without times.
+    """
+
+    numbers: Numbers
+    front: pd.DataFrame
+
+    @classmethod
+    def of(cls, storage: Path, sweep: str) -> Reference:
+        """Read it."""
+        result = open_result(sweep, str(storage))
+        return cls(_numbers(result), _front(result))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is wrong; all zero where nothing is.
+
+    Attributes:
+        lost: Points and seeds that are nowhere.
+        doubled: Rows too many in the ledger, and runs too many in MLflow.
+        retrained: Trainings of what was finished, and files of the ledger that changed.
+        others: Anything else, in words.
+        trainings: How many were begun.
+    """
+
+    lost: int
+    doubled: int
+    retrained: int
+    others: Sequence[str] = field(default_factory=tuple)
+    trainings: int = 0
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return not (self.lost or self.doubled or self.retrained or self.others)
+
+
+def judge(episode: Episode, reference: Reference) -> Verdict:
+    """Look at everything that a sweep left."""
+    result = open_result(episode.name, str(episode.storage))
+    rows = episode.evidence.rows()
+    differences = tracking.compare(
+        result.tradeoff_points, episode.name, episode.lab.tracking.uri, result.study.name
+    )
+    others = [*episode.troubles, *_others(episode, result, reference)]
+    others += [line for line in differences if "doubled" not in line]
+    return Verdict(
+        lost=len(reference.numbers.keys() - rows.keys()),
+        doubled=rows.total() - len(rows) + sum("doubled" in line for line in differences),
+        retrained=len(episode.evidence.retrained()) + len(episode.evidence.rewritten),
+        others=others,
+        trainings=episode.evidence.trainings(),
+    )
+
+
+def _others(episode: Episode, result: Result, reference: Reference) -> list[str]:
+    found = []
+    if result.pending or result.unreadable or result.counts["failed"]:
+        found.append(f"{result.pending} pending, unreadable {dict(result.unreadable)}")
+    if _numbers(result) != reference.numbers:
+        found.append("numbers differ")
+    if not _front(result).equals(reference.front):
+        found.append("the front differs")
+    found += [f"left in the sweep: {name}" for name in episode.evidence.leftovers()]
+    found += _left_running(episode)
+    found += [f"left in TMPDIR: {name}" for name in os.listdir(episode.lab.temporary)]
+    said = episode.said.read_text(errors="replace")
+    return found + [f"a user was shown {trace!r}" for trace in _TRACES if trace in said]
+
+
+def _left_running(episode: Episode) -> list[str]:
+    lab = episode.lab
+    comes_about(_GONE_SECONDS, lambda: not lab.strangers() and not lab.workers())
+    left = [f"still runs: {line}" for line in lab.strangers()]
+    return left + [f"still trains: {process.pid}" for process in lab.workers()]
+
+
+def _numbers(result: Result) -> Numbers:
+    points = result.tradeoff_points
+    return {(p.point_id, r.seed): dict(r.metrics) for p in points for r in p.replicates}
+
+
+def _front(result: Result) -> pd.DataFrame:
+    front = result.front().drop(columns=["sweep", "finished_at"])
+    return front.sort_values("point_id").reset_index(drop=True)
