@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -190,7 +191,7 @@ def train(
         return
     with interruption.breakable():
         connection = _connected(plan, address)
-    with connection, _state_directory(ledger) as state:
+    with connection, _state_directory(ledger) as state, _vigil(connection, ledger):
         from sweeps.tuning import Carriage, carry
 
         machines = connection.machines()
@@ -234,6 +235,27 @@ def _connected(plan: Plan, address: str | None) -> Connection:
     own = (type(experiment).__module__, *experiment.training_modules)
     modules = ("sweeps.preload", "sweeps.worker", *own)
     return connect(cpus=max(1, math.ceil(cpus)), modules=modules)
+
+
+@contextmanager
+def _vigil(connection: Connection, ledger: Ledger) -> Iterator[None]:
+    """Say when the head of a cluster is gone: Ray will end this process, without a word of use."""
+    from cluster.vigil import vigil
+
+    def tell(seconds: float) -> None:
+        print(
+            f"Warning: the head of Ray at {connection.address} has not answered for {seconds:.0f} "
+            "seconds. What is finished is kept. Unless it comes back within a minute Ray ends this "
+            f"command; continue on any cluster with `sweeps resume {ledger.sweep}`.",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    if connection.started:
+        yield
+        return
+    with vigil(connection.address, tell):
+        yield
 
 
 @contextmanager
