@@ -159,7 +159,9 @@ def _listen(orders: queue.Queue[str]) -> None:
     for line in sys.stdin:
         if line.strip() in (HURRY, FINISH):
             orders.put(line.strip())
+            weigh_session(SESSION_EVEN)  # somebody waits, also for what is in hand or being loaded
     orders.put("stop")
+    weigh_session(SESSION_EVEN)
 
 
 if __name__ == "__main__":
