@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
 
+import cluster
 from cluster.secrets import (
     SecretRefused,
     kept_secret,
@@ -134,3 +136,32 @@ def test_a_loose_ray_token_is_refused_and_a_missing_one_is_not_overlooked(
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(home / "nowhere"))
     with pytest.raises(SecretRefused, match="nowhere cannot be read"):
         ray_token()
+
+
+BEYOND = "192.0.2.1:6379"  # of a network that is kept for examples
+
+
+@pytest.mark.parametrize("address", [BEYOND, f"ray://{BEYOND}"])
+def test_a_ray_beyond_this_machine_is_not_joined_without_a_token(home: Path, address: str) -> None:
+    """It is not even knocked at."""
+    began = time.monotonic()
+    with pytest.raises(cluster.ConnectionFailed, match=r"no token for it: .*auth_token"):
+        cluster.check(address)
+    assert time.monotonic() - began < 2
+    with pytest.raises(cluster.ConnectionFailed, match="no Ray answers"):
+        cluster.check("127.0.0.1:1")
+
+
+def test_a_loose_token_joins_nothing(home: Path) -> None:
+    token = home / ".ray" / "auth_token"
+    token.write_text("for all to read")
+    token.chmod(0o644)
+    for address in (BEYOND, "127.0.0.1:1", "auto"):
+        with pytest.raises(cluster.ConnectionFailed, match=f"chmod 600 {token}"):
+            cluster.check(address)
+
+
+def test_who_says_so_goes_without_a_token(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises(cluster.ConnectionFailed, match="no Ray answers"):
+        cluster.check(BEYOND)
