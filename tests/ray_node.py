@@ -18,7 +18,10 @@ _STARTED = "Ray runtime started"
 
 @contextmanager
 def ray_node(head: Head, environment: Mapping[str, str], own: Path | None = None) -> Iterator[int]:
-    """A node for a block.
+    """A node for a block; the head's end takes away what it leaves.
+
+    It shares the head's directory for sessions, where two agents unpack the same packages over each
+    other: jobs with a working directory are not for such a cluster.
 
     Args:
         head: Of the cluster that it joins.

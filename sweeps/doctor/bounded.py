@@ -11,6 +11,8 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+_THREAD = "doctor"
+
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
@@ -41,6 +43,11 @@ def at_once(work: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, T 
     return {name: each.result(until - time.monotonic(), seconds) for name, each in begun.items()}
 
 
+def abandoned() -> bool:
+    """Whether something was left behind that has not ended; it may keep a process from ending."""
+    return any(thread.name == _THREAD for thread in threading.enumerate())
+
+
 class Background(Generic[T]):
     """Something that is done beside other things."""
 
@@ -52,7 +59,7 @@ class Background(Generic[T]):
         """
         self._action = action
         self._ended: queue.SimpleQueue[T | Trouble] = queue.SimpleQueue()
-        threading.Thread(target=self._run, daemon=True).start()
+        threading.Thread(target=self._run, name=_THREAD, daemon=True).start()
 
     def result(self, patience: float, allowed: float) -> T | Trouble:
         """What came of it; to be asked for once.

@@ -54,8 +54,9 @@ def _examine_here(request: Request) -> Report:
     from cluster.connection import this_machine
     from sweeps.results import DEFAULT_STORAGE
 
-    tracked = Tracking(request.tracking_uri, default=True)
     where = absolute(request.storage or DEFAULT_STORAGE)
+    directory(where)  # before anything is asked of it
+    tracked = Tracking(request.tracking_uri, default=True)
     return _report(Alone(this_machine()), request.study, where, tracked)
 
 
@@ -65,7 +66,7 @@ def _examine_cluster(request: Request, address: str) -> Report:
 
     where = None if request.storage is None else absolute(request.storage)
     if where is not None:
-        directory(where)  # before anything is asked of the cluster
+        directory(where)  # before anything is asked of it
     tracked = Tracking(request.tracking_uri, default=False)
     with connect(address) as connection:
         refused = _stranger(connection.address)
@@ -183,6 +184,9 @@ def _data(parties: Parties, facts: Mapping[str, Facts]) -> list[Check]:
 
 def _storage(parties: Parties, place: Place, facts: Mapping[str, Facts]) -> list[Check]:
     left = {mark: told.left for mark, told in facts.items() if told.left is not None}
+    named = {parties.called[mark]: told for mark, told in left.items()}
+    if all(told.hung for told in left.values()):
+        return storage.judge(place.storage, named, {})
     seen = parties.ask(storage.seen, place, seconds=_ROUND_SECONDS)
     made = {mark: told.made for mark, told in left.items()}
     cleared = parties.ask(storage.clear, place, made, seconds=_ROUND_SECONDS)
@@ -191,7 +195,6 @@ def _storage(parties: Parties, place: Place, facts: Mapping[str, Facts]) -> list
         for mark, told in left.items()
         if told.problem is None
     }
-    named = {parties.called[mark]: told for mark, told in left.items()}
     remains = {parties.called[mark]: told for mark, told in cleared.items()}
     return [
         *storage.judge(place.storage, named, read),

@@ -67,11 +67,13 @@ class Left:
         problem: Why it could not be left; None if it was.
         free: Bytes that are free on a local or shared file system; None elsewhere.
         made: Directories that had to be made for it, the innermost first.
+        hung: Whether nobody knows what became of it.
     """
 
     problem: str | None = None
     free: int | None = None
     made: tuple[str, ...] = ()
+    hung: bool = False
 
 
 def leave(place: Place, mark: str) -> Left:

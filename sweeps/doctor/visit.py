@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PART_SECONDS: Final = 40.0
 """That each part may take."""
 
+_STORAGE_SECONDS: Final = 20.0
 _LOOKS = (memory.SUBJECT, gpus.SUBJECT, credentials.SUBJECT)
 
 
@@ -72,7 +73,7 @@ def visit(mark: str, question: Question, machines: Mapping[str, Machine]) -> Fac
         installed(),
         tuple(checks),
         found.get("data"),
-        Left(left.reason) if isinstance(left, Trouble) else left,
+        Left(left.reason, hung=True) if isinstance(left, Trouble) else left,
     )
 
 
@@ -94,7 +95,7 @@ def _parts(mark: str, question: Question, machine: Machine | None) -> dict[str, 
     if study is not None:
         parts["data"] = lambda: _data(study)
     if place is not None:
-        parts["storage"] = lambda: leave(place, mark)
+        parts["storage"] = lambda: at_once({"": lambda: leave(place, mark)}, _STORAGE_SECONDS)[""]
     return parts
 
 

@@ -1,0 +1,302 @@
+"""What would keep a sweep from running is found on the node where it is, and nothing is started."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow_server import free_port
+from ray_head import Head, ray_head
+from ray_node import ray_node
+from support import requires_data
+
+import cluster
+from privnets import data
+from sweeps.doctor import Check, clocks, versions
+from sweeps.doctor.check import together
+
+# Before any test names another data directory.
+SOURCE = data.directory() / "location30"
+STUDY = """
+name: places
+experiment: membership
+fixed: {dataset: location30, model: logistic, train_size: 60, features: 5}
+space: {weight_decay: {grid: [0.1, 1.0]}}
+replicates: 2
+"""
+
+
+@dataclass
+class Run:
+    """A finished command."""
+
+    code: int
+    out: str
+    err: str
+    checks: list[dict[str, str]] = field(default_factory=list)
+
+    def of(self, subject: str) -> list[dict[str, str]]:
+        return [check for check in self.checks if check["subject"] == subject]
+
+    def failed(self) -> dict[str, dict[str, str]]:
+        return {c["subject"]: c for c in self.checks if c["state"] == "failed"}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One without anybody's token or credentials."""
+    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+
+
+def doctor(*arguments: str, **environment: str) -> Run:
+    words = [sys.executable, "-m", "sweeps", "doctor", *arguments]
+    asked = subprocess.run(
+        [*words, "--json"],
+        env={**os.environ, **environment},
+        capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+    run = Run(asked.returncode, asked.stdout, asked.stderr)
+    if asked.returncode in (0, 1) and asked.stdout:
+        run.checks = json.loads(asked.stdout)["checks"]
+    return run
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A head and a node, which differ as tests need it.
+
+    Attributes:
+        head: The head.
+        folder: Holds `shared`; `split`, which is another on the node; `head-data` and `node-data`,
+            their data directories; `extra`, which the node's Python looks into first.
+    """
+
+    head: Head
+    folder: Path
+
+    @property
+    def token(self) -> dict[str, str]:
+        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.head.token}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("pair")
+    for name in ("shared", "split", "head-data", "node-data", "extra", "home", "head-home"):
+        (made / name).mkdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def head(folder: Path) -> Iterator[Head]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PRIVNETS_DATA", str(folder / "head-data"))
+        patch.setenv("HOME", str(folder / "head-home"))
+        with ray_head() as started:
+            yield started
+
+
+@pytest.fixture(scope="module")
+def pair(head: Head, folder: Path) -> Iterator[Pair]:
+    own = {
+        "PRIVNETS_DATA": str(folder / "node-data"),
+        "PYTHONPATH": str(folder / "extra"),
+        "HOME": str(folder / "home"),
+    }
+    with ray_node(head, own, folder / "split"):
+        yield Pair(head, folder)
+
+
+@contextmanager
+def present(*roots: Path) -> Iterator[None]:
+    """The data set location30 in some data directories."""
+    for root in roots:
+        shutil.copytree(SOURCE, root / "location30")
+    try:
+        yield
+    finally:
+        for root in roots:
+            shutil.rmtree(root / "location30")
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> str:
+    path = tmp_path / "places.yaml"
+    path.write_text(STUDY)
+    return str(path)
+
+
+def test_a_sound_machine_fails_nothing_and_keeps_nothing(tmp_path: Path) -> None:
+    storage, store = tmp_path / "sweeps", tmp_path / "mlflow.db"
+    run = doctor("--storage", str(storage), "--tracking-uri", f"sqlite:///{store}")
+    assert (run.code, run.failed()) == (0, {}), run.err
+    assert {c["subject"] for c in run.checks} >= {"versions", "storage", "tracking", "memory"}
+    assert list(tmp_path.iterdir()) == []
+
+
+@requires_data("location30")
+def test_a_laptop_with_address_and_token_sees_the_same(
+    head: Head, folder: Path, study: str
+) -> None:
+    run = doctor(
+        "--address", head.address, "--study", study, "--storage", str(folder / "shared"),
+        RAY_AUTH_TOKEN=head.token,
+    )  # fmt: skip
+    failed = run.failed()
+    assert (run.code, set(failed)) == (1, {"data"}), run.err
+    assert str(folder / "head-data") in failed["data"]["found"]
+    assert [c["state"] for c in run.of("versions")] == ["ok", "ok"]
+    assert list((folder / "shared").iterdir()) == []
+
+
+@pytest.mark.parametrize("over", ["http", "ray"])
+def test_a_wrong_token_is_one_message(head: Head, over: str) -> None:
+    address = head.address if over == "http" else head.gcs
+    run = doctor("--address", address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="0" * 64)
+    assert (run.code, run.out) == (2, "")
+    assert run.err.startswith("Error: ")
+    assert run.err.count("\n") == 1
+    assert "token" in run.err
+
+
+@requires_data("location30")
+def test_a_sound_cluster_fails_nothing_and_keeps_nothing(pair: Pair, study: str) -> None:
+    shared = pair.folder / "shared"
+    with present(pair.folder / "head-data", pair.folder / "node-data"):
+        run = doctor(
+            "--address", pair.head.gcs, "--storage", str(shared), "--study", study,
+            "--tracking-uri", f"sqlite:///{pair.folder}/mlflow.db",
+            PRIVNETS_DATA=str(pair.folder / "head-data"), **pair.token,
+        )  # fmt: skip
+    assert (run.code, run.failed()) == (0, {}), run.err
+    (nodes,) = run.of("nodes")
+    assert nodes["found"].startswith("2 alive")
+    (authentication,) = run.of("authentication")
+    assert authentication["state"] == "ok"
+    (stored,) = run.of("storage")
+    assert "written and read from everywhere" in stored["found"]
+    assert list(shared.iterdir()) == []
+
+
+@requires_data("location30")
+def test_what_is_wrong_with_one_node_is_told_of_that_node(pair: Pair, study: str) -> None:
+    fake = pair.folder / "extra" / "numpy-0.0.1.dist-info"
+    fake.mkdir()
+    (fake / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.0.1\n")
+    secret = pair.folder / "home" / ".mlflow" / "credentials"
+    secret.parent.mkdir()
+    secret.write_text("[mlflow]\n")
+    secret.chmod(0o644)
+    try:
+        with present(pair.folder / "head-data"):
+            run = doctor(
+                "--address", pair.head.gcs, "--study", study,
+                "--storage", str(pair.folder / "split"),
+                PRIVNETS_DATA=str(pair.folder / "head-data"), **pair.token,
+            )  # fmt: skip
+    finally:
+        shutil.rmtree(fake)
+        shutil.rmtree(secret.parent)
+    failed = run.failed()
+    assert (run.code, set(failed)) == (1, {"data", "versions", "storage", "secret files"}), run.err
+    assert "numpy 0.0.1, not" in failed["versions"]["found"]
+    assert "location30" in failed["data"]["found"]
+    assert str(pair.folder / "node-data") in failed["data"]["found"]
+    assert "sweeps data fetch" in failed["data"]["remedy"]
+    assert "lacks what was written" in failed["storage"]["found"]
+    assert f"{secret} holds a secret and has mode 0644" in failed["secret files"]["found"]
+    assert failed["data"]["node"] == failed["versions"]["node"] == failed["secret files"]["node"]
+    assert list((pair.folder / "split").iterdir()) == []
+
+
+@pytest.mark.parametrize("scheme", ["http://", ""])
+def test_an_unreachable_head_is_one_message_within_seconds(scheme: str) -> None:
+    address = f"{scheme}127.0.0.1:{free_port()}"
+    began = time.monotonic()
+    run = doctor("--address", address, RAY_AUTH_TOKEN="0" * 64)
+    assert (run.code, run.out, run.err.count("\n")) == (2, "", 1)
+    assert address in run.err
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.slow
+def test_a_wrong_tracking_password_is_found_and_the_right_one_lets_in() -> None:
+    # Short, as a socket lies below it, and open to the account that PostgreSQL runs as.
+    with tempfile.TemporaryDirectory(prefix="dr-", dir="/tmp") as folder:
+        Path(folder).chmod(0o711)
+        with cluster.serve(port=free_port(), data=Path(folder, "team")) as server:
+            assert server.password_file is not None
+            right = server.password_file.read_text().strip()
+            for password, code in (("wrong", 1), (right, 0)):
+                run = doctor(
+                    "--storage", folder, "--tracking-uri", server.uri,
+                    MLFLOW_TRACKING_USERNAME="admin", MLFLOW_TRACKING_PASSWORD=password,
+                )  # fmt: skip
+                (check,) = run.of("tracking")
+                assert (run.code, check["state"]) == (code, "failed" if code else "ok")
+                assert ("refuses the credentials" in check["found"]) == bool(code)
+
+
+def test_storage_that_cannot_be_written_is_found(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    run = doctor("--storage", str(tmp_path / "file" / "sweeps"))
+    assert (run.code, set(run.failed())) == (1, {"storage"}), run.err
+    assert "cannot be written" in run.failed()["storage"]["found"]
+
+
+@pytest.mark.slow  # as long as storage is waited for
+def test_storage_that_hangs_is_given_up() -> None:
+    """A server that takes calls and never answers, as one behind a broken network does."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        port = silent.getsockname()[1]
+        uri = f"s3://bucket/sweeps?scheme=http&endpoint_override=127.0.0.1:{port}&region=x"
+        began = time.monotonic()
+        run = doctor("--storage", uri, AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b")
+    assert (run.code, set(run.failed())) == (1, {"storage"}), run.err
+    assert "no answer within" in run.failed()["storage"]["found"]
+    assert time.monotonic() - began < 150
+
+
+def test_a_study_that_is_wrong_is_bad_input(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(STUDY.replace("features: 5", "features: -5"))
+    run = doctor("--study", str(path))
+    assert (run.code, run.out) == (2, "")
+    assert "fixed.features: found -5" in run.err
+
+
+def test_versions_that_differ_in_their_build_alone_are_a_warning() -> None:
+    here, there = {"torch": "2.6.0+cu126"}, {"torch": "2.6.0+cpu"}
+    (check,) = versions.compare(here, {"node": there})
+    assert check.state == "warning"
+    (check,) = versions.compare(here, {"node": {"torch": "2.7.0+cpu"}})
+    assert (check.state, check.found) == ("failed", "torch 2.7.0+cpu, not 2.6.0+cu126")
+
+
+def test_a_clock_is_off_by_what_cannot_be_the_time_it_took_to_ask() -> None:
+    told: dict[str, Any] = {"late": 90.0, "within": 103.0, "early": 120.0}
+    states = {c.node: (c.state, c.found) for c in clocks.compare(told, 100.0, 105.0)}
+    assert states["within"][0] == "ok"
+    assert states["late"] == ("warning", "off by 10 s or more")
+    assert states["early"] == ("warning", "off by 15 s or more")
+
+
+def test_checks_that_are_the_same_on_all_nodes_are_one() -> None:
+    same = [Check("memory", node, "ok", "enough") for node in ("a", "b")]
+    other = Check("memory", "c", "warning", "little", "more")
+    assert together([*same, other], ["a", "b", "c"]) == [same[0].on("a, b"), other]
+    assert together(same, ["a", "b"]) == [same[0].on("all 2 nodes")]
