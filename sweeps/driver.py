@@ -20,7 +20,7 @@ from sweeps.progress import Progress, shown
 from sweeps.publication import Publication, start_publication
 from sweeps.publishing import Published
 from sweeps.pulse import beating
-from sweeps.remaining import capacity
+from sweeps.remaining import capacity, untrained
 from sweeps.results import DEFAULT_STORAGE, Result, read_result
 from sweeps.spec import Resources, Study
 from sweeps.starting import locked, manifest_of, new_name
@@ -110,8 +110,8 @@ def execute(
 
     Raises:
         InputError: If the name belongs to another sweep, it is being run already, no Ray is at the
-            address, this machine is too small for a pack, or the storage cannot be written;
-            nothing was started.
+            address, this machine is too small for a pack, the storage cannot be written, or a node
+            of the cluster lacks the data; nothing was started.
         TrackingError: If the tracking store cannot be used; nothing was started.
         ConnectionFailed: If there is no Ray.
         Interrupted: If two signals asked for an end; what was finished is kept.
@@ -128,6 +128,8 @@ def execute(
     if address is None:
         _check_resources(plan.study.resources)
     check_writable(ledger.directory.parent)
+    if address is not None:
+        _check_nodes(plan, ledger, address)
     with interruptible() as interruption, locked(ledger), tenure(ledger.directory) as ledger.run:
         if ledger.has_spec():  # perhaps since, by another process
             manifest = manifest_of(ledger, plan, command=typed, tracking_uri=uri)
@@ -159,6 +161,19 @@ def _check_address(address: str | None) -> None:
         check(address)
     except ConnectionFailed as error:
         raise InputError(str(error)) from error
+
+
+def _check_nodes(plan: Plan, ledger: Ledger, address: str) -> None:
+    """Whether every node has the data of a sweep that is to be trained there.
+
+    Its own connection ends with it, as Ray ends a driver whose cluster goes while it publishes.
+    """
+    from cluster.connection import connect
+    from sweeps.data_on_nodes import require
+
+    if untrained(plan, ledger):
+        with connect(address):
+            require(plan)
 
 
 def _check_resources(resources: Resources) -> None:

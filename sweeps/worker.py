@@ -7,12 +7,14 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from socket import gethostname
 from typing import Any
 
 import ray
 from ray import tune
 
 import privnets
+from privnets.data import DataError
 from sweeps.devices import take
 from sweeps.ledger import Ledger
 from sweeps.packing import Pack
@@ -77,6 +79,9 @@ class Worker(tune.Trainable):
                 raise
             self._run = None
             return {"share": 1.0, "done": True, "failure": f"{type(error).__name__}: {error}"}
+        except DataError as error:
+            # Another node may have them, or this one by then.
+            raise DataError(f"node {gethostname()} ({self._node[:8]}): {error}") from error
         return {
             "share": advance.share,
             "done": advance.committed,
