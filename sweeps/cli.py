@@ -7,16 +7,23 @@ import sys
 import typer
 
 from sweeps.commands.data import app as data_app
+from sweeps.commands.doctor import doctor
 from sweeps.commands.list import list as list_studies
+from sweeps.commands.logs import logs
 from sweeps.commands.pareto import pareto
 from sweeps.commands.points import points
 from sweeps.commands.report import report
 from sweeps.commands.resume import resume
 from sweeps.commands.run import run
+from sweeps.commands.serve import serve
 from sweeps.commands.show import show
+from sweeps.commands.status import status
+from sweeps.commands.stop import stop
+from sweeps.commands.submit import submit
 from sweeps.commands.sync import sync
 from sweeps.commands.ui import ui
 from sweeps.commands.verify import verify
+from sweeps.errors import printable
 from sweeps.garbage import patient_collection
 
 app = typer.Typer(
@@ -29,8 +36,10 @@ app = typer.Typer(
 
 
 app.command("list")(list_studies)
-for _command in (show, run, resume, points, pareto, report, sync, verify, ui):
+for _command in (show, run, resume, points, pareto, report, sync, verify, ui, serve, doctor):
     app.command()(_command)
+for _remote in (submit, status, logs, stop):
+    app.command()(_remote)
 app.add_typer(data_app, name="data")
 
 
@@ -42,15 +51,20 @@ def main() -> None:
     except Exception as error:
         if not _is_bad_input(error):
             raise
-        typer.echo(f"Error: {error}", err=True)
+        typer.echo(f"Error: {printable(str(error))}", err=True)
         sys.exit(2)
 
 
 def _is_bad_input(error: Exception) -> bool:
     from cluster.connection import ConnectionFailed
+    from cluster.errors import ServingRefused
+    from cluster.jobs import JobFailed
+    from cluster.secrets import SecretRefused
+    from cluster.submission import SubmissionRefused
     from privnets.data import DataError
     from sweeps.errors import InputError, StudyError
     from tracking.errors import TrackingError
 
     kinds = (InputError, StudyError, DataError, TrackingError, ConnectionFailed)
-    return isinstance(error, kinds)
+    of_clusters = (ServingRefused, SecretRefused, JobFailed, SubmissionRefused)
+    return isinstance(error, (*kinds, *of_clusters))

@@ -39,8 +39,7 @@ class Problem:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
         subject = f"{place} {self.key}" if self.key else place
         text = " ".join(f"{subject}: found {self.found}; allowed {self.allowed}".split())
-        # A file is not trusted to hold no terminal's control sequences.
-        return "".join(c if c.isprintable() else "?" for c in text)
+        return printable(text)
 
 
 class StudyError(ValueError):
@@ -65,6 +64,14 @@ class StudyError(ValueError):
         return StudyError, (self.problems,)
 
 
+def printable(text: str) -> str:
+    """A text without what would steer a terminal, or write in another direction: `?` instead.
+
+    Line ends and tabs stay. Names and reasons in files are not trusted to hold nothing else.
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
 def shown(value: object) -> str:
     """A value as an error message shows it: short, on one line, told apart by type."""
     if isinstance(value, dict):
@@ -84,9 +91,10 @@ def one_of(names: Iterable[str], wrong: object = None) -> str:
     known = sorted(names)
     if not known:
         return "none"
-    near = difflib.get_close_matches(str(wrong), known, n=1)
+    asked = str(wrong)[:_LONGEST]  # comparing takes the square of a length
+    near = difflib.get_close_matches(asked, known, n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
     if len(known) <= _MOST_LISTED:
         return f"one of {', '.join(known)}{hint}"
-    alike = difflib.get_close_matches(str(wrong), known, n=_ALIKE, cutoff=0.0)
+    alike = difflib.get_close_matches(asked, known, n=_ALIKE, cutoff=0.0)
     return f"one of {', '.join(alike)} and {len(known) - len(alike)} others{hint}"

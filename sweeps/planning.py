@@ -83,11 +83,7 @@ def plan(study: Study, num_points: int | None = None) -> Plan:
         StudyError: With everything that is wrong with the study.
         InputError: If `num_points` is no number of points.
     """
-    if num_points is not None:
-        if not 1 <= num_points <= MOST_POINTS:
-            raise InputError(f"num_points must be from 1 to {MOST_POINTS:,}; got {num_points}.")
-        search = study.search.model_copy(update={"num_points": num_points})
-        study = study.model_copy(update={"search": search})
+    study = with_points(study, num_points)
     checked = check(study)
     if checked.problems:
         raise StudyError(checked.problems)
@@ -103,6 +99,20 @@ def plan(study: Study, num_points: int | None = None) -> Plan:
         log_fields=frozenset(name for name, axis in study.space.items() if axis.log_scaled),
         notes=(*checked.notes, *_notes(study, len(checked.configs), len(configs))),
     )
+
+
+def with_points(study: Study, num_points: int | None) -> Study:
+    """A study whose search draws another number of points; the same where that is None.
+
+    Raises:
+        InputError: If it is no number of points.
+    """
+    if num_points is None:
+        return study
+    if not 1 <= num_points <= MOST_POINTS:
+        raise InputError(f"num_points must be from 1 to {MOST_POINTS:,}; got {num_points}.")
+    search = study.search.model_copy(update={"num_points": num_points})
+    return study.model_copy(update={"search": search})
 
 
 def confirmation(plan: Plan) -> str | None:

@@ -23,23 +23,38 @@ Output = Annotated[
 _PIPED_WIDTH = 400  # wide enough that no cell is broken over lines where nobody looks at a screen
 
 
+def say(text: object, *, err: bool = False) -> None:
+    """Print what others may have written: without what would steer a terminal.
+
+    Args:
+        text: To print.
+        err: Whether to standard error.
+    """
+    from sweeps.errors import printable
+
+    typer.echo(printable(str(text)), err=err)
+
+
 def print_table(table: Table) -> None:
     """Print a table, at the terminal's width if there is one."""
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    console = Console(markup=False)  # a value may hold square brackets
+    from sweeps.errors import printable
+
+    # A value may hold square brackets and colons.
+    console = Console(markup=False, emoji=False)
     if not console.is_terminal:
         console.width = _PIPED_WIDTH
-    drawn = RichTable(*table.columns)
+    drawn = RichTable(*map(printable, table.columns))
     for column in drawn.columns:
         column.overflow = "fold"
     drawn.columns[-1].no_wrap = True  # the point's id, to be copied whole
     for row in table.rows:
-        drawn.add_row(*row)
+        drawn.add_row(*map(printable, row))
     console.print(drawn)
     if table.note:
-        typer.echo(table.note)
+        say(table.note)
 
 
 def tell_pending(result: Result) -> None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from sweeps.commands.options import say
+
 if TYPE_CHECKING:
     from sweeps.driver import Outcome
     from sweeps.planning import Plan
@@ -45,7 +47,7 @@ def run_plan(
                 tracking_uri=tracking_uri,
                 address=address,
                 on_progress=show,
-                command=_typed(),
+                command=typed(),
             )
     except KeyboardInterrupt as stop:
         with _perhaps_unheard():
@@ -84,7 +86,7 @@ def _let_go_of_broken() -> None:
 
 def _announce(plan: Plan, sweep: str) -> None:
     for note in plan.notes:
-        typer.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
     trainings = len(plan.points) * len(plan.seeds)
     typer.echo(f"sweep {sweep}: {len(plan.points)} points, {trainings} trainings", err=True)
 
@@ -93,7 +95,7 @@ def _tell(outcome: Outcome, tracking_uri: str | None, again: str) -> None:
     result = outcome.result
     _tell_points(result)
     for problem in (*outcome.problems, *_failures(outcome), *_unreadable(result)):
-        typer.echo(f"Warning: {problem}", err=True)
+        say(f"Warning: {problem}", err=True)
     if outcome.interrupted_by is not None:
         typer.echo(f"Stopped. Continue with:\n  {again}", err=True)
         return
@@ -152,7 +154,7 @@ def _resume_command(sweep: str, storage: str, tracking_uri: str | None, address:
     return shlex.join(words)
 
 
-def _typed() -> str:
+def typed() -> str:
     """The command line, with credentials blotted out."""
     from tracking import redacted
 

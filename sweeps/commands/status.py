@@ -1,0 +1,151 @@
+"""`sweeps status`: how a sweep stands, here or on a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sweeps.commands.cluster_options import Address
+from sweeps.commands.options import Storage, Sweep, print_table, say
+
+if TYPE_CHECKING:
+    from cluster.jobs import Job
+    from sweeps.status import Status
+    from sweeps.submission import Found
+
+_STALE_SECONDS = 60.0
+
+
+def status(
+    sweep: Sweep,
+    address: Address = None,
+    storage: Storage = None,
+    json: Annotated[bool, typer.Option("--json", help="Print it for a program to read.")] = False,
+) -> None:
+    """Show how far a sweep is: points, rate, time left, machines in use, the front so far.
+
+    With the address of a cluster, of a sweep that was submitted to it; otherwise of one in a
+    storage that this machine sees. A storage that is named without an address is looked at from
+    here.
+    """
+    from sweeps.status import look
+    from sweeps.submission import find, job_server
+
+    if address is None and (storage is not None or job_server(None) is None):
+        _print(look(sweep, storage), None, json)
+        return
+    found = find(sweep, address)
+    _print(_asked(found, storage), found.job, json)
+
+
+def _asked(found: Found, storage: str | None) -> Status | None:
+    """What a cluster knows; None if the sweep has left no trace in its storage yet."""
+    from cluster.jobs import JobFailed, ask
+    from cluster.submission import remembered
+    from sweeps.errors import InputError
+    from sweeps.status import read_status
+
+    where = storage or remembered(found.job, "storage")
+    if where is None:
+        raise InputError(
+            f"the job {found.known.job_id} does not say where it keeps its points: pass --storage"
+        )
+    try:
+        told = ask(found.jobs.address, ["status", found.sweep, "--storage", where, "--json"])
+    except JobFailed as error:
+        if found.job is None:
+            raise
+        say(f"The storage tells nothing of it: {error}", err=True)
+        return None
+    return read_status(told)
+
+
+def _print(status: Status | None, job: Job | None, as_json: bool) -> None:
+    if as_json:
+        typer.echo(_document(status, job))
+        return
+    for name, text in _lines(status, job):
+        say(f"{name:9}{text}")
+    if status is not None and status.front:
+        _print_front(status)
+
+
+def _document(status: Status | None, job: Job | None) -> str:
+    import json
+    from dataclasses import asdict
+
+    found: dict[str, Any] = {} if status is None else status.model_dump(mode="json")
+    if job is not None:
+        found["job"] = asdict(job)
+    return json.dumps(found)
+
+
+def _lines(status: Status | None, job: Job | None) -> list[tuple[str, str]]:
+    from sweeps.status import state_words
+
+    lines = []
+    if status is not None:
+        words = state_words(None if job is None else job.state, status.pulse)
+        lines += [("sweep", f"{status.sweep} of study {status.study}: {words}")]
+        lines += [("points", _points(status)), *_work(status), *_driver(status)]
+        lines += [("lost", f"pack {pack}: {reason}") for pack, reason in status.lost.items()]
+        lines += [("storage", status.storage)]
+    if job is not None:
+        lines += [("job", f"{job.job_id}: {job.state}; {_message(job)}")]
+    return lines
+
+
+def _points(status: Status) -> str:
+    parts = [f"{status.finished} of {status.points} finished", f"{status.failed} failed"]
+    parts += [f"{status.stopped} stopped early"] if status.stopped else []
+    return ", ".join([*parts, f"{status.pending} to go"])
+
+
+def _work(status: Status) -> list[tuple[str, str]]:
+    """How fast it goes, and on what, while it trains."""
+    from sweeps.progress import clock
+
+    pulse = status.pulse
+    if pulse is None or pulse.phase not in ("starting", "training"):
+        return []
+    parts = [pulse.doing] if pulse.doing else []
+    parts += [f"{pulse.share:.0%} of this run's work"]
+    parts += [f"{pulse.rate:.1f} points/min"] if pulse.rate is not None else []
+    parts += [f"{clock(pulse.eta)} left"] if pulse.eta is not None else []
+    lines = [("work", ", ".join(parts))]
+    if (use := pulse.use) is not None:
+        lines += [
+            (
+                "in use",
+                f"{use.packs} packs in training, on {use.busy_nodes} of {use.nodes} nodes, "
+                f"{use.busy_cpus:g} of {use.cpus:g} CPUs, {use.busy_gpus:g} of {use.gpus:g} GPUs",
+            )
+        ]
+    return lines
+
+
+def _driver(status: Status) -> list[tuple[str, str]]:
+    from sweeps.progress import clock
+
+    pulse, age = status.pulse, status.age
+    if pulse is None or age is None:
+        return []
+    text = f"{pulse.phase}; last wrote {clock(max(0.0, age))} min ago"
+    if not pulse.over and age > _STALE_SECONDS:
+        text += ", so it is gone or cut off"
+    return [("driver", text)]
+
+
+def _message(job: Job) -> str:
+    """What Ray says; of a failed job its last line, as the rest is in its log."""
+    lines = [line.strip() for line in job.message.splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"
+
+
+def _print_front(status: Status) -> None:
+    from sweeps.tables import front_table
+
+    typer.echo(f"front so far: {len(status.front)} points")
+    objectives: Any = status.objectives
+    print_table(front_table(status.front_frame(), objectives, status.swept))
