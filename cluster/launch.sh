@@ -5,4 +5,8 @@ raylet=$(parent "$PPID")
 python=$(tr '\0' '\n' <"/proc/${raylet:-none}/cmdline" 2>/dev/null |
     sed -n 's/^--python_worker_command="\{0,1\}\([^" ]*\).*/\1/p')
 [ -x "$python" ] || python=$(command -v python || command -v python3)
-exec "$python" "$@"
+# A cluster that a script started in the background ignores SIGINT, and so would the job, which is
+# stopped by it; only another program than a shell can undo that.
+exec "$python" -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])' "$@"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -65,7 +66,7 @@ def ray_head(cpus: int = 2) -> Iterator[Head]:
     with (folder.with_suffix(".log")).open("wb") as log:
         process = subprocess.Popen(
             command, env=_environment(token), cwd="/", stdin=subprocess.DEVNULL, stdout=log,
-            stderr=log, start_new_session=True,
+            stderr=log, start_new_session=True, preexec_fn=_in_background,
         )  # fmt: skip
     head = Head(
         f"http://127.0.0.1:{ports['dashboard-port']}", f"127.0.0.1:{ports['port']}", token, folder
@@ -81,6 +82,11 @@ def ray_head(cpus: int = 2) -> Iterator[Head]:
             stdin=subprocess.DEVNULL, check=True,
         )  # fmt: skip
         folder.with_suffix(".log").unlink()
+
+
+def _in_background() -> None:
+    """Ignore SIGINT, as whatever a script starts with `&` does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _environment(token: str) -> dict[str, str]:
