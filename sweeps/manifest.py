@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 import shutil
 import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
@@ -19,11 +17,10 @@ import privnets
 from privnets.contract import Direction
 from sweeps.errors import InputError
 from sweeps.ledger import Ledger
-from sweeps.planning import Plan, plan
+from sweeps.planning import Plan, fingerprints, plan
 from sweeps.spec import Study
+from sweeps.versions import installed
 from tracking.errors import without_credentials
-
-_PACKAGES = ("privnets-sweeps", "torch", "ray", "mlflow", "numpy", "scikit-learn")
 
 
 class PlanFacts(BaseModel):
@@ -99,7 +96,7 @@ def describe(plan: Plan, sweep: str, *, command: str, tracking_uri: str) -> Mani
         plan=_facts(plan),
         data=_fingerprints(plan),
         tracking_uri=without_credentials(tracking_uri),
-        versions={"python": platform.python_version(), **{p: version(p) for p in _PACKAGES}},
+        versions=installed(),
         git_commit=_git_commit(),
     )
 
@@ -186,13 +183,7 @@ def _facts(plan: Plan) -> PlanFacts:
 
 
 def _fingerprints(plan: Plan) -> dict[str, str]:
-    experiment = privnets.experiment(plan.study.experiment)
-    found: dict[str, str] = {}
-    for point in plan.points:
-        name = str(getattr(point.config, experiment.data_field, experiment.name))
-        if name not in found:
-            found[name] = experiment.fingerprint(point.config)
-    return found
+    return fingerprints(plan.study.experiment, (point.config for point in plan.points))
 
 
 def _stops(study: Study) -> str:

@@ -115,6 +115,25 @@ def with_points(study: Study, num_points: int | None) -> Study:
     return study.model_copy(update={"search": search})
 
 
+def fingerprints(experiment: str, configs: Iterable[ExperimentConfig]) -> dict[str, str]:
+    """Data set to the fingerprint of its files here.
+
+    Args:
+        experiment: That the configurations are of.
+        configs: Which say what data they use.
+
+    Raises:
+        DataError: If a data set is absent or altered.
+    """
+    runs = privnets.experiment(experiment)
+    found: dict[str, str] = {}
+    for config in configs:
+        name = str(getattr(config, runs.data_field, runs.name))
+        if name not in found:
+            found[name] = runs.fingerprint(config)
+    return found
+
+
 def confirmation(plan: Plan) -> str | None:
     """What to ask before so large a plan is run; None when it is not large."""
     if len(plan.points) <= MOST_UNASKED:
