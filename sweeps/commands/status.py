@@ -88,7 +88,9 @@ def _lines(status: Status | None, job: Job | None) -> list[tuple[str, str]]:
     if status is not None:
         words = state_words(None if job is None else job.state, status.pulse)
         lines += [("sweep", f"{status.sweep} of study {status.study}: {words}")]
-        lines += [("points", _points(status)), *_work(status), *_driver(status)]
+        lines += [("points", _points(status))]
+        lines += _work(status) if job is None or job.active else []
+        lines += _driver(status)
         lines += [("lost", f"pack {pack}: {reason}") for pack, reason in status.lost.items()]
         lines += [("storage", status.storage)]
     if job is not None:
@@ -107,7 +109,7 @@ def _work(status: Status) -> list[tuple[str, str]]:
     from sweeps.progress import clock
 
     pulse = status.pulse
-    if pulse is None or pulse.phase not in ("starting", "training"):
+    if pulse is None or pulse.phase not in ("starting", "training") or _stale(status):
         return []
     parts = [pulse.doing] if pulse.doing else []
     parts += [f"{pulse.share:.0%} of this run's work"]
@@ -126,15 +128,21 @@ def _work(status: Status) -> list[tuple[str, str]]:
 
 
 def _driver(status: Status) -> list[tuple[str, str]]:
-    from sweeps.progress import clock
+    from sweeps.planning import duration
 
     pulse, age = status.pulse, status.age
     if pulse is None or age is None:
         return []
-    text = f"{pulse.phase}; last wrote {clock(max(0.0, age))} min ago"
-    if not pulse.over and age > _STALE_SECONDS:
+    text = f"{pulse.phase}; last wrote {duration(max(0.0, age))} ago"
+    if _stale(status):
         text += ", so it is gone or cut off"
     return [("driver", text)]
+
+
+def _stale(status: Status) -> bool:
+    """Whether a driver that did not say it ends has written nothing for long."""
+    pulse, age = status.pulse, status.age
+    return pulse is not None and age is not None and not pulse.over and age > _STALE_SECONDS
 
 
 def _message(job: Job) -> str:

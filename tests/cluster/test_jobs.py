@@ -123,7 +123,10 @@ def test_a_token_that_others_can_read_is_never_sent(tmp_path: Path) -> None:
 
 
 def test_a_server_without_tls_is_told_from_one_that_is_not_there() -> None:
-    with server(200) as other, pytest.raises(ConnectionFailed, match=r"REQUESTS_CA_BUNDLE.*http://"):
+    with (
+        server(200) as other,
+        pytest.raises(ConnectionFailed, match=r"REQUESTS_CA_BUNDLE.*http://"),
+    ):
         Jobs(f"https://127.0.0.1:{other.server_port}")
 
 
