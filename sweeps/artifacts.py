@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from privnets.points import TradeoffPoint
 from sweeps.storage import Directory
 
+_MOST_BYTES = 256 * 2**20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -26,10 +27,14 @@ class StoredFiles(Mapping[str, bytes]):
     names: tuple[str, ...]
 
     def __getitem__(self, name: str) -> bytes:
-        """The content of a file."""
+        """The content of a file.
+
+        Raises:
+            OSError: If it is absent, larger than 256 MiB, or cannot be read.
+        """
         if name not in self.names:
             raise KeyError(name)
-        return self.directory.read(_stored(self.seed, name))
+        return self.directory.read(_stored(self.seed, name), _MOST_BYTES)
 
     def __iter__(self) -> Iterator[str]:
         """The names."""

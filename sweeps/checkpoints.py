@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, Field, TypeAdapter
 
 from privnets.points import TradeoffPoint
 from sweeps.artifacts import write_artifacts
@@ -19,6 +22,13 @@ if TYPE_CHECKING:
 Member = tuple[str, int]
 _POINTS = "points.parquet"
 _STATE = "state.safetensors"
+_MEMBERS = TypeAdapter(tuple[Member, ...])
+
+
+class _Header(BaseModel):
+    """Of a safetensors file, as far as it is read here."""
+
+    metadata: dict[str, str] = Field(alias="__metadata__")
 
 
 @dataclass(frozen=True)
@@ -118,14 +128,14 @@ class Checkpoint:
         if _STATE not in self._directory.files():
             return (), None
         try:
-            content = self._directory.read(_STATE)
-            tensors, metadata = load(content), _metadata(content)
-            rest = tuple(
-                (str(point_id), int(seed)) for point_id, seed in json.loads(metadata["rest"])
-            )
-        except (OSError, ValueError, TypeError, KeyError, SafetensorError):
+            content = self._directory.read(_STATE, _half_of_memory())
+            metadata = _metadata(content)
+            if metadata.get("label") != self.label:
+                return (), None
+            return _MEMBERS.validate_json(metadata["rest"]), load(content)
+        # Sizes and types that cannot be are for safetensors, numpy and torch to complain of.
+        except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError):
             return (), None
-        return (rest, tensors) if metadata.get("label") == self.label else ((), None)
 
 
 def checkpoints(ledger: Ledger) -> list[str]:
@@ -134,7 +144,15 @@ def checkpoints(ledger: Ledger) -> list[str]:
 
 
 def _metadata(content: bytes) -> Mapping[str, str]:
-    """The texts in a safetensors file's header; the package reads them from local files alone."""
+    """The texts in a safetensors file's header; the package reads them from local files alone.
+
+    Raises:
+        ValueError: If that is no such header.
+    """
     length = int.from_bytes(content[:8], "little")
-    found: Mapping[str, str] = json.loads(content[8 : 8 + length])["__metadata__"]
-    return found
+    return _Header.model_validate_json(content[8 : 8 + length]).metadata
+
+
+def _half_of_memory() -> int:
+    """Bytes of a state that is worth reading at all."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

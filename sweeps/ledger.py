@@ -16,10 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import yaml
 
 from privnets.points import TradeoffPoint, merge_replicates
 from sweeps.artifacts import write_artifacts
+from sweeps.documents import Bounds, dump, parse
 from sweeps.errors import InputError
 from sweeps.records import (
     RecordError,
@@ -36,6 +36,7 @@ from sweeps.tenure import check
 
 _SPEC = "spec.yaml"
 _MOST_BYTES = 1024**2
+_BOUNDS = Bounds(_MOST_BYTES, nodes=200_000)
 _MOST_LISTED = 20
 _READERS = 8
 _ALLOWED = f"it must be at most {_MOST_BYTES // 1024**2} MiB"
@@ -148,14 +149,21 @@ class Ledger:
             OSError: If it cannot be written.
             InputError: If it is longer than `spec` reads.
         """
-        content = yaml.safe_dump(dict(spec), sort_keys=False, allow_unicode=True).encode()
+        content = dump(spec).encode()
         if len(content) > _MOST_BYTES:
             raise InputError(f"{_SPEC} would be {len(content):,} bytes; {_ALLOWED}")
         self.directory.write(_SPEC, content)
 
     def has_spec(self) -> bool:
-        """Whether a sweep of this name has been started."""
-        return _SPEC in self.directory.files()
+        """Whether a sweep of this name has been started.
+
+        Raises:
+            InputError: If its directory cannot be looked into.
+        """
+        try:
+            return _SPEC in self.directory.files()
+        except OSError as error:
+            raise InputError(f"{self.directory.path} cannot be read: {error}") from error
 
     def spec(self) -> dict[str, Any]:
         """What the sweep is, as written when it started.
@@ -169,19 +177,20 @@ class Ledger:
                 f"there is no sweep {self.sweep!r}: {where} does not exist{self._others()}"
             )
         try:
-            content = self.directory.read(_SPEC, _MOST_BYTES + 1)
-            long = len(content) > _MOST_BYTES
-            found = None if long else yaml.safe_load(content)
-        except (OSError, RecursionError, ValueError, yaml.YAMLError) as error:
+            found = parse(self.directory.read(_SPEC, _MOST_BYTES).decode(), _BOUNDS)
+        except (OSError, ValueError) as error:
             raise InputError(f"{where} cannot be read: {error}") from error
-        if long:
-            raise InputError(f"{where} is too long; {_ALLOWED}")
-        if not isinstance(found, dict):
-            raise InputError(f"{where} must be a mapping; got {type(found).__name__}")
-        return found
+        if not isinstance(found.value, dict):
+            raise InputError(f"{where} must be a mapping; got {type(found.value).__name__}")
+        if found.repeated:
+            raise InputError(f"{where} has the key {found.repeated[0].key} twice")
+        return found.value
 
     def _others(self) -> str:
-        names = self.directory.parent.directories()
+        try:
+            names = self.directory.parent.directories()
+        except OSError:  # the message is about another thing
+            return ""
         if not names:
             return ""
         near = difflib.get_close_matches(self.sweep, names, n=1)

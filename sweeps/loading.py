@@ -122,7 +122,7 @@ def _text(study: str) -> tuple[str, str]:
         packaged = _folder() / f"{study}.yaml"
         return str(packaged), packaged.read_text(encoding="utf-8")
     path = FilePath(study)
-    if not path.exists() and not _looks_like_path(study):
+    if not os.path.exists(path) and not _looks_like_path(study):
         raise StudyError([Problem("", "no such study", _known(study), study)])
     return study, _contents(path)
 

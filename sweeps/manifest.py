@@ -22,6 +22,14 @@ from sweeps.spec import Study
 from sweeps.versions import installed
 from tracking.errors import without_credentials
 
+_CREDENTIALS = (
+    "MLFLOW_TRACKING_TOKEN",
+    "MLFLOW_TRACKING_PASSWORD",
+    "MLFLOW_TRACKING_AUTH",
+    "MLFLOW_TRACKING_AWS_SIGV4",
+    "MLFLOW_TRACKING_CLIENT_CERT_PATH",
+)
+
 
 class PlanFacts(BaseModel):
     """A plan in short.
@@ -105,8 +113,52 @@ def read_manifest(ledger: Ledger) -> Manifest:
     """The manifest of a sweep that was started.
 
     Raises:
-        InputError: If there is no such sweep, or its `spec.yaml` is damaged.
+        InputError: If there is no such sweep, or its `spec.yaml` is damaged or another sweep's.
     """
+    manifest = _manifest(ledger)
+    if manifest.sweep != ledger.sweep:
+        raise InputError(
+            f"{ledger.directory.path}/spec.yaml is of the sweep {manifest.sweep!r}; "
+            "a sweep's directory must keep its name"
+        )
+    return manifest
+
+
+def tracking_uri_of(manifest: Manifest, given: str | None) -> str:
+    """The store that a sweep is published to: the one given, or else the one it was started with.
+
+    Credentials of this environment are sent to no server that only a file names: whoever can
+    write to the storage would choose who gets them.
+
+    Args:
+        manifest: Of the sweep.
+        given: What the user asked for.
+
+    Raises:
+        InputError: If `spec.yaml` alone names a server, and there are credentials to send.
+    """
+    noted = manifest.tracking_uri
+    known = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if given or not noted.lower().startswith(("http:", "https:")):
+        return given or noted
+    if without_credentials(known).rstrip("/") == noted.rstrip("/"):
+        return known
+    if found := _credentials():
+        raise InputError(
+            f"the sweep {manifest.sweep!r} was started with the tracking server {noted!r}; to send "
+            f"it the credentials in {found}, name it with --tracking-uri or MLFLOW_TRACKING_URI"
+        )
+    return noted
+
+
+def _credentials() -> str | None:
+    """Where there are credentials that MLflow would send to any server."""
+    set_here = next((name for name in _CREDENTIALS if os.environ.get(name)), None)
+    file = Path.home() / ".mlflow" / "credentials"
+    return set_here or (str(file) if file.is_file() else None)
+
+
+def _manifest(ledger: Ledger) -> Manifest:
     try:
         return Manifest.model_validate(ledger.spec())
     except ValidationError as error:

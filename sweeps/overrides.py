@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from sweeps.axes import KINDS
-from sweeps.documents import DocumentError, parse
+from sweeps.documents import DocumentError, is_text, parse
 from sweeps.errors import Problem, shown
 from sweeps.spec import Path, Place
 
@@ -42,7 +42,7 @@ def override(
 def _apply(raw: dict[str, Any], places: dict[Path, Place], change: str) -> Problem | None:
     key, equals, text = change.partition("=")
     path = _path(key.strip())
-    if not equals or not all(path):
+    if not equals or not all(path) or not is_text(key):
         return Problem("", shown(change), _FORM, _FILE)
     try:
         value = parse(text).value

@@ -19,6 +19,9 @@ from sweeps.spec import MOST_POINTS, Study
 MOST_UNASKED: Final = 10_000
 """A plan of more points than this is not run without being asked for twice."""
 
+MOST_TRAININGS: Final = 10_000_000
+"""Beyond, the list of them alone would take a machine's memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedPoint:
@@ -87,6 +90,9 @@ def plan(study: Study, num_points: int | None = None) -> Plan:
     checked = check(study)
     if checked.problems:
         raise StudyError(checked.problems)
+    if (trainings := len(checked.configs) * study.replicates) > MOST_TRAININGS:
+        found, allowed = f"{trainings:,} trainings", f"at most {MOST_TRAININGS:,} in all"
+        raise StudyError([study.source.problem(("replicates",), found, allowed)])
     experiment = privnets.experiment(study.experiment)
     configs = _identified(experiment, checked.configs)
     objectives = study.objectives or experiment.default_objectives(checked.configs[0])
@@ -99,20 +105,6 @@ def plan(study: Study, num_points: int | None = None) -> Plan:
         log_fields=frozenset(name for name, axis in study.space.items() if axis.log_scaled),
         notes=(*checked.notes, *_notes(study, len(checked.configs), len(configs))),
     )
-
-
-def with_points(study: Study, num_points: int | None) -> Study:
-    """A study whose search draws another number of points; the same where that is None.
-
-    Raises:
-        InputError: If it is no number of points.
-    """
-    if num_points is None:
-        return study
-    if not 1 <= num_points <= MOST_POINTS:
-        raise InputError(f"num_points must be from 1 to {MOST_POINTS:,}; got {num_points}.")
-    search = study.search.model_copy(update={"num_points": num_points})
-    return study.model_copy(update={"search": search})
 
 
 def fingerprints(experiment: str, configs: Iterable[ExperimentConfig]) -> dict[str, str]:
@@ -132,6 +124,20 @@ def fingerprints(experiment: str, configs: Iterable[ExperimentConfig]) -> dict[s
         if name not in found:
             found[name] = runs.fingerprint(config)
     return found
+
+
+def with_points(study: Study, num_points: int | None) -> Study:
+    """A study whose search draws another number of points; the same where that is None.
+
+    Raises:
+        InputError: If it is no number of points.
+    """
+    if num_points is None:
+        return study
+    if not 1 <= num_points <= MOST_POINTS:
+        raise InputError(f"num_points must be from 1 to {MOST_POINTS:,}; got {num_points}.")
+    search = study.search.model_copy(update={"num_points": num_points})
+    return study.model_copy(update={"search": search})
 
 
 def confirmation(plan: Plan) -> str | None:

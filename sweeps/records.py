@@ -10,6 +10,7 @@ whole: every reader passes over the same damaged files.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,7 +24,9 @@ import pyarrow.parquet as pq
 from privnets.points import Curve, Replicate, TradeoffPoint
 from sweeps import sealing
 from sweeps.artifacts import StoredFiles, safe_name
+from sweeps.documents import is_text
 from sweeps.storage import Directory
+from sweeps.unpacking import TooLargeError, check_size, check_texts
 
 _IDENTITY = {"point_id": pa.string(), "seed": pa.int64()}
 FIXED = {
@@ -46,6 +49,7 @@ _FAMILIES = {
     "curve_values": pa.list_(pa.float64()),
 }
 _ADDED = ("stopped",)  # which versions before did not write
+_LATEST = 253402300799.0  # the end of the year 9999
 _REPEATED = ["point_id", "experiment", "config", "failure", "stopped", "notes"]
 
 Wanted = Callable[[str], bool]
@@ -94,7 +98,7 @@ def decode(content: bytes, wanted: Wanted = every) -> pa.Table:
         RecordError: If it is damaged or holds something else.
     """
     sealed, file = _opened(content)
-    stored = file.schema_arrow
+    stored = _schema(content, file)
     schema = _expected(tuple(stored.names))
     names = [name for name in schema.names if wanted(name)]
     if sealed and schema.equals(stored):
@@ -193,9 +197,24 @@ def _opened(content: bytes) -> tuple[bool, pq.ParquetFile]:
         raise RecordError(f"not a whole parquet file ({error})") from error
 
 
+def _schema(content: bytes, file: pq.ParquetFile) -> pa.Schema:
+    """What a file says it holds, if that is no more than a pack can be."""
+    try:
+        check_size(file)
+        stored = file.schema_arrow
+        check_texts(content, file)
+    except TooLargeError as error:
+        raise RecordError(str(error)) from error
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise RecordError(f"not a whole parquet file ({error})") from error
+    return stored
+
+
 @lru_cache(maxsize=64)  # packs of a sweep have their columns in common
 def _expected(names: tuple[str, ...]) -> pa.Schema:
     """What columns of these names must be."""
+    if len(set(names)) < len(names):
+        raise RecordError("a column is there twice")
     if missing := FIXED.keys() - {*names, *_ADDED}:
         raise RecordError(f"columns {sorted(missing)} are missing")
     steps, values = (_keys(names, family) for family in ("curve_steps", "curve_values"))
@@ -206,9 +225,11 @@ def _expected(names: tuple[str, ...]) -> pa.Schema:
 
 def _read(file: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
     try:
-        return file.read(columns=names, use_threads=False)
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        table = file.read(columns=names, use_threads=False)
+        table.validate(full=True)
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise RecordError(f"not a whole parquet file ({error})") from error
+    return table
 
 
 def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -268,8 +289,9 @@ def _check_files(column: pa.ChunkedArray) -> None:
 
 
 def _check_times(column: pa.ChunkedArray) -> None:
-    if pc.any(pc.invert(pc.is_finite(column))).as_py():
-        raise RecordError("finished_at must be finite")
+    known = pc.and_(pc.greater_equal(column, 0.0), pc.less_equal(column, _LATEST))
+    if not pc.all(known, min_count=0).as_py():
+        raise RecordError("finished_at must be Unix seconds before the year 10000")
 
 
 def _check_curves(table: pa.Table) -> None:
@@ -305,9 +327,18 @@ def parsed(text: str) -> Mapping[str, Any]:
     found = json.loads(text)
     if not isinstance(found, dict):
         raise ValueError(f"must be an object; got {type(found).__name__}")
-    if nested := [key for key, value in found.items() if isinstance(value, dict | list)]:
-        raise ValueError(f"{nested[0]} must be a plain value")
+    if wrong := [key for key, value in found.items() if not (_is_plain(key) and _is_plain(value))]:
+        raise ValueError(f"{wrong[0]!r} must be a text, with a plain value")
     return MappingProxyType(found)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value can be a configuration's; JSON knows more numbers and texts than others."""
+    if isinstance(value, str):
+        return is_text(value)
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return value is None or (isinstance(value, float) and not math.isnan(value))
 
 
 def _keys(names: Iterable[str], family: str) -> dict[str, str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
 
 from privnets.points import TradeoffPoint
 from sweeps.columns import Note, Replicates, in_tables, replicates
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
     from privnets.contract import Direction
 
 DEFAULT_STORAGE = "./sweep-results"
+_MOST_BYTES = 16 * 2**20
+
+
+class _Failure(BaseModel):
+    """What is written of a pack that came to nothing, as far as it is read here."""
+
+    members: tuple[tuple[str, int], ...]
+    reason: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -188,12 +197,11 @@ def read_failures(ledger: Ledger, done: Callable[[], Set[tuple[str, int]]]) -> d
     found: dict[str, str] = {}
     for name in directory.files(".json"):
         try:
-            failure = json.loads(directory.read(name))
-            members = {(str(point_id), int(seed)) for point_id, seed in failure["members"]}
-            reason = str(failure["reason"])
-        except (OSError, ValueError, KeyError, TypeError):
+            failure = _Failure.model_validate_json(directory.read(name, _MOST_BYTES))
+        except (OSError, ValueError):
             ledger.unreadable[f"failures/{name}"] = "no record of a failure"
             continue
+        members, reason = set(failure.members), failure.reason
         if not members <= done():
             found[name.removesuffix(".json")] = reason
     return found

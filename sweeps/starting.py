@@ -19,8 +19,15 @@ _LOCK = ".lock"
 
 
 def new_name(storage: str, study: str) -> str:
-    """A name for a new sweep of a study: the study's, with the local time, not taken yet."""
-    taken = set(directory(storage).directories())
+    """A name for a new sweep of a study: the study's, with the local time, not taken yet.
+
+    Raises:
+        InputError: If the storage cannot be looked into.
+    """
+    try:
+        taken = set(directory(storage).directories())
+    except OSError as error:
+        raise InputError(f"storage {storage} cannot be read: {error}") from error
     base = f"{study}-{datetime.now():%Y%m%d-%H%M%S}"
     names = (base if i == 1 else f"{base}-{i}" for i in range(1, len(taken) + 2))
     return next(name for name in names if name not in taken)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,9 +14,12 @@ from typing import Final
 
 from pyarrow import fs
 
+from sweeps.documents import is_text
 from sweeps.errors import InputError
 from tracking.errors import redacted
 
+MOST_BYTES: Final = 2**30
+"""Larger files are not read unless a reader says that they may be."""
 _ASIDE: Final = re.compile(r"\..+\.[0-9a-f]{32}")
 _NO_SECOND_NAMES: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -23,6 +27,9 @@ _NO_SECOND_NAMES: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.E
 @dataclass(frozen=True)
 class Directory:
     """A directory on any file system.
+
+    Whoever else writes to it is not trusted: a file that is a link is not read, nor is a directory
+    that is one listed, lest what is read and published be another's.
 
     Attributes:
         filesystem: Where it is.
@@ -66,21 +73,28 @@ class Directory:
         return [n for n in self._names(fs.FileType.File) if n.endswith(suffix)]
 
     def directories(self) -> list[str]:
-        """Names of the directories right in it, sorted; empty when it is absent."""
-        return self._names(fs.FileType.Directory)
+        """Names of the directories right in it, sorted, links left out; empty when it is absent."""
+        found = self._names(fs.FileType.Directory)
+        return [
+            name for name in found if self.local is None or not (self.local / name).is_symlink()
+        ]
 
-    def read(self, name: str, most: int | None = None) -> bytes:
+    def read(self, name: str, most: int = MOST_BYTES) -> bytes:
         """The content of a file.
 
         Args:
             name: The file's.
-            most: Read no more bytes than this.
+            most: Bytes that it may have.
 
         Raises:
-            OSError: If it is absent or cannot be read.
+            OSError: If it is absent, cannot be read, is larger, or is a link or a device.
         """
-        with self.filesystem.open_input_file(f"{self.path}/{name}") as source:
-            return bytes(source.read(most))
+        path = f"{self.path}/{name}"
+        if self.local is not None:
+            return _local_content(path, most)
+        with self.filesystem.open_input_file(path) as source:
+            _check_size(source.size(), most, path)
+            return bytes(source.read())
 
     def write(self, name: str, content: bytes) -> None:
         """Put a file whole: written aside, flushed to the disk, then moved over its name.
@@ -199,9 +213,37 @@ class Directory:
             self.filesystem.delete_file(path)
 
 
+def _local_content(path: str, most: int) -> bytes:
+    """The content of a local file; see `Directory.read`."""
+    # A pipe would otherwise wait for whoever writes to it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as source:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", path)
+        _check_size(found.st_size, most, path)
+        return source.read(found.st_size)
+
+
+def _check_size(size: int, most: int, path: str) -> None:
+    if size > most:
+        raise OSError(errno.EFBIG, f"too long, {size:,} bytes of at most {most:,}", path)
+
+
 def absolute(storage: str) -> str:
-    """A storage location that means the same in every process and working directory."""
-    return storage if "://" in storage else str(Path(storage).expanduser().absolute())
+    """A storage location that means the same in every process and working directory.
+
+    Raises:
+        InputError: If it begins with `~` and a user that there is not.
+    """
+    if not is_text(storage):
+        raise InputError(f"storage {storage!r} must be a text")
+    if "://" in storage:
+        return storage
+    try:
+        return str(Path(storage).expanduser().absolute())
+    except RuntimeError as error:
+        raise InputError(f"storage {storage!r} cannot be found: {error}") from error
 
 
 def directory(storage: str) -> Directory:

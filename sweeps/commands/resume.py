@@ -18,7 +18,7 @@ def resume(
     """
     from sweeps.commands.running import run_plan
     from sweeps.ledger import Ledger
-    from sweeps.manifest import read_manifest, replan
+    from sweeps.manifest import read_manifest, replan, tracking_uri_of
     from sweeps.results import DEFAULT_STORAGE
     from sweeps.storage import absolute
 
@@ -28,6 +28,6 @@ def resume(
         replan(manifest),
         sweep=sweep,
         storage=where,
-        tracking_uri=tracking_uri or manifest.tracking_uri,
+        tracking_uri=tracking_uri_of(manifest, tracking_uri),
         address=address,
     )

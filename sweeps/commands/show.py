@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sweeps.commands.options import say
+
 if TYPE_CHECKING:
     from sweeps.planning import Plan
 
@@ -28,16 +30,14 @@ def show(
 
     The output is itself a study file: what the study comes to is told in its comments.
     """
-    import yaml
-
+    from sweeps.documents import dump
     from sweeps.loading import load
     from sweeps.planning import plan
 
     planned = plan(load(study, set_ or ()), num_points)
-    spec = planned.study.resolved()
-    typer.echo(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=100), nl=False)
+    say(dump(planned.study.resolved(), width=100).rstrip())
     for line in _summary(planned):
-        typer.echo(f"# {line}".rstrip())
+        say(f"# {line}".rstrip().replace("\n", " "))
 
 
 def _summary(plan: Plan) -> Iterator[str]:

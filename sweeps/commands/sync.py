@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from sweeps.commands.options import Storage, Sweep
+from sweeps.commands.options import Storage, Sweep, say
 from sweeps.commands.run_options import TrackingUri
 
 
@@ -16,7 +16,7 @@ def sync(
     """Publish to MLflow what it lacks of a sweep; doing it again adds nothing."""
     import tracking
     from sweeps.ledger import Ledger
-    from sweeps.manifest import read_manifest
+    from sweeps.manifest import read_manifest, tracking_uri_of
     from sweeps.publisher import publish_all
     from sweeps.results import DEFAULT_STORAGE, read_result
     from sweeps.storage import absolute
@@ -25,11 +25,11 @@ def sync(
     where = absolute(storage or DEFAULT_STORAGE)
     ledger = Ledger(where, sweep)
     manifest = read_manifest(ledger)
-    uri = tracking.resolve_uri(tracking_uri or manifest.tracking_uri)
+    uri = tracking.resolve_uri(tracking_uri_of(manifest, tracking_uri))
     tracking.check(uri)
     write_summary(ledger, read_result(ledger, where))
     published = publish_all(ledger, manifest, uri)
     typer.echo(f"{published.points} points of {sweep} are in {tracking.redacted(uri)}")
     if not published.whole:
-        typer.echo(f"Error: {published.error}", err=True)
+        say(f"Error: {published.error}", err=True)
         raise typer.Exit(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from sweeps.commands.options import Storage, Sweep
+from sweeps.commands.options import Storage, Sweep, say
 from sweeps.commands.run_options import TrackingUri
 
 _MOST_LINES = 50
@@ -17,20 +17,21 @@ def verify(
 ) -> None:
     """Compare every number in the ledger with MLflow's; exit code 1 where they differ."""
     import tracking
+    from sweeps.manifest import tracking_uri_of
     from sweeps.results import open_result
 
     result = open_result(sweep, storage)
-    uri = tracking.resolve_uri(tracking_uri or result.manifest.tracking_uri)
+    uri = tracking.resolve_uri(tracking_uri_of(result.manifest, tracking_uri))
     tracking.check(uri)
     differences = tracking.compare(result.tradeoff_points, sweep, uri, result.study.name)
     for name, reason in result.unreadable.items():
-        typer.echo(f"Warning: {name} was passed over: {reason}", err=True)
+        say(f"Warning: {name} was passed over: {reason}", err=True)
     count, where = len(result.tradeoff_points), tracking.redacted(uri)
     if not differences:
         typer.echo(f"The ledger and {where} hold the same {count} points of {sweep}.")
         return
     for line in differences[:_MOST_LINES]:
-        typer.echo(line)
+        say(line)
     typer.echo(
         f"{len(differences)} differences between the ledger ({count} points) and {where}. "
         f"`sweeps sync {sweep}` publishes what is missing.",

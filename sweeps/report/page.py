@@ -17,12 +17,12 @@ from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
-import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from sweeps.claims import judge
+from sweeps.documents import dump
 from sweeps.frames import config_of, varying
 from sweeps.pareto import attainment, pareto_front
 from sweeps.plots import front_figure
@@ -136,7 +136,7 @@ def render(data: ReportSource, drawn: Sequence[Picture] | None = None) -> str:
         pending=data.pending,
         command=data.spec.get("command", f"sweeps run {data.study.name}"),
         facts=facts_table({**_times(data), **_without(data.spec, "study", "command")}),
-        study_text=yaml.safe_dump(data.study.resolved(), sort_keys=False, allow_unicode=True),
+        study_text=dump(data.study.resolved()),
     )
     return content
 
