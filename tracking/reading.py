@@ -31,6 +31,7 @@ _CONFIG: TypeAdapter[dict[str, Scalar]] = TypeAdapter(
     dict[str, StrictBool | _Integer | _Float | StrictStr | None]
 )
 _LATEST = 253402300799.0  # the end of the year 9999
+_LONGEST_NAME = 250
 
 
 def load_points(
@@ -159,8 +160,8 @@ def _row(run: Run) -> Row:
     tags = run.data.tags
     try:
         return Row(
-            point_id=tags[runs.POINT_ID],
-            experiment=tags["experiment"],
+            point_id=_name(tags[runs.POINT_ID]),
+            experiment=_name(tags["experiment"]),
             status=_one_of(tags["status"], ("finished", "stopped", "failed")),
             finished_at=_seconds(tags["finished_at"]),
             own={"replicates": _count(tags["replicates"])},
@@ -189,6 +190,12 @@ def _config(text: str) -> dict[str, Scalar]:
     if len(text) > MAX_TAG:
         raise ValueError(f"a configuration of {len(text)} characters")
     return _CONFIG.validate_json(text)
+
+
+def _name(text: str) -> str:
+    if len(text) > _LONGEST_NAME or not text.isprintable():
+        raise ValueError(f"{text[:_LONGEST_NAME]!r} is no name")
+    return text
 
 
 def _count(text: str) -> int:

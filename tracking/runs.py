@@ -36,6 +36,7 @@ TAGS_OF_CHILD = (PARENT, POINT_ID, CONTENT, ATTEMPTED, FINISHED_AT, RECORDED_AT)
 
 _PAGE = 1000
 _ONE_BY_ONE = 100
+_MOST_PAGES = 4000
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,7 @@ def search(client: MlflowClient, experiment_ids: list[str], filter_string: str) 
     """Every run that matches, however many: MLflow's own search stops at a thousand."""
     token: str | None = None
     seen: set[str] = set()
-    while True:
+    for _ in range(_MOST_PAGES):
         page = client.search_runs(
             experiment_ids,
             filter_string,
@@ -230,6 +231,9 @@ def search(client: MlflowClient, experiment_ids: list[str], filter_string: str) 
         token = page.token
         if not token:
             return
+        if not fresh:
+            break
+    raise TrackingError("the tracking server's search for runs does not come to an end.")
 
 
 def now() -> str:
@@ -259,14 +263,18 @@ def _experiment_ids(client: MlflowClient, study: str | None) -> list[str]:
     if study is not None:
         found = client.get_experiment_by_name(study)
         return [found.experiment_id] if found and found.lifecycle_stage == "active" else []
-    ids: list[str] = []
+    ids: dict[str, None] = {}
     token: str | None = None
-    while True:
+    for _ in range(_MOST_PAGES):
+        before = len(ids)
         page = client.search_experiments(max_results=_PAGE, page_token=token)
-        ids += [experiment.experiment_id for experiment in page]
+        ids.update(dict.fromkeys(experiment.experiment_id for experiment in page))
         token = page.token
         if not token:
-            return ids
+            return list(ids)
+        if len(ids) == before:
+            break
+    raise TrackingError("the tracking server's list of studies does not come to an end.")
 
 
 def _parents(client: MlflowClient, sweep: str, study: str | None) -> list[Run]:

@@ -97,7 +97,7 @@ class Sheet:
         }
         notes = "\n".join(f"{key}: {reason}" for key, reason in point.notes.items())
         said = {"failure": point.failure, "stopped": point.stopped, "notes": notes}
-        said[runs.NOTE] = "\n\n".join(text for text in said.values() if text)
+        said[runs.NOTE] = _verbatim("\n\n".join(text for text in said.values() if text))
         return tags | {key: clipped(text) for key, text in said.items() if text}
 
 
@@ -144,6 +144,11 @@ def inside(name: str) -> PurePosixPath:
     if not name or path.is_absolute() or ".." in path.parts:
         raise ValueError(f"an artifact's name must be a path inside the run; got {name!r}.")
     return path
+
+
+def _verbatim(text: str) -> str:
+    """A text as MLflow's pages show it unchanged: in Markdown, what is indented is no markup."""
+    return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def _config_tag(config: Mapping[str, Scalar]) -> str:

@@ -4,7 +4,9 @@ What this sets in the environment, unless the user has set it already: no teleme
 printed to standard output, and a retry policy that gives up within a minute instead of several
 (`MLFLOW_HTTP_REQUEST_MAX_RETRIES=2`, `MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR=1`,
 `MLFLOW_HTTP_REQUEST_TIMEOUT=20`, in seconds), because a caller who publishes tries again anyway;
-and a kept connection for each call in flight (`MLFLOW_HTTP_POOL_MAXSIZE`).
+a kept connection for each call in flight (`MLFLOW_HTTP_POOL_MAXSIZE`); and no answer taken from
+another server than the one asked (`MLFLOW_ALLOW_HTTP_REDIRECTS=false`). A server's answers are
+bounded: see `tracking.bounded`.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from tracking import schema
+from tracking.bounded import bound_answers
 from tracking.errors import TrackingError, redacted
-from tracking.transport import REFUSED, refusal, told
+from tracking.transport import REFUSED, nonsense, refusal, told
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -41,6 +44,7 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_HTTP_POOL_MAXSIZE": str(_TO_SERVER),
+    "MLFLOW_ALLOW_HTTP_REDIRECTS": "false",
 }
 # SQLite's write-ahead log wants shared memory, which these do not share between machines.
 _NETWORK_FILE_SYSTEMS = frozenset(
@@ -141,6 +145,8 @@ def connect(uri: str) -> MlflowClient:
         from mlflow import MlflowClient
 
         _hush()
+        if uri.startswith(_SERVERS):
+            bound_answers()
         return MlflowClient(uri)
 
 
@@ -150,9 +156,13 @@ def translated(uri: str) -> Iterator[None]:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
+    expected: tuple[type[Exception], ...]
+    expected = (MlflowException, SQLAlchemyError, sqlite3.Error, ImportError, OSError)
+    if uri.startswith(_SERVERS):
+        expected += nonsense()
     try:
         yield
-    except (MlflowException, SQLAlchemyError, sqlite3.Error, ImportError, OSError) as error:
+    except expected as error:
         message = told(uri, error) if uri.startswith(_SERVERS) else f"{uri}: {error}"
         # A cause that holds credentials would show them in the traceback.
         whole = f"{uri} {error}"
@@ -188,6 +198,13 @@ def _absolute_sqlite(uri: str) -> str:
     # SQLAlchemy decodes an escaped path in some versions and not in others.
     if {"%", "?"} & set(str(path)):
         raise TrackingError(f"a SQLite store's path must be free of % and ?; got {path}.")
+    try:
+        os.fsencode(path).decode()
+        path.stat()
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:  # a name of no characters, or of too many
+        raise TrackingError(f"a SQLite store cannot be at {str(path)!r}: {error}") from error
     return f"{scheme}:///{path}{question}{options}"
 
 
@@ -237,6 +254,7 @@ def _check_server(uri: str) -> None:
         from mlflow.utils.credentials import get_default_host_creds
         from mlflow.utils.rest_utils import http_request
 
+        bound_answers()
         answer = http_request(  # type: ignore[no-untyped-call]
             get_default_host_creds(uri),  # type: ignore[no-untyped-call]
             "/api/2.0/mlflow/experiments/search",

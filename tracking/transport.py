@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 REFUSED = (401, 403)
 
 _MOST = 200
+_LONGEST = 1000
+
+
+def nonsense() -> tuple[type[Exception], ...]:
+    """What MLflow's client raises where a server's answer is not what it should be."""
+    from google.protobuf.json_format import Error  # type: ignore[import-untyped, unused-ignore]
+
+    return (json.JSONDecodeError, Error, RecursionError, AttributeError, TypeError, KeyError)
 
 
 def told(uri: str, error: Exception) -> str:
@@ -31,9 +40,11 @@ def told(uri: str, error: Exception) -> str:
     chain = list(_chain(error))
     if any(isinstance(e, exceptions.ConnectionError | exceptions.Timeout) for e in chain):
         return silence(uri, _reason(chain))
-    if any(isinstance(e, exceptions.RetryError) for e in chain):
+    broken: tuple[type[Exception], ...]
+    broken = (exceptions.RetryError, exceptions.ContentDecodingError, *nonsense())
+    if any(isinstance(e, broken) for e in chain):
         return f"{uri} does not answer as an MLflow server: {_innermost_text(chain)}."
-    return f"{uri}: {error}"
+    return f"{uri}: {str(error)[:_LONGEST]}"
 
 
 def silence(uri: str, reason: str) -> str:
