@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.data.errors import DataError
-from privnets.data.household import MISSING, QUARTER_SECONDS, QUARTERS, Quarters
+from privnets.data.household import MISSING, MOST_WATTS, QUARTER_SECONDS, QUARTERS, Quarters
 
 NAME = "eco_h2_15min.csv.gz"
 _HOUSEHOLD = 2
 _COLUMNS = ("time", "power_w", "occupancy")
 _LABELS = {"0": 0, "1": 1, "": MISSING}
 _ADVICE = "replace it by an intact copy, or put ECO as published beside it (see privnets.data.eco)."
+_LONGEST = 300
 _MOST_BYTES = 16 * 2**20  # the file unpacks to 0.4 MiB
 
 
@@ -36,11 +37,19 @@ def parse(content: bytes) -> Quarters:
     Raises:
         DataError: If it is no gzip file, lacks a column, or a row cannot be what it should.
     """
-    reader = csv.DictReader(io.StringIO(_text(content)))
-    lacking = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
+    try:
+        lines = list(csv.reader(io.StringIO(_text(content))))
+    except csv.Error as error:
+        raise DataError(f"{NAME} is no csv file: {error}; {_ADVICE}") from error
+    header = lines[0] if lines else []
+    lacking = [name for name in _COLUMNS if name not in header]
     if lacking:
         raise DataError(f"{NAME} has no column {', '.join(lacking)}; {_ADVICE}")
-    rows = [_row(line, row) for line, row in enumerate(reader, start=2)]
+    rows = [
+        _row(number, dict(zip(header, cells, strict=False)))
+        for number, cells in enumerate(lines[1:], start=2)
+        if cells
+    ]
     if not rows:
         raise DataError(f"{NAME} has no rows; {_ADVICE}")
     return _days(rows)
@@ -64,10 +73,11 @@ def _row(line: int, row: dict[str, str]) -> tuple[np.datetime64, int, float, int
         time, power = datetime.fromisoformat(row["time"]), float(row["power_w"])
         occupancy = _LABELS[row["occupancy"]]
         whole = time.minute % 15 == time.second == time.microsecond == 0 and time.tzinfo is None
-        if not whole or not 0 <= power < np.inf:
+        if not whole or not 0 <= power <= MOST_WATTS:
             raise ValueError("not a quarter-hour on the wall clock, or not a power in W")
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{NAME}, line {line}: cannot read {row}: {error}; {_ADVICE}") from error
+        said = f"cannot read {row}: {error}"[:_LONGEST]
+        raise DataError(f"{NAME}, line {line}: {said}; {_ADVICE}") from error
     quarter = 4 * time.hour + time.minute // 15
     return np.datetime64(time.date(), "D"), quarter, power, occupancy
 

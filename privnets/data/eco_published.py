@@ -21,6 +21,7 @@ This reader has been tested on files made in this format; the published ones wer
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from privnets.data.errors import DataError
 from privnets.data.household import (
     DAY_SECONDS,
     MISSING,
+    MOST_WATTS,
     QUARTER_SECONDS,
     QUARTERS,
     Quarters,
@@ -40,6 +42,7 @@ from privnets.data.household import (
 )
 
 _COLUMNS = 16
+_MOST_METERED, _MOST_RECORDED = 64 * 2**20, 2**30  # bytes; the published files have 11 and 20 MiB
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _METERED = re.compile(r"(\d{4}-\d\d-\d\d)\.csv")
 _METER_FOLDER = re.compile(r"(\d\d)_sm_csv")
@@ -118,6 +121,7 @@ def meter_day(path: Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     import pandas as pd
 
     try:
+        _check_file(path, _MOST_METERED)
         with path.open(encoding="ascii") as stream:
             columns = stream.readline().count(",") + 1
         if columns != _COLUMNS:
@@ -128,6 +132,8 @@ def meter_day(path: Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     except (OSError, ValueError) as error:  # pandas' parser errors are among them
         raise _unreadable(path, error) from error
     known = np.isfinite(power) & (power >= 0)
+    if (power[known] > MOST_WATTS).any():
+        raise _unreadable(path, ValueError(f"a power above {MOST_WATTS:g} W"))
     parts = np.where(known, power, 0.0).reshape(QUARTERS, QUARTER_SECONDS)
     return parts.sum(axis=1), known.reshape(QUARTERS, QUARTER_SECONDS).sum(axis=1)
 
@@ -139,6 +145,7 @@ def occupancy_days(path: Path) -> Iterator[tuple[str, NDArray[np.int64]]]:
         DataError: If a row is not a date and 86,400 values of 0, 1, -1 or nothing.
     """
     try:
+        _check_file(path, _MOST_RECORDED)
         with path.open("rb") as stream:
             for line, row in enumerate(stream, start=1):
                 date, *cells = row.rstrip(b"\r\n").split(b",")
@@ -147,7 +154,8 @@ def occupancy_days(path: Path) -> Iterator[tuple[str, NDArray[np.int64]]]:
                     raise ValueError(f"line {line} starts with {date[:20]!r}, not with a date")
                 if found is not None:
                     month = 1 + _MONTHS.index(found[2])
-                    yield f"{found[3]}-{month:02d}-{found[1]}", _labels(cells, line)
+                    day = datetime.date(int(found[3]), month, int(found[1]))
+                    yield day.isoformat(), _labels(cells, line)
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
 
@@ -168,6 +176,14 @@ def _value(cell: bytes, line: int) -> int:
     if text not in _VALUES:
         raise ValueError(f"line {line} holds {cell[:20]!r}; a value is 0, 1, -1 or nothing")
     return _VALUES[text]
+
+
+def _check_file(path: Path, most: int) -> None:
+    """Refuse what is no plain file, or too large to be a published one."""
+    if not path.is_file():
+        raise ValueError("it is no plain file")
+    if path.stat().st_size > most:
+        raise ValueError(f"it has more than {most:,} bytes")
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:

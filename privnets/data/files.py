@@ -18,10 +18,17 @@ State = Literal["present", "absent", "altered"]
 
 
 def directory() -> Path:
-    """The data directory: `PRIVNETS_DATA`, else the platform's user data directory."""
+    """The data directory: `PRIVNETS_DATA`, else the platform's user data directory.
+
+    Raises:
+        DataError: If it begins with `~` and a user that there is not.
+    """
     chosen = os.environ.get("PRIVNETS_DATA")
     if chosen:
-        return Path(chosen).expanduser().absolute()
+        try:
+            return Path(chosen).expanduser().absolute()
+        except RuntimeError as error:
+            raise DataError(f"PRIVNETS_DATA is {chosen!r}: {error}") from error
     return platformdirs.user_data_path("privnets", appauthor=False)
 
 

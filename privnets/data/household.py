@@ -16,6 +16,9 @@ STEPS: Final = {"hour": 24, "quarter-hour": 96}
 MISSING: Final = -1
 """Occupancy that nobody recorded. It is not absence."""
 
+MOST_WATTS: Final = 1e7
+"""No household takes more; a file that says so is damaged."""
+
 QUARTERS, QUARTER_SECONDS = 96, 900
 DAY_SECONDS = QUARTERS * QUARTER_SECONDS
 
