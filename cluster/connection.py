@@ -12,18 +12,20 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from cluster.knocking import knock
+from cluster.ports import is_loopback
 from cluster.restraint import bare, loopback_only, quiet, signals_kept
+from cluster.secrets import RAY_MODE, RAY_TOKEN, SecretRefused, ray_token
 
 _OBJECT_STORE_BYTES = 128 * 2**20
 _REAPER_SECONDS = 15.0
 _KNOCK_SECONDS = 5.0
 _ACCELERATOR = "accelerator_type:"
 _MODULES = "RAY_preload_python_modules"
-_MODE, _TOKEN, _TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+_UNPROTECTED = "disabled"
 
 
 class ConnectionFailed(RuntimeError):
@@ -176,26 +178,32 @@ def check(address: str | None) -> None:
         address: As `connect` takes it.
 
     Raises:
-        ConnectionFailed: If it is no address, or nothing listens there.
+        ConnectionFailed: If it is no address, nothing listens there, others could read the token,
+            there is none for an address beyond loopback, or it is not the one that is wanted.
     """
-    if address is None or address == "auto":
+    if address is None:
+        return
+    _check_token(address)
+    if address == "auto":
         return
     host, port = _parts(address)
-    if not host or not port.isdigit():
+    if not host or not (port.isascii() and port.isdigit()):
         raise ConnectionFailed(
             f"an address must be HOST:PORT, ray://HOST:PORT or auto; got {address!r}"
         )
     try:
         socket.create_connection((host, int(port)), _KNOCK_SECONDS).close()
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:  # the last of names that none can be
         raise ConnectionFailed(f"no Ray answers at {address}: {error}") from error
+    if not address.startswith("ray://"):  # whose server is another
+        _check_welcome(address)
 
 
 def _start(undo: ExitStack, cpus: int | None, modules: Sequence[str]) -> None:
     # Ray's Unix sockets live below it, and their paths must stay under 108 characters.
     directory = tempfile.mkdtemp(prefix="sweeps-ray-", dir=_short_directory())
     undo.enter_context(_reaped(directory))
-    undo.enter_context(_authenticated({_MODE: "token", _TOKEN: secrets.token_hex(32)}))
+    undo.enter_context(_authenticated({RAY_MODE: "token", RAY_TOKEN: secrets.token_hex(32)}))
     undo.enter_context(quiet())
     with loopback_only(), bare(), _environment({_MODULES: ",".join(modules)} if modules else {}):
         import ray
@@ -212,15 +220,24 @@ def _start(undo: ExitStack, cpus: int | None, modules: Sequence[str]) -> None:
 
 
 def _join(undo: ExitStack, address: str) -> None:
-    mode = os.environ.get(_MODE) or ("token" if _has_token() else "disabled")
-    undo.enter_context(_authenticated({_MODE: mode}))
+    mode = os.environ.get(RAY_MODE) or ("token" if ray_token() else _UNPROTECTED)
+    if mode.lower() == _UNPROTECTED and _is_beyond(address):
+        print(
+            f"Warning: {RAY_MODE}={mode}: whoever reaches {address} can run anything there.",
+            file=sys.stderr,
+        )
+    undo.enter_context(_authenticated({RAY_MODE: mode}))
     undo.enter_context(quiet())
     import ray
+    from ray.exceptions import RayError
 
     undo.callback(_shut_down)
     # Ray would look for one that is on loopback at this machine's own address.
-    with loopback_only() if _is_loopback(address) else nullcontext():
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    with loopback_only() if is_loopback(_parts(address)[0]) else nullcontext():
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except RayError as error:
+            raise ConnectionError(str(error)) from error
 
 
 def _parts(address: str) -> tuple[str, str]:
@@ -228,9 +245,37 @@ def _parts(address: str) -> tuple[str, str]:
     return host.strip("[]"), port
 
 
-def _is_loopback(address: str) -> bool:
-    host, _ = _parts(address)
-    return host == "localhost" or host.startswith("127.") or host == "::1"
+def _is_beyond(address: str) -> bool:
+    """Whether others may reach it; `auto` is this machine's own, or what it is a part of."""
+    return address != "auto" and not is_loopback(_parts(address)[0])
+
+
+def _check_token(address: str) -> None:
+    if os.environ.get(RAY_MODE, "").lower() == _UNPROTECTED:
+        return
+    try:
+        token = ray_token()
+    except SecretRefused as error:
+        raise ConnectionFailed(f"Ray's token: {error}") from error
+    if token is None and _is_beyond(address):
+        raise ConnectionFailed(
+            f"{address} is beyond this machine, and there is no token for it: put the cluster's "
+            "into ~/.ray/auth_token (chmod 600) or RAY_AUTH_TOKEN. A cluster without one: `(umask "
+            "077; ray get-auth-token --generate > /dev/null)` makes it, and all nodes start with "
+            f"it and {RAY_MODE}=token; or set {RAY_MODE}=disabled, where nobody else reaches it"
+        )
+
+
+def _check_welcome(address: str) -> None:
+    protected = os.environ.get(RAY_MODE, "").lower() != _UNPROTECTED
+    token = ray_token() if protected else None
+    if knock(address, token) != "refused":
+        return
+    found = "refuses this token, which is not its own" if token else "wants a token, and got none"
+    raise ConnectionFailed(
+        f"the Ray at {address} {found}: put the cluster's into ~/.ray/auth_token (chmod 600) or "
+        f"RAY_AUTH_TOKEN, and leave {RAY_MODE} unset or set it to token"
+    )
 
 
 def _connected() -> bool:
@@ -243,12 +288,6 @@ def _head() -> str:
     import ray
 
     return str(ray.get_runtime_context().gcs_address)
-
-
-def _has_token() -> bool:
-    if os.environ.get(_TOKEN) or os.environ.get(_TOKEN_PATH):
-        return True
-    return (Path.home() / ".ray" / "auth_token").is_file()
 
 
 def _short_directory() -> str:
