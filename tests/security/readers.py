@@ -1,0 +1,112 @@
+"""What reads the files of others, by name, for `audit_guard` to watch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+_LIBRARIES = (
+    "matplotlib.backends.backend_agg",
+    "pandas",
+    "plotly.io",
+    "privnets.data",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "safetensors.numpy",
+    "safetensors.torch",
+    "scipy.special",
+    "sweeps.checkpoints",
+    "sweeps.planning",
+    "sweeps.report.pictures",
+    "sweeps.results",
+)
+
+
+def _load() -> None:
+    for name in _LIBRARIES:
+        import_module(name)
+
+
+stored_before = report_before = studies_before = datasets_before = _load
+
+
+def stored(storage: str, sweep: str) -> str:
+    """All that a ledger's and its checkpoints' readers read."""
+    return f"{ledger(storage, sweep)} {checkpoint(storage, sweep)}"
+
+
+def ledger(storage: str, sweep: str) -> str:
+    """Everything that a ledger's readers read."""
+    from sweeps.ledger import Ledger
+    from sweeps.results import read_failures
+
+    found = Ledger(storage, sweep)
+    points = found.points()
+    names = [point.point_id for point in points]
+    files = [_content(point.artifacts, name) for point in points for name in point.artifacts]
+    failures = read_failures(found, set)
+    return repr([names, sorted(found.finished()), found.unreadable, failures, files])
+
+
+def checkpoint(storage: str, sweep: str) -> str:
+    """Every checkpoint of a sweep."""
+    from sweeps.checkpoints import Checkpoint, checkpoints
+    from sweeps.ledger import Ledger
+
+    found = Ledger(storage, sweep)
+    saved = [Checkpoint(found, pack, "label").load() for pack in checkpoints(found)]
+    return repr([(len(each.points), each.rest, each.state is not None) for each in saved])
+
+
+def report(storage: str, sweep: str) -> str:
+    """The report of a sweep."""
+    from sweeps.report.page import render
+    from sweeps.results import open_result
+
+    return f"{len(render(open_result(sweep, storage)))} characters"
+
+
+def studies(folder: str) -> str:
+    """Every study file in a folder."""
+    from sweeps.loading import load
+
+    return repr([_tried(lambda path=path: load(path)) for path in sorted(Path(folder).iterdir())])
+
+
+def datasets(folder: str) -> str:
+    """Every file in a folder, as the parser of the data set that it is named after gets it."""
+    found = sorted(Path(folder).iterdir())
+    return json.dumps({path.name: _tried(lambda path=path: _parsed(path)) for path in found})
+
+
+def _parsed(path: Path) -> object:
+    from privnets.data import adult, cache, eco_aggregated, location30, mnist
+
+    content = path.read_bytes()
+    match path.name.partition(".")[0]:
+        case "adult":
+            return adult.parse(content.decode("ascii", errors="replace"), "")[0].shape
+        case "location30":
+            return location30.parse(content)[0].shape
+        case "mnist":
+            return mnist.parse(content, "images.gz", (3, 4, 4)).shape
+        case "eco_aggregated":
+            return eco_aggregated.parse(content).dates.shape
+        case _:
+            return cache.read(path)
+
+
+def _tried(work: Callable[[], object]) -> str:
+    try:
+        return repr(work())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _content(files: object, name: str) -> bytes | str:
+    try:
+        return bytes(files[name])  # type: ignore[index]
+    except OSError as error:
+        return type(error).__name__

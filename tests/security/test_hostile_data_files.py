@@ -1,0 +1,250 @@
+"""Data sets' files, archives and the cache beside them: read or refused, whatever they hold."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import socketserver
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hostile_files import objects, pickled, tar_of, torched, zip_of
+from watched import watched
+
+from privnets.data import DataError, adult, cache, eco_aggregated, eco_published, location30, mnist
+from privnets.data.catalog import DataFile, DatasetInfo
+from privnets.data.download import download
+
+TABLE = b'"1",0,1\n"30",1,0\n'
+ROW = (
+    "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, "
+    "Male, 2174, 0, 40, United-States, <=50K\n"
+)
+MEMORY = 4 * 2**30
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname = kind, link
+    return made
+
+
+def bomb(size: int) -> bytes:
+    """So many zeros, packed."""
+    sink = io.BytesIO()
+    with gzip.GzipFile(fileobj=sink, mode="wb", compresslevel=9) as stream:
+        for _ in range(size >> 20):
+            stream.write(bytes(2**20))
+    return sink.getvalue()
+
+
+def test_no_file_of_a_data_set_runs_code(tmp_path: Path) -> None:
+    sign, folder = tmp_path / "sign", tmp_path / "files"
+    folder.mkdir()
+    payloads = (pickled(sign), torched(sign), objects(sign), zip_of("x", pickled(sign)))
+    for number, content in enumerate(payloads):
+        (folder / f"adult.{number}").write_bytes(content)
+        (folder / f"cache.{number}").write_bytes(hashlib.sha256(content).digest() + content)
+        for dataset in ("location30", "mnist", "eco_aggregated"):
+            (folder / f"{dataset}.{number}").write_bytes(gzip.compress(content))
+    found = watched("datasets", folder)
+    assert found.seen == []
+    for name, said in json.loads(found.said).items():
+        assert said == "None" if name.startswith("cache") else said.startswith("DataError")
+    assert not sign.exists()
+
+
+CLIMBING = {
+    "link": [(member("bangkok", tarfile.SYMTYPE, "/etc/passwd"), b"")],
+    "hard link": [(member("bangkok", tarfile.LNKTYPE, "/etc/passwd"), b"")],
+    "hard link inside": [(member("x"), TABLE), (member("bangkok", tarfile.LNKTYPE, "x"), b"")],
+    "device": [(member("bangkok", tarfile.CHRTYPE), b"")],
+    "pipe": [(member("bangkok", tarfile.FIFOTYPE), b"")],
+    "directory": [(member("bangkok", tarfile.DIRTYPE), b"")],
+    "climbing": [(member("../bangkok"), TABLE), (member("/tmp/bangkok"), TABLE)],
+    "windows": [(member("..\\bangkok"), TABLE), (member("C:\\bangkok"), TABLE)],
+    "none": [],
+}
+
+
+@pytest.mark.parametrize("members", CLIMBING.values(), ids=CLIMBING)
+def test_archives_with_links_and_climbing_members_are_refused(
+    members: list[tuple[tarfile.TarInfo, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="no regular file"):
+        location30.parse(gzip.compress(tar_of(*members)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_packed_gigabyte_takes_no_memory(tmp_path: Path) -> None:
+    content = bomb(2**30)
+    assert len(content) < 2 * 2**20
+    for dataset in ("location30", "mnist", "eco_aggregated"):
+        (tmp_path / dataset).write_bytes(content)
+    found = json.loads(watched("datasets", tmp_path, memory=MEMORY).said)
+    assert all(said.startswith("DataError") and "unpacks to" in said for said in found.values())
+
+
+def test_a_sparse_member_that_says_it_is_large_is_refused() -> None:
+    head = member("bangkok", tarfile.GNUTYPE_SPARSE)
+    with pytest.raises(DataError):
+        location30.parse(gzip.compress(tar_of((head, TABLE))))
+
+
+def test_a_packed_cache_file_is_none(tmp_path: Path) -> None:
+    """The cache's own arrays are not packed, so that nothing can be small here and large there."""
+    sink = io.BytesIO()
+    np.savez_compressed(sink, x=np.zeros(2**27))
+    content = sink.getvalue()
+    path = tmp_path / "x.prepared"
+    path.write_bytes(hashlib.sha256(content).digest() + content)
+    assert len(content) < 2**21
+    assert cache.read(path) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a,b,c\n",
+        ROW.replace("39", "old"),
+        ROW.replace("39", "nan"),
+        ROW.replace("39", "1e999"),
+        ROW.replace("<=50K", "rich"),
+        '"' + "x" * 200_000 + "\n",
+        "",
+        "\x00" * 20,
+        ROW.rstrip() + ",x",
+    ],
+)
+def test_an_adult_file_of_something_else_is_told(text: str) -> None:
+    with pytest.raises(DataError) as caught:
+        adult.parse(text, "")
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        b"",
+        b"1\n2\n",
+        b"0,1\n",
+        b"31,1\n",
+        b"1,2\n",
+        b"1,x\n",
+        b"1,1\n1\n",
+        b"9" * 40 + b",1\n",
+        b"nan,1\n",
+        b"\xff,1\n",
+    ],
+)
+def test_a_location30_table_of_something_else_is_told(table: bytes) -> None:
+    with pytest.raises(DataError, match="bangkok"):
+        location30.parse(gzip.compress(tar_of((member("bangkok"), table))))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2012-06-01 00:00:00,1e300,1",
+        "2012-06-01,nan,1",
+        "x" * 200_000,
+        '"' + "x" * 200_000,
+        "2012-06-01 00:00:00,1,1,1,1,1",
+    ],
+)
+def test_an_aggregated_line_of_something_else_is_told_shortly(line: str) -> None:
+    content = gzip.compress(f"time,power_w,occupancy\n{line}\n".encode())
+    if line.endswith("1,1,1"):
+        assert len(eco_aggregated.parse(content).dates) == 1
+        return
+    with pytest.raises(DataError) as caught:
+        eco_aggregated.parse(content)
+    assert len(str(caught.value)) < 1000
+
+
+def test_published_days_that_cannot_be_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "02_summer.csv"
+    path.write_bytes(b"\n99-Jul-2012" + b",1" * 86_400)
+    with pytest.raises(DataError, match="not a file of ECO"):
+        list(eco_published.occupancy_days(path))
+
+
+def test_pipes_and_endless_files_among_published_ones_keep_nobody_waiting(tmp_path: Path) -> None:
+    pipe, huge = tmp_path / "2012-07-01.csv", tmp_path / "02_winter.csv"
+    os.mkfifo(pipe)
+    huge.touch()
+    os.truncate(huge, 2**40)
+    with pytest.raises(DataError, match="no plain file"):
+        eco_published.meter_day(pipe)
+    with pytest.raises(DataError, match="more than"):
+        list(eco_published.occupancy_days(huge))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x1f\x8b",
+        gzip.compress(b""),
+        gzip.compress(bytes(64)),
+        b"PK\x03\x04" + bytes(100),
+        bytes(64),
+    ],
+)
+def test_an_image_file_of_something_else_is_told(content: bytes) -> None:
+    with pytest.raises(DataError):
+        mnist.parse(content, "images.gz", (3, 4, 4))
+
+
+class _Endless(BaseHTTPRequestHandler):
+    sent = 0
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        try:
+            for _ in range(2**14):
+                self.wfile.write(bytes(2**16))
+                type(self).sent += 2**16
+        except OSError:
+            return
+
+    def log_message(self, *args: object) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    socketserver.TCPServer.allow_reuse_address = True
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_download_without_end_is_ended(tmp_path: Path) -> None:
+    with served(_Endless) as address:
+        file = DataFile("a.csv", f"{address}/a.csv", 10, "0" * 64)
+        info = DatasetInfo("small", "Small", 1, 1, "binary", 2, "s", "l", "c", (file,))
+        began = time.monotonic()
+        with pytest.raises(DataError, match="longer than 10 bytes"):
+            download(info, tmp_path)
+    assert time.monotonic() - began < 60
+    assert _Endless.sent < 2**27
+    assert not any(tmp_path.iterdir())

@@ -1,0 +1,436 @@
+"""Whoever can write to a sweep's storage runs no code, reaches no other file, takes no memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from audit_guard import MARK
+from hostile_files import (
+    kept_ledger,
+    objects,
+    pack_columns,
+    parquet_of,
+    pickled,
+    point,
+    safetensors_with,
+    torched,
+)
+from watched import Watched, watched
+
+from privnets.points import Curve
+from sweeps import sealing
+from sweeps.checkpoints import Checkpoint
+from sweeps.errors import InputError
+from sweeps.ledger import Ledger
+from sweeps.manifest import read_manifest, tracking_uri_of
+from sweeps.records import RecordError, decode, encode
+from sweeps.results import open_result, read_failures, read_result
+from sweeps.starting import new_name
+from sweeps.storage import absolute
+
+MEMORY = 6 * 2**30
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return kept_ledger(tmp_path)
+
+
+def place(ledger: Ledger, name: str) -> Path:
+    path = Path(ledger.directory.path, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def test_nothing_that_is_stored_can_run_code(ledger: Ledger, tmp_path: Path) -> None:
+    """Pickles, torch's and numpy's among them, under every name that a reader looks for."""
+    sign = tmp_path / "sign"
+    kinds = {"pickle": pickled(sign), "torch": torched(sign), "numpy": objects(sign)}
+    names = (
+        "ledger/{}.parquet",
+        "failures/{}.json",
+        "checkpoints/{}/state.safetensors",
+        "checkpoints/{}/points.parquet",
+        "artifacts/kept/0-{}.safetensors",
+        "tune/{}.pkl",
+        "tune/tuner.pkl",
+        "tune/trainable.pkl",
+    )
+    for kind, content in kinds.items():
+        for name in names:
+            place(ledger, name.format(kind)).write_bytes(content)
+    found = watched("stored", tmp_path, "sweep", memory=MEMORY)
+    assert found.seen == []
+    assert "'kept'" in found.said
+    for kind in kinds:
+        assert f"{kind}.parquet" in found.said
+        assert f"failures/{kind}.json" in found.said
+    assert "(0, (), False)" in found.said
+    assert not sign.exists()
+
+
+def test_the_guard_sees_what_a_pickle_does(tmp_path: Path) -> None:
+    """Else the tests beside this one would prove nothing."""
+    import subprocess
+    import sys
+
+    sign, here = tmp_path / "sign", Path(__file__).parent
+    (tmp_path / "victim.py").write_text(
+        "import pickle\ndef load(p): return pickle.load(open(p, 'rb'))"
+    )
+    (tmp_path / "p.pkl").write_bytes(pickled(sign))
+    ended = subprocess.run(
+        [sys.executable, here / "audit_guard.py", "victim", "load", str(tmp_path / "p.pkl")],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = Watched(**json.loads(ended.stdout.splitlines()[-1]))
+    assert sign.read_text().strip() == MARK
+    assert any(event.startswith("os.system") for event in found.seen)
+    assert any(event.startswith("pickle.find_class") for event in found.seen)
+
+
+@pytest.mark.parametrize(
+    "name", ["ledger/l.parquet", "failures/l.json", "spec.yaml", "checkpoints/l/state.safetensors"]
+)
+def test_a_link_to_another_file_is_not_read(ledger: Ledger, tmp_path: Path, name: str) -> None:
+    """What is read may be published, so that a link would give away the reader's own files."""
+    secret = tmp_path / "secret"
+    secret.write_bytes(place(ledger, "ledger/whole.parquet").read_bytes())
+    path = place(ledger, name)
+    path.unlink(missing_ok=True)
+    path.symlink_to(secret)
+    if name == "spec.yaml":
+        with pytest.raises(InputError, match=r"spec\.yaml cannot be read"):
+            read_manifest(ledger)
+    elif name.startswith("checkpoints"):
+        assert Checkpoint(ledger, "l", "label").load().state is None
+    else:
+        assert [p.point_id for p in ledger.points()] == ["kept"]
+        read_failures(ledger, set)
+        assert any(entry.endswith(path.name) for entry in ledger.unreadable)
+
+
+def test_an_artifact_that_is_a_link_is_not_read(ledger: Ledger, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"private")
+    ledger.write("pack", [point("linked", artifacts={"figure.png": b"x"})])
+    stored = place(ledger, "artifacts/linked/0-figure.png")
+    stored.unlink()
+    stored.symlink_to(tmp_path / "secret")
+    (found,) = (p for p in ledger.points() if p.point_id == "linked")
+    with pytest.raises(OSError, match="figure"):
+        _ = found.artifacts["figure.png"]
+
+
+def test_a_file_of_two_names_gives_away_nothing_but_that_it_is_none(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    """Who can make a second name of a file can read it already."""
+    (tmp_path / "secret").write_text("private words")
+    os.link(tmp_path / "secret", place(ledger, "ledger/hard.parquet"))
+    ledger.points()
+    assert "hard.parquet" in ledger.unreadable
+    assert "private" not in ledger.unreadable["hard.parquet"]
+
+
+def test_a_directory_that_is_a_link_is_no_pack_s_and_stays(ledger: Ledger, tmp_path: Path) -> None:
+    """A checkpoint that is of no more use is removed: never what a link leads to."""
+    from sweeps.checkpoints import checkpoints
+
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.txt").write_text("years of work")
+    place(ledger, "checkpoints/x").symlink_to(other)
+    assert checkpoints(ledger) == []
+    Checkpoint(ledger, "x", "label").remove()
+    assert (other / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_pipe_in_the_ledger_keeps_nobody_waiting(ledger: Ledger) -> None:
+    os.mkfifo(place(ledger, "ledger/pipe.parquet"))
+    os.mkfifo(place(ledger, "failures/pipe.json"))
+    done = threading.Event()
+
+    def read() -> None:
+        ledger.points()
+        read_failures(ledger, set)
+        done.set()
+
+    threading.Thread(target=read, daemon=True).start()
+    assert done.wait(60)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ledger/huge.parquet",
+        "failures/huge.json",
+        "spec.yaml",
+        "checkpoints/huge/state.safetensors",
+    ],
+)
+def test_a_file_of_a_terabyte_is_not_read(ledger: Ledger, name: str) -> None:
+    """It takes no place on the disk to make one."""
+    path = place(ledger, name)
+    path.touch()
+    os.truncate(path, 2**40)
+    began = time.monotonic()
+    if name == "spec.yaml":
+        with pytest.raises(InputError, match="too long"):
+            read_manifest(ledger)
+    else:
+        assert [p.point_id for p in ledger.points()] == ["kept"]
+        read_failures(ledger, set)
+        assert Checkpoint(ledger, "huge", "label").load().state is None
+    assert time.monotonic() - began < 20
+
+
+NAMES = [
+    "../outside",
+    "/etc/passwd",
+    "a/b",
+    "..",
+    ".",
+    "",
+    "C:\\x",
+    "a\\b",
+    "a\0b",
+    "con:",
+    "\x1b[31m",
+    ".hidden",
+    "-rf",
+    "a" * 300,
+    "λ",
+    "a\nb",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_lead_elsewhere_are_refused_wherever_they_stand(
+    ledger: Ledger, name: str
+) -> None:
+    as_point = parquet_of(pack_columns(point_id=pa.array([name])))
+    as_file = parquet_of(pack_columns(artifacts=pa.array([[name]], pa.list_(pa.string()))))
+    for content in (as_point, as_file):
+        with pytest.raises(RecordError):
+            decode(content)
+    with pytest.raises((InputError, ValueError)):
+        Ledger("/nowhere", name)
+
+
+BAD_COLUMNS = {
+    "seed of text": {"seed": pa.array(["zero"])},
+    "text that is none": {"experiment": pa.array([b"\xff\xfe"])},
+    "reason that is none": {"failure": pa.array([b"\xff"])},
+    "nested": {"metric/x": pa.array([{"a": 1.0}])},
+    "far future": {"finished_at": pa.array([1e300])},
+    "before 1970": {"finished_at": pa.array([-1.0])},
+    "no time": {"finished_at": pa.array([float("nan")])},
+    "half a curve": {"curve_steps/c": pa.array([[1]], pa.list_(pa.int64()))},
+    "no number": {"config": pa.array(['{"a": NaN}'])},
+    "a huge number": {"config": pa.array(['{"a": ' + "9" * 400 + "}"])},
+    "half a character": {"config": pa.array(['{"a": "\\ud800"}'])},
+    "half a character in a key": {"notes": pa.array(['{"\\udfff": "a"}'])},
+    "nested settings": {"config": pa.array(['{"a": {"b": 1}}'])},
+    "deep settings": {"config": pa.array(["[" * 100_000])},
+    "unknown column": {"other": pa.array([1])},
+}
+
+
+@pytest.mark.parametrize("changes", BAD_COLUMNS.values(), ids=BAD_COLUMNS)
+def test_tables_of_something_else_are_passed_over_and_told(
+    ledger: Ledger, changes: dict[str, pa.Array]
+) -> None:
+    columns = pack_columns(**changes)
+    place(ledger, "ledger/odd.parquet").write_bytes(_as_text(columns))
+    assert [p.point_id for p in ledger.points()] == ["kept"]
+    assert ledger.finished() == {("kept", 0)}
+    assert set(ledger.unreadable) == {"odd.parquet"}
+
+
+def _as_text(columns: dict[str, pa.Array]) -> bytes:
+    """Bytes that are no text, said to be one."""
+    said = {
+        name: pa.Array.from_buffers(pa.string(), len(c), c.buffers())
+        if pa.types.is_binary(c.type)
+        else c
+        for name, c in columns.items()
+    }
+    return parquet_of(said)
+
+
+def test_a_column_twice_is_refused(ledger: Ledger) -> None:
+    columns = pack_columns()
+    table = pa.Table.from_arrays([*columns.values(), columns["seed"]], [*columns, "seed"])
+    with place(ledger, "ledger/twice.parquet").open("wb") as sink:
+        pq.write_table(table, sink)
+    assert [p.point_id for p in ledger.points()] == ["kept"]
+    assert "twice" in ledger.unreadable["twice.parquet"]
+
+
+def test_equal_values_without_end_take_no_memory(ledger: Ledger, tmp_path: Path) -> None:
+    """A few kilobytes stand for a hundred million rows, a hundred thousand long texts or names."""
+    rows, long = 100_000, pa.array(['{"a": "' + "x" * 2**20 + '"}'])
+    many = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), long)
+    names = pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), many)
+    endless = pa.nulls(1000 * rows, pa.int8()).fill_null(0)
+    bombs = {
+        "rows": {"point_id": pa.DictionaryArray.from_arrays(endless, pa.array(["p"]))},
+        "texts": pack_columns(rows) | {"config": many},
+        "names": pack_columns(rows) | {"artifacts": names},
+        "packed": pack_columns(),
+    }
+    for name, columns in bombs.items():
+        content = parquet_of(columns, compression="zstd" if name == "packed" else "snappy")
+        assert len(content) < 2**23
+        place(ledger, f"ledger/{name}.parquet").write_bytes(content)
+    told = watched("ledger", tmp_path, "sweep", memory=MEMORY).said
+    assert "'kept'" in told
+    assert "too many" in told
+    assert told.count("its texts have 104,86") == 2
+    assert "packed by ZSTD" in told
+
+
+def test_another_sweep_s_manifest_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+    """Else its points would be published under the other's name."""
+    other = kept_ledger(tmp_path, "other")
+    place(other, "spec.yaml").write_bytes(place(ledger, "spec.yaml").read_bytes())
+    with pytest.raises(InputError, match="is of the sweep 'sweep'"):
+        read_manifest(other)
+
+
+def test_no_credentials_go_to_a_server_that_only_a_file_names(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    manifest = read_manifest(ledger).model_copy(update={"tracking_uri": "http://elsewhere:5000"})
+    assert tracking_uri_of(manifest, None) == "http://elsewhere:5000"
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "secret")
+    with pytest.raises(InputError, match="name it with --tracking-uri"):
+        tracking_uri_of(manifest, None)
+    assert tracking_uri_of(manifest, "http://asked") == "http://asked"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ann:secret@elsewhere:5000/")
+    assert tracking_uri_of(manifest, None) == "http://ann:secret@elsewhere:5000/"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://another:5000")
+    with pytest.raises(InputError, match="MLFLOW_TRACKING_PASSWORD"):
+        tracking_uri_of(manifest, None)
+    assert tracking_uri_of(read_manifest(ledger), None) == "sqlite:////x"
+
+
+SPECS = {
+    "tag": "!!python/object/apply:os.system [id]",
+    "name": "a: !!python/name:os.system",
+    "deep": "[" * 5000,
+    "laughs": "a: &a [x]\n"
+    + "".join(
+        f"{n}: &{n} [{', '.join([f'*{p}'] * 9)}]\n"
+        for p, n in zip("abcdefgh", "bcdefghi", strict=True)
+    ),
+    "repeated": "sweep: a\nsweep: b\n",
+    "sexagesimal": "a: 1" + ":1" * 400_000,
+    "digits": "a: " + "9" * 500_000,
+    "no text": 'a: "\\ud800"',
+    "no character": 'a: "\\U99999999"',
+    "list": "- 1",
+    "escape": '"\\e[31mred": 1',
+}
+
+
+@pytest.mark.parametrize("text", SPECS.values(), ids=SPECS)
+def test_hostile_manifests_are_refused_soon_with_one_message(ledger: Ledger, text: str) -> None:
+    place(ledger, "spec.yaml").write_text(text)
+    began = time.monotonic()
+    with pytest.raises(InputError, match=r"spec\.yaml"):
+        read_manifest(ledger)
+    assert time.monotonic() - began < 30
+
+
+def test_a_list_of_the_same_part_many_times_is_refused(ledger: Ledger) -> None:
+    """Each alias of a large part would be read as a part of its own."""
+    where = ", ".join(f"k{i}: 1" for i in range(10_000))
+    claim = f"{{statement: s, metric: m, axis: a, trend: constant, where: {{{where}}}}}"
+    many = ", ".join(["*c"] * 10_000)
+    place(ledger, "spec.yaml").write_text(f"first: &c {claim}\nstudy: {{claims: [{many}]}}\n")
+    with pytest.raises(InputError, match=r"spec\.yaml"):
+        read_manifest(ledger)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "[" * 100_000,
+        '[["p", Infinity]]',
+        '[["p", 1e999]]',
+        '[["p"]]',
+        "{}",
+        '[[["p"], 0]]',
+        "9" * 5000,
+    ],
+)
+def test_a_checkpoint_that_says_nonsense_counts_as_none(ledger: Ledger, rest: str) -> None:
+    header = json.dumps({"__metadata__": {"label": "label", "rest": rest}}).encode()
+    place(ledger, "checkpoints/x/state.safetensors").write_bytes(safetensors_with(header))
+    assert Checkpoint(ledger, "x", "label").load().members() == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"members": [["p", Infinity]], "reason": "r"}',
+        '{"members": 3, "reason": "r"}',
+        "null",
+        '{"members": [["p", 1e400]]}',
+        "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
+    ],
+)
+def test_a_failure_that_says_nonsense_is_told_as_such(ledger: Ledger, text: str) -> None:
+    place(ledger, "failures/x.json").write_text(text)
+    assert read_failures(ledger, set) == {}
+    assert ledger.unreadable == {"failures/x.json": "no record of a failure"}
+
+
+def test_a_sealed_file_of_hostile_values_is_refused_as_well(ledger: Ledger) -> None:
+    """Whoever writes a file can work out its checksum: a seal is no signature."""
+    content = bytearray(encode([point("victim-name", curves={"c": Curve((1,), (0.5,))})]))
+    found = bytes(content).replace(b"victim-name", b"../../../xx")
+    place(ledger, "ledger/sealed.parquet").write_bytes(sealing.seal(_blank(found)))
+    assert [p.point_id for p in ledger.points()] == ["kept"]
+    assert "plain name" in ledger.unreadable["sealed.parquet"]
+
+
+def _blank(content: bytes) -> bytes:
+    mark = sealing.BLANK.encode()
+    start = content.rindex(mark[:-8])
+    return content[:start] + mark + content[start + len(mark) :]
+
+
+def test_a_storage_that_cannot_be_is_told_in_one_message(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for storage in (f"{tmp_path}/file", f"{tmp_path}/{'a' * 300}", "~nobody-of-that-name/x"):
+        with pytest.raises(InputError):
+            open_result("sweep", storage)
+        with pytest.raises(InputError):
+            new_name(absolute(storage), "study")
+
+
+def test_damage_beside_leaves_every_intact_pack_readable(ledger: Ledger) -> None:
+    """Fifty ways to be damaged at once, and each of them is told."""
+    good = encode([point("other")])
+    for number in range(50):
+        cut = good[: number * len(good) // 50]
+        place(ledger, f"ledger/bad{number:02d}.parquet").write_bytes(cut)
+    found = read_result(ledger, "")
+    assert ledger.finished() == {("kept", 0)}
+    assert len(found.unreadable) == 50

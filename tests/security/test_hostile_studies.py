@@ -1,0 +1,185 @@
+"""A study file from a stranger is told what is wrong with it, soon, and does nothing else."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from audit_guard import MARK
+from watched import watched
+
+from sweeps import loading
+from sweeps.documents import DocumentError, dump, parse
+from sweeps.errors import StudyError, printable
+from sweeps.loading import load
+from sweeps.planning import plan
+
+STUDY = """
+name: {name}
+experiment: membership
+fixed: {{dataset: digits, model: logistic, train_size: 40}}
+space: {{weight_decay: {{grid: [0.1]}}}}
+"""
+TAGS = [
+    f"!!python/object/apply:os.system ['echo {MARK}']",
+    f"!!python/object/new:subprocess.Popen [['{MARK}']]",
+    f"!!python/name:builtins.{MARK}",
+    f"!!python/module:{MARK}",
+    f"!!python/object:types.{MARK} {{}}",
+    f"!<tag:yaml.org,2002:python/object/apply:exec> ['{MARK}']",
+    f"!{MARK} x",
+    "!!binary aGk=",
+    "!!set {a, b}",
+    "!!timestamp 2001-01-01",
+    "!!omap [a: 1]",
+]
+GROWING = {
+    "laughs": "".join(
+        f"{n}: &{n} [{', '.join([f'*{p}'] * 9)}]\n"
+        for p, n in zip("zabcdefg", "abcdefgh", strict=True)
+    ).replace("*z", "lol"),
+    "mappings": "a: &a {b: &b {c: &c {d: x}}}\ne: {f: *a, g: *a, h: {i: *b}}\n" + "x" * 10,
+    "deep list": "[" * 50_000,
+    "deep mapping": "".join(f"{' ' * n}a:\n" for n in range(500)),
+    "deep flow": "{a: " * 20_000,
+    "itself": "&a [*a]",
+    "long": "x" * 300_000,
+    "keys": "{" + ", ".join(f"k{i}: 1" for i in range(30_000)) + "}",
+    "questions": "? " * 20_000,
+    "dashes": "- " * 20_000,
+    "quotes": '"' * 200_000,
+    "anchors": "".join(f"&a{i} " for i in range(20_000)),
+    "digits": "a: " + "9" * 100_000,
+    "version": "%YAML " + "9" * 5000 + ".1\n---\na: 1",
+    "character": 'a: "\\U7fffffff"',
+    "half": 'a: "\\ud800"',
+    "half key": '"\\udfff": a',
+    "bytes": "a: \x00",
+    "documents": "a: 1\n---\nb: 2",
+    "nothing": "",
+    "mark": "\ufeff\ufeffa: 1",
+}
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_no_tag_is_obeyed(tag: str) -> None:
+    with pytest.raises(DocumentError):
+        parse(f"name: {tag}")
+
+
+def test_files_full_of_tags_run_nothing(tmp_path: Path) -> None:
+    for number, tag in enumerate(TAGS):
+        (tmp_path / f"{number}.yaml").write_text(f"name: {tag}\nexperiment: membership\n")
+    found = watched("studies", tmp_path)
+    assert found.seen == []
+    assert found.said.count("StudyError: ") == len(TAGS)
+
+
+@pytest.mark.parametrize("text", GROWING.values(), ids=GROWING)
+def test_what_grows_is_refused_soon(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(text)
+    began = time.monotonic()
+    with pytest.raises(StudyError):
+        load(path)
+    assert time.monotonic() - began < 20
+
+
+def test_a_large_file_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.touch()
+    with path.open("r+b") as file:
+        file.truncate(2**40)
+    with pytest.raises(StudyError):
+        load(path)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc", "a/b", "a\\b", "..", "", ".a", "a" * 200, "a b"])
+def test_a_name_that_could_lead_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY.format(name=yaml.safe_dump(name).strip().removesuffix("...")))
+    with pytest.raises(StudyError, match="name"):
+        load(path)
+
+
+def test_messages_do_not_steer_a_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text('"\\e]0;title\\a": 1\nname: "\\e[31mred\\u202e"\nexperiment: "\\x9b2J"\n')
+    with pytest.raises(StudyError) as caught:
+        load(path)
+    assert printable(str(caught.value)) == str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_more_trainings_than_any_machine_can_name_are_refused(tmp_path: Path) -> None:
+    """Each has a seed and a configuration: ten thousand million would take the machine."""
+    path = tmp_path / "study.yaml"
+    path.write_text(
+        STUDY.format(name="large").replace("0.1]}", "0.1]}, noise_std: {uniform: [0.1, 0.9]}")
+        + "replicates: 10000\nsearch: {algorithm: random, num_points: 2000}\n"
+    )
+    with pytest.raises(StudyError, match="replicates: found 20,000,000 trainings"):
+        plan(load(path))
+
+
+def test_a_long_misspelling_is_answered_soon(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    metric = "privacy/" + "ab" * 100_000
+    path.write_text(STUDY.format(name="a") + f"objectives:\n  ? {metric}\n  : min\n")
+    began = time.monotonic()
+    with pytest.raises(StudyError, match="not every point reports"):
+        plan(load(path))
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "1e5",
+        "1e-6",
+        "1.5e3",
+        ".5",
+        "+.5e3",
+        "yes",
+        "no",
+        "0x1F",
+        "0o17",
+        "1_000",
+        "~",
+        "null",
+        "true",
+        "2001-01-01",
+        "<<",
+        "=",
+        "",
+        " a",
+        "a: b",
+        "[",
+        "*a",
+        "&a",
+        "!a",
+        "1:30",
+        "λ",
+        "\x85",
+        "a\u2028b",
+        "\u2029",
+    ],
+)
+def test_texts_are_written_so_that_both_schemas_read_them_as_texts(value: str) -> None:
+    written = dump({"a": value, value: [value]})
+    assert parse(written).value == {"a": value, value: [value]}
+    assert yaml.safe_load(written) == {"a": value, value: [value]}
+
+
+def test_every_packaged_study_comes_back_as_it_was_written() -> None:
+    for name in loading.names():
+        study = load(name)
+        assert loading.read(parse(dump(study.resolved())).value) == study
+
+
+def test_a_tag_of_a_truth_wants_a_truth() -> None:
+    with pytest.raises(DocumentError, match="yes"):
+        parse("a: !!bool yes")
+    assert parse("a: !!bool True").value == {"a": True}

@@ -1,0 +1,161 @@
+"""Names and reasons from files and servers steer no terminal and run in no page."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hostile_files import point
+
+import tracking
+from privnets.points import Replicate, TradeoffPoint
+from sweeps.errors import printable
+from sweeps.ledger import Ledger
+from sweeps.loading import load
+from sweeps.manifest import describe, write_manifest
+from sweeps.planning import plan
+from tracking.sheets import sheet_of
+
+STEERING = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\r\x08[bold red]x[/] :bomb: \ud83d"
+MARKUP = (
+    "<img src=x onerror=alert(1)><script>alert(1)</script>"
+    "![p](http://127.0.0.1:1/p) [l](javascript:x)"
+)
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\r\x08 [bold red]x[/] :bomb: " + MARKUP
+# What rich itself writes: colours, and nothing else.
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def test_what_is_printable_stays_and_what_steers_goes() -> None:
+    assert printable("a λ ± … [x]\n\tb") == "a λ ± … [x]\n\tb"
+    assert not set(printable(STEERING)) & set("\x1b\x07\x9b\u202e\r\x08\ud83d")
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep every text of which is hostile."""
+    folder = tmp_path_factory.mktemp("storage")
+    planned = plan(load("quickstart"))
+    ledger = Ledger(str(folder), "hostile")
+    manifest = describe(planned, "hostile", command=HOSTILE, tracking_uri="sqlite:////x")
+    study = manifest.study.model_copy(update={"description": HOSTILE})
+    plan_ = manifest.plan.model_copy(update={"metrics": (HOSTILE,)})
+    write_manifest(ledger, manifest.model_copy(update={"study": study, "plan": plan_}))
+    points = []
+    for number, each in enumerate(planned.replicates()):
+        metrics = {**dict.fromkeys(planned.objectives, 0.5), HOSTILE: 1.0}
+        config = {**each.config.resolved(), "model": HOSTILE, HOSTILE: str(number)}
+        failure = HOSTILE if number % 3 == 1 else None
+        replicate = Replicate(
+            each.seed, metrics, notes={HOSTILE: HOSTILE}, failure=failure, finished_at=1.7e9
+        )
+        points.append(TradeoffPoint(each.point_id, HOSTILE, config, (replicate,)))
+    ledger.write("pack", points)
+    ledger.write_failure("lost", {"members": [["p", 0]], "reason": HOSTILE})
+    (folder / "hostile" / "ledger" / "bad\x1b[31m.parquet").write_bytes(b"x")
+    return folder
+
+
+def on_a_terminal(*words: str, folder: Path) -> str:
+    """What a command writes to a terminal."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sweeps", *words],
+        cwd=folder,
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env={**os.environ, "COLUMNS": "200", "TERM": "xterm"},
+    )
+    os.close(follower)
+    parts = []
+    try:
+        while part := os.read(leader, 2**16):
+            parts.append(part)
+    except OSError:  # the other end was closed
+        pass
+    finally:
+        process.wait(120)
+        os.close(leader)
+    return b"".join(parts).decode(errors="replace")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("points", "hostile"),
+        ("pareto", "hostile"),
+        ("points", "\x1b[31mx"),
+        ("show", "\x1b[31m"),
+        ("pareto", "hostile", "--minimize", "\x1b]0;owned\x07"),
+    ],
+)
+def test_commands_steer_no_terminal(storage: Path, words: tuple[str, ...], tmp_path: Path) -> None:
+    said = (
+        on_a_terminal(*words, "--storage", str(storage), folder=tmp_path)
+        if (words[0] != "show")
+        else on_a_terminal(*words, folder=tmp_path)
+    )
+    left = COLOUR.sub("", said).replace("\r\n", "\n")
+    assert left.strip()
+    assert "Traceback" not in left
+    assert printable(left) == left
+
+
+def test_a_verification_steers_no_terminal(storage: Path, tmp_path: Path) -> None:
+    """Of what MLflow holds, anybody may have written it."""
+    uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
+    tracking.record(
+        [point("extra"), point("other")], sweep="hostile", study="quickstart", tracking_uri=uri
+    )
+    import sqlite3
+
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        database.execute(
+            "UPDATE tags SET value = ? WHERE key = 'point_id' AND value = 'other'", (HOSTILE,)
+        )
+    said = on_a_terminal(
+        "verify", "hostile", "--storage", str(storage), "--tracking-uri", uri, folder=tmp_path
+    )
+    left = COLOUR.sub("", said).replace("\r\n", "\n")
+    assert "only in MLflow" in left
+    assert printable(left) == left
+
+
+def test_a_report_of_hostile_names_runs_nothing(storage: Path) -> None:
+    """What the tests of reports do in a browser, from a real ledger."""
+    from sweeps.report.page import render
+    from sweeps.results import open_result
+
+    page = render(open_result("hostile", str(storage)))
+    assert "<img src=x" not in page
+    assert "<script>alert" not in page
+    assert "onerror=alert" not in re.sub(r"&lt;img src=x onerror=alert\(1\)&gt;", "", page).replace(
+        "\\u003cimg src=x onerror=alert(1)", ""
+    )
+    assert page.count("<script") == page.count("</script>")
+
+
+def test_a_reason_is_no_markup_on_mlflow_s_pages() -> None:
+    """MLflow draws a run's description as Markdown, pictures from elsewhere included."""
+    tags = sheet_of(point(failure=f"{MARKUP}\n# heading\n{MARKUP}"), frozenset(), ()).tags("s", "p")
+    note = tags["mlflow.note.content"]
+    assert all(line.startswith("    ") for line in note.splitlines())
+    assert tags["failure"].startswith(MARKUP)
+
+
+def test_names_that_are_none_are_refused_from_mlflow(tmp_path: Path) -> None:
+    uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
+    tracking.record([point("a")], sweep="s", tracking_uri=uri)
+    import sqlite3
+
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        database.execute("UPDATE tags SET value = ? WHERE key = 'experiment'", (HOSTILE,))
+    with pytest.raises(tracking.TrackingError) as caught:
+        tracking.load_points("s", uri)
+    assert "is no name" in str(caught.value)
