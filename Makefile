@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+AUDIT := .audit
 # One study of each experiment; neither needs a download.
 DEMO := quickstart digits-quick
 STORAGE := sweep-results
@@ -12,10 +13,10 @@ BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' tes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench audit licences clean
 
 help: ## Say what each target does
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED) ## Run a sweep of each experiment, then print their fronts and reports' paths
 	@for study in $(DEMO); do \
@@ -41,8 +42,18 @@ bench: $(INSTALLED) ## Run the benchmarks, which append to tests/benchmarks/resu
 		echo "== $$module"; $(BIN)/python -m tests.benchmarks.$$module || exit 1; \
 	done
 
+audit: $(BIN)/python ## Look up the pinned versions in PyPI's list of known vulnerabilities (needs pypi.org)
+	$(BIN)/python -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	@$(AUDIT)/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict \
+		|| { echo "A vulnerability is known, or there was no looking it up: see above." >&2; exit 1; }
+
+licences: $(INSTALLED) ## Write DEPENDENCIES.md; fails where a licence cannot go along with Apache-2.0
+	$(BIN)/python -m tests.licences > DEPENDENCIES.md
+	$(BIN)/python -m tests.licences --check
+
 clean: ## Remove the virtual environment and build outputs; results and mlflow.db stay
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(AUDIT) build dist *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find cluster privnets sweeps tests tracking -name __pycache__ -type d -prune -exec rm -rf {} +
 
