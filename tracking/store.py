@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from tracking import schema
 from tracking.bounded import bound_answers
@@ -69,7 +69,7 @@ def resolve_uri(uri: str | None = None) -> str:
     scheme = given.partition(":")[0].partition("+")[0].lower() if ":" in given else ""
     if scheme == "sqlite":
         return _absolute_sqlite(given)
-    if scheme in (*_SERVERS, *_DATABASES):
+    if scheme in (*_SERVERS, *_DATABASES) and _is_uri(given):
         return given.rstrip("/")
     raise TrackingError(
         f"a tracking URI must be http(s)://HOST:PORT, sqlite:///PATH/mlflow.db or a "
@@ -187,6 +187,15 @@ def artifact_root(uri: str) -> str | None:
     """Where a SQLite store's artifacts go: beside it. None where the store itself knows."""
     path = sqlite_path(uri)
     return None if path is None else (path.parent / "mlruns").as_uri()
+
+
+def _is_uri(text: str) -> bool:
+    """Whether a URI's parts can be told apart; not whether there is anything at it."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme not in _SERVERS or (bool(parts.hostname) and parts.port != 0)
+    except ValueError:  # a bracket that does not close, a port that is no number
+        return False
 
 
 def _absolute_sqlite(uri: str) -> str:
