@@ -35,6 +35,7 @@ _FOREIGN = ("RAY_", "MLFLOW_", "PYTEST_")
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(
         os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("ip") is None,
         reason="only root makes itself a machine, with unshare and ip",
