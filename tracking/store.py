@@ -288,7 +288,10 @@ def _check_database(uri: str) -> None:
     with translated(uri):
         import sqlalchemy
 
-        url = sqlalchemy.make_url(uri)
+        try:
+            url = sqlalchemy.make_url(uri)
+        except ValueError as error:  # a port that is no number
+            raise TrackingError(redacted(f"{uri} is no database's address: {error}")) from None
         options = {} if url.get_backend_name() == "mssql" else {"connect_timeout": _QUICK}
         engine = sqlalchemy.create_engine(url, connect_args=options)
         try:

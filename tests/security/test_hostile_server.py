@@ -292,3 +292,8 @@ def test_an_address_that_cannot_be_is_refused(uri: str) -> None:
     """The smallest that fuzzing found among command lines."""
     with pytest.raises(TrackingError):
         tracking.resolve_uri(uri)
+
+
+def test_a_database_s_port_that_is_no_number_is_refused() -> None:
+    with pytest.raises(TrackingError, match="no database's address"):
+        tracking.check("postgresql://127.0.0.1:x/y")

@@ -81,6 +81,7 @@ def head() -> Iterator[Head]:
         yield started
 
 
+@pytest.mark.slow
 def test_neither_token_nor_password_is_left_anywhere(head: Head, tmp_path: Path) -> None:
     tracked, storage, work = (tmp_path / name for name in ("tracked", "storage", "work"))
     for folder in (tracked, storage, work):
