@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _TICK_SECONDS = 0.5
 _LOOK_SECONDS = 5.0
+_NODE_SECONDS = 120.0
 
 
 class Watch:
@@ -194,7 +195,8 @@ def train(
     with connection, _state_directory(ledger) as state, _vigil(connection, ledger):
         from sweeps.tuning import Carriage, carry
 
-        machines = connection.machines()
+        with watch.doing("waiting for a node") as begun:
+            machines = lending(connection.machines, begun, interruption.asked)
         room = capacity(machines, plan.study.resources)
         with watch.doing("measuring pack sizes") as begun:
             known = survey(
@@ -221,6 +223,37 @@ def train(
             with watch.working_on(connection.machines):
                 carry(packs, carriage, watch, interruption.asked)
         watch.show()
+
+
+def lending(
+    machines: Callable[[], Sequence[Machine]],
+    waiting: Callable[[], None],
+    stopping: Callable[[], bool],
+    patience: float = _NODE_SECONDS,
+) -> Sequence[Machine]:
+    """The machines that there are, as soon as any of them lends something to work.
+
+    A cluster whose nodes are being replaced, or are yet to come, has none for a while but its head.
+
+    Args:
+        machines: Gives those that are alive.
+        waiting: Called once, where there is none yet.
+        stopping: Asked often; once true, there is no waiting.
+        patience: Seconds after which those are given that there are.
+    """
+    found = machines()
+    if _lends(found):
+        return found
+    waiting()
+    deadline = time.monotonic() + patience
+    while not (_lends(found) or stopping() or time.monotonic() >= deadline):
+        time.sleep(_TICK_SECONDS)
+        found = machines()
+    return found
+
+
+def _lends(machines: Sequence[Machine]) -> bool:
+    return any(machine.cpus or machine.gpus for machine in machines)
 
 
 def _connected(plan: Plan, address: str | None) -> Connection:
