@@ -22,7 +22,7 @@ fixed: {stages: 3, seconds: 0.15}
 space:
   x: {grid: [0.05, 0.2, 0.4, 0.6, 0.8, 0.95]}
   y: {grid: [0.3, 0.6]}
-replicates: 2
+replicates: 4
 resources: {pack: 3}
 """
 

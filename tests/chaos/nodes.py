@@ -18,7 +18,7 @@ from tests.chaos.network import Host
 from tests.chaos.world import HEAD
 from tests.mlflow_server import free_port
 
-PATIENCE = 180.0
+PATIENCE = 900.0
 CLOCK = "PRIVNETS_CHAOS_CLOCK"
 EXPERIMENTS = (
     Path(__file__).parent / "experiment",
@@ -175,7 +175,8 @@ class Cluster:
     def _start(self, host: Host | None, *options: str) -> Node:
         address = HEAD if host is None else host.address
         command = [
-            str(Path(sys.executable).with_name("ray")), "start", "--block", "--disable-usage-stats",
+            str(Path(sys.executable).with_name("ray")), "start", "--block",
+            "--disable-usage-stats", "--include-log-monitor=false",
             f"--node-ip-address={address}", f"--object-store-memory={_OBJECT_STORE_BYTES}",
             *options,
         ]  # fmt: skip

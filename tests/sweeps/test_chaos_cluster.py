@@ -40,8 +40,8 @@ def assert_harmless(rows: list[dict[str, str]], faults: int) -> None:
 
 
 def test_twenty_faults_of_all_kinds_do_no_harm(tmp_path: Path) -> None:
-    rows = campaign(tmp_path / "chaos.csv", faults=24, seed=5)
-    assert_harmless(rows, 24)
+    rows = campaign(tmp_path / "chaos.csv", faults=20, seed=5)
+    assert_harmless(rows, 20)
     kinds = set(FAULTS) - (set() if lab.clocks_can_jump() else {"clock"})
     assert {row["fault"] for row in rows} == kinds
 
