@@ -24,9 +24,12 @@ class NoAnswer:
 
     Attributes:
         reason: In words.
+        silent: Whether nothing came back at all, as the node was lost or took too long; else it
+            failed at what it was asked.
     """
 
     reason: str
+    silent: bool = False
 
 
 def on_every_node(
@@ -65,7 +68,9 @@ def on_every_node(
     for task in late:
         ray.cancel(task, force=True)
     return {
-        machine: NoAnswer(f"no answer within {seconds:g} s") if task in late else _answer(task)
+        machine: NoAnswer(f"no answer within {seconds:g} s", True)
+        if task in late
+        else _answer(task)
         for machine, task in tasks.items()
     }
 
@@ -98,12 +103,12 @@ def _call(function: Callable[..., T], *args: object) -> T | NoAnswer:
 
 def _answer(task: Any) -> Any:
     import ray
-    from ray.exceptions import RayError
+    from ray.exceptions import RayError, RayTaskError
 
     try:
         return ray.get(task, timeout=_FETCH_SECONDS)
     except RayError as error:
-        return NoAnswer(_last_line(str(error)))
+        return NoAnswer(_last_line(str(error)), silent=not isinstance(error, RayTaskError))
 
 
 def _last_line(text: str) -> str:

@@ -89,7 +89,8 @@ def as_json(nodes: Nodes) -> str:
 def require(plan: Plan) -> None:
     """Refuse a sweep of which a node lacks the data, before anything starts.
 
-    Needs a connection to Ray.
+    A node that is lost while it is asked, or does not answer in time, is no reason to refuse: it
+    gets no pack, or tells in time what it lacks. Needs a connection to Ray.
 
     Args:
         plan: What the sweep trains.
@@ -113,7 +114,7 @@ def _lack(wanted: Mapping[str, str], found: Mapping[str, str] | NoAnswer) -> str
     from cluster.nodes import NoAnswer
 
     if isinstance(found, NoAnswer):
-        return found.reason.removeprefix("DataError: ").rstrip(".")
+        return None if found.silent else found.reason.removeprefix("DataError: ").rstrip(".")
     others = sorted(name for name in wanted if found.get(name) != wanted[name])
     return f"other data than the driver's go by the name {', '.join(others)}" if others else None
 

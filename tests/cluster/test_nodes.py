@@ -27,7 +27,8 @@ from cluster.nodes import NoAnswer, on_every_node
 with cluster.connect(sys.argv[1]):
     told = eval(sys.argv[2])
 print(json.dumps({
-    machine.node: {"silent": found.reason} if isinstance(found, NoAnswer) else found
+    machine.node: {"silent" if found.silent else "failed": found.reason}
+    if isinstance(found, NoAnswer) else found
     for machine, found in told.items()
 }))
 """
@@ -70,7 +71,12 @@ def test_variables_that_are_given_reach_every_node(head: Head, node: int) -> Non
 def test_what_is_raised_on_a_node_comes_back_as_words(head: Head, node: int) -> None:
     told = ask(head, "on_every_node(os.listdir, '/there/is/none')")
     reason = "FileNotFoundError: [Errno 2] No such file or directory: '/there/is/none'"
-    assert told == [{"silent": reason}, {"silent": reason}]
+    assert told == [{"failed": reason}, {"failed": reason}]
+
+
+def test_a_process_that_is_lost_on_a_node_is_no_failure_of_the_node(head: Head, node: int) -> None:
+    told = ask(head, "on_every_node(os._exit, 1)")
+    assert [list(said) for said in told] == [["silent"], ["silent"]]
 
 
 def test_a_node_that_takes_too_long_is_not_waited_for(head: Head, node: int) -> None:
