@@ -42,12 +42,13 @@ def checked(address: str) -> str:
     Raises:
         ConnectionFailed: If it is of another form.
     """
-    parts = urlsplit(address)
     try:
+        parts = urlsplit(address)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number
+        more = parts.username is not None or parts.query or parts.path.strip("/")
+    except ValueError:  # a bracket that does not close, a port that is no number
         usable = False
-    if not usable or parts.username is not None or parts.query or parts.path.strip("/"):
+    if not usable or more:
         raise ConnectionFailed(
             "the address of a cluster's job server must be http://HEAD:8265 or "
             f"https://HEAD:PORT and nothing else; got {_without_user(address)!r}"

@@ -31,7 +31,7 @@ STOP_SECONDS: Final = 120
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _ALLOWED_NAME = "at most 200 letters, digits, '.', '_' or '-' that begin with a letter or digit"
-_SECRET = re.compile(r"password|passwd|pwd|secret|token|_key$|^key$|signature", re.IGNORECASE)
+_SECRET = re.compile(r"password|passwd|pwd|secret|token|_key$|^key$|^sig$|signature", re.IGNORECASE)
 _DIGEST_LENGTH = 8
 
 
@@ -203,8 +203,9 @@ def place(jobs: Jobs, order: Order, earlier: Job | None) -> Fate:
             return "active"
         if earlier.state == "SUCCEEDED":
             return "done"
-        jobs.delete(order.job_id)
     try:
+        if earlier is not None:
+            jobs.delete(order.job_id)
         with shipment(order.files) as folder:
             jobs.submit(
                 order.job_id,
@@ -310,10 +311,11 @@ def _check_tracking(uri: str | None, storage: str) -> None:
                 "that of an MLflow server, as http://HOST:5000"
             )
         return
-    if _holds_secret(uri):
+    # A server's user may be a token.
+    if _holds_secret(uri) or (uri.startswith("http") and urlsplit(uri).username is not None):
         raise SubmissionRefused(
-            "a tracking URI must not hold a password, as everybody who may see the cluster could "
-            "read it: put MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD into the "
+            "a tracking URI must not hold a user or password, as everybody who may see the cluster "
+            "could read it: put MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD into the "
             "environment of the cluster's head, or ~/.mlflow/credentials there with mode 0600"
         )
     if "://" not in uri or (uri.startswith("sqlite:") and not uri.startswith("sqlite:////")):
@@ -324,6 +326,9 @@ def _check_tracking(uri: str | None, storage: str) -> None:
 
 
 def _holds_secret(uri: str) -> bool:
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:  # a bracket that does not close
+        raise SubmissionRefused(f"{error}: what was given is no URI") from error
     options = parse_qsl(parts.query, keep_blank_values=True)
     return parts.password is not None or any(_SECRET.search(name) for name, _ in options)
