@@ -6,7 +6,6 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -35,10 +34,14 @@ def weigh_session(niceness: int) -> None:
     if os.getsid(0) != os.getpid() or not _SESSION.exists():
         return
     for _ in range(_TRIES):
-        with suppress(BlockingIOError):  # the kernel takes ten such wishes a second, of all
+        try:
             _SESSION.write_text(str(niceness))
+        except BlockingIOError:  # the kernel takes ten such wishes a second, of all
+            time.sleep(_TRY_SECONDS)
+        except OSError:  # some containers forbid it
             return
-        time.sleep(_TRY_SECONDS)
+        else:
+            return
 
 
 def step_back() -> None:
