@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,10 +22,19 @@ def campaign(results: Path, faults: int, seed: int) -> list[dict[str, str]]:
     if reason := world.missing():
         pytest.skip(f"a chaos run needs namespaces of Linux: {reason}")
     command = [sys.executable, "-m", "tests.chaos", "--faults", str(faults), "--seed", str(seed)]
-    ran = subprocess.run(
-        [*command, "--results", str(results)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr[-20000:]
+    said = results.with_suffix(".log")
+    with said.open("wb") as file:
+        run = subprocess.Popen(
+            [*command, "--results", str(results)], cwd=ROOT, stdout=file, stderr=file,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            code = run.wait()
+        finally:
+            if run.poll() is None:  # the test was given up; with its leaders all of the run ends
+                os.killpg(run.pid, signal.SIGKILL)
+                run.wait()
+    assert code == 0, said.read_text(errors="replace")[-20000:]
     with results.open() as file:
         return list(csv.DictReader(file))
 
@@ -39,6 +50,7 @@ def assert_harmless(rows: list[dict[str, str]], faults: int) -> None:
     assert wrong == {}
 
 
+@pytest.mark.timeout(1500)
 def test_twenty_faults_of_all_kinds_do_no_harm(tmp_path: Path) -> None:
     rows = campaign(tmp_path / "chaos.csv", faults=20, seed=5)
     assert_harmless(rows, 20)
