@@ -210,8 +210,8 @@ def _absolute_sqlite(uri: str) -> str:
     try:
         os.fsencode(path).decode()
         path.stat()
-    except FileNotFoundError:
-        pass
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass  # told where it is to be used
     except (OSError, ValueError) as error:  # a name of no characters, or of too many
         raise TrackingError(f"a SQLite store cannot be at {str(path)!r}: {error}") from error
     return f"{scheme}:///{path}{question}{options}"
