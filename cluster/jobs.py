@@ -244,9 +244,10 @@ def ask(
     """
     jobs, mark = Jobs(address), uuid.uuid4().hex
     job_id = f"ask-{mark}"
-    with shipment(files) as folder:
-        jobs.submit(job_id, ["-m", "cluster.answering", mark, *arguments], folder, environment=env)
+    command = ["-m", "cluster.answering", mark, *arguments]
     try:
+        with shipment(files) as folder:
+            jobs.submit(job_id, command, folder, environment=env)
         _await(jobs, job_id, timeout)
         log = jobs.log(job_id)
     finally:

@@ -81,10 +81,10 @@ class Heart:
 
     def beat(self) -> None:
         """Write; a failure is noted in `problem`."""
-        pulse = _pulse(self.phase, self._progress)
         try:
+            pulse = _pulse(self.phase, self._progress)
             self._ledger.directory.write(_FILE, pulse.model_dump_json().encode())
-        except OSError as error:
+        except (OSError, ValidationError) as error:
             self.problem = f"{_FILE} could not be written: {error}"
 
 
