@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import resource
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,7 +21,8 @@ def main() -> None:
     # What would take the machine's memory fails here instead.
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
     with TemporaryDirectory(prefix="fuzz-", dir=asked.scratch) as folder:
-        chosen = target(asked.target, Path(folder))
+        with _watched(asked.engine):
+            chosen = target(asked.target, Path(folder))
         engine = by_atheris if asked.engine == "atheris" else by_hypothesis
         tally = Tally()
         try:
@@ -31,6 +33,18 @@ def main() -> None:
         f"{asked.target}: {tally.inputs:,} inputs, {tally.accepted:,} read, no finding",
         file=sys.stderr,
     )
+
+
+def _watched(engine: str) -> AbstractContextManager[None]:
+    """While a target is made, and its reader imported: what atheris is to know the coverage of."""
+    if engine != "atheris":
+        return nullcontext()
+    import atheris  # type: ignore[import-not-found, unused-ignore]
+
+    watched: AbstractContextManager[None] = atheris.instrument_imports(
+        include=["cluster", "privnets", "sweeps", "tracking", "yaml", "csv", "tarfile", "gzip"]
+    )
+    return watched
 
 
 def _arguments() -> argparse.Namespace:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import csv
+import os
 import platform
 import resource
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -111,28 +113,35 @@ def by_hypothesis(target: Target, inputs: int, base: int, tally: Tally) -> None:
 
 
 def by_atheris(target: Target, inputs: int, base: int, tally: Tally) -> None:
-    """Feed a target with inputs that libFuzzer finds by coverage; never returns after a finding.
+    """Feed a target with inputs that libFuzzer finds by coverage; ends the process.
 
     Args:
-        target: To feed.
+        target: To feed; made while imports were instrumented.
         inputs: How many.
         base: Seed of the draws.
         tally: To count in.
     """
     import atheris  # type: ignore[import-not-found, unused-ignore]
 
-    corpus = target.corpus()
     folder = target.folder / "corpus"
     folder.mkdir()
-    for number, content in enumerate(corpus):
+    for number, content in enumerate(target.corpus()):
         (folder / f"{number:03d}").write_bytes(content)
-    target.read = atheris.instrument_func(target.read)
-    arguments = ["fuzz", f"-runs={inputs}", f"-seed={base}", "-max_len=65536", "-timeout=60"]
-    atheris.Setup(
-        [*arguments, "-rss_limit_mb=6144", "-print_final_stats=0", str(folder)],
-        lambda content: tally.feed(target, content),
-    )
-    atexit.register(lambda: record(target, "atheris", base, tally))  # it ends the process itself
+
+    def feed(content: bytes) -> None:
+        try:
+            tally.feed(target, content)
+        except BaseException:
+            record(target, "atheris", base, tally)
+            raise
+        if tally.inputs >= inputs:  # libFuzzer would end the process without a word
+            record(target, "atheris", base, tally)
+            shutil.rmtree(target.folder)
+            print(f"{tally.inputs:,} inputs, {tally.accepted:,} read, no finding", file=sys.stderr)
+            os._exit(0)
+
+    options = ["-runs=-1", f"-seed={base}", "-max_len=65536", "-timeout=60", "-rss_limit_mb=6144"]
+    atheris.Setup(["fuzz", *options, "-verbosity=0", str(folder)], feed)
     atheris.Fuzz()
 
 
