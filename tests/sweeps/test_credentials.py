@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from small_sweeps import small_plan
 
-from sweeps.commands.running import _resume_command, _typed
+from sweeps.commands.running import _resume_command, typed
 from sweeps.errors import InputError
 from sweeps.ledger import Ledger
 from sweeps.manifest import write_manifest
@@ -54,7 +54,7 @@ def test_commands_to_repeat_do_not_show_keys(monkeypatch: pytest.MonkeyPatch) ->
     uri = f"http://ann:{SECRET}@host"
     words = ["run", "quickstart", "--storage", STORAGE, f"--tracking-uri={uri}", "--name", "it's"]
     monkeypatch.setattr("sys.argv", ["sweeps", *words])
-    for said in (_typed(), _resume_command("sweep", STORAGE, uri, None)):
+    for said in (typed(), _resume_command("sweep", STORAGE, uri, None)):
         assert "hunter2" not in said
         assert "bucket/path" in said
         assert "host" in said
