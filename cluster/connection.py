@@ -183,14 +183,14 @@ def check(address: str | None) -> None:
     """
     if address is None:
         return
-    _check_token(address)
-    if address == "auto":
-        return
     host, port = _parts(address)
-    if not host or not (port.isascii() and port.isdigit()):
+    if address != "auto" and not (host and port.isascii() and port.isdigit()):
         raise ConnectionFailed(
             f"an address must be HOST:PORT, ray://HOST:PORT or auto; got {address!r}"
         )
+    _check_token(address)
+    if address == "auto":
+        return
     try:
         socket.create_connection((host, int(port)), _KNOCK_SECONDS).close()
     except (OSError, OverflowError, UnicodeError) as error:  # the last of names that none can be

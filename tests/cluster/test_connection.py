@@ -159,7 +159,10 @@ print(GcsClient("{address}", cluster_id=None).get_all_node_info(timeout=5))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "nowhere", "host:port"])
-def test_an_address_where_no_ray_is_fails_within_seconds(address: str) -> None:
+def test_an_address_where_no_ray_is_fails_within_seconds(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # whose owner's token may be readable by others
     began = time.monotonic()
     with pytest.raises(cluster.ConnectionFailed, match=address):
         cluster.connect(address)
