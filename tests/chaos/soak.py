@@ -124,7 +124,7 @@ def _soak(lab: Lab, options: argparse.Namespace) -> int:
     problems += [f"the driver ended with {code}"] if code else []
     if lab.drive(said, ["verify", _SWEEP, *where]).wait():
         problems.append("verify did not pass")
-    figures = _figures(samples)
+    figures = _figures(samples, options.points)
     problems += [f"{f.role} grows" for f in figures if f.growth > MOST_GROWTH_MIB]
     _publish(figures, samples, options)
     print("\n".join(problems or ["everything published, the front exact, memory bounded"]))
@@ -174,18 +174,21 @@ def _own(process: psutil.Process) -> int:
         return 0
 
 
-def _figures(samples: Sequence[Sample]) -> list[Figure]:
-    return [figure for role in samples[0].memory if (figure := _figure(role, samples))]
+def _figures(samples: Sequence[Sample], points: int) -> list[Figure]:
+    return [figure for role in samples[0].memory if (figure := _figure(role, samples, points))]
 
 
-def _figure(role: str, samples: Sequence[Sample]) -> Figure | None:
-    """Growth with what keeps the role busy: points published, or for those that train committed."""
+def _figure(role: str, samples: Sequence[Sample], points: int) -> Figure | None:
+    """Growth with what keeps the role busy: points published, or for those that train committed.
+
+    What is done once all of them are there, as is the summary, does not count.
+    """
     training = role in ("workers", "driver")
     count = [sample.committed if training else sample.published for sample in samples]
     pairs = [
         (done, sample.memory[role])
         for done, sample in zip(count, samples, strict=True)
-        if _WARM * max(count) <= done < max(count) and sample.memory[role]
+        if _WARM * points <= done < points and sample.memory[role]
     ]
     if len(pairs) < 3:
         return None
