@@ -53,6 +53,7 @@ def main() -> None:
             {
                 "contestant": name,
                 "steps": asked.steps,
+                "rounds": asked.rounds,
                 "seconds": f"{timing.median:.1f}",
                 "lowest": f"{timing.low:.1f}",
                 "highest": f"{timing.high:.1f}",

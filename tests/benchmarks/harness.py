@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import platform
+import shutil
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,7 +59,20 @@ def alternate(
 
 
 def publish(name: str, rows: Sequence[Mapping[str, object]]) -> None:
-    """Print rows as a table and append them, with date and machine, to `results/<name>.csv`."""
+    """Print rows as a table and append them to `results/<name>.csv`.
+
+    Before what a row has come date, machine and the commit measured, with "+changes" where files
+    that git knows were changed, and empty without git.
+
+    Args:
+        name: Of the benchmark.
+        rows: Columns to values, the same columns in all; `rounds` tells what a median is of.
+
+    Raises:
+        ValueError: If rows do not tell their rounds, or the file has other columns.
+    """
+    if "rounds" not in rows[0]:
+        raise ValueError(f"rows of {name} must tell their rounds; got {', '.join(rows[0])}")
     table = Table(title=name)
     for column in rows[0]:
         table.add_column(column, justify="left" if column == "contestant" else "right")
@@ -66,15 +81,41 @@ def publish(name: str, rows: Sequence[Mapping[str, object]]) -> None:
     Console(width=160).print(table)
     _RESULTS.mkdir(exist_ok=True)
     path = _RESULTS / f"{name}.csv"
-    about = {"date": datetime.now(UTC).date().isoformat(), "machine": _machine()}
-    fresh = not path.exists()
-    if not fresh and path.read_text().splitlines()[0] != ",".join([*about, *rows[0]]):
+    date = datetime.now(UTC).date().isoformat()
+    about = {"date": date, "machine": _machine(), "commit": _COMMIT}
+    columns, fresh = [*about, *rows[0]], not path.exists()
+    if not fresh and _columns(path) != columns:
         raise ValueError(f"{path} has other columns: move it away, or name these results otherwise")
     with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, [*about, *rows[0]], lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         if fresh:
             writer.writeheader()
         writer.writerows({**about, **row} for row in rows)
+
+
+def _columns(path: Path) -> list[str]:
+    with path.open(newline="") as file:
+        return next(csv.reader(file), [])
+
+
+def _commit(folder: Path) -> str:
+    """Of the checkout around a folder; empty where there is none."""
+    commit = _git(folder, "rev-parse", "--short", "HEAD")
+    # Results are no code, and the benchmark before this one may have added some.
+    changed = _git(folder, "status", "--porcelain", "-uno", "--", ":/", ":!results")
+    return f"{commit}+changes" if changed else commit
+
+
+def _git(folder: Path, *words: str) -> str:
+    git = shutil.which("git")
+    if git is None:
+        return ""
+    command = [git, "-C", str(folder), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+# As it is when a benchmark begins; hours may pass until it ends.
+_COMMIT = _commit(Path(__file__).parent)
 
 
 def _machine() -> str:

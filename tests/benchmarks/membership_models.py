@@ -220,6 +220,7 @@ def _rows(model: str, size: int, contestants: Mapping[str, _Contestant]) -> list
             "model": model,
             "contestant": name,
             "train_size": size,
+            "rounds": _ROUNDS,
             "models_per_second": _rounded(median),
             "slowest_round": _rounded(low),
             "quickest_round": _rounded(high),

@@ -178,6 +178,7 @@ def _measured(subject: _Subject, networks: int) -> list[dict[str, object]]:
             "network": subject.name,
             "networks": networks,
             "contestant": name,
+            "rounds": _ROUNDS,
             "ms_per_network_step": round(1e3 * timing.median / networks, 3),
             "times_one_by_one": round(alone / timing.median, 2),
         }

@@ -76,6 +76,7 @@ def _row(
         "contestant": store,
         "values": 4 * _METRICS + curves * _CURVES * _STEPS,
         "points": points,
+        "rounds": _ROUNDS,
         "points/s": f"{points / timing.median:.1f}",
         "lowest": f"{points / timing.high:.1f}",
         "highest": f"{points / timing.low:.1f}",

@@ -66,6 +66,7 @@ def main() -> None:
                 "contestant": name,
                 "points": points,
                 "replicates": study.replicates,
+                "rounds": len(seconds),
                 "median_seconds": round(statistics.median(seconds), 1),
                 "slowest": round(max(seconds), 1),
                 "quickest": round(min(seconds), 1),

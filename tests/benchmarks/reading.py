@@ -65,6 +65,7 @@ def _rows(ledger: str, storage: Path, rounds: int) -> list[dict[str, object]]:
         {
             "contestant": name,
             "ledger": ledger,
+            "rounds": rounds,
             "wall_seconds": round(statistics.median(wall), 2),
             "slowest": round(max(wall), 2),
             "processor_seconds": round(statistics.median(processor), 2),

@@ -53,6 +53,7 @@ def _row(nodes: int, cpus: int, slow: float, options: argparse.Namespace) -> dic
     return {
         "contestant": f"{nodes} nodes" if cpus == 1 else f"{cpus} logical nodes",
         "tracking": f"{1000 * slow:.0f} ms a call" if slow else "SQLite",
+        "rounds": 1,
         "trainings": count,
         "packs": len(times.commits),
         "ideal_seconds": round(slept, 1),

@@ -328,6 +328,7 @@ def _rows(
             "games": order.games,
             "measured": what,
             "clock": order.clock,
+            "rounds": len(found),
             "config_steps_per_second": round(medians[order]),
             "slowest": round(min(found)),
             "quickest": round(max(found)),

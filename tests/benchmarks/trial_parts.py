@@ -152,6 +152,7 @@ def _rows(name: str) -> list[dict[str, object]]:
             "problem": name,
             "replicates": replicates,
             "contestant": part,
+            "rounds": 1,
             "seconds_per_replicate": round(spent / replicates, 3),
             "share": f"{spent / total:.0%}",
         }
