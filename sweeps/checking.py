@@ -225,17 +225,22 @@ class _Examination:
 
     def _stopping(self, configs: Sequence[ExperimentConfig]) -> None:
         """Objectives of which training tells nothing, where points are to be stopped by them."""
-        if self._study.early_stopping is None or not self._objectives_known or self._bad:
+        if self._study.early_stopping is None:
             return
         told = frozenset.intersection(*map(self._experiment.interim_objectives, configs))
-        objectives = self._study.objectives or self._experiment.default_objectives(configs[0])
-        known = objectives.keys() & self._experiment.objectives.keys()
-        if untold := sorted(known - told):
-            allowed = f"false, or as objectives {one_of(told, untold[0])}"
-            if not told:
-                allowed = f"false with {self._study.experiment}"
-            found = f"it on, though training tells nothing of {', '.join(untold)}"
-            self._add(("early_stopping",), found, allowed)
+        if not told:
+            name = self._study.experiment
+            self._unstoppable("objectives", f"false with {name}, the only choice")
+        elif self._objectives_known and not self._kind_unknown():
+            objectives = self._study.objectives or self._experiment.default_objectives(configs[0])
+            known = objectives.keys() & self._experiment.objectives.keys()
+            if untold := sorted(known - told):
+                allowed = f"false, or as objectives only {', '.join(sorted(told))}"
+                self._unstoppable(", ".join(untold), allowed)
+
+    def _unstoppable(self, untold: str, allowed: str) -> None:
+        found = f"points to be stopped by {untold} of which training tells nothing before its end"
+        self._add(("early_stopping",), found, allowed)
 
     def _kind_unknown(self) -> bool:
         """Whether a field of named choices, as a model or a data set is, has a stand-in."""

@@ -99,7 +99,7 @@ def _switched(value: object) -> object:
         return {} if value else None
     if value is None or isinstance(value, dict | BaseModel):
         return value
-    raise ValueError("true, false or a mapping")
+    raise ValueError("true, false or a mapping of rungs, reduction and confidence")
 
 
 class _Part(BaseModel):

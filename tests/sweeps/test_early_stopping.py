@@ -202,7 +202,11 @@ def test_a_point_that_fails_sends_none_away(
         ("early_stopping={rungs: [0.5, 2]}", "early_stopping.rungs.1: found 2; allowed at most 1"),
         ("early_stopping={reduction: 1}", "early_stopping.reduction: found 1; allowed above 1"),
         ("early_stopping={confidence: 1}", "early_stopping.confidence: found 1; allowed below 1"),
-        ("objectives={exact/loss: min}", "training tells nothing of exact/loss; allowed false, or"),
+        (
+            "objectives={exact/loss: min}",
+            "early_stopping: found points to be stopped by exact/loss of which training tells "
+            "nothing before its end; allowed false, or as objectives only exact/censored, ",
+        ),
     ],
 )
 def test_a_section_that_cannot_be_is_refused(tmp_path: Path, change: str, message: str) -> None:
@@ -212,11 +216,18 @@ def test_a_section_that_cannot_be_is_refused(tmp_path: Path, change: str, messag
     assert message in str(caught.value)
 
 
-def test_an_experiment_that_estimates_nothing_refuses_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mistake", ["fixed.modle=logistic", "fixed.steps=0", "replicates=0"])
+def test_an_experiment_that_estimates_nothing_refuses_it_beside_other_mistakes(
+    mistake: str,
+) -> None:
     with pytest.raises(StudyError) as caught:
-        plan(load("quickstart", ["early_stopping=true"]))
-    assert "early_stopping: found it on, though training tells nothing of" in str(caught.value)
-    assert "allowed false with membership" in str(caught.value)
+        plan(load("quickstart", ["early_stopping=true", mistake]))
+    first, second = sorted(str(problem) for problem in caught.value.problems)
+    assert first == (
+        "--set early_stopping: found points to be stopped by objectives of which training tells "
+        "nothing before its end; allowed false with membership, the only choice"
+    )
+    assert mistake.split("=")[0] in second
 
 
 def test_it_is_off_unless_asked_for_and_part_of_what_a_sweep_is(tmp_path: Path) -> None:
