@@ -117,6 +117,10 @@ class Experiment(ABC):
     def problems(self, config: ExperimentConfig) -> list[FieldProblem]:
         """What the data set's size and kind, or another field, forbid; reads no file."""
 
+    def unused(self, config: ExperimentConfig) -> frozenset[str]:
+        """Fields that mean nothing beside the others' values; none unless an experiment says so."""
+        return frozenset()
+
     @abstractmethod
     def fingerprint(self, config: ExperimentConfig) -> str:
         """Of the data this configuration uses.

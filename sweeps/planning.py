@@ -70,9 +70,7 @@ class Plan:
 
     def cost(self) -> float:
         """Roughly the seconds that one core takes for all of it."""
-        experiment = privnets.experiment(self.study.experiment)
-        each = (experiment.cost(point.config).seconds for point in self.points)
-        return math.fsum(each) * len(self.seeds)
+        return _seconds(self.study, (point.config for point in self.points))
 
 
 def plan(study: Study, num_points: int | None = None) -> Plan:
@@ -150,6 +148,12 @@ def confirmation(plan: Plan) -> str | None:
     )
 
 
+def expected_cost(study: Study) -> float | None:
+    """A plan's `cost`, told without a look at its data; None if the study cannot be planned."""
+    checked = check(study, data=False)
+    return None if checked.problems else _seconds(study, checked.configs)
+
+
 def duration(seconds: float) -> str:
     """Seconds in words that one can read at a glance."""
     if seconds < 1.5:
@@ -161,6 +165,11 @@ def duration(seconds: float) -> str:
     if seconds < 48 * 3600:
         return f"{seconds / 3600:.1f} hours"
     return f"{timedelta(seconds=seconds).days:,} days"
+
+
+def _seconds(study: Study, configs: Iterable[ExperimentConfig]) -> float:
+    experiment = privnets.experiment(study.experiment)
+    return math.fsum(experiment.cost(config).seconds for config in configs) * study.replicates
 
 
 def _identified(

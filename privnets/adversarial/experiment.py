@@ -68,7 +68,14 @@ class Adversarial(Experiment):
             allowed = "attackers; exact information is known of linear filters of gaussian-mixture"
             found.append(FieldProblem("evaluation", "exact", allowed))
         named = {problem.field for problem in found}
-        return found + [problem for problem in _unused(own) if problem.field not in named]
+        for choice, fields in _unused(own).items():
+            found += [p for p in idle(own, fields, choice) if p.field not in named]
+        return found
+
+    def unused(self, config: ExperimentConfig) -> frozenset[str]:
+        """Fields that the problem, the objective, the scenario or the evaluation has no use for."""
+        own = _own(config)
+        return frozenset(_statement(own).idle).union(*_unused(own).values())
 
     def fingerprint(self, config: ExperimentConfig) -> str:
         """Of the records and the way they are read."""
@@ -113,13 +120,13 @@ class Adversarial(Experiment):
         return stacks.stages(self, [_own(config) for config in configs], shares, device, state)
 
 
-def _unused(config: AdversarialConfig) -> list[FieldProblem]:
-    """Fields that mean nothing with the objective or the scenario."""
-    found = idle(config, _IDLE[config.objective], "objective")
+def _unused(config: AdversarialConfig) -> dict[str, tuple[str, ...]]:
+    """A choice that was made to the fields that mean nothing with it."""
+    found = {"objective": _IDLE[config.objective]}
     if config.scenario == "joint":
-        found += idle(config, ["pretrain_steps"], "scenario")
+        found["scenario"] = ("pretrain_steps",)
     if config.evaluation == "exact":
-        found += idle(config, ["attack_size", "attack_steps"], "evaluation")
+        found["evaluation"] = ("attack_size", "attack_steps")
     return found
 
 

@@ -36,6 +36,9 @@ class Statement(ABC):
     copies: ClassVar[bool] = True
     """Whether a release is to resemble its record, so that the difference means something."""
 
+    idle: ClassVar[tuple[str, ...]] = ()
+    """Fields that mean nothing with it."""
+
     analytic: ClassVar[tuple[str, ...]] = ()
     """Names of the attackers that only this problem has."""
 

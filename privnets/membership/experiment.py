@@ -23,6 +23,8 @@ from privnets.membership import design, pricing
 from privnets.membership.config import MembershipConfig
 from privnets.membership.metrics import OBJECTIVES, metric_keys, utility_keys
 
+_OF_NETWORKS = frozenset({"hidden_layers", "hidden_units", "steps", "learning_rate"})
+
 
 class Membership(Experiment):
     """Membership leakage of trained models (arXiv 2001.10648)."""
@@ -63,6 +65,10 @@ class Membership(Experiment):
         if own.model == "logistic" and info.task == "regression":
             found.append(FieldProblem("model", "logistic", f"linear or mlp with {info.name}"))
         return found
+
+    def unused(self, config: ExperimentConfig) -> frozenset[str]:
+        """Fields of networks, where the model is none."""
+        return frozenset() if _own(config).model == "mlp" else _OF_NETWORKS
 
     def fingerprint(self, config: ExperimentConfig) -> str:
         """Of the data set as published."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import typer
@@ -16,7 +17,7 @@ def list() -> None:
 
     for name in names():
         study = load(name)
-        typer.echo(f"{name}  ({_size(study)}; {_origin(study)})")
+        typer.echo(f"{name}  ({'; '.join((_size(study), *_cost(study), _origin(study)))})")
         typer.echo(f"    {study.description.strip()}")
 
 
@@ -27,8 +28,18 @@ def _size(study: Study) -> str:
     return f"{points} points x {study.replicates} replicates"
 
 
+def _cost(study: Study) -> Iterator[str]:
+    from sweeps.planning import duration, expected_cost
+
+    seconds = expected_cost(study)
+    if seconds is not None:
+        yield f"about {duration(seconds)} of one core"
+
+
 def _origin(study: Study) -> str:
     if study.reproduces is None:
         return "reproduces no publication"
-    figure = study.reproduces.figure
-    return f"reproduces {study.reproduces.paper}" + (f", figure {figure}" if figure else "")
+    paper, figure = study.reproduces.paper, study.reproduces.figure
+    if figure is None:
+        return f"reproduces {paper}"
+    return f"reproduces {paper}, {figure if isinstance(figure, str) else f'figure {figure}'}"

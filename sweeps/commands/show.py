@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sweeps.planning import Plan
 
 _MOST_LISTED = 40
+_EMPTY: Final[tuple[object, ...]] = (None, "", [])
 
 
 def show(
@@ -35,35 +36,40 @@ def show(
     from sweeps.planning import plan
 
     planned = plan(load(study, set_ or ()), num_points)
-    say(dump(planned.study.resolved(), width=100).rstrip())
+    resolved = planned.study.resolved()
+    say(dump({key: part for key, part in resolved.items() if part not in _EMPTY}, 100).rstrip())
     for line in _summary(planned):
         say(f"# {line}".rstrip().replace("\n", " "))
 
 
 def _summary(plan: Plan) -> Iterator[str]:
-    from sweeps.planning import duration
-
     trainings = len(plan.points) * len(plan.seeds)
     yield f"{len(plan.points):,} points x {len(plan.seeds)} replicates = {trainings:,} trainings"
     yield from _packs(plan)
-    yield f"about {duration(plan.cost())} of one core"
-    yield "defaults: " + ", ".join(f"{name} {_written(v)}" for name, v in _defaults(plan))
+    if defaults := ", ".join(f"{name} {_written(v)}" for name, v in _defaults(plan)):
+        yield f"left at their defaults: {defaults}"
     yield "objectives: " + ", ".join(f"{d} {metric}" for metric, d in plan.objectives.items())
     yield from (f"note: {note}" for note in plan.notes)
     yield from _points(plan)
 
 
 def _defaults(plan: Plan) -> Iterator[tuple[str, object]]:
-    """Configuration fields that the study leaves as they are."""
-    named = {*plan.study.fixed, *plan.study.space}
+    """Configuration fields that mean something here and that the study leaves as they are."""
+    import privnets
+
+    experiment = privnets.experiment(plan.study.experiment)
+    kinds = {point.config.structure(): point.config for point in plan.points}
+    unused = frozenset.intersection(*map(experiment.unused, kinds.values()))
+    told = {*plan.study.fixed, *plan.study.space, *unused}
     for name, value in plan.points[0].config.resolved().items():
-        if name not in named:
+        if name not in told:
             yield name, value
 
 
 def _packs(plan: Plan) -> Iterator[str]:
     from sweeps.measuring import known
     from sweeps.packing import here, pack
+    from sweeps.planning import duration
 
     resources, replicates = plan.study.resources, plan.replicates()
     workers, memory = here(resources)
@@ -78,13 +84,16 @@ def _packs(plan: Plan) -> Iterator[str]:
     )
     sizes = sorted(len(made.replicates) for made in packs)
     spread = f"{sizes[0]}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
-    yield f"{len(packs):,} packs of {spread} trainings with {workers} at once on this machine"
+    yield f"{len(packs):,} {'pack' if len(packs) == 1 else 'packs'} of {spread} trainings"
     if resources.pack != "auto":
         yield "packs as large as the study says"
     elif measured:
         yield "packs as large as pays by what was measured on this machine"
     else:
         yield "packs as large as pays by the cost model; a long sweep measures first"
+    seconds, busy = plan.cost(), min(workers, len(packs))
+    together = f", {duration(seconds / busy)} with {busy} packs at once here" if busy > 1 else ""
+    yield f"about {duration(seconds)} of one core{together}; Ray's start comes on top"
 
 
 def _points(plan: Plan) -> Iterator[str]:
@@ -101,4 +110,6 @@ def _written(value: object) -> str:
     """A value as in study files, to its last digit."""
     from sweeps.frames import setting
 
+    if isinstance(value, bool):
+        return str(value).lower()
     return setting(value) if value in (None, math.inf) else str(value)

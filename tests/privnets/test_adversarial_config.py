@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import pytest
 from pydantic import ValidationError
 
+import privnets
 from privnets.adversarial.config import DEFAULTS, AdversarialConfig
 
 
@@ -48,3 +50,42 @@ def test_values_out_of_range_are_refused(wrong):
 def test_an_infinite_order_has_an_identity_of_its_own():
     structure = AdversarialConfig(problem="digits", alpha=math.inf)
     assert structure.resolved()["alpha"] == math.inf
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"problem": "gaussian-mixture", "releaser": "linear", "evaluation": "exact"},
+        {"problem": "gaussian-mixture", "objective": "squared-kl", "scenario": "fixed-both"},
+        {"problem": "digits"},
+        {"problem": "eco"},
+    ],
+)
+def test_a_field_is_unused_where_its_choice_is_a_mistake_and_nowhere_else(fields):
+    experiment = privnets.experiment("adversarial")
+    config = AdversarialConfig(**fields)
+    refused = set()
+    for name, value in config.resolved().items():
+        if name not in fields:
+            other = config.model_copy(update={name: _other(name, value)})
+            problems = [p for p in experiment.problems(other) if "has no use for" in p.allowed]
+            refused |= {problem.field for problem in problems}
+    assert refused
+    assert experiment.unused(config) == refused
+
+
+def _other(name, value):
+    """Another value of the field's own kind."""
+    allowed = get_args(AdversarialConfig.model_fields[name].annotation)
+    if isinstance(value, str):
+        return next(each for each in allowed if each != value)
+    if isinstance(value, bool):
+        return not value
+    return value / 2 + 0.1 if isinstance(value, float) else (value or 0) + 1
+
+
+def test_fields_of_networks_are_unused_by_other_models():
+    experiment = privnets.experiment("membership")
+    fields = {"dataset": "digits", "train_size": 50}
+    assert experiment.unused(experiment.Config(model="mlp", **fields)) == frozenset()
+    assert "hidden_units" in experiment.unused(experiment.Config(model="logistic", **fields))

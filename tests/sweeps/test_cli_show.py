@@ -1,6 +1,7 @@
 """`sweeps list` and `sweeps show`."""
 
 import os
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -10,7 +11,7 @@ from sweeps.calibration import identify, keep
 from sweeps.cli import app
 from sweeps.curves import Curve
 from sweeps.loading import load, names
-from sweeps.planning import plan
+from sweeps.planning import duration, plan
 from sweeps.spec import Resources
 
 STUDY = """\
@@ -49,11 +50,13 @@ def test_show_tells_points_packs_cost_objectives_and_notes(study):
     output = run("show", study, "--set", "resources.pack=4")
     planned = plan(load(study))
     assert "# 2 points x 2 replicates = 4 trainings" in output
-    assert "# 1 packs of 4 trainings" in output
-    assert "of one core" in output
+    assert "# 1 pack of 4 trainings" in output
+    assert f"# about {duration(planned.cost())} of one core" in output
     assert "# objectives: min privacy/membership_advantage, max utility/test_accuracy" in output
     assert "# note: 1 of 3 points are the same as others: merged." in output
+    assert "# left at their defaults: " in output
     assert "records 200" in output
+    assert "hidden_layers" not in output
     for point in planned.points:
         assert f"#   {point.point_id}  weight_decay {point.config.weight_decay}" in output
 
@@ -84,10 +87,20 @@ def test_show_and_list_write_nothing(study):
     assert os.listdir() == ["small.yaml"]
 
 
-def test_list_tells_each_study_s_size_and_what_it_reproduces():
+def test_list_tells_each_study_s_size_cost_and_what_it_reproduces():
     output = run("list")
     assert all(f"{name}  (" in output for name in names())
-    assert (
-        "adult-noise  (7 points x 16 replicates; reproduces arXiv:2001.10648, figure 5)" in output
-    )
-    assert "quickstart  (24 points x 8 replicates; reproduces no publication)" in output
+    (noise,) = (line for line in output.splitlines() if line.startswith("adult-noise "))
+    assert noise.startswith("adult-noise  (7 points x 16 replicates; about ")
+    assert noise.endswith(" of one core; reproduces arXiv:2001.10648, figure 5)")
+    assert "of one core; reproduces no publication)" in output
+
+
+@pytest.mark.parametrize("name", ["quickstart", "toy-gaussian", "digits-quick"])
+def test_list_and_show_agree_on_what_a_study_costs(name):
+    """And no description tells another time."""
+    costs = f"about {duration(plan(load(name)).cost())} of one core"
+    (listed,) = (line for line in run("list").splitlines() if line.startswith(f"{name}  ("))
+    assert costs in listed
+    assert costs in run("show", name)
+    assert not re.search(r"minute|hour", load(name).description)

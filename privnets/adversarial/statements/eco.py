@@ -25,10 +25,11 @@ class EcoStatement(Statement):
     utility_classes: ClassVar[int] = 0
     sequential: ClassVar[bool] = True
     side_features: ClassVar[int] = SIDE_FEATURES
+    idle: ClassVar[tuple[str, ...]] = _IDLE
 
     def problems(self, config: AdversarialConfig) -> list[FieldProblem]:
         """Fields that mean nothing without a utility label, and sizes beyond the data at hand."""
-        found = idle(config, _IDLE) + releaser_among(config, ("recurrent",))
+        found = idle(config, self.idle) + releaser_among(config, ("recurrent",))
         if config.scenario == "fixed-utility":
             allowed = "joint or fixed-both, as eco has no utility label"
             found.append(FieldProblem("scenario", config.scenario, allowed))

@@ -19,12 +19,13 @@ class DigitImagesStatement(Statement):
 
     secret_classes: ClassVar[int] = 2
     utility_classes: ClassVar[int] = 10
+    idle: ClassVar[tuple[str, ...]] = _IDLE
     side: ClassVar[int]
     """Of an image, in pixels."""
 
     def problems(self, config: AdversarialConfig) -> list[FieldProblem]:
         """Fields that mean nothing on images, and sizes beyond the data."""
-        found = idle(config, _IDLE) + releaser_among(config, ("mlp", "convolutional"))
+        found = idle(config, self.idle) + releaser_among(config, ("mlp", "convolutional"))
         for name, limit in self.limits().items():
             value = getattr(config, name)
             if value is not None and value > limit:

@@ -28,10 +28,11 @@ class GaussianMixtureStatement(Statement):
     secret_classes: ClassVar[int] = 2
     utility_classes: ClassVar[int] = 2
     copies: ClassVar[bool] = False
+    idle: ClassVar[tuple[str, ...]] = _IDLE
 
     def problems(self, config: AdversarialConfig) -> list[FieldProblem]:
         """Fields that mean nothing here, and sizes that are none: records never run out."""
-        found = idle(config, _IDLE) + releaser_among(config, ("linear", "mlp"))
+        found = idle(config, self.idle) + releaser_among(config, ("linear", "mlp"))
         for name in _SIZES:
             value = getattr(config, name)
             if value is None or value > _MOST:
