@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -67,14 +67,14 @@ def judged(
         attack_steps=first.attack_steps,
         inferred=[inference.labels(log_p) for log_p in refitted],
     )
-    waiting = enumerate(zip(releases, refitted, strict=True))
+    waiting = enumerate(zip(releases, problem.limits(configs), refitted, strict=True))
     for verdict in verdicts:
         if verdict is None:
             yield None
         else:
-            place, (release, useful) = next(waiting)
+            place, (release, own, useful) = next(waiting)
             base = yield from _silently(bases.of(place))
-            yield _replicate(problem, release, base, useful, verdict)
+            yield _replicate(problem, release, _sheet(problem, release, own), base, useful, verdict)
 
 
 def examined(problem: Problem, releases: Sequence[Release]) -> Iterator[Replicate]:
@@ -84,8 +84,9 @@ def examined(problem: Problem, releases: Sequence[Release]) -> Iterator[Replicat
         problem: What was released, of which exact information is known.
         releases: Of one structure.
     """
-    for release in releases:
-        sheet = _Sheet(dict.fromkeys(metric_keys(problem.statement, release.config), math.nan))
+    limits = problem.limits([release.config for release in releases])
+    for release, own in zip(releases, limits, strict=True):
+        sheet = _sheet(problem, release, own)
         _in_loop(sheet, release)
         _accuracy(sheet, release)
         found = _examine(sheet, problem, release)
@@ -100,15 +101,19 @@ def unfinished(problem: Problem, config: AdversarialConfig, reason: str) -> Repl
     return Replicate(config.seed, metrics, failure=reason, finished_at=time.time())
 
 
+def _sheet(problem: Problem, release: Release, limits: Mapping[str, float]) -> _Sheet:
+    unknown = dict.fromkeys(metric_keys(problem.statement, release.config), math.nan)
+    return _Sheet({**unknown, **limits})
+
+
 def _replicate(
     problem: Problem,
     release: Release,
+    sheet: _Sheet,
     base: Baseline,
     refitted: NDArray[np.float64],
     verdict: Verdict,
 ) -> Replicate:
-    config = release.config
-    sheet = _Sheet(dict.fromkeys(metric_keys(problem.statement, config), math.nan))
     sheet.metrics.update(verdict.metrics)
     sheet.errors.update(verdict.standard_errors)
     sheet.notes.update(verdict.notes)

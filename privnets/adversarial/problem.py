@@ -64,7 +64,7 @@ class Examined:
     """What a problem alone can say of a trained releaser.
 
     Attributes:
-        metrics: By key; all of `Statement.extra_metric_keys`.
+        metrics: By key; with `Problem.limits` all of `Statement.extra_metric_keys`.
         notes: Metric to the reason it is undefined.
         curves: By key, without `curve/`.
         artifacts: File name to content.
@@ -128,6 +128,10 @@ class Problem(ABC):
             parameters: The releasers', stacked.
         """
         return {}
+
+    def limits(self, configs: Sequence[AdversarialConfig]) -> Sequence[Mapping[str, float]]:
+        """What limits releases of each configuration, however trained: metrics by key."""
+        return [{} for _ in configs]
 
     def examine(
         self,

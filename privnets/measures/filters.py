@@ -9,16 +9,16 @@ attains is in `privnets.best_release`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from functools import cache, lru_cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from torch import Tensor
 
-from privnets.measures.arrays import in_range
+from privnets.measures.arrays import batch_shape, in_range
 from privnets.measures.mixture import DATA_STD, conditional_entropies, joint_us
 
 LARGEST_GAIN = 1e3 / DATA_STD
@@ -34,18 +34,22 @@ _STARTS = 4  # that release two numbers
 _MOVES = 12
 _WIDTHS = (math.pi / _ANGLES, 3.0, 3.0)  # of the first moves
 _POLISHED, _CLOSE = 2, 1.1
+_STEPS = 30  # of Newton's, each as long as one of these shares of it
+_STRIDES = torch.tensor([4.0, 1.0, 0.5, 0.25, 0.1, 0.01, 0.001, 0.0001], dtype=torch.float64)
+_APART = 1e-5
 _ROUNDING = 1e-12
 # How far above its least a rough search may end: five times what was seen, in nats squared.
 _MARGIN = 5e-4
 
-_Shape = tuple[float, float, float]
+_Values = NDArray[np.float64] | float
 _Reach = tuple[float, float]
-_Bounds = list[tuple[float | None, float | None]]
+# Shapes [n, 3], and what each leaks and censors.
+_Told = tuple[Tensor, Tensor, Tensor]
 
 
 def best_linear_loss(
-    dependence: float, tradeoff: float, sigma: float = 1.0
-) -> tuple[float, NDArray[np.float64]]:
+    dependence: _Values, tradeoff: _Values, sigma: _Values = 1.0
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Least loss of a linear filter Q = theta X + z, z ~ N(0, sigma^2 I).
 
     Local searches from the best of grids over all laws that a linear filter can give a release.
@@ -55,149 +59,256 @@ def best_linear_loss(
 
     The loss is that of the filter returned, to rounding; that no filter has less is not proved.
     Those that release two numbers are searched exactly only where a rough search brings them to
-    within 5e-4 of the best that releases one.
+    within 5e-4 of the best that releases one. Many problems take little longer than one; which are
+    solved together changes an answer by rounding alone.
 
     Args:
         dependence: k, in [0, 2].
         tradeoff: a, in [0, 1].
-        sigma: Standard deviation of the noise, in [0, inf).
+        sigma: Standard deviation of the noise, in [0, inf); shapes are broadcast.
 
     Returns:
-        The loss, and a theta of shape [2, 2] that has it.
+        The loss, shape [...], and a theta of shape [..., 2, 2] that has it.
 
     Raises:
-        ValueError: If an argument is out of its range.
+        ValueError: If an argument is out of its range, or shapes cannot be broadcast.
     """
-    k = float(in_range(dependence, "dependence", 0, 2))
-    a = float(in_range(tradeoff, "tradeoff", 0, 1))
-    noise = float(in_range(sigma, "sigma", 0, math.inf, open_high=True))
-    loss, shape = _best_noisy(k, a) if noise > 0 else _best_noiseless(k, a)
-    gains = [_unwhitened(gain, noise) for gain in shape[1:]]
-    return loss, np.diag(gains) @ _turn(torch.tensor(shape[0], dtype=torch.float64)).numpy()
+    k = in_range(dependence, "dependence", 0, 2)
+    a = in_range(tradeoff, "tradeoff", 0, 1)
+    noise = in_range(sigma, "sigma", 0, math.inf, open_high=True)
+    shape = batch_shape(dependence=k.shape, tradeoff=a.shape, sigma=noise.shape)
+    k, a, noise = (value.double().expand(shape).flatten() for value in (k, a, noise))
+    loss, best = torch.empty_like(k), torch.empty(len(k), 3, dtype=torch.float64)
+    for some, search in ((noise > 0, _best_noisy), (noise == 0, _best_noiseless)):
+        if some.any():
+            found = search(k[some], a[some])
+            loss[some], best[some] = found.loss, found.shapes
+    theta = _unwhitened(best[:, 1:], noise[:, None])[..., None] * _turn(best[:, 0])
+    return loss.view(shape).numpy()[()], theta.view(*shape, 2, 2).numpy()
 
 
-# A shape is an angle and two gains, the whitened filter diag(gains) turn(angle).
+@dataclass(frozen=True)
+class _Filters:
+    """Filters, each a try at one of several problems.
+
+    Attributes:
+        problem: The place of each one's problem, shape [n].
+        k: Of its problem, shape [n].
+        a: Of its problem, shape [n].
+        shapes: An angle and two gains of each, the whitened filter diag(gains) turn(angle): [n, 3].
+        loss: Of each, shape [n].
+    """
+
+    problem: Tensor
+    k: Tensor
+    a: Tensor
+    shapes: Tensor
+    loss: Tensor
+
+    def at(self, shapes: Tensor, loss: Tensor) -> _Filters:
+        """Others for the same problems."""
+        return _Filters(self.problem, self.k, self.a, shapes, loss)
+
+    def pick(self, index: Tensor) -> _Filters:
+        """Some of them."""
+        return _Filters(*(part[index] for part in astuple(self)))
+
+    def beside(self, other: _Filters) -> _Filters:
+        """These and others."""
+        return _Filters(*map(torch.cat, zip(astuple(self), astuple(other), strict=True)))
+
+    def ranked(self) -> tuple[_Filters, Tensor]:
+        """By problem, the best first, and the rank of each in its own, from 0."""
+        order = self.loss.argsort(stable=True)
+        order = order[self.problem[order].argsort(stable=True)]
+        counts = self.problem.bincount()
+        before = (counts.cumsum(0) - counts)[self.problem[order]]
+        return self.pick(order), torch.arange(len(order)) - before
+
+    def best(self) -> _Filters:
+        """The best of each problem, in order."""
+        ranked, rank = self.ranked()
+        return ranked.pick(rank == 0)
 
 
-@lru_cache(maxsize=4096)
-def _best_noisy(k: float, a: float) -> tuple[float, _Shape]:
-    """The best filter that releases one number, unless one that releases two is better.
+def _best_noisy(k: Tensor, a: Tensor) -> _Filters:
+    """The best filters that release one number, unless one that releases two is better.
 
     None was seen to be, but nobody proved it. Integrals over the plane cost forty times those over
     a line: filters that release two numbers are found roughly, and searched on exactly only where
     they come within `_MARGIN` of the best that releases one.
     """
-    shapes, leakage, censored = _scalars(k)
-    near = _approached(k, a, _lowest(shapes, _loss(leakage, censored, a)))
-    loss, shape = _polished(k, a, near, (0.0, _REACH))
-    shapes, leakage, censored = _planes(k)
-    starts = shapes[_loss(leakage, censored, a).argsort()[:_STARTS]]
-    plane = _approached(k, a, starts, rough=True)
-    margin = torch.where(plane[:, 2] > 0, _MARGIN, -_ROUNDING)
-    might_win = plane[_loss(*_information(k, plane), a) < loss + margin]
-    others = [_searched(k, a, start, (0.0, _REACH)) for start in might_win]
-    return min([(loss, shape), *others])
+    line = _polished(_approached(_starts(k, a, _of_one_number)), (0.0, _REACH)).best()
+    rough = _approached(_starts(k, a, _of_two_numbers), rough=True)
+    plane = rough.at(rough.shapes, _loss(rough.k, rough.a, rough.shapes))
+    margin = torch.where(plane.shapes[:, 2] > 0, _MARGIN, -_ROUNDING)
+    might_win = plane.pick(plane.loss < line.loss[plane.problem] + margin)
+    return line.beside(_searched(might_win, (0.0, _REACH))).best()
 
 
-@lru_cache(maxsize=4096)
-def _best_noiseless(k: float, a: float) -> tuple[float, _Shape]:
-    secret = math.log(2)
-    nothing, all_there_is = (0.0, 0.0, 0.0), (0.0, _FULL_REACH, _FULL_REACH)
-    known = [((1 - a) * secret**2, nothing), (a * secret**2, all_there_is)]
-    shapes = _projections([_FULL_REACH])
-    starts = _lowest(shapes, _loss(*_information(k, shapes), a))
-    return min([*known, _polished(k, a, starts, (_FULL_REACH, _FULL_REACH))])
+def _best_noiseless(k: Tensor, a: Tensor) -> _Filters:
+    """The best of what tells nothing, what tells all, and projections on one direction."""
+    secret, tried = math.log(2), torch.arange(len(k))
+    nothing = torch.zeros(len(k), 3, dtype=torch.float64)
+    everything = nothing + torch.tensor([0, _FULL_REACH, _FULL_REACH], dtype=torch.float64)
+    projected = _polished(_starts(k, a, _projections), (_FULL_REACH, _FULL_REACH))
+    silent = _Filters(tried, k, a, nothing, (1 - a) * secret**2)
+    return projected.beside(silent).beside(silent.at(everything, a * secret**2)).best()
 
 
-@lru_cache(maxsize=16)
-def _scalars(k: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Shapes [angles, gains, 3] of filters that release one number, and what they tell."""
-    shapes = _projections([*_DISTANCES, _REACH])
-    return shapes, *_information(k, shapes)
+def _starts(k: Tensor, a: Tensor, grid: Callable[[float, float], Tensor]) -> _Filters:
+    """Where to search from, for each problem."""
+    shapes = [grid(*problem) for problem in zip(k.tolist(), a.tolist(), strict=True)]
+    problem = torch.arange(len(k)).repeat_interleave(torch.tensor([len(own) for own in shapes]))
+    # Their losses are not asked for before they have been searched on.
+    unknown = torch.full((len(problem),), math.nan, dtype=torch.float64)
+    return _Filters(problem, k[problem], a[problem], torch.cat(shapes), unknown)
 
 
-def _projections(gains: Sequence[float]) -> Tensor:
-    """Shapes [angles, gains, 3] that release one number."""
+def _of_one_number(k: float, a: float) -> Tensor:
+    """Shapes [n, 3]: the best gains at angles that are better than those beside them."""
+    return _lowest(_line(k, (*_DISTANCES, _REACH)), a)
+
+
+def _projections(k: float, a: float) -> Tensor:
+    """As `_of_one_number`, without noise."""
+    return _lowest(_line(k, (_FULL_REACH,)), a)
+
+
+def _of_two_numbers(k: float, a: float) -> Tensor:
+    """Shapes [n, 3] that put the cells at a grid of distances in the plane: the best."""
+    shapes, leakage, censored = _plane(k)
+    return shapes[_weighed(leakage, censored, a).argsort()[:_STARTS]]
+
+
+def _lowest(told: _Told, a: float) -> Tensor:
+    shapes, leakage, censored = told
+    least, place = _weighed(leakage, censored, a).min(1)
+    low = (least < least.roll(1)) & (least <= least.roll(-1))
+    low[least.argmin()] = True
+    return shapes[low, place[low]]
+
+
+@lru_cache(maxsize=64)
+def _line(k: float, gains: Sequence[float]) -> _Told:
+    """Shapes [angles, gains, 3] of filters that release one number."""
     angles = torch.arange(_ANGLES, dtype=torch.float64) * (math.pi / _ANGLES)
     none = torch.zeros(1, dtype=torch.float64)
     shapes = torch.cartesian_prod(angles, torch.tensor(gains, dtype=torch.float64), none)
-    return shapes.view(_ANGLES, -1, 3)
+    shapes = shapes.view(_ANGLES, -1, 3)
+    return shapes, *_information(_law(k), shapes)
 
 
-def _lowest(shapes: Tensor, loss: Tensor) -> Tensor:
-    """The best gains [n, 3] at angles that are better than those beside them; the best first."""
-    least, place = loss.min(1)
-    low = (least < least.roll(1)) & (least <= least.roll(-1))
-    low[least.argmin()] = True
-    best = least[low].argsort()
-    return shapes[low, place[low]][best]
+@lru_cache(maxsize=64)
+def _plane(k: float) -> _Told:
+    return _in_the_plane(), *_information(_law(k), _in_the_plane(), rough=True)
 
 
-@lru_cache(maxsize=16)
-def _planes(k: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Shapes [n, 3] that put the cells at a grid of distances in the plane, and what they tell."""
+@cache
+def _in_the_plane() -> Tensor:
     along = torch.tensor(_DISTANCES, dtype=torch.float64)
     across = torch.cat([-along[1:], along])
     first, shear, second = torch.cartesian_prod(along, across, along[1:]).unbind(-1)
     rows = [torch.stack([first, shear], dim=-1), torch.stack([0 * first, second], dim=-1)]
     _, gains, turn = torch.linalg.svd(torch.stack(rows, dim=-2))
     angles = torch.atan2(turn[:, 0, 1], turn[:, 0, 0])
-    shapes = torch.cat([angles[:, None], gains], dim=1)[gains[:, 0] <= _REACH]
-    return shapes, *_information(k, shapes, rough=True)
+    return torch.cat([angles[:, None], gains], dim=1)[gains[:, 0] <= _REACH]
 
 
-def _approached(k: float, a: float, shapes: Tensor, *, rough: bool = False) -> Tensor:
-    """Pattern search (Hooke and Jeeves, 1961) from shapes [n, 3], all at once; the best first.
+def _approached(starts: _Filters, *, rough: bool = False) -> _Filters:
+    """Pattern search (Hooke and Jeeves, 1961) from all of them at once.
 
     Each goes on to the best of its neighbours, or looks closer where none is better.
     """
-    axes = torch.eye(3, dtype=torch.float64)[: 3 if bool((shapes[:, 2] > 0).any()) else 2]
-    around = torch.cat([0 * axes[:1], axes, -axes])
+    shapes, law, weight = starts.shapes, _law(starts.k)[:, None], starts.a[:, None]
+    knobs = _knobs(shapes)
+    around = torch.cat([0 * knobs[:1], knobs, -knobs])
     width = torch.tensor(_WIDTHS, dtype=torch.float64).repeat(len(shapes), 1)
+    loss = starts.loss
     for _ in range(_MOVES):
         near = shapes[:, None] + width[:, None] * around
         near[..., 1:].clamp_(0, _REACH)
-        loss, place = _loss(*_information(k, near, rough=rough), a).min(1)
+        loss, place = _weighed(*_information(law, near, rough=rough), weight).min(1)
         shapes = near[torch.arange(len(near)), place]
         width = torch.where(place[:, None] == 0, width / 2, width)
-    return shapes[loss.argsort()]
+    return starts.at(shapes, loss)
 
 
-def _polished(k: float, a: float, shapes: Tensor, reach: _Reach) -> tuple[float, _Shape]:
-    """The least that is near the first shapes, if these are about as good as each other."""
-    loss = _loss(*_information(k, shapes), a)
-    close = shapes[loss <= _CLOSE * loss[0] + _ROUNDING][:_POLISHED]
-    return min(_searched(k, a, start, reach) for start in close)
+def _polished(starts: _Filters, reach: _Reach) -> _Filters:
+    """The least near the first of each problem, if these are about as good as each other."""
+    known = starts.at(starts.shapes, _loss(starts.k, starts.a, starts.shapes))
+    ranked, rank = known.ranked()
+    least = ranked.loss[rank == 0][ranked.problem]
+    return _searched(
+        ranked.pick((rank < _POLISHED) & (ranked.loss <= _CLOSE * least + _ROUNDING)), reach
+    )
 
 
-def _searched(k: float, a: float, start: Tensor, reach: _Reach) -> tuple[float, _Shape]:
-    """The least near a shape [3], by gradients."""
-    scale = max(float(_loss(*_information(k, start[None]), a)), _ROUNDING)
+def _searched(starts: _Filters, reach: _Reach) -> _Filters:
+    """The least near each, by Newton's method from all of them at once, downhill alone."""
+    shapes, loss, k, a = starts.shapes, starts.loss, starts.k[:, None], starts.a[:, None]
+    for _ in range(_STEPS if len(loss) else 0):
+        step = _newton_step(starts, shapes, reach)
+        tries = shapes[:, None] + _STRIDES[:, None] * step[:, None]
+        tries[..., 1:].clamp_(*reach)
+        tries[..., 2] *= shapes[:, None, 2] > 0
+        found, place = _loss(k, a, tries).min(1)
+        better = found < loss - _ROUNDING * loss
+        if not better.any():
+            break
+        shapes = torch.where(better[:, None], tries[torch.arange(len(tries)), place], shapes)
+        loss = torch.where(better, found, loss)
+    return starts.at(shapes, loss)
 
-    def value(point: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        shape = torch.tensor(point, requires_grad=True)
-        loss = _loss(*_information(k, shape[None]), a) / scale
-        (gradient,) = torch.autograd.grad(loss, shape)
-        return loss.item(), gradient.numpy()
 
-    bounds: _Bounds = [(None, None), reach, reach if start[2] > 0 else (0.0, 0.0)]
-    options = {"ftol": 1e-12, "gtol": 1e-9}
-    found = minimize(value, start.numpy(), jac=True, bounds=bounds, options=options)
-    angle, first, second = found.x.tolist()
-    return float(found.fun) * scale, (angle, first, second)
+def _newton_step(starts: _Filters, shapes: Tensor, reach: _Reach) -> Tensor:
+    """Where the loss's quadratic at each shape is least; slopes count by their size where concave.
+
+    A second gain of 0 stays, and so does a gain at an end of its reach that would go beyond it.
+    """
+    knobs = _knobs(shapes)
+    around = torch.cat([0 * knobs[:1], _APART * knobs])
+    points = (shapes[:, None] + around).requires_grad_()
+    loss = _loss(starts.k[:, None], starts.a[:, None], points)
+    (slopes,) = torch.autograd.grad(loss.sum(), points)
+    slope, bent = slopes[:, 0], (slopes[:, 1:] - slopes[:, :1]) / _APART
+    low, high = shapes <= reach[0], shapes >= reach[1]
+    held = low & (slope >= 0) | high & (slope <= 0)
+    held[:, 0], held[:, 2] = False, held[:, 2] | (shapes[:, 2] == 0)
+    free = (~held[:, : len(knobs)]).double()
+    bent = bent[..., : len(knobs)] * free[:, :, None] * free[:, None]
+    bend, axes = torch.linalg.eigh((bent + bent.mT) / 2 + torch.diag_embed(1 - free))
+    along = axes.mT @ (slope[:, : len(knobs)] * free)[..., None]
+    step: Tensor = axes @ (along / bend.abs().clamp(min=_ROUNDING)[..., None])
+    return -step[..., 0] @ knobs
 
 
-def _information(k: float, shapes: Tensor, *, rough: bool = False) -> tuple[Tensor, Tensor]:
+def _knobs(shapes: Tensor) -> Tensor:
+    """Unit steps along what can be turned: a second gain only where any filter has one."""
+    return torch.eye(3, dtype=torch.float64)[: 3 if bool((shapes[:, 2] > 0).any()) else 2]
+
+
+def _loss(k: Tensor, a: Tensor, shapes: Tensor) -> Tensor:
+    """Of shapes [n, 3]."""
+    return _weighed(*_information(_law(k), shapes), a)
+
+
+def _weighed(leakage: Tensor, censored: Tensor, a: Tensor | float) -> Tensor:
+    return (1 - a) * censored**2 + a * leakage**2
+
+
+def _information(law: Tensor, shapes: Tensor, *, rough: bool = False) -> tuple[Tensor, Tensor]:
     """I(S;Q) and I(U;X|Q) of shapes [..., 3], over a line if all release but one number."""
     rows = slice(None) if bool((shapes[..., 2] > 0).any()) else slice(1)
     means = (shapes[..., 1:, None] * _turn(shapes[..., 0]))[..., rows, :]
-    utility_left, secret_left = conditional_entropies(means, _law(k), rough=rough)
+    utility_left, secret_left = conditional_entropies(means, law, rough=rough)
     return math.log(2) - secret_left, utility_left
 
 
-@lru_cache(maxsize=16)
-def _law(k: float) -> Tensor:
-    return torch.as_tensor(joint_us(k))
+def _law(k: Tensor | float) -> Tensor:
+    """Probabilities of (U, S), shape [..., 2, 2]."""
+    law: Tensor = joint_us(torch.as_tensor(k, dtype=torch.float64))
+    return law
 
 
 def _turn(angle: Tensor) -> Tensor:
@@ -206,12 +317,7 @@ def _turn(angle: Tensor) -> Tensor:
     return torch.stack(rows, dim=-2)
 
 
-def _unwhitened(gain: float, noise: float) -> float:
-    """The singular value of theta behind a gain; without noise any positive one will do."""
-    if noise == 0:
-        return float(gain > 0)
-    return noise * gain / math.sqrt(1 - (DATA_STD * gain) ** 2)
-
-
-def _loss(leakage: Tensor, censored: Tensor, a: float) -> Tensor:
-    return (1 - a) * censored**2 + a * leakage**2
+def _unwhitened(gain: Tensor, noise: Tensor) -> Tensor:
+    """The singular values of theta behind gains; without noise any positive one will do."""
+    noisy = noise * gain / torch.sqrt(1 - (DATA_STD * gain.clamp(max=_REACH)) ** 2)
+    return torch.where(noise > 0, noisy, (gain > 0).double())

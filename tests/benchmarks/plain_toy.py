@@ -154,7 +154,7 @@ class Game:
             "bound/release": least,
             "bound/gap": leakage + censored - least,
             "bound/loss": measures.best_loss(k, a),
-            "optimum/linear_loss": measures.best_linear_loss(k, a, noise)[0],
+            "optimum/linear_loss": float(measures.best_linear_loss(k, a, noise)[0]),
         }
 
     @torch.no_grad()

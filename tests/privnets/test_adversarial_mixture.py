@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -43,9 +44,12 @@ def used(pool: Pool, splits: Splits, part: str) -> tuple[torch.Tensor, torch.Ten
 def examined(config: AdversarialConfig, parameters: list[torch.Tensor]) -> Examined:
     pool, (splits,) = MIXTURE.materials([config], "cpu")
     x, secret, utility = used(pool, splits, "test")
-    return MIXTURE.examine(
+    (limits,) = MIXTURE.limits([config])
+    found = MIXTURE.examine(
         config, parameters, Exposure(x, secret, utility), Exposure(x + 1, secret, utility)
     )
+    assert not set(limits) & set(found.metrics)
+    return replace(found, metrics={**limits, **found.metrics})
 
 
 @pytest.mark.parametrize("k", [0.0, 0.4, 1.0, 2.0])
@@ -144,6 +148,15 @@ def test_a_linear_filter_is_measured_exactly() -> None:
     assert found.metrics["exact/loss"] == pytest.approx(loss)
     assert found.metrics["bound/loss"] == measures.best_loss(0.4, 0.8)
     assert found.metrics["optimum/linear_loss"] == measures.best_linear_loss(0.4, 0.8, 0.5)[0]
+
+
+def test_limits_are_each_configurations_own() -> None:
+    knobs = [(0.4, 0.8, "squared-kl"), (0.0, 0.5, "alpha"), (1.7, 0.3, "squared-kl")]
+    configs = [small(dependence=k, tradeoff=a, objective=how) for k, a, how in knobs]
+    together = MIXTURE.limits(configs)
+    for config, found in zip(configs, together, strict=True):
+        assert found == pytest.approx(*MIXTURE.limits([config]), nan_ok=True, abs=1e-12)
+    assert [math.isnan(found["bound/loss"]) for found in together] == [False, True, False]
 
 
 @pytest.mark.parametrize(

@@ -317,6 +317,21 @@ def test_no_search_over_theta_finds_a_better_linear_filter(k: float, a: float) -
     assert measures.best_linear_loss(k, a)[0] == pytest.approx(best, rel=0.02)
 
 
+def test_the_best_linear_filters_of_many_problems_are_those_of_each() -> None:
+    k, a = (part.ravel() for part in np.meshgrid([0.0, 0.4, 1.0, 1.9], [0.0, 0.1, 0.7, 1.0]))
+    sigma = np.where(np.arange(16) % 3 == 0, 0.0, 0.7)
+    losses, thetas = measures.best_linear_loss(k, a, sigma)
+    for place, problem in enumerate(zip(k, a, sigma, strict=True)):
+        loss, theta = measures.best_linear_loss(*problem)
+        assert losses[place] == pytest.approx(loss, abs=1e-12)
+        assert theta.shape == thetas[place].shape == (2, 2)
+        found = measures.filter_information(
+            thetas[place], sigma[place], measures.joint_us(k[place])
+        )
+        attained = (1 - a[place]) * found.censored**2 + a[place] * found.leakage**2
+        assert attained == pytest.approx(losses[place], rel=1e-6, abs=1e-9)
+
+
 def test_known_optima_of_linear_filters() -> None:
     """Independent bits cost nothing, certain ones a(1 - a) ln^2 2; between, a filter falls short.
 

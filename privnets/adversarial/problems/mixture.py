@@ -88,6 +88,20 @@ class GaussianMixture(Problem):
         found = _information(parameters[0].detach().double(), configs)
         return {"exact/leakage": found.leakage, "exact/censored": found.censored}
 
+    def limits(self, configs: Sequence[AdversarialConfig]) -> Sequence[Mapping[str, float]]:
+        """The least losses, of any release and of a linear one, where losses are squared-kl's."""
+        weighed = [config for config in configs if _weighed(config)]
+        k, a = [c.dependence for c in weighed], [c.tradeoff for c in weighed]
+        linear, _ = measures.best_linear_loss(
+            np.array(k), np.array(a), np.array([c.noise_std for c in weighed])
+        )
+        least = iter(zip(map(measures.best_loss, k, a), linear.tolist(), strict=True))
+        unknown = (math.nan, math.nan)
+        return [
+            dict(zip(OPTIMA, next(least) if _weighed(config) else unknown, strict=True))
+            for config in configs
+        ]
+
     def examine(
         self,
         config: AdversarialConfig,
@@ -95,17 +109,14 @@ class GaussianMixture(Problem):
         original: Exposure,
         released: Exposure,
     ) -> Examined:
-        """Exact information of a linear filter beside the optima, and where releases lie."""
-        metrics = dict.fromkeys(self.statement.extra_metric_keys(config), math.nan)
-        notes: dict[str, str] = {}
-        linear, weighed = config.releaser == "linear", config.objective == "squared-kl"
+        """Exact information of a linear filter, and where releases lie."""
+        metrics, notes = dict.fromkeys(EXACT, math.nan), dict[str, str]()
+        linear = config.releaser == "linear"
         if linear:
-            metrics |= _exact(config, parameters[0])
+            metrics = _exact(config, parameters[0])
         else:
             notes |= dict.fromkeys(EXACT, "exact information is known of linear filters alone")
-        if weighed:
-            metrics |= _optima(config)
-        else:
+        if not _weighed(config):
             metrics["exact/loss"] = math.nan
             notes |= dict.fromkeys(
                 ("exact/loss", *OPTIMA), "the loss (1 - a) B^2 + a A^2 is that of squared-kl"
@@ -145,10 +156,8 @@ def _exact(config: AdversarialConfig, theta: Tensor) -> dict[str, float]:
     return dict(zip(EXACT, (leakage, censored, loss), strict=True))
 
 
-def _optima(config: AdversarialConfig) -> dict[str, float]:
-    k, a = config.dependence, config.tradeoff
-    linear, _ = measures.best_linear_loss(k, a, config.noise_std)
-    return dict(zip(OPTIMA, (measures.best_loss(k, a), linear), strict=True))
+def _weighed(config: AdversarialConfig) -> bool:
+    return config.objective == "squared-kl"
 
 
 def _scatter(released: Exposure, theta: Tensor | None) -> bytes:
