@@ -14,6 +14,7 @@ from sweeps.carrying import Watch, train
 from sweeps.errors import InputError
 from sweeps.interruption import Interrupted, Interruption, interruptible
 from sweeps.ledger import Ledger
+from sweeps.locking import locked
 from sweeps.manifest import write_manifest
 from sweeps.planning import Plan, plan
 from sweeps.progress import Progress, shown
@@ -23,7 +24,7 @@ from sweeps.pulse import beating
 from sweeps.remaining import capacity, untrained
 from sweeps.results import DEFAULT_STORAGE, Result, read_result
 from sweeps.spec import Resources, Study
-from sweeps.starting import locked, manifest_of, new_name
+from sweeps.starting import manifest_of, new_name
 from sweeps.storage import absolute, check_writable
 from sweeps.summary import load_libraries, write_summary
 from sweeps.tenure import tenure
@@ -130,7 +131,11 @@ def execute(
     check_writable(ledger.directory.parent)
     if address is not None:
         _check_nodes(plan, ledger, address)
-    with interruptible() as interruption, locked(ledger), tenure(ledger.directory) as ledger.run:
+    with (
+        interruptible() as interruption,
+        locked(ledger, interruption.breakable),
+        tenure(ledger.directory) as ledger.run,
+    ):
         if ledger.has_spec():  # perhaps since, by another process
             manifest = manifest_of(ledger, plan, command=typed, tracking_uri=uri)
         write_manifest(ledger, manifest)

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
@@ -49,7 +50,6 @@ class Ledger:
     Attributes:
         sweep: The sweep's name.
         directory: Where it is.
-        run: The run of the sweep whose packs are written here; None outside of any.
         unreadable: Files that the last reads of them passed over, each with the reason.
     """
 
@@ -71,9 +71,21 @@ class Ledger:
             )
         self.sweep = sweep
         self.directory: Directory = directory(storage) / sweep
-        self.run = run
         self.unreadable: dict[str, str] = {}
-        self._packs = self.directory / "ledger"
+        self.run = run
+
+    @property
+    def run(self) -> str | None:
+        """The run of the sweep whose packs are written here; None outside of any."""
+        return self.directory.run
+
+    @run.setter
+    def run(self, run: str | None) -> None:
+        self.directory = replace(self.directory, run=run)
+
+    @property
+    def _packs(self) -> Directory:
+        return self.directory / "ledger"
 
     def write(self, pack_id: str, points: Iterable[TradeoffPoint]) -> None:
         """Commit a finished pack: its artifacts, then its one file, which appears whole.

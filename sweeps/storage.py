@@ -8,7 +8,7 @@ import re
 import stat
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,7 @@ from tracking.errors import redacted
 
 MOST_BYTES: Final = 2**30
 """Larger files are not read unless a reader says that they may be."""
-_ASIDE: Final = re.compile(r"\..+\.[0-9a-f]{32}")
+_ASIDE: Final = re.compile(r"\..+?(\.[0-9a-f]{32})?\.[0-9a-f]{32}")
 _NO_SECOND_NAMES: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -34,19 +34,21 @@ class Directory:
     Attributes:
         filesystem: Where it is.
         path: Its absolute path there.
+        run: The run that writes to it, in hexadecimal digits; None for whoever is of none.
     """
 
     filesystem: fs.FileSystem
     path: str
+    run: str | None = None
 
     def __truediv__(self, name: str) -> Directory:
         """The directory `name` inside this one."""
-        return Directory(self.filesystem, f"{self.path}/{name}")
+        return replace(self, path=f"{self.path}/{name}")
 
     @property
     def parent(self) -> Directory:
         """The directory that it is in."""
-        return Directory(self.filesystem, self.path.rpartition("/")[0] or "/")
+        return replace(self, path=self.path.rpartition("/")[0] or "/")
 
     @property
     def local(self) -> Path | None:
@@ -128,12 +130,25 @@ class Directory:
         """
         self.filesystem.delete_file(f"{self.path}/{name}")
 
-    def asides(self) -> list[str]:
+    def asides(self) -> dict[str, bool]:
         """Paths from here to the files, in it and below, that their writers have yet to name.
 
         A writer that was killed leaves his for ever.
+
+        Returns:
+            Path to whether the writer is of a run.
         """
-        return [path for path in self._below() if _ASIDE.fullmatch(path.rpartition("/")[2])]
+        found = ((path, _ASIDE.fullmatch(path.rpartition("/")[2])) for path in self._below())
+        return {path: aside[1] is not None for path, aside in found if aside is not None}
+
+    def written_at(self, name: str) -> float | None:
+        """When a file was written, in seconds since 1970 by the clock of whoever keeps it.
+
+        Returns:
+            The time; None where there is no such file.
+        """
+        moment = self.filesystem.get_file_info(f"{self.path}/{name}").mtime
+        return None if moment is None else moment.timestamp()
 
     def remove(self) -> None:
         """Delete it with everything in it, if it is there."""
@@ -142,7 +157,8 @@ class Directory:
 
     def _put(self, name: str, content: bytes, place: Callable[[str, str], bool]) -> bool:
         self.create()
-        aside = f"{self.path}/.{name}.{uuid.uuid4().hex}"
+        by = "" if self.run is None else f".{self.run}"
+        aside = f"{self.path}/.{name}{by}.{uuid.uuid4().hex}"
         try:
             with self.filesystem.open_output_stream(aside) as sink:
                 sink.write(content)

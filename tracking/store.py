@@ -4,9 +4,11 @@ What this sets in the environment, unless the user has set it already: no teleme
 printed to standard output, and a retry policy that gives up within a minute instead of several
 (`MLFLOW_HTTP_REQUEST_MAX_RETRIES=2`, `MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR=1`,
 `MLFLOW_HTTP_REQUEST_TIMEOUT=20`, in seconds), because a caller who publishes tries again anyway;
-a kept connection for each call in flight (`MLFLOW_HTTP_POOL_MAXSIZE`); and no answer taken from
-another server than the one asked (`MLFLOW_ALLOW_HTTP_REDIRECTS=false`). A server's answers are
-bounded: see `tracking.bounded`.
+a kept connection for each call in flight (`MLFLOW_HTTP_POOL_MAXSIZE`); no answer taken from
+another server than the one asked (`MLFLOW_ALLOW_HTTP_REDIRECTS=false`); and no account taken from
+`~/.netrc`, which would go before the one that was given (`NETRC=/dev/null`; set it to a file to
+have that read). Proxies are used as the environment says. A server's answers are bounded: see
+`tracking.bounded`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from urllib.parse import unquote, urlsplit
 from tracking import schema
 from tracking.bounded import bound_answers
 from tracking.errors import TrackingError, redacted
+from tracking.mounts import is_shared
 from tracking.transport import REFUSED, nonsense, refusal, told
 
 if TYPE_CHECKING:
@@ -45,11 +48,8 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_HTTP_POOL_MAXSIZE": str(_TO_SERVER),
     "MLFLOW_ALLOW_HTTP_REDIRECTS": "false",
+    "NETRC": os.devnull,
 }
-# SQLite's write-ahead log wants shared memory, which these do not share between machines.
-_NETWORK_FILE_SYSTEMS = frozenset(
-    {"9p", "afs", "beegfs", "ceph", "cifs", "fuse.sshfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
-)
 
 
 def resolve_uri(uri: str | None = None) -> str:
@@ -202,7 +202,9 @@ def _absolute_sqlite(uri: str) -> str:
     scheme, separator, rest = uri.partition(":///")
     file, question, options = rest.partition("?")
     if not separator or file in ("", ":memory:"):
-        raise TrackingError(f"a SQLite store needs a file, as in sqlite:///mlflow.db; got {uri!r}.")
+        raise TrackingError(
+            f"a SQLite store needs a file, as in sqlite:///mlflow.db; got {redacted(uri)!r}."
+        )
     path = Path(unquote(file)).absolute()
     # SQLAlchemy decodes an escaped path in some versions and not in others.
     if {"%", "?"} & set(str(path)):
@@ -309,7 +311,8 @@ def _create_schema(path: Path, uri: str) -> None:
     for stale in (aside, *_logs(aside), *_logs(path)):
         stale.unlink(missing_ok=True)
     _fill(aside, artifact_root(uri))
-    if not _on_network(path.parent):
+    # The log wants shared memory, which machines that share a file system do not share.
+    if not is_shared(path.parent):
         # Readers and the writer do not block each other, and a commit waits for the disk once
         # instead of thrice; the file keeps this setting.
         with closing(sqlite3.connect(aside)) as database:
@@ -333,15 +336,3 @@ def _fill(path: Path, root: str | None) -> None:
 
 def _logs(database: Path) -> list[Path]:
     return [database.with_name(database.name + end) for end in ("-wal", "-shm", "-journal")]
-
-
-def _on_network(folder: Path) -> bool:
-    mounts = Path("/proc/self/mounts")
-    if not mounts.exists():
-        return False
-    kinds: dict[Path, str] = {}
-    for line in mounts.read_text().splitlines():
-        _, mounted, kind, *_ = line.split(" ")
-        kinds[Path(mounted.replace("\\040", " "))] = kind
-    nearest = next((p for p in (folder, *folder.parents) if p in kinds), None)
-    return nearest is not None and kinds[nearest] in _NETWORK_FILE_SYSTEMS

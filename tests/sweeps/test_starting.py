@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,16 +24,7 @@ from sweeps.manifest import (
     write_manifest,
 )
 from sweeps.planning import Plan
-from sweeps.starting import locked, manifest_of, new_name
-
-_HOLDER = """
-import sys
-from sweeps.ledger import Ledger
-from sweeps.starting import locked
-with locked(Ledger(sys.argv[1], "sweep")):
-    print("locked", flush=True)
-    sys.stdin.read()
-"""
+from sweeps.starting import manifest_of, new_name
 
 
 @pytest.fixture(scope="module")
@@ -139,35 +129,6 @@ def test_a_spec_that_is_none_is_refused(ledger: Ledger, change: dict[str, object
         read_manifest(ledger)
 
 
-def test_only_one_process_runs_a_sweep_and_a_dead_one_does_not_count(tmp_path: Path) -> None:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", _HOLDER, str(tmp_path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == b"locked\n"
-    ledger = Ledger(str(tmp_path), "sweep")
-    with pytest.raises(InputError, match="being run by another process"), locked(ledger):
-        pass
-    os.kill(holder.pid, signal.SIGKILL)
-    holder.communicate()
-    with locked(ledger):
-        pass
-
-
-@pytest.mark.parametrize("trouble", ["a file in its place", "a lock that is a directory"])
-def test_a_place_that_cannot_be_locked_is_told_of(tmp_path: Path, trouble: str) -> None:
-    if trouble == "a file in its place":
-        (tmp_path / "sweep").write_text("")
-    else:
-        (tmp_path / "sweep" / ".lock").mkdir(parents=True)
-    with (
-        pytest.raises(InputError, match=r"sweep must be a directory .*with locks"),
-        locked(Ledger(str(tmp_path), "sweep")),
-    ):
-        pass
-
-
 def test_a_new_name_is_not_taken(tmp_path: Path) -> None:
     first = new_name(str(tmp_path), "study")
     for suffix in ("", "-2"):
@@ -175,3 +136,10 @@ def test_a_new_name_is_not_taken(tmp_path: Path) -> None:
     second = new_name(str(tmp_path), "study")
     assert second not in {first, f"{first}-2"}
     assert second.startswith("study-")
+
+
+def test_a_storage_that_cannot_be_read_is_told_of_without_its_password(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be read") as refused:
+        new_name(f"file://{tmp_path}/file?password=hunter2", "study")
+    assert "hunter2" not in str(refused.value)

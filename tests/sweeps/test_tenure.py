@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from sweeps.checkpoints import Checkpoint
 from sweeps.errors import InputError
 from sweeps.ledger import Ledger
 from sweeps.storage import Directory
-from sweeps.tenure import Superseded, tenure
+from sweeps.tenure import Superseded, check, tenure
 
 
 @pytest.fixture
@@ -90,7 +92,7 @@ def test_a_new_file_is_never_put_over_another(filesystem: fs.FileSystem, tmp_pat
     assert place.write_new("name", b"first")
     assert not place.write_new("name", b"second")
     assert place.read("name") == b"first"
-    assert place.asides() == []
+    assert not place.asides()
 
 
 def _is_mock(filesystem: fs.FileSystem) -> bool:
@@ -101,7 +103,7 @@ def _is_mock(filesystem: fs.FileSystem) -> bool:
 def test_what_killed_writers_left_is_deleted_and_nothing_else(ledger: Ledger, where: str) -> None:
     folder = Path(ledger.directory.path, where)
     folder.mkdir(parents=True, exist_ok=True)
-    half, whole = folder / f".name.{uuid.uuid4().hex}", folder / "name"
+    half, whole = folder / f".name.{uuid.uuid4().hex}.{uuid.uuid4().hex}", folder / "name"
     for path in (half, whole, folder / ".lock"):
         path.write_bytes(b"x")
     with tenure(ledger.directory):
@@ -109,6 +111,42 @@ def test_what_killed_writers_left_is_deleted_and_nothing_else(ledger: Ledger, wh
         half.write_bytes(b"x")
     assert not half.exists()
     assert {whole, folder / ".lock"} <= set(folder.iterdir())
+
+
+def test_a_run_writes_so_that_the_next_one_knows_what_it_left(ledger: Ledger) -> None:
+    written: list[bool] = []
+
+    class Watched(Directory):
+        def _flush(self, path: str) -> None:
+            written.extend(ledger.directory.asides().values())
+
+    with tenure(ledger.directory) as run:
+        for writer in (run, None):
+            Watched(ledger.directory.filesystem, ledger.directory.path, writer).write("name", b"")
+    assert written == [True, False]
+
+
+def test_what_somebody_else_writes_meanwhile_is_left_until_it_is_old(ledger: Ledger) -> None:
+    """As `sweeps sync` does, which is of no run."""
+    folder = Path(ledger.directory.path)
+    new, old = (folder / f".report.html.{uuid.uuid4().hex}" for _ in range(2))
+    for path in (new, old):
+        path.write_bytes(b"x")
+    os.utime(old, (time.time() - 7200,) * 2)
+    with tenure(ledger.directory):
+        assert (new.exists(), old.exists()) == (True, False)
+    assert new.exists()
+
+
+def test_a_sign_that_is_seen_late_is_waited_for(ledger: Ledger) -> None:
+    """As where a file system shows a directory as it was."""
+    run = uuid.uuid4().hex
+    later = threading.Timer(2.0, ledger.directory.write, (".run", run.encode()))
+    later.start()
+    check(ledger.directory, run, patience=60.0)
+    later.join()
+    with pytest.raises(Superseded):
+        check(ledger.directory, uuid.uuid4().hex, patience=1.5)
 
 
 def test_files_that_a_link_leads_to_are_left_alone(ledger: Ledger, tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""A directory is told to be shared by the file system that it really is on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tracking import mounts
+
+
+@pytest.fixture
+def _mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a kernel would tell it of other mounts."""
+    lines = (
+        "/dev/sda1 / ext4 rw 0 0",
+        f"server:/export {tmp_path}/a\\040b nfs4 rw 0 0",
+        f"/dev/sdb1 {tmp_path}/a\\040b/own xfs rw 0 0",
+        f"ann@host: {tmp_path}/far fuse.sshfs rw 0 0",
+        f"/dev/sdc1 {tmp_path}/stick fuseblk rw 0 0",
+    )
+    told = tmp_path / "mounts"
+    told.write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr(mounts, "_MOUNTS", told)
+
+
+@pytest.mark.usefixtures("_mounted")
+@pytest.mark.parametrize(
+    ("folder", "shared"),
+    [
+        ("a b", True),
+        ("a b/sweeps/not there yet", True),
+        ("a b/own/x", False),
+        ("a", False),
+        ("far/x", True),
+        ("stick", False),
+        ("link/x", True),
+    ],
+)
+def test_the_nearest_mount_decides_also_behind_a_link(
+    tmp_path: Path, folder: str, shared: bool
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "a b")
+    assert mounts.is_shared(tmp_path / folder) == shared
+
+
+def test_a_temporary_directory_is_this_machine_s_own(tmp_path: Path) -> None:
+    assert not mounts.is_shared(tmp_path)
