@@ -7,7 +7,20 @@ from typing import Final
 
 _MOUNTS: Final = Path("/proc/self/mounts")
 _SHARED: Final = frozenset(
-    {"9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "virtiofs"}
+    {
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "fuse",
+        "gpfs",
+        "lustre",
+        "nfs",
+        "nfs4",
+        "smb3",
+        "virtiofs",
+    }
 )
 
 
@@ -28,4 +41,4 @@ def is_shared(folder: Path) -> bool:
         kinds[Path(mounted.replace("\\040", " "))] = kind
     real = folder.resolve()
     nearest = next((kinds[place] for place in (real, *real.parents) if place in kinds), "")
-    return nearest in _SHARED or nearest.startswith("fuse.")
+    return nearest.partition(".")[0] in _SHARED

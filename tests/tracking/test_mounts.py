@@ -17,6 +17,7 @@ def _mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         f"server:/export {tmp_path}/a\\040b nfs4 rw 0 0",
         f"/dev/sdb1 {tmp_path}/a\\040b/own xfs rw 0 0",
         f"ann@host: {tmp_path}/far fuse.sshfs rw 0 0",
+        f"mirror {tmp_path}/mirror fuse rw 0 0",
         f"/dev/sdc1 {tmp_path}/stick fuseblk rw 0 0",
     )
     told = tmp_path / "mounts"
@@ -33,6 +34,7 @@ def _mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("a b/own/x", False),
         ("a", False),
         ("far/x", True),
+        ("mirror", True),
         ("stick", False),
         ("link/x", True),
     ],
