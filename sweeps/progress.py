@@ -9,12 +9,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sweeps.planning import duration
 from sweeps.standing import Standing
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from cluster.connection import Machine
 
 LINE_SECONDS = 10.0
+_BAR_WIDTH = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class Progress:
         points: How many it has in all.
         done: How many are complete, those that failed or were stopped among them.
         failed: How many are complete but failed, or lost with their pack.
-        share: Of the work, in [0, 1].
+        share: Of the work that this run began with, in [0, 1].
         rate: Points per minute since this run began; None before the first.
         eta: Seconds left; None while that cannot be told.
         front: Points on the front so far.
@@ -76,13 +80,24 @@ class Progress:
 
     def numbers(self) -> str:
         """How many points, how fast, how long."""
+        return ", ".join((self.training_words(), self.point_words()))
+
+    def training_words(self) -> str:
+        """What is done, how far that is, and how long it will take."""
         if self.doing is not None:
-            return f"{self.done}/{self.points} points, {self.doing}"
-        parts = [f"{self.done}/{self.points} points", f"{self.share:.0%}"]
+            return self.doing
+        left = f", about {duration(self.eta)} left" if self.eta is not None else ""
+        return f"{self.share:.0%} trained{left}"
+
+    def point_words(self) -> str:
+        """How many points are done, and how fast; those of a pack come together, at its end."""
+        parts = [f"{self.done} of {self.points} points done"]
         parts += [f"{self.failed} failed"] if self.failed else []
         parts += [f"{self.stopped} stopped early"] if self.stopped else []
-        parts += [f"{self.rate:.1f} points/min"] if self.rate is not None else []
-        parts += [f"{clock(self.eta)} left"] if self.eta is not None else []
+        parts += [f"{self.rate:.1f} per minute"] if self.rate is not None else []
+        if self.done < self.points and self.doing is None and self.use is not None:
+            packs = self.use.packs
+            parts += [f"{packs} {'pack' if packs == 1 else 'packs'} in training"] if packs else []
         return ", ".join(parts)
 
     def front_words(self) -> str:
@@ -204,33 +219,36 @@ def shown() -> Iterator[Callable[[Progress], None]]:
         yield _lines()
 
 
-def clock(seconds: float) -> str:
-    """Seconds as `[H:]MM:SS`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
 @contextmanager
 def _bar() -> Iterator[Callable[[Progress], None]]:
+    """Three lines that stay where they are: none is broken, however narrow the terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bar
+    from rich.live import Live
 
-    columns = (BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
-    bar = Bar(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task("starting", total=1.0)
+    live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
 
     def show(progress: Progress) -> None:
-        words = f"{progress.numbers()}\n{progress.front_words()}"
-        bar.update(task, completed=progress.share, description=words)
+        live.update(_drawn(progress), refresh=True)
 
-    bar.start()
+    live.start()
     try:
         yield show
     finally:
         with suppress(OSError):  # the terminal is gone
-            bar.stop()
+            live.stop()
+
+
+def _drawn(progress: Progress) -> RenderableType:
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    first = Table.grid(padding=(0, 1))
+    bar = ProgressBar(total=1.0, completed=progress.share, width=_BAR_WIDTH)
+    first.add_row(bar, Text(progress.training_words(), no_wrap=True, overflow="ellipsis"))
+    others = (progress.point_words(), progress.front_words() or "no front yet")
+    return Group(first, *(Text(line, no_wrap=True, overflow="ellipsis") for line in others))
 
 
 def _lines() -> Callable[[Progress], None]:

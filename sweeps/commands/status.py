@@ -29,12 +29,15 @@ def status(
     storage that this machine sees. A storage that is named without an address is looked at from
     here.
     """
+    from sweeps.handing_over import check_place, check_public
     from sweeps.status import look
     from sweeps.submission import find, job_server
 
     if address is None and (storage is not None or job_server(None) is None):
         _print(look(sweep, storage), None, json)
         return
+    check_public("--storage", storage, "put them into the environment of the cluster's nodes")
+    check_place("--storage", storage)
     found = find(sweep, address)
     _print(_asked(found, storage), found.job, json)
 
@@ -106,7 +109,7 @@ def _points(status: Status) -> str:
 
 def _work(status: Status) -> list[tuple[str, str]]:
     """How fast it goes, and on what, while it trains."""
-    from sweeps.progress import clock
+    from sweeps.planning import duration
 
     pulse = status.pulse
     if pulse is None or pulse.phase not in ("starting", "training") or _stale(status):
@@ -114,7 +117,7 @@ def _work(status: Status) -> list[tuple[str, str]]:
     parts = [pulse.doing] if pulse.doing else []
     parts += [f"{pulse.share:.0%} of this run's work"]
     parts += [f"{pulse.rate:.1f} points/min"] if pulse.rate is not None else []
-    parts += [f"{clock(pulse.eta)} left"] if pulse.eta is not None else []
+    parts += [f"about {duration(pulse.eta)} left"] if pulse.eta is not None else []
     lines = [("work", ", ".join(parts))]
     if (use := pulse.use) is not None:
         lines += [

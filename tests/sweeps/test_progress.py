@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
 
 from sweeps import progress
-from sweeps.progress import Progress, Tally, clock, shown
+from sweeps.progress import Progress, Tally, Use, _drawn, shown
 from sweeps.standing import Standing
 
 
@@ -52,18 +57,34 @@ def test_without_a_terminal_a_line_appears_every_so_often(
     assert (
         lines
         == [
-            "6/24 points, 25%, 1 failed, 12.0 points/min, 1:30 left, "
+            "25% trained, about 90 seconds left, 6 of 24 points done, 1 failed, 12.0 per minute, "
             "front of 3 (best utility/accuracy 0.9)"
         ]
         * 2
     )
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3599.6, "1:00:00"), (90061, "25:01:01")]
-)
-def test_time_left_is_read_as_on_a_clock(seconds: float, text: str) -> None:
-    assert clock(seconds) == text
+def test_points_that_come_with_their_pack_are_told_apart_from_what_is_trained() -> None:
+    use = Use(packs=1, nodes=1, busy_nodes=1, cpus=2, busy_cpus=1, gpus=0, busy_gpus=0)
+    state = Progress(64, 0, 0, 0.5, None, 7.0, 0, {}, use=use)
+    assert str(state) == (
+        "50% trained, about 7 seconds left, 0 of 64 points done, 1 pack in training"
+    )
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_terminal_has_three_lines_that_stay_in_place_however_narrow_it_is(width: int) -> None:
+    states = [
+        Progress(64, 0, 0, 0.0, None, None, 0, {}, doing="measuring pack sizes"),
+        Progress(64, 0, 0, 0.5, None, 7.0, 0, {}),
+        Progress(64, 60, 3, 0.9, 12.5, 7000.0, 9, dict.fromkeys(("privacy/" + "x" * 99, "y"), 0.1)),
+    ]
+    for state in states:
+        drawn = io.StringIO()
+        console = Console(file=drawn, width=width, force_terminal=True)
+        console.print(_drawn(state), end="")
+        assert drawn.getvalue().count("\n") == 3
+        assert max(map(cell_len, Text.from_ansi(drawn.getvalue()).plain.splitlines())) <= width
 
 
 def test_what_is_done_before_training_is_told_at_once(
@@ -78,4 +99,4 @@ def test_what_is_done_before_training_is_told_at_once(
         found.doing = None
         show(found.progress())
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("1/10 points, measuring pack sizes")
+    assert line.startswith("measuring pack sizes, 1 of 10 points done")
