@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from cluster.connection import ConnectionFailed
 from cluster.secrets import SecretRefused, ray_token
+from cluster.uris import holds_secret
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
+    from requests import PreparedRequest
 
 # Seconds to connect, and to wait for an answer: at first, and once the server is known to answer.
 _KNOCK: Final = (5.0, 15.0)
@@ -49,50 +50,53 @@ def checked(address: str) -> str:
     except ValueError:  # a bracket that does not close, a port that is no number
         usable = False
     if not usable or more:
+        found = "one with a secret in it" if holds_secret(address) else repr(address)
         raise ConnectionFailed(
             "the address of a cluster's job server must be http://HEAD:8265 or "
-            f"https://HEAD:PORT and nothing else; got {_without_user(address)!r}"
+            f"https://HEAD:PORT and nothing else; got {found}"
         )
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _without_user(address: str) -> str:
-    scheme, separator, rest = address.rpartition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+def identify(request: PreparedRequest) -> PreparedRequest:
+    """Have a request say who we are: by the token as it is now, and by nothing else.
 
-
-def authorization() -> dict[str, str]:
-    """The header that lets us in, whatever this process's own Ray is told of authentication.
-
-    Returns:
-        It, or nothing where there is no token.
+    `requests` would send what `~/.netrc` has for the host, in the token's place.
 
     Raises:
         ConnectionFailed: If there is a token that others could have read.
     """
+    request.headers.pop("Authorization", None)
+    if token := _token():
+        request.headers["Authorization"] = f"Bearer {token}"
+    return request
+
+
+def _token() -> str | None:
+    """What lets us in, whatever this process's own Ray is told of authentication."""
     try:
-        token = ray_token()
+        return ray_token()
     except SecretRefused as error:
         raise ConnectionFailed(f"the cluster's token cannot be used: {error}") from error
-    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def knock(address: str, headers: Mapping[str, str]) -> str:
+def knock(address: str) -> str:
     """The version of the Ray whose job server is at an address and lets us in.
 
     Raises:
-        ConnectionFailed: If there is none, or it does not; within seconds.
+        ConnectionFailed: If there is none, or it does not, or our token cannot be used; within
+            seconds.
     """
     import requests
 
     try:
         answer = requests.get(
-            f"{address}/api/version", headers=headers, timeout=_KNOCK, allow_redirects=False
+            f"{address}/api/version", auth=identify, timeout=_KNOCK, allow_redirects=False
         )
     except requests.RequestException as error:
         raise Unreachable(unreachable(address, error)) from error
     if answer.status_code in (401, 403):
-        raise ConnectionFailed(_not_let_in(address, "Authorization" in headers))
+        raise ConnectionFailed(_not_let_in(address, _token() is not None))
     try:
         return str(answer.json()["ray_version"])
     except (ValueError, KeyError, TypeError) as error:
@@ -135,11 +139,15 @@ def _reason(error: BaseException) -> str:
     """The innermost of an error's causes, which says what happened rather than to whom."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
-    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
+    said = getattr(error, "strerror", None) or str(error)
+    # As where a proxy's address cannot be understood.
+    return said.rstrip(".") if said and not holds_secret(said) else type(error).__name__
 
 
-def client(address: str, headers: Mapping[str, str]) -> JobSubmissionClient:
+def client(address: str) -> JobSubmissionClient:
     """Ray's own client of a job server that answers.
+
+    It goes through proxies as the environment says, and sends the token as it is at the time.
 
     Raises:
         ConnectionFailed: If it answers no more, or not as Ray's client wants it.
@@ -148,21 +156,26 @@ def client(address: str, headers: Mapping[str, str]) -> JobSubmissionClient:
     from ray.exceptions import AuthenticationError
 
     try:
-        from ray.job_submission import JobSubmissionClient
-
         with _without(_OVERRIDES):
-            made = JobSubmissionClient(
-                address,
-                headers=dict(headers),
-                verify=os.environ.get("REQUESTS_CA_BUNDLE") or True,
-            )
+            made = _kind()(address, verify=os.environ.get("REQUESTS_CA_BUNDLE") or True)
     except (OSError, RuntimeError, AuthenticationError, requests.RequestException) as error:
         raise ConnectionFailed(f"the Ray job server at {address} fails: {error}") from error
-    # Its own requests would wait for ever for a head that is cut off.
-    vars(made)["_do_request"] = partial(made._do_request, timeout=_PATIENCE)
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)
     return made
+
+
+def _kind() -> type[JobSubmissionClient]:
+    from ray.job_submission import JobSubmissionClient
+
+    class Client(JobSubmissionClient):
+        """Waits for no head that is cut off, and asks no other server than it was told to."""
+
+        def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
+            own: dict[str, Any] = {"auth": identify, "timeout": _PATIENCE}
+            return super()._do_request(method, endpoint, **options, **own, allow_redirects=False)
+
+    return Client
 
 
 @contextmanager

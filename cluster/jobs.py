@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from cluster.connection import ConnectionFailed
-from cluster.job_server import Unreachable, authorization, checked, client, knock, unreachable
+from cluster.job_server import Unreachable, checked, client, knock, unreachable
+from cluster.secrets import SecretRefused
 from cluster.shipping import LAUNCHER, shipment
+from cluster.uris import holds_secret
 
 State = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
 
@@ -73,7 +75,8 @@ class Jobs:
         """Find the server, and be let in; takes seconds at the most.
 
         The token is looked for where Ray looks for it: RAY_AUTH_TOKEN, the file that
-        RAY_AUTH_TOKEN_PATH names, `~/.ray/auth_token`. RAY_ADDRESS changes nothing.
+        RAY_AUTH_TOKEN_PATH names, `~/.ray/auth_token`; before each request anew, so that it may
+        change meanwhile. RAY_ADDRESS and `~/.netrc` change nothing.
 
         Args:
             address: Of the head's dashboard, as `http://HEAD:8265`.
@@ -83,9 +86,8 @@ class Jobs:
                 cannot be trusted, or it does not let us in.
         """
         self.address = checked(address)
-        headers = authorization()
-        self.ray_version = knock(self.address, headers)
-        self._client = client(self.address, headers)
+        self.ray_version = knock(self.address)
+        self._client = client(self.address)
 
     def find(self, job_id: str) -> Job | None:
         """What Ray knows of a job; None if there is none of that id.
@@ -139,9 +141,11 @@ class Jobs:
             metadata: To be kept with it; no secrets.
 
         Raises:
+            SecretRefused: If any of that holds a password or key; nothing was sent.
             JobFailed: If the id is taken, or the cluster takes no job.
             ConnectionFailed: If the server does not answer.
         """
+        _check_public(arguments, environment or {}, defaults or {}, metadata or {})
         with self._asking():
             self._client.submit_job(
                 entrypoint=_shell(arguments, defaults or {}),
@@ -205,6 +209,8 @@ class Jobs:
 
         try:
             yield
+        except ConnectionFailed:
+            raise
         except requests.RequestException as error:
             raise Unreachable(unreachable(self.address, error)) from error
         except AuthenticationError as error:
@@ -239,6 +245,7 @@ def ask(
         Its standard output, where it exited with 0, or with 1 and had something to say.
 
     Raises:
+        SecretRefused: If an argument or variable holds a password or key.
         JobFailed: With its own message, if it exited otherwise; also if it took too long.
         ConnectionFailed: If there is no such server, or it does not let us in.
     """
@@ -253,6 +260,15 @@ def ask(
     finally:
         _dismiss(jobs, job_id)
     return _answer(log, mark)
+
+
+def _check_public(arguments: Sequence[str], *tables: Mapping[str, str]) -> None:
+    values = [value for table in tables for value in table.values()]
+    if any(map(holds_secret, [*arguments, *values])):
+        raise SecretRefused(
+            "a password or key is not sent with a job, as everybody who may see the cluster could "
+            "read it: put it into the environment of the cluster's nodes"
+        )
 
 
 def _shell(arguments: Sequence[str], defaults: Mapping[str, str]) -> str:

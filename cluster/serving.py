@@ -11,7 +11,7 @@ import re
 import stat
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -22,11 +22,14 @@ from cluster.mlflow_process import Certificate, Place, serving
 from cluster.ports import check_port, is_loopback
 from cluster.postgres import postgres
 from cluster.secrets import check_private, kept_secret, write_secret
+from cluster.uris import holds_secret, names_secret
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
 Permission = Literal["READ", "EDIT", "MANAGE", "NO_PERMISSIONS"]
+Server = tuple[str, subprocess.Popen[bytes]]
+"""Its name, and its process."""
 
 ADMIN = "admin"
 PASSWORD = "MLFLOW_AUTH_ADMIN_PASSWORD"
@@ -58,7 +61,7 @@ class TeamServer:
     artifacts: str
     password_file: Path | None
     password_fits: bool
-    _servers: tuple[tuple[str, subprocess.Popen[bytes]], ...]
+    _servers: tuple[Server, ...]
 
     def wait(self) -> None:
         """Stay until one of its servers ends.
@@ -117,40 +120,52 @@ def serve(
         ServerFailed: If MLflow or PostgreSQL does not start.
     """
     place = Place(host, port, certificate)
-    hosts = _hosts(host, allowed_hosts)
-    _check_installed()
-    _check_certificate(certificate)
-    check_port(host, port)
+    names = _hosts(host, allowed_hosts)
+    _check(place, artifacts)
     given = None if database is None else _checked(database)
     home = _home(Path(data))
-    with ExitStack() as stack:
-        stack.enter_context(_alone(home))
+    kept = artifacts or str(home / "artifacts")
+    options = _options(kept, names, allowed_hosts)
+    with _alone(home):
         secrets, password_file = _secrets(home)
-        servers: list[tuple[str, subprocess.Popen[bytes]]] = []
-        if given is None:
-            given, own = stack.enter_context(postgres(home / "postgres"))
-            servers.append(("PostgreSQL", own))
-        kept = artifacts or str(home / "artifacts")
-        options = ["--app-name", "basic-auth", "--serve-artifacts", "--artifacts-destination", kept]
-        options += ["--allowed-hosts", ",".join(hosts)]
-        if allowed_hosts:
-            options += ["--cors-allowed-origins", ",".join(_origins(allowed_hosts))]
-        settings = {"MLFLOW_AUTH_CONFIG_PATH": str(_configure(home, given, permission, workers))}
-        mlflow = stack.enter_context(serving(given, place, options, settings | secrets, workers))
-        fits = _accepted(place, secrets[PASSWORD])
-        servers.insert(0, ("MLflow", mlflow))
-        shown = _redacted(given)
-        yield TeamServer(place.uri, shown, kept, password_file, fits, tuple(servers))
+        with _database(given, home) as (store, own):
+            secrets["MLFLOW_AUTH_CONFIG_PATH"] = str(_configure(home, store, permission, workers))
+            with serving(store, place, options, secrets, workers) as mlflow:
+                fits, shown = _accepted(place, secrets[PASSWORD]), _redacted(store)
+                servers = (("MLflow", mlflow), *own)
+                yield TeamServer(place.uri, shown, kept, password_file, fits, servers)
 
 
-def holds_password(database: str) -> bool:
-    """Whether a database's URI holds a password, which does not belong on a command line.
+@contextmanager
+def _database(given: str | None, home: Path) -> Iterator[tuple[str, tuple[Server, ...]]]:
+    """The database to use, with the server of one of our own."""
+    if given is not None:
+        yield given, ()
+        return
+    with postgres(home / "postgres") as (store, server):
+        yield store, (("PostgreSQL", server),)
 
-    Raises:
-        ServingRefused: If it is no URI.
-    """
-    url = _url(database)
-    return bool(url.password) or any("pass" in name.lower() for name in url.query)
+
+def _check(place: Place, artifacts: str | None) -> None:
+    """Refuse what would not start, or not be safe."""
+    _check_installed()
+    _check_certificate(place.certificate)
+    if artifacts is not None and holds_secret(artifacts):
+        raise ServingRefused(
+            "artifacts must not hold a password or key, which every user of this machine could "
+            "read on the server's command line: put credentials into its environment, as "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    check_port(place.host, place.port)
+
+
+def _options(artifacts: str, names: Sequence[str], allowed_hosts: Sequence[str]) -> list[str]:
+    """Of MLflow's server."""
+    options = ["--app-name", "basic-auth", "--serve-artifacts"]
+    options += ["--artifacts-destination", artifacts, "--allowed-hosts", ",".join(names)]
+    if allowed_hosts:
+        options += ["--cors-allowed-origins", ",".join(_origins(allowed_hosts))]
+    return options
 
 
 def _hosts(host: str, allowed: Sequence[str]) -> list[str]:
@@ -238,7 +253,7 @@ def _url(database: str) -> URL:
 
 def _redacted(database: str) -> str:
     url = _url(database)
-    query = {name: value for name, value in url.query.items() if "pass" not in name.lower()}
+    query = {name: value for name, value in url.query.items() if not names_secret(name)}
     return url.set(drivername=url.get_backend_name(), query=query).render_as_string()
 
 

@@ -16,12 +16,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, Protocol
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import yaml
 
 from cluster.jobs import Job, JobFailed, Jobs
 from cluster.shipping import shipment
+from cluster.uris import holds_secret
 
 Fate = Literal["submitted", "resubmitted", "active", "done"]
 
@@ -31,7 +32,6 @@ STOP_SECONDS: Final = 120
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _ALLOWED_NAME = "at most 200 letters, digits, '.', '_' or '-' that begin with a letter or digit"
-_SECRET = re.compile(r"password|passwd|pwd|secret|token|_key$|^key$|^sig$|signature", re.IGNORECASE)
 _DIGEST_LENGTH = 8
 
 
@@ -296,7 +296,8 @@ def _check_place(what: str, place: str) -> None:
             f"{what} must be an absolute path or a URI, as every node of the cluster sees it; "
             f"got {place!r}"
         )
-    if _holds_secret(place):
+    _check_form(place)
+    if holds_secret(place):
         raise SubmissionRefused(
             f"{what} must not hold a password or key, as everybody who may see the cluster could "
             "read it: put credentials into the environment of the cluster's nodes"
@@ -311,8 +312,8 @@ def _check_tracking(uri: str | None, storage: str) -> None:
                 "that of an MLflow server, as http://HOST:5000"
             )
         return
-    # A server's user may be a token.
-    if _holds_secret(uri) or (uri.startswith("http") and urlsplit(uri).username is not None):
+    _check_form(uri)
+    if holds_secret(uri):
         raise SubmissionRefused(
             "a tracking URI must not hold a user or password, as everybody who may see the cluster "
             "could read it: put MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD into the "
@@ -325,10 +326,8 @@ def _check_tracking(uri: str | None, storage: str) -> None:
         )
 
 
-def _holds_secret(uri: str) -> bool:
+def _check_form(uri: str) -> None:
     try:
-        parts = urlsplit(uri)
+        urlsplit(uri)
     except ValueError as error:  # a bracket that does not close
         raise SubmissionRefused(f"{error}: what was given is no URI") from error
-    options = parse_qsl(parts.query, keep_blank_values=True)
-    return parts.password is not None or any(_SECRET.search(name) for name, _ in options)

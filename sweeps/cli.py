@@ -51,7 +51,9 @@ def main() -> None:
     except Exception as error:
         if not _is_bad_input(error):
             raise
-        typer.echo(f"Error: {printable(str(error))}", err=True)
+        from tracking.errors import redacted
+
+        typer.echo(f"Error: {printable(redacted(str(error)))}", err=True)
         sys.exit(2)
 
 

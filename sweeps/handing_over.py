@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cluster.uris import holds_secret
 from sweeps.errors import InputError
-from tracking.errors import redacted
 
 
 def is_job_server(address: str) -> bool:
@@ -22,7 +22,7 @@ def check_public(option: str, value: str | None, remedy: str) -> None:
     Raises:
         InputError: If it does.
     """
-    if value is not None and redacted(value) != value:
+    if value is not None and holds_secret(value):
         raise InputError(
             f"{option} holds credentials, which everybody who may see the cluster could read; "
             f"{remedy}"

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote
 
-_USERINFO = re.compile(r"://[^\s'\"]*@")
-_NAMES = r"(?:password|passwd|pwd|token|secret|_key|\bsig|signature)"
-_SECRET = re.compile(rf"({_NAMES})=[^&\s'\"]+", re.IGNORECASE)
-_USER = re.compile(rf"\w*{_NAMES}=|user(name)?=", re.IGNORECASE)
+_USERINFO = re.compile(r"://(?!/)\S*@")
+_OPTION = re.compile(r"((?<=[?&;])[\w.%+~-]+|\bpassw(?:or)?d|\bpwd)=([^&\s]+)", re.IGNORECASE)
+# `cluster.uris` refuses what these are the names of; it may not know this package.
+_SECRET = re.compile(
+    r"pass(word|wd|phrase)?$|pwd$|secret|token|signature|credential|(^|[_.-])(sig|key|auth)$"
+    r"|(api|access|account|private|shared)[_-]?key",
+    re.IGNORECASE,
+)
+_USER = re.compile(r"user(name)?$", re.IGNORECASE)
 
 
 class TrackingError(Exception):
@@ -19,11 +24,11 @@ class TrackingError(Exception):
 
 
 def redacted(text: str) -> str:
-    """The text with the user and password of every URI in it replaced by stars.
+    """The text with the user and password of every URI in it, and secret options, made stars.
 
     Takes away rather too much than too little: an `@` later in a URI ends what is replaced.
     """
-    return _SECRET.sub(r"\1=***", _USERINFO.sub("://***@", text))
+    return _OPTION.sub(_starred, _USERINFO.sub("://***@", text))
 
 
 def without_credentials(uri: str) -> str:
@@ -33,6 +38,24 @@ def without_credentials(uri: str) -> str:
     """
     if uri.startswith("sqlite"):
         return uri
-    parts = urlsplit(_USERINFO.sub("://", uri))
-    kept = (option for option in parts.query.split("&") if not _USER.match(option))
-    return urlunsplit((parts.scheme, parts.netloc, parts.path, "&".join(kept), ""))
+    place, _, options = _USERINFO.sub("://", uri).partition("#")[0].partition("?")
+    kept = "&".join(option for option in re.split("[&;]", options) if not _tells_who(option))
+    return f"{place}?{kept}" if kept else place
+
+
+def _starred(option: re.Match[str]) -> str:
+    name, value = option.groups()
+    if _is_secret(name, value):
+        return f"{name}=***"
+    return f"{name}={_OPTION.sub(_starred, value)}"  # as of a URI that an option is
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Whether an option is secret, or holds what is, as one that is a connection's whole text."""
+    plain = unquote(value)
+    return bool(_SECRET.search(unquote(name))) or (plain != value and redacted(plain) != plain)
+
+
+def _tells_who(option: str) -> bool:
+    name, _, value = option.partition("=")
+    return bool(_USER.search(unquote(name))) or _is_secret(name, value)

@@ -66,10 +66,10 @@ def serve(
 
 
 def _check_no_password(database: str) -> None:
-    from cluster.serving import holds_password
+    from cluster.uris import holds_secret
     from sweeps.errors import InputError
 
-    if holds_password(database):
+    if holds_secret(database):
         raise InputError(
             "--database holds a password, which every user of this machine could read there: "
             "leave it out of the URI and put it into ~/.pgpass (chmod 600) or PGPASSWORD"

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
 from cluster import ConnectionFailed
 from cluster.jobs import Jobs
+from cluster.secrets import SecretRefused, write_secret
 from cluster.shipping import shipment
 
 
@@ -120,6 +122,92 @@ def test_a_token_that_others_can_read_is_never_sent(tmp_path: Path) -> None:
     with server(200) as other, pytest.raises(ConnectionFailed, match=f"chmod 600 {path}"):
         Jobs(f"http://127.0.0.1:{other.server_port}")
     assert other.asked == 0
+
+
+_URI = "s3://key:hush@bucket/sweeps"
+
+
+class Recorder(BaseHTTPRequestHandler):
+    """Answers as a job server without jobs, and notes who asks."""
+
+    said: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        self.said.append(self.headers["Authorization"])
+        found = self.path == "/api/version"
+        body = b'{"ray_version": "2.60.0"}' if found else b"no such job"
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A job server's address, for which there is an account in `~/.netrc`."""
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login ann password hush\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    monkeypatch.delenv("NETRC", raising=False)
+    Recorder.said.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Recorder) as made:
+        thread = threading.Thread(target=made.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{made.server_port}"
+        made.shutdown()
+        thread.join()
+
+
+def test_no_account_of_a_netrc_file_is_sent(recorder: str) -> None:
+    assert Jobs(recorder).find("absent") is None
+    assert len(Recorder.said) >= 3
+    assert set(Recorder.said) == {None}
+
+
+def test_a_token_that_changes_is_sent_as_it_is_by_then(recorder: str, tmp_path: Path) -> None:
+    path = tmp_path / ".ray" / "auth_token"
+    path.parent.mkdir()
+    write_secret(path, "first")
+    jobs = Jobs(recorder)
+    path.unlink()
+    write_secret(path, "second")
+    before = list(Recorder.said)
+    jobs.find("absent")
+    assert set(before) == {"Bearer first"}
+    assert Recorder.said[len(before) :] == ["Bearer second"]
+    path.chmod(0o644)
+    with pytest.raises(ConnectionFailed, match=f"chmod 600 {path}"):
+        jobs.find("absent")
+    assert len(Recorder.said) == len(before) + 1
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"arguments": [_URI]}, {"environment": {"S": _URI}}, {"metadata": {"storage": _URI}}],
+)
+def test_no_password_is_sent_with_a_job(
+    recorder: str, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    jobs = Jobs(recorder)
+    before = len(Recorder.said)
+    with pytest.raises(SecretRefused, match="environment of the cluster's nodes") as refused:
+        jobs.submit("job", **{"arguments": [], "folder": tmp_path, **more})
+    assert "hush" not in str(refused.value)
+    assert len(Recorder.said) == before
+
+
+def test_a_proxy_that_cannot_be_is_told_of_without_its_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://ann:hush@[proxy:3128")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConnectionFailed) as refused:
+        Jobs("http://192.0.2.1:8265")
+    assert "hush" not in str(refused.value)
 
 
 def test_a_server_without_tls_is_told_from_one_that_is_not_there() -> None:

@@ -275,6 +275,7 @@ def opened(home: Path, **options: Any) -> Iterator[None]:
         ({"database": "sqlite:///x.db"}, "must be postgresql://"),
         ({"database": "mysql://me:hidden@there/x"}, r"must be postgresql://.*\*\*\*"),
         ({"database": "not a uri, hidden"}, "is no URI"),
+        ({"artifacts": "s3://key:hidden@bucket/x"}, "put credentials into its environment"),
         ({"database": "postgresql://me:hidden@127.0.0.1:1/x"}, "cannot be used: .*refused"),
     ],
 )

@@ -195,6 +195,7 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
+        self.server.caller = self.headers["Authorization"]  # type: ignore[attr-defined]
         status, body = self.server.answer  # type: ignore[attr-defined]
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
@@ -306,3 +307,22 @@ def test_artifacts_lie_beside_the_database(sqlite_uri: str, sweep: str) -> None:
     folder = Path(sqlite_uri.removeprefix("sqlite:///")).parent
     assert (folder / "mlruns" / sweep).is_dir()
     assert not Path(os.getcwd(), "mlruns").exists()
+
+
+@pytest.mark.parametrize("meant", [False, True])
+def test_an_account_of_a_netrc_file_is_sent_only_if_that_is_named(
+    web: http.server.HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meant: bool
+) -> None:
+    """It would go before the one that was given."""
+    file = tmp_path / ".netrc"
+    file.write_text("machine 127.0.0.1 login ann password hunter2\n")
+    file.chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "given")
+    monkeypatch.delenv("NETRC", raising=False)
+    if meant:
+        monkeypatch.setenv("NETRC", str(file))
+    web.answer = (401, b"")  # type: ignore[attr-defined]
+    with pytest.raises(TrackingError, match="refuses the credentials"):
+        tracking.check(f"http://127.0.0.1:{web.server_port}")
+    assert (web.caller == "Bearer given") == (not meant)  # type: ignore[attr-defined]
