@@ -33,6 +33,14 @@ STOP_SECONDS: Final = 120
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _ALLOWED_NAME = "at most 200 letters, digits, '.', '_' or '-' that begin with a letter or digit"
 _DIGEST_LENGTH = 8
+# By what a job remembers, and a submission may say otherwise.
+_REMEDIES = {
+    "storage": "leave --storage out, and it goes on from what is there; if that was moved, have "
+    "the cluster forget it first (ray job delete)",
+    "tracking_uri": "leave --tracking-uri out, or stop the sweep first; `sweeps sync` publishes "
+    "one that is done elsewhere",
+    "data": "leave --data out, or stop the sweep first",
+}
 
 
 class SubmissionRefused(ValueError):
@@ -225,16 +233,26 @@ def place(jobs: Jobs, order: Order, earlier: Job | None) -> Fate:
 
 
 def check_same(order: Order, earlier: Job) -> None:
-    """Whether a job is of the same sweep.
+    """Whether a job is of the same sweep, and an order says nothing that would not be heeded.
 
     Raises:
-        SubmissionRefused: If its study says something else.
+        SubmissionRefused: If its study says something else, its results are elsewhere, or it runs
+            or is done with other places.
     """
     if earlier.metadata.get("digest", digest(order.spec)) != digest(order.spec):
         raise SubmissionRefused(
             f"the name {order.name!r} is taken on this cluster by a sweep of another study "
             f"({earlier.metadata.get('study', 'unknown')}); choose another --name, or leave it out"
         )
+    settled = earlier.active or earlier.state == "SUCCEEDED"
+    for key in _REMEDIES if settled else ("storage",):
+        before, now = (told.get(key, "") for told in (earlier.metadata, order.metadata()))
+        if before.rstrip("/") != now.rstrip("/"):
+            raise SubmissionRefused(
+                f"the sweep {order.name!r} has the {key.replace('_', ' ')} "
+                f"{before or 'of its nodes'} and not {now}: {_REMEDIES[key]}; for a sweep apart "
+                "choose another --name"
+            )
 
 
 def known_storage(sweep: str, storage: str | None, earlier: Job | None) -> str:
