@@ -11,10 +11,22 @@ RAY_MODE, RAY_TOKEN, RAY_TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AU
 
 _LARGEST = 64 * 1024
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_WRITABLE = stat.S_IWGRP | stat.S_IWOTH
+_ENTERED = stat.S_IXGRP | stat.S_IXOTH
 
 
 class SecretRefused(ValueError):
-    """A secret cannot be had, or others could read it; the message says what to do about it."""
+    """A secret cannot be had, or others could read it.
+
+    Attributes:
+        found: What is wrong.
+        remedy: What to do about it; empty where the former says it.
+    """
+
+    def __init__(self, found: str, remedy: str = "") -> None:
+        """Say so."""
+        self.found, self.remedy = found, remedy
+        super().__init__(f"{found}: {remedy}" if remedy else found)
 
 
 def read_secret(path: Path) -> str:
@@ -24,8 +36,8 @@ def read_secret(path: Path) -> str:
         path: A file of one secret; white space around it is no part of it.
 
     Raises:
-        SecretRefused: If it is absent, empty or no plain file, belongs to another user, or may be
-            read or changed by others.
+        SecretRefused: If it is absent, empty or no plain file, is not this user's or root's, or may
+            be read, changed or replaced by others.
     """
     return _decoded(path, _content(path))
 
@@ -34,8 +46,8 @@ def check_private(path: Path) -> None:
     """Make sure that a file of secrets is ours alone, whatever its form.
 
     Raises:
-        SecretRefused: If it is absent or no plain file, belongs to another user, or may be read or
-            changed by others.
+        SecretRefused: If it is absent or no plain file, is not this user's or root's, or may be
+            read, changed or replaced by others.
     """
     _content(path)
 
@@ -124,16 +136,49 @@ def _content(path: Path) -> bytes:
 def _check(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise SecretRefused(f"{path} is no plain file; a secret must be in one")
-    if found.st_uid != os.geteuid():
+    if not _trusted(found):
         raise SecretRefused(
             f"{path} belongs to user {found.st_uid} and not to this one ({os.geteuid()}), who "
-            f"could change it; make a copy of your own: (umask 077; cp {path} COPY)"
+            "could change it",
+            f"make a copy of your own: (umask 077; cp {path} COPY)",
         )
     if found.st_mode & _OTHERS:
-        mode = stat.S_IMODE(found.st_mode)
         raise SecretRefused(
-            f"{path} holds a secret and others may use it (mode {mode:04o}): chmod 600 {path}"
+            f"{path} holds a secret and has mode {stat.S_IMODE(found.st_mode):04o}, so that others "
+            "can use it",
+            f"chmod 600 {path}",
         )
+    closed = False
+    for folder in reversed(Path(os.path.realpath(path)).parents):
+        status = folder.stat()
+        _check_folder(path, folder, status, closed)
+        closed = closed or not status.st_mode & _ENTERED
+
+
+def _check_folder(path: Path, folder: Path, found: os.stat_result, closed: bool) -> None:
+    """Whether nobody else could put another file in a secret's place.
+
+    Args:
+        path: Of the secret.
+        folder: One that it lies in.
+        found: What is known of the folder.
+        closed: Whether nobody else can enter one that this lies in.
+    """
+    if not _trusted(found):
+        raise SecretRefused(
+            f"{path} holds a secret and lies in {folder}, which belongs to user {found.st_uid}",
+            "move it to a directory of your own",
+        )
+    # In a sticky one, as /tmp is, each may move his own files alone.
+    if not closed and found.st_mode & _WRITABLE and not found.st_mode & stat.S_ISVTX:
+        raise SecretRefused(
+            f"{path} holds a secret and lies in {folder}, to which others may write",
+            f"chmod go-w {folder}",
+        )
+
+
+def _trusted(found: os.stat_result) -> bool:
+    return found.st_uid in (os.geteuid(), 0)
 
 
 def _decoded(path: Path, content: bytes) -> str:

@@ -3,40 +3,40 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
-from sweeps.doctor.check import Check
+from sweeps.doctor.check import Check, State
 
 SUBJECT = "secret files"
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def look() -> list[Check]:
-    """Look at the token of Ray and the credentials of MLflow on this machine, if they are there."""
-    found = [(path, path.stat()) for path in _files() if path.is_file()]
-    problems = [check for path, status in found for check in _problems(path, status)]
-    if problems:
+def look(clustered: bool = True) -> list[Check]:
+    """Look at the token of Ray and the credentials of MLflow on this machine, if they are there.
+
+    Args:
+        clustered: Whether the machine is part of a cluster, which the token is the key to. `ray
+            get-auth-token --generate` makes one that others may read.
+    """
+    token = _token()
+    found = [path for path in (token, Path.home() / ".mlflow" / "credentials") if path.is_file()]
+    checks = [_judge(path, "failed" if clustered or path != token else "warning") for path in found]
+    if problems := [check for check in checks if check is not None]:
         return problems
-    listed = ", ".join(str(path) for path, _ in found) or "none"
-    return [Check(SUBJECT, "", "ok", f"{listed}; nobody else can read them" if found else listed)]
+    listed = ", ".join(map(str, found))
+    return [Check(SUBJECT, "", "ok", f"{listed}; nobody else can read them" if found else "none")]
 
 
-def _problems(path: Path, status: os.stat_result) -> list[Check]:
-    checks = []
-    if status.st_mode & _OTHERS:
-        mode = stat.S_IMODE(status.st_mode)
-        found = f"{path} holds a secret and has mode {mode:04o}, so that others can use it"
-        remedy = f"chmod 600 {path}; if others had time to read it, change the secret too"
-        checks.append(Check(SUBJECT, "", "failed", found, remedy))
-    if status.st_uid not in (os.geteuid(), 0):
-        found = f"{path} belongs to user {status.st_uid}, who can read and change it"
-        remedy = f"put a copy of your own there: cp {path} COPY && mv COPY {path}"
-        checks.append(Check(SUBJECT, "", "failed", found, remedy))
-    return checks
+def _judge(path: Path, state: State) -> Check | None:
+    from cluster.secrets import SecretRefused, check_private
+
+    try:
+        check_private(path)
+    except SecretRefused as error:
+        remedy = f"{error.remedy}; if others had time to read it, change the secret too"
+        return Check(SUBJECT, "", state, error.found, remedy)
+    return None
 
 
-def _files() -> list[Path]:
+def _token() -> Path:
     named = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    token = Path(named).expanduser() if named else Path.home() / ".ray" / "auth_token"
-    return [token, Path.home() / ".mlflow" / "credentials"]
+    return Path(named).expanduser() if named else Path.home() / ".ray" / "auth_token"

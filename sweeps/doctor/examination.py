@@ -97,7 +97,8 @@ def _stranger(head: str) -> Check:
 
 def _report(parties: Parties, study: Study | None, where: str | None, tracked: Tracking) -> Report:
     place = None if where is None else Place.new(where)
-    told = parties.ask(visit, _question(study, place), parties.machines, seconds=_VISIT_SECONDS)
+    question = _question(study, place, not isinstance(parties, Alone))
+    told = parties.ask(visit, question, parties.machines, seconds=_VISIT_SECONDS)
     facts = {mark: found for mark, found in told.items() if not isinstance(found, Trouble)}
     found_there = {parties.called[mark]: dict(found.versions) for mark, found in facts.items()}
     checks = [
@@ -113,10 +114,10 @@ def _report(parties: Parties, study: Study | None, where: str | None, tracked: T
     return Report(checks=tuple(checks), versions=found_there)
 
 
-def _question(study: Study | None, place: Place | None) -> Question:
+def _question(study: Study | None, place: Place | None, clustered: bool) -> Question:
     if study is None:
-        return Question(place=place)
-    return Question(study.resolved(), study.resources.gpus > 0, place)
+        return Question(place=place, clustered=clustered)
+    return Question(study.resolved(), study.resources.gpus > 0, place, clustered)
 
 
 def _together(parties: Parties, checks: Iterable[Check]) -> list[Check]:

@@ -31,11 +31,13 @@ class Question:
         study: Whose data are needed, as `Study.resolved` gives it; None if of none.
         gpus_wanted: Whether the work is to be given GPUs.
         place: Where to leave a mark; None if nowhere.
+        clustered: Whether machines are looked at as parts of a cluster.
     """
 
     study: Mapping[str, Any] | None = None
     gpus_wanted: bool = False
     place: Place | None = None
+    clustered: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,9 @@ def time_of(mark: str) -> float:
 
 def _parts(mark: str, question: Question, machine: Machine | None) -> dict[str, Callable[[], Any]]:
     wanted, study, place = question.gpus_wanted, question.study, question.place
-    parts: dict[str, Callable[[], Any]] = {credentials.SUBJECT: credentials.look}
+    parts: dict[str, Callable[[], Any]] = {
+        credentials.SUBJECT: lambda: credentials.look(question.clustered)
+    }
     if machine is not None:
         parts[memory.SUBJECT] = lambda: memory.look(machine.cpus)
         parts[gpus.SUBJECT] = lambda: gpus.look(machine.gpus, wanted, PART_SECONDS - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 import time
 from pathlib import Path
 
@@ -71,6 +72,35 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(path, 65534, 65534)
     with pytest.raises(SecretRefused, match="belongs to user 65534"):
         read_secret(path)
+
+
+def test_a_file_that_others_could_replace_is_refused_with_its_remedy() -> None:
+    with tempfile.TemporaryDirectory() as made:  # below a folder that all may enter
+        folder = Path(made, "open")
+        inner = folder / "closed"
+        inner.mkdir(parents=True, mode=0o700)
+        write_secret(inner / "secret", "s")
+        Path(made, "link").symlink_to(inner / "secret")
+        cases = ((0o755, 0o775, True), (0o755, 0o703, True), (0o755, 0o1777, False))
+        for outside, mode, refused in (*cases, (0o755, 0o755, False), (0o700, 0o775, False)):
+            Path(made).chmod(outside)
+            folder.chmod(mode)
+            for path in (inner / "secret", Path(made, "link")):
+                if refused:
+                    with pytest.raises(SecretRefused, match=f"chmod go-w {folder}$"):
+                        read_secret(path)
+                else:
+                    assert read_secret(path) == "s"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives directories away")
+def test_a_file_in_another_user_s_directory_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    write_secret(folder / "secret", "s")
+    os.chown(folder, 65534, 65534)
+    with pytest.raises(SecretRefused, match="which belongs to user 65534: move it"):
+        read_secret(folder / "secret")
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"one\ntwo\n", b"\xff\xfe", b"x" * 100_000])

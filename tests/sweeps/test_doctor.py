@@ -249,6 +249,19 @@ def test_a_wrong_tracking_password_is_found_and_the_right_one_lets_in() -> None:
                 assert ("refuses the credentials" in check["found"]) == bool(code)
 
 
+def test_a_loose_token_is_a_warning_where_no_cluster_is_joined(tmp_path: Path) -> None:
+    token = Path.home() / ".ray" / "auth_token"
+    token.parent.mkdir()
+    token.write_text("x")
+    token.chmod(0o644)  # as `ray get-auth-token --generate` makes it
+    run = doctor("--storage", str(tmp_path / "s"), "--tracking-uri", f"sqlite:///{tmp_path}/m.db")
+    assert (run.code, run.failed()) == (0, {}), run.err
+    (check,) = run.of("secret files")
+    assert (check["state"], f"chmod 600 {token}" in check["remedy"]) == ("warning", True)
+    needed = doctor("--address", "http://127.0.0.1:1")
+    assert (needed.code, f"chmod 600 {token}" in needed.err) == (2, True)
+
+
 def test_storage_that_cannot_be_written_is_found(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     run = doctor("--storage", str(tmp_path / "file" / "sweeps"))
