@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from sweeps.commands.compare import compare
 from sweeps.commands.data import app as data_app
 from sweeps.commands.doctor import doctor
 from sweeps.commands.list import list as list_studies
@@ -36,8 +37,10 @@ app = typer.Typer(
 
 
 app.command("list")(list_studies)
-for _command in (show, run, resume, points, pareto, report, sync, verify, ui, serve, doctor):
+for _command in (show, run, resume, points, pareto, report, compare):
     app.command()(_command)
+for _kept in (sync, verify, ui, serve, doctor):
+    app.command()(_kept)
 for _remote in (submit, status, logs, stop):
     app.command()(_remote)
 app.add_typer(data_app, name="data")

@@ -70,11 +70,16 @@ def _csv(frame: pd.DataFrame) -> bytes:
 
 
 def _json(frame: pd.DataFrame) -> bytes:
-    rows = [{str(k): _plain(v) for k, v in row.items()} for row in frame.to_dict("records")]
-    return json.dumps(rows, indent=1, allow_nan=False).encode()
+    return json.dumps(plain_rows(frame), indent=1, allow_nan=False).encode()
 
 
-def _plain(value: Any) -> Any:
+def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A table's rows as JSON can have them: each cell as `plain` gives it."""
+    return [{str(k): plain(v) for k, v in row.items()} for row in frame.to_dict("records")]
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can have it: null for NaN, text for infinities and times."""
     if isinstance(value, pd.Timestamp):
         return value.isoformat()
     if isinstance(value, float) and not math.isfinite(value):

@@ -101,4 +101,4 @@ def setting(value: object) -> str:
         return "null"
     if isinstance(value, float):
         return f"{value:.6g}".replace("inf", ".inf")
-    return str(value)
+    return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)

@@ -41,7 +41,7 @@ def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[st
     bounds = [BOUNDS[metric] for metric in objectives if BOUNDS.get(metric) in front]
     known = [bound for bound in bounds if front[bound].notna().any()]
     shown = spread(best_first(front, objectives), MOST_ROWS)
-    found = points_table(shown, [*objectives, *known], fields)
+    found = _table(shown, [*objectives, *known], fields, len(shown))
     notes = []
     if len(shown) < len(front):
         notes.append(f"{len(shown)} of {len(front)} points, evenly spread along the front.")
@@ -62,17 +62,26 @@ def points_table(points: pd.DataFrame, metrics: Sequence[str], fields: Sequence[
         metrics: Metrics to show; a point that lacks one shows it undefined.
         fields: Configuration fields to show.
     """
+    return _table(points.iloc[:MOST_ROWS], metrics, fields, len(points), ("replicates", "status"))
+
+
+def _table(
+    points: pd.DataFrame,
+    metrics: Sequence[str],
+    fields: Sequence[str],
+    total: int,
+    others: Sequence[str] = (),
+) -> Table:
     rows = [
         (
             *(interval(row, metric).plus_minus for metric in metrics),
             *(setting(config_of(row)[field]) for field in fields),
-            str(row["replicates"]),
-            str(row["status"]),
+            *(str(row[other]) for other in others),
             str(row["point_id"]),
         )
-        for row in points.iloc[:MOST_ROWS].to_dict("records")
+        for row in points.to_dict("records")
     ]
-    return cut((*metrics, *fields, "replicates", "status", "point"), rows, len(points))
+    return cut((*metrics, *fields, *others, "point"), rows, total)
 
 
 def best_first(front: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from sweeps.pareto import Objectives
     from sweeps.results import Result
     from sweeps.tables import Table
 
@@ -20,7 +22,34 @@ Output = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the table here.")
 ]
 
+Minimize = Annotated[
+    list[str] | None,
+    typer.Option(metavar="METRIC", help="Smaller is better; may be given several times."),
+]
+Maximize = Annotated[
+    list[str] | None,
+    typer.Option(metavar="METRIC", help="Larger is better; may be given several times."),
+]
+
 _PIPED_WIDTH = 400  # wide enough that no cell is broken over lines where nobody looks at a screen
+
+
+def named_objectives(minimize: Sequence[str], maximize: Sequence[str]) -> Objectives:
+    """The objectives named on the command line, in the order given.
+
+    Raises:
+        InputError: If a metric is to be both small and large.
+    """
+    from sweeps.errors import InputError
+
+    both = sorted(set(minimize) & set(maximize))
+    if both:
+        raise InputError(f"{both[0]} cannot be both minimized and maximized")
+    found: Objectives = {
+        **dict.fromkeys(minimize, "min"),
+        **dict.fromkeys(maximize, "max"),
+    }
+    return found
 
 
 def say(text: object, *, err: bool = False) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sweeps.commands.options import Output, Storage, Sweep, print_table, tell_pending
+from sweeps.commands.options import (
+    Maximize,
+    Minimize,
+    Output,
+    Storage,
+    Sweep,
+    named_objectives,
+    print_table,
+    tell_pending,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,14 +30,8 @@ _PLOTS = (".html", ".png")
 def pareto(
     sweep: Sweep,
     storage: Storage = None,
-    minimize: Annotated[
-        list[str] | None,
-        typer.Option(metavar="METRIC", help="Smaller is better; may be given several times."),
-    ] = None,
-    maximize: Annotated[
-        list[str] | None,
-        typer.Option(metavar="METRIC", help="Larger is better; may be given several times."),
-    ] = None,
+    minimize: Minimize = None,
+    maximize: Maximize = None,
     output: Output = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it: .html to explore, .png to print.")
@@ -47,7 +49,7 @@ def pareto(
 
     check_output(output, _SUFFIXES)
     check_output(plot, _PLOTS)
-    named = _named(minimize or (), maximize or ())
+    named = named_objectives(minimize or (), maximize or ())
     result = open_result(sweep, storage)
     objectives = named or result.objectives
     try:
@@ -63,24 +65,6 @@ def pareto(
     if plot is not None:
         _draw(result.points, front, objectives, plot)
         typer.echo(f"drawn in {plot}")
-
-
-def _named(minimize: Sequence[str], maximize: Sequence[str]) -> Objectives:
-    """The objectives named on the command line, in the order given.
-
-    Raises:
-        InputError: If a metric is to be both small and large.
-    """
-    from sweeps.errors import InputError
-
-    both = sorted(set(minimize) & set(maximize))
-    if both:
-        raise InputError(f"{both[0]} cannot be both minimized and maximized")
-    found: Objectives = {
-        **dict.fromkeys(minimize, "min"),
-        **dict.fromkeys(maximize, "max"),
-    }
-    return found
 
 
 def _excluded(front: pd.DataFrame, points: pd.DataFrame) -> str:

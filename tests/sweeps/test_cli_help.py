@@ -8,7 +8,8 @@ import pytest
 
 HEAVY = ("ray", "mlflow", "torch", "pandas", "pydantic", "scipy", "numpy", "plotly", "sklearn")
 COMMANDS = (
-    "list", "show", "run", "resume", "points", "pareto", "report", "sync", "verify", "ui", "data",
+    "list", "show", "run", "resume", "points", "pareto", "report", "compare", "sync", "verify",
+    "ui", "data",
 )  # fmt: skip
 
 

@@ -107,8 +107,8 @@ def test_axes_show_no_accuracy_beyond_one_and_every_level():
 def test_floors_that_differ_are_told_apart_by_the_field_they_depend_on():
     floors = named(drawn(made_power()), "floor")
     assert [t.name for t in floors] == [
-        "floor, side_information = False: 0.5",
-        "floor, side_information = True: 0.578",
+        "floor, side_information = false: 0.5",
+        "floor, side_information = true: 0.578",
     ]
     assert len(named(drawn(made_power()), "attacker on raw data: 0.861")) == 1
 

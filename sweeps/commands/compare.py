@@ -1,0 +1,67 @@
+"""`sweeps compare`: the fronts of two or more sweeps side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sweeps.commands.options import Maximize, Minimize, Storage, named_objectives, print_table, say
+
+if TYPE_CHECKING:
+    from sweeps.comparison import Comparison
+    from sweeps.tables import Table
+
+
+def compare(
+    sweeps: Annotated[list[str], typer.Argument(metavar="SWEEP SWEEP...", help="Their names.")],
+    storage: Storage = None,
+    minimize: Minimize = None,
+    maximize: Maximize = None,
+    json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+) -> None:
+    """Compare sweeps: hypervolume, what half of the replicates attain, whose front beats whose.
+
+    On the objectives that the studies share unless others are named. Hypervolumes count up to the
+    worst value of each objective over all these sweeps, so they compare with one another alone.
+    """
+    from json import dumps
+
+    from sweeps.comparison import as_json
+    from sweeps.comparison import compare as compared
+    from sweeps.results import open_result
+
+    objectives = named_objectives(minimize or (), maximize or ())
+    found = compared([open_result(sweep, storage) for sweep in sweeps], objectives or None)
+    if json:
+        typer.echo(dumps(as_json(found), allow_nan=False))
+        return
+    print_table(_summary(found))
+    say("Front of all together:")
+    print_table(_front(found))
+
+
+def _summary(found: Comparison) -> Table:
+    from sweeps.tables import Table
+
+    names = [side.sweep for side in found.sides]
+    counted = ("sweep", "points", "replicates", "on its front", "on the joint front")
+    columns = (*counted, "hypervolume", "attained by half")
+    rows = []
+    for side in found.sides:
+        attained = "-" if side.attained is None else f"{side.attained:.4g}"
+        counts = (side.points, side.replicates, side.on_front, side.on_joint_front)
+        beaten = (f"{side.dominated[n]:.0%}" if n in side.dominated else "" for n in names)
+        numbers = (*map(str, counts), f"{side.hypervolume:.4g}", attained)
+        rows.append((side.sweep, *numbers, *beaten))
+    worst = ", ".join(f"{metric} {value:.4g}" for metric, value in found.reference.items())
+    note = f"Hypervolumes count up to the worst of all these sweeps: {worst}."
+    return Table((*columns, *(f"front beaten by {name}" for name in names)), tuple(rows), note)
+
+
+def _front(found: Comparison) -> Table:
+    from sweeps.frames import varying
+    from sweeps.tables import front_table
+
+    front = found.front.rename(columns={"sweep": "config/sweep"})
+    return front_table(front, found.objectives, ["sweep", *varying(found.front)])
