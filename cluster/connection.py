@@ -131,7 +131,7 @@ def connect(
     as it is.
 
     Args:
-        address: `host:port` or `ray://host:port` of a running Ray, or `auto`; None starts one.
+        address: `host:port` of a running Ray, or `auto`; None starts one.
         cpus: Logical CPUs of a Ray that is started; as many as the machine has by default. It holds
             a process ready for each.
         modules: That processes of a Ray that is started load while nothing is asked of them yet.
@@ -184,10 +184,14 @@ def check(address: str | None) -> None:
     if address is None:
         return
     host, port = _parts(address)
-    if address != "auto" and not (host and port.isascii() and port.isdigit()):
+    if address.startswith("ray://"):
         raise ConnectionFailed(
-            f"an address must be HOST:PORT, ray://HOST:PORT or auto; got {address!r}"
+            "ray:// leads to Ray's client, through which no sweep runs: on a machine of the "
+            "cluster give the head's HOST:6379 or auto; from elsewhere use `sweeps submit` with "
+            "the job server's http://HEAD:8265"
         )
+    if address != "auto" and not (host and port.isascii() and port.isdigit()):
+        raise ConnectionFailed(f"an address must be HOST:PORT or auto; got {address!r}")
     _check_token(address)
     if address == "auto":
         return
@@ -195,8 +199,7 @@ def check(address: str | None) -> None:
         socket.create_connection((host, int(port)), _KNOCK_SECONDS).close()
     except (OSError, OverflowError, UnicodeError) as error:  # the last of names that none can be
         raise ConnectionFailed(f"no Ray answers at {address}: {error}") from error
-    if not address.startswith("ray://"):  # whose server is another
-        _check_welcome(address)
+    _check_welcome(address)
 
 
 def _start(undo: ExitStack, cpus: int | None, modules: Sequence[str]) -> None:
@@ -241,7 +244,7 @@ def _join(undo: ExitStack, address: str) -> None:
 
 
 def _parts(address: str) -> tuple[str, str]:
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+    host, _, port = address.rpartition(":")
     return host.strip("[]"), port
 
 
