@@ -89,14 +89,22 @@ def _account() -> pwd.struct_passwd:
     try:
         return pwd.getpwnam(_ACCOUNT)
     except KeyError:
-        command = ["useradd", "--system", "--shell", "/usr/sbin/nologin", _ACCOUNT]
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
-        if made.returncode != 0:
-            raise ServingRefused(
-                f"PostgreSQL does not run as root, and the account {_ACCOUNT} cannot be made "
-                f"({made.stderr.strip()}): run this as another user"
-            ) from None
+        _make_account()
         return pwd.getpwnam(_ACCOUNT)
+
+
+def _make_account() -> None:
+    command = ["useradd", "--system", "--shell", "/usr/sbin/nologin", _ACCOUNT]
+    try:
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        reason = made.stderr.strip() if made.returncode else None
+    except OSError as error:  # as where there is no such program
+        reason = f"useradd: {error.strerror}"
+    if reason is not None:
+        raise ServingRefused(
+            f"PostgreSQL does not run as root, and the account {_ACCOUNT} cannot be made "
+            f"({reason}): run this as another user"
+        )
 
 
 def _initialize(programs: Path, directory: Path, user: tuple[int, int] | None) -> None:

@@ -261,13 +261,18 @@ def test_the_steps_of_the_image_make_one(folder: Path) -> None:
                 script += [f"cp -r {ROOT / name} {target}" for name in names]
             case "RUN":
                 step = f"bash -euc {shlex.quote(rest)}"
-                script.append(f"su -p {user} -c {shlex.quote(step)}" if user else step)
+                script.append(f"su -p -s /bin/sh {user} -c {shlex.quote(step)}" if user else step)
             case "USER":
                 user = rest
             case _:
                 assert word == "FROM"
     assert user
     script.append("/usr/local/sweeps/bin/sweeps list")
+    account = "47110:47110:/home/sweeps:/usr/sbin/nologin"
+    script.append(f'test "$(getent passwd sweeps | cut -d: -f3,4,6,7)" = {account}')
+    script.append(
+        'test "$(stat -c %u:%g:%a /home/sweeps /srv/sweeps/*)" = "$(yes 47110:47110:700 | head -4)"'
+    )
     on_a_machine(
         _CHROOT.format(folder=folder, script=shlex.quote("\n".join(script))),
         {"DEBIAN_FRONTEND": "noninteractive"},

@@ -27,7 +27,7 @@ import tracking
 from cluster.errors import ServingRefused
 from cluster.guests import ServerFailed
 from cluster.mlflow_process import Certificate
-from cluster.postgres import postgres
+from cluster.postgres import _make_account, postgres
 from cluster.secrets import SecretRefused
 from privnets.points import Replicate, TradeoffPoint
 from tracking.errors import TrackingError
@@ -330,3 +330,12 @@ def test_a_postgres_that_cannot_start_says_why(folder: Path) -> None:
     said = r"PostgreSQL did not start \(.*broken.log\)"
     with pytest.raises(ServerFailed, match=said), postgres(folder / "broken"):
         pass
+
+
+def test_an_account_that_cannot_be_made_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some systems have no `useradd`."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ServingRefused, match=r"cannot be made \(useradd: No such file"):
+        _make_account()
