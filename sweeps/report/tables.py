@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,9 +13,14 @@ from sweeps.frames import config_of
 from sweeps.report.source import ReportSource
 from sweeps.tables import MOST_ROWS, Table, cut, described
 
+_KINDS = ("flag", "undefined", "note")
+_NUMBER = re.compile(r"\d+(\.\d+)?(e[-+]?\d+)?")
+
 
 def notes_table(notes: Sequence[Note], points: pd.DataFrame, fields: Sequence[str]) -> Table:
-    """Why metrics are undefined and flags raised, and for how many points.
+    """Why flags are raised and metrics undefined, what else is noted, and for how many points.
+
+    Reasons that differ in numbers alone are one, told with the numbers of its first point.
 
     Args:
         notes: What is said of points.
@@ -24,17 +29,18 @@ def notes_table(notes: Sequence[Note], points: pd.DataFrame, fields: Sequence[st
     """
     keys = {note.key for note in notes} & {*points.columns}
     undefined = {key: {*points.loc[points[key].isna(), "point_id"]} for key in keys}
-    found: Counter[tuple[str, str, str]] = Counter()
-    examples: dict[tuple[str, str, str], str] = {}
+    found: dict[tuple[str, str, str], list[Note]] = {}
     for note in notes:
-        kind = "undefined" if note.point_id in undefined.get(note.key, ()) else "flag"
-        found[kind, note.key, note.reason] += 1
-        examples.setdefault((kind, note.key, note.reason), note.point_id)
-    shown = found.most_common(MOST_ROWS)
-    chosen = points.loc[points["point_id"].isin([examples[entry] for entry, _ in shown])]
+        kind = "flag" if note.key.startswith("flag/") else "note"
+        kind = "undefined" if note.point_id in undefined.get(note.key, ()) else kind
+        found.setdefault((kind, note.key, _NUMBER.sub("#", note.reason)), []).append(note)
+    entries = sorted(found.items(), key=lambda entry: (_KINDS.index(entry[0][0]), -len(entry[1])))
+    examples = {own[0].point_id for _, own in entries[:MOST_ROWS]}
+    chosen = points.loc[points["point_id"].isin(examples)]
     configs = {row["point_id"]: config_of(row) for row in chosen.to_dict("records")}
     rows = [
-        (*entry, str(count), described(configs[examples[entry]], fields)) for entry, count in shown
+        (kind, key, own[0].reason, str(len(own)), described(configs[own[0].point_id], fields))
+        for (kind, key, _), own in entries[:MOST_ROWS]
     ]
     return cut(("kind", "metric or flag", "reason", "points", "for example"), rows, len(found))
 
@@ -48,12 +54,12 @@ def failures_table(data: ReportSource, points: pd.DataFrame, fields: Sequence[st
         fields: Configuration fields that tell points apart.
     """
     others = [
-        *(("pack", reason, pack_id) for pack_id, reason in data.failures.items()),
-        *(("damaged file", reason, name) for name, reason in data.unreadable.items()),
+        *(("pack", reason, "", pack_id) for pack_id, reason in data.failures.items()),
+        *(("damaged file", reason, "", name) for name, reason in data.unreadable.items()),
     ]
     failed = points.loc[points["status"] == "failed"]
     rows = [*others, *_reasons(data, failed, fields, "failure", "failed")]
-    return cut(("what", "why", "id"), rows, len(others) + len(failed))
+    return cut(_REASON_COLUMNS, rows, len(rows))
 
 
 def stopped_table(data: ReportSource, points: pd.DataFrame, fields: Sequence[str]) -> Table:
@@ -66,22 +72,23 @@ def stopped_table(data: ReportSource, points: pd.DataFrame, fields: Sequence[str
     """
     stopped = points.loc[points["status"] == "stopped"]
     rows = list(_reasons(data, stopped, fields, "stopped", "were stopped"))
-    return cut(("what", "why", "id"), rows, len(stopped))
+    return cut(_REASON_COLUMNS, rows, len(rows))
+
+
+_REASON_COLUMNS = ("what, or the first", "why", "points", "id")
 
 
 def _reasons(
     data: ReportSource, points: pd.DataFrame, fields: Sequence[str], column: str, what: str
-) -> Iterator[tuple[str, str, str]]:
-    """The first points of some, the first reason that their replicates give, and the point's id."""
-    if points.empty:
-        return
-    shown = points.iloc[:MOST_ROWS]
-    of_point = data.replicates.groupby("point_id")[column]
-    for row in shown.to_dict("records"):
-        reasons = of_point.get_group(row["point_id"])
-        said = reasons.dropna()
-        why = f"{said.iloc[0]} ({len(said)} of {len(reasons)} replicates {what})"
-        yield described(config_of(row), fields), why, str(row["point_id"])
+) -> Iterator[tuple[str, str, str, str]]:
+    """The first reason that a point's replicates give, once: its first point, and how many."""
+    kept = data.replicates[data.replicates["point_id"].isin(points["point_id"])]
+    said = kept.groupby("point_id")[column].agg(["first", "count", "size"])
+    told = points.join(said, on="point_id")
+    for _, group in told.groupby(["first", "count", "size"], sort=False):
+        row = group.iloc[0].to_dict()
+        why = f"{row['first']} ({row['count']} of {row['size']} replicates {what})"
+        yield described(config_of(row), fields), why, str(len(group)), str(row["point_id"])
 
 
 def facts_table(content: Mapping[str, Any]) -> Table:
@@ -94,6 +101,6 @@ def _leaves(content: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{path}{key} ")
         elif isinstance(value, list | tuple):
-            yield f"{path}{key}", ", ".join(map(str, value))
+            yield f"{path}{key}", ", ".join(map(str, value)) or "none"
         else:
-            yield f"{path}{key}", str(value)
+            yield f"{path}{key}", "none" if value is None else str(value)

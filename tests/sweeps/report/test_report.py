@@ -23,9 +23,11 @@ from made_sweep import (
 from pages import Page
 
 from privnets.points import Replicate
+from sweeps.columns import Note
 from sweeps.pareto import pareto_front
 from sweeps.report import ReportInput, write_report
 from sweeps.report.page import render
+from sweeps.report.tables import failures_table, notes_table
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 HOSTILE = (
@@ -217,7 +219,8 @@ def test_large_sweep_stays_small():
     """2,000 points are drawn by WebGL, their tables cut with a note, in a page below 10 MB."""
 
     def replicate(size: float, decay: float, seed: int) -> Replicate:
-        return replace(made_replicate(size, decay, seed), notes={"flag": f"{size} {decay}"})
+        words = f"{size} {decay}".translate(str.maketrans("0123456789", "abcdefghij"))
+        return replace(made_replicate(size, decay, seed), notes={"flag": words})
 
     sizes, decays = [10 * i for i in range(1, 51)], [0.025 * i for i in range(40)]
     points = made_points(sizes, decays, seeds=1, replicate=replicate)
@@ -230,3 +233,25 @@ def test_large_sweep_stays_small():
     assert "1,950 more are not shown" in found.sections["notes"]
     kinds = {trace["type"] for trace in found.figures["axis-chart-0"]["data"]}
     assert kinds == {"scattergl"}
+
+
+def test_equal_reasons_are_told_once_with_how_many_points_give_them():
+    points = made_points()
+    for place in (0, 1, 3):
+        points[place] = failed(points[place], "diverged: the loss became NaN at step 12")
+    sweep = MadeSweep(study=made_study(), tradeoff_points=points)
+    found = failures_table(sweep, sweep.points, ["train_size"])
+    assert [row[2] for row in found.rows] == ["3"]
+    assert found.rows[0][3] == points[0].point_id
+
+
+def test_reasons_that_differ_in_numbers_alone_are_one_and_flags_come_first():
+    sweep = MadeSweep(study=made_study(), tradeoff_points=made_points())
+    ids = list(sweep.points["point_id"][:3])
+    notes = [Note(i, "privacy/x", f"the best of {n} (0.{n}1)") for n, i in enumerate(ids)]
+    notes.append(Note(ids[2], "flag/weak", "too weak"))
+    rows = notes_table(notes, sweep.points, []).rows
+    assert [row[:4] for row in rows] == [
+        ("flag", "flag/weak", "too weak", "1"),
+        ("note", "privacy/x", "the best of 0 (0.01)", "3"),
+    ]
