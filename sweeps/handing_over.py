@@ -1,9 +1,18 @@
-"""What may be handed to a cluster's job server: all who may see the cluster can read it there."""
+"""What may be handed to a cluster's job server, where all who may see the cluster can read it.
+
+And what comes back.
+"""
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
 from cluster.uris import holds_secret
 from sweeps.errors import InputError
+
+M = TypeVar("M", bound=BaseModel)
 
 
 def is_job_server(address: str) -> bool:
@@ -44,3 +53,23 @@ def check_place(option: str, value: str | None) -> None:
             f"{option} must be a path from the root, or a URI, as the cluster's nodes see it; "
             f"got {value!r}"
         )
+
+
+def answer(kind: type[M], text: str) -> M:
+    """What a cluster printed as JSON, which is not trusted to be well-formed.
+
+    Args:
+        kind: What it should be.
+        text: As printed.
+
+    Raises:
+        InputError: If it is nothing of that kind.
+    """
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise InputError(
+            "the cluster's answer is none that this version understands "
+            f"({error.error_count()} problems, the first: {error.errors()[0]['msg']}); are both of "
+            "one version?"
+        ) from error

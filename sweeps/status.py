@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from sweeps.errors import InputError
 from sweeps.pulse import Pulse, read_pulse
 
 if TYPE_CHECKING:
@@ -88,19 +87,16 @@ def look(sweep: str, storage: str | None = None) -> Status:
         InputError: If there is no such sweep, or its `spec.yaml` is damaged.
     """
     from sweeps.ledger import Ledger
-    from sweeps.results import DEFAULT_STORAGE, read_result
-    from sweeps.storage import absolute
+    from sweeps.results import open_result
     from tracking import redacted
 
-    where = absolute(storage or DEFAULT_STORAGE)
-    ledger = Ledger(where, sweep)
-    result = read_result(ledger, where)
+    result = open_result(sweep, storage)
     counts = result.counts
-    pulse = read_pulse(ledger)
+    pulse = read_pulse(Ledger(result.storage, sweep))
     return Status(
         sweep=result.sweep,
         study=result.study.name,
-        storage=redacted(where),
+        storage=redacted(result.storage),
         points=result.manifest.plan.points,
         finished=counts["finished"],
         failed=counts["failed"],
@@ -112,21 +108,6 @@ def look(sweep: str, storage: str | None = None) -> Status:
         pulse=pulse,
         age=None if pulse is None else (datetime.now(UTC) - pulse.updated_at).total_seconds(),
     )
-
-
-def read_status(text: str) -> Status:
-    """What another machine printed as JSON, which is not trusted to be well-formed.
-
-    Raises:
-        InputError: If it is not.
-    """
-    try:
-        return Status.model_validate_json(text)
-    except ValidationError as error:
-        raise InputError(
-            "the cluster's answer is none that this version understands "
-            f"({error.error_count()} problems); are both of one version?"
-        ) from error
 
 
 def _rows(result: Result) -> list[dict[str, Any]]:

@@ -8,24 +8,20 @@ import typer
 
 from sweeps.commands.options import Storage
 from sweeps.commands.run_options import Address, TrackingUri
+from sweeps.commands.study_options import Changes, NumPoints, StudyName, Yes
 
 
 def run(
-    study: Annotated[str, typer.Argument(help="A packaged study's name, or a YAML file.")],
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a key; values are YAML."),
-    ] = None,
+    study: StudyName,
+    set_: Changes = None,
     address: Address = None,
     tracking_uri: TrackingUri = None,
     storage: Storage = None,
-    num_points: Annotated[
-        int | None, typer.Option(min=1, help="How many points the search draws.")
-    ] = None,
+    num_points: NumPoints = None,
     name: Annotated[
         str | None, typer.Option(help="The sweep's name; an unfinished one is continued.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Run a very large plan unasked.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Run a study's sweep: train every point, record it in MLflow, report the Pareto front.
 

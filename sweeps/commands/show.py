@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Final
-
-import typer
+from typing import TYPE_CHECKING, Final
 
 from sweeps.commands.options import say
+from sweeps.commands.study_options import Changes, NumPoints, StudyName
 
 if TYPE_CHECKING:
     from sweeps.planning import Plan
@@ -18,14 +17,9 @@ _EMPTY: Final[tuple[object, ...]] = (None, "", [])
 
 
 def show(
-    study: Annotated[str, typer.Argument(help="A packaged study's name, or a YAML file.")],
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a key; values are YAML."),
-    ] = None,
-    num_points: Annotated[
-        int | None, typer.Option(min=1, help="How many points the search draws.")
-    ] = None,
+    study: StudyName,
+    set_: Changes = None,
+    num_points: NumPoints = None,
 ) -> None:
     """Show the resolved spec with its points, packs and cost; starts and writes nothing.
 

@@ -47,7 +47,8 @@ def _asked(found: Found, storage: str | None) -> Status | None:
     from cluster.jobs import JobFailed, ask
     from cluster.submission import remembered
     from sweeps.errors import InputError
-    from sweeps.status import read_status
+    from sweeps.handing_over import answer
+    from sweeps.status import Status
 
     where = storage or remembered(found.job, "storage")
     if where is None:
@@ -61,7 +62,7 @@ def _asked(found: Found, storage: str | None) -> Status | None:
             raise
         say(f"The storage tells nothing of it: {error}", err=True)
         return None
-    return read_status(told)
+    return answer(Status, told)
 
 
 def _print(status: Status | None, job: Job | None, as_json: bool) -> None:

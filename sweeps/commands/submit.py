@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sweeps.commands.cluster_options import Address
+from sweeps.commands.study_options import Changes, NumPoints, StudyName, Yes
 
 if TYPE_CHECKING:
     from cluster.jobs import Job, Jobs
@@ -23,15 +24,10 @@ _FATES = {
 
 
 def submit(
-    study: Annotated[str, typer.Argument(help="A packaged study's name, or a YAML file.")],
+    study: StudyName,
     address: Address = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a key; values are YAML."),
-    ] = None,
-    num_points: Annotated[
-        int | None, typer.Option(min=1, help="How many points the search draws.")
-    ] = None,
+    set_: Changes = None,
+    num_points: NumPoints = None,
     name: Annotated[
         str | None, typer.Option(help="The sweep's name; by default the same for equal studies.")
     ] = None,
@@ -54,7 +50,7 @@ def submit(
         str | None,
         typer.Option(metavar="DIR", help="The data directory on the cluster's nodes."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Run a very large plan unasked.")] = False,
+    yes: Yes = False,
     no_check: Annotated[
         bool, typer.Option("--no-check", help="Submit without looking at the cluster first.")
     ] = False,

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-
-from sweeps.errors import InputError
+from pydantic import BaseModel, ConfigDict, Field
 
 State = Literal["ok", "warning", "failed"]
 
@@ -57,24 +55,6 @@ class Report(BaseModel):
     def failed(self) -> tuple[Check, ...]:
         """What must be mended first."""
         return tuple(check for check in self.checks if check.state == "failed")
-
-
-_REPORT = TypeAdapter(Report)
-
-
-def read_report(text: str) -> Report:
-    """A report from its JSON form.
-
-    Raises:
-        InputError: If it is none.
-    """
-    try:
-        return _REPORT.validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]["msg"]
-        raise InputError(
-            f"the cluster's answer is no report of `sweeps doctor` ({first}): {text[:200]!r}"
-        ) from error
 
 
 def together(checks: Iterable[Check], nodes: Sequence[str]) -> list[Check]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from sweeps.doctor import authentication, versions
 from sweeps.doctor.asking import Request
-from sweeps.doctor.check import Report, read_report
-from sweeps.handing_over import check_place, check_public
+from sweeps.doctor.check import Report
+from sweeps.handing_over import answer, check_place, check_public
 from sweeps.versions import installed
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def examine_over_http(request: Request) -> Report:
         files=_files(request),
         timeout=_SECONDS,
     )
-    report = read_report(said)
+    report = answer(Report, said)
     own = versions.compare_own(installed(), report.versions)
     checks = (*_server(address), *report.checks, own)
     return report.model_copy(update={"checks": checks})

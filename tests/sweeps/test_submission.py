@@ -24,11 +24,12 @@ from cluster.jobs import Job, JobFailed, Jobs, ask
 from cluster.submission import Order, SubmissionRefused, job_id, sweep_name
 from sweeps.cli import app
 from sweeps.errors import InputError, StudyError
+from sweeps.handing_over import answer
 from sweeps.ledger import Ledger
 from sweeps.loading import load
 from sweeps.progress import Use
 from sweeps.pulse import read_pulse
-from sweeps.status import look, read_status
+from sweeps.status import Status, look
 from sweeps.submission import find, request
 
 if TYPE_CHECKING:
@@ -325,7 +326,7 @@ def test_a_sweep_without_a_cluster_has_a_status_too(uninterrupted: Outcome) -> N
 def test_a_front_is_the_same_on_the_other_side(uninterrupted: Outcome) -> None:
     result = uninterrupted.result
     status = look(result.sweep, result.storage)
-    assert read_status(status.model_dump_json()) == status
+    assert answer(Status, status.model_dump_json()) == status
     shown, own = status.front_frame(), result.front()
     for metric in result.objectives:
         assert list(shown[metric]) == list(own[metric])
