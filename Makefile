@@ -18,15 +18,13 @@ BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' tes
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(INSTALLED) ## Run a sweep of each experiment, then print their fronts and reports' paths
+demo: $(INSTALLED) ## Run a sweep of each experiment; prints their fronts and their reports' paths
 	@for study in $(DEMO); do \
 		$(BIN)/sweeps run $$study --name demo-$$study \
 			--storage $(STORAGE) --tracking-uri $(TRACKING) || exit; \
 	done
-	@for study in $(DEMO); do \
-		$(BIN)/sweeps pareto demo-$$study --storage $(STORAGE) || exit; \
-		echo "Report: $(CURDIR)/$(STORAGE)/demo-$$study/report.html"; \
-	done
+	@echo "Open in a browser:"
+	@for study in $(DEMO); do echo "  $(CURDIR)/$(STORAGE)/demo-$$study/report.html"; done
 
 test: lint ## Lint, then run the tests
 	$(BIN)/python -m pytest

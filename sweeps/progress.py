@@ -86,7 +86,9 @@ class Progress:
         """What is done, how far that is, and how long it will take."""
         if self.doing is not None:
             return self.doing
-        left = f", about {duration(self.eta)} left" if self.eta is not None else ""
+        if self.share >= 1:
+            return "all trained, the report and MLflow come next"
+        left = f", about {duration(_rounded(self.eta))} left" if self.eta is not None else ""
         return f"{self.share:.0%} trained{left}"
 
     def point_words(self) -> str:
@@ -203,6 +205,11 @@ class Tally:
         if total == 0:
             return 1.0
         return min(1.0, sum(self._weights[p] * s for p, s in self._shares.items()) / total)
+
+
+def _rounded(seconds: float) -> float:
+    """As no estimate is true to the second."""
+    return seconds if seconds < 20 else round(seconds, -1)
 
 
 @contextmanager

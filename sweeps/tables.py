@@ -33,6 +33,8 @@ class Table:
 def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[str]) -> Table:
     """The front's points, best in the first objective first, with the bounds beside objectives.
 
+    A bound that is undefined at all of them is left out; a report says why under its notes.
+
     Args:
         front: As `pareto_front` gives.
         objectives: Metric to `min` or `max`.
@@ -42,16 +44,9 @@ def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[st
     known = [bound for bound in bounds if front[bound].notna().any()]
     shown = spread(best_first(front, objectives), MOST_ROWS)
     found = _table(shown, [*objectives, *known], fields, len(shown))
-    notes = []
-    if len(shown) < len(front):
-        notes.append(f"{len(shown)} of {len(front)} points, evenly spread along the front.")
-    if len(front):
-        notes += [
-            f"{bound} is undefined at every one of these points; the report says why."
-            for bound in bounds
-            if bound not in known
-        ]
-    return Table(found.columns, found.rows, "\n".join(notes))
+    cut_down = len(shown) < len(front)
+    spread_out = f"{len(shown)} of {len(front)} points, evenly spread along the front."
+    return Table(found.columns, found.rows, spread_out if cut_down else "")
 
 
 def points_table(points: pd.DataFrame, metrics: Sequence[str], fields: Sequence[str]) -> Table:

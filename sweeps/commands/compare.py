@@ -44,19 +44,29 @@ def compare(
 def _summary(found: Comparison) -> Table:
     from sweeps.tables import Table
 
-    names = [side.sweep for side in found.sides]
-    counted = ("sweep", "points", "replicates", "on its front", "on the joint front")
-    columns = (*counted, "hypervolume", "attained by half")
-    rows = []
-    for side in found.sides:
-        attained = "-" if side.attained is None else f"{side.attained:.4g}"
-        counts = (side.points, side.replicates, side.on_front, side.on_joint_front)
-        beaten = (f"{side.dominated[n]:.0%}" if n in side.dominated else "" for n in names)
-        numbers = (*map(str, counts), f"{side.hypervolume:.4g}", attained)
-        rows.append((side.sweep, *numbers, *beaten))
+    def row(what: str, *cells: object) -> tuple[str, ...]:
+        return what, *map(str, cells)
+
+    sides = found.sides
+    rows = [
+        row("points compared", *(side.points for side in sides)),
+        row("replicates", *(side.replicates for side in sides)),
+        row("on its own front", *(side.on_front for side in sides)),
+        row("on the joint front", *(side.on_joint_front for side in sides)),
+        row("hypervolume", *(f"{side.hypervolume:.4g}" for side in sides)),
+        row("attained by half", *(_number(side.attained) for side in sides)),
+    ]
+    for rival in sides:
+        shares = (side.dominated.get(rival.sweep) for side in sides)
+        beaten = ("" if share is None else f"{share:.0%}" for share in shares)
+        rows.append(row(f"of its front beaten by {rival.sweep}", *beaten))
     worst = ", ".join(f"{metric} {value:.4g}" for metric, value in found.reference.items())
     note = f"Hypervolumes count up to the worst of all these sweeps: {worst}."
-    return Table((*columns, *(f"front beaten by {name}" for name in names)), tuple(rows), note)
+    return Table(("", *(side.sweep for side in sides)), tuple(rows), note)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
 
 
 def _front(found: Comparison) -> Table:

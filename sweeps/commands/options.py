@@ -66,6 +66,9 @@ def say(text: object, *, err: bool = False) -> None:
 
 def print_table(table: Table) -> None:
     """Print a table, at the terminal's width if there is one."""
+    import re
+
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table as RichTable
 
@@ -73,12 +76,15 @@ def print_table(table: Table) -> None:
 
     # A value may hold square brackets and colons.
     console = Console(markup=False, emoji=False)
-    if not console.is_terminal:
+    if console.is_terminal:  # where room is scarce: metrics' names are long
+        columns = (re.sub("([/_])", "\\1\n", column) for column in table.columns)
+        drawn = RichTable(*map(printable, columns), box=SIMPLE_HEAD, pad_edge=False)
+    else:
         console.width = _PIPED_WIDTH
-    drawn = RichTable(*map(printable, table.columns))
+        drawn = RichTable(*map(printable, table.columns))
     for column in drawn.columns:
         column.overflow = "fold"
-    drawn.columns[-1].no_wrap = True  # the point's id, to be copied whole
+    drawn.columns[-1].no_wrap = table.columns[-1] == "point"  # an id, to be copied whole
     for row in table.rows:
         drawn.add_row(*map(printable, row))
     console.print(drawn)

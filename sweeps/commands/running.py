@@ -18,6 +18,7 @@ from sweeps.commands.options import say
 if TYPE_CHECKING:
     from sweeps.driver import Outcome
     from sweeps.planning import Plan
+    from sweeps.progress import Progress
     from sweeps.results import Result
 
 _UNHEARD = {errno.EPIPE, errno.EIO}  # a pipe without a reader, a terminal that hung up
@@ -38,15 +39,22 @@ def run_plan(
     with _perhaps_unheard():
         _announce(plan, sweep)
     again = _resume_command(sweep, storage, tracking_uri, address)
+    told = False
     try:
         with shown() as show:
+
+            def on_progress(progress: Progress) -> None:
+                nonlocal told
+                told = True
+                show(progress)
+
             outcome = execute(
                 plan,
                 sweep=sweep,
                 storage=storage,
                 tracking_uri=tracking_uri,
                 address=address,
-                on_progress=show,
+                on_progress=on_progress,
                 command=typed(),
             )
     except KeyboardInterrupt as stop:
@@ -55,6 +63,8 @@ def run_plan(
         number = stop.signal if isinstance(stop, Interrupted) else signal.SIGINT
         raise typer.Exit(128 + number) from None
     with _perhaps_unheard():
+        if not told and outcome.interrupted_by is None:  # training begins by telling
+            typer.echo(f"{sweep} was finished already: there was nothing to train.", err=True)
         _tell(outcome, tracking_uri, again)
     raise typer.Exit(outcome.exit_code)
 

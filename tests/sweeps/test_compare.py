@@ -83,9 +83,10 @@ def test_sweeps_side_by_side(storage: Path) -> None:
 
 def test_a_table_tells_the_same(storage: Path) -> None:
     said = run(storage, "good", "poor")
-    rows = {line.split()[1]: line for line in said.splitlines() if line.startswith("│ ")}
-    assert "0.16" in rows["good"]
-    assert "50%" in rows["poor"]
+    cells = [line.strip("│ ").split("│") for line in said.splitlines() if line.startswith("│ ")]
+    rows = {name.strip(): [cell.strip() for cell in rest] for name, *rest in cells}
+    assert rows["hypervolume"] == ["0.16", "0.09"]
+    assert rows["of its front beaten by good"] == ["", "50%"]
     reference = f"the worst of all these sweeps: {ADVANTAGE} 0.5, {ACCURACY} 0.1."
     assert reference in said
     assert "Front of all together:" in said

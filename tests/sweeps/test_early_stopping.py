@@ -269,7 +269,9 @@ def test_a_sweep_with_stopped_points_is_a_success(
     assert f"{len(stopped)} stopped early" in report
     assert "dominated at " in report
     before = {p.point_id: p.finished_at for p in result.tradeoff_points}
-    run("resume", "early")
+    finished_already = "early was finished already: there was nothing to train"
+    assert finished_already not in first
+    assert finished_already in run("resume", "early")
     again = open_result("early", str(tmp_path / "storage"))
     assert {p.point_id: p.finished_at for p in again.tradeoff_points} == before
     recorded = tracking.load_points("early", tracking_uri).set_index("point_id")["status"]

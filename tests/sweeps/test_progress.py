@@ -87,6 +87,18 @@ def test_a_terminal_has_three_lines_that_stay_in_place_however_narrow_it_is(widt
         assert max(map(cell_len, Text.from_ansi(drawn.getvalue()).plain.splitlines())) <= width
 
 
+@pytest.mark.parametrize(
+    ("share", "eta", "words"),
+    [
+        (0.9, 7.2, "90% trained, about 7 seconds left"),
+        (0.5, 113.0, "50% trained, about 110 seconds left"),
+        (1.0, 0.0, "all trained, the report and MLflow come next"),
+    ],
+)
+def test_time_left_is_told_as_roughly_as_it_is_known(share: float, eta: float, words: str) -> None:
+    assert Progress(9, 5, 0, share, None, eta, 0, {}).training_words() == words
+
+
 def test_what_is_done_before_training_is_told_at_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
