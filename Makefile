@@ -11,6 +11,9 @@ TRACKING := sqlite:///mlflow.db
 # The modules that publish a table; the others are what these share.
 BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' tests/benchmarks/*.py)))
 
+# Two processes: whatever starts a Ray runs in one, and all else beside it in the other.
+SHARED := --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test lint bench audit licences clean
@@ -27,7 +30,7 @@ demo: $(INSTALLED) ## Run a sweep of each experiment; prints their fronts and th
 	@for study in $(DEMO); do echo "  $(CURDIR)/$(STORAGE)/demo-$$study/report.html"; done
 
 test: lint ## Lint, then run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SHARED)
 
 lint: $(INSTALLED) ## Check style, formatting, types and the layers between packages
 	$(BIN)/ruff check .

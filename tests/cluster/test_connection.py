@@ -19,6 +19,8 @@ import pytest
 
 import cluster
 
+pytestmark = pytest.mark.ray
+
 _GONE_SECONDS = 15.0
 # A process of its own per Ray: this one may hold a connection that other tests share.
 _OWNER = """

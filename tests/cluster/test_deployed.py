@@ -34,6 +34,7 @@ mount -t tmpfs none /tmp/ray
 _FOREIGN = ("RAY_", "MLFLOW_", "PYTEST_")
 
 pytestmark = [
+    pytest.mark.ray,
     pytest.mark.slow,
     pytest.mark.timeout(1800),
     pytest.mark.skipif(

@@ -19,6 +19,8 @@ from ray_node import ray_node
 from cluster.connection import Machine
 from cluster.nodes import names
 
+pytestmark = pytest.mark.ray
+
 _ASK = """
 import json, os, sys, time
 import cluster

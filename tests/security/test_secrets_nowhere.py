@@ -18,6 +18,8 @@ import pytest
 from mlflow_server import mlflow_server
 from ray_head import Head, ray_head
 
+pytestmark = pytest.mark.ray
+
 PASSWORD = "marked-password-5c1d9e"
 STUDY = """
 name: small

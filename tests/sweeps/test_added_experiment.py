@@ -18,6 +18,8 @@ from sweeps.planning import plan
 from sweeps.results import open_result
 from sweeps.training import PackRun
 
+pytestmark = pytest.mark.ray
+
 TRIVIAL = Path(__file__).resolve().parents[1] / "benchmarks" / "trivial"
 STUDY = """
 name: added

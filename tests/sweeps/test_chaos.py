@@ -33,6 +33,8 @@ _PATIENCE = 120.0
 _GONE_SECONDS = 20.0
 PACKS = 8
 
+pytestmark = pytest.mark.ray
+
 
 def wait_until(condition: Callable[[], T]) -> T:
     """What a condition gives, once that is true."""

@@ -16,6 +16,8 @@ from tests.chaos.faults import FAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 
+pytestmark = pytest.mark.ray
+
 
 def campaign(results: Path, faults: int, seed: int) -> list[dict[str, str]]:
     """Run it; gives the table's rows."""

@@ -32,7 +32,7 @@ NAME = "location30"
 WHOLE = data.directory()
 (FILE,) = (file.name for file in data.info(NAME).files)
 
-pytestmark = requires_data(NAME)
+pytestmark = [requires_data(NAME), pytest.mark.ray]
 
 
 @dataclass(frozen=True)

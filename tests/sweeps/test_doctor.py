@@ -28,6 +28,8 @@ from sweeps.doctor import Check, clocks, versions
 from sweeps.doctor.check import together
 
 # Before any test names another data directory.
+pytestmark = pytest.mark.ray
+
 SOURCE = data.directory() / "location30"
 STUDY = """
 name: places

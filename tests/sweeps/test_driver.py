@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from cluster import Connection
 
 
+pytestmark = pytest.mark.ray
+
+
 def ledger_of(outcome: Outcome) -> Ledger:
     return Ledger(outcome.result.storage, outcome.result.sweep)
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from cluster import Connection
 
 # Independent bits make a release that hides everything cost nothing, and slow learners lag behind.
+pytestmark = pytest.mark.ray
+
 STUDY = """
 name: early
 experiment: adversarial

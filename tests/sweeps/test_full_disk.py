@@ -12,6 +12,8 @@ from small_sweeps import small_plan, study_file
 
 from sweeps.ledger import Ledger
 
+pytestmark = pytest.mark.ray
+
 _UNSHARE = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
 # Room for one or two packs of three, with Tune's own files.
 _SIZE = "96k"

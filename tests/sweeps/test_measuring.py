@@ -26,6 +26,8 @@ from sweeps.spec import Resources, Study
 if TYPE_CHECKING:
     from cluster import Connection
 
+pytestmark = pytest.mark.ray
+
 GAME = {
     "problem": "gaussian-mixture",
     "objective": "squared-kl",

@@ -43,6 +43,8 @@ _HELD = STUDY.replace("experiment: membership", "experiment: turnstile")
 _POINTS, _PACKS, _TICKETS = 4, 8, 3
 _EXPERIMENT = Path(__file__).with_name("turnstile")
 
+pytestmark = pytest.mark.ray
+
 
 class Laptop:
     """A directory with a study file, a home with a token, the study's experiment, nothing else."""
