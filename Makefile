@@ -11,12 +11,9 @@ TRACKING := sqlite:///mlflow.db
 # The modules that publish a table; the others are what these share.
 BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' tests/benchmarks/*.py)))
 
-# Two processes: whatever starts a Ray runs in one, and all else beside it in the other.
-SHARED := --numprocesses 2 --dist loadgroup --no-loadscope-reorder
-
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench audit licences clean
+.PHONY: help demo test tests-with-ray tests-without-ray lint bench audit licences clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,8 +26,15 @@ demo: $(INSTALLED) ## Run a sweep of each experiment; prints their fronts and th
 	@echo "Open in a browser:"
 	@for study in $(DEMO); do echo "  $(CURDIR)/$(STORAGE)/demo-$$study/report.html"; done
 
+# Two processes: whatever starts a Ray, one test after the other; and all else beside it.
 test: lint ## Lint, then run the tests
-	$(BIN)/python -m pytest $(SHARED)
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going tests-with-ray tests-without-ray
+
+tests-with-ray:
+	$(BIN)/python -m pytest -m ray -p no:cacheprovider
+
+tests-without-ray:
+	$(BIN)/python -m pytest -m 'not ray'
 
 lint: $(INSTALLED) ## Check style, formatting, types and the layers between packages
 	$(BIN)/ruff check .

@@ -54,10 +54,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_CACHE].cleanup()
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups right after
+@pytest.hookimpl(tryfirst=True)  # before they are chosen by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        _share_out(items)
+    for item in items:
+        if "local_ray" in getattr(item, "fixturenames", ()):
+            item.add_marker("ray")
     for mark, reason in (
         ("slow", "slow: runs with --slow"),
         ("gpu", "needs a CUDA device: runs with --gpu"),
@@ -66,16 +67,3 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items:
                 if item.get_closest_marker(mark):
                     item.add_marker(pytest.mark.skip(reason=reason))
-
-
-def _share_out(items: list[pytest.Item]) -> None:
-    """Keep modules whole, and those that start a Ray together: one process runs them, at once."""
-    items.sort(key=lambda item: not _has_ray(item))
-    for item in items:
-        group = "ray" if _has_ray(item) else item.path.stem
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
-def _has_ray(item: pytest.Item) -> bool:
-    own = item.get_closest_marker("ray") is not None
-    return own or "local_ray" in getattr(item, "fixturenames", ())

@@ -33,8 +33,8 @@ HEAVY |= {"sklearn", "torch"}
 PACKAGES = ("cluster", "privnets", "sweeps", "tracking")
 UNSAFE_MODULES = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
 UNSAFE_CALLS = {"full_load", "load", "load_all", "unsafe_load"}
-# Places of one person's machine.
-LOCAL_PATH = re.compile(r"(?<![\w.])/(home|mnt|root|Users|work)/\w")
+# Places of one person's machine; /home/sweeps is one of the image that `cluster/deploy` builds.
+LOCAL_PATH = re.compile(r"(?<![\w.])/(?!home/sweeps\b)(home|mnt|root|Users|work)/\w")
 
 
 def _run(*command: str | Path) -> str:
