@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import itertools
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,7 +140,47 @@ def title(metric: str, objectives: Objectives) -> str:
 def scaled(points: pd.DataFrame, metric: str) -> dict[str, Any]:
     """Plotly's settings for the axis of a metric, labelled by decades where it is logarithmic."""
     kind = scale(points, metric)
-    return {"type": kind, "dtick": 1} if kind == "log" else {"type": kind}
+    if kind == "log":
+        return {"type": kind, "dtick": 1}
+    view = cut_view(points, metric)
+    return {"type": kind} if view is None else {"type": kind, "range": view}
+
+
+def cut_view(points: pd.DataFrame, metric: str) -> tuple[float, float] | None:
+    """What a linear axis shows where intervals would hide how points lie; None where none does.
+
+    An interval of few replicates may be many times as wide as what all points span.
+    """
+    ends = reach(points, metric)
+    values = points[metric].to_numpy(dtype=np.float64)
+    if ends is None or not len(values):
+        return None
+    bound = points.get(BOUNDS.get(metric, ""), points[metric]).to_numpy(dtype=np.float64)
+    whole = np.concatenate([values - ends[0], values + ends[1]])
+    found = window(np.concatenate([values, bound]), whole)
+    if found is None or (found[0] <= np.nanmin(whole) and found[1] >= np.nanmax(whole)):
+        return None
+    air = 0.05 * (found[1] - found[0])
+    return found[0] - air, found[1] + air
+
+
+def window(values: NDArray[np.float64], whole: NDArray[np.float64]) -> tuple[float, float] | None:
+    """From where to where values lie, with their intervals as far as these are not much wider.
+
+    Args:
+        values: All that must be seen; what is not finite does not count.
+        whole: The ends of their intervals.
+
+    Returns:
+        At most as much again on either side as values span, all of it where they span nothing;
+        None without a finite value.
+    """
+    seen = values[np.isfinite(values)]
+    if not len(seen):
+        return None
+    ends = np.concatenate([seen, whole[np.isfinite(whole)]])
+    low, high, span = float(seen.min()), float(seen.max()), float(np.ptp(seen)) or math.inf
+    return max(float(ends.min()), low - span), min(float(ends.max()), high + span)
 
 
 def scale(points: pd.DataFrame, metric: str) -> str:
@@ -294,6 +335,9 @@ def _draw(
         axes.plot(front[across], front[up], "D", mfc="none", color=BOUND, label=bound)
     axes.set_xscale(scale(shown, x))
     axes.set_yscale(scale(shown, y))
+    for metric, limit in ((x, axes.set_xlim), (y, axes.set_ylim)):
+        if scale(shown, metric) == "linear" and (view := cut_view(shown, metric)) is not None:
+            limit(*view)
     # A metric's name is no formula, whatever signs it holds.
     axes.set_xlabel(said(x, objectives), parse_math=False)
     axes.set_ylabel(said(y, objectives), parse_math=False)

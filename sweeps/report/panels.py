@@ -13,7 +13,7 @@ import pandas as pd
 from sweeps.frames import FLOORS, RAW, interval, raw_value
 from sweeps.intervals import Interval, number
 from sweeps.pareto import Objectives
-from sweeps.plots import reach, scale, shades
+from sweeps.plots import reach, scale, shades, window
 from sweeps.report.curves import CurveSet, Row, TradeoffCurve, samples, sign
 
 STRONGEST = "privacy/attacker_balanced_accuracy"
@@ -210,6 +210,8 @@ def _ends(shown: pd.DataFrame, metric: str) -> tuple[float, float]:
     levels = [raw_value(row, metric).mean for row in rows]
     levels += [interval(row, FLOORS.get(metric, "")).mean for row in rows]
     found = np.concatenate([values - down, values + up, levels])
+    if not log and (view := window(np.concatenate([values, levels]), found)) is not None:
+        found = np.array(view)
     found = found[np.isfinite(found) & ((found > 0) | (not log))]
     if metric.endswith("accuracy"):
         found = found.clip(0, 1)  # intervals of few replicates know no limits

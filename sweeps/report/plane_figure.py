@@ -7,12 +7,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from sweeps.frames import UNITS
 from sweeps.intervals import Interval
-from sweeps.plots import DOMINATED, THEME, shades
+from sweeps.plots import DOMINATED, THEME, shades, window
 from sweeps.report.plane import CENSORED, LEAKAGE, Learned, Plane
 
 if TYPE_CHECKING:
@@ -93,16 +94,17 @@ def draw_plane(found: Sequence[Plane], field: str | None) -> Figure:
 
 def _range(plane: Plane) -> tuple[float, float]:
     """What both axes show: all but the beginnings of paths."""
-    found = [0.0, plane.bound]
+    seen, ends = [0.0, plane.bound], list[float]()
     for point in plane.points:
-        found += [*point.exact, *(point.best or ())]
+        seen += [*point.exact, *(point.best or ())]
         for one in (point.leakage, point.censored):
-            found += [one.low, one.high, one.mean]
+            seen.append(one.mean)
+            ends += [one.low, one.high]
     if plane.boundary is not None:
-        found += [float(line.max()) for line in plane.boundary]
-    known = [value for value in found if math.isfinite(value)]
-    air = 0.06 * (max(known) - min(known)) or 0.01
-    return min(known) - air, max(known) + air
+        seen += [float(line.max()) for line in plane.boundary]
+    low, high = window(np.array(seen), np.array(ends)) or (0.0, 0.0)
+    air = 0.06 * (high - low) or 0.01
+    return low - air, high + air
 
 
 def _colors(found: Sequence[Plane]) -> dict[float, str]:

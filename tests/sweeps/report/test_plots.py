@@ -12,7 +12,7 @@ import pytest
 from matplotlib.image import imread
 
 from sweeps.pareto import attainment, pareto_front
-from sweeps.plots import MANY, front_figure, save_front_png, save_page, scale
+from sweeps.plots import MANY, front_figure, save_front_png, save_page, scale, scaled
 
 ADVANTAGE, ERROR = "privacy/membership_advantage", "utility/test_mse"
 OBJECTIVES = {ADVANTAGE: "min", ERROR: "min"}
@@ -148,3 +148,12 @@ def test_page_needs_no_network(made_sweep, tmp_path: Path):
 def test_figure_survives_json(made_sweep):
     figure = drawn(made_sweep.points)
     assert len(json.loads(figure.to_json())["data"]) == len(figure.data)
+
+
+def test_intervals_of_few_replicates_do_not_hide_how_points_lie():
+    """Axes go as far beyond the points as these span; narrow intervals are seen whole."""
+    points = pd.DataFrame({"m": [1.0, 2.0], "m.ci_low": [-90.0, 1.9], "m.ci_high": [92.0, 2.1]})
+    assert scaled(points, "m")["range"] == pytest.approx((-0.15, 3.15))
+    narrow = points.assign(**{"m.ci_low": [0.9, 1.9], "m.ci_high": [1.1, 2.1]})
+    assert "range" not in scaled(narrow, "m")
+    assert "range" not in scaled(points.iloc[:1], "m")
