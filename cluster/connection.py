@@ -95,6 +95,12 @@ class Connection:
         nodes = ray.nodes()  # type: ignore[no-untyped-call]
         return [Machine.of(node) for node in nodes if node["Alive"]]
 
+    def grows(self) -> bool:
+        """Whether it has an autoscaler, which may bring machines that someone asks for."""
+        from cluster.scaling import managed
+
+        return not self.started and managed()
+
     def close(self) -> None:
         """Leave it; if it was started here, end it and remove its files."""
         self._undo.close()

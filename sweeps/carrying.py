@@ -7,27 +7,32 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import privnets
+from sweeps.checkpoints import Member
 from sweeps.interruption import Interruption
 from sweeps.ledger import Ledger
 from sweeps.measuring import Setting, survey
 from sweeps.packing import Pack
-from sweeps.planning import Plan
+from sweeps.planning import Plan, PlannedReplicate
 from sweeps.progress import Progress, Tally
-from sweeps.remaining import capacity, packs_of, untrained, weights
+from sweeps.remaining import Capacity, capacity, packs_of, untrained, weights
 from sweeps.standing import Beside, Overview, Standing
 from sweeps.stopping import Stopping
+from sweeps.waiting import lending
 
 if TYPE_CHECKING:
     from cluster.connection import Connection, Machine
 
 _TICK_SECONDS = 0.5
 _LOOK_SECONDS = 5.0
-_NODE_SECONDS = 120.0
+# Packs are cut for so many times the workers that there are, where more may come: few open
+# clusters tell how large they may become, and smaller packs cost a little even where none come.
+_GROWTH = 2
 
 
 class Watch:
@@ -195,20 +200,13 @@ def train(
     with connection, _state_directory(ledger) as state, _vigil(connection, ledger):
         from sweeps.tuning import Carriage, carry
 
-        with watch.doing("waiting for a node") as begun:
-            machines = lending(connection.machines, begun, interruption.asked)
+        work = _Work(plan, ledger, missing, watch, interruption.asked)
+        machines = lending(connection, plan.study.resources, watch, interruption.asked)
+        if interruption.asked():
+            return
         room = capacity(machines, plan.study.resources)
-        with watch.doing("measuring pack sizes") as begun:
-            known = survey(
-                plan.study.experiment,
-                list(missing.values()),
-                Setting(plan.study.resources, machines, room.workers, room.memory),
-                stopping=interruption.asked,
-                tell=begun,
-            )
-        for problem in known.problems:
-            watch.troubled(problem)
-        packs = packs_of(plan, ledger, missing, room.on_gpus(known.memory), known.curves)
+        grows = connection.grows()
+        packs = work.cut(machines, room, _GROWTH if grows else 1)
         watch.expect(packs)
         carriage = Carriage(
             storage=storage,
@@ -217,6 +215,8 @@ def train(
             state=state,
             resources=plan.study.resources,
             concurrency=room.workers,
+            machines=None if connection.started else connection.machines,
+            grows=grows,
             stopping=Stopping.of(plan),
         )
         if not interruption.asked():
@@ -225,35 +225,31 @@ def train(
         watch.show()
 
 
-def lending(
-    machines: Callable[[], Sequence[Machine]],
-    waiting: Callable[[], None],
-    stopping: Callable[[], bool],
-    patience: float = _NODE_SECONDS,
-) -> Sequence[Machine]:
-    """The machines that there are, as soon as any of them lends something to work.
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is to be trained, and who is told of it."""
 
-    A cluster whose nodes are being replaced, or are yet to come, has none for a while but its head.
+    plan: Plan
+    ledger: Ledger
+    missing: dict[Member, PlannedReplicate]
+    watch: Watch
+    stopping: Callable[[], bool]
 
-    Args:
-        machines: Gives those that are alive.
-        waiting: Called once, where there is none yet.
-        stopping: Asked often; once true, there is no waiting.
-        patience: Seconds after which those are given that there are.
-    """
-    found = machines()
-    if _lends(found):
-        return found
-    waiting()
-    deadline = time.monotonic() + patience
-    while not (_lends(found) or stopping() or time.monotonic() >= deadline):
-        time.sleep(_TICK_SECONDS)
-        found = machines()
-    return found
-
-
-def _lends(machines: Sequence[Machine]) -> bool:
-    return any(machine.cpus or machine.gpus for machine in machines)
+    def cut(self, machines: Sequence[Machine], room: Capacity, growth: int) -> list[Pack]:
+        """Packs of it, for so many times the workers that there is room for."""
+        study = self.plan.study
+        with self.watch.doing("measuring pack sizes") as begun:
+            known = survey(
+                study.experiment,
+                list(self.missing.values()),
+                Setting(study.resources, machines, room.workers, room.memory),
+                stopping=self.stopping,
+                tell=begun,
+            )
+        for problem in known.problems:
+            self.watch.troubled(problem)
+        wide = room.on_gpus(known.memory).times(growth, study.resources)
+        return packs_of(self.plan, self.ledger, self.missing, wide, known.curves)
 
 
 def _connected(plan: Plan, address: str | None) -> Connection:

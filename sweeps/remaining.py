@@ -42,6 +42,12 @@ class Capacity:
         """With the memory that packs have on GPUs; the same where there are none."""
         return self if memory is None else Capacity(self.workers, memory)
 
+    def times(self, growth: int, resources: Resources) -> Capacity:
+        """With so many times the workers, as far as a sweep may have them."""
+        workers = self.workers * growth
+        limit = resources.concurrency
+        return Capacity(workers if limit == "auto" else min(workers, limit), self.memory)
+
 
 def untrained(plan: Plan, ledger: Ledger) -> dict[Member, PlannedReplicate]:
     """The plan's replicates that are not in the ledger."""
@@ -106,15 +112,9 @@ def capacity(machines: Sequence[Machine], resources: Resources) -> Capacity:
     Raises:
         InputError: If no machine has room for a single one.
     """
-    workers = sum(_room(machine, resources) for machine in machines)
+    workers = places(machines, resources)
     if not workers:
-        there = ", ".join(sorted({f"{m.cpus:g} and {m.gpus:g}" for m in machines})) or "none"
-        raise InputError(
-            f"resources: a pack is to have {resources.cpus:g} CPUs and {resources.gpus:g} GPUs, "
-            f"and no machine has as many (there are: {there})"
-        )
-    if resources.concurrency != "auto":
-        workers = min(workers, resources.concurrency)
+        raise too_small(machines, resources)
     shares = [
         _MEMORY_SHARE * machine.memory / min(room, workers)
         for machine in machines
@@ -122,6 +122,21 @@ def capacity(machines: Sequence[Machine], resources: Resources) -> Capacity:
     ]
     _, memory = here(resources.model_copy(update={"concurrency": workers}))
     return Capacity(workers, int(min(shares, default=memory)))
+
+
+def places(machines: Sequence[Machine], resources: Resources) -> int:
+    """How many packs can run at once; 0 where no machine has room for one."""
+    room = sum(_room(machine, resources) for machine in machines)
+    return room if resources.concurrency == "auto" else min(room, resources.concurrency)
+
+
+def too_small(machines: Sequence[Machine], resources: Resources) -> InputError:
+    """What is wrong where no machine has room for a pack."""
+    there = ", ".join(sorted({f"{m.cpus:g} and {m.gpus:g}" for m in machines})) or "none"
+    return InputError(
+        f"resources: a pack is to have {resources.cpus:g} CPUs and {resources.gpus:g} GPUs, "
+        f"and no machine has as many (there are: {there})"
+    )
 
 
 def _begun(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,8 +16,11 @@ from ray.air._internal import usage
 from ray.tune import Callback, CheckpointConfig
 from ray.tune.execution import class_cache
 from ray.tune.experiment import Trial
+from ray.tune.schedulers import FIFOScheduler
 from ray.tune.stopper import Stopper
 
+from cluster.connection import Machine
+from sweeps.concurrency import Queue, following
 from sweeps.packing import Pack
 from sweeps.spec import Resources
 from sweeps.stopping import Stopping
@@ -25,6 +28,7 @@ from sweeps.worker import Worker, dumps
 
 MAX_FAILURES = 3
 _UNTOLD = "what became of a pack could not be taken down"
+_UNFOLLOWED = "what the cluster has room for could not be looked up"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -57,7 +61,9 @@ class Carriage:
         run: The run of it that trains; None outside of any.
         state: Local directory for Tune's own state.
         resources: Of a pack.
-        concurrency: Packs at once.
+        concurrency: Packs at once, to begin with.
+        machines: Gives those of a cluster that may grow or shrink; None where nothing changes.
+        grows: Whether it has an autoscaler, which is asked for machines.
         stopping: When points leave their packs before the end; never if None.
     """
 
@@ -67,6 +73,8 @@ class Carriage:
     state: Path
     resources: Resources
     concurrency: int
+    machines: Callable[[], Sequence[Machine]] | None = None
+    grows: bool = False
     stopping: Stopping | None = None
 
 
@@ -92,40 +100,51 @@ def carry(
         stopping=carriage.stopping,
     )
     wanted = {"cpu": carriage.resources.cpus, "gpu": carriage.resources.gpus}
-    # Not `Tuner`: it unpickles the errors that it finds on disk.
-    tune.run(
-        tune.with_resources(trainable, wanted),
-        name=carriage.state.name,
-        storage_path=str(carriage.state.parent),
-        config={"pack": _one_by_one([pack.pack_id for pack in packs])},
-        num_samples=len(packs),
-        max_concurrent_trials=carriage.concurrency,
-        reuse_actors=True,
-        max_failures=MAX_FAILURES,
-        raise_on_failed_trial=False,
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
-        callbacks=[_Told(listener)],
-        stop=_Stop(stopping),
-        trial_dirname_creator=_trial_name,
-        verbose=0,
-    )
+    queue = Queue([pack.pack_id for pack in packs], carriage.concurrency)
+    with _followed(queue, carriage) as follow:
+        # Not `Tuner`: it unpickles the errors that it finds on disk.
+        tune.run(
+            tune.with_resources(trainable, wanted),
+            name=carriage.state.name,
+            storage_path=str(carriage.state.parent),
+            # One by one: a grid search would copy all packs for each trial.
+            config={"pack": tune.sample_from(lambda spec: queue.next())},
+            num_samples=len(packs),
+            search_alg=queue.search,
+            scheduler=_InOrder(),  # type: ignore[no-untyped-call]
+            reuse_actors=True,
+            max_failures=MAX_FAILURES,
+            raise_on_failed_trial=False,
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+            callbacks=[_Told(listener, follow)],
+            stop=_Stop(stopping),
+            trial_dirname_creator=_trial_name,
+            verbose=0,
+        )
 
 
-def _one_by_one(names: Iterable[str]) -> Any:
-    """One name for each trial, in order: a grid search would copy all of them for each."""
-    left = iter(names)
-    return tune.sample_from(lambda spec: next(left))
+@contextmanager
+def _followed(queue: Queue, carriage: Carriage) -> Iterator[Callable[[], None]]:
+    """What to call often, so that the queue is as wide as the cluster."""
+    if carriage.machines is None:
+        yield lambda: None
+        return
+    with following(queue, carriage.machines, carriage.resources, grows=carriage.grows) as follower:
+        yield follower.tick
 
 
 class _Told(Callback):
     """Passes on what Tune tells; whatever it raised would end the sweep."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, follow: Callable[[], None]) -> None:
         self._listener = listener
+        self._follow = follow
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         with self._listener.noting(_UNTOLD):
             self._listener.tick()
+        with self._listener.noting(_UNFOLLOWED):
+            self._follow()
 
     def on_trial_result(
         self,
@@ -149,6 +168,18 @@ class _Told(Callback):
         with self._listener.noting(_UNTOLD):
             details = _error_text(trial)
             self._listener.failed(trial.config["pack"], _reason(details), details)
+
+
+class _InOrder(FIFOScheduler):
+    """Leaves it to Tune's loop to start packs, in order.
+
+    The scheduler that this is otherwise names the first pack that has not begun, and Tune then
+    gives it the next free actor and kills the one that is being started for it: where packs take
+    less time than actors need to start, no further one ever does.
+    """
+
+    def choose_trial_to_run(self, tune_controller: object) -> None:
+        """None in particular."""
 
 
 class _Stop(Stopper):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -11,10 +12,11 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 
 _START_SECONDS = 180.0
@@ -48,8 +50,15 @@ class Head:
 
 
 @contextmanager
-def ray_head(cpus: int = 2) -> Iterator[Head]:
+def ray_head(
+    cpus: int = 2, scaling: Mapping[str, Any] | None = None, **environment: str
+) -> Iterator[Head]:
     """A head for a block; its processes and files are gone after it.
+
+    Args:
+        cpus: That it lends to work.
+        scaling: How an autoscaler is to be set up, but for the head's address; None for none.
+        environment: Variables that it has beside this process's.
 
     Raises:
         TimeoutError: If its job server does not answer within three minutes.
@@ -63,10 +72,15 @@ def ray_head(cpus: int = 2) -> Iterator[Head]:
         *("--min-worker-port=0", "--max-worker-port=0"),
         *(f"--{name}={port}" for name, port in ports.items()),
     ]
+    if scaling is not None:
+        provider = {**scaling["provider"], "gcs_address": f"127.0.0.1:{ports['port']}"}
+        (folder / "scaling.json").write_text(json.dumps({**scaling, "provider": provider}))
+        command.append(f"--autoscaling-config={folder / 'scaling.json'}")
     with (folder.with_suffix(".log")).open("wb") as log:
         process = subprocess.Popen(
-            command, env=_environment(token), cwd="/", stdin=subprocess.DEVNULL, stdout=log,
-            stderr=log, start_new_session=True, preexec_fn=_in_background,
+            command, env={**_environment(token), **environment}, cwd="/",
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True, preexec_fn=_in_background,
         )  # fmt: skip
     head = Head(
         f"http://127.0.0.1:{ports['dashboard-port']}", f"127.0.0.1:{ports['port']}", token, folder

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from small_sweeps import small_plan
 
-from cluster.connection import Machine
-from sweeps.carrying import Watch, lending
+from sweeps.carrying import Watch
 from sweeps.driver import Outcome
 from sweeps.ledger import Ledger
 from sweeps.progress import Progress
@@ -70,23 +69,3 @@ def test_output_that_nobody_reads_does_not_change_how_a_run_ends(
     finally:
         os.close(writer)
     assert code == 0
-
-
-HEAD, NODE = Machine(cpus=0, gpus=0), Machine(cpus=1, gpus=0)
-
-
-def test_a_cluster_without_a_node_is_waited_for() -> None:
-    told: list[str] = []
-    states = iter([[HEAD], [HEAD], [HEAD, NODE]])
-    found = lending(lambda: next(states), lambda: told.append("waiting"), lambda: False)
-    assert (found, told) == ([HEAD, NODE], ["waiting"])
-
-
-def test_a_cluster_that_has_a_node_is_not_waited_for() -> None:
-    found = lending(lambda: [HEAD, NODE], lambda: pytest.fail("waits"), lambda: False)
-    assert found == [HEAD, NODE]
-
-
-@pytest.mark.parametrize(("stopping", "patience"), [(True, 60.0), (False, 0.0)])
-def test_waiting_for_a_node_comes_to_an_end(stopping: bool, patience: float) -> None:
-    assert lending(lambda: [HEAD], lambda: None, lambda: stopping, patience) == [HEAD]
