@@ -95,7 +95,8 @@ def _tradeoff(data: ReportSource, curves: CurveSet) -> Iterator[Picture]:
         heading="Trade-off curves",
         label="The strongest attacker against utility, with 95% intervals, floor and raw data",
         captions=(
-            f"Means over replicates with 95% intervals. {order}The floor is what an attacker "
+            "Means over replicates with 95% intervals, those much wider than the points lie apart "
+            f"cut at the edge. {order}The floor is what an attacker "
             "reaches who never sees the release (from the prior, the utility label or side "
             "information alone): a point whose interval reaches it cannot be told from full "
             "privacy, and one curve is below another only where their intervals say so.",
