@@ -20,7 +20,7 @@ from sweeps.manifest import Manifest
 from sweeps.publishing import Published
 from sweeps.results import Result, read_result
 from sweeps.summary import hypervolume_so_far, reference_of, stored_files
-from tracking.errors import TrackingError
+from tracking.errors import RecordRefused, TrackingError
 
 if TYPE_CHECKING:
     from tracking.summary import Status
@@ -132,12 +132,12 @@ class Publisher:
         batch = list(islice(self._waiting, self._at_once))
         try:
             self._recorder.record(batch)
+        except (RecordRefused, OSError, ValueError, OverflowError) as error:
+            self._narrow(batch, error)
+            return True
         except TrackingError as error:
             self.error = str(error)
             return False
-        except (OSError, ValueError, OverflowError) as error:
-            self._narrow(batch, error)
-            return True
         for _ in batch:
             self._waiting.popleft()
         self._published += len(batch)

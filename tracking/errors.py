@@ -23,6 +23,10 @@ class TrackingError(Exception):
     """
 
 
+class RecordRefused(TrackingError):
+    """The tracking store answers, and finds what it was sent wrong; it would do so again."""
+
+
 def redacted(text: str) -> str:
     """The text with the user and password of every URI in it, and secret options, made stars.
 

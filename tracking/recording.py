@@ -136,6 +136,7 @@ class Recorder:
             How many were new, or completed.
 
         Raises:
+            RecordRefused: If the store finds a point of the batch wrong.
             TrackingError: If the store fails or does not answer; a later call takes up from there.
             ValueError: As `record`; nothing was written.
             OSError: As `record`; nothing was written.
@@ -206,8 +207,8 @@ class Recorder:
 
     def _write(self, sheets: Sequence[Sheet], place: _Place) -> int:
         todo = [sheet for sheet in sheets if not self._holds(sheet)]
-        self._columns.update(*(sheet.point.metrics for sheet in sheets))
-        columns = sorted(self._columns)
+        known = self._columns.union(*(sheet.point.metrics for sheet in sheets))
+        columns = sorted(known)
         try:
             with translated(self._uri):
                 left = self._insert(todo, columns, place)
@@ -215,6 +216,7 @@ class Recorder:
         except TrackingError:
             self._place = None  # a call may have gone through although it failed
             raise
+        self._columns = known  # not those that the store refuses, or it would refuse all points
         return len(todo)
 
     def _insert(

@@ -25,9 +25,9 @@ from urllib.parse import unquote, urlsplit
 
 from tracking import schema
 from tracking.bounded import bound_answers
-from tracking.errors import TrackingError, redacted
+from tracking.errors import RecordRefused, TrackingError, redacted
 from tracking.mounts import is_shared
-from tracking.transport import REFUSED, nonsense, refusal, told
+from tracking.transport import REFUSED, is_refused, nonsense, refusal, told
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -152,7 +152,12 @@ def connect(uri: str) -> MlflowClient:
 
 @contextmanager
 def translated(uri: str) -> Iterator[None]:
-    """Turn what MLflow, its database and its transport raise into TrackingError."""
+    """Turn what MLflow, its database and its transport raise into TrackingError.
+
+    Raises:
+        RecordRefused: Where what was sent is wrong.
+        TrackingError: Else.
+    """
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -166,7 +171,8 @@ def translated(uri: str) -> Iterator[None]:
         message = told(uri, error) if uri.startswith(_SERVERS) else f"{uri}: {error}"
         # A cause that holds credentials would show them in the traceback.
         whole = f"{uri} {error}"
-        raise TrackingError(redacted(message)) from (error if redacted(whole) == whole else None)
+        kind = RecordRefused if is_refused(error) else TrackingError
+        raise kind(redacted(message)) from (error if redacted(whole) == whole else None)
 
 
 def in_flight(uri: str) -> int:

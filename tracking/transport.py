@@ -47,6 +47,13 @@ def told(uri: str, error: Exception) -> str:
     return f"{uri}: {str(error)[:_LONGEST]}"
 
 
+def is_refused(error: Exception) -> bool:
+    """Whether MLflow, here or on a server, understood what it was sent and found it wrong."""
+    from mlflow.exceptions import MlflowException
+
+    return isinstance(error, MlflowException) and error.error_code == "INVALID_PARAMETER_VALUE"
+
+
 def silence(uri: str, reason: str) -> str:
     """That nobody answers at an address, and what to do about it."""
     return (

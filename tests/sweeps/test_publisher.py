@@ -459,3 +459,20 @@ def test_a_point_that_cannot_be_recorded_does_not_keep_the_others_back(
     assert not published.whole
     assert published.left == 1
     assert plan.points[0].point_id in (published.error or "")
+
+
+@pytest.mark.parametrize("wrong", ["metric", "setting"])
+def test_a_point_that_mlflow_refuses_does_not_keep_the_others_back(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str, wrong: str
+) -> None:
+    """As an experiment that somebody added may report it."""
+    whole = replicate_of(plan, 0, 0)
+    metrics = {**whole.replicates[0].metrics, **({"k" * 300: 1.0} if wrong == "metric" else {})}
+    config = {**whole.config, **({"line\nfeed": 1} if wrong == "setting" else {})}
+    replicates = tuple(Replicate(seed, metrics, finished_at=1e9) for seed in plan.seeds)
+    ledger.write("0", [TradeoffPoint(whole.point_id, "membership", config, replicates)])
+    write(ledger, plan, (1, 0), (1, 1), (2, 0), (2, 1))
+    published = publish_all(ledger, manifest, uri)
+    assert held(uri) == ids(plan, 1, 2)
+    assert (published.points, published.left, published.whole) == (2, 1, False)
+    assert whole.point_id in (published.error or "")
