@@ -93,17 +93,21 @@ def outlook(cpus: float, gpus: float) -> Outlook:
 
     Returns:
         `coming` while it starts nodes, whichever; `hopeless` where it starts none and has said
-        that it never could; `unknown` where there is no autoscaler, or it does not say.
+        that it never could; `unknown` where there is no autoscaler, or nobody says.
     """
-    state = _newer()
-    older = _older()
+    from ray.exceptions import RpcError
+
+    try:
+        state, older = _newer(), _older()
+    except RpcError:  # a head that is busy says it the next time
+        return "unknown"
     if state.pending_instances or state.pending_instance_requests:
         return "coming"
     if older.get("pending_nodes") or older.get("pending_launches"):
         return "coming"
     wanted = {name: each for name, each in (("CPU", cpus), ("GPU", gpus)) if each}
     refused = (
-        {need.key: need.value for need in request.resources_bundle}
+        dict(request.resources_bundle)
         for group in state.infeasible_gang_resource_requests
         for request in group.requests
     )
