@@ -36,11 +36,12 @@ PACKS = 8
 pytestmark = pytest.mark.ray
 
 
-def wait_until(condition: Callable[[], T]) -> T:
-    """What a condition gives, once that is true."""
+def wait_until(condition: Callable[[], T], over: threading.Event | None = None) -> T:
+    """What a condition gives, once that is true; it cannot become so any more once all is over."""
     deadline = time.monotonic() + _PATIENCE
     while not (found := condition()):
-        assert time.monotonic() < deadline, "what the test waits for did not come about"
+        late = time.monotonic() > deadline or (over is not None and over.is_set())
+        assert not late, "what the test waits for did not come about"
         time.sleep(0.05)
     return found
 
@@ -63,13 +64,14 @@ def assert_as_uninterrupted(storage: Path, sweep: str, uri: str, reference: Outc
 
 
 @contextmanager
-def meanwhile(work: Callable[[], None]) -> Iterator[None]:
-    """Something that happens beside the block."""
+def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Something that happens beside the block, and is told when that is over."""
     failed: list[BaseException] = []
+    over = threading.Event()
 
     def guarded() -> None:
         try:
-            work()
+            work(over)
         except BaseException as error:
             failed.append(error)
 
@@ -78,6 +80,7 @@ def meanwhile(work: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
+        over.set()
         thread.join()
     if failed:
         raise failed[0]
@@ -105,10 +108,10 @@ def test_killed_workers_are_replaced_without_a_word(
 ) -> None:
     killed: set[int] = set()
 
-    def kill_now_and_then() -> None:
-        for moment in (0, 1, 3):
-            wait_until(lambda n=moment: committed(tmp_path / "sweep") >= n)
-            (victim, *_) = wait_until(lambda: workers(killed))
+    def kill_now_and_then(over: threading.Event) -> None:
+        for moment in (0, 1, 2):  # early: the rest takes long enough for the next to be seen
+            wait_until(lambda n=moment: committed(tmp_path / "sweep") >= n, over)
+            (victim, *_) = wait_until(lambda: workers(killed), over)
             victim.kill()
             killed.add(victim.pid)
 
@@ -208,11 +211,13 @@ def test_a_killed_tracking_server_does_not_stop_the_sweep(
     with mlflow_server(server_folder, port) as server:
         uri = server.uri
 
-        def kill_once_something_is_published() -> None:
-            wait_until(lambda: published(store) >= 1)
+        def kill_in_the_middle(over: threading.Event) -> None:
+            """Once something is published, and long before all is."""
+            half = PACKS // 2
+            wait_until(lambda: committed(tmp_path / "sweep") >= half or published(store), over)
             server.kill()
 
-        with meanwhile(kill_once_something_is_published):
+        with meanwhile(kill_in_the_middle):
             outcome = execute(
                 small_plan(tmp_path), sweep="sweep", storage=str(tmp_path), tracking_uri=uri
             )
@@ -221,8 +226,8 @@ def test_a_killed_tracking_server_does_not_stop_the_sweep(
     with mlflow_server(server_folder, port) as server:
         ledger = Ledger(str(tmp_path), "sweep")
 
-        def kill_in_the_middle_of_a_sync() -> None:
-            wait_until(lambda: published(store) >= 2)
+        def kill_in_the_middle_of_a_sync(over: threading.Event) -> None:
+            wait_until(lambda: published(store) >= 2 or over.is_set())
             server.kill()
 
         with meanwhile(kill_in_the_middle_of_a_sync):
