@@ -23,7 +23,7 @@ from sweeps.progress import Progress, Tally
 from sweeps.remaining import Capacity, capacity, packs_of, untrained, weights
 from sweeps.standing import Beside, Overview, Standing
 from sweeps.stopping import Stopping
-from sweeps.waiting import lending
+from sweeps.waiting import lack, lending
 
 if TYPE_CHECKING:
     from cluster.connection import Connection, Machine
@@ -60,7 +60,8 @@ class Watch:
         self._looked_at = -math.inf
         self._packs: dict[str, Pack] = {}
         self._standing = Beside(Overview(ledger, plan.seeds, plan.objectives).read)
-        self._tally = Tally(len(plan.points), self._standing.latest)
+        trainings = len(plan.points) * len(plan.seeds)
+        self._tally = Tally(len(plan.points), self._standing.latest, trainings)
         self._shown_at = 0.0
         self._noted: set[str] = set()
 
@@ -129,7 +130,9 @@ class Watch:
         if time.monotonic() - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()
-        self._tally.work_on(self._machines(), self._resources.cpus, self._resources.gpus)
+        machines = self._machines()
+        self._tally.work_on(machines, self._resources.cpus, self._resources.gpus)
+        self._tally.lack = lack(machines, self._resources)
 
     @contextmanager
     def noting(self, what: str) -> Iterator[None]:
@@ -142,6 +145,21 @@ class Watch:
             yield
         except Exception as error:  # whatever it is, packs in hand are worth more
             self.troubled(f"{what}: {type(error).__name__}: {error}")
+
+    def waits(self, waits: bool) -> None:
+        """Whether no pack can be trained for want of room."""
+        self._tally.wait(waits)
+
+    def began(self, pack: str) -> None:
+        """A pack is in training."""
+        self._tally.start(pack)
+
+    def dropped(self, pack: str, reason: str) -> None:
+        """A pack was lost, and will be tried again."""
+        self._looked_at = -math.inf
+        self._look()
+        self._tally.drop(pack, reason)
+        self._tell(self._standing.poll)
 
     def advanced(self, pack: str, share: float, node: str) -> None:
         """A pack has come so far, on a node of Ray's."""

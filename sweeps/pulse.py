@@ -26,6 +26,8 @@ _FILE = "progress.json"
 _MOST_BYTES = 64 * 1024
 _LAST_SECONDS = 15.0
 
+_Count = Annotated[int, Field(ge=0)]
+_Words = Annotated[str, Field(max_length=1000)]
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -41,6 +43,10 @@ class Pulse(BaseModel):
         rate: Points per minute since this run of it began; None before the first.
         eta: Seconds left; None while that cannot be told.
         use: What it works on; None before.
+        trainings: Done, and in all; None before that is known.
+        waiting: What training waits for, in words.
+        setbacks: Packs that were lost in training, and are tried again.
+        setback: The last of these, in words.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -48,11 +54,15 @@ class Pulse(BaseModel):
     format: Literal[1] = 1
     phase: Phase
     updated_at: AwareDatetime
-    doing: Annotated[str, Field(max_length=1000)] | None = None
+    doing: _Words | None = None
     share: Annotated[float, Field(ge=0, le=1)] = 0.0
     rate: _Amount | None = None
     eta: _Amount | None = None
     use: Use | None = None
+    trainings: tuple[_Count, _Count] | None = None
+    waiting: _Words | None = None
+    setbacks: _Count = 0
+    setback: _Words | None = None
 
     @property
     def over(self) -> bool:
@@ -138,4 +148,8 @@ def _pulse(phase: Phase, progress: Progress | None) -> Pulse:
         rate=progress.rate,
         eta=progress.eta,
         use=progress.use,
+        trainings=progress.trainings,
+        waiting=progress.waiting,
+        setbacks=progress.setbacks,
+        setback=progress.setback,
     )

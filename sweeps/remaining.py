@@ -18,6 +18,7 @@ from sweeps.packing import Pack, here, pack
 from sweeps.planning import Plan, PlannedReplicate
 from sweeps.spec import Resources
 from sweeps.training import label
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from cluster.connection import Machine
@@ -134,8 +135,8 @@ def too_small(machines: Sequence[Machine], resources: Resources) -> InputError:
     """What is wrong where no machine has room for a pack."""
     there = ", ".join(sorted({f"{m.cpus:g} and {m.gpus:g}" for m in machines})) or "none"
     return InputError(
-        f"resources: a pack is to have {resources.cpus:g} CPUs and {resources.gpus:g} GPUs, "
-        f"and no machine has as many (there are: {there})"
+        f"resources: a pack is to have {counted(resources.cpus, 'CPU')} and "
+        f"{counted(resources.gpus, 'GPU')}, and no machine has as many (there are: {there})"
     )
 
 

@@ -30,6 +30,7 @@ class Standing:
         stopped: Those with none, but with a stopped one.
         front: How many of the finished are on the front.
         best: The front's best value of each objective, by metric.
+        trainings: Replicates that there are, of points that are not complete too.
     """
 
     complete: int = 0
@@ -37,6 +38,7 @@ class Standing:
     stopped: int = 0
     front: int = 0
     best: Mapping[str, float] = field(default_factory=dict)
+    trainings: int = 0
 
 
 @dataclass(slots=True)
@@ -68,7 +70,7 @@ class Overview:
         self._objectives = dict(objectives)
         self._partial: dict[str, _Partial] = {}
         self._complete: set[str] = set()
-        self._failed = self._stopped = 0
+        self._failed = self._stopped = self._trainings = 0
         self._front = np.empty((0, len(self._objectives)))
         self._waiting: list[NDArray[np.float64]] = []
 
@@ -94,6 +96,7 @@ class Overview:
             stopped=self._stopped,
             front=len(self._front),
             best=dict(zip(self._objectives, map(float, best), strict=bool(best))),
+            trainings=self._trainings,
         )
 
     def _wanted(self, name: str) -> bool:
@@ -109,6 +112,7 @@ class Overview:
         if seed in point.seeds:
             return
         point.seeds.add(seed)
+        self._trainings += 1
         point.sums += values
         point.failed |= failed
         point.stopped |= stopped

@@ -41,6 +41,15 @@ class Listener(Protocol):
     def tick(self) -> None:
         """A moment has passed."""
 
+    def waits(self, waits: bool) -> None:
+        """Whether no pack can be trained for want of room."""
+
+    def began(self, pack: str) -> None:
+        """A pack is in training."""
+
+    def dropped(self, pack: str, reason: str) -> None:
+        """A pack was lost, and will be tried again."""
+
     def advanced(self, pack: str, share: float, node: str) -> None:
         """A pack has come so far, on a node of Ray's."""
 
@@ -100,6 +109,7 @@ def carry(
         stopping=carriage.stopping,
     )
     wanted = {"cpu": carriage.resources.cpus, "gpu": carriage.resources.gpus}
+    scheduler = _InOrder()  # type: ignore[no-untyped-call]
     queue = Queue([pack.pack_id for pack in packs], carriage.concurrency)
     with _followed(queue, carriage) as follow:
         # Not `Tuner`: it unpickles the errors that it finds on disk.
@@ -111,12 +121,12 @@ def carry(
             config={"pack": tune.sample_from(lambda spec: queue.next())},
             num_samples=len(packs),
             search_alg=queue.search,
-            scheduler=_InOrder(),  # type: ignore[no-untyped-call]
+            scheduler=scheduler,
             reuse_actors=True,
             max_failures=MAX_FAILURES,
             raise_on_failed_trial=False,
             checkpoint_config=CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
-            callbacks=[_Told(listener, follow)],
+            callbacks=[_Told(listener, follow, scheduler)],
             stop=_Stop(stopping),
             trial_dirname_creator=_trial_name,
             verbose=0,
@@ -136,15 +146,29 @@ def _followed(queue: Queue, carriage: Carriage) -> Iterator[Callable[[], None]]:
 class _Told(Callback):
     """Passes on what Tune tells; whatever it raised would end the sweep."""
 
-    def __init__(self, listener: Listener, follow: Callable[[], None]) -> None:
+    def __init__(self, listener: Listener, follow: Callable[[], None], scheduler: _InOrder) -> None:
         self._listener = listener
         self._follow = follow
+        self._scheduler = scheduler
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         with self._listener.noting(_UNTOLD):
+            self._listener.waits(self._scheduler.waits)
             self._listener.tick()
         with self._listener.noting(_UNFOLLOWED):
             self._follow()
+
+    def on_trial_start(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
+        with self._listener.noting(_UNTOLD):
+            self._listener.began(trial.config["pack"])
+
+    def on_trial_recover(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
+        with self._listener.noting(_UNTOLD):
+            self._listener.dropped(trial.config["pack"], _reason(_error_text(trial)))
 
     def on_trial_result(
         self,
@@ -176,10 +200,17 @@ class _InOrder(FIFOScheduler):
     The scheduler that this is otherwise names the first pack that has not begun, and Tune then
     gives it the next free actor and kills the one that is being started for it: where packs take
     less time than actors need to start, no further one ever does.
+
+    Attributes:
+        waits: Whether packs wait for actors, and Ray has room for none.
     """
 
-    def choose_trial_to_run(self, tune_controller: object) -> None:
+    waits = False
+
+    def choose_trial_to_run(self, tune_controller: Any) -> None:
         """None in particular."""
+        actors = tune_controller._tune_controller._actor_manager
+        self.waits = actors.num_pending_actors > 0 and actors.num_live_actors == 0
 
 
 class _Stop(Stopper):

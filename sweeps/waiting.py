@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sweeps.remaining import places, too_small
 from sweeps.spec import Resources
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from cluster.connection import Connection, Machine
@@ -68,6 +69,18 @@ def lending(
     return machines
 
 
+def lack(machines: Sequence[Machine], resources: Resources) -> str:
+    """What a sweep waits for while none of its packs is in training.
+
+    Args:
+        machines: Those that there are.
+        resources: What a pack is to have.
+    """
+    if not places(machines, resources):
+        return _words(resources)
+    return f"waiting for {_amount(resources)} to become free (all are in use by others)"
+
+
 class _Doubt:
     """Whether it is time to give up."""
 
@@ -97,5 +110,9 @@ class _Doubt:
 
 
 def _words(resources: Resources) -> str:
-    gpus = f" and {resources.gpus:g} GPUs" if resources.gpus else ""
-    return f"waiting for a node with {resources.cpus:g} CPUs{gpus}"
+    return f"waiting for a node with {_amount(resources)}"
+
+
+def _amount(resources: Resources) -> str:
+    gpus = f" and {counted(resources.gpus, 'GPU')}" if resources.gpus else ""
+    return counted(resources.cpus, "CPU") + gpus

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sweeps.wording import counted
+
 if TYPE_CHECKING:
     from sweeps.pareto import Objectives
     from sweeps.results import Result
@@ -95,8 +97,8 @@ def print_table(table: Table) -> None:
 def tell_pending(result: Result) -> None:
     """Say what a sweep that was interrupted, or is still running, lacks."""
     if result.pending:
-        total = result.manifest.plan.points
+        total = counted(result.manifest.plan.points, "point")
         typer.echo(
-            f"{result.pending} of the sweep's {total} points are not finished; "
-            f"sweeps resume {result.sweep} continues it"
+            f"{result.pending} of the sweep's {total} {'is' if result.pending == 1 else 'are'} not "
+            f"finished; sweeps resume {result.sweep} continues it"
         )

@@ -17,6 +17,7 @@ from sweeps.commands.options import (
     print_table,
     tell_pending,
 )
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +62,7 @@ def pareto(
     tell_pending(result)
     if output is not None:
         save_frame(front, output)
-        typer.echo(f"{len(front)} points in {output}")
+        typer.echo(f"{counted(len(front), 'point')} in {output}")
     if plot is not None:
         _draw(result.points, front, objectives, plot)
         typer.echo(f"drawn in {plot}")
@@ -71,10 +72,9 @@ def _excluded(front: pd.DataFrame, points: pd.DataFrame) -> str:
     counts = front.attrs["excluded"]
     stopped = int((points["status"] == "stopped").sum())
     early = f"{stopped} stopped early, " if stopped else ""
-    return (
-        f"{len(front)} points on the front; left out: {counts['not_finished'] - stopped} that "
-        f"failed, {early}{counts['undefined']} with an undefined objective"
-    )
+    total, failed = counted(len(front), "point"), counts["not_finished"] - stopped
+    undefined = f"{counts['undefined']} with an undefined objective"
+    return f"{total} on the front; left out: {failed} that failed, {early}{undefined}"
 
 
 def _draw(points: pd.DataFrame, front: pd.DataFrame, objectives: Objectives, path: Path) -> None:

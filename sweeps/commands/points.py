@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sweeps.commands.options import Output, Storage, Sweep, print_table, tell_pending
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +39,7 @@ def points(
         fields = varying(frame)
     if output is not None:
         save_frame(frame, output)
-        typer.echo(f"{len(frame)} points in {output}")
+        typer.echo(f"{counted(len(frame), 'point')} in {output}")
     else:
         print_table(points_table(frame, metrics, fields))
     if tracking_uri is None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from sweeps.commands.options import say
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from sweeps.driver import Outcome
@@ -98,7 +99,10 @@ def _announce(plan: Plan, sweep: str) -> None:
     for note in plan.notes:
         say(f"note: {note}", err=True)
     trainings = len(plan.points) * len(plan.seeds)
-    typer.echo(f"sweep {sweep}: {len(plan.points)} points, {trainings} trainings", err=True)
+    typer.echo(
+        f"sweep {sweep}: {counted(len(plan.points), 'point')}, {counted(trainings, 'training')}",
+        err=True,
+    )
 
 
 def _tell(outcome: Outcome, tracking_uri: str | None, again: str) -> None:
@@ -110,7 +114,8 @@ def _tell(outcome: Outcome, tracking_uri: str | None, again: str) -> None:
         typer.echo(f"Stopped. Continue with:\n  {again}", err=True)
         return
     if result.pending:
-        typer.echo(f"{result.pending} points lack replicates. Try them again with:\n  {again}")
+        lacking = counted(result.pending, "point") + (" lacks" if result.pending == 1 else " lack")
+        typer.echo(f"{lacking} replicates. Try again with:\n  {again}")
     _tell_published(outcome, tracking_uri)
 
 
@@ -119,7 +124,7 @@ def _tell_points(result: Result) -> None:
     from sweeps.tables import front_table
 
     done, failed, stopped = (result.counts[how] for how in ("finished", "failed", "stopped"))
-    words = [f"{done} of {result.manifest.plan.points} points finished"]
+    words = [f"{done:,} of {counted(result.manifest.plan.points, 'point')} finished"]
     words += [f"{failed} failed"] if failed else []
     words += [f"{stopped} stopped early"] if stopped else []
     typer.echo(", ".join(words))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from sweeps.commands.options import say
 from sweeps.commands.study_options import Changes, NumPoints, StudyName
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from sweeps.planning import Plan
@@ -38,7 +39,9 @@ def show(
 
 def _summary(plan: Plan) -> Iterator[str]:
     trainings = len(plan.points) * len(plan.seeds)
-    yield f"{len(plan.points):,} points x {len(plan.seeds)} replicates = {trainings:,} trainings"
+    points = counted(len(plan.points), "point")
+    replicates = counted(len(plan.seeds), "replicate")
+    yield f"{points} x {replicates} = {counted(trainings, 'training')}"
     yield from _packs(plan)
     if defaults := ", ".join(f"{name} {_written(v)}" for name, v in _defaults(plan)):
         yield f"left at their defaults: {defaults}"
@@ -78,7 +81,7 @@ def _packs(plan: Plan) -> Iterator[str]:
     )
     sizes = sorted(len(made.replicates) for made in packs)
     spread = f"{sizes[0]}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
-    yield f"{len(packs):,} {'pack' if len(packs) == 1 else 'packs'} of {spread} trainings"
+    yield f"{counted(len(packs), 'pack')} of {spread} trainings"
     if resources.pack != "auto":
         yield "packs as large as the study says"
     elif measured:

@@ -8,9 +8,11 @@ import typer
 
 from sweeps.commands.cluster_options import Address
 from sweeps.commands.options import Storage, Sweep, print_table, say
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from cluster.jobs import Job
+    from sweeps.pulse import Pulse
     from sweeps.status import Status
     from sweeps.submission import Found
 
@@ -116,19 +118,33 @@ def _work(status: Status) -> list[tuple[str, str]]:
     if pulse is None or pulse.phase not in ("starting", "training") or _stale(status):
         return []
     parts = [pulse.doing] if pulse.doing else []
-    parts += [f"{pulse.share:.0%} of this run's work"]
-    parts += [f"{pulse.rate:.1f} points/min"] if pulse.rate is not None else []
+    parts += [] if pulse.doing else [f"{pulse.share:.0%} of this run's work"]
+    parts += [pulse.waiting] if pulse.waiting else []
+    parts += _trainings(pulse)
+    parts += [f"{pulse.rate:.1f} points per minute"] if pulse.rate is not None else []
     parts += [f"about {duration(pulse.eta)} left"] if pulse.eta is not None else []
     lines = [("work", ", ".join(parts))]
     if (use := pulse.use) is not None:
         lines += [
             (
                 "in use",
-                f"{use.packs} packs in training, on {use.busy_nodes} of {use.nodes} nodes, "
-                f"{use.busy_cpus:g} of {use.cpus:g} CPUs, {use.busy_gpus:g} of {use.gpus:g} GPUs",
+                f"{counted(use.packs, 'pack')} in training, "
+                f"on {use.busy_nodes} of {counted(use.nodes, 'node')}, "
+                f"{use.busy_cpus:g} of {counted(use.cpus, 'CPU')}, "
+                f"{use.busy_gpus:g} of {counted(use.gpus, 'GPU')}",
             )
         ]
+    if pulse.setback is not None:
+        lines += [("setbacks", f"{pulse.setbacks}; the last: {pulse.setback}")]
     return lines
+
+
+def _trainings(pulse: Pulse) -> list[str]:
+    """How many are done: points are when all their replicates are."""
+    if pulse.trainings is None:
+        return []
+    done, total = pulse.trainings
+    return [f"{done:,} of {counted(total, 'training')} done"]
 
 
 def _driver(status: Status) -> list[tuple[str, str]]:
@@ -158,6 +174,6 @@ def _message(job: Job) -> str:
 def _print_front(status: Status) -> None:
     from sweeps.tables import front_table
 
-    typer.echo(f"front so far: {len(status.front)} points")
+    typer.echo(f"front so far: {counted(len(status.front), 'point')}")
     objectives: Any = status.objectives
     print_table(front_table(status.front_frame(), objectives, status.swept))

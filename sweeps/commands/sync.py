@@ -6,6 +6,7 @@ import typer
 
 from sweeps.commands.options import Storage, Sweep, say
 from sweeps.commands.run_options import TrackingUri
+from sweeps.wording import counted
 
 
 def sync(
@@ -29,7 +30,7 @@ def sync(
     tracking.check(uri)
     write_summary(ledger, read_result(ledger, where))
     published = publish_all(ledger, manifest, uri)
-    typer.echo(f"{published.points} points of {sweep} are in {tracking.redacted(uri)}")
+    typer.echo(f"{counted(published.points, 'point')} of {sweep} are in {tracking.redacted(uri)}")
     if not published.whole:
         say(f"Error: {published.error}", err=True)
         raise typer.Exit(1)

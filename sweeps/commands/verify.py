@@ -6,6 +6,7 @@ import typer
 
 from sweeps.commands.options import Storage, Sweep, say
 from sweeps.commands.run_options import TrackingUri
+from sweeps.wording import counted
 
 _MOST_LINES = 50
 
@@ -26,14 +27,14 @@ def verify(
     differences = tracking.compare(result.tradeoff_points, sweep, uri, result.study.name)
     for name, reason in result.unreadable.items():
         say(f"Warning: {name} was passed over: {reason}", err=True)
-    count, where = len(result.tradeoff_points), tracking.redacted(uri)
+    points, where = counted(len(result.tradeoff_points), "point"), tracking.redacted(uri)
     if not differences:
-        typer.echo(f"The ledger and {where} hold the same {count} points of {sweep}.")
+        typer.echo(f"The ledger and {where} hold the same {points} of {sweep}.")
         return
     for line in differences[:_MOST_LINES]:
         say(line)
     typer.echo(
-        f"{len(differences)} differences between the ledger ({count} points) and {where}. "
+        f"{counted(len(differences), 'difference')} between the ledger ({points}) and {where}. "
         f"`sweeps sync {sweep}` publishes what is missing.",
         err=True,
     )

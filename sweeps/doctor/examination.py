@@ -16,6 +16,7 @@ from sweeps.doctor.tracked import Tracking
 from sweeps.doctor.visit import PART_SECONDS, Facts, Question, time_of, visit
 from sweeps.errors import InputError, StudyError
 from sweeps.storage import absolute, directory
+from sweeps.wording import counted
 
 if TYPE_CHECKING:
     from sweeps.spec import Study
@@ -134,7 +135,7 @@ def _alive(parties: Parties, told: Mapping[str, Facts | Trouble]) -> list[Check]
         return silent
     machines = parties.machines.values()
     cpus, gpus = sum(m.cpus for m in machines), sum(m.gpus for m in machines)
-    found = f"{len(machines)} alive, with {cpus:g} CPUs and {gpus:g} GPUs"
+    found = f"{len(machines)} alive, with {counted(cpus, 'CPU')} and {counted(gpus, 'GPU')}"
     return [Check("nodes", "", "ok", found)]
 
 
@@ -172,7 +173,7 @@ def _room(parties: Parties, study: Study | None) -> list[Check]:
     except InputError as error:
         remedy = "set resources.cpus and resources.gpus to what a node has, or add such a node"
         return [Check("resources", "", "failed", str(error), remedy)]
-    return [Check("resources", "", "ok", f"room for {workers} packs at once")]
+    return [Check("resources", "", "ok", f"room for {counted(workers, 'pack')} at once")]
 
 
 def _data(parties: Parties, facts: Mapping[str, Facts]) -> list[Check]:

@@ -21,6 +21,8 @@ from ray_scaling import scaling_head
 
 import tracking
 
+pytestmark = pytest.mark.ray
+
 _EXPERIMENT = Path(__file__).resolve().parents[1] / "benchmarks" / "trivial"
 _SECONDS = 240.0
 _STUDY = """
@@ -117,7 +119,7 @@ def test_an_autoscaler_brings_the_nodes_that_a_sweep_can_use(tmp_path: Path) -> 
         running(head, tmp_path, points=800, seconds=0.5) as sweep,
     ):
         sweep.wait_for(lambda: sweep.busy_nodes() == 2)
-        assert "waiting for a node with 1 CPUs" in sweep.said()
+        assert "waiting for a node with 1 CPU" in sweep.said()
         assert status(head)["asked"] != []  # for a third, which there is not
         sweep.process.send_signal(signal.SIGINT)
         assert sweep.process.wait(_SECONDS) == 130, sweep.said()
@@ -167,3 +169,37 @@ def test_a_node_that_joins_late_trains(tmp_path: Path) -> None:
         sweep.wait_for(lambda: sweep.busy_nodes() == 1)
         with ray_node(head, {"PYTHONPATH": str(_EXPERIMENT)}):
             sweep.wait_for(lambda: sweep.busy_nodes() == 2)
+
+
+@pytest.mark.slow
+def test_a_sweep_that_loses_its_node_says_so_and_goes_on_with_the_next(tmp_path: Path) -> None:
+    with (
+        ray_head(0, PYTHONPATH=str(_EXPERIMENT)) as head,
+        running(head, tmp_path, points=800, seconds=0.5) as sweep,
+    ):
+        with ray_node(head, {"PYTHONPATH": str(_EXPERIMENT)}) as node:
+            sweep.wait_for(lambda: sweep.busy_nodes() == 1)
+            os.killpg(node, signal.SIGKILL)
+        sweep.wait_for(lambda: sweep.progress()["waiting"] == "waiting for a node with 1 CPU")
+        assert sweep.progress()["eta"] is None
+        assert sweep.progress()["use"]["packs"] == 0
+        assert "was lost: its pack goes on from its last checkpoint" in sweep.said()
+        with ray_node(head, {"PYTHONPATH": str(_EXPERIMENT)}):
+            sweep.wait_for(lambda: sweep.progress()["use"]["packs"] == 1)
+
+
+@pytest.mark.slow
+def test_a_sweep_waits_for_what_another_one_holds_and_says_so(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    with (
+        ray_head(1, PYTHONPATH=str(_EXPERIMENT)) as head,
+        running(head, first, points=800, seconds=0.5) as holder,
+    ):
+        holder.wait_for(lambda: holder.busy_nodes() == 1)
+        with running(head, second, points=8, seconds=0.1) as other:
+            other.wait_for(lambda: "to become free (all are in use by others)" in other.said())
+            assert (holder.progress()["waiting"], other.busy_nodes()) == (None, 0)
+            holder.process.send_signal(signal.SIGINT)
+            assert other.process.wait(_SECONDS) == 0, other.said()

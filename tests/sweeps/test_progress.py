@@ -9,9 +9,16 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from cluster.connection import Machine
 from sweeps import progress
 from sweeps.progress import Progress, Tally, Use, _drawn, shown
 from sweeps.standing import Standing
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    now = 0.0
 
 
 def test_points_of_lost_packs_count_as_failed() -> None:
@@ -57,8 +64,8 @@ def test_without_a_terminal_a_line_appears_every_so_often(
     assert (
         lines
         == [
-            "25% trained, about 90 seconds left, 6 of 24 points done, 1 failed, 12.0 per minute, "
-            "front of 3 (best utility/accuracy 0.9)"
+            "25% trained, about 90 seconds left, 6 of 24 points done, 1 failed, "
+            "12.0 points per minute, front of 3 (best utility/accuracy 0.9)"
         ]
         * 2
     )
@@ -112,3 +119,98 @@ def test_what_is_done_before_training_is_told_at_once(
         show(found.progress())
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("measuring pack sizes, 1 of 10 points done")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: made.now)
+    return made
+
+
+def working_tally(*nodes: str) -> Tally:
+    """Of a sweep with a pack in training on each node, half of it done, and one to come."""
+    found = Tally(10, Standing(), 40)
+    found.begin(dict.fromkeys([*nodes, "next"], 1.0))
+    found.work_on([Machine(1, 0, host="there", node=node) for node in nodes], 1, 0)
+    for node in nodes:
+        found.start(node)
+        found.advance(node, 0.5, node)
+    return found
+
+
+def used(found: Tally) -> Use:
+    use = found.progress().use
+    assert use is not None
+    return use
+
+
+def test_a_pack_is_in_training_from_its_start_on_until_its_node_is_gone() -> None:
+    found = working_tally("a", "b")
+    found.start("next")
+    assert (used(found).packs, used(found).busy_nodes) == (3, 2)
+    found.work_on([Machine(1, 0, node="b")], 1, 0)
+    assert (used(found).packs, used(found).busy_nodes, used(found).busy_cpus) == (2, 1, 2)
+
+
+def test_a_pack_on_a_node_that_has_just_joined_is_in_training() -> None:
+    found = working_tally("a")
+    found.advance("next", 0.1, "new")
+    assert used(found).packs == 2
+
+
+@pytest.mark.parametrize(
+    ("alive", "reason", "words"),
+    [
+        ([], "whatever", "node there (a) was lost: its pack goes on from"),
+        (
+            ["a"],
+            "killed",
+            "a worker was lost: its pack goes on from its last checkpoint, or anew (k",
+        ),
+    ],
+)
+def test_what_became_of_a_pack_that_is_tried_again_is_told_once_and_at_once(
+    alive: list[str], reason: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = working_tally("a")
+    with shown() as show:
+        show(found.progress())
+        found.work_on([Machine(1, 0, node=node) for node in [*alive, "b"]], 1, 0)
+        found.drop("a", reason)
+        show(found.progress())
+        show(found.progress())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"Warning: {words}")
+    assert used(found).packs == 0
+
+
+def test_a_sweep_that_waits_for_room_says_so_and_guesses_no_time(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = working_tally("a")
+    found.lack = "waiting for 1 CPU"
+    clock.now = 60.0
+    eta = found.progress().eta
+    found.wait(True)
+    with shown() as show:
+        show(found.progress())
+        clock.now = 80.0
+        show(found.progress())
+    assert capsys.readouterr().err.startswith("25% trained, waiting for 1 CPU, 0 of 10 points")
+    assert found.progress().eta is None
+    found.wait(False)
+    assert (found.progress().waiting, found.progress().eta) == (None, eta)
+
+
+def test_nothing_is_done_before_it_is_known_what_there_is_to_do() -> None:
+    now = Tally(10, Standing()).progress()
+    assert (now.share, now.eta) == (0.0, None)
+
+
+def test_trainings_are_told_beside_points_where_these_have_several() -> None:
+    state = Progress(12, 1, 0, 0.52, 0.1, None, 0, {}, trainings=(25, 48))
+    assert state.point_words() == "1 of 12 points done (25 of 48 trainings), 0.1 points per minute"
+    assert Progress(1, 0, 0, 0, None, None, 0, {}, trainings=(0, 1)).point_words() == (
+        "0 of 1 point done"
+    )

@@ -44,7 +44,7 @@ def test_a_cluster_with_room_is_not_waited_for(joined: Connection) -> None:
 def test_who_is_stopped_waits_no_longer(joined: Connection) -> None:
     told = Told()
     lending(joined, Resources(cpus=1, gpus=1), told, lambda: told.ticks == 2)
-    assert told.words == ["waiting for a node with 1 CPUs and 1 GPUs"]
+    assert told.words == ["waiting for a node with 1 CPU and 1 GPU"]
 
 
 def test_machines_that_are_too_small_are_not_waited_out_for_ever(joined: Connection) -> None:
