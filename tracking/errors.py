@@ -20,7 +20,20 @@ class TrackingError(Exception):
     """The tracking store cannot be used, or does not hold what was asked for.
 
     A caller that publishes may try again later: nothing here is left half-done for good.
+
+    Attributes:
+        found: What is wrong, in words.
+        remedy: What to do about it, in words; empty where that is part of the former.
     """
+
+    def __init__(self, found: str, remedy: str = "") -> None:
+        """Tell both in one sentence, credentials blotted out."""
+        self.found, self.remedy = redacted(found), redacted(remedy)
+        super().__init__(f"{self.found}; {self.remedy}." if remedy else self.found)
+
+
+class CredentialsRefused(TrackingError):
+    """A tracking server answers, and does not let this account in."""
 
 
 class RecordRefused(TrackingError):

@@ -168,11 +168,12 @@ def translated(uri: str) -> Iterator[None]:
     try:
         yield
     except expected as error:
-        message = told(uri, error) if uri.startswith(_SERVERS) else f"{uri}: {error}"
+        server = uri.startswith(_SERVERS)
+        failure = told(uri, error) if server else TrackingError(f"{uri}: {error}")
         # A cause that holds credentials would show them in the traceback.
         whole = f"{uri} {error}"
-        kind = RecordRefused if is_refused(error) else TrackingError
-        raise kind(redacted(message)) from (error if redacted(whole) == whole else None)
+        failure = RecordRefused(str(failure)) if is_refused(error) else failure
+        raise failure from (error if redacted(whole) == whole else None)
 
 
 def in_flight(uri: str) -> int:
@@ -282,7 +283,7 @@ def _check_server(uri: str) -> None:
             json={"max_results": 1},
         )
     if answer.status_code in REFUSED:
-        raise TrackingError(redacted(refusal(uri, answer.status_code, answer.text)))
+        raise refusal(uri, answer.status_code, answer.text)
     is_json = answer.headers.get("Content-Type", "").startswith("application/json")
     if answer.status_code != 200 or not is_json:
         raise TrackingError(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-REFUSED = (401, 403)
+from tracking.errors import CredentialsRefused, TrackingError
+
+_UNKNOWN = 401
+REFUSED = (_UNKNOWN, 403)
 
 _MOST = 200
 _LONGEST = 1000
@@ -18,7 +21,7 @@ def nonsense() -> tuple[type[Exception], ...]:
     return (json.JSONDecodeError, Error, RecursionError, AttributeError, TypeError, KeyError)
 
 
-def told(uri: str, error: Exception) -> str:
+def told(uri: str, error: Exception) -> TrackingError:
     """What went wrong between here and an `http(s)` tracking server.
 
     Args:
@@ -26,7 +29,7 @@ def told(uri: str, error: Exception) -> str:
         error: As MLflow or its transport raised it.
 
     Returns:
-        One message. It may hold the URI's credentials.
+        What to raise.
     """
     from mlflow.exceptions import MlflowException
     from requests import exceptions
@@ -43,8 +46,9 @@ def told(uri: str, error: Exception) -> str:
     broken: tuple[type[Exception], ...]
     broken = (exceptions.RetryError, exceptions.ContentDecodingError, *nonsense())
     if any(isinstance(e, broken) for e in chain):
-        return f"{uri} does not answer as an MLflow server: {_innermost_text(chain)}."
-    return f"{uri}: {str(error)[:_LONGEST]}"
+        said = _innermost_text(chain)
+        return TrackingError(f"{uri} does not answer as an MLflow server: {said}.")
+    return TrackingError(f"{uri}: {str(error)[:_LONGEST]}")
 
 
 def is_refused(error: Exception) -> bool:
@@ -54,22 +58,28 @@ def is_refused(error: Exception) -> bool:
     return isinstance(error, MlflowException) and error.error_code == "INVALID_PARAMETER_VALUE"
 
 
-def silence(uri: str, reason: str) -> str:
+def silence(uri: str, reason: str) -> TrackingError:
     """That nobody answers at an address, and what to do about it."""
-    return (
-        f"no MLflow server answers at {uri} ({reason}); start it, or leave --tracking-uri out and "
-        "publish later with `sweeps sync`."
+    return TrackingError(
+        f"no MLflow server answers at {uri} ({reason})",
+        "start it, or leave --tracking-uri out and publish later with `sweeps sync`",
     )
 
 
-def refusal(uri: str, status: int, answer: str) -> str:
+def refusal(uri: str, status: int, answer: str) -> TrackingError:
     """What an answer of 401 or 403 means: wrong credentials, or a host that is not allowed."""
     said = " ".join(answer[:_MOST].split())
     if "Invalid Host" in answer:
-        return f"{uri} refuses that name of its host: start it with --allowed-hosts ({said})."
-    return (
-        f"{uri} refuses the credentials ({status}: {said}); set MLFLOW_TRACKING_USERNAME and "
-        "MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN."
+        return TrackingError(
+            f"{uri} refuses that name of its host ({said})", "start it with --allowed-hosts"
+        )
+    # MLflow's own words of a 401 lead to its manual, and say no more than the number.
+    code = f"{status}: {said}" if status != _UNKNOWN else str(status)
+    return CredentialsRefused(
+        f"{uri} refuses the credentials ({code})",
+        "put MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) as "
+        "it knows them into the environment, or the former two into ~/.mlflow/credentials "
+        "(chmod 600)",
     )
 
 

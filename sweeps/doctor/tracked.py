@@ -16,6 +16,12 @@ _UNKNOWN = Check(
     "not looked at: no store is named",
     "give --tracking-uri, or set MLFLOW_TRACKING_URI where the sweep is led from",
 )
+# Of what has no remedy of its own.
+_LATER = "see to it, or leave --tracking-uri out and publish later with `sweeps sync`"
+_AT_THE_HEAD = (
+    "on the machine that leads the sweep, which is the cluster's head where it is submitted; the "
+    "file needs no restart of Ray there, its environment does"
+)
 
 
 class Tracking:
@@ -29,24 +35,28 @@ class Tracking:
             default: Whether mlflow.db in the working directory will do where neither is given.
         """
         named = uri or os.environ.get("MLFLOW_TRACKING_URI")
-        self._look = Background(lambda: _look(named)) if named or default else None
+        self._look = Background(lambda: _look(named, default)) if named or default else None
 
     def check(self) -> Check:
         """What came of it."""
         if self._look is None:
             return _UNKNOWN
         found = self._look.result(SECONDS, SECONDS)
-        if not isinstance(found, Trouble):
-            return Check(SUBJECT, "", "ok", found)
-        remedy = (
-            "start it, give its address and credentials, or leave it: `sweeps sync` publishes later"
-        )
-        return Check(SUBJECT, "", "failed", found.reason, remedy)
+        if isinstance(found, Trouble):
+            return Check(SUBJECT, "", "failed", found.reason, _LATER)
+        return found
 
 
-def _look(uri: str | None) -> str:
+def _look(uri: str | None, here: bool) -> Check:
     import tracking
+    from tracking.errors import CredentialsRefused
 
-    resolved = tracking.resolve_uri(uri)
-    tracking.check(resolved)
-    return f"{tracking.redacted(resolved)} can be used"
+    try:
+        resolved = tracking.resolve_uri(uri)
+        tracking.check(resolved)
+    except CredentialsRefused as error:
+        remedy = error.remedy if here else f"{error.remedy}, {_AT_THE_HEAD}"
+        return Check(SUBJECT, "", "failed", error.found, remedy)
+    except tracking.TrackingError as error:
+        return Check(SUBJECT, "", "failed", error.found, error.remedy or _LATER)
+    return Check(SUBJECT, "", "ok", f"{tracking.redacted(resolved)} can be used")

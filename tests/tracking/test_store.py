@@ -224,7 +224,7 @@ def web() -> Iterator[http.server.HTTPServer]:
         ((503, b"overloaded"), "does not answer as an MLflow server: 503"),
         (
             (401, b"who are you"),
-            "refuses the credentials .*MLFLOW_TRACKING_USERNAME and .*PASSWORD",
+            r"refuses the credentials \(401\); put MLFLOW_TRACKING_USERNAME and .*PASSWORD",
         ),
         ((403, b"not you"), "refuses the credentials .*MLFLOW_TRACKING_USERNAME and .*PASSWORD"),
         ((403, b"Invalid Host header"), "--allowed-hosts"),
@@ -243,7 +243,7 @@ def test_check_refuses_what_is_no_mlflow_server(
     [
         (
             (401, b"who are you"),
-            "refuses the credentials .*MLFLOW_TRACKING_USERNAME and .*PASSWORD",
+            r"refuses the credentials \(401\); put MLFLOW_TRACKING_USERNAME and .*PASSWORD",
         ),
         ((403, b"not you"), "refuses the credentials .*MLFLOW_TRACKING_USERNAME and .*PASSWORD"),
         ((503, b"overloaded"), "does not answer as an MLflow server: too many 503 error responses"),
