@@ -212,7 +212,19 @@ class Publisher:
             point_id, reason = next(iter(self._aside.items()))
             words = f"{len(self._aside)} points cannot be recorded; {point_id}: {reason}"
             error = f"{error}; {words}" if error else words
-        return Published(self._published, len(self._waiting) + len(self._aside), error)
+        left = len(self._waiting) + len(self._aside)
+        return Published(self._published, left, error, None if error else self._page())
+
+    def _page(self) -> str | None:
+        """Where a server shows the study's runs; None if there is no server, or it does not say."""
+        if not self._uri.startswith(("http://", "https://")):
+            return None
+        from tracking.pages import study_page
+
+        try:
+            return study_page(self._uri, self._manifest.study.name)
+        except TrackingError:  # points matter, this does not
+            return None
 
 
 def publish_all(ledger: Ledger, manifest: Manifest, tracking_uri: str) -> Published:

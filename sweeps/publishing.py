@@ -50,11 +50,13 @@ class Published:
         points: How many points MLflow is known to hold.
         left: How many complete points it is not known to hold.
         error: Why, where it did not go through.
+        page: With the sweep's runs, for the end of a server's address; None where there is none.
     """
 
     points: int
     left: int
     error: str | None
+    page: str | None = None
 
     @property
     def whole(self) -> bool:

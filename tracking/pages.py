@@ -28,6 +28,22 @@ def study_pages(uri: str, most: int) -> dict[str, str]:
     return {name: runs_page(number) for name, number in list(names.items())[:most]}
 
 
+def study_page(uri: str, study: str) -> str | None:
+    """The page with a study's runs, for the end of a server's address; None if there is none.
+
+    Args:
+        uri: A resolved URI of a store that exists.
+        study: Its name.
+
+    Raises:
+        TrackingError: If there is no such store, or it fails.
+    """
+    client = connect(uri)
+    with translated(uri):
+        found = client.get_experiment_by_name(study)
+    return None if found is None else runs_page(found.experiment_id)
+
+
 def runs_page(experiment_id: str) -> str:
     """The page with an experiment's runs, in the mode that shows them: it is not MLflow's first."""
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sweeps.progress import Progress
     from sweeps.results import Result
 
+_SUBMITTED = "SWEEPS_SUBMITTED_BY"  # `cluster.submission.AGAIN`, which takes long to load
 _UNHEARD = {errno.EPIPE, errno.EIO}  # a pipe without a reader, a terminal that hung up
 
 
@@ -140,7 +141,14 @@ def _tell_published(outcome: Outcome, tracking_uri: str | None) -> None:
     if any(result.counts.values()):
         typer.echo(f"report:  {redacted(result.storage)}/{result.sweep}/report.html")
     where = f" --storage {shlex.quote(redacted(result.storage))}"
-    tracked = f" --tracking-uri {shlex.quote(tracking_uri)}" if tracking_uri else ""
+    # The environment of a submitted sweep is not that of who reads this.
+    named = resolve_uri(tracking_uri) if os.environ.get(_SUBMITTED) else tracking_uri
+    tracked = f" --tracking-uri {shlex.quote(named)}" if named else ""
+    if outcome.published.whole and (page := outcome.published.page):
+        from tracking.errors import without_credentials
+
+        say(f"MLflow:  {without_credentials(resolve_uri(tracking_uri)).rstrip('/')}/{page}")
+        return
     if outcome.published.whole:
         typer.echo(f"MLflow:  {uri}; see it with: sweeps ui{redacted(tracked)}")
         return
@@ -163,6 +171,8 @@ def _unreadable(result: Result) -> list[str]:
 def _resume_command(sweep: str, storage: str, tracking_uri: str | None, address: str | None) -> str:
     from tracking import redacted
 
+    if submitted := os.environ.get(_SUBMITTED):
+        return submitted
     words = ["sweeps", "resume", sweep, "--storage", redacted(storage)]
     words += ["--tracking-uri", redacted(tracking_uri)] if tracking_uri else []
     words += ["--address", address] if address else []

@@ -23,9 +23,21 @@ def ui(
 
     uri = tracking.resolve_uri(tracking_uri)
     if uri.startswith(("http://", "https://")):
-        typer.echo(f"A server runs already; open {tracking.redacted(uri)}")
+        _point_to(uri)
         return
     attended(lambda: _serve(uri, port))
+
+
+def _point_to(uri: str) -> None:
+    """The pages of a server that others run."""
+    from tracking.errors import without_credentials
+    from tracking.pages import study_pages
+
+    links = study_pages(uri, _MOST_LINKS)
+    server = without_credentials(uri).rstrip("/")
+    typer.echo(f"A server runs already; open {server}")
+    for study, page in links.items():
+        say(f"  {study}: {server}/{page}")
 
 
 def _serve(uri: str, port: int) -> None:

@@ -20,6 +20,7 @@ from mlflow_server import free_port
 
 import tracking
 from privnets.points import Replicate, TradeoffPoint
+from tracking.pages import study_page
 
 STUDY = "a study to show"
 
@@ -55,6 +56,19 @@ def served(tracking_uri: str, tmp_path: Path) -> Iterator[Served]:
             with suppress(psutil.NoSuchProcess):
                 one.kill()
         process.communicate()
+
+
+def test_a_server_of_others_is_pointed_to_with_the_pages_of_its_studies(served: Served) -> None:
+    uri = f"http://127.0.0.1:{served.port}"
+    ran = subprocess.run(
+        [sys.executable, "-m", "sweeps", "ui", "--tracking-uri", uri],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    page = study_page(uri, STUDY)
+    assert page is not None
+    assert page.endswith("/runs?workflowType=machine_learning")
+    assert ran.stdout == f"A server runs already; open {uri}\n  {STUDY}: {uri}/{page}\n"
+    assert study_page(uri, "another") is None
 
 
 def assert_gone(served: Served) -> None:
