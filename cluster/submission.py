@@ -27,6 +27,8 @@ from cluster.uris import holds_secret
 Fate = Literal["submitted", "resubmitted", "active", "done"]
 
 STUDY_FILE: Final = "study.yaml"
+AGAIN: Final = "SWEEPS_SUBMITTED_BY"
+"""A variable that tells the driver with which command the sweep is submitted again."""
 STOP_SECONDS: Final = 120
 """That a job has to end in order, its packs in hand kept as checkpoints, before it is killed."""
 
@@ -122,9 +124,10 @@ class Order:
 
     def defaults(self) -> dict[str, str]:
         """Variables for the driver where the cluster has not set them itself."""
+        again = {AGAIN: self.command or "sweeps submit, with the same study"}
         if self.tracking_uri or "://" in self.storage:
-            return {}
-        return {"MLFLOW_TRACKING_URI": f"sqlite:///{self.storage.rstrip('/')}/mlflow.db"}
+            return again
+        return {**again, "MLFLOW_TRACKING_URI": f"sqlite:///{self.storage.rstrip('/')}/mlflow.db"}
 
     def metadata(self) -> dict[str, str]:
         """What `status`, `logs` and `stop` find with the job."""

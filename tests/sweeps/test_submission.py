@@ -208,7 +208,7 @@ def test_stopping_a_sweep_ends_it_in_order(story: Story) -> None:
     assert "Stopped. Continue with:\n  sweeps submit small.yaml --storage" in said
     assert story.halted is not None
     assert story.halted.state == "STOPPED"
-    assert "Stopped. Continue with:" in story.log, "the driver had its last word"
+    assert "Stopped. Continue with:\n  sweeps submit small.yaml --storage" in story.log
 
 
 def test_a_stopped_sweep_goes_on_and_trains_nothing_twice(story: Story) -> None:
@@ -335,5 +335,6 @@ def test_a_front_is_the_same_on_the_other_side(uninterrupted: Outcome) -> None:
 
 
 def test_a_database_in_the_storage_is_the_default_where_the_cluster_names_none() -> None:
-    assert Order(**_GOOD).defaults() == {"MLFLOW_TRACKING_URI": "sqlite:////shared/mlflow.db"}
-    assert Order(**_GOOD, tracking_uri="http://server:5000").defaults() == {}
+    name = "MLFLOW_TRACKING_URI"
+    assert Order(**_GOOD).defaults()[name] == "sqlite:////shared/mlflow.db"
+    assert name not in Order(**_GOOD, tracking_uri="http://server:5000").defaults()
