@@ -21,6 +21,9 @@ MOST_NODES: Final = 20_000
 _MOST_DIGITS: Final = 300
 _TAG: Final = "tag:yaml.org,2002:"
 
+# Complaints of the parser's: what it wanted, and what was there.
+_EXPECTED: Final = re.compile(r"expected (?P<expected>.+?),? but (?:got|found) (?P<found>.+)")
+
 _LINE_ENDS: Final = frozenset("\x85\u2028\u2029")
 _COLLECTIONS: Final = (_TAG + "map", _TAG + "seq")
 
@@ -263,9 +266,19 @@ def _too_deep(line: int) -> DocumentError:
     return DocumentError("deeper nesting", f"at most {MOST_DEPTH} levels", line)
 
 
+def _found(problem: str) -> str:
+    """The parser's complaint as the object of `found`."""
+    if told := _EXPECTED.fullmatch(problem):
+        return f"{told['found']} in place of {told['expected']}"
+    if problem.startswith(("found ", "but found ")):
+        return problem.removeprefix("but ").removeprefix("found ")
+    if problem.startswith("could not find expected "):
+        return f"no {problem.removeprefix('could not find expected ')}"
+    return f"a mistake ({problem})"
+
+
 def _syntax(error: Exception) -> DocumentError:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        found = f"{error.problem} {error.context or ''}".removeprefix("but ").strip()
-        found = found.removeprefix("found ")
+        found = f"{_found(error.problem or '')} {error.context or ''}".strip()
         return DocumentError(found, "valid YAML", error.problem_mark.line + 1)
     return DocumentError(next(iter(str(error).splitlines()), "none"), "valid YAML")

@@ -141,8 +141,9 @@ def test_an_unknown_experiment_is_told_with_those_there_are(write):
         ("", "FILE: found nothing; allowed a mapping that describes a study"),
         ("# only a comment\n", "FILE: found nothing; allowed a mapping that describes a study"),
         ("- a\n- b\n", 'FILE: found ["a", "b"]; allowed a mapping that describes a study'),
-        ("name: a\nname: [\n", "FILE:3: found expected the node content"),
-        ("a: 1\nb: x: y\n", "FILE:2: found mapping values are not allowed here; allowed valid"),
+        ("name: a\nname: [\n", "FILE:3: found '<stream end>' in place of the node content"),
+        ("a: 1\nb: x: y\n", "FILE:2: found a mistake (mapping values are not allowed here)"),
+        ("a: [1:2, [3:]\n", "FILE:2: found '<stream end>' in place of ',' or ']'"),
         ("a: 1\n--- \nb: 2\n", "FILE:2: found another document"),
         ("a: b\n1: c\n", "FILE:2: found the key int '1'; allowed a text as key"),
         ("a: *nothing\n", "FILE:1: found undefined alias"),
@@ -234,8 +235,8 @@ def test_a_mistake_in_an_override_is_told_as_such(write):
         "search, space",
     ]
     assert refused(path, "fixed.model=[") == [
-        "--set fixed.model: found expected the node content, but found '<stream end>' while "
-        "parsing a flow node; allowed valid YAML"
+        "--set fixed.model: found '<stream end>' in place of the node content while parsing a flow "
+        "node; allowed valid YAML"
     ]
     assert refused(path, "fixed.train_size=99999", "x")[1:] == [
         "--set fixed.train_size: found 99999; allowed at most 1796 with digits"
