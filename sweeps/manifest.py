@@ -145,8 +145,9 @@ def tracking_uri_of(manifest: Manifest, given: str | None) -> str:
         return known
     if found := _credentials():
         raise InputError(
-            f"the sweep {manifest.sweep!r} was started with the tracking server {noted!r}; to send "
-            f"it the credentials in {found}, name it with --tracking-uri or MLFLOW_TRACKING_URI"
+            f"the sweep {manifest.sweep!r} was started with the tracking server {noted!r}, as only "
+            f"its spec.yaml says; to send it the credentials in {found}, name it yourself: pass "
+            f"--tracking-uri {noted}, or set MLFLOW_TRACKING_URI to it"
         )
     return noted
 
