@@ -2,13 +2,14 @@
 
 Hypervolumes share one reference, the worst value of each objective over all sweeps, so they compare
 with one another and with nothing else. A front is chosen among noisy means: a sweep of more points,
-or of fewer replicates, flatters its own. The attained hypervolume, which half of the replicates
-reach each for itself, does so less.
+or of fewer replicates, flatters its own. The attained hypervolume is what half of the replicates
+reach, each by a front chosen among its own values: it tells how a single seed would look, flatters
+more, and compares only between sweeps of as many replicates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ from sweeps.summary import reference_point
 if TYPE_CHECKING:
     from sweeps.results import Result
 
+_TASK = ("experiment", "config/problem", "config/dataset")
+
 
 @dataclass(frozen=True)
 class Side:
@@ -36,8 +39,8 @@ class Side:
         on_front: How many are on the sweep's own front.
         on_joint_front: How many are on the front of all sweeps together.
         hypervolume: That the points dominate, up to the reference.
-        attained: The same of the surface that half of the replicates attain; None for one
-            replicate, or for other than two or three objectives.
+        attained: The same of the surface that half of the replicates attain; None unless all
+            sweeps have as many replicates, two or more, and for other than two or three objectives.
         dominated: Other sweep to the share, in [0, 1], of this sweep's front that a point of the
             other's is better than: at least as good in every objective, and better in one.
     """
@@ -62,12 +65,14 @@ class Comparison:
         reference: Metric to its value, up to which hypervolumes count.
         sides: One per sweep, in the order given.
         front: The front of all together, a row per point as in `Result.points`.
+        unlike: What the sweeps are about where that differs: a column of points to its values.
     """
 
     objectives: Objectives
     reference: Mapping[str, float]
     sides: tuple[Side, ...]
     front: pd.DataFrame
+    unlike: Mapping[str, tuple[str, ...]]
 
 
 def compare(results: Sequence[Result], objectives: Objectives | None = None) -> Comparison:
@@ -89,6 +94,7 @@ def compare(results: Sequence[Result], objectives: Objectives | None = None) -> 
     fronts = {name: pareto_front(frame, objectives) for name, frame in points.items()}
     joint = pareto_front(pd.concat(fronts.values(), ignore_index=True), objectives)
     reference = reference_point(pd.concat(points.values()), objectives)
+    alike = len({len(result.manifest.plan.seeds) for result in results}) == 1
     sides = []
     for result in results:
         name = result.sweep
@@ -102,14 +108,14 @@ def compare(results: Sequence[Result], objectives: Objectives | None = None) -> 
                 on_front=len(fronts[name]),
                 on_joint_front=int((joint["sweep"] == name).sum()),
                 hypervolume=hypervolume(points[name], objectives, reference),
-                attained=_attained(result, objectives, reference),
+                attained=_attained(result, objectives, reference) if alike else None,
                 dominated={
                     other: _dominated(fronts[name], front, objectives)
                     for other, front in others.items()
                 },
             )
         )
-    return Comparison(objectives, reference, tuple(sides), joint)
+    return Comparison(objectives, reference, tuple(sides), joint, _unlike(points.values()))
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
@@ -119,6 +125,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     return {
         "objectives": dict(comparison.objectives),
         "reference": dict(comparison.reference),
+        "unlike": {column: list(values) for column, values in comparison.unlike.items()},
         "sweeps": [
             {name: plain(value) for name, value in vars(side).items()} for side in comparison.sides
         ],
@@ -130,12 +137,16 @@ def _shared(results: Sequence[Result]) -> Objectives:
     first, *others = results
     for other in others:
         if dict(other.objectives) != dict(first.objectives):
-            told = "; ".join(f"{r.sweep}: {', '.join(r.objectives)}" for r in (first, other))
+            told = "; ".join(f"{r.sweep}: {_worded(r.objectives)}" for r in (first, other))
             raise InputError(
                 f"the sweeps have different objectives ({told}); "
                 "name some that both report with --minimize and --maximize"
             )
     return first.objectives
+
+
+def _worded(objectives: Objectives) -> str:
+    return ", ".join(f"{metric} {direction}" for metric, direction in objectives.items())
 
 
 def _comparable(result: Result, objectives: Objectives) -> pd.DataFrame:
@@ -150,6 +161,17 @@ def _comparable(result: Result, objectives: Objectives) -> pd.DataFrame:
         told = ", ".join(objectives)
         raise InputError(f"{result.sweep} has no finished point with a finite {told}")
     return finite
+
+
+def _unlike(points: Iterable[pd.DataFrame]) -> dict[str, tuple[str, ...]]:
+    """The tasks of sweeps that are not about the same: their fronts compare with caution."""
+    frames = list(points)
+    found = {}
+    for column in _TASK:
+        each = [frozenset(map(str, frame.get(column, ["none"]))) for frame in frames]
+        if len(set(each)) > 1:
+            found[column] = tuple(" and ".join(sorted(values)) for values in each)
+    return found
 
 
 def _attained(

@@ -61,8 +61,9 @@ def _summary(found: Comparison) -> Table:
         beaten = ("" if share is None else f"{share:.0%}" for share in shares)
         rows.append(row(f"of its front beaten by {rival.sweep}", *beaten))
     worst = ", ".join(f"{metric} {value:.4g}" for metric, value in found.reference.items())
-    note = f"Hypervolumes count up to the worst of all these sweeps: {worst}."
-    return Table(("", *(side.sweep for side in sides)), tuple(rows), note)
+    notes = [f"Hypervolumes count up to the worst of all these sweeps: {worst}."]
+    notes += [f"They differ in {what}: {'; '.join(each)}." for what, each in found.unlike.items()]
+    return Table(("", *(side.sweep for side in sides)), tuple(rows), " ".join(notes))
 
 
 def _number(value: float | None) -> str:

@@ -32,19 +32,26 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _write(place, "poor", both, [(0.2, 0.4), (0.05, 0.1)])
     _write(place, "other", {LOSS: "min", ACCURACY: "max"}, [(0.1, 0.5), (0.5, 0.9)])
     _write(place, "failed", both, [None, None])
+    _write(place, "thrice", both, [(0.1, 0.5), (0.5, 0.9)], replicates=3, dataset="adult")
     return place
 
 
 def _write(
-    place: Path, sweep: str, objectives: dict[str, str], found: Sequence[tuple[float, float] | None]
+    place: Path,
+    sweep: str,
+    objectives: dict[str, str],
+    found: Sequence[tuple[float, float] | None],
+    *,
+    replicates: int = 2,
+    dataset: str = "digits",
 ) -> None:
     study = Study.model_validate(
         {
             "name": f"study-{sweep}",
             "experiment": "membership",
-            "fixed": {"dataset": "digits", "model": "logistic"},
+            "fixed": {"dataset": dataset, "model": "logistic"},
             "space": {"train_size": {"grid": [50, 100]}},
-            "replicates": 2,
+            "replicates": replicates,
             "objectives": objectives,
         }
     )
@@ -90,6 +97,15 @@ def test_a_table_tells_the_same(storage: Path) -> None:
     reference = f"the worst of all these sweeps: {ADVANTAGE} 0.5, {ACCURACY} 0.1."
     assert reference in said
     assert "Front of all together:" in said
+
+
+def test_sweeps_that_are_not_alike_are_told_apart(storage: Path) -> None:
+    """What half of two replicates attain is not what half of three do."""
+    found = json.loads(run(storage, "good", "thrice", "--json"))
+    assert [side["attained"] for side in found["sweeps"]] == [None, None]
+    assert found["unlike"] == {"config/dataset": ["digits", "adult"]}
+    assert "They differ in config/dataset: digits; adult." in run(storage, "good", "thrice")
+    assert json.loads(run(storage, "good", "poor", "--json"))["unlike"] == {}
 
 
 def test_other_objectives_can_be_named(storage: Path) -> None:
