@@ -70,38 +70,24 @@ def locked(
         return
     if patience is None:
         patience = _PATIENCE_SECONDS if is_shared(place) else 0.0
-    with _opened(place) as lock:
-        _take(lock, ledger, patience, breakable)
-        yield
-
-
-@contextmanager
-def _opened(place: Path) -> Iterator[int]:
-    """The file that is locked, which lets go of the lock after the block."""
     with _told(place):
         place.mkdir(parents=True, exist_ok=True)
-        # What it leads to, or is beside, is not to be written to.
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        lock = os.open(place / _LOCK, flags, 0o644)
+    lock = _taken(place, ledger, patience, breakable)
     try:
-        with _told(place):
-            found = os.fstat(lock)
-            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-                raise OSError(errno.EINVAL, "not a plain file of one name", str(place / _LOCK))
-        yield lock
+        yield
     finally:
         os.close(lock)
 
 
-def _take(
-    lock: int,
+def _taken(
+    place: Path,
     ledger: Ledger,
     patience: float,
     breakable: Callable[[], AbstractContextManager[None]],
-) -> None:
-    """Have the lock, and write down who has it."""
+) -> int:
+    """The lock, which closing lets go of; who has it is written into it."""
     began, told = time.monotonic(), False
-    while not _free(lock, ledger):
+    while (lock := _tried(place)) is None:
         holder = _holder(ledger)
         if holder.kernel and holder.kernel == _kernel():
             patience = 0.0
@@ -112,20 +98,59 @@ def _take(
             _tell(ledger, holder, patience)
         with breakable():
             time.sleep(_TRY_SECONDS)
-    own = Holder(kernel=_kernel(), host=socket.gethostname()[:300], process=os.getpid())
-    with _told(Path(ledger.directory.path)):
+    with _told(place), _closed_on_failure(lock):
+        own = Holder(kernel=_kernel(), host=socket.gethostname()[:300], process=os.getpid())
         os.ftruncate(lock, 0)
         os.pwrite(lock, own.model_dump_json().encode(), 0)
         os.fsync(lock)
+    return lock
 
 
-def _free(lock: int, ledger: Ledger) -> bool:
-    with _told(Path(ledger.directory.path)):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+def _tried(place: Path) -> int | None:
+    """The lock, as soon as it is tried; None if somebody has it.
+
+    The file is opened anew each time, as somebody may delete it, and another one is locked then.
+    """
+    with _told(place):
+        while True:
+            # What it leads to, or is beside, is not to be written to.
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            lock = os.open(place / _LOCK, flags, 0o644)
+            with _closed_on_failure(lock):
+                found = os.fstat(lock)
+                if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+                    raise OSError(errno.EINVAL, "not a plain file of one name", str(place / _LOCK))
+                free = _free(lock)
+                if free and _is_named(lock, place):
+                    return lock
+            os.close(lock)
+            if not free:
+                return None
+
+
+@contextmanager
+def _closed_on_failure(lock: int) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _free(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
     return True
+
+
+def _is_named(lock: int, place: Path) -> bool:
+    """Whether it is the file of that name still, which others would lock."""
+    try:
+        return os.path.samestat(os.fstat(lock), os.stat(place / _LOCK, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

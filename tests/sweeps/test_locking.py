@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -93,6 +94,50 @@ def test_the_lock_of_another_machine_is_not_waited_for_without_end(ledger: Ledge
         pytest.raises(InputError, match=r"on node7 .* not let go of its lock within 2 s;.*\.lock"),
         locked(ledger, patience=2.0),
     ):
+        pytest.fail("begun")
+
+
+def test_a_lock_that_was_deleted_while_it_was_waited_for_is_no_lock(ledger: Ledger) -> None:
+    """Another run locks a new file then, and goes on when the holder of the old one dies."""
+    waited, swapped, ended = threading.Event(), threading.Event(), []
+
+    @contextmanager
+    def waiting() -> Iterator[None]:
+        waited.set()
+        assert swapped.wait(60)
+        yield
+
+    def wait() -> None:
+        try:
+            with locked(ledger, waiting, patience=1.0):
+                ended.append("begun")
+        except InputError as error:
+            ended.append(str(error))
+
+    waiter = threading.Thread(target=wait)
+    with holder(ledger, _ELSEWHERE) as dying:
+        waiter.start()
+        assert waited.wait(60)
+        Path(ledger.directory.path, ".lock").unlink()
+    assert dying.wait() == -signal.SIGKILL
+    with holder(ledger, _ELSEWHERE | {"host": "node8"}):
+        swapped.set()
+        waiter.join()
+    assert "is being run on node8" in ended[0]
+
+
+def test_a_lock_that_is_deleted_just_before_it_is_locked_is_no_lock(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, flock = Path(ledger.directory.path, ".lock"), fcntl.flock
+
+    def late(descriptor: int, operation: int) -> None:
+        monkeypatch.undo()
+        lock.unlink()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with locked(ledger), pytest.raises(InputError, match="another process"), locked(ledger):
         pytest.fail("begun")
 
 
