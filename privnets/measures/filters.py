@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ _POLISHED, _CLOSE = 2, 1.1
 _STEPS = 30  # of Newton's, each as long as one of these shares of it
 _STRIDES = torch.tensor([4.0, 1.0, 0.5, 0.25, 0.1, 0.01, 0.001, 0.0001], dtype=torch.float64)
 _APART = 1e-5
+_AT_ONCE = 64
 _ROUNDING = 1e-12
 # How far above its least a rough search may end: five times what was seen, in nats squared.
 _MARGIN = 5e-4
@@ -78,13 +79,24 @@ def best_linear_loss(
     noise = in_range(sigma, "sigma", 0, math.inf, open_high=True)
     shape = batch_shape(dependence=k.shape, tradeoff=a.shape, sigma=noise.shape)
     k, a, noise = (value.double().expand(shape).flatten() for value in (k, a, noise))
+    # Replicates share a problem, and any noise is as good as any other.
+    problems, place = torch.unique(
+        torch.stack([k, a, (noise > 0).double()]), dim=1, return_inverse=True
+    )
+    loss, best = _solved(*problems)
+    loss, best = loss[place], best[place]
+    theta = _unwhitened(best[:, 1:], noise[:, None])[..., None] * _turn(best[:, 0])
+    return loss.view(shape).numpy()[()], theta.view(*shape, 2, 2).numpy()
+
+
+def _solved(k: Tensor, a: Tensor, noisy: Tensor) -> tuple[Tensor, Tensor]:
+    """Losses [n] and shapes [n, 3] of the best."""
     loss, best = torch.empty_like(k), torch.empty(len(k), 3, dtype=torch.float64)
-    for some, search in ((noise > 0, _best_noisy), (noise == 0, _best_noiseless)):
+    for some, search in ((noisy > 0, _best_noisy), (noisy == 0, _best_noiseless)):
         if some.any():
             found = search(k[some], a[some])
             loss[some], best[some] = found.loss, found.shapes
-    theta = _unwhitened(best[:, 1:], noise[:, None])[..., None] * _turn(best[:, 0])
-    return loss.view(shape).numpy()[()], theta.view(*shape, 2, 2).numpy()
+    return loss, best
 
 
 @dataclass(frozen=True)
@@ -245,7 +257,13 @@ def _polished(starts: _Filters, reach: _Reach) -> _Filters:
 
 
 def _searched(starts: _Filters, reach: _Reach) -> _Filters:
-    """The least near each, by Newton's method from all of them at once, downhill alone."""
+    """The least near each, by Newton's method, downhill alone."""
+    # Slopes keep every integral in memory.
+    parts = [starts.pick(some) for some in torch.split(torch.arange(len(starts.loss)), _AT_ONCE)]
+    return reduce(_Filters.beside, (_descended(part, reach) for part in parts))
+
+
+def _descended(starts: _Filters, reach: _Reach) -> _Filters:
     shapes, loss, k, a = starts.shapes, starts.loss, starts.k[:, None], starts.a[:, None]
     for _ in range(_STEPS if len(loss) else 0):
         step = _newton_step(starts, shapes, reach)

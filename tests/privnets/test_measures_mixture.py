@@ -332,6 +332,14 @@ def test_the_best_linear_filters_of_many_problems_are_those_of_each() -> None:
         assert attained == pytest.approx(losses[place], rel=1e-6, abs=1e-9)
 
 
+def test_a_search_of_many_filters_goes_by_parts() -> None:
+    """Near an end of a most problems have filters of two numbers to be searched exactly."""
+    k = np.linspace(0.1, 1.9, 40)
+    losses, _ = measures.best_linear_loss(k, 1e-4)
+    some = [3, 21, 39]
+    assert losses[some] == pytest.approx(measures.best_linear_loss(k[some], 1e-4)[0], abs=1e-12)
+
+
 def test_known_optima_of_linear_filters() -> None:
     """Independent bits cost nothing, certain ones a(1 - a) ln^2 2; between, a filter falls short.
 
