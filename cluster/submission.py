@@ -317,12 +317,12 @@ def _check_place(what: str, place: str) -> None:
             f"{what} must be an absolute path or a URI, as every node of the cluster sees it; "
             f"got {place!r}"
         )
-    _check_form(place)
     if holds_secret(place):
         raise SubmissionRefused(
             f"{what} must not hold a password or key, as everybody who may see the cluster could "
             "read it: put credentials into the environment of the cluster's nodes"
         )
+    _check_form(place)
 
 
 def _check_tracking(uri: str | None, storage: str) -> None:
@@ -333,13 +333,13 @@ def _check_tracking(uri: str | None, storage: str) -> None:
                 "that of an MLflow server, as http://HOST:5000"
             )
         return
-    _check_form(uri)
     if holds_secret(uri):
         raise SubmissionRefused(
             "a tracking URI must not hold a user or password, as everybody who may see the cluster "
             "could read it: put MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD into the "
             "environment of the cluster's head, or ~/.mlflow/credentials there with mode 0600"
         )
+    _check_form(uri)
     if "://" not in uri or (uri.startswith("sqlite:") and not uri.startswith("sqlite:////")):
         raise SubmissionRefused(
             "a tracking URI must mean the same on every node, as http://HOST:5000 or "
@@ -348,6 +348,12 @@ def _check_tracking(uri: str | None, storage: str) -> None:
 
 
 def _check_form(uri: str) -> None:
+    # In a path white space means itself; a URI's readers differ about it.
+    if re.search(r"[\x00-\x1f\x7f-\x9f]" + (r"|\s" if "://" in uri else ""), uri):
+        raise SubmissionRefused(
+            "white space in a URI must be written as %20, and control characters be left out of "
+            "any place: what was given has some"
+        )
     try:
         urlsplit(uri)
     except ValueError as error:  # a bracket that does not close

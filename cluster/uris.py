@@ -7,17 +7,30 @@ users of its machine. Messages have `tracking.errors.redacted`, which goes by th
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote
+from typing import Final
+from urllib.parse import unquote, urlsplit
 
 # A password after a user, whatever is in it; of a web server also a user alone, which may be a
-# token. Elsewhere that is no secret: abfs:// names a container so.
-_USERINFO = re.compile(r"://[^/\s:@]*(:|%3a)\S*@|https?://[^/\s]*@", re.IGNORECASE)
-_OPTION = re.compile(r"((?<=[?&;])[\w.%+~-]+|\bpassw(?:or)?d|\bpwd)=([^&\s]+)", re.IGNORECASE)
-_SECRET = re.compile(
-    r"pass(word|wd|phrase)?$|pwd$|secret|token|signature|credential|(^|[_.-])(sig|key|auth)$"
-    r"|(api|access|account|private|shared)[_-]?key",
+# token. Elsewhere that is no secret: abfs:// names a container so. What follows a port in a text is
+# not of the URI any more.
+_USERINFO = re.compile(
+    r"://[^/\s:@]*(:|%3a)\S*@|https?://[^/\s]*@"
+    r"|(?<![^\s'\"=(])//[^/\s:@]+:\S*@"
+    r"|://[^/\s:@\[]*(:|%3a)(?!\d*([\s/?#'\",;)]|$))((?!//)[\s\S]){0,200}@",
     re.IGNORECASE,
 )
+# Of a URI, of a database's connection, or of an environment.
+_OPTION = re.compile(
+    r"((?<=[?&;#])[\w.%+~-]+|\b\w*passw(?:or)?d|\bpwd|\b(?-i:[A-Z][A-Z0-9_]*))=([^&\s]+)",
+    re.IGNORECASE,
+)
+_SECRET = re.compile(
+    r"pass(word|wd|phrase)?$|pwd$|secret|token|signature|credential|bearer|authorization"
+    r"|(^|[_.-])(sig|key|auth|jwt|pw)$|(api|access|account|private|shared)[_-]?key",
+    re.IGNORECASE,
+)
+_DEEPEST: Final = 8
+"""That options are in options; what is deeper counts as a secret."""
 
 
 def holds_secret(text: str) -> bool:
@@ -25,8 +38,7 @@ def holds_secret(text: str) -> bool:
 
     In doubt it does: so says an `@` after a port.
     """
-    options = _OPTION.findall(text)
-    return bool(_USERINFO.search(text)) or any(_is_secret(*option) for option in options)
+    return _holds_secret(text, 0)
 
 
 def names_secret(option: str) -> bool:
@@ -34,6 +46,21 @@ def names_secret(option: str) -> bool:
     return bool(_SECRET.search(unquote(option)))
 
 
-def _is_secret(name: str, value: str) -> bool:
-    """Whether an option is secret, or holds what is, as one that is a connection's whole text."""
-    return names_secret(name) or holds_secret(unquote(value))
+def _holds_secret(text: str, depth: int) -> bool:
+    if depth > _DEEPEST or _USERINFO.search(text) or _has_user(text):
+        return True
+    # An option's value may be a URI, or a connection's whole text.
+    return any(
+        names_secret(name) or _holds_secret(unquote(value), depth + 1)
+        for name, value in _OPTION.findall(text)
+    )
+
+
+def _has_user(uri: str) -> bool:
+    """Whether a text that is one URI and nothing else has a user who is a secret, or a password."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # a bracket that does not close
+        return False
+    user = parts.username if parts.scheme in ("http", "https") else None
+    return user is not None or parts.password is not None
