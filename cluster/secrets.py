@@ -13,6 +13,9 @@ _LARGEST = 64 * 1024
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 _ENTERED = stat.S_IXGRP | stat.S_IXOTH
+_USERS, _OVERFLOW = Path("/proc/self/uid_map"), Path("/proc/sys/kernel/overflowuid")
+_ALL_USERS = 2**32 - 1
+_ELSE = f"; a token of Ray's may also be in {RAY_TOKEN}"
 
 
 class SecretRefused(ValueError):
@@ -148,15 +151,23 @@ def _check(path: Path, found: os.stat_result) -> None:
             "can use it",
             f"chmod 600 {path}",
         )
-    closed = False
-    for folder in reversed(Path(os.path.realpath(path)).parents):
+    closed, real = False, Path(os.path.realpath(path))
+    if not (_trusted(own := real.parent.stat()) or _is_of_a_host(own)):
+        raise SecretRefused(
+            f"{path} holds a secret and lies in {real.parent}, which belongs to user {own.st_uid}",
+            f"move it to a directory of your own{_ELSE}",
+        )
+    for folder in reversed(real.parents):
         status = folder.stat()
         _check_folder(path, folder, status, closed)
         closed = closed or not status.st_mode & _ENTERED
 
 
 def _check_folder(path: Path, folder: Path, found: os.stat_result, closed: bool) -> None:
-    """Whether nobody else could put another file in a secret's place.
+    """Whether not everybody could put another file in a secret's place.
+
+    Whom a folder further up belongs to can: an administrator or a group's head, who has the homes
+    below it in hand anyway. Even so he could only put there what this user or root has written.
 
     Args:
         path: Of the secret.
@@ -164,21 +175,29 @@ def _check_folder(path: Path, folder: Path, found: os.stat_result, closed: bool)
         found: What is known of the folder.
         closed: Whether nobody else can enter one that this lies in.
     """
-    if not _trusted(found):
-        raise SecretRefused(
-            f"{path} holds a secret and lies in {folder}, which belongs to user {found.st_uid}",
-            "move it to a directory of your own",
-        )
     # In a sticky one, as /tmp is, each may move his own files alone.
     if not closed and found.st_mode & _WRITABLE and not found.st_mode & stat.S_ISVTX:
+        remedy = f"chmod go-w {folder}"
         raise SecretRefused(
             f"{path} holds a secret and lies in {folder}, to which others may write",
-            f"chmod go-w {folder}",
+            remedy if _trusted(found) else f"move it to where only you may write{_ELSE}",
         )
 
 
 def _trusted(found: os.stat_result) -> bool:
     return found.st_uid in (os.geteuid(), 0)
+
+
+def _is_of_a_host(found: os.stat_result) -> bool:
+    """Whether it belongs to somebody whom this process's user namespace has no number for.
+
+    So are the directories of root's outside a container that runs as a user. Elsewhere the same
+    number is a user's like any other.
+    """
+    if not _USERS.exists():
+        return False
+    known = sum(int(line.split()[2]) for line in _USERS.read_text().splitlines())
+    return known < _ALL_USERS and found.st_uid == int(_OVERFLOW.read_text())
 
 
 def _decoded(path: Path, content: bytes) -> str:

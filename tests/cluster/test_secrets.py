@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -101,6 +103,41 @@ def test_a_file_in_another_user_s_directory_is_refused(tmp_path: Path) -> None:
     os.chown(folder, 65534, 65534)
     with pytest.raises(SecretRefused, match="which belongs to user 65534: move it"):
         read_secret(folder / "secret")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives directories away")
+def test_a_directory_of_one_s_own_may_be_in_another_user_s() -> None:
+    """As in a group's, which all may enter and only its head may write to."""
+    with tempfile.TemporaryDirectory() as made:
+        group, own = Path(made), Path(made, "group", "own")
+        own.mkdir(parents=True, mode=0o700)
+        write_secret(own / "secret", "s")
+        for folder in (group, own.parent):
+            folder.chmod(0o755)
+            os.chown(folder, 65534, 65534)
+        assert read_secret(own / "secret") == "s"
+        own.parent.chmod(0o775)
+        with pytest.raises(SecretRefused, match=r"to which others may write: .*RAY_AUTH_TOKEN"):
+            read_secret(own / "secret")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes what its own namespace disowns")
+def test_a_container_does_not_know_all_users_outside_it() -> None:
+    """Whose directories it shows as nobody's, root's among them; a secret must be its user's."""
+    script = """
+import sys, pathlib, cluster.secrets
+print(cluster.secrets.read_secret(pathlib.Path(sys.argv[1])))
+"""
+    with tempfile.TemporaryDirectory() as made:
+        secret = Path(made, "secret")
+        write_secret(secret, "s")
+        Path(made).chmod(0o755)
+        os.chown(made, 4711, 4711)
+        command = ["unshare", "-U", "--map-user=1000", sys.executable, "-c", script, str(secret)]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unshare failed" in ran.stderr:
+        pytest.skip("no user namespaces here")
+    assert ran.stdout == "s\n", ran.stderr
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"one\ntwo\n", b"\xff\xfe", b"x" * 100_000])
