@@ -15,6 +15,7 @@ from sweeps.artifacts import write_artifacts
 from sweeps.ledger import Ledger
 from sweeps.records import RecordError, decode, encode, points_of
 from sweeps.storage import Directory
+from sweeps.tenure import freshen
 
 if TYPE_CHECKING:
     import torch
@@ -99,7 +100,13 @@ class Checkpoint:
         self._directory.write(_STATE, save(contiguous, metadata))
 
     def load(self) -> Saved:
-        """What is kept; whatever is damaged or of another version counts as absent."""
+        """What is kept; whatever is damaged or of another version counts as absent.
+
+        Raises:
+            OSError: If this machine cannot make sure that it sees all that is there.
+        """
+        freshen(self._directory.parent)
+        freshen(self._directory)
         points = self._points()
         rest, state = self._state()
         return Saved(points, rest, state)

@@ -72,6 +72,9 @@ def packs_of(
         missing: From `untrained`.
         capacity: What there is to run packs on.
         curves: Structure to how long its stacks take; by the cost model where it is missing.
+
+    Raises:
+        OSError: If checkpoints cannot be looked at.
     """
     left = dict(missing)
     begun = [

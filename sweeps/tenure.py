@@ -15,6 +15,7 @@ the worst something is trained twice, and read once.
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -62,7 +63,7 @@ def tenure(sweep: Directory) -> Iterator[str]:
     try:
         replace(sweep, run=run).write(_SIGN, run.encode())
         for name in _READ:
-            _freshen(sweep / name)
+            freshen(sweep / name)
         _tidy(sweep)
     except OSError as error:
         raise InputError(f"{sweep.path} must be writable; got: {error}") from error
@@ -95,7 +96,7 @@ def check(sweep: Directory, run: str, patience: float | None = None) -> None:
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
-        _freshen(sweep)
+        freshen(sweep)
         if _sign(sweep) == run:
             return
     raise Superseded(
@@ -104,16 +105,27 @@ def check(sweep: Directory, run: str, patience: float | None = None) -> None:
     )
 
 
+def freshen(place: Directory) -> None:
+    """Have this machine see a directory as it is: its own change tells it of those of others.
+
+    One that is not there is not made: somebody may have deleted the sweep.
+
+    Args:
+        place: The directory; nothing is done to one that machines do not share.
+
+    Raises:
+        OSError: If it cannot be written to.
+    """
+    if place.local is None or not is_shared(place.local):
+        return
+    look = place.local / _LOOK
+    with suppress(FileNotFoundError):  # another one looks too, and deletes it
+        os.close(os.open(look, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
+        os.unlink(look)
+
+
 def _is_shared(sweep: Directory) -> bool:
     return sweep.local is not None and is_shared(sweep.local)
-
-
-def _freshen(place: Directory) -> None:
-    """Have this machine see a directory as it is: its own change tells it of those of others."""
-    if _is_shared(place):
-        place.write(_LOOK, b"")
-        with suppress(FileNotFoundError):  # another one looks too
-            place.delete(_LOOK)
 
 
 def _sign(sweep: Directory) -> str | None:

@@ -125,9 +125,16 @@ class PackRun:
         points = self._ledger.points([self._pack.pack_id])
         return {(p.point_id, r.seed) for p in points for r in p.replicates} >= set(self._configs)
 
+    def _saved(self) -> Saved:
+        try:
+            return self._checkpoint.load()
+        except OSError as error:
+            self._problem = f"a checkpoint could not be looked for: {error}"
+            return Saved()
+
     def _resumed(self) -> _Stages:
         """The stages of what is not finished: on from a state that can be used, or all of them."""
-        saved = self._checkpoint.load()
+        saved = self._saved()
         for point in saved.points:
             self._keep(point)
         if saved.state is not None and saved.rest and self._fits(saved):

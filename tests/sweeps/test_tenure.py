@@ -18,6 +18,7 @@ from sweeps.errors import InputError
 from sweeps.ledger import Ledger
 from sweeps.storage import Directory
 from sweeps.tenure import Superseded, check, tenure
+from tracking import mounts
 
 
 @pytest.fixture
@@ -147,6 +148,37 @@ def test_a_sign_that_is_seen_late_is_waited_for(ledger: Ledger) -> None:
     later.join()
     with pytest.raises(Superseded):
         check(ledger.directory, uuid.uuid4().hex, patience=1.5)
+
+
+@pytest.fixture
+def _shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that machines share, to go by what the system says."""
+    told = tmp_path / "mounts"
+    told.write_text(f"server:/export {tmp_path} nfs4 rw 0 0\n")
+    monkeypatch.setattr(mounts, "_MOUNTS", told)
+
+
+@pytest.mark.usefixtures("_shared")
+def test_a_sweep_that_was_deleted_does_not_come_back(ledger: Ledger) -> None:
+    ledger.directory.remove()
+    with pytest.raises(Superseded):
+        check(ledger.directory, uuid.uuid4().hex, patience=1.5)
+    assert not ledger.directory.exists()
+
+
+@pytest.mark.usefixtures("_shared")
+def test_a_checkpoint_is_loaded_from_a_directory_seen_as_it_is(ledger: Ledger) -> None:
+    """A listing that is a minute old would have it empty, and deleted."""
+    folder = Path(ledger.directory.path, "checkpoints", "pack")
+    with tenure(ledger.directory) as run:
+        keep(of_run(ledger, run))
+    for place in (folder, folder.parent):
+        os.utime(place, (0, 0))
+    assert Checkpoint(ledger, "pack", "label").load().rest == (("p0", 0),)
+    for place in (folder, folder.parent):
+        assert place.stat().st_mtime > 0, "written to"
+    Checkpoint(ledger, "another", "label").load()
+    assert os.listdir(folder.parent) == ["pack"]
 
 
 def test_files_that_a_link_leads_to_are_left_alone(ledger: Ledger, tmp_path: Path) -> None:
