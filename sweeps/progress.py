@@ -228,7 +228,8 @@ class Tally:
         share, elapsed = self._share(), time_now - self._began
         waits = 0.0 if self._waits_since is None else time_now - self._waits_since
         waiting = self.lack if waits >= _WAITING_SECONDS else None
-        trained = elapsed - self._waited - waits
+        trained = elapsed - self._waited
+        told = share > 0.02 and self._waits_since is None
         now = self.standing
         fresh = now.complete - self._before
         return Progress(
@@ -237,7 +238,7 @@ class Tally:
             failed=now.failed + len(self._lost),
             share=share,
             rate=60 * fresh / elapsed if fresh else None,
-            eta=trained * (1 - share) / share if share > 0.02 and waiting is None else None,
+            eta=trained * (1 - share) / share if told else None,
             front=now.front,
             best=now.best,
             doing=self.doing,
