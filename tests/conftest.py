@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 _DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _CACHE = pytest.StashKey[TemporaryDirectory[str]]()
+_ITEM = pytest.StashKey[list[pytest.Item]]()
 _ENVIRONMENT = {
     "DO_NOT_TRACK": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -48,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
     cache = TemporaryDirectory(prefix="privnets-cache-")
     config.stash[_CACHE] = cache
     os.environ["PRIVNETS_CACHE"] = cache.name
+    config.stash[_ITEM] = []
+    sys.addaudithook(lambda event, told: _check_ray(config, event, told))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -67,3 +72,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items:
                 if item.get_closest_marker(mark):
                     item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(tryfirst=True)  # before fixtures
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.config.stash[_ITEM][:] = [item]
+
+
+def _check_ray(config: pytest.Config, event: str, told: Sequence[object]) -> None:
+    """Have a test fail that starts a Ray beside those which `make test` runs one after the other.
+
+    Raises:
+        RuntimeError: If this process starts one, and its test lacks the mark.
+    """
+    if event != "subprocess.Popen" or not (isinstance(told[1], list) and told[1]):
+        return
+    words = [str(word) for word in told[1]]
+    starts = {"ray.scripts.scripts", "start"} <= {*words} or words[0].endswith("/gcs_server")
+    if starts and any(not item.get_closest_marker("ray") for item in config.stash[_ITEM]):
+        raise RuntimeError("a test that starts a Ray must have the mark `ray`")
