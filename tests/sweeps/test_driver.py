@@ -160,7 +160,7 @@ def test_a_machine_too_small_for_a_pack_is_told_before_anything_is_written(
     tracking_uri: str, tmp_path: Path
 ) -> None:
     plan = small_plan(tmp_path, "resources.cpus=4096")
-    with pytest.raises(InputError, match="4096 CPUs"):
+    with pytest.raises(InputError, match="4,096 CPUs"):
         execute(plan, sweep="new", storage=str(tmp_path / "s"), tracking_uri=tracking_uri)
     assert not (tmp_path / "s").exists()
 
