@@ -1,6 +1,6 @@
 """Room on a cluster that has none yet: asking its autoscaler for nodes, and whether any may come.
 
-What is asked for here is a placement group that waits: Ray's autoscalers, old and new, start nodes
+What asks here is a placement group that waits: Ray's autoscalers, old and new, start nodes
 for those as long as they wait, what several drivers ask for adds up, and a driver that dies takes
 its own along. `ray.autoscaler.sdk.request_resources` has one slot for a whole cluster, which a
 dead driver leaves as it was.
@@ -9,13 +9,9 @@ dead driver leaves as it was.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-if TYPE_CHECKING:
-    import ray
-    from ray.util.placement_group import PlacementGroup
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Literal
 
 Outlook = Literal["coming", "hopeless", "unknown"]
 
@@ -26,62 +22,41 @@ _UNMANAGED: Final = ("node_", "local.cluster.node")
 _SECONDS: Final = 5
 
 
-class Demand:
-    """Asks for room for packs until Ray has it, or until the end of a block."""
+@contextmanager
+def demand(cpus: float, gpus: float) -> Iterator[None]:
+    """Ask for room for a single pack, for a block, which holds what Ray finds until its end.
 
-    def __init__(self, cpus: float, gpus: float) -> None:
-        """Ask for nothing yet.
+    Args:
+        cpus: That the pack is to have.
+        gpus: That it is to have.
+    """
+    from ray.util import placement_group, remove_placement_group
 
-        Args:
-            cpus: That each is to have.
-            gpus: That each is to have.
-        """
-        self._each = {name: each for name, each in (("CPU", cpus), ("GPU", gpus)) if each}
-        self._waiting: dict[ray.ObjectRef[Any], PlacementGroup] = {}
-
-    def ask(self, count: int) -> None:
-        """Give back what Ray has found, and ask for so much in all.
-
-        Room that was found is held by nobody afterwards, and free for work.
-
-        Args:
-            count: For how many packs, at once and on whichever nodes.
-        """
-        if not self._each:
-            return
-        import ray
-        from ray.util import placement_group, remove_placement_group
-
-        waiting = [*self._waiting]
-        found, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=0)
-        for reference in (*found, *waiting[max(count, 0) :]):
-            remove_placement_group(self._waiting.pop(reference))
-        for _ in range(count - len(self._waiting)):
-            group = placement_group([self._each])
-            self._waiting[group.ready()] = group
-
-    def __enter__(self) -> Demand:
-        """Ask within a block."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Ask for nothing any more."""
-        self.ask(0)
+    wanted = _bundle(cpus, gpus)
+    group = placement_group([wanted]) if wanted else None
+    try:
+        yield
+    finally:
+        if group is not None:
+            remove_placement_group(group)
 
 
 def managed() -> bool:
-    """Whether someone beside the user starts nodes of this cluster, who may start more."""
+    """Whether someone beside the user starts nodes of this cluster, who may start more.
+
+    Of a head that has only just begun it may not be known yet: then it is False.
+    """
     import ray
+    from ray.exceptions import RpcError
 
     nodes = ray.nodes()  # type: ignore[no-untyped-call]
-    return any(_GROUP in node["Labels"] for node in nodes) or any(
-        not kind.startswith(_UNMANAGED) for kind in _older().get("active_nodes") or ()
-    )
+    if any(_GROUP in node["Labels"] for node in nodes):
+        return True
+    try:
+        kinds = _older().get("active_nodes") or ()
+    except RpcError:  # a head that is busy says it the next time
+        return False
+    return any(not kind.startswith(_UNMANAGED) for kind in kinds)
 
 
 def outlook(cpus: float, gpus: float) -> Outlook:
@@ -105,13 +80,16 @@ def outlook(cpus: float, gpus: float) -> Outlook:
         return "coming"
     if older.get("pending_nodes") or older.get("pending_launches"):
         return "coming"
-    wanted = {name: each for name, each in (("CPU", cpus), ("GPU", gpus)) if each}
     refused = (
         dict(request.resources_bundle)
         for group in state.infeasible_gang_resource_requests
         for request in group.requests
     )
-    return "hopeless" if wanted in refused else "unknown"
+    return "hopeless" if _bundle(cpus, gpus) in refused else "unknown"
+
+
+def _bundle(cpus: float, gpus: float) -> dict[str, float]:
+    return {name: each for name, each in (("CPU", cpus), ("GPU", gpus)) if each}
 
 
 def _newer() -> Any:
@@ -127,8 +105,8 @@ def _newer() -> Any:
 
 
 def _older() -> Mapping[str, Any]:
-    """How the older autoscaler stands; empty where there is none."""
+    """How the older autoscaler stands; empty where there is none, or it has only just begun."""
     from ray.experimental.internal_kv import _internal_kv_get
 
     told = _internal_kv_get(_OLDER)
-    return json.loads(told)["autoscaler_report"] if told else {}
+    return (json.loads(told).get("autoscaler_report") or {}) if told else {}

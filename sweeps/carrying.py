@@ -223,8 +223,7 @@ def train(
         if interruption.asked():
             return
         room = capacity(machines, plan.study.resources)
-        grows = connection.grows()
-        packs = work.cut(machines, room, _GROWTH if grows else 1)
+        packs = work.cut(machines, room, _GROWTH if connection.grows() else 1)
         watch.expect(packs)
         carriage = Carriage(
             storage=storage,
@@ -234,7 +233,7 @@ def train(
             resources=plan.study.resources,
             concurrency=room.workers,
             machines=None if connection.started else connection.machines,
-            grows=grows,
+            grows=connection.grows,
             stopping=Stopping.of(plan),
         )
         if not interruption.asked():

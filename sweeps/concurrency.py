@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from operator import length_hint
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ray.tune.search import BasicVariantGenerator
 
 from cluster.connection import Machine
-from cluster.scaling import Demand
 from sweeps.remaining import places
 from sweeps.spec import Resources
 
 _LOOK_SECONDS: Final = 1.0
-# Packs that an autoscaler is asked to make room for at a time: as many as run already, so that it
-# may double a cluster in one go, within these bounds; each costs the head of the cluster a little.
-_LEAST_ASKED, _MOST_ASKED = 4, 64
+# Packs that wait for room beside those that have it: as many again, so that an autoscaler may
+# double a cluster in one go, within these bounds; each costs the head of the cluster a little.
+_LEAST_AHEAD, _MOST_AHEAD = 4, 64
 
 
 class Queue:
@@ -38,11 +35,6 @@ class Queue:
         self.search = BasicVariantGenerator(max_concurrent=concurrency)
         self._left = iter(packs)
 
-    @property
-    def left(self) -> int:
-        """How many have not been handed out."""
-        return length_hint(self._left)
-
     def next(self) -> str:
         """The next one."""
         return next(self._left)
@@ -53,14 +45,19 @@ class Queue:
 
 
 class Following:
-    """Keeps a queue as wide as a cluster is, and has an autoscaler make the cluster wider."""
+    """Keeps a queue as wide as a cluster is, and wider where an autoscaler may add to that.
+
+    Tune asks Ray for room for each pack that it was handed, and Ray's autoscalers, old and new,
+    start nodes for what waits for room. Whoever asked on a sweep's behalf beside Tune would be
+    its packs' rival for that room, and what is asked for last is often placed first.
+    """
 
     def __init__(
         self,
         queue: Queue,
         machines: Callable[[], Sequence[Machine]],
         resources: Resources,
-        demand: Demand | None,
+        grows: Callable[[], bool],
     ) -> None:
         """Look for the first time at once.
 
@@ -68,12 +65,13 @@ class Following:
             queue: Of the packs.
             machines: Gives those that are alive.
             resources: Of a pack.
-            demand: By which room is asked for; None where nobody would bring any.
+            grows: Whether there is an autoscaler, as far as can be told; asked until it is true.
         """
         self._queue = queue
         self._machines = machines
         self._resources = resources
-        self._demand = demand
+        self._ask_grows = grows
+        self._grows = False
         self._looked_at = -_LOOK_SECONDS
 
     def tick(self) -> None:
@@ -83,28 +81,11 @@ class Following:
             return
         self._looked_at = now
         room = places(self._machines(), self._resources)
-        self._queue.widen(room)
-        if self._demand is not None:
-            self._demand.ask(min(self._queue.left, self._allowed(room)))
+        self._grows = self._grows or self._ask_grows()
+        self._queue.widen(self._with_ahead(room) if self._grows else room)
 
-    def _allowed(self, room: int) -> int:
-        """For how many more packs room may be asked for."""
-        ahead = min(max(room, _LEAST_ASKED), _MOST_ASKED)
+    def _with_ahead(self, room: int) -> int:
+        """Room, and as much again as may be waited for."""
+        wide = room + min(max(room, _LEAST_AHEAD), _MOST_AHEAD)
         limit = self._resources.concurrency
-        return ahead if limit == "auto" else min(ahead, limit - room)
-
-
-@contextmanager
-def following(
-    queue: Queue, machines: Callable[[], Sequence[Machine]], resources: Resources, *, grows: bool
-) -> Iterator[Following]:
-    """A queue that follows a cluster for a block; after it nothing is asked for any more.
-
-    Args:
-        queue: Of the packs.
-        machines: Gives those that are alive.
-        resources: Of a pack.
-        grows: Whether there is an autoscaler to be asked.
-    """
-    with Demand(resources.cpus, resources.gpus) if grows else nullcontext() as demand:
-        yield Following(queue, machines, resources, demand)
+        return wide if limit == "auto" else min(wide, limit)

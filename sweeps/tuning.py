@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.stopper import Stopper
 
 from cluster.connection import Machine
-from sweeps.concurrency import Queue, following
+from sweeps.concurrency import Following, Queue
 from sweeps.packing import Pack
 from sweeps.spec import Resources
 from sweeps.stopping import Stopping
@@ -72,7 +72,7 @@ class Carriage:
         resources: Of a pack.
         concurrency: Packs at once, to begin with.
         machines: Gives those of a cluster that may grow or shrink; None where nothing changes.
-        grows: Whether it has an autoscaler, which is asked for machines.
+        grows: Whether it has an autoscaler, which brings machines for packs that wait.
         stopping: When points leave their packs before the end; never if None.
     """
 
@@ -83,7 +83,7 @@ class Carriage:
     resources: Resources
     concurrency: int
     machines: Callable[[], Sequence[Machine]] | None = None
-    grows: bool = False
+    grows: Callable[[], bool] = lambda: False
     stopping: Stopping | None = None
 
 
@@ -111,36 +111,33 @@ def carry(
     wanted = {"cpu": carriage.resources.cpus, "gpu": carriage.resources.gpus}
     scheduler = _InOrder()  # type: ignore[no-untyped-call]
     queue = Queue([pack.pack_id for pack in packs], carriage.concurrency)
-    with _followed(queue, carriage) as follow:
-        # Not `Tuner`: it unpickles the errors that it finds on disk.
-        tune.run(
-            tune.with_resources(trainable, wanted),
-            name=carriage.state.name,
-            storage_path=str(carriage.state.parent),
-            # One by one: a grid search would copy all packs for each trial.
-            config={"pack": tune.sample_from(lambda spec: queue.next())},
-            num_samples=len(packs),
-            search_alg=queue.search,
-            scheduler=scheduler,
-            reuse_actors=True,
-            max_failures=MAX_FAILURES,
-            raise_on_failed_trial=False,
-            checkpoint_config=CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
-            callbacks=[_Told(listener, follow, scheduler)],
-            stop=_Stop(stopping),
-            trial_dirname_creator=_trial_name,
-            verbose=0,
-        )
+    follow = _followed(queue, carriage)
+    # Not `Tuner`: it unpickles the errors that it finds on disk.
+    tune.run(
+        tune.with_resources(trainable, wanted),
+        name=carriage.state.name,
+        storage_path=str(carriage.state.parent),
+        # One by one: a grid search would copy all packs for each trial.
+        config={"pack": tune.sample_from(lambda spec: queue.next())},
+        num_samples=len(packs),
+        search_alg=queue.search,
+        scheduler=scheduler,
+        reuse_actors=True,
+        max_failures=MAX_FAILURES,
+        raise_on_failed_trial=False,
+        checkpoint_config=CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+        callbacks=[_Told(listener, follow, scheduler)],
+        stop=_Stop(stopping),
+        trial_dirname_creator=_trial_name,
+        verbose=0,
+    )
 
 
-@contextmanager
-def _followed(queue: Queue, carriage: Carriage) -> Iterator[Callable[[], None]]:
+def _followed(queue: Queue, carriage: Carriage) -> Callable[[], None]:
     """What to call often, so that the queue is as wide as the cluster."""
     if carriage.machines is None:
-        yield lambda: None
-        return
-    with following(queue, carriage.machines, carriage.resources, grows=carriage.grows) as follower:
-        yield follower.tick
+        return lambda: None
+    return Following(queue, carriage.machines, carriage.resources, carriage.grows).tick
 
 
 class _Told(Callback):
@@ -195,11 +192,12 @@ class _Told(Callback):
 
 
 class _InOrder(FIFOScheduler):
-    """Leaves it to Tune's loop to start packs, in order.
+    """Gives free actors to packs that have none on the way, in order.
 
     The scheduler that this is otherwise names the first pack that has not begun, and Tune then
     gives it the next free actor and kills the one that is being started for it: where packs take
-    less time than actors need to start, no further one ever does.
+    less time than actors need to start, no further one ever does. Where nobody is named, a pack
+    that was just handed out goes before those that wait for room.
 
     Attributes:
         waits: Whether packs wait for actors, and Ray has room for none.
@@ -207,10 +205,16 @@ class _InOrder(FIFOScheduler):
 
     waits = False
 
-    def choose_trial_to_run(self, tune_controller: Any) -> None:
-        """None in particular."""
-        actors = tune_controller._tune_controller._actor_manager
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """While an actor is free, the first pack that waits for room; None if none does."""
+        tune_loop = tune_controller._tune_controller
+        actors = tune_loop._actor_manager
         self.waits = actors.num_pending_actors > 0 and actors.num_live_actors == 0
+        if not (tune_loop._actor_cache.num_cached_objects and actors.num_pending_actors):
+            return None
+        waiting = {tune_loop._actor_to_trial.get(actor) for actor in actors.pending_actors}
+        waiting &= tune_loop._pending_trials
+        return next((trial for trial in tune_loop._pending_trials_list if trial in waiting), None)
 
 
 class _Stop(Stopper):

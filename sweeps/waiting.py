@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Protocol
 
+from sweeps.errors import InputError
 from sweeps.remaining import places, too_small
 from sweeps.spec import Resources
 from sweeps.wording import counted
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS: Final = 0.5
 _OUTLOOK_SECONDS: Final = 2.0
 _PATIENCE_SECONDS: Final = 120.0
+_EMPTY_SECONDS: Final = 600.0
 
 
 class Witness(Protocol):
@@ -35,11 +37,14 @@ def lending(
     witness: Witness,
     stopping: Callable[[], bool],
     patience: float = _PATIENCE_SECONDS,
+    empty: float = _EMPTY_SECONDS,
 ) -> Sequence[Machine]:
     """The machines that there are, as soon as one of them has room for a pack.
 
     Until then the cluster's autoscaler, if it has one, is asked for such a machine. There is no
-    end to waiting while one may come: pods load images, and people start nodes, for a long time.
+    end to waiting while it may bring one: pods load images for a long time. People who start nodes
+    of a cluster without one are waited for as well, but not for ever: in a batch system that would
+    use up an allocation for nothing.
 
     Args:
         connection: To the cluster.
@@ -48,6 +53,8 @@ def lending(
         stopping: Asked often; once true, there is no waiting.
         patience: Seconds after which machines that are too small, with no other on the way, or an
             autoscaler that has none to offer, are no longer waited out.
+        empty: Seconds after which a cluster is no longer waited out that lends nothing at all and
+            has no autoscaler.
 
     Raises:
         InputError: If a pack will not fit.
@@ -55,13 +62,12 @@ def lending(
     machines = connection.machines()
     if connection.started or places(machines, resources):
         return machines
-    from cluster.scaling import Demand
+    from cluster.scaling import demand
 
-    with witness.doing(_words(resources)) as begun, Demand(resources.cpus, resources.gpus) as ask:
+    with witness.doing(_words(resources)) as begun, demand(resources.cpus, resources.gpus):
         begun()
-        doubt = _Doubt(resources, patience)
+        doubt = _Doubt(connection, resources, patience, empty)
         while not (places(machines, resources) or stopping()):
-            ask.ask(1)
             witness.tick()
             doubt.look(machines)
             time.sleep(_LOOK_SECONDS)
@@ -84,9 +90,13 @@ def lack(machines: Sequence[Machine], resources: Resources) -> str:
 class _Doubt:
     """Whether it is time to give up."""
 
-    def __init__(self, resources: Resources, patience: float) -> None:
+    def __init__(
+        self, connection: Connection, resources: Resources, patience: float, empty: float
+    ) -> None:
+        self._connection = connection
         self._resources = resources
         self._patience = patience
+        self._empty = empty
         self._looked = self._since = time.monotonic()
 
     def look(self, machines: Sequence[Machine]) -> None:
@@ -102,11 +112,19 @@ class _Doubt:
             return
         self._looked = now
         future = outlook(self._resources.cpus, self._resources.gpus)
-        lent = any(machine.cpus or machine.gpus for machine in machines)
-        if future == "coming" or (future == "unknown" and not lent):
+        untold = future == "unknown" and not any(m.cpus or m.gpus for m in machines)
+        alone = untold and not self._connection.grows()
+        if future == "coming" or (untold and not alone):
             self._since = now
-        if now - self._since >= self._patience:
-            raise too_small(machines, self._resources)
+        if now - self._since >= (self._empty if alone else self._patience):
+            raise self._deserted() if alone else too_small(machines, self._resources)
+
+    def _deserted(self) -> InputError:
+        return InputError(
+            f"no node with {_amount(self._resources)} came within {self._empty / 60:g} minutes, "
+            "and this Ray has no autoscaler that would bring one: start nodes (`ray start "
+            "--address=HEAD:PORT`), then begin the sweep again"
+        )
 
 
 def _words(resources: Resources) -> str:

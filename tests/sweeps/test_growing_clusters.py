@@ -25,6 +25,7 @@ pytestmark = pytest.mark.ray
 
 _EXPERIMENT = Path(__file__).resolve().parents[1] / "benchmarks" / "trivial"
 _SECONDS = 240.0
+_FILLING_SECONDS = 30.0
 _STUDY = """
 name: naps
 experiment: trivial
@@ -58,14 +59,23 @@ class Running:
         return found
 
     def busy_nodes(self) -> int:
-        return int((self.progress().get("use") or {}).get("busy_nodes", 0))
+        return self._use("busy_nodes")
 
-    def wait_for(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + _SECONDS
+    def packs(self) -> int:
+        return self._use("packs")
+
+    def _use(self, what: str) -> int:
+        return int((self.progress().get("use") or {}).get(what, 0))
+
+    def wait_for(self, condition: Callable[[], object], seconds: float = _SECONDS) -> None:
+        deadline = time.monotonic() + seconds
         while not condition():
             assert self.process.poll() is None, self.said()
             assert time.monotonic() < deadline, self.progress()
             time.sleep(0.2)
+
+    def checkpoints(self) -> list[Path]:
+        return [*(self.folder / "naps" / "checkpoints").iterdir()]
 
     def said(self) -> str:
         return (self.folder / "said").read_text()
@@ -124,6 +134,21 @@ def test_an_autoscaler_brings_the_nodes_that_a_sweep_can_use(tmp_path: Path) -> 
         sweep.process.send_signal(signal.SIGINT)
         assert sweep.process.wait(_SECONDS) == 130, sweep.said()
         assert any((tmp_path / "naps" / "ledger").iterdir())
+        assert status(head)["asked"] == []
+
+
+@pytest.mark.slow
+def test_nodes_of_several_cpus_are_busy_soon_after_they_came(tmp_path: Path) -> None:
+    """That room is asked for takes none of it from packs."""
+    with (
+        scaling_head({"CPU": 4}, 2, PYTHONPATH=str(_EXPERIMENT)) as head,
+        running(head, tmp_path, points=2000, seconds=0.5) as sweep,
+    ):
+        sweep.wait_for(lambda: status(head)["nodes"] == 2)
+        sweep.wait_for(lambda: sweep.packs() == 8, _FILLING_SECONDS)
+        sweep.process.send_signal(signal.SIGINT)
+        assert sweep.process.wait(_SECONDS) == 130, sweep.said()
+        assert len(sweep.checkpoints()) in (7, 8)  # one may just have ended
         assert status(head)["asked"] == []
 
 

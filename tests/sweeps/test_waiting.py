@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pytest
 
@@ -52,6 +54,45 @@ def test_machines_that_are_too_small_are_not_waited_out_for_ever(joined: Connect
     with pytest.raises(InputError, match="3 CPUs and 0 GPUs, and no machine has as many"):
         lending(joined, Resources(cpus=3), told, lambda: False, patience=0.0)
     assert told.ticks > 1
+
+
+@dataclass
+class Filling(Connection):
+    """A cluster that lends nothing until it has been looked at so often."""
+
+    looks: int = 0
+
+    def machines(self) -> list[Machine]:
+        self.looks -= 1
+        return [Machine(cpus=0, gpus=0)] if self.looks >= 0 else super().machines()
+
+
+def test_waiting_ends_when_a_node_comes(joined: Connection) -> None:
+    filling, told = Filling(joined.address, started=False, looks=3), Told()
+    found = lending(filling, Resources(cpus=2), told, lambda: told.ticks > 3)
+    assert [machine.cpus for machine in found] == [2]
+    assert (told.words, told.ticks) == (["waiting for a node with 2 CPUs"], 3)
+
+
+def test_nodes_of_an_empty_cluster_without_an_autoscaler_are_not_waited_for_for_ever(
+    joined: Connection,
+) -> None:
+    empty, told = Filling(joined.address, started=False, looks=1000), Told()
+    with pytest.raises(InputError, match="no node with 1 CPU came within 0 minutes"):
+        lending(empty, Resources(cpus=1), told, lambda: False, empty=0.0)
+    assert told.ticks > 1
+
+
+def test_an_autoscaler_that_has_not_looked_round_yet_is_no_trouble(joined: Connection) -> None:
+    from ray.experimental import internal_kv
+
+    internal_kv._internal_kv_put("__autoscaling_status", json.dumps({"time": 0.0}))
+    try:
+        assert not joined.grows()
+        with pytest.raises(InputError, match="no machine has as many"):
+            lending(joined, Resources(cpus=3), Told(), lambda: False, patience=0.0)
+    finally:
+        internal_kv._internal_kv_del("__autoscaling_status")
 
 
 def test_a_machine_of_ones_own_is_never_waited_for(local_ray: Connection) -> None:
