@@ -183,6 +183,14 @@ class _Told(Callback):
             if problem := result.get("problem"):
                 self._listener.troubled(problem)
 
+    def on_trial_complete(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
+        # Tune keeps what it was told of each pack as long as it runs.
+        with self._listener.noting(_UNTOLD):
+            trial.run_metadata.metric_analysis.clear()
+            trial.run_metadata.metric_n_steps.clear()
+
     def on_trial_error(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
