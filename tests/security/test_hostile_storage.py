@@ -317,7 +317,7 @@ def test_no_credentials_go_to_a_server_that_only_a_file_names(
     manifest = read_manifest(ledger).model_copy(update={"tracking_uri": "http://elsewhere:5000"})
     assert tracking_uri_of(manifest, None) == "http://elsewhere:5000"
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "secret")
-    with pytest.raises(InputError, match="name it with --tracking-uri"):
+    with pytest.raises(InputError, match="name it yourself: pass --tracking-uri"):
         tracking_uri_of(manifest, None)
     assert tracking_uri_of(manifest, "http://asked") == "http://asked"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ann:secret@elsewhere:5000/")
