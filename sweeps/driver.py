@@ -125,12 +125,7 @@ def execute(
     # Refuses another sweep's name.
     manifest = manifest_of(ledger, plan, command=typed, tracking_uri=uri)
     tracking.check(uri)
-    _check_address(address)
-    if address is None:
-        _check_resources(plan.study.resources)
-    check_writable(ledger.directory.parent)
-    if address is not None:
-        _check_nodes(plan, ledger, address)
+    _check_place(plan, ledger, address)
     with (
         interruptible() as interruption,
         locked(ledger, interruption.breakable),
@@ -157,6 +152,16 @@ def execute(
         result = result or read_result(ledger, where)
     failures = {**result.failures, **watch.failures}  # a full disk keeps some out of the former
     return Outcome(result, published, failures, interruption.signal, tuple(watch.problems))
+
+
+def _check_place(plan: Plan, ledger: Ledger, address: str | None) -> None:
+    """Whether the sweep can be trained there, and its ledger written."""
+    _check_address(address)
+    if address is None:
+        _check_resources(plan.study.resources)
+    check_writable(ledger.directory.parent)
+    if address is not None:
+        _check_nodes(plan, ledger, address)
 
 
 def _check_address(address: str | None) -> None:

@@ -176,93 +176,95 @@ def _yaml() -> Strategy:
     return st.tuples(values, written).map(lambda drawn: _encoded(drawn[1](drawn[0])))
 
 
+_NAMES = st.sampled_from(
+    [
+        "dataset",
+        "model",
+        "train_size",
+        "weight_decay",
+        "features",
+        "noise_std",
+        "seed",
+        "alpha",
+        "privacy_weight",
+        "problem",
+        "objective",
+        "steps",
+        "draws",
+        "records",
+        "nonsense",
+    ]
+)
+_VALUES = st.sampled_from(
+    [
+        "digits",
+        "diabetes",
+        "logistic",
+        "ridge",
+        "linear",
+        "network",
+        0,
+        1,
+        2,
+        10,
+        1.5,
+        0.0,
+        -1,
+        1e308,
+        5e-324,
+        2**63,
+        True,
+        None,
+        "",
+        "x" * 300,
+        float("inf"),
+        float("nan"),
+        [],
+        {},
+    ]
+)
+
+
 def _likely() -> Strategy:
     """Studies of keys and values that each may be right."""
-    names = st.sampled_from(
-        [
-            "dataset",
-            "model",
-            "train_size",
-            "weight_decay",
-            "features",
-            "noise_std",
-            "seed",
-            "alpha",
-            "privacy_weight",
-            "problem",
-            "objective",
-            "steps",
-            "draws",
-            "records",
-            "nonsense",
-        ]
-    )
-    values = st.sampled_from(
-        [
-            "digits",
-            "diabetes",
-            "logistic",
-            "ridge",
-            "linear",
-            "network",
-            0,
-            1,
-            2,
-            10,
-            1.5,
-            0.0,
-            -1,
-            1e308,
-            5e-324,
-            2**63,
-            True,
-            None,
-            "",
-            "x" * 300,
-            float("inf"),
-            float("nan"),
-            [],
-            {},
-        ]
-    )
     axes = st.one_of(
-        st.fixed_dictionaries({kind: st.lists(values, max_size=4)})
+        st.fixed_dictionaries({kind: st.lists(_VALUES, max_size=4)})
         for kind in ("grid", "choice", "uniform", "loguniform", "range", "other")
     )
     parts: dict[str, st.SearchStrategy[Any]] = {
         "name": st.sampled_from(["a", "", "../x", "x" * 101, None, 3]),
         "experiment": st.sampled_from(["membership", "adversarial", "nothing", None, []]),
-        "fixed": st.dictionaries(names, values, max_size=6) | values,
-        "space": st.dictionaries(names, axes | values, max_size=3) | values,
-        "replicates": values,
+        "fixed": st.dictionaries(_NAMES, _VALUES, max_size=6) | _VALUES,
+        "space": st.dictionaries(_NAMES, axes | _VALUES, max_size=3) | _VALUES,
+        "replicates": _VALUES,
         "search": st.dictionaries(
             st.sampled_from(["algorithm", "num_points", "seed", "other"]),
-            st.sampled_from(["grid", "random", "sobol", "tpe"]) | values,
+            st.sampled_from(["grid", "random", "sobol", "tpe"]) | _VALUES,
             max_size=3,
         )
-        | values,
+        | _VALUES,
         "objectives": st.dictionaries(
             st.sampled_from(["privacy/membership_advantage", "utility/test_mse", "x", ""]),
             st.sampled_from(["min", "max", "mean", 3]),
             max_size=3,
         )
-        | values,
+        | _VALUES,
         "resources": st.dictionaries(
-            st.sampled_from(["cpus", "gpus", "pack", "concurrency", "other"]), values, max_size=3
+            st.sampled_from(["cpus", "gpus", "pack", "concurrency", "other"]), _VALUES, max_size=3
         ),
         "claims": st.lists(
             st.dictionaries(
                 st.sampled_from(["statement", "metric", "axis", "trend", "where", "caveat"]),
-                values | st.sampled_from(["decreasing", "privacy/rho_kl"]),
+                _VALUES | st.sampled_from(["decreasing", "privacy/rho_kl"]),
             ),
             max_size=2,
         )
-        | values,
+        | _VALUES,
         "early_stopping": st.dictionaries(
-            st.sampled_from(["reduction", "rungs", "confidence"]), values, max_size=2
+            st.sampled_from(["reduction", "rungs", "confidence"]), _VALUES, max_size=2
         )
-        | values,
-        "reproduces": values,
+        | _VALUES,
+        "reproduces": _VALUES,
     }
     drawn = st.fixed_dictionaries({}, optional=parts)
     return drawn.map(lambda study: _encoded(yaml.safe_dump(study)))

@@ -287,43 +287,53 @@ def _parquet(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
+_TEXTS = st.sampled_from(
+    [
+        "p0",
+        "p1",
+        "intact2",
+        "",
+        "../x",
+        "a\0b",
+        "{}",
+        '{"a": 1}',
+        '{"a": NaN}',
+        '{"a": [1]}',
+        '{"a": 1e400}',
+        '{"a": ' + "9" * 40 + "}",
+        '{"a": "\\ud800"}',
+        "[" * 2000,
+        "\x1b[31m",
+        "λ",
+        '{"a": 1, "a": 2}',
+        "null",
+        "3",
+    ]
+)
+_KINDS: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "double": pa.float64(),
+    "int64": pa.int64(),
+    "binary": pa.binary(),
+    "list<string>": pa.list_(pa.string()),
+    "list<int64>": pa.list_(pa.int64()),
+    "list<double>": pa.list_(pa.float64()),
+    "bool": pa.bool_(),
+}
+
+
 def _tables() -> Strategy:
     """Tables with the right columns, or nearly, of the right types, or others."""
     rows = 2
-    texts = st.sampled_from(
-        [
-            "p0",
-            "p1",
-            "intact2",
-            "",
-            "../x",
-            "a\0b",
-            "{}",
-            '{"a": 1}',
-            '{"a": NaN}',
-            '{"a": [1]}',
-            '{"a": 1e400}',
-            '{"a": ' + "9" * 40 + "}",
-            '{"a": "\\ud800"}',
-            "[" * 2000,
-            "\x1b[31m",
-            "λ",
-            '{"a": 1, "a": 2}',
-            "null",
-            "3",
-        ]
-    )
     numbers = st.sampled_from([0.0, 1.0, 1.7e9, -1.0, 1e18, 1e300, float("nan"), float("inf")])
     wholes = st.integers(-(2**63), 2**63 - 1) | st.integers(0, 3)
     columns = {
-        "string": texts.flatmap(
-            lambda _: st.lists(texts | st.none(), min_size=rows, max_size=rows)
-        ),
+        "string": st.lists(_TEXTS | st.none(), min_size=rows, max_size=rows),
         "double": st.lists(numbers | st.none(), min_size=rows, max_size=rows),
         "int64": st.lists(wholes | st.none(), min_size=rows, max_size=rows),
         "binary": st.lists(st.binary(max_size=6), min_size=rows, max_size=rows),
         "list<string>": st.lists(
-            st.lists(texts | st.none(), max_size=2) | st.none(), min_size=rows, max_size=rows
+            st.lists(_TEXTS | st.none(), max_size=2) | st.none(), min_size=rows, max_size=rows
         ),
         "list<int64>": st.lists(
             st.lists(wholes | st.none(), max_size=2) | st.none(), min_size=rows, max_size=rows
@@ -333,17 +343,7 @@ def _tables() -> Strategy:
         ),
         "bool": st.lists(st.booleans() | st.none(), min_size=rows, max_size=rows),
     }
-    kinds: dict[str, pa.DataType] = {
-        "string": pa.string(),
-        "double": pa.float64(),
-        "int64": pa.int64(),
-        "binary": pa.binary(),
-        "list<string>": pa.list_(pa.string()),
-        "list<int64>": pa.list_(pa.int64()),
-        "list<double>": pa.list_(pa.float64()),
-        "bool": pa.bool_(),
-    }
-    right = {name: next(k for k, kind in kinds.items() if kind == FIXED[name]) for name in FIXED}
+    right = {name: next(k for k, kind in _KINDS.items() if kind == FIXED[name]) for name in FIXED}
     right |= {
         "metric/privacy/x": "double",
         "metric/": "double",
@@ -361,10 +361,9 @@ def _tables() -> Strategy:
             optional = name not in FIXED
             if draw(st.integers(0, 9)) < (5 if optional else 1):
                 continue
-            chosen = kind if draw(st.integers(0, 9)) else draw(st.sampled_from(sorted(kinds)))
-            arrays[name] = pa.array(draw(columns[chosen]), kinds[chosen])
-        content = _parquet(pa.table(arrays))
-        return content
+            chosen = kind if draw(st.integers(0, 9)) else draw(st.sampled_from(sorted(_KINDS)))
+            arrays[name] = pa.array(draw(columns[chosen]), _KINDS[chosen])
+        return _parquet(pa.table(arrays))
 
     return table()
 

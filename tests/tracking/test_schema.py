@@ -145,7 +145,7 @@ def test_where_no_copy_can_be_kept_a_store_is_made_all_the_same(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("PRIVNETS_CACHE", str(tmp_path / "file"))
-    create(tmp_path / "store")
+    assert create(tmp_path / "store").is_file()
 
 
 def _check(uri: str) -> str:
