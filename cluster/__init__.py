@@ -9,14 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cluster.connection import (
-        Connection,
-        ConnectionFailed,
-        Machine,
-        check,
-        connect,
-        this_machine,
-    )
+    from cluster.admission import check
+    from cluster.connection import Connection, Machine, connect, this_machine
+    from cluster.errors import ConnectionFailed
     from cluster.jobs import JobFailed
     from cluster.serving import serve
     from cluster.submission import SubmissionRefused, submit
@@ -36,11 +31,11 @@ __all__ = [
 
 _DEFINED_IN = {
     "Connection": "cluster.connection",
-    "ConnectionFailed": "cluster.connection",
+    "ConnectionFailed": "cluster.errors",
     "JobFailed": "cluster.jobs",
     "Machine": "cluster.connection",
     "SubmissionRefused": "cluster.submission",
-    "check": "cluster.connection",
+    "check": "cluster.admission",
     "connect": "cluster.connection",
     "serve": "cluster.serving",
     "submit": "cluster.submission",

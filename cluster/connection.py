@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,21 +14,19 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from cluster.knocking import knock
+from cluster.admission import UNPROTECTED, check, is_beyond, located, parts
+from cluster.errors import ConnectionFailed
 from cluster.ports import is_loopback
 from cluster.restraint import bare, loopback_only, quiet, signals_kept
-from cluster.secrets import RAY_MODE, RAY_TOKEN, SecretRefused, ray_token
+from cluster.secrets import RAY_MODE, RAY_TOKEN, ray_token
+from cluster.vigil import vigil
 
 _OBJECT_STORE_BYTES = 128 * 2**20
 _REAPER_SECONDS = 15.0
-_KNOCK_SECONDS = 5.0
 _ACCELERATOR = "accelerator_type:"
 _MODULES = "RAY_preload_python_modules"
-_UNPROTECTED = "disabled"
-
-
-class ConnectionFailed(RuntimeError):
-    """There is no Ray to be had at the address."""
+# How often a driver tries to reach a head, 40 seconds each; Ray's own default is 20 times.
+_ATTEMPTS = "RAY_gcs_server_port_wait_time_s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +122,11 @@ class Connection:
 
 
 def connect(
-    address: str | None = None, *, cpus: int | None = None, modules: Sequence[str] = ()
+    address: str | None = None,
+    *,
+    cpus: int | None = None,
+    modules: Sequence[str] = (),
+    remedy: str = "",
 ) -> Connection:
     """Start a Ray for this process alone, or join one.
 
@@ -141,6 +142,8 @@ def connect(
         cpus: Logical CPUs of a Ray that is started; as many as the machine has by default. It holds
             a process ready for each.
         modules: That processes of a Ray that is started load while nothing is asked of them yet.
+        remedy: What the user can do when the head of one that was joined goes, which is told on
+            standard error some seconds after it did.
 
     Raises:
         ConnectionFailed: If Ray cannot be started, or none answers at the address.
@@ -155,7 +158,7 @@ def connect(
             if address is None:
                 _start(undo, cpus, modules)
             else:
-                _join(undo, address)
+                _join(undo, address, remedy)
         return Connection(_head(), address is None, undo)
     except (RuntimeError, ConnectionError, ValueError, OSError) as error:
         undo.close()
@@ -175,37 +178,6 @@ def this_machine() -> Machine:
     spec = ResourceAndLabelSpec(object_store_memory=_OBJECT_STORE_BYTES)
     spec.resolve(is_head=True, node_ip_address="127.0.0.1")
     return Machine(spec.num_cpus or 0, spec.num_gpus or 0)
-
-
-def check(address: str | None) -> None:
-    """Fail within seconds where no Ray can be; Ray itself would try for minutes.
-
-    Args:
-        address: As `connect` takes it.
-
-    Raises:
-        ConnectionFailed: If it is no address, nothing listens there, others could read the token,
-            there is none for an address beyond loopback, or it is not the one that is wanted.
-    """
-    if address is None:
-        return
-    host, port = _parts(address)
-    if address.startswith("ray://"):
-        raise ConnectionFailed(
-            "ray:// leads to Ray's client, through which no sweep runs: on a machine of the "
-            "cluster give the head's HOST:6379 or auto; from elsewhere use `sweeps submit` with "
-            "the job server's http://HEAD:8265"
-        )
-    if address != "auto" and not (host and port.isascii() and port.isdigit()):
-        raise ConnectionFailed(f"an address must be HOST:PORT or auto; got {address!r}")
-    _check_token(address)
-    if address == "auto":
-        return
-    try:
-        socket.create_connection((host, int(port)), _KNOCK_SECONDS).close()
-    except (OSError, OverflowError, UnicodeError) as error:  # the last of names that none can be
-        raise ConnectionFailed(f"no Ray answers at {address}: {error}") from error
-    _check_welcome(address)
 
 
 def _start(undo: ExitStack, cpus: int | None, modules: Sequence[str]) -> None:
@@ -228,63 +200,43 @@ def _start(undo: ExitStack, cpus: int | None, modules: Sequence[str]) -> None:
         )
 
 
-def _join(undo: ExitStack, address: str) -> None:
-    mode = os.environ.get(RAY_MODE) or ("token" if ray_token() else _UNPROTECTED)
-    if mode.lower() == _UNPROTECTED and _is_beyond(address):
-        print(
-            f"Warning: {RAY_MODE}={mode}: whoever reaches {address} can run anything there.",
-            file=sys.stderr,
-        )
+def _join(undo: ExitStack, address: str, remedy: str) -> None:
+    mode = os.environ.get(RAY_MODE) or ("token" if ray_token() else UNPROTECTED)
+    if mode.lower() == UNPROTECTED and is_beyond(address):
+        _warn(f"{RAY_MODE}={mode}: whoever reaches {address} can run anything there.")
     undo.enter_context(_authenticated({RAY_MODE: mode}))
     undo.enter_context(quiet())
+    where = located(address)
+    undo.enter_context(_watched(where, remedy))
     import ray
     from ray.exceptions import RayError
 
     undo.callback(_shut_down)
+    undo.enter_context(_environment({_ATTEMPTS: os.environ.get(_ATTEMPTS, "1")}))
     # Ray would look for one that is on loopback at this machine's own address.
-    with loopback_only() if is_loopback(_parts(address)[0]) else nullcontext():
+    with loopback_only() if is_loopback(parts(where)[0]) else nullcontext():
         try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR)
         except RayError as error:
             raise ConnectionError(str(error)) from error
 
 
-def _parts(address: str) -> tuple[str, str]:
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), port
+@contextmanager
+def _watched(address: str, remedy: str) -> Iterator[None]:
+    """Say when the head is gone: Ray will end this process, without a word of use."""
 
-
-def _is_beyond(address: str) -> bool:
-    """Whether others may reach it; `auto` is this machine's own, or what it is a part of."""
-    return address != "auto" and not is_loopback(_parts(address)[0])
-
-
-def _check_token(address: str) -> None:
-    if os.environ.get(RAY_MODE, "").lower() == _UNPROTECTED:
-        return
-    try:
-        token = ray_token()
-    except SecretRefused as error:
-        raise ConnectionFailed(f"Ray's token: {error}") from error
-    if token is None and _is_beyond(address):
-        raise ConnectionFailed(
-            f"{address} is beyond this machine, and there is no token for it: put the cluster's "
-            "into ~/.ray/auth_token (chmod 600) or RAY_AUTH_TOKEN. A cluster without one: `(umask "
-            "077; ray get-auth-token --generate > /dev/null)` makes it, and all nodes start with "
-            f"it and {RAY_MODE}=token; or set {RAY_MODE}=disabled, where nobody else reaches it"
+    def tell(seconds: float) -> None:
+        _warn(
+            f"the head of Ray at {address} has not answered for {seconds:.0f} seconds. Unless it "
+            f"comes back within a minute Ray ends this command. {remedy}".rstrip()
         )
 
+    with vigil(address, tell):
+        yield
 
-def _check_welcome(address: str) -> None:
-    protected = os.environ.get(RAY_MODE, "").lower() != _UNPROTECTED
-    token = ray_token() if protected else None
-    if knock(address, token) != "refused":
-        return
-    found = "refuses this token, which is not its own" if token else "wants a token, and got none"
-    raise ConnectionFailed(
-        f"the Ray at {address} {found}: put the cluster's into ~/.ray/auth_token (chmod 600) or "
-        f"RAY_AUTH_TOKEN, and leave {RAY_MODE} unset or set it to token"
-    )
+
+def _warn(words: str) -> None:
+    print(f"Warning: {words}", file=sys.stderr, flush=True)
 
 
 def _connected() -> bool:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from cluster.connection import ConnectionFailed
+from cluster.errors import ConnectionFailed
 from cluster.secrets import SecretRefused, ray_token
 from cluster.uris import holds_secret
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from cluster.connection import ConnectionFailed
+from cluster.errors import ConnectionFailed
 from cluster.job_server import Unreachable, checked, client, knock, unreachable
 from cluster.secrets import SecretRefused
 from cluster.shipping import LAUNCHER, shipment

@@ -7,16 +7,23 @@ connect; it also takes how to authenticate from settings of the whole process.
 from __future__ import annotations
 
 import os
+import socket
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     import grpc
 
-Reaction = Literal["answered", "refused", "unknown"]
+Reaction = Literal["answered", "refused", "foreign", "silent", "unknown"]
 
 _CALL: Final = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
 _SECONDS: Final = 10.0
+_REACTIONS: Final[dict[str, Reaction]] = {
+    "UNAUTHENTICATED": "refused",
+    "UNAVAILABLE": "foreign",
+    "DEADLINE_EXCEEDED": "silent",
+}
 # Ray's own names for what it needs where it speaks TLS.
 _TLS, _AUTHORITY = "RAY_USE_TLS", "RAY_TLS_CA_CERT"
 _KEY, _CERTIFICATE = "RAY_TLS_SERVER_KEY", "RAY_TLS_SERVER_CERT"
@@ -31,7 +38,8 @@ def knock(address: str, token: str | None, seconds: float = _SECONDS) -> Reactio
         seconds: That the answer may take.
 
     Returns:
-        `unknown` where nothing that speaks as Ray does answers in time.
+        `foreign` where what listens there does not understand a call, nor this side it: it is no
+        Ray, or only one of the two uses TLS. `silent` where it does not answer in time.
     """
     import grpc
 
@@ -40,15 +48,34 @@ def knock(address: str, token: str | None, seconds: float = _SECONDS) -> Reactio
         try:
             channel.unary_unary(_CALL)(b"", timeout=seconds, metadata=metadata)
         except grpc.RpcError as error:
-            refused = error.code() is grpc.StatusCode.UNAUTHENTICATED
-            return "refused" if refused else "unknown"
+            return _REACTIONS.get(error.code().name, "unknown")
     return "answered"
+
+
+def uses_tls() -> bool:
+    """Whether Ray in this process uses TLS."""
+    return os.environ.get(_TLS, "0").lower() in ("1", "true")
+
+
+def speaks_tls(address: str, seconds: float = _SECONDS) -> bool:
+    """Whether what listens at an address uses TLS, whoever it is."""
+    host, _, port = address.rpartition(":")
+    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    asking.check_hostname, asking.verify_mode = False, ssl.CERT_NONE  # nothing is sent to it
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), seconds) as there:
+            asking.wrap_socket(there).close()
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    except OSError:
+        return False
+    return True
 
 
 def _channel(address: str) -> grpc.Channel:
     import grpc
 
-    if os.environ.get(_TLS, "0") not in ("1", "true"):
+    if not uses_tls():
         return grpc.insecure_channel(address)
     authority, key, certificate = (
         Path(path).read_bytes() if (path := os.environ.get(name)) else None

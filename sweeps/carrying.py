@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -214,8 +213,8 @@ def train(
     if not missing:
         return
     with interruption.breakable():
-        connection = _connected(plan, address)
-    with connection, _state_directory(ledger) as state, _vigil(connection, ledger):
+        connection = _connected(plan, ledger.sweep, address)
+    with connection, _state_directory(ledger) as state:
         from sweeps.tuning import Carriage, carry
 
         work = _Work(plan, ledger, missing, watch, interruption.asked)
@@ -269,12 +268,12 @@ class _Work:
         return packs_of(self.plan, self.ledger, self.missing, wide, known.curves)
 
 
-def _connected(plan: Plan, address: str | None) -> Connection:
+def _connected(plan: Plan, sweep: str, address: str | None) -> Connection:
     """Join a Ray, or start one that is no larger than packs need and loads what they need."""
     from cluster.connection import connect, this_machine
 
     if address is not None:
-        return connect(address)
+        return connect(address, remedy=continuing(sweep))
     resources = plan.study.resources
     cpus = resources.cpus * capacity([this_machine()], resources).workers
     experiment = privnets.experiment(plan.study.experiment)
@@ -283,25 +282,9 @@ def _connected(plan: Plan, address: str | None) -> Connection:
     return connect(cpus=max(1, math.ceil(cpus)), modules=modules)
 
 
-@contextmanager
-def _vigil(connection: Connection, ledger: Ledger) -> Iterator[None]:
-    """Say when the head of a cluster is gone: Ray will end this process, without a word of use."""
-    from cluster.vigil import vigil
-
-    def tell(seconds: float) -> None:
-        print(
-            f"Warning: the head of Ray at {connection.address} has not answered for {seconds:.0f} "
-            "seconds. What is finished is kept. Unless it comes back within a minute Ray ends this "
-            f"command; continue on any cluster with `sweeps resume {ledger.sweep}`.",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    if connection.started:
-        yield
-        return
-    with vigil(connection.address, tell):
-        yield
+def continuing(sweep: str) -> str:
+    """What a user can do whose cluster goes, in words."""
+    return f"What is finished is kept; continue on any cluster with `sweeps resume {sweep}`."
 
 
 @contextmanager

@@ -61,8 +61,7 @@ def main() -> None:
 
 
 def _is_bad_input(error: Exception) -> bool:
-    from cluster.connection import ConnectionFailed
-    from cluster.errors import ServingRefused
+    from cluster.errors import ConnectionFailed, ServingRefused
     from cluster.jobs import JobFailed
     from cluster.secrets import SecretRefused
     from cluster.submission import SubmissionRefused

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sweeps.carrying import Watch, train
+from sweeps.carrying import Watch, continuing, train
 from sweeps.errors import InputError
 from sweeps.interruption import Interrupted, Interruption, interruptible
 from sweeps.ledger import Ledger
@@ -165,7 +165,8 @@ def _check_place(plan: Plan, ledger: Ledger, address: str | None) -> None:
 
 
 def _check_address(address: str | None) -> None:
-    from cluster.connection import ConnectionFailed, check
+    from cluster.admission import check
+    from cluster.errors import ConnectionFailed
 
     try:
         check(address)
@@ -182,7 +183,7 @@ def _check_nodes(plan: Plan, ledger: Ledger, address: str) -> None:
     from sweeps.data_on_nodes import require
 
     if untrained(plan, ledger):
-        with connect(address):
+        with connect(address, remedy=continuing(ledger.sweep)):
             require(plan)
 
 

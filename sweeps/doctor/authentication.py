@@ -28,7 +28,7 @@ def judge(reaction: Reaction, loopback: bool) -> Check:
     """
     if reaction == "refused":
         return Check(SUBJECT, "", "ok", "a call without the token is refused")
-    if reaction == "unknown":
+    if reaction != "answered":
         found = "the head neither answers nor refuses a call without a token"
         return Check(
             SUBJECT, "", "warning", found, "try again; if it lasts, look at the head's log"
