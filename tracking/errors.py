@@ -11,7 +11,7 @@ _USERINFO = (
     re.compile(r"\A([a-z][\w+.-]*:|)//[^/?#]*@", re.IGNORECASE),
     # With white space in the password; what follows a port is not of the URI any more.
     re.compile(
-        r"(:)//[^/\s:@\[]*(?::|%3a)(?!\d*(?:[\s/?#'\",;)]|$))(?:(?!//)[\s\S]){0,200}@",
+        r"(:)//(?>[^/\s:@\[]*(?::|%3a)(?!\d*(?:[\s/?#'\",;)]|$)))(?:(?!//)[\s\S]){0,200}@",
         re.IGNORECASE,
     ),
     # Whatever is in it, but for white space; and of no scheme.
@@ -72,7 +72,7 @@ def without_credentials(uri: str) -> str:
     """
     if uri.startswith("sqlite"):
         return uri
-    bare = re.sub(r"(?<=:)//(?!/).*@", "//", uri, flags=re.DOTALL)
+    bare = re.sub(r"\A((?>.*?://(?!/))).*@", r"\1", uri, flags=re.DOTALL)
     place, _, options = bare.partition("#")[0].partition("?")
     kept = "&".join(option for option in re.split("[&;]", options) if not _tells_who(option))
     return f"{place}?{kept}" if kept else place

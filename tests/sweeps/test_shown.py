@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,14 @@ WITHOUT = [
     "//shared/ann@lab/results",
     "RAY_AUTH_MODE=token",
 ]
+# Minutes' work for a rule that tries every start, each with all of what follows.
+LONG = 1_000_000
+REPEATED = ["://", "a://", "://a:", "//a:", "?a=://"]
+HOSTILE = [
+    *(some * (LONG // len(some)) for some in REPEATED),
+    "://" + "%3a" * (LONG // 3),
+    "@" + "://a" * (LONG // 4),
+]
 
 
 @pytest.mark.parametrize("text", [*WITH_SECRETS, NESTED])
@@ -81,6 +90,14 @@ def test_what_is_secret_is_not_written_down(uri: str) -> None:
 @pytest.mark.parametrize("text", WITHOUT)
 def test_what_is_not_secret_may_be_handed_over(text: str) -> None:
     assert not holds_secret(text)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_time_grows_with_the_length_alone(text: str) -> None:
+    for judge in (holds_secret, redacted, without_credentials):
+        start = time.process_time()
+        judge(text)
+        assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize(
