@@ -67,7 +67,8 @@ def judged(
         attack_steps=first.attack_steps,
         inferred=[inference.labels(log_p) for log_p in refitted],
     )
-    waiting = enumerate(zip(releases, problem.limits(configs), refitted, strict=True))
+    limits = yield from problem.limits(configs)
+    waiting = enumerate(zip(releases, limits, refitted, strict=True))
     for verdict in verdicts:
         if verdict is None:
             yield None
@@ -77,14 +78,14 @@ def judged(
             yield _replicate(problem, release, _sheet(problem, release, own), base, useful, verdict)
 
 
-def examined(problem: Problem, releases: Sequence[Release]) -> Iterator[Replicate]:
-    """One replicate per release, in order, by exact information and without any attacker.
+def examined(problem: Problem, releases: Sequence[Release]) -> Iterator[Replicate | None]:
+    """As `judged`, by exact information and without any attacker.
 
     Args:
         problem: What was released, of which exact information is known.
         releases: Of one structure.
     """
-    limits = problem.limits([release.config for release in releases])
+    limits = yield from problem.limits([release.config for release in releases])
     for release, own in zip(releases, limits, strict=True):
         sheet = _sheet(problem, release, own)
         _in_loop(sheet, release)

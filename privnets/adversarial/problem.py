@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -129,8 +129,18 @@ class Problem(ABC):
         """
         return {}
 
-    def limits(self, configs: Sequence[AdversarialConfig]) -> Sequence[Mapping[str, float]]:
-        """What limits releases of each configuration, however trained: metrics by key."""
+    def limits(
+        self, configs: Sequence[AdversarialConfig]
+    ) -> Generator[None, None, Sequence[Mapping[str, float]]]:
+        """What limits releases of each configuration, however trained.
+
+        Yields:
+            None, wherever the work may pause.
+
+        Returns:
+            Metrics by key, of each configuration.
+        """
+        yield from ()
         return [{} for _ in configs]
 
     def examine(

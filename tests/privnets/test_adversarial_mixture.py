@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -41,10 +42,21 @@ def used(pool: Pool, splits: Splits, part: str) -> tuple[torch.Tensor, torch.Ten
     return pool.x[index], pool.secret[index], pool.utility[index]
 
 
+def limited(configs: list[AdversarialConfig]) -> tuple[Sequence[Mapping[str, float]], int]:
+    """Limits, and at how many pauses."""
+    work, pauses = MIXTURE.limits(configs), 0
+    while True:
+        try:
+            next(work)
+        except StopIteration as ended:
+            return ended.value, pauses
+        pauses += 1
+
+
 def examined(config: AdversarialConfig, parameters: list[torch.Tensor]) -> Examined:
     pool, (splits,) = MIXTURE.materials([config], "cpu")
     x, secret, utility = used(pool, splits, "test")
-    (limits,) = MIXTURE.limits([config])
+    (limits,), _ = limited([config])
     found = MIXTURE.examine(
         config, parameters, Exposure(x, secret, utility), Exposure(x + 1, secret, utility)
     )
@@ -153,10 +165,19 @@ def test_a_linear_filter_is_measured_exactly() -> None:
 def test_limits_are_each_configurations_own() -> None:
     knobs = [(0.4, 0.8, "squared-kl"), (0.0, 0.5, "alpha"), (1.7, 0.3, "squared-kl")]
     configs = [small(dependence=k, tradeoff=a, objective=how) for k, a, how in knobs]
-    together = MIXTURE.limits(configs)
+    together, _ = limited(configs)
     for config, found in zip(configs, together, strict=True):
-        assert found == pytest.approx(*MIXTURE.limits([config]), nan_ok=True, abs=1e-12)
+        (own,), _ = limited([config])
+        assert found == pytest.approx(own, nan_ok=True, abs=1e-12)
     assert [math.isnan(found["bound/loss"]) for found in together] == [False, True, False]
+
+
+def test_a_large_stack_pauses_while_its_limits_are_sought() -> None:
+    """Once for all replicates of a point, whose limits are the same."""
+    _, alone = limited([small(seed=seed, objective="squared-kl") for seed in range(100)])
+    configs = [small(tradeoff=i / 40, objective="squared-kl") for i in range(41)]
+    _, often = limited(configs)
+    assert alone == 1 < often
 
 
 @pytest.mark.parametrize(
