@@ -13,7 +13,7 @@ BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' tes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test tests-with-ray tests-without-ray lint bench audit licences clean
+.PHONY: help demo test tests-with-ray tests-of-privnets other-tests lint bench audit licences clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,15 +26,19 @@ demo: $(INSTALLED) ## Run a sweep of each experiment; prints their fronts and th
 	@echo "Open in a browser:"
 	@for study in $(DEMO); do echo "  $(CURDIR)/$(STORAGE)/demo-$$study/report.html"; done
 
-# Two processes: whatever starts a Ray, one test after the other; and all else beside it.
+# Three processes: whatever starts a Ray, one test after the other, which mostly waits; the experiments;
+# and all else.
 test: lint ## Lint, then run the tests
-	@$(MAKE) --no-print-directory --jobs 2 --keep-going tests-with-ray tests-without-ray
+	@$(MAKE) --no-print-directory --jobs 3 --keep-going tests-with-ray tests-of-privnets other-tests
 
 tests-with-ray:
 	$(BIN)/python -m pytest -m ray -p no:cacheprovider
 
-tests-without-ray:
-	$(BIN)/python -m pytest -m 'not ray'
+tests-of-privnets:
+	$(BIN)/python -m pytest -m 'not ray' -p no:cacheprovider tests/privnets
+
+other-tests:
+	$(BIN)/python -m pytest -m 'not ray' --ignore=tests/privnets
 
 lint: $(INSTALLED) ## Check style, formatting, types and the layers between packages
 	$(BIN)/ruff check .

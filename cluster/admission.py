@@ -10,7 +10,7 @@ import socket
 from typing import Final
 
 from cluster.errors import ConnectionFailed
-from cluster.knocking import knock, speaks_tls, uses_tls
+from cluster.knocking import TLS_FILES, knock, speaks_tls, uses_tls
 from cluster.ports import is_loopback
 from cluster.secrets import RAY_MODE, SecretRefused, ray_token
 
@@ -18,9 +18,9 @@ UNPROTECTED: Final = "disabled"
 """The mode of a Ray that wants no token."""
 
 _AUTO = "auto"
+_TOKEN = "token"
 _LOOK_SECONDS = 5.0
-_ANSWER_SECONDS = 20.0
-_CERTIFICATES = "RAY_TLS_CA_CERT, RAY_TLS_SERVER_CERT and RAY_TLS_SERVER_KEY"
+_ANSWER_SECONDS = 15.0
 
 
 def check(address: str | None) -> None:
@@ -56,13 +56,17 @@ def located(address: str) -> str:
     """
     if address != _AUTO:
         return address
-    from ray._private.services import get_ray_address_from_environment
+    from ray._private import services
 
+    services.find_gcs_addresses.cache_clear()  # type: ignore[attr-defined]  # those of before
     try:
-        found = str(get_ray_address_from_environment(_AUTO, None))
+        found = str(services.get_ray_address_from_environment(_AUTO, None))
     except ConnectionError as error:
         raise ConnectionFailed(f"no Ray answers at {_AUTO}: {error}") from error
-    _check_form(found)
+    try:
+        _check_form(found)
+    except ConnectionFailed as error:
+        raise ConnectionFailed(f"{_AUTO} is {found} here, by RAY_ADDRESS: {error}") from error
     return found
 
 
@@ -77,20 +81,35 @@ def is_beyond(address: str) -> bool:
     return address != _AUTO and not is_loopback(parts(address)[0])
 
 
+def is_protected() -> bool:
+    """Whether Ray in this process calls with a token.
+
+    Raises:
+        ConnectionFailed: If its mode is one that Ray does not know, and takes for none.
+    """
+    mode = os.environ.get(RAY_MODE, "")
+    if mode.lower() not in ("", _TOKEN, UNPROTECTED):
+        raise ConnectionFailed(f"{RAY_MODE} must be {_TOKEN} or {UNPROTECTED}; it is {mode!r}")
+    return mode.lower() != UNPROTECTED
+
+
 def _check_form(address: str) -> None:
     host, port = parts(address)
-    if address.startswith("ray://"):
+    if address.startswith(("ray://", "http://", "https://")):
+        kind = "Ray's client" if address.startswith("ray://") else "a job server"
         raise ConnectionFailed(
-            "ray:// leads to Ray's client, through which no sweep runs: on a machine of the "
-            "cluster give the head's HOST:6379 or auto; from elsewhere use `sweeps submit` with "
-            "the job server's http://HEAD:8265"
+            f"{address.partition('://')[0]}:// leads to {kind}, through which no sweep runs: on a "
+            "machine of the cluster give the head's HOST:6379 or auto; from elsewhere use `sweeps "
+            "submit` with the job server's http://HEAD:8265"
         )
     if not (host and port.isascii() and port.isdigit()):
         raise ConnectionFailed(f"an address must be HOST:PORT or auto; got {address!r}")
+    if ":" in host and not address.startswith("["):
+        raise ConnectionFailed(f"an address of IPv6 must be [HOST]:PORT; got {address!r}")
 
 
 def _check_token(address: str) -> None:
-    if not _protected():
+    if not is_protected():
         return
     try:
         token = ray_token()
@@ -101,36 +120,43 @@ def _check_token(address: str) -> None:
             f"{address} is beyond this machine, and there is no token for it: put the cluster's "
             "into ~/.ray/auth_token (chmod 600) or RAY_AUTH_TOKEN. A cluster without one: `(umask "
             "077; ray get-auth-token --generate > /dev/null)` makes it, and all nodes start with "
-            f"it and {RAY_MODE}=token; or set {RAY_MODE}={UNPROTECTED}, where nobody else reaches "
-            "it"
+            f"it and {RAY_MODE}={_TOKEN}; or set {RAY_MODE}={UNPROTECTED}, where nobody else "
+            "reaches it"
         )
 
 
 def _check_welcome(address: str) -> None:
-    token = ray_token() if _protected() else None
+    token = ray_token() if is_protected() else None
     reaction = knock(address, token, _ANSWER_SECONDS)
+    if reaction == "silent":
+        raise ConnectionFailed(_silent(address))
     if reaction == "foreign":
         raise ConnectionFailed(_foreign(address))
-    if reaction == "silent":
-        raise ConnectionFailed(
-            f"what listens at {address} has not answered within {_ANSWER_SECONDS:.0f} seconds: "
-            "look at the head's processes and log (gcs_server.out), and try again"
-        )
     if reaction == "refused":
         found = "refuses this token, which is not its own" if token else "wants a token, got none"
         raise ConnectionFailed(
             f"the Ray at {address} {found}: put the cluster's into ~/.ray/auth_token (chmod 600) "
-            f"or RAY_AUTH_TOKEN, and leave {RAY_MODE} unset or set it to token"
+            f"or RAY_AUTH_TOKEN, and leave {RAY_MODE} unset or set it to {_TOKEN}"
         )
 
 
+def _silent(address: str) -> str:
+    return (
+        f"what listens at {address} does not answer: look at the head's processes and its log "
+        "(gcs_server.out), and try again"
+    )
+
+
 def _foreign(address: str) -> str:
-    """Why there was no call at all, in words."""
+    """Why a call was not understood, in words."""
+    files = ", ".join(TLS_FILES)
     match uses_tls(), speaks_tls(address):
+        case _, None:
+            return _silent(address)
         case False, True:
             return (
                 f"what listens at {address} uses TLS, and this command does not: set "
-                f"RAY_USE_TLS=1 and {_CERTIFICATES} as on the cluster's nodes"
+                f"RAY_USE_TLS=1 and {files} as on the cluster's nodes"
             )
         case True, False:
             return (
@@ -140,13 +166,10 @@ def _foreign(address: str) -> str:
         case True, True:
             return (
                 f"this command and what listens at {address} do not accept each other's "
-                f"certificate: {_CERTIFICATES} must be of the cluster's own authority"
+                f"certificates: those of {files} must be of the cluster's own authority and valid "
+                f"today, and the head's must list {parts(address)[0]}"
             )
     return (
         f"what listens at {address} is no head of a Ray; a head's address is HOST:6379 unless it "
         "was started with another --port"
     )
-
-
-def _protected() -> bool:
-    return os.environ.get(RAY_MODE, "").lower() != UNPROTECTED

@@ -11,10 +11,11 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from types import TracebackType
 from typing import Any
 
-from cluster.admission import UNPROTECTED, check, is_beyond, located, parts
+from cluster.admission import UNPROTECTED, check, is_beyond, is_protected, located, parts
 from cluster.errors import ConnectionFailed
 from cluster.ports import is_loopback
 from cluster.restraint import bare, loopback_only, quiet, signals_kept
@@ -92,6 +93,13 @@ class Connection:
         nodes = ray.nodes()  # type: ignore[no-untyped-call]
         return [Machine.of(node) for node in nodes if node["Alive"]]
 
+    def is_beyond(self) -> bool:
+        """Whether any of its machines can be reached from others."""
+        import ray
+
+        nodes = ray.nodes()  # type: ignore[no-untyped-call]
+        return not all(is_loopback(node["NodeManagerAddress"]) for node in nodes if node["Alive"])
+
     def grows(self) -> bool:
         """Whether it has an autoscaler, which may bring machines that someone asks for."""
         from cluster.scaling import managed
@@ -153,7 +161,7 @@ def connect(
     undo = ExitStack()
     try:
         if "ray" in sys.modules and _connected():
-            return Connection(_head(), False, undo)
+            return _borrowed(undo, remedy)
         with signals_kept():
             if address is None:
                 _start(undo, cpus, modules)
@@ -180,6 +188,15 @@ def this_machine() -> Machine:
     return Machine(spec.num_cpus or 0, spec.num_gpus or 0)
 
 
+def _borrowed(undo: ExitStack, remedy: str) -> Connection:
+    """The connection that this process has already."""
+    from ray._private import worker
+
+    if worker._global_node is None or not worker._global_node.is_head():
+        undo.enter_context(_watched(_head(), remedy))
+    return Connection(_head(), False, undo)
+
+
 def _start(undo: ExitStack, cpus: int | None, modules: Sequence[str]) -> None:
     # Ray's Unix sockets live below it, and their paths must stay under 108 characters.
     directory = tempfile.mkdtemp(prefix="sweeps-ray-", dir=_short_directory())
@@ -201,22 +218,21 @@ def _start(undo: ExitStack, cpus: int | None, modules: Sequence[str]) -> None:
 
 
 def _join(undo: ExitStack, address: str, remedy: str) -> None:
-    mode = os.environ.get(RAY_MODE) or ("token" if ray_token() else UNPROTECTED)
-    if mode.lower() == UNPROTECTED and is_beyond(address):
-        _warn(f"{RAY_MODE}={mode}: whoever reaches {address} can run anything there.")
-    undo.enter_context(_authenticated({RAY_MODE: mode}))
+    protected = is_protected() and bool(os.environ.get(RAY_MODE) or ray_token())
+    if not protected and is_beyond(address):
+        _warn_of_openness(address)
+    undo.enter_context(_authenticated({RAY_MODE: "token" if protected else UNPROTECTED}))
     undo.enter_context(quiet())
-    where = located(address)
-    undo.enter_context(_watched(where, remedy))
+    undo.enter_context(_watched(located(address), remedy))
     import ray
     from ray.exceptions import RayError
 
     undo.callback(_shut_down)
-    undo.enter_context(_environment({_ATTEMPTS: os.environ.get(_ATTEMPTS, "1")}))
+    once = _environment({_ATTEMPTS: os.environ.get(_ATTEMPTS, "1")})
     # Ray would look for one that is on loopback at this machine's own address.
-    with loopback_only() if is_loopback(parts(where)[0]) else nullcontext():
+    with once, loopback_only() if is_loopback(parts(address)[0]) else nullcontext():
         try:
-            ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR)
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except RayError as error:
             raise ConnectionError(str(error)) from error
 
@@ -233,6 +249,11 @@ def _watched(address: str, remedy: str) -> Iterator[None]:
 
     with vigil(address, tell):
         yield
+
+
+@cache  # once, however often it is joined
+def _warn_of_openness(address: str) -> None:
+    _warn(f"{RAY_MODE}={UNPROTECTED}: whoever reaches {address} can run anything there.")
 
 
 def _warn(words: str) -> None:

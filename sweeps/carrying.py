@@ -156,7 +156,8 @@ class Watch:
     def dropped(self, pack: str, reason: str) -> None:
         """A pack was lost, and will be tried again."""
         self._looked_at = -math.inf
-        self._look()
+        with self.noting("progress could not be told"):
+            self._look()
         self._tally.drop(pack, reason)
         self._tell(self._standing.poll)
 
@@ -189,6 +190,7 @@ def train(
     *,
     storage: str,
     address: str | None,
+    remedy: str,
     watch: Watch,
     interruption: Interruption,
 ) -> None:
@@ -201,6 +203,7 @@ def train(
         ledger: What it has.
         storage: Absolute path or URI of the storage.
         address: Of the Ray cluster; None starts a local one.
+        remedy: What the user can do if the cluster's head goes, in words.
         watch: Told what happens.
         interruption: Asked often whether to end.
 
@@ -213,7 +216,7 @@ def train(
     if not missing:
         return
     with interruption.breakable():
-        connection = _connected(plan, ledger.sweep, address)
+        connection = _connected(plan, address, remedy)
     with connection, _state_directory(ledger) as state:
         from sweeps.tuning import Carriage, carry
 
@@ -268,23 +271,18 @@ class _Work:
         return packs_of(self.plan, self.ledger, self.missing, wide, known.curves)
 
 
-def _connected(plan: Plan, sweep: str, address: str | None) -> Connection:
+def _connected(plan: Plan, address: str | None, remedy: str) -> Connection:
     """Join a Ray, or start one that is no larger than packs need and loads what they need."""
     from cluster.connection import connect, this_machine
 
     if address is not None:
-        return connect(address, remedy=continuing(sweep))
+        return connect(address, remedy=remedy)
     resources = plan.study.resources
     cpus = resources.cpus * capacity([this_machine()], resources).workers
     experiment = privnets.experiment(plan.study.experiment)
     own = (type(experiment).__module__, *experiment.training_modules)
     modules = ("sweeps.preload", "sweeps.worker", *own)
-    return connect(cpus=max(1, math.ceil(cpus)), modules=modules)
-
-
-def continuing(sweep: str) -> str:
-    """What a user can do whose cluster goes, in words."""
-    return f"What is finished is kept; continue on any cluster with `sweeps resume {sweep}`."
+    return connect(cpus=max(1, math.ceil(cpus)), modules=modules, remedy=remedy)
 
 
 @contextmanager

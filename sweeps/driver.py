@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sweeps.carrying import Watch, continuing, train
+from sweeps.carrying import Watch, train
 from sweeps.errors import InputError
 from sweeps.interruption import Interrupted, Interruption, interruptible
 from sweeps.ledger import Ledger
@@ -97,6 +97,7 @@ def execute(
     address: str | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     command: str | None = None,
+    again: str | None = None,
 ) -> Outcome:
     """Run what the sweep still lacks: all of it, or after an interruption the rest.
 
@@ -108,6 +109,7 @@ def execute(
         address: Of the Ray cluster; None starts a local one.
         on_progress: Called about twice a second while packs are trained.
         command: What the user typed, for the record.
+        again: The command line that continues the sweep; `sweeps resume` with its name if None.
 
     Raises:
         InputError: If the name belongs to another sweep, it is being run already, no Ray is at the
@@ -138,7 +140,11 @@ def execute(
             watch = Watch(ledger, plan, heart.show, on_progress)
             load_libraries()  # while Ray starts, which is mostly waiting
             heart.phase = "training"
-            _train(plan, ledger, where, address, watch, interruption)
+            remedy = (
+                "What is finished is kept; continue on any cluster with "
+                f"`{again or f'sweeps resume {sweep}'}`."
+            )
+            _train(plan, ledger, where, address, remedy, watch, interruption)
             heart.phase = "publishing"
             result = None
             if not interruption.asked():
@@ -183,7 +189,7 @@ def _check_nodes(plan: Plan, ledger: Ledger, address: str) -> None:
     from sweeps.data_on_nodes import require
 
     if untrained(plan, ledger):
-        with connect(address, remedy=continuing(ledger.sweep)):
+        with connect(address, remedy="Nothing was begun: give the command again."):
             require(plan)
 
 
@@ -200,6 +206,7 @@ def _train(
     ledger: Ledger,
     storage: str,
     address: str | None,
+    remedy: str,
     watch: Watch,
     interruption: Interruption,
 ) -> None:
@@ -209,6 +216,7 @@ def _train(
             ledger,
             storage=storage,
             address=address,
+            remedy=remedy,
             watch=watch,
             interruption=interruption,
         )

@@ -58,6 +58,7 @@ def run_plan(
                 address=address,
                 on_progress=on_progress,
                 command=typed(),
+                again=again,
             )
     except KeyboardInterrupt as stop:
         with _perhaps_unheard():

@@ -19,6 +19,7 @@ from sweeps.storage import absolute, directory
 from sweeps.wording import counted
 
 if TYPE_CHECKING:
+    from cluster.connection import Connection
     from sweeps.spec import Study
 
 _VISIT_SECONDS = PART_SECONDS + 5.0
@@ -70,7 +71,7 @@ def _examine_cluster(request: Request, address: str) -> Report:
         directory(where)  # before anything is asked of it
     tracked = Tracking(request.tracking_uri, default=False)
     with connect(address) as connection:
-        refused = _stranger(connection.address)
+        refused = _stranger(connection)
         everybody = Cluster(connection.machines(), environment(request.data))
         report = _report(everybody, request.study, where, tracked)
     return report.model_copy(update={"checks": (refused, *report.checks)})
@@ -88,12 +89,11 @@ def _check_study(study: Study) -> None:
         raise StudyError(problems)
 
 
-def _stranger(head: str) -> Check:
+def _stranger(connection: Connection) -> Check:
     """A call without a token."""
     from cluster.knocking import knock
-    from cluster.ports import is_loopback
 
-    return authentication.judge(knock(head, None), is_loopback(head.rpartition(":")[0]))
+    return authentication.judge(knock(connection.address, None), not connection.is_beyond())
 
 
 def _report(parties: Parties, study: Study | None, where: str | None, tracked: Tracking) -> Report:

@@ -8,6 +8,7 @@ take minutes; where their data are absent they are left out.
 
 from __future__ import annotations
 
+import argparse
 import os
 import tempfile
 import time
@@ -35,6 +36,7 @@ from privnets.adversarial.problems import registry
 from privnets.adversarial.records import Evidence
 from privnets.adversarial.releases import Release, released
 from privnets.data.errors import DataError
+from tests.benchmarks.ending import run
 from tests.benchmarks.harness import publish
 
 _TRIALS: Mapping[str, tuple[int, Mapping[str, object]]] = {
@@ -162,6 +164,7 @@ def _rows(name: str) -> list[dict[str, object]]:
 
 def main() -> None:
     """Measure and publish."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     import sklearn.ensemble  # noqa: F401
 
     torch.set_num_threads(1)
@@ -177,4 +180,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -129,8 +129,8 @@ def _run(order: Order, folder: str, address: str | None) -> None:
     watch = Watch(ledger, planned, lambda progress: None)
     with interruptible() as interruption:
         train(
-            planned, ledger, storage=folder, address=address, watch=watch,
-            interruption=interruption,
+            planned, ledger, storage=folder, address=address, remedy="",
+            watch=watch, interruption=interruption,
         )  # fmt: skip
 
 

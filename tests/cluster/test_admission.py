@@ -43,9 +43,11 @@ def listening(context: ssl.SSLContext | None = None) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=_answer, args=(listener, context))
         thread.start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def _answer(listener: socket.socket, context: ssl.SSLContext | None) -> None:
@@ -64,6 +66,36 @@ def _answer(listener: socket.socket, context: ssl.SSLContext | None) -> None:
                     spoken.recv(1)
         except OSError:
             caller.close()
+
+
+class Head:
+    """What answers a first call as a head of Ray's does."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        calls = {"GetAllNodeInfo": grpc.unary_unary_rpc_method_handler(self._answer)}
+        self._server = grpc.server(ThreadPoolExecutor(1))
+        self._server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler("ray.rpc.NodeInfoGcsService", calls)]
+        )
+        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        self._server.start()
+
+    def _answer(self, request: bytes, context: object) -> bytes:
+        self.asked.set()
+        return b""
+
+    def stop(self) -> None:
+        self._server.stop(0.5).wait()
+
+
+@contextmanager
+def answering() -> Iterator[tuple[str, Head]]:
+    head = Head()
+    try:
+        yield f"127.0.0.1:{head.port}", head
+    finally:
+        head.stop()
 
 
 def tls(folder: Path) -> ssl.SSLContext:
@@ -90,14 +122,47 @@ def refusal(address: str) -> str:
     return str(refused.value)
 
 
+def test_a_proxy_for_the_web_is_none_for_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with answering() as (address, _):
+        cluster.check(address)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8265", "ray://192.0.2.1:10001"])
+def test_other_servers_of_a_cluster_are_told_from_its_head(address: str) -> None:
+    """The head's own address, which is watched, need not be one that the client can reach."""
+    assert "sweeps submit" in refusal(address)
+
+
+def test_an_address_of_ipv6_wants_its_brackets() -> None:
+    assert "must be [HOST]:PORT" in refusal("::1:6379")
+
+
+@pytest.mark.parametrize("mode", ["off", "k8s", " token"])
+def test_a_mode_that_ray_does_not_know_is_refused(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray takes it for none at all."""
+    monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    assert f"it is {mode!r}" in refusal("127.0.0.1:1")
+
+
+@pytest.mark.parametrize("missing", ["RAY_TLS_CA_CERT", "RAY_TLS_SERVER_KEY"])
+def test_files_of_tls_must_be_there(
+    missing: str, certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_tls(monkeypatch, certificates)
+    monkeypatch.setenv(missing, str(tmp_path / "none"))
+    with listening() as address:
+        assert refusal(address) == f"{missing}={tmp_path}/none: No such file or directory"
+        monkeypatch.delenv(missing)
+        assert f"{missing} is not" in refusal(address)
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "host:port", "127.0.0.1:99999"])
 def test_an_address_where_no_ray_is_fails_within_seconds(address: str) -> None:
     assert address in refusal(address)
-
-
-def test_the_client_of_ray_is_refused_at_once_with_what_to_use() -> None:
-    """The head's own address, which is watched, need not be one that the client can reach."""
-    assert "http://HEAD:8265" in refusal("ray://192.0.2.1:10001")
 
 
 def test_who_lacks_tls_is_told_so(certificates: Path) -> None:
@@ -131,7 +196,7 @@ def test_what_is_no_ray_is_told_so() -> None:
 def test_what_does_not_answer_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(cluster.ConnectionFailed, match="has not answered within 20 seconds"):
+        with pytest.raises(cluster.ConnectionFailed, match="does not answer"):
             cluster.check(address)
 
 
@@ -148,28 +213,16 @@ except cluster.ConnectionFailed as error:
 @contextmanager
 def joining_a_head_that_goes() -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """One that lets a driver in, and is no more when Ray calls."""
-    asked = threading.Event()
-
-    def answer(request: bytes, context: object) -> bytes:
-        asked.set()
-        return b""
-
-    calls = {"GetAllNodeInfo": grpc.unary_unary_rpc_method_handler(answer)}
-    head = grpc.server(ThreadPoolExecutor(1))
-    head.add_generic_rpc_handlers(
-        [grpc.method_handlers_generic_handler("ray.rpc.NodeInfoGcsService", calls)]
-    )
-    address = f"127.0.0.1:{head.add_insecure_port('127.0.0.1:0')}"
-    head.start()
-    command = [sys.executable, "-c", _JOIN, address]
-    joining = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        assert asked.wait(60)
-        head.stop(0.5).wait()
-        yield address, joining
-    finally:
-        joining.kill()
-        joining.communicate()
+    with answering() as (address, head):
+        command = [sys.executable, "-c", _JOIN, address]
+        joining = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        try:
+            assert head.asked.wait(60)
+            head.stop()
+            yield address, joining
+        finally:
+            joining.kill()
+            joining.communicate()
 
 
 def test_a_head_that_goes_while_it_is_joined_is_told_of() -> None:
@@ -180,7 +233,7 @@ def test_a_head_that_goes_while_it_is_joined_is_told_of() -> None:
 
 
 @pytest.mark.slow
-def test_a_head_that_went_while_it_was_joined_is_given_up_within_a_minute() -> None:
+def test_a_head_that_went_while_it_was_joined_is_given_up() -> None:
     with joining_a_head_that_goes() as (address, joining):
-        _, said = joining.communicate(timeout=60)
+        _, said = joining.communicate(timeout=120)
     assert f"failed: no Ray answers at {address}" in said

@@ -65,7 +65,7 @@ def loaded():
     return list(sys.modules)
 
 file, folder = sys.argv[1:]
-with _connected(plan(load(file)), None):
+with _connected(plan(load(file)), None, ""):
     print(*ray.get(loaded.remote()))
     uri = f"sqlite:///{folder}/mlflow.db"
     print(*sweeps.run(file, name="light", storage=folder, tracking_uri=uri).points["status"])
@@ -98,6 +98,7 @@ def test_what_can_be_said_without_training_is(code: str) -> None:
     assert not TRAIN & set(modules)
 
 
+@pytest.mark.ray
 def test_a_run_trains_in_workers_that_were_ready_and_its_own_process_is_not(
     tmp_path: Path,
 ) -> None:
