@@ -58,6 +58,7 @@ from pathlib import Path
 import privnets
 import tracking
 from tests.benchmarks import recorded, toy
+from tests.benchmarks.ending import run
 from tests.benchmarks.harness import publish
 from tests.mlflow_server import mlflow_server
 
@@ -332,4 +333,4 @@ def _of_all(entry: Entry, medians: Mapping[Entry, float], points: int) -> tuple[
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

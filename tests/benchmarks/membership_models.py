@@ -36,6 +36,7 @@ from privnets.membership.ridge import Moments
 from privnets.membership.sampling import distinct_subsets
 from privnets.membership.universe import Universe, asked_records
 from privnets.randomness import generator
+from tests.benchmarks.ending import run
 from tests.benchmarks.harness import alternate, publish
 
 _ROUNDS = 5
@@ -257,4 +258,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

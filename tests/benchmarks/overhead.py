@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import tracking
+from tests.benchmarks.ending import run
 from tests.benchmarks.harness import publish
 from tests.benchmarks.trivial_sweeps import Order, Times, measure
 
@@ -82,4 +83,4 @@ def _running(times: Times) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

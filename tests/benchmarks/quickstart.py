@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import sweeps
+from tests.benchmarks.ending import run
 from tests.benchmarks.harness import publish
 
 _PLATFORM = "this platform"
@@ -79,4 +80,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

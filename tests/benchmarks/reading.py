@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.benchmarks.ending import run
 from tests.benchmarks.harness import publish
 from tests.benchmarks.large_ledger import SWEEP, large_plan, write_large
 
@@ -92,4 +93,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import tracking
+from tests.benchmarks.ending import run
 from tests.benchmarks.harness import publish
 from tests.benchmarks.trivial_sweeps import Order, measure
 from tests.mlflow_server import mlflow_server
@@ -77,4 +78,4 @@ def _tracking(slow: float) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

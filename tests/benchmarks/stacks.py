@@ -42,6 +42,7 @@ from privnets.adversarial.game import Game
 from privnets.adversarial.problems import registry
 from privnets.adversarial.records import Pool, Splits
 from privnets.adversarial.windows import SIDE_FEATURES
+from tests.benchmarks.ending import run
 from tests.benchmarks.harness import publish
 from tests.benchmarks.plain_games import Amnist, Eco, PlainGame, Toy
 from tests.benchmarks.vmapped_toy import VmappedToy
@@ -359,4 +360,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
