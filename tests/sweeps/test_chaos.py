@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, TypeVar
 import psutil
 import pytest
 from mlflow_server import free_port, mlflow_server
-from small_sweeps import assert_same_numbers, contents, numbers, rows, small_plan, study_file
+from small_sweeps import (
+    STUDY,
+    assert_same_numbers,
+    contents,
+    numbers,
+    rows,
+    small_plan,
+    study_file,
+)
 
 import tracking
 from sweeps.driver import Outcome, execute
@@ -32,6 +40,7 @@ T = TypeVar("T")
 _PATIENCE = 120.0
 _GONE_SECONDS = 20.0
 PACKS = 8
+_TURNSTILE = Path(__file__).with_name("turnstile")
 
 pytestmark = pytest.mark.ray
 
@@ -172,21 +181,47 @@ def kill_with_descendants_watched(driver: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_stopped_driver_says_how_to_go_on(
-    local_ray: Connection, uninterrupted: Outcome, tracking_uri: str, tmp_path: Path
+    uninterrupted: Outcome, tracking_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ["run", str(study_file(tmp_path)), "--name", "stopped"]
+    """Stopped with one pack more than before, as there are tickets for no others."""
+    tickets = tmp_path / "tickets"
+    tickets.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(_TURNSTILE))
+    monkeypatch.setenv("PRIVNETS_TURNSTILE", str(tickets))
+    study = study_file(tmp_path, STUDY.replace("experiment: membership", "experiment: turnstile"))
+    command = ["run", str(study), "--name", "stopped"]
     before: dict[str, tuple[int, bytes]] = {}
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        (tickets / "one").touch()
         said = stop(tmp_path, tracking_uri, command, len(before) + 1, number, code)
         assert f"sweeps resume stopped --storage {tmp_path}" in said
         now = contents(tmp_path / "stopped" / "ledger")
         assert {name: now[name] for name in before} == before
+        assert len(now) == len(before) + 1
         before, command = now, ["resume", "stopped"]
-    assert len(before) < PACKS
-    execute(small_plan(tmp_path), sweep="stopped", storage=str(tmp_path), tracking_uri=tracking_uri)
+    for ticket in range(PACKS):
+        (tickets / str(ticket)).touch()
+    assert drive(tmp_path, tracking_uri, command).wait(_PATIENCE) == 0
     after = contents(tmp_path / "stopped" / "ledger")
     assert {name: after[name] for name in before} == before
-    assert_as_uninterrupted(tmp_path, "stopped", tracking_uri, uninterrupted)
+    assert_trained_as(tmp_path, "stopped", tracking_uri, uninterrupted)
+
+
+def assert_trained_as(storage: Path, sweep: str, uri: str, reference: Outcome) -> None:
+    """As `assert_as_uninterrupted`, of another experiment: whose points have other names."""
+    ledger = Ledger(str(storage), sweep)
+    assert len(rows(ledger)) == PACKS
+    expected = Ledger(reference.result.storage, reference.result.sweep)
+    assert_same_numbers(by_knob(ledger), by_knob(expected))
+    assert ledger.unreadable == {}
+    assert tracking.compare(open_result(sweep, str(storage)).tradeoff_points, sweep, uri) == []
+    assert list((storage / sweep).glob("checkpoints/*")) == []
+
+
+def by_knob(ledger: Ledger) -> dict[tuple[str, int], dict[str, float]]:
+    """Every replicate's metrics, by what is swept."""
+    knobs = {point.point_id: str(point.config["weight_decay"]) for point in ledger.points()}
+    return {(knobs[point], seed): found for (point, seed), found in numbers(ledger).items()}
 
 
 def stop(storage: Path, uri: str, command: list[str], packs: int, number: int, code: int) -> str:
