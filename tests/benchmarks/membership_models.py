@@ -16,6 +16,7 @@ and hyperparameters are the same on all sides.
 
 from __future__ import annotations
 
+import argparse
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -245,6 +246,7 @@ def _on_adult(universe: Universe) -> list[dict[str, object]]:
 
 def main() -> None:
     """Measure and publish."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     torch.set_num_threads(1)
     digits = _universe("digits", 8)
     rows = []

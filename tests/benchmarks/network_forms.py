@@ -7,6 +7,7 @@ could have been done.
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -188,6 +189,7 @@ def _measured(subject: _Subject, networks: int) -> list[dict[str, object]]:
 
 def main() -> None:
     """Measure and publish."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     torch.set_num_threads(1)
     rows = []
     for subject in _subjects():

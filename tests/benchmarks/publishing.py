@@ -10,11 +10,11 @@ Run as `python -m tests.benchmarks.publishing [POINTS]`.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import math
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -54,7 +54,9 @@ class _Contestant:
 
 def main() -> None:
     """Measure and append to the results."""
-    points = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("points", type=int, nargs="?", default=200)
+    points = parser.parse_args().points
     with ExitStack() as stack:
         stores = stack.enter_context(_stores())
         rows = []

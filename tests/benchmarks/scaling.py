@@ -38,11 +38,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="that a training sleeps")
     parser.add_argument("--slow", type=float, default=0.2, help="seconds that a call waits")
     options = parser.parse_args()
-    rows = []
     for slow in (0.0, options.slow):
-        rows += [_row(count, 1, slow, options) for count in options.nodes]
+        rows = [_row(count, 1, slow, options) for count in options.nodes]
         rows += [_row(1, count, slow, options) for count in options.logical]
-    publish("scaling", rows)
+        publish("scaling", rows)
 
 
 def _row(nodes: int, cpus: int, slow: float, options: argparse.Namespace) -> dict[str, object]:
