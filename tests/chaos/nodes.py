@@ -80,7 +80,7 @@ class Node:
 
     def kill(self) -> None:
         """End all its processes at once, as a power cut does."""
-        kill(self.tree())
+        kill(_halted(self.process.pid))
         self.process.wait()
 
 
@@ -216,6 +216,17 @@ def tree(pid: int) -> list[psutil.Process]:
         return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
+
+
+def _halted(pid: int) -> list[psutil.Process]:
+    """A process and all below it, stopped: none starts another while they are ended."""
+    stopped: dict[int, psutil.Process] = {}
+    while fresh := [process for process in tree(pid) if process.pid not in stopped]:
+        for process in fresh:
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
+            stopped[process.pid] = process
+    return list(stopped.values())
 
 
 def kill(processes: list[psutil.Process]) -> None:
