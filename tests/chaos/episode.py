@@ -166,6 +166,10 @@ class Episode:
 
     def _restore(self, code: int) -> None:
         """Before the sweep is resumed: what the driver cannot do without."""
+        head = self.lab.cluster.head
+        if head is not None and not head.running():
+            self.troubles.append("the head ended by itself")
+            self.lab.lose_head()
         if self.lab.cluster.head is None:
             self.lab.new_cluster()
         if code == 2:  # it said what it lacks
