@@ -44,7 +44,8 @@ def check(address: str | None) -> None:
     try:
         socket.create_connection((host, int(port)), _LOOK_SECONDS).close()
     except (OSError, ValueError, OverflowError) as error:  # Unicode errors of impossible names
-        raise ConnectionFailed(f"no Ray answers at {where}: {error}") from error
+        found = f", which is what {_AUTO} found on this machine" if address == _AUTO else ""
+        raise ConnectionFailed(f"no Ray answers at {where}{found}: {error}") from error
     _check_welcome(where)
 
 

@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from http.client import BadStatusLine, RemoteDisconnected
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -96,7 +97,7 @@ def knock(address: str) -> str:
     except requests.RequestException as error:
         raise Unreachable(unreachable(address, error)) from error
     if answer.status_code in (401, 403):
-        raise ConnectionFailed(_not_let_in(address, _token() is not None))
+        raise ConnectionFailed(_not_let_in(address, _token() is not None) + _proxied(address))
     try:
         return str(answer.json()["ray_version"])
     except (ValueError, KeyError, TypeError) as error:
@@ -130,8 +131,22 @@ def unreachable(address: str, error: Exception) -> str:
         )
     return (
         f"no Ray job server answers at {address}: {_reason(error)}. Check the address (port 8265 "
-        "of the head unless it was told otherwise), that the head runs with "
-        "--dashboard-host=0.0.0.0 or its own address, and that nothing is between"
+        "of the head unless it was told otherwise), that the head runs, and that this machine "
+        "reaches it: a job server on loopback, as is best, through an SSH tunnel"
+        f"{_proxied(address)}"
+    )
+
+
+def _proxied(address: str) -> str:
+    """That a proxy is asked instead, in words; empty where none is. Its own address is a secret."""
+    from requests.utils import get_environ_proxies, select_proxy
+
+    if select_proxy(address, get_environ_proxies(address, no_proxy=None)) is None:
+        return ""
+    host = urlsplit(address).hostname
+    return (
+        f". It was asked through the proxy of the environment (http_proxy and the like), whose "
+        f"answer this may be: NO_PROXY={host} leaves that out"
     )
 
 
@@ -139,6 +154,8 @@ def _reason(error: BaseException) -> str:
     """The innermost of an error's causes, which says what happened rather than to whom."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
+    if isinstance(error, BadStatusLine) and not isinstance(error, RemoteDisconnected):
+        return "what listens there speaks no HTTP"
     said = getattr(error, "strerror", None) or str(error)
     # As where a proxy's address cannot be understood.
     return said.rstrip(".") if said and not holds_secret(said) else type(error).__name__

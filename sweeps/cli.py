@@ -26,6 +26,7 @@ from sweeps.commands.ui import ui
 from sweeps.commands.verify import verify
 from sweeps.errors import printable
 from sweeps.garbage import patient_collection
+from sweeps.proxies import spare_own_machine
 
 app = typer.Typer(
     name="sweeps",
@@ -49,6 +50,7 @@ app.add_typer(data_app, name="data")
 def main() -> None:
     """Run the command line; bad input gets one message and exit code 2."""
     patient_collection()
+    spare_own_machine()
     try:
         app()
     except Exception as error:

@@ -18,6 +18,7 @@ from sweeps.locking import locked
 from sweeps.manifest import write_manifest
 from sweeps.planning import Plan, plan
 from sweeps.progress import Progress, shown
+from sweeps.proxies import spare_own_machine
 from sweeps.publication import Publication, start_publication
 from sweeps.publishing import Published
 from sweeps.pulse import beating
@@ -121,6 +122,7 @@ def execute(
     """
     import tracking
 
+    spare_own_machine()
     where, ledger = absolute(storage), Ledger(absolute(storage), sweep)
     uri = tracking.resolve_uri(tracking_uri)
     typed = command or f"sweeps run {plan.study.name}"

@@ -167,10 +167,12 @@ def _unknown_metric(points: pd.DataFrame, metric: str) -> str:
     suffixes = (".std", ".ci_low", ".ci_high")
     numeric = [str(c) for c in points.select_dtypes("number").columns if "/" in str(c)]
     metrics = [c for c in numeric if not c.startswith("config/") and not c.endswith(suffixes)]
+    if not metrics:
+        return f"no metric {metric!r}, as no point has finished yet."
     close = get_close_matches(metric, metrics, n=3)
     if close:
         return f"no metric {metric!r}; did you mean {' or '.join(close)}?"
-    return f"no metric {metric!r}; the metrics are {', '.join(metrics) or 'none'}."
+    return f"no metric {metric!r}; the metrics are {', '.join(metrics)}."
 
 
 def _signs(objectives: Objectives) -> NDArray[np.float64]:

@@ -181,7 +181,9 @@ def _resume_command(sweep: str, storage: str, tracking_uri: str | None, address:
 
 
 def typed() -> str:
-    """The command line, with credentials blotted out."""
+    """The command line, with credentials blotted out; of a submitted sweep that of who did."""
     from tracking import redacted
 
+    if submitted := os.environ.get(_SUBMITTED):
+        return submitted
     return shlex.join(["sweeps", *map(redacted, sys.argv[1:])])

@@ -81,7 +81,8 @@ def _packs(plan: Plan) -> Iterator[str]:
     )
     sizes = sorted(len(made.replicates) for made in packs)
     spread = f"{sizes[0]}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
-    yield f"{counted(len(packs), 'pack')} of {spread} trainings"
+    each = "1 training" if spread == "1" else f"{spread} trainings"
+    yield f"{counted(len(packs), 'pack')} of {each}"
     if resources.pack != "auto":
         yield "packs as large as the study says"
     elif measured:

@@ -62,7 +62,8 @@ def _asked(found: Found, storage: str | None) -> Status | None:
     except JobFailed as error:
         if found.job is None:
             raise
-        say(f"The storage tells nothing of it: {error}", err=True)
+        begins = "; its driver may have just begun" if found.job.active else ""
+        say(f"The storage tells nothing of it yet{begins}: {error}", err=True)
         return None
     return answer(Status, told)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from sweeps.spec import Study
     from sweeps.submission import Request
 
+_TRACKING = "MLFLOW_TRACKING_URI"
 _FATES = {
     "submitted": "submitted as",
     "resubmitted": "submitted again, to go on where it ended, as",
@@ -69,7 +72,7 @@ def submit(
     sweep = name or sweep_name(asked.study.resolved())
     earlier = jobs.find(job_id(sweep))
     order = _order(asked.study, sweep, storage, tracking_uri, data, earlier, yes)
-    for note in asked.notes:
+    for note in (*asked.notes, *_unseen(order)):
         typer.echo(f"note: {note}", err=True)
     if not no_check and not _settled(order, earlier):
         _check_cluster(jobs, asked.study, order)
@@ -109,6 +112,16 @@ def _order(
         command=typed(),
         large=large,
     )
+
+
+def _unseen(order: Order) -> Iterator[str]:
+    """What is set here and not over there, where a user may take it for granted."""
+    if order.tracking_uri is None and os.environ.get(_TRACKING):
+        yield (
+            f"{_TRACKING} is set here, where the cluster does not see it: the sweep is recorded as "
+            "the environment of the cluster's head says, or in mlflow.db in the storage. Give "
+            "--tracking-uri to say where"
+        )
 
 
 def _settled(order: Order, earlier: Job | None) -> bool:
