@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from cluster.errors import ConnectionFailed
+from cluster.proxies import spare_own_machine
 from cluster.secrets import SecretRefused, ray_token
 from cluster.uris import holds_secret
 
@@ -90,6 +91,7 @@ def knock(address: str) -> str:
     """
     import requests
 
+    spare_own_machine()
     try:
         answer = requests.get(
             f"{address}/api/version", auth=identify, timeout=_KNOCK, allow_redirects=False

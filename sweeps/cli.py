@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from cluster.proxies import spare_own_machine
 from sweeps.commands.compare import compare
 from sweeps.commands.data import app as data_app
 from sweeps.commands.doctor import doctor
@@ -26,7 +27,6 @@ from sweeps.commands.ui import ui
 from sweeps.commands.verify import verify
 from sweeps.errors import printable
 from sweeps.garbage import patient_collection
-from sweeps.proxies import spare_own_machine
 
 app = typer.Typer(
     name="sweeps",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from cluster.proxies import spare_own_machine
 from sweeps.carrying import Watch, train
 from sweeps.errors import InputError
 from sweeps.interruption import Interrupted, Interruption, interruptible
@@ -18,7 +19,6 @@ from sweeps.locking import locked
 from sweeps.manifest import write_manifest
 from sweeps.planning import Plan, plan
 from sweeps.progress import Progress, shown
-from sweeps.proxies import spare_own_machine
 from sweeps.publication import Publication, start_publication
 from sweeps.publishing import Published
 from sweeps.pulse import beating

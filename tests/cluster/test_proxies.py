@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.proxies import spare_own_machine
+from cluster.proxies import spare_own_machine
 
 
 @contextmanager
