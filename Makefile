@@ -26,8 +26,8 @@ demo: $(INSTALLED) ## Run a sweep of each experiment; prints their fronts and th
 	@echo "Open in a browser:"
 	@for study in $(DEMO); do echo "  $(CURDIR)/$(STORAGE)/demo-$$study/report.html"; done
 
-# Three processes: whatever starts a Ray, one test after the other, which takes longest as it mostly
-# waits; and, where that leaves room, the experiments and all else.
+# Three processes: whatever starts a Ray, one test after the other, which mostly waits; the experiments;
+# and all else.
 test: lint ## Lint, then run the tests
 	@$(MAKE) --no-print-directory --jobs 3 --keep-going tests-with-ray tests-of-privnets other-tests
 
@@ -35,10 +35,10 @@ tests-with-ray:
 	$(BIN)/python -m pytest -m ray -p no:cacheprovider
 
 tests-of-privnets:
-	nice $(BIN)/python -m pytest -m 'not ray' -p no:cacheprovider tests/privnets
+	$(BIN)/python -m pytest -m 'not ray' -p no:cacheprovider tests/privnets
 
 other-tests:
-	nice $(BIN)/python -m pytest -m 'not ray' --ignore=tests/privnets
+	$(BIN)/python -m pytest -m 'not ray' --ignore=tests/privnets
 
 lint: $(INSTALLED) ## Check style, formatting, types and the layers between packages
 	$(BIN)/ruff check .
