@@ -142,11 +142,7 @@ def execute(
             watch = Watch(ledger, plan, heart.show, on_progress)
             load_libraries()  # while Ray starts, which is mostly waiting
             heart.phase = "training"
-            remedy = (
-                "What is finished is kept; continue on any cluster with "
-                f"`{again or f'sweeps resume {sweep}'}`."
-            )
-            _train(plan, ledger, where, address, remedy, watch, interruption)
+            _train(plan, ledger, where, address, _remedy(sweep, again), watch, interruption)
             heart.phase = "publishing"
             result = None
             if not interruption.asked():
@@ -160,6 +156,12 @@ def execute(
         result = result or read_result(ledger, where)
     failures = {**result.failures, **watch.failures}  # a full disk keeps some out of the former
     return Outcome(result, published, failures, interruption.signal, tuple(watch.problems))
+
+
+def _remedy(sweep: str, again: str | None) -> str:
+    """What a user can do whose cluster goes while it trains."""
+    command = again or f"sweeps resume {sweep}"
+    return f"What is finished is kept; continue on any cluster with `{command}`."
 
 
 def _check_place(plan: Plan, ledger: Ledger, address: str | None) -> None:
