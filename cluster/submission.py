@@ -300,7 +300,7 @@ def _specified(study: str | os.PathLike[str] | Specified) -> dict[str, Any]:
     if not isinstance(study, str | os.PathLike):
         return study.model_dump(mode="json")
     ran = subprocess.run(
-        [sys.executable, "-m", "sweeps.resolving", os.fspath(study)],
+        [sys.executable, "-m", "sweeps.cli.resolving", os.fspath(study)],
         capture_output=True,
         text=True,
         check=False,

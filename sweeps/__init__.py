@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sweeps.loading import load
-    from sweeps.pareto import attainment, hypervolume, pareto_front
-    from sweeps.results import Result, open_result
-    from sweeps.spec import Study
+    from sweeps.analysis.pareto import attainment, hypervolume, pareto_front
+    from sweeps.analysis.results import Result, open_result
+    from sweeps.study.loader import load
+    from sweeps.study.spec import Study
 
 __all__ = ["attainment", "hypervolume", "load", "open_result", "pareto_front", "run"]
 
 _DEFINED_IN = {
-    "attainment": "sweeps.pareto",
-    "hypervolume": "sweeps.pareto",
-    "load": "sweeps.loading",
-    "open_result": "sweeps.results",
-    "pareto_front": "sweeps.pareto",
+    "attainment": "sweeps.analysis.pareto",
+    "hypervolume": "sweeps.analysis.pareto",
+    "load": "sweeps.study.loader",
+    "open_result": "sweeps.analysis.results",
+    "pareto_front": "sweeps.analysis.pareto",
 }
 
 
@@ -50,9 +50,9 @@ def run(
         InputError: If another argument cannot be used; nothing was started.
         KeyboardInterrupt: If it was interrupted; what was finished is kept.
     """
-    from sweeps.driver import run_study
-    from sweeps.loading import load
-    from sweeps.spec import Study
+    from sweeps.engine.executor import run_study
+    from sweeps.study.loader import load
+    from sweeps.study.spec import Study
 
     return run_study(
         study if isinstance(study, Study) else load(study),

@@ -89,7 +89,8 @@ class AdversarialConfig(ExperimentConfig):
 
     tradeoff: float = Field(0.5, ge=0, le=1, description="a of squared-kl: 1 is privacy alone")
     estimator: Literal["sound", "label", "full"] = Field(
-        "sound", description="of the two divergences: see `privnets.adversarial.squared_kl`"
+        "sound",
+        description="of the two divergences: see `adversarial.training.squared_kl`",
     )
     squaring: Literal["running", "clamped", "batch"] = Field(
         "running", description="what is squared: a running mean, or the batch's, clamped or not"

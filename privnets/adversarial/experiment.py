@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import ClassVar, cast
 
-from privnets.adversarial import interim, metrics, pricing
+from privnets.adversarial import metrics
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evaluation import cost_model as pricing
+from privnets.adversarial.problems import registry_statement as registry
+from privnets.adversarial.problems.fields_statement import idle
 from privnets.adversarial.statement import Statement
-from privnets.adversarial.statements import registry
-from privnets.adversarial.statements.fields import idle
+from privnets.adversarial.training import interim
 from privnets.config import ExperimentConfig
 from privnets.contract import (
     Cost,
@@ -45,7 +47,7 @@ class Adversarial(Experiment):
     Config = AdversarialConfig
     objectives: ClassVar[Mapping[str, Direction]] = metrics.OBJECTIVES
     data_field = "problem"
-    training_modules = ("privnets.adversarial.stacks",)
+    training_modules = ("privnets.adversarial.training.stacks",)
 
     def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
         """The strongest attacker against what the release is for."""
@@ -87,7 +89,7 @@ class Adversarial(Experiment):
 
     def rehearse(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float:
         """Take a few steps of a stack's game; see `Experiment.rehearse`."""
-        from privnets.adversarial.rehearsal import rehearsed
+        from privnets.adversarial.evaluation.rehearsal import rehearsed
 
         one_structure(configs)
         return rehearsed([_own(config) for config in configs], device)
@@ -114,7 +116,7 @@ class Adversarial(Experiment):
 
         A share is of the game's steps, those of pretraining included.
         """
-        from privnets.adversarial import stacks
+        from privnets.adversarial.training import stacks
 
         one_structure(configs)
         return stacks.stages(self, [_own(config) for config in configs], shares, device, state)

@@ -7,7 +7,7 @@ batch is left; plain numbers give a float. Distributions need to sum to 1 only u
 root of their dtype's precision, and are then normalised.
 """
 
-from privnets.best_release import best_loss, release_boundary
+from privnets.measures.best_release import best_loss, release_boundary
 from privnets.measures.bounds import (
     gaussian_mechanism_delta,
     gaussian_mechanism_sigma,

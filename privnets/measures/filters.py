@@ -3,7 +3,7 @@
 The data are those of `privnets.measures.mixture`, fair bits with P(U=1, S=1) = k/4. A release Q
 leaks A = I(S;Q) and censors B = I(U;X|Q); its loss is (1 - a) B^2 + a A^2 (eq. 8 of "Learning
 data-derived privacy preserving representations", with squares of expectations). What any release
-attains is in `privnets.best_release`.
+attains is in `privnets.measures.best_release`.
 """
 
 from __future__ import annotations

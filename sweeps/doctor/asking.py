@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sweeps.handing_over import is_job_server
-from sweeps.spec import Study
+from sweeps.engine.handing_over import is_job_server
+from sweeps.study.spec import Study
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from sweeps.analysis.wording import counted
 from sweeps.doctor import authentication, clocks, data, storage, versions
 from sweeps.doctor.asking import Request
 from sweeps.doctor.bounded import Trouble
@@ -15,12 +16,11 @@ from sweeps.doctor.storage import Place
 from sweeps.doctor.tracked import Tracking
 from sweeps.doctor.visit import PART_SECONDS, Facts, Question, time_of, visit
 from sweeps.errors import InputError, StudyError
-from sweeps.storage import absolute, directory
-from sweeps.wording import counted
+from sweeps.store.filesystem import absolute, directory
 
 if TYPE_CHECKING:
     from cluster.connection import Connection
-    from sweeps.spec import Study
+    from sweeps.study.spec import Study
 
 _VISIT_SECONDS = PART_SECONDS + 5.0
 _ROUND_SECONDS = 20.0
@@ -54,7 +54,7 @@ def examine(request: Request) -> Report:
 
 def _examine_here(request: Request) -> Report:
     from cluster.connection import this_machine
-    from sweeps.results import DEFAULT_STORAGE
+    from sweeps.analysis.results import DEFAULT_STORAGE
 
     where = absolute(request.storage or DEFAULT_STORAGE)
     directory(where)  # before anything is asked of it
@@ -64,7 +64,7 @@ def _examine_here(request: Request) -> Report:
 
 def _examine_cluster(request: Request, address: str) -> Report:
     from cluster.connection import connect
-    from sweeps.data_on_nodes import environment
+    from sweeps.engine.data_on_nodes import environment
 
     where = None if request.storage is None else absolute(request.storage)
     if where is not None:
@@ -83,7 +83,7 @@ def _check_study(study: Study) -> None:
     Raises:
         StudyError: With everything that is wrong with it.
     """
-    from sweeps.checking import check
+    from sweeps.study.validation import check
 
     if problems := check(study, data=False).problems:
         raise StudyError(problems)
@@ -164,7 +164,7 @@ def _clocks(parties: Parties) -> list[Check]:
 
 
 def _room(parties: Parties, study: Study | None) -> list[Check]:
-    from sweeps.remaining import capacity
+    from sweeps.engine.remaining import capacity
 
     if study is None:
         return []

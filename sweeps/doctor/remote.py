@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from sweeps.doctor import authentication, versions
 from sweeps.doctor.asking import Request
 from sweeps.doctor.check import Report
-from sweeps.handing_over import answer, check_place, check_public
-from sweeps.versions import installed
+from sweeps.engine.handing_over import answer, check_place, check_public
+from sweeps.store.versions import installed
 
 if TYPE_CHECKING:
     from sweeps.doctor.check import Check
@@ -36,7 +36,7 @@ def examine_over_http(request: Request) -> Report:
             others would see.
     """
     from cluster.jobs import ask
-    from sweeps.data_on_nodes import environment
+    from sweeps.engine.data_on_nodes import environment
 
     address = request.address or ""
     said = ask(

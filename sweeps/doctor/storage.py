@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sweeps.doctor.bounded import Trouble
 from sweeps.doctor.check import Check
-from sweeps.storage import Directory, directory
+from sweeps.store.filesystem import Directory, directory
 from tracking.errors import redacted
 
 SUBJECT = "storage"

@@ -11,7 +11,7 @@ from sweeps.doctor import credentials, gpus, memory
 from sweeps.doctor.bounded import Trouble, at_once
 from sweeps.doctor.check import Check
 from sweeps.doctor.storage import Left, Place, leave
-from sweeps.versions import installed
+from sweeps.store.versions import installed
 
 if TYPE_CHECKING:
     from cluster.connection import Machine
@@ -104,7 +104,7 @@ def _parts(mark: str, question: Question, machine: Machine | None) -> dict[str, 
 
 
 def _data(study: Mapping[str, Any]) -> dict[str, str]:
-    from sweeps.node_data import fingerprints
+    from sweeps.engine.node_data import fingerprints
 
     return fingerprints(study)
 

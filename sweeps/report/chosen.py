@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from privnets.points import TradeoffPoint
-from sweeps.report.curves import CurveSet, Sample, placed, samples, spread_curves
-from sweeps.report.source import ReportSource
+from sweeps.report.figures.curves import CurveSet, Sample, placed, samples, spread_curves
+from sweeps.report.sources import ReportSource
 from sweeps.report.stored import UnusableError
 
 T = TypeVar("T")

@@ -21,19 +21,19 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from sweeps.claims import judge
-from sweeps.documents import dump
-from sweeps.frames import config_of, varying
-from sweeps.pareto import attainment, pareto_front
-from sweeps.plots import front_figure
-from sweeps.report.attackers import attacker_report
-from sweeps.report.axes import SweptAxis, axis_figure
-from sweeps.report.curves import curve_set
-from sweeps.report.pictures import Picture, pictures
-from sweeps.report.roc import roc_figure
-from sweeps.report.source import ReportSource
+from sweeps.analysis.claims import judge
+from sweeps.analysis.frames import config_of, varying
+from sweeps.analysis.pareto import attainment, pareto_front
+from sweeps.analysis.tables import Table, best_first, described, front_table, spread
+from sweeps.report.figures.attackers import attacker_report
+from sweeps.report.figures.axes import SweptAxis, axis_figure
+from sweeps.report.figures.curves import curve_set
+from sweeps.report.figures.pictures import Picture, pictures
+from sweeps.report.figures.plots import front_figure
+from sweeps.report.figures.roc import roc_figure
+from sweeps.report.sources import ReportSource
 from sweeps.report.tables import facts_table, failures_table, notes_table, stopped_table
-from sweeps.tables import Table, best_first, described, front_table, spread
+from sweeps.study.yaml_reader import dump
 
 _ROC_POINTS = 4
 

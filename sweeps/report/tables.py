@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from sweeps.columns import Note
-from sweeps.frames import config_of
-from sweeps.report.source import ReportSource
-from sweeps.tables import MOST_ROWS, Table, cut, described
+from sweeps.analysis.frames import config_of
+from sweeps.analysis.tables import MOST_ROWS, Table, cut, described
+from sweeps.report.sources import ReportSource
+from sweeps.store.columns import Note
 
 _KINDS = ("flag", "undefined", "note")
 _NUMBER = re.compile(r"\d+(\.\d+)?(e[-+]?\d+)?")

@@ -17,12 +17,12 @@ import torch
 
 import privnets
 from privnets import TradeoffPoint, merge_replicates
-from sweeps.ledger import Ledger
-from sweeps.loading import load
-from sweeps.packing import Pack
-from sweeps.planning import Plan, plan
-from sweeps.stopping import Stopping
-from sweeps.training import PackRun
+from sweeps.engine.early_stopping import Stopping
+from sweeps.engine.pack_trainer import PackRun
+from sweeps.planning.packing import Pack
+from sweeps.planning.plan import Plan, plan
+from sweeps.store.ledger import Ledger
+from sweeps.study.loader import load
 from tests.benchmarks.harness import alternate, publish
 
 _CHANGES = ("fixed.evaluation=exact", "early_stopping=true", "claims=[]", "objectives=null")

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.points import Curve, Replicate, TradeoffPoint
-from sweeps.ledger import Ledger
-from sweeps.manifest import describe, write_manifest
-from sweeps.planning import Plan, PlannedReplicate, plan
-from sweeps.spec import Study
+from sweeps.planning.plan import Plan, PlannedReplicate, plan
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import describe, write_manifest
+from sweeps.study.spec import Study
 
 SWEEP = "large"
 OBJECTIVES = {"privacy/membership_advantage": "min", "utility/test_mse": "min"}

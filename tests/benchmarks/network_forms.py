@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
-from privnets.adversarial.releasers import EncoderDecoder, RecurrentReleaser
+from privnets.adversarial.training.releasers import EncoderDecoder, RecurrentReleaser
 from privnets.networks.activation import leaky
 from privnets.networks.adam import StackedAdam
 from privnets.networks.architecture import stacked

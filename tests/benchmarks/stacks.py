@@ -38,10 +38,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.game import Game
 from privnets.adversarial.problems import registry
+from privnets.adversarial.problems.windows import SIDE_FEATURES
 from privnets.adversarial.records import Pool, Splits
-from privnets.adversarial.windows import SIDE_FEATURES
+from privnets.adversarial.training.game import Game
 from tests.benchmarks.ending import run
 from tests.benchmarks.harness import publish
 from tests.benchmarks.plain_games import Amnist, Eco, PlainGame, Toy

@@ -19,7 +19,6 @@ from typing import TypeVar
 
 import torch
 
-from privnets.adversarial import inference
 from privnets.adversarial.attackers import classical
 from privnets.adversarial.attackers.assessment import assess
 from privnets.adversarial.attackers.features import tables
@@ -28,13 +27,14 @@ from privnets.adversarial.attackers.names import CLASSIFIERS, SIDE
 from privnets.adversarial.attackers.networks import fit_network
 from privnets.adversarial.attackers.posterior import Posterior
 from privnets.adversarial.attackers.rows import frequencies, known_rows
-from privnets.adversarial.baseline import Baselines
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.game import Game
+from privnets.adversarial.evaluation import inference
+from privnets.adversarial.evaluation.baseline import Baselines
+from privnets.adversarial.evaluation.releases import Release, released
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.problems import registry
 from privnets.adversarial.records import Evidence
-from privnets.adversarial.releases import Release, released
+from privnets.adversarial.training.game import Game
 from privnets.data.errors import DataError
 from tests.benchmarks.ending import run
 from tests.benchmarks.harness import publish

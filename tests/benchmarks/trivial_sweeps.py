@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sweeps.ledger import Ledger
-from sweeps.planning import Plan, plan
-from sweeps.spec import Study
+from sweeps.planning.plan import Plan, plan
+from sweeps.store.ledger import Ledger
+from sweeps.study.spec import Study
 
 _SWEEP = "trivial"
 _FOLDER = Path(__file__).parent / "trivial"
@@ -115,9 +115,9 @@ def main() -> None:
 
 
 def _run(order: Order, folder: str, address: str | None) -> None:
-    from sweeps.carrying import Watch, train
-    from sweeps.driver import execute
-    from sweeps.interruption import interruptible
+    from sweeps.engine.executor import execute
+    from sweeps.engine.scheduler import Watch, train
+    from sweeps.engine.signals import interruptible
 
     planned = _plan(order)
     if order.tracking_uri is not None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sweeps.ledger import Ledger
+from sweeps.store.ledger import Ledger
 
 Member = tuple[str, int]
 

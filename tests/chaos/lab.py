@@ -84,7 +84,7 @@ class Lab:
 
     def command(self, *arguments: str) -> list[str]:
         """A `sweeps` command."""
-        return [sys.executable, "-c", "from sweeps.cli import main; main()", *arguments]
+        return [sys.executable, "-c", "from sweeps.cli.main import main; main()", *arguments]
 
     def drive(self, said: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
         """Start a `sweeps` command beside the head; what it says is added to a file."""

@@ -26,7 +26,7 @@ import psycopg2
 from rich.console import Console
 from rich.table import Table
 
-from sweeps.results import Result, open_result
+from sweeps.analysis.results import Result, open_result
 from tests.chaos import world
 from tests.chaos.lab import Lab
 from tests.chaos.nodes import title, trains, tree
@@ -157,8 +157,8 @@ def _published(lab: Lab) -> int:
 def _memory(lab: Lab, driver: int) -> dict[str, float]:
     """Own memory by role; of several processes of one role the sum."""
     processes = {
-        "driver": [p for p in tree(driver) if "sweeps.publishing" not in title(p)],
-        "publisher": [p for p in tree(driver) if "sweeps.publishing" in title(p)],
+        "driver": [p for p in tree(driver) if "sweeps.publishing.process" not in title(p)],
+        "publisher": [p for p in tree(driver) if "sweeps.publishing.process" in title(p)],
         "workers": lab.workers(),
         "server": tree(lab.tracking.pid),
         "database": tree(lab.database.pid),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 import tracking
-from sweeps.results import Result, open_result
+from sweeps.analysis.results import Result, open_result
 from tests.chaos.episode import Episode
 from tests.chaos.evidence import Member
 from tests.chaos.lab import comes_about

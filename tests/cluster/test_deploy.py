@@ -60,7 +60,7 @@ def ours(command: str) -> list[str]:
 
 @pytest.mark.parametrize("command", commands())
 def test_commands_that_are_told_exist_with_their_options(command: str) -> None:
-    from sweeps.cli import app
+    from sweeps.cli.main import app
 
     name, *arguments = ours(command)
     group = typer.main.get_command(app)

@@ -263,7 +263,7 @@ def _lines(storage: str) -> Strategy:
 
 def _called(words: list[str], folder: Path) -> tuple[object, str]:
     """The exit code of a command, and what it said; anything that it raises comes through."""
-    from sweeps.cli import main
+    from sweeps.cli.main import main
 
     said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     before = Path.cwd()
@@ -291,10 +291,10 @@ def _called(words: list[str], folder: Path) -> tuple[object, str]:
 def _fill(storage: Path) -> None:
     """A finished sweep, made without training it."""
     from privnets.points import Replicate, TradeoffPoint
-    from sweeps.ledger import Ledger
-    from sweeps.loading import load
-    from sweeps.manifest import describe, write_manifest
-    from sweeps.planning import plan
+    from sweeps.planning.plan import plan
+    from sweeps.store.ledger import Ledger
+    from sweeps.store.manifest import describe, write_manifest
+    from sweeps.study.loader import load
 
     planned = plan(load("quickstart"))
     ledger = Ledger(str(storage), "kept")

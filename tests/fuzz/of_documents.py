@@ -9,13 +9,13 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from sweeps import documents as parsing
-from sweeps import loading
-from sweeps.documents import DocumentError
 from sweeps.errors import InputError, StudyError, printable
-from sweeps.ledger import Ledger
-from sweeps.manifest import describe, read_manifest
-from sweeps.planning import plan
+from sweeps.planning.plan import plan
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import describe, read_manifest
+from sweeps.study import loader as loading
+from sweeps.study import yaml_reader as parsing
+from sweeps.study.yaml_reader import DocumentError
 from tests.fuzz.edits import Strategy, edited
 from tests.fuzz.targets import Target
 

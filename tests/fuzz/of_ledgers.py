@@ -15,17 +15,17 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 from privnets.points import Curve, Replicate, TradeoffPoint
-from sweeps import sealing
-from sweeps.checkpoints import Checkpoint
-from sweeps.columns import in_tables, replicates
-from sweeps.ledger import Ledger
-from sweeps.records import FIXED, encode
-from sweeps.report.releases import read_images
-from sweeps.report.scatter import read_cloud
+from sweeps.analysis.results import read_failures
+from sweeps.analysis.tables import points_table
+from sweeps.report.figures.releases import read_images
+from sweeps.report.figures.scatter import read_cloud
+from sweeps.report.figures.week import read_week
 from sweeps.report.stored import UnusableError
-from sweeps.report.week import read_week
-from sweeps.results import read_failures
-from sweeps.tables import points_table
+from sweeps.store import sealing
+from sweeps.store.checkpoints import Checkpoint
+from sweeps.store.codec import FIXED, encode
+from sweeps.store.columns import in_tables, replicates
+from sweeps.store.ledger import Ledger
 from tests.fuzz.edits import Strategy, edited
 from tests.fuzz.targets import Target
 from tracking.errors import TrackingError

@@ -10,8 +10,8 @@ from safetensors.torch import load
 
 import privnets
 from privnets import TradeoffPoint
-from privnets.adversarial import game, stacks
 from privnets.adversarial.config import DEFAULTS
+from privnets.adversarial.training import game, stacks
 from privnets.contract import Stage
 from tests.support import requires_data
 

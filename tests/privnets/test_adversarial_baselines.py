@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privnets.adversarial.baseline import Baseline, Baselines
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evaluation.baseline import Baseline, Baselines
+from privnets.adversarial.evaluation.releases import raw
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.problems import registry
 from privnets.adversarial.records import Evidence
-from privnets.adversarial.releases import raw
 from tests.support import requires_data
 
 # arXiv 2310.18241: digits 97.25% and, balanced, thickness 91.5% on the original images.

@@ -12,10 +12,10 @@ from safetensors.torch import load
 from support import requires_data
 
 from privnets import data
-from privnets.adversarial import windows
 from privnets.adversarial.attackers.names import NETWORKS
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import eco as problem_module
+from privnets.adversarial.problems import windows
 from privnets.adversarial.problems.eco import PARTS, ROTATION, Eco, longest_run
 from privnets.adversarial.records import Exposure
 from privnets.data import eco

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.game import Game
-from privnets.adversarial.opponents import Roles
 from privnets.adversarial.problems import registry
+from privnets.adversarial.training.game import Game
+from privnets.adversarial.training.inference_networks import Roles
 
 STEPS = 30
 

@@ -12,10 +12,11 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import mutual_info_score
 from support import requires_data
 
-from privnets.adversarial import dealing, thickness
 from privnets.adversarial.attackers.names import NETWORKS
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
+from privnets.adversarial.problems import splits as dealing
+from privnets.adversarial.problems import thickness
 from privnets.adversarial.problems.amnist import Amnist
 from privnets.adversarial.problems.digits import Digits
 from privnets.adversarial.records import Exposure, Pool, Splits

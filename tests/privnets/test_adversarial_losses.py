@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from privnets.adversarial.losses import accuracy, cross_entropy, log_probabilities
 from privnets.adversarial.records import MISSING
+from privnets.adversarial.training.losses import accuracy, cross_entropy, log_probabilities
 
 _CASES = pytest.mark.parametrize(
     ("shape", "missing"),

@@ -15,10 +15,10 @@ from scipy.stats import kstest
 from privnets import measures
 from privnets.adversarial.attackers.names import NETWORKS
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.game import Game
 from privnets.adversarial.problem import Examined
 from privnets.adversarial.problems.mixture import GaussianMixture
 from privnets.adversarial.records import Exposure, Pool, Splits
+from privnets.adversarial.training.game import Game
 from privnets.measures.mixture import DATA_STD
 from privnets.networks.architecture import stacked
 from privnets.randomness import generator

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from privnets.adversarial.batches import Batch
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.losses import accuracy, cross_entropy
-from privnets.adversarial.objectives import Seen, build, distortion
 from privnets.adversarial.records import MISSING
+from privnets.adversarial.training.batches import Batch
+from privnets.adversarial.training.losses import accuracy, cross_entropy
+from privnets.adversarial.training.objectives import Seen, build, distortion
 
 
 def seen(**given: torch.Tensor) -> Seen:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from privnets.adversarial.records import MISSING
-from privnets.adversarial.releasers import (
+from privnets.adversarial.training.releasers import (
     EncoderDecoder,
     LinearFilter,
     PerceptronReleaser,

@@ -10,8 +10,8 @@ import pytest
 
 import privnets
 from privnets import TradeoffPoint
-from privnets.adversarial import interim
-from privnets.adversarial.statements import registry
+from privnets.adversarial.problems import registry_statement as registry
+from privnets.adversarial.training import interim
 from privnets.contract import Rung, Stage
 
 ADVERSARIAL = privnets.experiment("adversarial")

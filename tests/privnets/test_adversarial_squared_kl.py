@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from privnets import measures
-from privnets.adversarial import squared_kl
-from privnets.adversarial.squared_kl import RunningMean, censored, leakage, squared
+from privnets.adversarial.training import squared_kl
+from privnets.adversarial.training.squared_kl import RunningMean, censored, leakage, squared
 
 PRIOR = torch.tensor([0.4, 0.6], dtype=torch.float64)
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from privnets.adversarial.batches import Batch
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.losses import accuracy, cross_entropy
-from privnets.adversarial.objectives import Seen
 from privnets.adversarial.problems import registry
-from privnets.adversarial.training_curves import TrainingCurves
+from privnets.adversarial.training.batches import Batch
+from privnets.adversarial.training.curves import TrainingCurves
+from privnets.adversarial.training.losses import accuracy, cross_entropy
+from privnets.adversarial.training.objectives import Seen
 
 _EVERY, _MEMBERS, _RECORDS = 4, 3, 6
 _PROBLEM = registry.problem("gaussian-mixture")

@@ -10,8 +10,8 @@ from privnets import data
 from privnets.adversarial.attackers.rows import frequencies, known_rows
 from privnets.adversarial.attackers.scoring import balanced_accuracy, balanced_decision
 from privnets.adversarial.attackers.thickness import PUBLISHED, ThicknessAttacker
+from privnets.adversarial.problems.thickness import ROWS, scan_line_counts, thresholds
 from privnets.adversarial.records import Evidence, Exposure
-from privnets.adversarial.thickness import ROWS, scan_line_counts, thresholds
 from privnets.data import mnist
 
 

@@ -10,7 +10,7 @@ from sklearn.metrics import balanced_accuracy_score, mutual_info_score
 from support import requires_data
 
 from privnets import data
-from privnets.adversarial import thickness
+from privnets.adversarial.problems import thickness
 from privnets.data import mnist
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from privnets.adversarial.releasers import (
+from privnets.adversarial.training.releasers import (
     EncoderDecoder,
     LinearFilter,
     PerceptronReleaser,

@@ -17,10 +17,10 @@ import torch
 from audit_guard import MARK
 
 from privnets.points import Replicate, TradeoffPoint
-from sweeps.ledger import Ledger
-from sweeps.loading import load
-from sweeps.manifest import describe, write_manifest
-from sweeps.planning import plan
+from sweeps.planning.plan import plan
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import describe, write_manifest
+from sweeps.study.loader import load
 
 
 class Payload:

@@ -17,10 +17,10 @@ _LIBRARIES = (
     "safetensors.numpy",
     "safetensors.torch",
     "scipy.special",
-    "sweeps.checkpoints",
-    "sweeps.planning",
-    "sweeps.report.pictures",
-    "sweeps.results",
+    "sweeps.store.checkpoints",
+    "sweeps.planning.plan",
+    "sweeps.report.figures.pictures",
+    "sweeps.analysis.results",
 )
 
 
@@ -39,8 +39,8 @@ def stored(storage: str, sweep: str) -> str:
 
 def ledger(storage: str, sweep: str) -> str:
     """Everything that a ledger's readers read."""
-    from sweeps.ledger import Ledger
-    from sweeps.results import read_failures
+    from sweeps.analysis.results import read_failures
+    from sweeps.store.ledger import Ledger
 
     found = Ledger(storage, sweep)
     points = found.points()
@@ -52,8 +52,8 @@ def ledger(storage: str, sweep: str) -> str:
 
 def checkpoint(storage: str, sweep: str) -> str:
     """Every checkpoint of a sweep."""
-    from sweeps.checkpoints import Checkpoint, checkpoints
-    from sweeps.ledger import Ledger
+    from sweeps.store.checkpoints import Checkpoint, checkpoints
+    from sweeps.store.ledger import Ledger
 
     found = Ledger(storage, sweep)
     saved = [Checkpoint(found, pack, "label").load() for pack in checkpoints(found)]
@@ -62,15 +62,15 @@ def checkpoint(storage: str, sweep: str) -> str:
 
 def report(storage: str, sweep: str) -> str:
     """The report of a sweep."""
+    from sweeps.analysis.results import open_result
     from sweeps.report.page import render
-    from sweeps.results import open_result
 
     return f"{len(render(open_result(sweep, storage)))} characters"
 
 
 def studies(folder: str) -> str:
     """Every study file in a folder."""
-    from sweeps.loading import load
+    from sweeps.study.loader import load
 
     return repr([_tried(lambda path=path: load(path)) for path in sorted(Path(folder).iterdir())])
 

@@ -25,15 +25,15 @@ from hostile_files import (
 from watched import Watched, watched
 
 from privnets.points import Curve
-from sweeps import sealing
-from sweeps.checkpoints import Checkpoint
+from sweeps.analysis.results import open_result, read_failures, read_result
+from sweeps.engine.starting import new_name
 from sweeps.errors import InputError
-from sweeps.ledger import Ledger
-from sweeps.manifest import read_manifest, tracking_uri_of
-from sweeps.records import RecordError, decode, encode
-from sweeps.results import open_result, read_failures, read_result
-from sweeps.starting import new_name
-from sweeps.storage import absolute
+from sweeps.store import sealing
+from sweeps.store.checkpoints import Checkpoint
+from sweeps.store.codec import RecordError, decode, encode
+from sweeps.store.filesystem import absolute
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import read_manifest, tracking_uri_of
 
 MEMORY = 6 * 2**30
 
@@ -144,7 +144,7 @@ def test_a_file_of_two_names_gives_away_nothing_but_that_it_is_none(
 
 def test_a_directory_that_is_a_link_is_no_pack_s_and_stays(ledger: Ledger, tmp_path: Path) -> None:
     """A checkpoint that is of no more use is removed: never what a link leads to."""
-    from sweeps.checkpoints import checkpoints
+    from sweeps.store.checkpoints import checkpoints
 
     other = tmp_path / "other"
     other.mkdir()

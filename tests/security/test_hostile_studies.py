@@ -10,11 +10,11 @@ import yaml
 from audit_guard import MARK
 from watched import watched
 
-from sweeps import loading
-from sweeps.documents import DocumentError, dump, parse
 from sweeps.errors import StudyError, printable
-from sweeps.loading import load
-from sweeps.planning import plan
+from sweeps.planning.plan import plan
+from sweeps.study import loader as loading
+from sweeps.study.loader import load
+from sweeps.study.yaml_reader import DocumentError, dump, parse
 
 STUDY = """
 name: {name}

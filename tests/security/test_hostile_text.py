@@ -15,10 +15,10 @@ from hostile_files import point
 import tracking
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.errors import printable
-from sweeps.ledger import Ledger
-from sweeps.loading import load
-from sweeps.manifest import describe, write_manifest
-from sweeps.planning import plan
+from sweeps.planning.plan import plan
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import describe, write_manifest
+from sweeps.study.loader import load
 from tracking.sheets import sheet_of
 
 STEERING = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\r\x08[bold red]x[/] :bomb: \ud83d"
@@ -129,8 +129,8 @@ def test_a_verification_steers_no_terminal(storage: Path, tmp_path: Path) -> Non
 
 def test_a_report_of_hostile_names_runs_nothing(storage: Path) -> None:
     """What the tests of reports do in a browser, from a real ledger."""
+    from sweeps.analysis.results import open_result
     from sweeps.report.page import render
-    from sweeps.results import open_result
 
     page = render(open_result("hostile", str(storage)))
     assert "<img src=x" not in page

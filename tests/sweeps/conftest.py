@@ -11,7 +11,7 @@ from small_sweeps import small_plan
 
 if TYPE_CHECKING:
     from cluster import Connection
-    from sweeps.driver import Outcome
+    from sweeps.engine.executor import Outcome
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +34,7 @@ def uninterrupted(
     local_ray: Connection, tracking_uri: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Outcome:
     """The small sweep, run without any trouble; tests must leave it as it is."""
-    from sweeps.driver import execute
+    from sweeps.engine.executor import execute
 
     folder: Path = tmp_path_factory.mktemp("uninterrupted")
     return execute(

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from privnets.points import TradeoffPoint
-from sweeps.ledger import Ledger
-from sweeps.loading import load
-from sweeps.planning import Plan, plan
+from sweeps.planning.plan import Plan, plan
+from sweeps.store.ledger import Ledger
+from sweeps.study.loader import load
 
 STUDY = """
 name: small

@@ -16,7 +16,7 @@ from privnets.adversarial.attackers.scoring import (
     balanced_decision,
     leakage,
 )
-from privnets.adversarial.estimates import Estimate
+from privnets.adversarial.evaluation.estimates import Estimate
 
 
 @dataclass(frozen=True, eq=False)

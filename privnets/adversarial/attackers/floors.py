@@ -14,7 +14,7 @@ from privnets.adversarial.attackers.features import without_release
 from privnets.adversarial.attackers.names import Classifier
 from privnets.adversarial.attackers.rows import Rows, frequencies, known_rows
 from privnets.adversarial.attackers.scoring import balanced_accuracy, balanced_decision
-from privnets.adversarial.estimates import Estimate
+from privnets.adversarial.evaluation.estimates import Estimate
 from privnets.adversarial.records import Evidence, Exposure
 
 KEYS: Final = ("floor/prior", "floor/utility_label", "floor/side_information")

@@ -30,7 +30,7 @@ from privnets.adversarial.attackers.rows import (
     unusable,
 )
 from privnets.adversarial.attackers.scoring import alpha_leakage
-from privnets.adversarial.estimates import Estimate
+from privnets.adversarial.evaluation.estimates import Estimate
 from privnets.adversarial.records import Evidence, on_host
 from privnets.networks.architecture import Architecture
 

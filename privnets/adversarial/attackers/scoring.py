@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from privnets.adversarial.attackers.rows import Rows
-from privnets.adversarial.estimates import Estimate
+from privnets.adversarial.evaluation.estimates import Estimate
 
 _NOTHING = 1e-9
 """Of an order; below it every posterior leaks less than about so many nats."""

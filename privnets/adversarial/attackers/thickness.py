@@ -19,8 +19,7 @@ from privnets.adversarial.attackers.names import THICKNESS
 from privnets.adversarial.attackers.posterior import Posterior
 from privnets.adversarial.attackers.rows import Rows, frequencies, known_rows
 from privnets.adversarial.attackers.scoring import balanced_accuracy, balanced_decision
-from privnets.adversarial.records import Evidence, Exposure
-from privnets.adversarial.thickness import (
+from privnets.adversarial.problems.thickness import (
     NORMAL,
     THICK,
     THIN,
@@ -28,6 +27,7 @@ from privnets.adversarial.thickness import (
     scan_line_counts,
     thresholds,
 )
+from privnets.adversarial.records import Evidence, Exposure
 from privnets.randomness import generator
 
 PUBLISHED: Final = np.array([8, 4, 5, 5, 7, 8, 4, 4, 9, 4])

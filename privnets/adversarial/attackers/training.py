@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from privnets.adversarial.losses import cross_entropy
 from privnets.adversarial.records import MISSING
+from privnets.adversarial.training.losses import cross_entropy
 from privnets.networks.adam import StackedAdam
 from privnets.networks.architecture import Architecture, stacked
 from privnets.randomness import generator

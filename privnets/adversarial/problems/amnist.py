@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import torch
 
-from privnets.adversarial import thickness
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.dealing import deal, thinned
+from privnets.adversarial.problems import thickness
+from privnets.adversarial.problems.amnist_statement import SHARES, TEST, TRAIN, AmnistStatement
 from privnets.adversarial.problems.images import DigitImages, as_pixels
+from privnets.adversarial.problems.images_statement import DigitImagesStatement
+from privnets.adversarial.problems.splits import deal, thinned
 from privnets.adversarial.records import Pool, Splits
-from privnets.adversarial.statements.amnist import SHARES, TEST, TRAIN, AmnistStatement
-from privnets.adversarial.statements.images import DigitImagesStatement
 from privnets.networks.architecture import Architecture
 from privnets.networks.convolution import ConvolutionalClassifier
 from privnets.randomness import generator

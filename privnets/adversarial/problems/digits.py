@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from privnets import data
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.dealing import deal, thinned
+from privnets.adversarial.problems.digits_statement import SHARES, DigitsStatement
 from privnets.adversarial.problems.images import DigitImages, as_pixels
+from privnets.adversarial.problems.images_statement import DigitImagesStatement
+from privnets.adversarial.problems.splits import deal, thinned
 from privnets.adversarial.records import Pool, Splits
-from privnets.adversarial.statements.digits import SHARES, DigitsStatement
-from privnets.adversarial.statements.images import DigitImagesStatement
 from privnets.networks.architecture import Architecture
 from privnets.networks.mlp import Perceptron
 from privnets.randomness import generator

@@ -25,14 +25,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from privnets.adversarial import windows
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Examined, Problem, Releaser
+from privnets.adversarial.problems import windows
+from privnets.adversarial.problems.eco_statement import EcoStatement, above
+from privnets.adversarial.problems.windows import SIDE_FEATURES, Windows
 from privnets.adversarial.records import Exposure, Pool, Splits
-from privnets.adversarial.releasers import RecurrentReleaser
 from privnets.adversarial.statement import Statement
-from privnets.adversarial.statements.eco import EcoStatement, above
-from privnets.adversarial.windows import SIDE_FEATURES, Windows
+from privnets.adversarial.training.releasers import RecurrentReleaser
 from privnets.data import eco
 from privnets.data.eco import STEPS, Recordings, Resolution
 from privnets.data.errors import DataError

@@ -15,9 +15,9 @@ from torch import Tensor
 from privnets import measures
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Examined, Problem, Releaser
+from privnets.adversarial.problems.images_statement import DigitImagesStatement
 from privnets.adversarial.records import Exposure
-from privnets.adversarial.releasers import EncoderDecoder, PerceptronReleaser
-from privnets.adversarial.statements.images import DigitImagesStatement
+from privnets.adversarial.training.releasers import EncoderDecoder, PerceptronReleaser
 from privnets.networks.architecture import Architecture
 
 _SHOWN = 20

@@ -18,10 +18,10 @@ from torch import Tensor
 from privnets import measures
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Examined, Problem, Releaser
+from privnets.adversarial.problems.mixture_statement import EXACT, OPTIMA, GaussianMixtureStatement
 from privnets.adversarial.records import Exposure, Pool, Splits
-from privnets.adversarial.releasers import LinearFilter, PerceptronReleaser
 from privnets.adversarial.statement import Statement
-from privnets.adversarial.statements.mixture import EXACT, OPTIMA, GaussianMixtureStatement
+from privnets.adversarial.training.releasers import LinearFilter, PerceptronReleaser
 from privnets.measures.mixture import DATA_STD
 from privnets.networks.architecture import Architecture
 from privnets.networks.mlp import Perceptron

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from privnets.points import Curve, Replicate, TradeoffPoint
-from sweeps.spec import Study
+from sweeps.study.spec import Study
 
 ATTACKERS = ("network", "large_network", "trees", "neighbours", "logistic")
 STRONGEST, FLOOR = "privacy/attacker_balanced_accuracy", "floor/attacker_balanced_accuracy"
@@ -230,7 +230,7 @@ def _week(strength: float, days: int = 7, steps: int = 24) -> bytes:
 
 
 def _toy_replicate(config: Mapping[str, Any], seed: int) -> Replicate:
-    from privnets.best_release import release_boundary
+    from privnets.measures.best_release import release_boundary
 
     noise, a = _noise(config, seed), config["tradeoff"]
     leakage, censored = release_boundary(config["dependence"], 501)

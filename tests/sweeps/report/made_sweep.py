@@ -12,7 +12,7 @@ import numpy as np
 from privnets.contract import Direction
 from privnets.points import Curve, Replicate, TradeoffPoint
 from sweeps.report import ReportInput
-from sweeps.spec import Study
+from sweeps.study.spec import Study
 
 OBJECTIVES: Mapping[str, Direction] = {
     "privacy/membership_advantage": "min",

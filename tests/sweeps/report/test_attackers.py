@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from made_releases import ATTACKERS, FLOOR, STRONGEST, made_images, with_metrics
 
-from sweeps.report.attackers import against_floor, attacker_report
-from sweeps.report.curves import curve_set
+from sweeps.report.figures.attackers import against_floor, attacker_report
+from sweeps.report.figures.curves import curve_set
 
 
 def report(sweep):

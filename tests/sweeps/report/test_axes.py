@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from made_sweep import OBJECTIVES, made_points
 
-from sweeps.report.axes import MOST_LINES, SweptAxis, axis_figure, place
+from sweeps.report.figures.axes import MOST_LINES, SweptAxis, axis_figure, place
 from tracking.frame import points_frame
 
 ADVANTAGE = "privacy/membership_advantage"

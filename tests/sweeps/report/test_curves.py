@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from made_releases import FLOOR, STRONGEST, made_images, made_power, made_toy
 from made_sweep import MadeSweep, failed, made_points, made_study
 
-from sweeps.report.curves import (
+from sweeps.report.figures.curves import (
     MOST_CURVES,
     TradeoffCurve,
     curve_set,

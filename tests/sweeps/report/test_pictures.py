@@ -20,12 +20,12 @@ from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
 
-from sweeps.ledger import Ledger
-from sweeps.pareto import pareto_front
+from sweeps.analysis.pareto import pareto_front
 from sweeps.report import write_report
+from sweeps.report.figures.pictures import pictures
 from sweeps.report.page import render
-from sweeps.report.pictures import pictures
-from sweeps.summary import PICTURES, stored_files, write_summary
+from sweeps.report.summary import PICTURES, stored_files, write_summary
+from sweeps.store.ledger import Ledger
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>"

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from made_releases import made_images, made_toy, with_metrics
 
-from privnets.best_release import best_loss
-from sweeps.report.curves import curve_set
-from sweeps.report.plane import planes
-from sweeps.report.plane_figure import draw_plane, plane_figure
+from privnets.measures.best_release import best_loss
+from sweeps.report.figures.curves import curve_set
+from sweeps.report.figures.plane import planes
+from sweeps.report.figures.plane_figure import draw_plane, plane_figure
 
 
 @pytest.fixture(scope="module")

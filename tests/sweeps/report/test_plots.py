@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from matplotlib.image import imread
 
-from sweeps.pareto import attainment, pareto_front
-from sweeps.plots import MANY, front_figure, save_front_png, save_page, scale, scaled
+from sweeps.analysis.pareto import attainment, pareto_front
+from sweeps.report.figures.plots import MANY, front_figure, save_front_png, save_page, scale, scaled
 
 ADVANTAGE, ERROR = "privacy/membership_advantage", "utility/test_mse"
 OBJECTIVES = {ADVANTAGE: "min", ERROR: "min"}

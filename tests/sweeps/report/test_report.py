@@ -23,11 +23,11 @@ from made_sweep import (
 from pages import Page
 
 from privnets.points import Replicate
-from sweeps.columns import Note
-from sweeps.pareto import pareto_front
+from sweeps.analysis.pareto import pareto_front
 from sweeps.report import ReportInput, write_report
 from sweeps.report.page import render
 from sweeps.report.tables import failures_table, notes_table
+from sweeps.store.columns import Note
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 HOSTILE = (

@@ -10,9 +10,9 @@ import pytest
 from made_releases import made_images, made_power, made_toy, with_artifact
 from safetensors.numpy import load, save
 
-from sweeps.report import releases, scatter, week
 from sweeps.report.chosen import choose
-from sweeps.report.curves import curve_set
+from sweeps.report.figures import releases, scatter, week
+from sweeps.report.figures.curves import curve_set
 
 HOUR = np.timedelta64(1, "h")
 

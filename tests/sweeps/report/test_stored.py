@@ -13,11 +13,11 @@ from made_releases import made_images, made_power, made_toy, with_artifact
 from safetensors.numpy import load, save
 
 from privnets.points import TradeoffPoint
-from sweeps.report.pictures import pictures
-from sweeps.report.releases import read_images
-from sweeps.report.scatter import read_cloud
+from sweeps.report.figures.pictures import pictures
+from sweeps.report.figures.releases import read_images
+from sweeps.report.figures.scatter import read_cloud
+from sweeps.report.figures.week import read_week
 from sweeps.report.stored import UnusableError, read_tensors
-from sweeps.report.week import read_week
 
 IMAGE = "release.safetensors"
 SWEEPS = {

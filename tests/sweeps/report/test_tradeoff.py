@@ -19,11 +19,11 @@ from made_releases import (
 from made_sweep import failed
 from matplotlib.image import imread
 
-from sweeps.plots import shades
-from sweeps.report.curves import curve_set
-from sweeps.report.panels import REACHED, UNDER, tradeoff_panels
-from sweeps.report.tradeoff import tradeoff_figure
-from sweeps.report.tradeoff_print import draw_tradeoff
+from sweeps.report.figures.curves import curve_set
+from sweeps.report.figures.panels import REACHED, UNDER, tradeoff_panels
+from sweeps.report.figures.plots import shades
+from sweeps.report.figures.tradeoff import tradeoff_figure
+from sweeps.report.figures.tradeoff_print import draw_tradeoff
 
 ACCURACY, ERROR = "utility/accuracy", "utility/normalized_error"
 BASELINE = "baseline/attacker_balanced_accuracy"

@@ -1,0 +1,1 @@
+"""Evaluation of trained releasers: metrics, baselines and estimates."""

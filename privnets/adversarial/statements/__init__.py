@@ -1,1 +1,0 @@
-"""What the problems state of themselves."""

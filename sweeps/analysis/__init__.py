@@ -1,0 +1,1 @@
+"""Analysis of results: tables, Pareto fronts, statistics and comparisons."""

@@ -1,0 +1,1 @@
+"""Command line of `sweeps`: one module per group of commands."""

@@ -1,0 +1,33 @@
+"""`sweeps resume`: continue a sweep after any interruption."""
+
+from __future__ import annotations
+
+from sweeps.cli.options import Storage, Sweep
+from sweeps.cli.run_options import Address, TrackingUri
+
+
+def resume(
+    sweep: Sweep,
+    address: Address = None,
+    tracking_uri: TrackingUri = None,
+    storage: Storage = None,
+) -> None:
+    """Continue a sweep after any interruption; a finished point is never trained again.
+
+    Exit codes are those of `sweeps run`.
+    """
+    from sweeps.analysis.results import DEFAULT_STORAGE
+    from sweeps.cli.running import run_plan
+    from sweeps.store.filesystem import absolute
+    from sweeps.store.ledger import Ledger
+    from sweeps.store.manifest import read_manifest, replan, tracking_uri_of
+
+    where = absolute(storage or DEFAULT_STORAGE)
+    manifest = read_manifest(Ledger(where, sweep))
+    run_plan(
+        replan(manifest),
+        sweep=sweep,
+        storage=where,
+        tracking_uri=tracking_uri_of(manifest, tracking_uri),
+        address=address,
+    )

@@ -1,1 +1,0 @@
-"""One module per command of `sweeps`; each imports what is slow only when it runs."""

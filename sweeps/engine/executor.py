@@ -1,0 +1,244 @@
+"""Runs a sweep: what is not in the ledger yet is trained, and published beside.
+
+SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run in order: packs in hand are kept as checkpoints, a
+summary that was begun is written, Ray and the publisher are shut down. A second one ends it at
+once; nothing in the ledger is lost then either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cluster.proxies import spare_own_machine
+from sweeps.analysis.results import DEFAULT_STORAGE, Result, read_result
+from sweeps.engine.progress import Progress, shown
+from sweeps.engine.remaining import capacity, untrained
+from sweeps.engine.scheduler import Watch, train
+from sweeps.engine.signals import Interrupted, Interruption, interruptible
+from sweeps.engine.starting import manifest_of, new_name
+from sweeps.errors import InputError
+from sweeps.planning.plan import Plan, plan
+from sweeps.publishing.process import Published
+from sweeps.publishing.publication import Publication, start_publication
+from sweeps.report.summary import load_libraries, write_summary
+from sweeps.store.filesystem import absolute, check_writable
+from sweeps.store.ledger import Ledger
+from sweeps.store.locking import locked
+from sweeps.store.manifest import write_manifest
+from sweeps.store.pulse import beating
+from sweeps.store.tenure import tenure
+from sweeps.study.spec import Resources, Study
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run of a sweep ended.
+
+    Attributes:
+        result: What the sweep has found, this run and those before.
+        published: What became of it in MLflow.
+        failures: Packs that came to nothing, with the reason.
+        interrupted_by: The signal that ended the run early; None if none did.
+        problems: What else went wrong, in words.
+    """
+
+    result: Result
+    published: Published
+    failures: Mapping[str, str]
+    interrupted_by: int | None
+    problems: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 if every point finished, 1 if some failed, 128 + signal after an interruption."""
+        if self.interrupted_by is not None:
+            return 128 + self.interrupted_by
+        return 1 if self.result.counts["failed"] or self.result.pending else 0
+
+
+def run_study(
+    study: Study,
+    *,
+    name: str | None = None,
+    storage: str | None = None,
+    tracking_uri: str | None = None,
+    address: str | None = None,
+    num_points: int | None = None,
+) -> Result:
+    """Plan a study and run it to its end; see `sweeps.run`.
+
+    Raises:
+        StudyError: With everything that is wrong with the study; nothing was started.
+        InputError: If another argument cannot be used; nothing was started.
+        Interrupted: A KeyboardInterrupt, if it was; what was finished is kept.
+    """
+    planned = plan(study, num_points)
+    where = absolute(storage or DEFAULT_STORAGE)
+    with shown() as show:
+        outcome = execute(
+            planned,
+            sweep=name or new_name(where, study.name),
+            storage=where,
+            tracking_uri=tracking_uri,
+            address=address,
+            on_progress=show,
+        )
+    if outcome.interrupted_by is not None:
+        raise Interrupted(outcome.interrupted_by)
+    return outcome.result
+
+
+def execute(
+    plan: Plan,
+    *,
+    sweep: str,
+    storage: str,
+    tracking_uri: str | None = None,
+    address: str | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    command: str | None = None,
+    again: str | None = None,
+) -> Outcome:
+    """Run what the sweep still lacks: all of it, or after an interruption the rest.
+
+    Args:
+        plan: What the sweep trains.
+        sweep: Its name.
+        storage: Path or URI under which sweeps live.
+        tracking_uri: Of the MLflow store; its own default if None.
+        address: Of the Ray cluster; None starts a local one.
+        on_progress: Called about twice a second while packs are trained.
+        command: What the user typed, for the record.
+        again: The command line that continues the sweep; `sweeps resume` with its name if None.
+
+    Raises:
+        InputError: If the name belongs to another sweep, it is being run already, no Ray is at the
+            address, this machine is too small for a pack, the storage cannot be written, or a node
+            of the cluster lacks the data; nothing was started.
+        TrackingError: If the tracking store cannot be used; nothing was started.
+        ConnectionFailed: If there is no Ray.
+        Interrupted: If two signals asked for an end; what was finished is kept.
+    """
+    import tracking
+
+    spare_own_machine()
+    where, ledger = absolute(storage), Ledger(absolute(storage), sweep)
+    uri = tracking.resolve_uri(tracking_uri)
+    typed = command or f"sweeps run {plan.study.name}"
+    # Refuses another sweep's name.
+    manifest = manifest_of(ledger, plan, command=typed, tracking_uri=uri)
+    tracking.check(uri)
+    _check_place(plan, ledger, address)
+    with (
+        interruptible() as interruption,
+        locked(ledger, interruption.breakable),
+        tenure(ledger.directory) as ledger.run,
+    ):
+        if ledger.has_spec():  # perhaps since, by another process
+            manifest = manifest_of(ledger, plan, command=typed, tracking_uri=uri)
+        write_manifest(ledger, manifest)
+        with beating(ledger) as heart, start_publication(where, sweep, uri) as publication:
+            watch = Watch(ledger, plan, heart.show, on_progress)
+            load_libraries()  # while Ray starts, which is mostly waiting
+            heart.phase = "training"
+            _train(plan, ledger, where, address, _remedy(sweep, again), watch, interruption)
+            heart.phase = "publishing"
+            result = None
+            if not interruption.asked():
+                publication.hurry()
+                result = _summarised(ledger, where, watch)
+            published = _publish(publication, interruption)
+            if interruption.asked():
+                heart.phase = "stopped"
+        if heart.problem is not None:
+            watch.troubled(heart.problem)
+        result = result or read_result(ledger, where)
+    failures = {**result.failures, **watch.failures}  # a full disk keeps some out of the former
+    return Outcome(result, published, failures, interruption.signal, tuple(watch.problems))
+
+
+def _remedy(sweep: str, again: str | None) -> str:
+    """What a user can do whose cluster goes while it trains."""
+    command = again or f"sweeps resume {sweep}"
+    return f"What is finished is kept; continue on any cluster with `{command}`."
+
+
+def _check_place(plan: Plan, ledger: Ledger, address: str | None) -> None:
+    """Whether the sweep can be trained there, and its ledger written."""
+    _check_address(address)
+    if address is None:
+        _check_resources(plan.study.resources)
+    check_writable(ledger.directory.parent)
+    if address is not None:
+        _check_nodes(plan, ledger, address)
+
+
+def _check_address(address: str | None) -> None:
+    from cluster.admission import check
+    from cluster.errors import ConnectionFailed
+
+    try:
+        check(address)
+    except ConnectionFailed as error:
+        raise InputError(str(error)) from error
+
+
+def _check_nodes(plan: Plan, ledger: Ledger, address: str) -> None:
+    """Whether every node has the data of a sweep that is to be trained there.
+
+    Its own connection ends with it, as Ray ends a driver whose cluster goes while it publishes.
+    """
+    from cluster.connection import connect
+    from sweeps.engine.data_on_nodes import require
+
+    if untrained(plan, ledger):
+        with connect(address, remedy="Nothing was begun: give the command again."):
+            require(plan)
+
+
+def _check_resources(resources: Resources) -> None:
+    """Whether a pack fits on this machine; what any machine has is not looked up."""
+    from cluster.connection import this_machine
+
+    if resources.cpus > 1 or resources.gpus:
+        capacity([this_machine()], resources)
+
+
+def _train(
+    plan: Plan,
+    ledger: Ledger,
+    storage: str,
+    address: str | None,
+    remedy: str,
+    watch: Watch,
+    interruption: Interruption,
+) -> None:
+    try:
+        train(
+            plan,
+            ledger,
+            storage=storage,
+            address=address,
+            remedy=remedy,
+            watch=watch,
+            interruption=interruption,
+        )
+    except Interrupted:
+        if interruption.urgent:
+            raise
+
+
+def _summarised(ledger: Ledger, storage: str, watch: Watch) -> Result:
+    """What the sweep has found, of which a summary was written if it could be."""
+    result = read_result(ledger, storage)
+    try:
+        write_summary(ledger, result)
+    except OSError as error:
+        watch.problems.append(f"the report could not be written: {error}")
+    return result
+
+
+def _publish(publication: Publication, interruption: Interruption) -> Published:
+    asked = interruption.asked
+    return publication.stop() if asked() else publication.finish(asked)

@@ -1,0 +1,1 @@
+"""Plans: the points of a study, and the packs that train them."""

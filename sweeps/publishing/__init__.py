@@ -1,0 +1,1 @@
+"""Publisher: copies the ledger of a sweep to MLflow."""

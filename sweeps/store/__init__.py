@@ -1,0 +1,1 @@
+"""Sweep storage: ledger, checkpoints, artifacts, manifest and lease."""

@@ -1,0 +1,1 @@
+"""Studies: their YAML files, search spaces and validation."""

@@ -1,0 +1,132 @@
+"""`sweeps compare`: numbers worked out by hand, and sweeps that cannot be compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from privnets.points import Replicate, TradeoffPoint
+from sweeps.analysis.comparison import compare
+from sweeps.analysis.results import open_result
+from sweeps.cli.main import app
+from sweeps.errors import InputError
+from sweeps.planning.plan import plan
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import describe, write_manifest
+from sweeps.study.spec import Study
+
+ADVANTAGE, ACCURACY = "privacy/membership_advantage", "utility/test_accuracy"
+LOSS = "privacy/rho_mi"
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sweeps on the same objectives, one on others, and one that has only failed."""
+    place = tmp_path_factory.mktemp("storage")
+    both = {ADVANTAGE: "min", ACCURACY: "max"}
+    _write(place, "good", both, [(0.1, 0.5), (0.5, 0.9)])
+    _write(place, "poor", both, [(0.2, 0.4), (0.05, 0.1)])
+    _write(place, "other", {LOSS: "min", ACCURACY: "max"}, [(0.1, 0.5), (0.5, 0.9)])
+    _write(place, "failed", both, [None, None])
+    _write(place, "thrice", both, [(0.1, 0.5), (0.5, 0.9)], replicates=3, dataset="adult")
+    return place
+
+
+def _write(
+    place: Path,
+    sweep: str,
+    objectives: dict[str, str],
+    found: Sequence[tuple[float, float] | None],
+    *,
+    replicates: int = 2,
+    dataset: str = "digits",
+) -> None:
+    study = Study.model_validate(
+        {
+            "name": f"study-{sweep}",
+            "experiment": "membership",
+            "fixed": {"dataset": dataset, "model": "logistic"},
+            "space": {"train_size": {"grid": [50, 100]}},
+            "replicates": replicates,
+            "objectives": objectives,
+        }
+    )
+    planned, ledger = plan(study), Ledger(str(place), sweep)
+    points = []
+    for point, values in zip(planned.points, found, strict=True):
+        metrics = {} if values is None else dict(zip(objectives, values, strict=True))
+        failure = "diverged" if values is None else None
+        each = (Replicate(s, metrics, failure=failure, finished_at=1.7e9) for s in planned.seeds)
+        config = point.config.resolved()
+        points.append(TradeoffPoint(point.point_id, "membership", config, tuple(each)))
+    write_manifest(ledger, describe(planned, sweep, command="", tracking_uri=""))
+    ledger.write("pack", points)
+
+
+def run(storage: Path, *arguments: str) -> str:
+    said = CliRunner().invoke(app, ["compare", *arguments, "--storage", str(storage)])
+    assert said.exit_code == 0, said.output
+    return said.output
+
+
+def test_sweeps_side_by_side(storage: Path) -> None:
+    """Up to an advantage of 0.5 and an accuracy of 0.1, 0.4 x 0.4 against 0.3 x 0.3."""
+    found = json.loads(run(storage, "good", "poor", "--json"))
+    assert found["reference"] == {ADVANTAGE: 0.5, ACCURACY: 0.1}
+    good, poor = found["sweeps"]
+    assert (good["hypervolume"], poor["hypervolume"]) == pytest.approx((0.16, 0.09))
+    assert (good["attained"], poor["attained"]) == pytest.approx((0.16, 0.09))
+    assert (good["dominated"], poor["dominated"]) == ({"poor": 0.0}, {"good": 0.5})
+    assert (good["on_front"], poor["on_front"]) == (2, 2)
+    assert (good["on_joint_front"], poor["on_joint_front"]) == (2, 1)
+    joint = {(row["sweep"], row[ADVANTAGE]) for row in found["front"]}
+    assert joint == {("good", 0.1), ("good", 0.5), ("poor", 0.05)}
+    assert all(row["point_id"] and row["config/train_size"] in (50, 100) for row in found["front"])
+
+
+def test_a_table_tells_the_same(storage: Path) -> None:
+    said = run(storage, "good", "poor")
+    cells = [line.strip("│ ").split("│") for line in said.splitlines() if line.startswith("│ ")]
+    rows = {name.strip(): [cell.strip() for cell in rest] for name, *rest in cells}
+    assert rows["hypervolume"] == ["0.16", "0.09"]
+    assert rows["of its front beaten by good"] == ["", "50%"]
+    reference = f"the worst of all these sweeps: {ADVANTAGE} 0.5, {ACCURACY} 0.1."
+    assert reference in said
+    assert "Front of all together:" in said
+
+
+def test_sweeps_that_are_not_alike_are_told_apart(storage: Path) -> None:
+    """What half of two replicates attain is not what half of three do."""
+    found = json.loads(run(storage, "good", "thrice", "--json"))
+    assert [side["attained"] for side in found["sweeps"]] == [None, None]
+    assert found["unlike"] == {"config/dataset": ["digits", "adult"]}
+    assert "They differ in config/dataset: digits; adult." in run(storage, "good", "thrice")
+    assert json.loads(run(storage, "good", "poor", "--json"))["unlike"] == {}
+
+
+def test_other_objectives_can_be_named(storage: Path) -> None:
+    with pytest.raises(InputError, match=r"different objectives .* --minimize and --maximize"):
+        compare([open_result(name, str(storage)) for name in ("good", "other")])
+    found = json.loads(run(storage, "good", "other", "--maximize", ACCURACY, "--json"))
+    assert found["objectives"] == {ACCURACY: "max"}
+    assert [side["attained"] for side in found["sweeps"]] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("sweeps", "objectives", "message"),
+    [
+        (["good"], None, "two or more different sweeps; got good"),
+        (["good", "poor", "good"], None, "two or more different sweeps"),
+        (["good", "failed"], None, "failed has no finished point|failed: no metric"),
+        (["good", "poor"], {LOSS: "min"}, f"good: no metric '{LOSS}'"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    storage: Path, sweeps: list[str], objectives: dict[str, str] | None, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        compare([open_result(name, str(storage)) for name in sweeps], objectives)

@@ -1,0 +1,213 @@
+"""Fronts, hypervolume and attainment against slow obvious versions and hand-made cases."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from sweeps.analysis.pareto import attainment, hypervolume, pareto_front
+
+A, B, C = "privacy/a", "utility/b", "utility/c"
+MIN_MAX = {A: "min", B: "max"}
+
+# Few distinct values, so that ties and duplicates are common.
+_value = st.sampled_from([-1.0, -0.0, 0.0, 0.5, 1.0, 2.0, math.inf, -math.inf])
+_rows = st.lists(st.tuples(_value, _value, _value), max_size=12)
+_directions = st.tuples(*[st.sampled_from(["min", "max"])] * 3).map(
+    lambda d: dict(zip([A, B, C], d, strict=True))
+)
+
+
+def frame(rows: list[tuple[float, ...]]) -> pd.DataFrame:
+    columns = [A, B, C][: len(rows[0]) if rows else 3]
+    return pd.DataFrame(rows, columns=columns, dtype=float)
+
+
+def dominates(a: tuple[float, ...], b: tuple[float, ...], directions: list[str]) -> bool:
+    pairs = [(y, x) if d == "max" else (x, y) for x, y, d in zip(a, b, directions, strict=True)]
+    return all(x <= y for x, y in pairs) and any(x < y for x, y in pairs)
+
+
+def slow_front(rows: list[tuple[float, ...]], objectives: dict[str, str]) -> list[int]:
+    directions = list(objectives.values())
+    return [i for i, row in enumerate(rows) if not any(dominates(o, row, directions) for o in rows)]
+
+
+@given(_rows, _directions)
+def test_front_is_every_row_that_none_dominates(rows, objectives):
+    assert list(pareto_front(frame(rows), objectives).index) == slow_front(rows, objectives)
+
+
+@given(_rows.filter(bool), _directions, st.data())
+def test_dominated_row_leaves_front_alone(rows, objectives, data):
+    points = frame(rows)
+    worse = data.draw(st.sampled_from(rows))
+    step = [1.0 if d == "min" else -1.0 for d in objectives.values()]
+    dominated = tuple(v + s for v, s in zip(worse, step, strict=True))
+    assume(dominated != worse)  # infinities have no worse neighbour
+    added = frame([*rows, dominated])
+    pd.testing.assert_frame_equal(pareto_front(added, objectives), pareto_front(points, objectives))
+
+
+@given(_rows.flatmap(lambda r: st.tuples(st.just(r), st.permutations(range(len(r))))), _directions)
+def test_front_does_not_depend_on_order(case, objectives):
+    rows, order = case
+    points = frame(rows)
+    shuffled = pareto_front(points.iloc[order], objectives)
+    assert set(shuffled.index) == set(pareto_front(points, objectives).index)
+    assert list(shuffled.index) == [i for i in order if i in set(shuffled.index)]
+
+
+@given(_rows, _directions)
+def test_flipping_direction_and_sign_is_the_same_question(rows, objectives):
+    points = frame(rows)
+    flipped = {m: "min" if d == "max" else "max" for m, d in objectives.items()}
+    assert list(pareto_front(-points, flipped).index) == list(
+        pareto_front(points, objectives).index
+    )
+
+
+def test_single_objective_keeps_every_best_row():
+    assert list(pareto_front(frame([(1.0,), (2.0,), (1.0,)]), {A: "min"}).index) == [0, 2]
+
+
+def test_rows_that_cannot_be_compared_are_left_out_and_counted():
+    points = frame([(0.0, 1.0), (math.nan, 2.0), (1.0, math.nan), (-1.0, 3.0)])
+    points["status"] = ["finished", "finished", "failed", "failed"]
+    front = pareto_front(points, MIN_MAX)
+    assert list(front.index) == [0]
+    assert list(front.columns) == list(points.columns)
+    assert front.attrs["excluded"] == {"not_finished": 2, "undefined": 1}
+
+
+def test_infinitely_good_point_dominates_an_infinite_volume():
+    assert hypervolume(frame([(-math.inf, 1.0), (0.0, 0.0)]), MIN_MAX, (1.0, -1.0)) == math.inf
+    assert hypervolume(frame([(math.inf, 1.0), (0.0, 0.0)]), MIN_MAX, (1.0, -1.0)) == 1.0
+
+
+def test_front_of_nothing_is_empty():
+    assert pareto_front(frame([]), MIN_MAX).empty
+    assert hypervolume(frame([]), MIN_MAX, (1.0, 0.0)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("objectives", "message"),
+    [
+        ({}, "at least one metric"),
+        ({A: "minimise"}, "must be min or max; got 'minimise'"),
+        ({"privacy/aa": "min"}, "did you mean privacy/a"),
+        ({"x": "min"}, "the metrics are privacy/a, utility/b"),
+    ],
+)
+def test_objectives_amiss(objectives, message):
+    points = frame([(0.0, 1.0)]).assign(point_id="p", **{f"{A}.std": 0.1, "config/n": 3})
+    with pytest.raises(ValueError, match=message):
+        pareto_front(points, objectives)
+
+
+def slow_hypervolume(points: np.ndarray, reference: np.ndarray) -> float:
+    """Inclusion-exclusion over the boxes between each point and the reference (minimised)."""
+    total = 0.0
+    for size in range(1, len(points) + 1):
+        for subset in itertools.combinations(points, size):
+            sides = np.maximum(reference - np.max(subset, axis=0), 0.0)
+            total += (-1) ** (size + 1) * float(np.prod(sides))
+    return total
+
+
+_small = st.integers(-8, 8).map(lambda i: i / 4)
+
+
+@given(st.lists(st.tuples(_small, _small, _small), max_size=7), _directions)
+def test_hypervolume_is_inclusion_exclusion(rows, objectives):
+    points = frame(rows)
+    signs = np.array([-1.0 if d == "max" else 1.0 for d in objectives.values()])
+    expected = slow_hypervolume(points.to_numpy() * signs, np.ones(3))
+    reference = dict(zip(objectives, signs, strict=True))
+    assert hypervolume(points, objectives, reference) == pytest.approx(expected, abs=1e-9)
+    assert hypervolume(points, objectives, list(signs)) == pytest.approx(expected, abs=1e-9)
+
+
+@given(_rows.filter(bool), st.tuples(_small, _small))
+def test_point_not_better_than_reference_adds_no_volume(rows, corner):
+    points = frame([row[:2] for row in rows])
+    worse = points[(points[A] >= corner[0]) | (points[B] <= corner[1])]
+    assert hypervolume(worse, MIN_MAX, corner) == 0.0
+
+
+@pytest.mark.parametrize("reference", [(1.0,), {A: 1.0}, (1.0, math.nan), (math.inf, 0.0)])
+def test_reference_must_be_a_number_for_each_objective(reference):
+    with pytest.raises(ValueError, match="reference must give a finite number"):
+        hypervolume(frame([(0.0, 1.0)]), MIN_MAX, reference)
+
+
+def replicates(rows: list[tuple[int, float, float]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["seed", A, B])
+
+
+def test_median_attainment_of_three_crossing_replicates():
+    """Seeds 0 and 1 cross; seed 2 is behind both: two of three attain exactly these corners."""
+    seeds = replicates([(2, 5.0, 5.0), (0, 1.0, 4.0), (1, 2.0, 2.0), (0, 4.0, 1.0)])
+    surface = attainment(seeds, {A: "min", B: "min"})
+    assert surface.to_numpy().tolist() == [[2.0, 4.0], [4.0, 2.0]]
+    assert attainment(seeds, {A: "min", B: "min"}, 1 / 3).to_numpy().tolist() == [
+        [1.0, 4.0],
+        [2.0, 2.0],
+        [4.0, 1.0],
+    ]
+    assert attainment(seeds, {A: "min", B: "min"}, 1.0).to_numpy().tolist() == [[5.0, 5.0]]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), _small | st.just(math.inf), _small), min_size=1, max_size=14
+    ),
+    st.sampled_from([0.25, 1 / 3, 0.5, 2 / 3, 1.0]),
+    st.sampled_from([MIN_MAX, {A: "max", B: "min"}]),
+)
+def test_attainment_is_where_enough_replicates_reach(rows, level, objectives):
+    """Every grid place is at or behind the surface exactly when that share of seeds attains it."""
+    table = replicates(rows)
+    surface = attainment(table, objectives, level)
+    signs = np.array([-1.0 if d == "max" else 1.0 for d in objectives.values()])
+    seeds = table["seed"].unique()
+    values = table[[A, B]].to_numpy() * signs
+    for place in itertools.product(np.arange(-9, 10, 3) / 4, repeat=2):
+        reached = (values <= np.array(place)).all(axis=1)
+        share = table["seed"][reached].nunique() / len(seeds)
+        behind = (surface.to_numpy() * signs <= np.array(place)).all(axis=1).any()
+        assert behind == (share >= level - 1e-9)
+
+
+def test_point_with_a_failed_replicate_is_left_out_of_every_set():
+    """As it is left out of the front: the seeds it survived must not stand for it."""
+    seeds = replicates([(0, 1.0, 1.0), (1, math.nan, math.nan), (0, 2.0, 1.0), (1, 2.0, 1.0)])
+    seeds["point_id"] = ["diverged", "diverged", "sound", "sound"]
+    seeds["status"] = ["finished", "failed", "finished", "finished"]
+    assert attainment(seeds, MIN_MAX, 0.5).to_numpy().tolist() == [[2.0, 1.0]]
+
+
+def test_seed_without_defined_points_attains_nothing():
+    seeds = replicates([(0, 1.0, 1.0), (1, math.nan, 1.0)])
+    assert attainment(seeds, MIN_MAX, 0.5).to_numpy().tolist() == [[1.0, 1.0]]
+    assert attainment(seeds, MIN_MAX, 1.0).empty
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"replicates": frame([(1.0, 1.0)])}, "pass result.replicates"),
+        ({"level": 0.0}, r"level must be in \(0, 1\]"),
+        ({"objectives": {A: "min"}}, "two or three objectives; got 1"),
+    ],
+)
+def test_attainment_arguments(change, message):
+    given_ = {"replicates": replicates([(0, 1.0, 1.0)]), "objectives": MIN_MAX, "level": 0.5}
+    with pytest.raises(ValueError, match=message):
+        attainment(**{**given_, **change})

@@ -1,0 +1,75 @@
+"""The command line stays light, and bad input gets one message."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("ray", "mlflow", "torch", "pandas", "pydantic", "scipy", "numpy", "plotly", "sklearn")
+COMMANDS = (
+    "list", "show", "run", "resume", "points", "pareto", "report", "compare", "sync", "verify",
+    "ui", "data",
+)  # fmt: skip
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return run(
+        f"import sys; sys.argv = ['sweeps', *{arguments!r}]; import sweeps.cli.main as c; c.main()"
+    )
+
+
+@pytest.mark.parametrize("statement", ["import sweeps", "import sweeps.cli.main"])
+def test_importing_loads_nothing_heavy(statement):
+    found = run(f"{statement}\nimport sys, json\nprint(json.dumps(sorted(sys.modules)))")
+    assert not set(json.loads(found.stdout)) & set(HEAVY)
+
+
+def test_help_takes_less_than_half_a_second_of_cpu_and_names_the_commands():
+    measured = run(
+        "import resource, subprocess, sys\n"
+        'code = \'import sys; sys.argv = ["sweeps", "--help"]; import sweeps.cli.main as c;'
+        ' c.main()\'\n'
+        "command = [sys.executable, '-c', code]\n"
+        "print(subprocess.run(command, capture_output=True, text=True).stdout)\n"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+        "print(used.ru_utime + used.ru_stime)"
+    )
+    *text, seconds = measured.stdout.splitlines()
+    assert float(seconds) < 0.5
+    assert all(any(f" {command} " in line for line in text) for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("show", "quikstart"), "(did you mean quickstart?)"),
+        (("show", "quickstart", "--set", "replicates=0"), "--set replicates: found 0; allowed at"),
+        (("show", "quickstart", "--num-points", "0"), "'--num-points'"),
+        (("shwo", "quickstart"), "No such command 'shwo'"),
+    ],
+)
+def test_bad_input_is_told_on_the_error_stream_with_exit_code_2(arguments, message, tmp_path):
+    found = cli(*arguments)
+    assert found.returncode == 2
+    assert message in found.stderr
+    assert "Traceback" not in found.stderr
+    assert not found.stdout
+
+
+def test_a_package_s_names_are_those_of_the_modules_that_define_them():
+    import sweeps
+    from sweeps.analysis import pareto
+    from sweeps.study import loader as loading
+
+    assert sweeps.load is loading.load
+    assert sweeps.pareto_front is pareto.pareto_front
+    assert sweeps.hypervolume is pareto.hypervolume
+    assert sweeps.attainment is pareto.attainment
+    assert set(dir(sweeps)) == set(sweeps.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = sweeps.nothing

@@ -1,0 +1,60 @@
+"""Keys in the URI of a storage are shown and written nowhere."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import traceback
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_sweeps import small_plan
+
+from sweeps.analysis.results import read_result
+from sweeps.cli.running import _resume_command, typed
+from sweeps.engine.starting import manifest_of
+from sweeps.errors import InputError
+from sweeps.store.filesystem import directory
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import write_manifest
+
+SECRET = "hunter2/hunter2+x"
+STORAGE = f"s3://AKIA1:{SECRET}@bucket/path"
+
+
+@pytest.mark.parametrize("uri", [f"s3://AKIA1:{SECRET}@", f"nosuch://AKIA1:{SECRET}@bucket/path"])
+def test_a_storage_that_cannot_be_opened_is_told_of_without_its_keys(uri: str) -> None:
+    with pytest.raises(InputError, match="cannot be opened") as caught:
+        directory(uri)
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_command_that_is_refused_does_not_show_its_storage_s_keys(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", "from sweeps.cli.main import main; main()",
+         "points", "some-sweep", "--storage", f"nosuch://AKIA1:{SECRET}@bucket"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert "bucket" in ended.stderr
+    assert "hunter2" not in ended.stderr + ended.stdout
+
+
+def test_a_result_s_name_does_not_show_its_storage_s_keys(tmp_path: Path) -> None:
+    ledger = Ledger(str(tmp_path), "sweep")
+    manifest = manifest_of(ledger, small_plan(tmp_path), command="", tracking_uri="http://a")
+    write_manifest(ledger, manifest)
+    found = replace(read_result(ledger, str(tmp_path)), storage=STORAGE)
+    assert "hunter2" not in repr(found)
+    assert "bucket/path" in repr(found)
+
+
+def test_commands_to_repeat_do_not_show_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"http://ann:{SECRET}@host"
+    words = ["run", "quickstart", "--storage", STORAGE, f"--tracking-uri={uri}", "--name", "it's"]
+    monkeypatch.setattr("sys.argv", ["sweeps", *words])
+    for said in (typed(), _resume_command("sweep", STORAGE, uri, None)):
+        assert "hunter2" not in said
+        assert "bucket/path" in said
+        assert "host" in said

@@ -1,0 +1,96 @@
+import os
+import subprocess
+import sys
+
+import pytest
+from support import requires_data
+from typer.testing import CliRunner
+
+from privnets import data
+from sweeps.cli.data import app
+
+
+@pytest.fixture
+def run():
+    return lambda *arguments: CliRunner().invoke(app, arguments)
+
+
+def row(output: str, name: str) -> list[str]:
+    (line,) = (line for line in output.splitlines() if f" {name} " in line)
+    return [cell.strip() for cell in line.strip("│ ").split("│")]
+
+
+def test_list_says_where_data_come_from_and_that_absent_ones_are_absent(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
+    found = run("list")
+    assert found.exit_code == 0
+    where = str(tmp_path / "adult")
+    source = "https://archive.ics.uci.edu/dataset/2/adult"
+    assert row(found.output, "adult")[:6] == [
+        "adult", "48,842", "binary", source, "CC BY 4.0", "absent",
+    ]  # fmt: skip
+    assert where.startswith(row(found.output, "adult")[6])
+    assert row(found.output, "digits")[5:] == ["present", "scikit-learn"]
+    assert all(f" {name} " in found.output for name in data.names())
+    assert not any(tmp_path.iterdir())
+
+
+def test_list_says_that_an_altered_file_is_altered(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
+    (tmp_path / "adult").mkdir()
+    (tmp_path / "adult" / "adult.data").write_bytes(b"39, State-gov")
+    assert row(run("list").output, "adult")[5] == "altered"
+
+
+@requires_data("adult")
+def test_present_data_are_listed_so_and_not_fetched_again(run, monkeypatch):
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
+    assert row(run("list").output, "adult")[5] == "present"
+    found = run("fetch", "adult")
+    assert found.exit_code == 0
+    folder = data.directory() / "adult"
+    assert found.output.split() == [str(folder / "adult.data"), str(folder / "adult.test")]
+
+
+def test_fetching_what_scikit_learn_ships_says_so(run):
+    found = run("fetch", "digits")
+    assert (found.exit_code, found.output) == (
+        0,
+        "digits comes with scikit-learn: nothing to fetch.\n",
+    )
+
+
+def test_fetching_an_unknown_name_is_bad_input(run):
+    found = run("fetch", "adults")
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert found.stderr.startswith("Error: data set must be one of adult, ")
+
+
+@pytest.mark.parametrize("name", ["adult", "location30"])
+def test_fetching_without_a_network_is_one_message_and_nothing_written(tmp_path, name):
+    # A proxy at a closed loopback port is a machine without a network.
+    environment = {
+        **os.environ,
+        "PRIVNETS_DATA": str(tmp_path),
+        **dict.fromkeys(("https_proxy", "HTTPS_PROXY"), "http://127.0.0.1:1"),
+        **dict.fromkeys(("no_proxy", "NO_PROXY"), ""),
+    }
+    found = subprocess.run(
+        [sys.executable, "-c", "from sweeps.cli.data import app; app()", "fetch", name],
+        env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.count("\n") == 1
+    assert "cannot be downloaded from https://" in found.stderr
+    assert f"put the published file at {tmp_path / name}" in found.stderr
+    assert not any(tmp_path.iterdir())
+
+
+def test_fetching_into_a_directory_that_cannot_be_written_is_one_message(
+    run, tmp_path, monkeypatch
+):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path / "file" / "data"))
+    found = run("fetch", "adult")
+    assert found.exit_code == 2
+    assert "cannot be stored in" in found.stderr

@@ -1,0 +1,112 @@
+"""Torch takes a second to load: processes that train load it, and no other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TRAIN = {"torch", "scipy", "sklearn"}
+
+# What is absent is told in the plan's stead, which takes no less to find out.
+_PLANS = """
+from contextlib import suppress
+from sweeps.errors import StudyError
+from sweeps.study.loader import load, names
+from sweeps.planning.plan import plan
+
+for name in names():
+    with suppress(StudyError):
+        plan(load(name)).cost()
+"""
+
+_ANSWERS = """
+import privnets
+
+asked = {
+    "adversarial": [{"problem": p} for p in ("gaussian-mixture", "digits", "amnist", "eco")],
+    "membership": [
+        {"dataset": d, "model": m, "train_size": 50}
+        for d in ("adult", "location30", "digits", "diabetes")
+        for m in ("linear", "logistic", "mlp")
+    ],
+}
+for name, given in asked.items():
+    experiment = privnets.experiment(name)
+    for config in map(experiment.Config.model_validate, given):
+        experiment.problems(config), experiment.cost(config)
+        experiment.metric_keys(config), experiment.default_objectives(config)
+        experiment.interim_objectives(config)
+"""
+
+_SHOWS = """
+import sys
+from contextlib import suppress
+from sweeps.cli.main import main
+
+sys.argv = ["sweeps", "show", "toy-gaussian-exact"]
+with suppress(SystemExit):
+    main()
+"""
+
+_RUNS = """
+import sys
+import ray
+import sweeps
+from sweeps.engine.scheduler import _connected
+from sweeps.study.loader import load
+from sweeps.planning.plan import plan
+
+@ray.remote
+def loaded():
+    return list(sys.modules)
+
+file, folder = sys.argv[1:]
+with _connected(plan(load(file)), None, ""):
+    print(*ray.get(loaded.remote()))
+    uri = f"sqlite:///{folder}/mlflow.db"
+    print(*sweeps.run(file, name="light", storage=folder, tracking_uri=uri).points["status"])
+"""
+
+_STUDY = """
+name: light
+experiment: adversarial
+fixed: {problem: gaussian-mixture, steps: 40, train_size: 256, attack_size: 256, attack_steps: 50}
+space: {tradeoff: {grid: [0.3, 0.7]}}
+resources: {pack: 1}
+"""
+
+
+def told(code: str, *arguments: str) -> list[list[str]]:
+    """The words of each line that a process of its own prints, and last of all its modules."""
+    asked = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)", *arguments],
+        env={**os.environ, "TMPDIR": "/tmp"}, capture_output=True, text=True,
+        timeout=300, check=False,
+    )  # fmt: skip
+    assert asked.returncode == 0, asked.stderr
+    return [line.split() for line in asked.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("code", [_PLANS, _ANSWERS, _SHOWS], ids=["plans", "answers", "shows"])
+def test_what_can_be_said_without_training_is(code: str) -> None:
+    *_, modules = told(code)
+    assert "privnets.contract" in modules
+    assert not TRAIN & set(modules)
+
+
+@pytest.mark.ray
+def test_a_run_trains_in_workers_that_were_ready_and_its_own_process_is_not(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "light.yaml"
+    file.write_text(_STUDY)
+    worker, status, driver = told(_RUNS, str(file), str(tmp_path))
+    assert {"torch", "privnets.adversarial.training.stacks"} <= set(worker)
+    assert status == ["finished", "finished"]
+    assert (tmp_path / "light" / "information-plane.png").exists()
+    assert "sweeps.engine.scheduler" in driver
+    assert "torch" not in driver

@@ -1,0 +1,190 @@
+"""`points`, `pareto` and `report` on a sweep in a ledger, with bad input refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from privnets.points import Replicate, TradeoffPoint
+from sweeps.analysis.results import open_result
+from sweeps.analysis.tables import front_table
+from sweeps.cli.main import main
+from sweeps.planning.plan import plan
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import describe, write_manifest
+from sweeps.study.spec import Study
+
+SWEEP = "made-up"
+ADVANTAGE, ACCURACY = "privacy/membership_advantage", "utility/test_accuracy"
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep of four real plans' points with made-up metrics, one of them failed."""
+    study = Study.model_validate(
+        {
+            "name": "reading",
+            "experiment": "membership",
+            "fixed": {"dataset": "digits", "model": "logistic"},
+            "space": {"train_size": {"grid": [50, 100, 200, 400]}},
+            "replicates": 2,
+            "objectives": {ADVANTAGE: "min", ACCURACY: "max"},
+        }
+    )
+    planned = plan(study)
+    points = [
+        TradeoffPoint(
+            point.point_id,
+            "membership",
+            point.config.resolved(),
+            tuple(made_replicate(point.config.train_size, seed) for seed in planned.seeds),
+        )
+        for point in planned.points
+    ]
+    place = tmp_path_factory.mktemp("storage")
+    ledger = Ledger(str(place), SWEEP)
+    write_manifest(ledger, describe(planned, SWEEP, command="sweeps run it", tracking_uri=""))
+    ledger.write("pack", points)
+    return place
+
+
+def made_replicate(size: int, seed: int) -> Replicate:
+    if size == 50 and seed == 0:
+        return Replicate(seed, {}, failure="diverged", finished_at=1.7e9)
+    jitter = (seed % 7) / 1e4
+    metrics = {ADVANTAGE: 20 / size + jitter, ACCURACY: (0.7 if size == 400 else 0.9) + jitter}
+    return Replicate(seed, metrics, finished_at=1.7e9)
+
+
+@pytest.fixture
+def run(storage: Path, tmp_path: Path, monkeypatch, capsys):
+    """Run a command line in an empty directory: exit code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["sweeps", *arguments, "--storage", str(storage)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        return (stopped.value.code or 0, *capsys.readouterr())
+
+    return command
+
+
+def test_points_are_shown_with_half_intervals_and_status(run, storage):
+    code, shown, _ = run("points", SWEEP)
+    assert code == 0
+    row = open_result(SWEEP, str(storage)).points.set_index("config/train_size").loc[100]
+    half = row[f"{ADVANTAGE}.ci_high"] - row[ADVANTAGE]
+    assert f"{row[ADVANTAGE]:.2f}" in shown
+    assert half > 0
+    assert " ± " in shown
+    assert shown.count("finished") == 3
+    assert shown.count("failed") == 1
+
+
+@pytest.mark.parametrize(("suffix", "read"), [("parquet", pd.read_parquet), ("csv", pd.read_csv)])
+def test_points_are_saved_whole(run, storage, tmp_path, suffix, read):
+    code, shown, _ = run("points", SWEEP, "-o", f"points.{suffix}")
+    assert (code, shown) == (0, f"4 points in points.{suffix}\n")
+    found, expected = read(tmp_path / f"points.{suffix}"), open_result(SWEEP, str(storage)).points
+    assert list(found.columns) == list(expected.columns)
+    assert found[ADVANTAGE].equals(expected[ADVANTAGE])
+
+
+def test_points_come_from_mlflow_when_asked(run, storage, tmp_path):
+    import tracking
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    tracking.record(open_result(SWEEP, str(storage)).tradeoff_points, sweep=SWEEP, tracking_uri=uri)
+    code, shown, _ = run("points", SWEEP, "--tracking-uri", uri)
+    assert code == 0
+    assert ADVANTAGE in shown
+    assert shown.count("finished") == 3
+
+
+def test_front_on_the_studys_objectives(run, tmp_path):
+    code, shown, _ = run("pareto", SWEEP, "-o", "front.json", "--plot", "front.png")
+    assert code == 0
+    assert "2 points on the front; left out: 1 that failed, 0 with an undefined" in shown
+    rows = json.loads((tmp_path / "front.json").read_text())
+    assert sorted(row["config/train_size"] for row in rows) == [200, 400]
+    assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_front_on_other_objectives(run, tmp_path):
+    code, _, _ = run("pareto", SWEEP, "--maximize", ADVANTAGE, "-o", "f.csv", "--plot", "f.html")
+    assert code == 0
+    assert list(pd.read_csv(tmp_path / "f.csv")["config/train_size"]) == [100]
+    assert "Plotly.newPlot" in (tmp_path / "f.html").read_text()
+
+
+def test_report_is_written(run, tmp_path):
+    assert run("report", SWEEP) == (0, "report.html\n", "")
+    text = (tmp_path / "report.html").read_text()
+    assert "sweeps run it" in text
+    assert "diverged (1 of 2 replicates failed)" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["points", "absent"], "there is no sweep 'absent'"),
+        (["pareto", "absent"], "there is no sweep 'absent'"),
+        (["report", "absent"], "there is no sweep 'absent'"),
+        (["points", SWEEP, "-o", "points.xlsx"], "must end in .parquet or .csv"),
+        (["pareto", SWEEP, "-o", "front.txt"], "must end in .parquet or .csv or .json"),
+        (["pareto", SWEEP, "--plot", "front.pdf"], "must end in .html or .png"),
+        (["report", SWEEP, "-o", "absent/report.html"], "there is no directory absent"),
+        (["pareto", SWEEP, "--minimize", "privacy/membership"], f"did you mean {ADVANTAGE}"),
+        (["pareto", SWEEP, "--minimize", ADVANTAGE, "--maximize", ADVANTAGE], "both"),
+    ],
+)
+def test_bad_input_gets_one_message_and_writes_nothing(run, tmp_path, arguments, message):
+    code, shown, error = run(*arguments)
+    assert code == 2
+    assert message in error
+    assert error.startswith("Error: ")
+    assert error.count("\n") == 1
+    assert shown == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_misspelt_sweep_gets_the_names_there_are(run):
+    code, _, errors = run("pareto", "mad-up")
+    assert code == 2
+    assert "there are made-up (did you mean made-up?)" in errors
+
+
+def test_an_unfinished_sweep_says_so(tmp_path, storage, monkeypatch, capsys):
+    """One of four points in the ledger; the swept field stays in the table all the same."""
+    whole = open_result(SWEEP, str(storage))
+    ledger = Ledger(str(tmp_path), SWEEP)
+    write_manifest(ledger, whole.manifest)
+    ledger.write("pack", [whole.tradeoff_points[-1]])
+    for command in ("points", "pareto"):
+        monkeypatch.setattr("sys.argv", ["sweeps", command, SWEEP, "--storage", str(tmp_path)])
+        with pytest.raises(SystemExit):
+            main()
+        output = capsys.readouterr().out
+        assert "3 of the sweep's 4 points are not finished" in output
+        assert "train_size" in output
+
+
+def test_results_and_points_are_shown_in_a_line(storage):
+    result = open_result(SWEEP, str(storage))
+    assert "4 of 4 points, 2 replicates each" in repr(result)
+    assert len(repr(result)) < 200
+    assert len(repr(result.tradeoff_points[0])) < 500
+
+
+def test_a_bound_undefined_at_every_point_is_no_column(run, storage):
+    result = open_result(SWEEP, str(storage))
+    front = result.front().assign(**{"bound/advantage": float("nan")})
+    shown = front_table(front, result.objectives, result.swept)
+    assert "bound/advantage" not in shown.columns
+    assert shown.note == ""
+    known = front_table(front.fillna({"bound/advantage": 0.5}), result.objectives, result.swept)
+    assert "bound/advantage" in known.columns

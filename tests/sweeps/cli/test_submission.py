@@ -1,0 +1,344 @@
+"""A sweep is submitted, followed, stopped and continued from where only its study is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+from ray_head import Head, ray_head
+from small_sweeps import STUDY, rows, study_file
+from typer.testing import CliRunner
+
+import cluster
+import sweeps
+from cluster.jobs import Job, JobFailed, Jobs, ask
+from cluster.submission import Order, SubmissionRefused, job_id, sweep_name
+from sweeps.cli.main import app
+from sweeps.cli.submission_request import find, request
+from sweeps.engine.handing_over import answer
+from sweeps.engine.progress import Use
+from sweeps.engine.status import Status, look
+from sweeps.errors import InputError, StudyError
+from sweeps.store.ledger import Ledger
+from sweeps.store.pulse import read_pulse
+from sweeps.study.loader import load
+
+if TYPE_CHECKING:
+    from sweeps.engine.executor import Outcome
+
+T = TypeVar("T")
+
+_SECONDS = 240.0
+# Goes no further than its tickets, so that it is stopped in the middle however fast it trains.
+_HELD = STUDY.replace("experiment: membership", "experiment: turnstile")
+_POINTS, _PACKS, _TICKETS = 4, 8, 3
+_EXPERIMENT = Path(__file__).parents[1] / "turnstile"
+
+pytestmark = pytest.mark.ray
+
+
+class Laptop:
+    """A directory with a study file, a home with a token, the study's experiment, nothing else."""
+
+    def __init__(self, folder: Path, head: Head, tracking_uri: str) -> None:
+        self.folder, self.home, self.storage = folder / "work", folder / "home", folder / "shared"
+        for made in (self.folder, self.home / ".ray", self.storage):
+            made.mkdir(parents=True)
+        token = self.home / ".ray" / "auth_token"
+        token.touch(0o600)
+        token.write_text(head.token)
+        study = study_file(self.folder, _HELD)
+        self.sweep = sweep_name(load(study).resolved())
+        self.ledger = Ledger(str(self.storage), self.sweep)
+        self.address = head.address
+        self._tracking_uri = tracking_uri
+
+    def start(self, *arguments: str, **changes: str) -> subprocess.Popen[str]:
+        foreign = ("RAY_", "MLFLOW_TRACKING", "PRIVNETS_DATA", "PYTHONPATH")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+        own = {
+            "HOME": str(self.home), "RAY_ADDRESS": self.address, "PYTHONPATH": str(_EXPERIMENT)
+        }  # fmt: skip
+        return subprocess.Popen(
+            [sys.executable, "-m", "sweeps", *arguments],
+            cwd=self.folder, env={**kept, **own, **changes}, text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def run(self, *arguments: str, code: int = 0, **changes: str) -> tuple[str, str]:
+        """What a command says, on standard output and error."""
+        with self.start(*arguments, **changes) as process:
+            said, complained = process.communicate(timeout=_SECONDS)
+        assert process.returncode == code, said + complained
+        return said, complained
+
+    def submission(self) -> list[str]:
+        """The command's arguments."""
+        where = ("--storage", str(self.storage), "--tracking-uri", self._tracking_uri)
+        return ["submit", "small.yaml", *where, "--no-check"]
+
+    def written(self) -> dict[str, int]:
+        """Pack in the ledger to when it was written."""
+        assert self.ledger.directory.local is not None
+        files = (self.ledger.directory.local / "ledger").glob("[!.]*.parquet")
+        return {file.stem: file.stat().st_mtime_ns for file in files}
+
+
+@dataclass
+class Story:
+    """What became of a sweep whose submitter was killed, that was stopped, and submitted again.
+
+    Attributes:
+        laptop: From where.
+        use: What it worked on.
+        stopped: What `stop` said, on standard output and error.
+        halted: Its job after that.
+        log: Of its driver by then.
+        begun: Packs in the ledger by then, with the time of each.
+        resubmitted: What submitting it again said.
+        twice: What submitting it once more at once said.
+        done: Its job at the end.
+    """
+
+    laptop: Laptop
+    use: Use
+    stopped: tuple[str, str]
+    halted: Job | None
+    log: str
+    begun: dict[str, int]
+    resubmitted: str
+    twice: str
+    done: Job
+
+
+@pytest.fixture(scope="module")
+def tickets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tickets")
+
+
+@pytest.fixture(scope="module")
+def head(tickets: Path) -> Iterator[Head]:
+    """With the study's experiment, which this process has too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(_EXPERIMENT)
+        patch.setenv("PYTHONPATH", str(_EXPERIMENT))
+        patch.setenv("PRIVNETS_TURNSTILE", str(tickets))
+        with ray_head() as made:
+            yield made
+
+
+@pytest.fixture(autouse=True)
+def _let_in(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process, which looks on, has the token too."""
+    monkeypatch.setenv("RAY_AUTH_TOKEN", head.token)
+
+
+@pytest.fixture(scope="module")
+def story(
+    head: Head, tickets: Path, tracking_uri: str, tmp_path_factory: pytest.TempPathFactory
+) -> Story:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_TOKEN", head.token)
+        jobs = Jobs(head.address)
+        laptop = Laptop(tmp_path_factory.mktemp("laptop"), head, tracking_uri)
+        job = job_id(laptop.sweep)
+        issue(tickets, _TICKETS)
+        with laptop.start(*laptop.submission()) as client:
+            awaited("submitted", lambda: jobs.find(job))
+            client.kill()
+        meanwhile = partial(assert_active, jobs, job)
+        awaited("tickets used", lambda: len(laptop.ledger.packs()) == _TICKETS, meanwhile)
+        use = awaited("packs in training", lambda: _use(laptop.ledger), meanwhile)
+        stopped = laptop.run("stop", laptop.sweep)
+        halted, log = jobs.find(job), jobs.log(job)
+        begun = laptop.written()
+        issue(tickets, _PACKS)
+        again, _ = laptop.run("submit", "small.yaml", "--no-check")  # it knows where it was
+        twice, _ = laptop.run(*laptop.submission())
+        done = list(jobs.follow(job))[-1]
+    return Story(laptop, use, stopped, halted, log, begun, again, twice, done)
+
+
+def issue(tickets: Path, count: int) -> None:
+    for number in range(count):
+        (tickets / str(number)).touch()
+
+
+def assert_active(jobs: Jobs, job: str) -> None:
+    found = jobs.find(job)
+    assert found is not None
+    assert found.active, f"{found.state}: {found.message}\n{jobs.log(job)}"
+
+
+def awaited(what: str, come: Callable[[], T], meanwhile: Callable[[], None] = lambda: None) -> T:
+    """What comes, asked for again and again; `meanwhile` fails where it cannot come any more."""
+    deadline = time.monotonic() + _SECONDS
+    while not (found := come()):
+        meanwhile()
+        assert time.monotonic() < deadline, f"still not: {what}"
+        time.sleep(0.3)
+    return found
+
+
+def _use(ledger: Ledger) -> Use | None:
+    """What the sweep works on, once that is told and all that can be is in training."""
+    pulse = read_pulse(ledger)
+    use = None if pulse is None else pulse.use
+    return use if use is not None and use.packs == use.cpus else None
+
+
+def test_a_sweep_goes_on_though_who_submitted_it_was_killed(story: Story) -> None:
+    assert len(story.begun) == _TICKETS
+    assert (story.use.nodes, story.use.busy_nodes, story.use.cpus) == (1, 1, 2)
+    assert story.use.packs == story.use.busy_cpus == 2
+
+
+def test_stopping_a_sweep_ends_it_in_order(story: Story) -> None:
+    said, waited = story.stopped
+    assert "packs in training are kept as checkpoints" in waited
+    assert "Stopped. Continue with:\n  sweeps submit small.yaml --storage" in said
+    assert story.halted is not None
+    assert story.halted.state == "STOPPED"
+    assert "Stopped. Continue with:\n  sweeps submit small.yaml --storage" in story.log
+
+
+def test_a_stopped_sweep_goes_on_and_trains_nothing_twice(story: Story) -> None:
+    assert f"sweep {story.laptop.sweep} submitted again" in story.resubmitted
+    assert story.done.state == "SUCCEEDED", story.done.message
+    written = story.laptop.written()
+    assert {pack: written[pack] for pack in story.begun} == story.begun
+    trained = rows(story.laptop.ledger)
+    assert len(trained) == len(set(trained)) == _PACKS
+
+
+def test_submitting_a_sweep_again_changes_nothing(story: Story) -> None:
+    laptop = story.laptop
+    assert "is being run already as job" in story.twice
+    before = laptop.written()
+    study = load(laptop.folder / "small.yaml")
+    assert cluster.submit(study, laptop.address) == f"sweep-{laptop.sweep}"
+    assert cluster.submit(laptop.folder / "small.yaml", laptop.address) == f"sweep-{laptop.sweep}"
+    assert Jobs(laptop.address).find(f"sweep-{laptop.sweep}") == story.done
+    assert laptop.written() == before
+
+
+def test_status_and_log_of_a_sweep_are_read_with_address_and_token_alone(story: Story) -> None:
+    told = json.loads(story.laptop.run("status", story.laptop.sweep, "--json")[0])
+    assert (told["finished"], told["failed"], told["points"]) == (_POINTS, 0, _POINTS)
+    assert (told["job"]["state"], told["pulse"]["phase"]) == ("SUCCEEDED", "ended")
+    result = sweeps.open_result(story.laptop.sweep, str(story.laptop.storage))
+    assert [row["point_id"] for row in told["front"]] == list(result.front()["point_id"])
+    assert set(told["objectives"]) < set(told["front"][0])
+    said, _ = story.laptop.run("logs", story.laptop.sweep, "-f")
+    assert f"{_POINTS} of {_POINTS} points finished" in said
+
+
+def test_a_name_belongs_to_one_study(story: Story) -> None:
+    laptop = story.laptop
+    study = load(laptop.folder / "small.yaml", ["replicates=3"])
+    with pytest.raises(SubmissionRefused, match="is taken on this cluster by a sweep of another"):
+        cluster.submit(study, laptop.address, name=laptop.sweep)
+
+
+def test_who_has_not_the_token_is_told_in_one_message(story: Story) -> None:
+    before = Jobs(story.laptop.address).ids()
+    said, complaint = story.laptop.run(
+        *story.laptop.submission(), "--name", "mine", code=2, RAY_AUTH_TOKEN="0" * 64
+    )
+    assert said == ""
+    assert complaint.startswith("Error: ")
+    assert "refuses the token in RAY_AUTH_TOKEN" in complaint
+    assert "Traceback" not in complaint
+    assert Jobs(story.laptop.address).ids() == before
+
+
+def test_a_cluster_says_what_it_does_not_know_and_what_it_does(story: Story) -> None:
+    found = find("absent", story.laptop.address)
+    with pytest.raises(InputError, match=f"knows no sweep 'absent'; it knows {story.laptop.sweep}"):
+        _ = found.known
+
+
+def test_a_question_that_is_refused_says_why_and_leaves_no_job(story: Story) -> None:
+    storage = str(story.laptop.storage)
+    with pytest.raises(JobFailed, match="there is no sweep 'absent'"):
+        ask(story.laptop.address, ["status", "absent", "--storage", storage])
+    assert not [each for each in Jobs(story.laptop.address).ids() if each.startswith("ask-")]
+
+
+def test_another_address_in_the_environment_diverts_nothing(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:1")
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:1")
+    assert Jobs(head.address).find("absent") is None
+
+
+def test_data_that_only_the_cluster_has_stop_no_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
+    assert request("adult-regularization").points == 8
+    assert request("eco-alpha").points > 1
+    with pytest.raises(StudyError, match="train_size: found -1"):
+        request("adult-regularization", ["fixed.train_size=-1"])
+
+
+_GOOD: dict[str, Any] = {"spec": {"name": "s"}, "name": "s", "storage": "/shared"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "remedy"),
+    [
+        ({"storage": "results"}, "must be an absolute path or a URI"),
+        ({"storage": "s3://key:hush@bucket/sweeps", "tracking_uri": "http://m:1"}, "environment"),
+        ({"storage": "s3://bucket/sweeps"}, "pass --tracking-uri"),
+        ({"tracking_uri": "http://me:hush@server:5000"}, "MLFLOW_TRACKING_PASSWORD"),
+        ({"tracking_uri": "postgresql://h/db?password=hush"}, "~/.mlflow/credentials"),
+        ({"tracking_uri": "postgresql://u:hu sh@h/db"}, "MLFLOW_TRACKING_PASSWORD"),
+        ({"tracking_uri": "http://server:5000/a b"}, "%20"),
+        ({"storage": "//key:hush@bucket/sweeps"}, "environment"),
+        ({"storage": "/shared\n--yes"}, "control characters"),
+        ({"tracking_uri": "sqlite:///mlflow.db"}, "must mean the same on every node"),
+        ({"data": "data"}, "must be an absolute path"),
+        ({"name": "../up"}, "must be at most 200 letters"),
+    ],
+)
+def test_places_that_other_machines_could_not_find_and_secrets_are_refused(
+    wrong: dict[str, Any], remedy: str
+) -> None:
+    with pytest.raises(SubmissionRefused, match=remedy) as refused:
+        Order(**{**_GOOD, **wrong})
+    assert "hush" not in str(refused.value)
+
+
+def test_a_sweep_without_a_cluster_has_a_status_too(uninterrupted: Outcome) -> None:
+    result = uninterrupted.result
+    ran = CliRunner().invoke(app, ["status", result.sweep, "--storage", result.storage])
+    assert ran.exit_code == 0, ran.output
+    assert "sweep    reference of study small: ended" in ran.output
+    assert "points   4 of 4 finished, 0 failed, 0 to go" in ran.output
+    assert all(point_id in ran.output for point_id in result.front()["point_id"])
+
+
+def test_a_front_is_the_same_on_the_other_side(uninterrupted: Outcome) -> None:
+    result = uninterrupted.result
+    status = look(result.sweep, result.storage)
+    assert answer(Status, status.model_dump_json()) == status
+    shown, own = status.front_frame(), result.front()
+    for metric in result.objectives:
+        assert list(shown[metric]) == list(own[metric])
+
+
+def test_a_database_in_the_storage_is_the_default_where_the_cluster_names_none() -> None:
+    name = "MLFLOW_TRACKING_URI"
+    assert Order(**_GOOD).defaults()[name] == "sqlite:////shared/mlflow.db"
+    assert name not in Order(**_GOOD, tracking_uri="http://server:5000").defaults()

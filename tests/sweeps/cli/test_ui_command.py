@@ -1,0 +1,138 @@
+"""`sweeps ui` serves the store to this machine alone, and goes as a whole."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from mlflow_server import free_port
+
+import tracking
+from privnets.points import Replicate, TradeoffPoint
+from tracking.pages import study_page
+
+STUDY = "a study to show"
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running `sweeps ui`, what it said once it was ready, and all of its processes."""
+
+    process: subprocess.Popen[str]
+    port: int
+    said: str
+    family: list[psutil.Process]
+
+
+@pytest.fixture
+def served(tracking_uri: str, tmp_path: Path) -> Iterator[Served]:
+    point = TradeoffPoint("p", "membership", {"n": 1}, (Replicate(0, {"m": 1.0}),))
+    tracking.record([point], sweep="shown", study=STUDY, tracking_uri=tracking_uri)
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from sweeps.cli.main import main; main()", "ui",
+         "--tracking-uri", tracking_uri, "--port", str(port)],
+        cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    family: list[psutil.Process] = []
+    try:
+        assert process.stdout is not None
+        said = "".join(itertools.islice(process.stdout, 2))
+        family = psutil.Process(process.pid).children(recursive=True)
+        yield Served(process, port, said, family)
+    finally:
+        for one in (process, *family):
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        process.communicate()
+
+
+def test_a_server_of_others_is_pointed_to_with_the_pages_of_its_studies(served: Served) -> None:
+    uri = f"http://127.0.0.1:{served.port}"
+    ran = subprocess.run(
+        [sys.executable, "-m", "sweeps", "ui", "--tracking-uri", uri],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    page = study_page(uri, STUDY)
+    assert page is not None
+    assert page.endswith("/runs?workflowType=machine_learning")
+    assert ran.stdout == f"A server runs already; open {uri}\n  {STUDY}: {uri}/{page}\n"
+    assert study_page(uri, "another") is None
+
+
+def assert_gone(served: Served) -> None:
+    """No process is left, and another server may have the port."""
+    assert psutil.wait_procs(served.family, timeout=15)[1] == []
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", served.port))
+
+
+def test_the_store_is_served_on_loopback_until_ctrl_c(served: Served) -> None:
+    """What it has said by the time it answers leads to the study's runs."""
+    number = ask(served.port)[STUDY]
+    page = f"http://127.0.0.1:{served.port}/#/experiments/{number}/runs"
+    assert f"  {STUDY}: {page}?workflowType=machine_learning\n" in served.said
+    listening = {c.laddr.ip for p in served.family for c in p.net_connections("tcp")}
+    assert listening == {"127.0.0.1"}
+    served.process.send_signal(signal.SIGINT)
+    assert served.process.wait(30) == 130
+    assert_gone(served)
+
+
+def test_a_killed_command_leaves_no_server_behind(served: Served) -> None:
+    served.process.kill()
+    served.process.wait(30)
+    assert_gone(served)
+
+
+def test_a_server_that_dies_is_told_of(served: Served) -> None:
+    for process in served.family:
+        if "mlflow" in process.cmdline():
+            process.kill()
+    assert served.process.wait(30) == 1
+    assert_gone(served)
+
+
+@pytest.mark.parametrize("trouble", ["a busy port", "no store"])
+def test_what_cannot_be_served_is_refused(trouble: str, tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1] if trouble == "a busy port" else free_port()
+        if trouble == "a busy port":
+            tracking.create(uri)
+        ended = subprocess.run(
+            [sys.executable, "-c", "from sweeps.cli.main import main; main()", "ui",
+             "--tracking-uri", uri, "--port", str(port)],
+            cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    assert ended.returncode == 2
+    said = "--port" if trouble == "a busy port" else "there is no tracking store"
+    assert said in ended.stderr
+    assert "http://127.0.0.1" not in ended.stdout
+    if trouble == "no store":
+        assert list(tmp_path.iterdir()) == []
+
+
+def ask(port: int) -> dict[str, str]:
+    """The experiments that the server knows, name to number."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/api/2.0/mlflow/experiments/search",
+        json.dumps({"max_results": 100}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return {e["name"]: e["experiment_id"] for e in json.load(answer)["experiments"]}

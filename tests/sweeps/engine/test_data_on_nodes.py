@@ -1,0 +1,189 @@
+"""Data sets reach every node by themselves, whole, and a sweep does not begin where they lack."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from socket import gethostname
+
+import pytest
+from ray_head import Head, ray_head
+from ray_node import ray_node
+from support import requires_data
+
+from privnets import data
+
+STUDY = """
+name: places
+experiment: membership
+fixed: {dataset: location30, model: logistic, train_size: 60, features: 5}
+space: {weight_decay: {grid: [0.1, 1.0]}}
+replicates: 2
+resources: {cpus: 1}
+"""
+NAME = "location30"
+# Before any test names another data directory.
+WHOLE = data.directory()
+(FILE,) = (file.name for file in data.info(NAME).files)
+
+pytestmark = [requires_data(NAME), pytest.mark.ray]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A head and a node with a data directory each."""
+
+    head: Head
+    heads: Path
+    nodes: Path
+
+    def sweeps(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "sweeps", *words],
+            env={
+                **os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.head.token,
+                "PRIVNETS_DATA": str(self.heads),
+            },
+            capture_output=True, text=True, timeout=400, check=False,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    folder = tmp_path_factory.mktemp("joined")
+    heads, nodes = folder / "head", folder / "node"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PRIVNETS_DATA", str(heads))
+        with ray_head() as head, ray_node(head, {"PRIVNETS_DATA": str(nodes)}):
+            yield Pair(head, heads, nodes)
+
+
+@pytest.fixture
+def pair(joined: Pair) -> Pair:
+    """Both without data."""
+    for root in (joined.heads, joined.nodes):
+        shutil.rmtree(root, ignore_errors=True)
+    return joined
+
+
+def intact(root: Path) -> bool:
+    return (root / NAME / FILE).read_bytes() == (WHOLE / NAME / FILE).read_bytes()
+
+
+def put(root: Path) -> None:
+    shutil.copytree(WHOLE / NAME, root / NAME)
+
+
+def test_every_node_copies_a_data_set_for_itself(pair: Pair) -> None:
+    ran = pair.sweeps("data", "fetch", NAME, "--address", pair.head.gcs, "--from", str(WHOLE))
+    assert ran.returncode == 0, ran.stderr
+    assert intact(pair.heads)
+    assert intact(pair.nodes)
+    for root in (pair.heads, pair.nodes):
+        assert [path.name for path in root.iterdir()] == [NAME]
+
+
+def test_a_source_that_is_not_the_published_one_is_refused_on_every_node(
+    pair: Pair, tmp_path: Path
+) -> None:
+    (tmp_path / FILE).write_bytes((WHOLE / NAME / FILE).read_bytes()[:-1] + b"?")
+    ran = pair.sweeps("data", "fetch", NAME, "--address", pair.head.gcs, "--from", str(tmp_path))
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.count("is not the published file") == 2
+    assert not list(pair.heads.iterdir())
+    assert not list(pair.nodes.iterdir())
+
+
+def test_what_each_node_has_is_listed(pair: Pair) -> None:
+    put(pair.nodes)
+    ran = pair.sweeps("data", "list", "--address", pair.head.gcs, "--json")
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout).values()
+    assert sorted(node["sets"][NAME] for node in told) == [
+        ["absent", str(pair.heads / NAME)], ["present", str(pair.nodes / NAME)],
+    ]  # fmt: skip
+    assert all(node["sets"]["digits"] == ["present", "scikit-learn"] for node in told)
+
+
+def test_a_data_directory_for_all_nodes_can_be_named(pair: Pair, tmp_path: Path) -> None:
+    put(tmp_path)
+    ran = pair.sweeps("data", "list", "--address", pair.head.gcs, "--data", str(tmp_path), "--json")
+    assert ran.returncode == 0, ran.stderr
+    states = [node["sets"][NAME] for node in json.loads(ran.stdout).values()]
+    assert states == [["present", str(tmp_path / NAME)]] * 2
+
+
+def test_a_sweep_whose_data_one_node_lacks_does_not_begin(pair: Pair, tmp_path: Path) -> None:
+    put(pair.heads)
+    study, storage = tmp_path / "places.yaml", tmp_path / "sweeps"
+    study.write_text(STUDY)
+    ran = pair.sweeps(
+        "run", str(study), "--name", "places", "--address", pair.head.gcs,
+        "--storage", str(storage), "--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db",
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (2, "")
+    (line,) = [line for line in ran.stderr.splitlines() if line.startswith("Error: ")]
+    assert "dataset_location.tgz is absent" in line
+    assert str(pair.nodes / NAME) in line
+    assert "sweeps data fetch" in line
+    assert not list(storage.iterdir())
+    assert not (tmp_path / "mlflow.db").exists()
+
+
+def test_several_processes_of_a_machine_fetch_once(tmp_path: Path) -> None:
+    """Each file has one inode from first to last: nobody replaced what another had brought."""
+    code = (
+        "import sys; from privnets import data; "
+        "print(data.copy(sys.argv[1], sys.argv[2])[0].stat().st_ino)"
+    )
+    asked = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, NAME, str(WHOLE)],
+            env={**os.environ, "PRIVNETS_DATA": str(tmp_path)}, stdout=subprocess.PIPE, text=True,
+        )
+        for _ in range(4)
+    ]  # fmt: skip
+    said = [process.communicate(timeout=120)[0] for process in asked]
+    assert [process.returncode for process in asked] == [0] * 4
+    assert len(set(said)) == 1
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+
+
+# The data are there when the sweep begins, and gone when its first pack does.
+_VANISHING = """
+import json, os, shutil, sys
+from sweeps.engine.executor import execute
+from sweeps.study.loader import load
+from sweeps.planning.plan import plan
+
+folder, root = sys.argv[1], os.environ["PRIVNETS_DATA"]
+outcome = execute(
+    plan(load(f"{folder}/places.yaml")), sweep="gone", storage=f"{folder}/sweeps",
+    tracking_uri=f"sqlite:///{folder}/mlflow.db",
+    on_progress=lambda progress: shutil.rmtree(root, ignore_errors=True),
+)
+print(json.dumps([outcome.exit_code, *outcome.failures.values()]))
+"""
+
+
+def test_a_pack_that_finds_its_data_gone_says_on_which_node(tmp_path: Path) -> None:
+    put(tmp_path / "data")
+    (tmp_path / "places.yaml").write_text(STUDY)
+    ran = subprocess.run(
+        [sys.executable, "-c", _VANISHING, str(tmp_path)],
+        env={**os.environ, "PRIVNETS_DATA": str(tmp_path / "data")},
+        capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    code, *reasons = json.loads(ran.stdout.splitlines()[-1])
+    assert code == 1
+    assert reasons
+    for reason in reasons:
+        assert reason.startswith(f"privnets.data.errors.DataError: node {gethostname()} (")
+        assert "data set 'location30' cannot be used" in reason

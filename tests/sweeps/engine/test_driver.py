@@ -1,0 +1,232 @@
+"""A sweep from its plan to its front, on a real Ray and a real tracking store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pytest
+from small_sweeps import assert_same_numbers, contents, numbers, rows, small_plan, study_file
+from typer.testing import CliRunner
+
+import privnets
+import sweeps
+import tracking
+from sweeps.analysis.results import Result, open_result
+from sweeps.engine.executor import Outcome, execute
+from sweeps.engine.progress import Progress
+from sweeps.errors import InputError
+from sweeps.report.summary import FILES, PICTURES, write_summary
+from sweeps.store.ledger import Ledger
+from tracking import TrackingError
+
+if TYPE_CHECKING:
+    from cluster import Connection
+
+
+pytestmark = pytest.mark.ray
+
+
+def ledger_of(outcome: Outcome) -> Ledger:
+    return Ledger(outcome.result.storage, outcome.result.sweep)
+
+
+def test_every_replicate_is_in_the_ledger_once(uninterrupted: Outcome) -> None:
+    plan = small_plan(Path(uninterrupted.result.storage))
+    found = rows(ledger_of(uninterrupted))
+    assert sorted(found) == sorted((r.point_id, r.seed) for r in plan.replicates())
+    assert uninterrupted.exit_code == 0
+
+
+def test_a_point_is_what_the_experiment_alone_computes(uninterrupted: Outcome) -> None:
+    plan = small_plan(Path(uninterrupted.result.storage))
+    alone = privnets.experiment("membership").run([r.config for r in plan.replicates()])
+    expected = {(p.point_id, r.seed): dict(r.metrics) for p in alone for r in p.replicates}
+    assert_same_numbers(numbers(ledger_of(uninterrupted)), expected)
+
+
+def test_mlflow_holds_the_same_points(uninterrupted: Outcome, tracking_uri: str) -> None:
+    result = uninterrupted.result
+    assert uninterrupted.published.whole
+    assert tracking.compare(result.tradeoff_points, "reference", tracking_uri) == []
+    recorded = tracking.load_points("reference", tracking_uri).set_index("point_id")
+    ours = result.points.set_index("point_id")
+    columns = list(result.objectives)
+    pd.testing.assert_frame_equal(
+        recorded[columns].sort_index(), ours[columns].sort_index(), check_exact=True
+    )
+
+
+def test_the_sweep_leaves_its_summary_and_no_checkpoint(uninterrupted: Outcome) -> None:
+    folder = Path(ledger_of(uninterrupted).directory.path)
+    assert set(FILES) - set(PICTURES) <= {path.name for path in folder.iterdir()}
+    assert list(folder.glob("checkpoints/*")) == []
+    assert "plotly" in (folder / "report.html").read_text()
+    front = pd.read_parquet(folder / "front.parquet")
+    assert sorted(front["point_id"]) == sorted(uninterrupted.result.front()["point_id"])
+
+
+def test_a_finished_sweep_is_not_trained_again(
+    uninterrupted: Outcome, tracking_uri: str, tmp_path: Path
+) -> None:
+    shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
+    before = contents(tmp_path / "reference" / "ledger")
+    again = execute(
+        small_plan(tmp_path), sweep="reference", storage=str(tmp_path), tracking_uri=tracking_uri
+    )
+    assert contents(tmp_path / "reference" / "ledger") == before
+    assert again.exit_code == 0
+    assert tracking.compare(again.result.tradeoff_points, "reference", tracking_uri) == []
+
+
+def test_what_is_missing_and_nothing_else_is_trained(
+    local_ray: Connection, uninterrupted: Outcome, tracking_uri: str, tmp_path: Path
+) -> None:
+    shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
+    files = sorted((tmp_path / "reference" / "ledger").glob("*.parquet"))
+    files[0].unlink()
+    files[1].write_bytes(files[1].read_bytes()[:-1])
+    before = contents(tmp_path / "reference" / "ledger")
+    states: list[Progress] = []
+    execute(
+        small_plan(tmp_path),
+        sweep="reference",
+        storage=str(tmp_path),
+        tracking_uri=tracking_uri,
+        on_progress=states.append,
+    )
+    after = contents(tmp_path / "reference" / "ledger")
+    changed = {name for name, content in after.items() if before.get(name) != content}
+    assert changed == {files[0].name, files[1].name}
+    assert_same_numbers(
+        numbers(Ledger(str(tmp_path), "reference")), numbers(ledger_of(uninterrupted))
+    )
+    assert states[-1].done == 4
+    assert [s.done for s in states] == sorted(s.done for s in states)
+
+
+def test_a_pack_that_fails_does_not_take_the_others_along(
+    local_ray: Connection, tracking_uri: str, tmp_path: Path
+) -> None:
+    # A file in the place of one point's artifact directory: that point cannot be written.
+    plan = small_plan(tmp_path, "replicates=1", "space.weight_decay={grid: [0.1, 1.0]}")
+    lost, kept = plan.points
+    blocked = tmp_path / "broken" / "artifacts" / lost.point_id
+    blocked.parent.mkdir(parents=True)
+    blocked.write_bytes(b"")
+    outcome = execute(plan, sweep="broken", storage=str(tmp_path), tracking_uri=tracking_uri)
+    assert outcome.exit_code == 1
+    (reason,) = outcome.failures.values()
+    assert blocked.name in reason
+    assert [point.point_id for point in outcome.result.tradeoff_points] == [kept.point_id]
+    assert tracking.compare(outcome.result.tradeoff_points, "broken", tracking_uri) == []
+    blocked.unlink()
+    mended = execute(plan, sweep="broken", storage=str(tmp_path), tracking_uri=tracking_uri)
+    assert (mended.exit_code, dict(mended.failures)) == (0, {})
+
+
+def test_result_tables_have_a_row_per_point_and_per_replicate(uninterrupted: Outcome) -> None:
+    result = open_result("reference", uninterrupted.result.storage)
+    assert len(result.points) == 4
+    assert len(result.replicates) == 8
+    assert set(result.front()["point_id"]) <= set(result.points["point_id"])
+    assert (result.pending, dict(result.failures), dict(result.unreadable)) == (0, {}, {})
+
+
+@pytest.mark.parametrize("case", ["tracking", "address", "storage", "name"])
+def test_bad_input_starts_and_writes_nothing(
+    case: str, uninterrupted: Outcome, tracking_uri: str, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_bytes(b"")
+    good = {"sweep": "new", "storage": str(tmp_path / "s"), "tracking_uri": tracking_uri}
+    bad: dict[str, dict[str, str]] = {
+        "tracking": {"tracking_uri": "http://127.0.0.1:1"},
+        "address": {"address": "127.0.0.1:1"},
+        "storage": {"storage": str(blocked / "inside")},
+        "name": {"sweep": "../new"},
+    }
+    with pytest.raises((InputError, TrackingError)):
+        execute(small_plan(tmp_path), **{**good, **bad[case]})
+    assert not (tmp_path / "s").exists()
+    assert tracking_lacks("new", tracking_uri)
+
+
+def test_a_machine_too_small_for_a_pack_is_told_before_anything_is_written(
+    tracking_uri: str, tmp_path: Path
+) -> None:
+    plan = small_plan(tmp_path, "resources.cpus=4096")
+    with pytest.raises(InputError, match="4,096 CPUs"):
+        execute(plan, sweep="new", storage=str(tmp_path / "s"), tracking_uri=tracking_uri)
+    assert not (tmp_path / "s").exists()
+
+
+def tracking_lacks(sweep: str, uri: str) -> bool:
+    try:
+        tracking.load_points(sweep, uri)
+    except TrackingError as error:
+        return "holds no sweep" in str(error)
+    return False
+
+
+def test_run_is_a_function_too(uninterrupted: Outcome, tracking_uri: str, tmp_path: Path) -> None:
+    shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
+    result = sweeps.run(
+        study_file(tmp_path), storage=str(tmp_path), tracking_uri=tracking_uri, name="reference"
+    )
+    pd.testing.assert_frame_equal(result.front(), uninterrupted.result.front())
+
+
+@pytest.mark.parametrize(("signals", "ending"), [(1, "Stopped."), (2, "Stopped at once.")])
+def test_a_signal_after_training_lets_the_summary_be_written_and_a_second_does_not(
+    signals: int,
+    ending: str,
+    uninterrupted: Outcome,
+    tracking_uri: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from sweeps.cli.main import app
+    from sweeps.engine import executor as driver
+
+    shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
+    report = tmp_path / "reference" / "report.html"
+    report.unlink()
+
+    def terminated(ledger: Ledger, result: Result) -> None:
+        for _ in range(signals):
+            os.kill(os.getpid(), signal.SIGTERM)
+        write_summary(ledger, result)
+
+    monkeypatch.setattr(driver, "write_summary", terminated)
+    command = ["resume", "reference", "--storage", str(tmp_path), "--tracking-uri", tracking_uri]
+    said = CliRunner().invoke(app, command)
+    assert said.exit_code == 143
+    assert f"{ending} Continue with:" in said.output
+    assert report.exists() == (signals == 1)
+    assert ("4 of 4 points finished" in said.output) == (signals == 1)
+
+
+def test_verify_and_sync_speak_for_the_store(
+    uninterrupted: Outcome, tracking_uri: str, tmp_path: Path
+) -> None:
+    from sweeps.cli.main import app
+
+    empty = tracking.create(f"sqlite:///{tmp_path}/other.db")
+    where = ["reference", "--storage", uninterrupted.result.storage]
+    runner = CliRunner()
+    equal = runner.invoke(app, ["verify", *where, "--tracking-uri", tracking_uri])
+    assert (equal.exit_code, "hold the same 4 points" in equal.output) == (0, True)
+    first = runner.invoke(app, ["sync", *where, "--tracking-uri", empty])
+    assert (first.exit_code, "4 points of reference are in" in first.output) == (0, True)
+    assert runner.invoke(app, ["verify", *where, "--tracking-uri", empty]).exit_code == 0
+    again = runner.invoke(app, ["sync", *where, "--tracking-uri", empty])
+    assert again.exit_code == 0
+    assert tracking.compare(uninterrupted.result.tradeoff_points, "reference", empty) == []
+    lost = tracking.compare(uninterrupted.result.tradeoff_points[:3], "reference", empty)
+    assert len(lost) == 1
+    assert "only in MLflow" in lost[0]

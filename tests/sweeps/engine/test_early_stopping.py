@@ -1,0 +1,281 @@
+"""Packs that dominated points leave: the others come to the same, and nothing is done twice."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from small_sweeps import assert_same_numbers, numbers, study_file
+from typer.testing import CliRunner
+
+import privnets
+import tracking
+from privnets import TradeoffPoint, merge_replicates
+from privnets.adversarial.training import game
+from sweeps.engine.early_stopping import Stopping
+from sweeps.engine.pack_trainer import PackRun
+from sweeps.errors import StudyError
+from sweeps.planning.packing import Pack
+from sweeps.planning.plan import Plan, plan
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import describe, differences
+from sweeps.study.loader import load
+
+if TYPE_CHECKING:
+    from cluster import Connection
+
+# Independent bits make a release that hides everything cost nothing, and slow learners lag behind.
+pytestmark = pytest.mark.ray
+
+STUDY = """
+name: early
+experiment: adversarial
+fixed: {problem: gaussian-mixture, evaluation: exact, steps: 400, batch_size: 32, train_size: 256}
+space:
+  tradeoff: {grid: [0.2, 0.6]}
+  dependence: {grid: [0.0, 1.0]}
+  learning_rate: {grid: [0.0005, 0.1]}
+replicates: 4
+resources: {pack: 32}
+early_stopping: true
+"""
+ADVERSARIAL = privnets.experiment("adversarial")
+
+
+def planned(folder: Path, *overrides: str) -> Plan:
+    return plan(load(study_file(folder, STUDY), overrides))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return planned(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture(scope="module")
+def whole(study: Plan, tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    """Every point trained to its end."""
+    return trained(study, tmp_path_factory.mktemp("whole"), None)
+
+
+@pytest.fixture(scope="module")
+def early(study: Plan, tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    return trained(study, tmp_path_factory.mktemp("early"), Stopping.of(study))
+
+
+def begun(study: Plan, ledger: Ledger, stopping: Stopping | None) -> PackRun:
+    pack = Pack("pack", "adversarial", tuple(study.replicates()))
+    return PackRun(pack, ADVERSARIAL, ledger, checkpoint_seconds=0.0, stopping=stopping)
+
+
+def trained(study: Plan, folder: Path, stopping: Stopping | None) -> Ledger:
+    ledger = Ledger(str(folder), "sweep")
+    to_the_end(begun(study, ledger, stopping))
+    return ledger
+
+
+def to_the_end(run: PackRun) -> None:
+    while not run.advance().committed:
+        pass
+
+
+def points(ledger: Ledger) -> dict[str, TradeoffPoint]:
+    return {point.point_id: point for point in merge_replicates(ledger.points())}
+
+
+def reasons(ledger: Ledger) -> dict[tuple[str, int], str | None]:
+    return {(p.point_id, r.seed): r.stopped for p in ledger.points() for r in p.replicates}
+
+
+def test_what_stays_comes_to_what_it_would_have_come_to(early: Ledger, whole: Ledger) -> None:
+    everything = numbers(whole)
+    stayed = {m: found for m, found in numbers(early).items() if reasons(early)[m] is None}
+    assert 0 < len(stayed) < len(everything)
+    assert_same_numbers(stayed, {member: everything[member] for member in stayed})
+
+
+def test_what_leaves_is_dominated_in_the_end_as_well(early: Ledger, whole: Ledger) -> None:
+    ends = {name: point.metrics for name, point in points(whole).items()}
+    stopped = [name for name, point in points(early).items() if point.status == "stopped"]
+    metrics = ("exact/leakage", "exact/censored")
+    dominated = [
+        any(all(other[m] < ends[name][m] for m in metrics) for other in ends.values())
+        for name in stopped
+    ]
+    assert len(stopped) >= 3
+    assert all(dominated)
+
+
+def test_a_point_leaves_with_all_its_replicates_and_says_why(early: Ledger) -> None:
+    found = points(early)
+    for point in found.values():
+        assert len(point.replicates) == 4
+        said = {replicate.stopped for replicate in point.replicates}
+        assert len(said) == 1
+        if point.status == "stopped":
+            assert all(map(math.isnan, point.replicates[0].metrics.values()))
+            assert set(point.replicates[0].metrics) == set(
+                ADVERSARIAL.metric_keys(ADVERSARIAL.Config.model_validate(point.config))
+            )
+            (reason,) = said
+            by = str(reason).split("by point ")[1].split()[0]
+            assert by in found
+            assert str(reason).startswith("dominated at ")
+            assert str(reason).endswith("of training by point " + by + " with 95% confidence")
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+def test_a_pack_broken_off_decides_the_same(
+    study: Plan, early: Ledger, tmp_path: Path, stages: int
+) -> None:
+    ledger, stopping = Ledger(str(tmp_path), "sweep"), Stopping.of(study)
+    broken = begun(study, ledger, stopping)
+    for _ in range(stages):
+        broken.advance()
+    to_the_end(begun(study, ledger, stopping))
+    assert reasons(ledger) == reasons(early)
+    assert_same_numbers(numbers(ledger), numbers(early))
+
+
+def test_what_was_stopped_is_not_trained_again_where_its_state_is_older(
+    study: Plan, early: Ledger, tmp_path: Path
+) -> None:
+    ledger, stopping = Ledger(str(tmp_path), "sweep"), Stopping.of(study)
+    kept = Path(ledger.directory.path, "checkpoints", "pack")
+    run, older = begun(study, ledger, stopping), b""
+    while not (kept / "points.parquet").exists():
+        older = (kept / "state.safetensors").read_bytes() if kept.exists() else b""
+        run.advance()
+    assert older
+    (kept / "state.safetensors").write_bytes(older)  # as if killed between the two writes
+    stopped_at = {
+        (p.point_id, r.seed): r.finished_at
+        for p in begun_points(ledger)
+        for r in p.replicates
+        if r.stopped is not None
+    }
+    to_the_end(begun(study, ledger, stopping))
+    assert stopped_at
+    assert reasons(ledger) == reasons(early)
+    for point in ledger.points():
+        for replicate in point.replicates:
+            member = point.point_id, replicate.seed
+            assert replicate.finished_at == stopped_at.get(member, replicate.finished_at)
+
+
+def begun_points(ledger: Ledger) -> tuple[TradeoffPoint, ...]:
+    from sweeps.engine.pack_trainer import label
+    from sweeps.store.checkpoints import Checkpoint
+
+    return Checkpoint(ledger, "pack", label(ADVERSARIAL)).load().points
+
+
+def test_a_point_that_fails_sends_none_away(
+    study: Plan, early: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The point that dominated most loses one replicate: it is no measure for others."""
+    said = [reason for reason in reasons(early).values() if reason is not None]
+    judges = [reason.split("by point ")[1].split()[0] for reason in said]
+    judge = max(set(judges), key=judges.count)
+    (config,) = (point.config for point in study.points if point.point_id == judge)
+    advance = game.Game.advance
+
+    def overflow(self: game.Game, steps: int) -> dict[int, str]:
+        for i, each in enumerate(self.configs):
+            if each.resolved() == config.resolved() and each.seed == 0:
+                for parameter in self._releaser.parameters:
+                    parameter[i] = math.inf
+        return advance(self, steps)
+
+    monkeypatch.setattr(game.Game, "advance", overflow)
+    ledger = trained(study, tmp_path, Stopping.of(study))
+    assert points(ledger)[judge].status == "failed"
+    assert all(judge not in str(reason) for reason in reasons(ledger).values())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("early_stopping=7", "early_stopping: found 7; allowed true, false or a mapping"),
+        ("early_stopping={rung: [0.5]}", "early_stopping.rung: found an unknown key"),
+        ("early_stopping={rungs: [0.5, 0.5]}", "allowed shares of training that rise"),
+        ("early_stopping={rungs: []}", "allowed shares of training that rise, at least one"),
+        ("early_stopping={rungs: [0.5, 2]}", "early_stopping.rungs.1: found 2; allowed at most 1"),
+        ("early_stopping={reduction: 1}", "early_stopping.reduction: found 1; allowed above 1"),
+        ("early_stopping={confidence: 1}", "early_stopping.confidence: found 1; allowed below 1"),
+        (
+            "objectives={exact/loss: min}",
+            "early_stopping: found points to be stopped by exact/loss of which training tells "
+            "nothing before its end; allowed false, or as objectives only exact/censored, ",
+        ),
+    ],
+)
+def test_a_section_that_cannot_be_is_refused(tmp_path: Path, change: str, message: str) -> None:
+    with pytest.raises(StudyError) as caught:
+        planned(tmp_path, change)
+    assert len(caught.value.problems) == 1
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("mistake", ["fixed.modle=logistic", "fixed.steps=0", "replicates=0"])
+def test_an_experiment_that_estimates_nothing_refuses_it_beside_other_mistakes(
+    mistake: str,
+) -> None:
+    with pytest.raises(StudyError) as caught:
+        plan(load("quickstart", ["early_stopping=true", mistake]))
+    first, second = sorted(str(problem) for problem in caught.value.problems)
+    assert first == (
+        "--set early_stopping: found points to be stopped by objectives of which training tells "
+        "nothing before its end; allowed false with membership, the only choice"
+    )
+    assert mistake.split("=")[0] in second
+
+
+def test_it_is_off_unless_asked_for_and_part_of_what_a_sweep_is(tmp_path: Path) -> None:
+    on, off = planned(tmp_path), planned(tmp_path, "early_stopping=false")
+    assert load("toy-gaussian").early_stopping is None
+    assert Stopping.of(off) is None
+    assert Stopping.of(on) == Stopping(on.objectives, (0.125, 0.25, 0.5), 2.0, 0.95)
+    manifest = describe(on, "early", command="", tracking_uri="sqlite:///x.db")
+    again = type(manifest).model_validate(manifest.model_dump(mode="json"))
+    assert differences(again, on) == []
+    (reason,) = differences(again, off)
+    assert reason == (
+        "its early stopping was {reduction: 2.0, rungs: [0.125, 0.25, 0.5], confidence: 0.95} "
+        "and is now false"
+    )
+
+
+def test_a_sweep_with_stopped_points_is_a_success(
+    local_ray: Connection, tracking_uri: str, early: Ledger, tmp_path: Path
+) -> None:
+    from sweeps.analysis.results import open_result
+    from sweeps.cli.main import app
+
+    def run(*command: str) -> str:
+        where = ["--storage", str(tmp_path / "storage"), "--tracking-uri", tracking_uri]
+        said = CliRunner().invoke(app, [*command, *where])
+        assert said.exit_code == 0, said.output
+        return said.output
+
+    first = run("run", str(study_file(tmp_path, STUDY)), "--name", "early")
+    result = open_result("early", str(tmp_path / "storage"))
+    stopped = {p.point_id for p in result.tradeoff_points if p.status == "stopped"}
+    assert reasons(Ledger(str(tmp_path / "storage"), "early")) == reasons(early)
+    assert f"{8 - len(stopped)} of 8 points finished, {len(stopped)} stopped early" in first
+    assert not stopped & set(result.front()["point_id"])
+    shown = CliRunner().invoke(app, ["points", "early", "--storage", result.storage]).output
+    assert shown.count("stopped") == len(stopped)
+    report = Path(result.storage, "early", "report.html").read_text()
+    assert f"{len(stopped)} stopped early" in report
+    assert "dominated at " in report
+    before = {p.point_id: p.finished_at for p in result.tradeoff_points}
+    finished_already = "early was finished already: there was nothing to train"
+    assert finished_already not in first
+    assert finished_already in run("resume", "early")
+    again = open_result("early", str(tmp_path / "storage"))
+    assert {p.point_id: p.finished_at for p in again.tradeoff_points} == before
+    recorded = tracking.load_points("early", tracking_uri).set_index("point_id")["status"]
+    assert set(recorded.index[recorded == "stopped"]) == stopped
+    run("verify", "early")

@@ -1,0 +1,230 @@
+"""Clusters too small when a sweep begins: real nodes come because it asks, or join late."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray_head import Head, ray_head
+from ray_node import ray_node
+from ray_scaling import scaling_head
+
+import tracking
+
+pytestmark = pytest.mark.ray
+
+_EXPERIMENT = Path(__file__).resolve().parents[2] / "benchmarks" / "trivial"
+_SECONDS = 240.0
+_FILLING_SECONDS = 30.0
+_STUDY = """
+name: naps
+experiment: trivial
+fixed: {{seconds: {seconds}}}
+space: {{x: {{grid: {points}}}}}
+replicates: 1
+resources: {{cpus: {cpus}, gpus: {gpus}, pack: 8}}
+"""
+_STATUS = """
+import json, sys
+from ray.autoscaler.v2.sdk import get_cluster_status
+status = get_cluster_status(sys.argv[1])
+print(json.dumps({
+    "nodes": len(status.active_nodes) + len(status.idle_nodes) - 1,
+    "asked": [str(d) for d in status.resource_demands.placement_group_demand],
+}))
+"""
+
+
+@dataclass
+class Running:
+    """A sweep that runs on a cluster, in a process of its own."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    def progress(self) -> dict[str, Any]:
+        """What the driver says of itself; nothing before it has begun to."""
+        path = self.folder / "naps" / "progress.json"
+        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        return found
+
+    def busy_nodes(self) -> int:
+        return self._use("busy_nodes")
+
+    def packs(self) -> int:
+        return self._use("packs")
+
+    def _use(self, what: str) -> int:
+        return int((self.progress().get("use") or {}).get(what, 0))
+
+    def wait_for(self, condition: Callable[[], object], seconds: float = _SECONDS) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < deadline, self.progress()
+            time.sleep(0.2)
+
+    def checkpoints(self) -> list[Path]:
+        return [*(self.folder / "naps" / "checkpoints").iterdir()]
+
+    def said(self) -> str:
+        return (self.folder / "said").read_text()
+
+
+@contextmanager
+def running(
+    head: Head, folder: Path, *, points: int, seconds: float, cpus: float = 1, gpus: float = 0
+) -> Iterator[Running]:
+    grid = [i / points for i in range(points)]
+    study = folder / "naps.yaml"
+    study.write_text(_STUDY.format(seconds=seconds, points=grid, cpus=cpus, gpus=gpus))
+    uri = tracking.create(f"sqlite:///{folder}/mlflow.db")
+    with (folder / "said").open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sweeps", "run", str(study), "--name", "naps",
+             "--address", head.gcs, "--storage", str(folder), "--tracking-uri", uri],
+            env=_environment(head), stdout=said, stderr=said,
+        )  # fmt: skip
+    try:
+        yield Running(process, folder)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _environment(head: Head) -> dict[str, str]:
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": head.token}
+    return {**os.environ, **token, "PYTHONPATH": str(_EXPERIMENT)}
+
+
+def status(head: Head) -> dict[str, Any]:
+    """How many nodes a cluster has beside its head, and what it is asked to have room for."""
+    command = [sys.executable, "-c", _STATUS, head.gcs]
+    told = subprocess.run(
+        command, env=_environment(head), stdout=subprocess.PIPE, text=True, check=True, timeout=120
+    )
+    found: dict[str, Any] = json.loads(told.stdout)
+    return found
+
+
+def _await_idleness(head: Head) -> None:
+    deadline = time.monotonic() + _SECONDS
+    while (left := status(head)) != {"nodes": 0, "asked": []}:
+        assert time.monotonic() < deadline, left
+
+
+def test_an_autoscaler_brings_the_nodes_that_a_sweep_can_use(tmp_path: Path) -> None:
+    with (
+        scaling_head({"CPU": 1}, 2, PYTHONPATH=str(_EXPERIMENT)) as head,
+        running(head, tmp_path, points=800, seconds=0.5) as sweep,
+    ):
+        sweep.wait_for(lambda: sweep.busy_nodes() == 2)
+        assert "waiting for a node with 1 CPU" in sweep.said()
+        assert status(head)["asked"] != []  # for a third, which there is not
+        sweep.process.send_signal(signal.SIGINT)
+        assert sweep.process.wait(_SECONDS) == 130, sweep.said()
+        assert any((tmp_path / "naps" / "ledger").iterdir())
+        assert status(head)["asked"] == []
+
+
+@pytest.mark.slow
+def test_nodes_of_several_cpus_are_busy_soon_after_they_came(tmp_path: Path) -> None:
+    """That room is asked for takes none of it from packs."""
+    with (
+        scaling_head({"CPU": 4}, 2, PYTHONPATH=str(_EXPERIMENT)) as head,
+        running(head, tmp_path, points=2000, seconds=0.5) as sweep,
+    ):
+        sweep.wait_for(lambda: status(head)["nodes"] == 2)
+        sweep.wait_for(lambda: sweep.packs() == 8, _FILLING_SECONDS)
+        sweep.process.send_signal(signal.SIGINT)
+        assert sweep.process.wait(_SECONDS) == 130, sweep.said()
+        assert len(sweep.checkpoints()) in (7, 8)  # one may just have ended
+        assert status(head)["asked"] == []
+
+
+@pytest.mark.slow
+def test_a_sweep_ends_on_nodes_that_came_for_it_and_then_go(tmp_path: Path) -> None:
+    """With Ray's older autoscaler."""
+    with (
+        scaling_head({"CPU": 1}, 2, 1, PYTHONPATH=str(_EXPERIMENT)) as head,
+        running(head, tmp_path, points=160, seconds=0.5) as sweep,
+    ):
+        sweep.wait_for(lambda: sweep.busy_nodes() == 2)
+        assert sweep.process.wait(_SECONDS) == 0, sweep.said()
+        _await_idleness(head)
+
+
+@pytest.mark.slow
+def test_what_a_killed_driver_asked_for_is_asked_for_no_more(tmp_path: Path) -> None:
+    with (
+        scaling_head({"CPU": 1}, 2, PYTHONPATH=str(_EXPERIMENT)) as head,
+        running(head, tmp_path, points=800, seconds=0.5) as sweep,
+    ):
+        sweep.wait_for(lambda: sweep.busy_nodes() == 2)
+        sweep.process.kill()
+        _await_idleness(head)
+
+
+@pytest.mark.slow
+def test_a_pack_that_no_kind_of_node_could_hold_is_refused(tmp_path: Path) -> None:
+    with (
+        scaling_head({"CPU": 1}, 2, PYTHONPATH=str(_EXPERIMENT)) as head,
+        running(head, tmp_path, points=2, seconds=0.0, gpus=1) as sweep,
+    ):
+        assert sweep.process.wait(_SECONDS) == 2, sweep.said()
+        assert "no machine has as many" in sweep.said()
+
+
+@pytest.mark.slow
+def test_a_node_that_joins_late_trains(tmp_path: Path) -> None:
+    with (
+        ray_head(1, PYTHONPATH=str(_EXPERIMENT)) as head,
+        running(head, tmp_path, points=800, seconds=0.5) as sweep,
+    ):
+        sweep.wait_for(lambda: sweep.busy_nodes() == 1)
+        with ray_node(head, {"PYTHONPATH": str(_EXPERIMENT)}):
+            sweep.wait_for(lambda: sweep.busy_nodes() == 2)
+
+
+@pytest.mark.slow
+def test_a_sweep_that_loses_its_node_says_so_and_goes_on_with_the_next(tmp_path: Path) -> None:
+    with (
+        ray_head(0, PYTHONPATH=str(_EXPERIMENT)) as head,
+        running(head, tmp_path, points=800, seconds=0.5) as sweep,
+    ):
+        with ray_node(head, {"PYTHONPATH": str(_EXPERIMENT)}) as node:
+            sweep.wait_for(lambda: sweep.busy_nodes() == 1)
+            os.killpg(node, signal.SIGKILL)
+        sweep.wait_for(lambda: sweep.progress()["waiting"] == "waiting for a node with 1 CPU")
+        assert sweep.progress()["eta"] is None
+        assert sweep.progress()["use"]["packs"] == 0
+        assert "was lost: its pack goes on from its last checkpoint" in sweep.said()
+        with ray_node(head, {"PYTHONPATH": str(_EXPERIMENT)}):
+            sweep.wait_for(lambda: sweep.progress()["use"]["packs"] == 1)
+
+
+@pytest.mark.slow
+def test_a_sweep_waits_for_what_another_one_holds_and_says_so(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    with (
+        ray_head(1, PYTHONPATH=str(_EXPERIMENT)) as head,
+        running(head, first, points=800, seconds=0.5) as holder,
+    ):
+        holder.wait_for(lambda: holder.busy_nodes() == 1)
+        with running(head, second, points=8, seconds=0.1) as other:
+            other.wait_for(lambda: "to become free (all are in use by others)" in other.said())
+            assert (holder.progress()["waiting"], other.busy_nodes()) == (None, 0)
+            holder.process.send_signal(signal.SIGINT)
+            assert other.process.wait(_SECONDS) == 0, other.said()

@@ -1,0 +1,145 @@
+"""Before a sweep starts: names, the lock, and that a sweep stays what it was."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from small_sweeps import small_plan, study_file
+
+import sweeps
+from sweeps.engine.starting import manifest_of, new_name
+from sweeps.errors import InputError
+from sweeps.planning.plan import Plan
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import (
+    differences,
+    read_manifest,
+    replan,
+    write_manifest,
+)
+from sweeps.study.loader import load
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return small_plan(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, plan: Plan) -> Ledger:
+    ledger = Ledger(str(tmp_path), "sweep")
+    uri = "http://user:secret@server:5000"
+    write_manifest(ledger, manifest_of(ledger, plan, command="sweeps run small", tracking_uri=uri))
+    return ledger
+
+
+def test_a_sweep_is_planned_again_from_its_spec_alone(ledger: Ledger, plan: Plan) -> None:
+    again = replan(read_manifest(ledger))
+    assert again.points == plan.points
+    assert again.seeds == plan.seeds
+    assert again.objectives == plan.objectives
+    assert again.log_fields == plan.log_fields
+
+
+def test_infinite_values_are_kept_in_the_spec(ledger: Ledger, tmp_path: Path) -> None:
+    """An order of leakage may be infinite; `.inf` is how study files write it."""
+    changes = ["space.alpha.grid=[0.5, .inf]", "fixed.alpha=.inf"]
+    study = load(study_file(tmp_path), changes)
+    write_manifest(ledger, read_manifest(ledger).model_copy(update={"study": study}))
+    assert read_manifest(ledger).study == study
+    assert study.fixed["alpha"] == math.inf == study.space["alpha"].at(1.0)
+    assert Path(ledger.directory.path, "spec.yaml").read_text().count(" .inf\n") == 2
+
+
+def test_the_spec_says_how_the_sweep_was_made_and_no_secret(ledger: Ledger) -> None:
+    text = Path(ledger.directory.path, "spec.yaml").read_text()
+    spec = yaml.safe_load(text)
+    assert {"python", "torch", "ray", "mlflow", "privnets-sweeps"} <= spec["versions"].keys()
+    assert spec["plan"]["points"] == 4
+    assert spec["data"].keys() == {"digits"}
+    assert spec["tracking_uri"] == "http://server:5000"
+    assert "secret" not in text
+
+
+def test_another_plan_may_not_take_the_name(ledger: Ledger, tmp_path: Path) -> None:
+    other = small_plan(tmp_path, "replicates=3")
+    with pytest.raises(InputError, match=r"'sweep' is taken by another sweep.*4 points of 2"):
+        manifest_of(ledger, other, command="", tracking_uri="")
+
+
+def test_resources_may_change_between_runs(ledger: Ledger, tmp_path: Path) -> None:
+    assert differences(read_manifest(ledger), small_plan(tmp_path, "resources.pack=4")) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "word"),
+    [
+        (("plan", "experiment_version"), 0, "version 0"),
+        (("data", "digits"), "0" * 32, "data set 'digits' has changed"),
+    ],
+)
+def test_a_sweep_whose_points_would_be_others_is_not_continued(
+    ledger: Ledger, key: tuple[str, str], value: object, word: str
+) -> None:
+    # A change of version or data changes every point's id, and with them the digest.
+    spec = ledger.spec()
+    spec[key[0]][key[1]] = value
+    spec["plan"]["digest"] = "of other ids"
+    ledger.write_spec(spec)
+    with pytest.raises(InputError, match=word):
+        replan(read_manifest(ledger))
+
+
+def test_the_commit_is_that_of_the_code_not_of_where_it_is_run(tmp_path: Path) -> None:
+    """Also where the code is installed inside a repository that does not hold it."""
+    for command in (
+        ["init", "-q"],
+        ["-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "--allow-empty", "-m", "m"],
+    ):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    source = Path(sweeps.__file__).parent
+    shutil.copytree(source, tmp_path / "sweeps", ignore=shutil.ignore_patterns("__pycache__"))
+    own = subprocess.run(
+        ["git", "-C", str(source), "rev-parse", "HEAD"], capture_output=True, text=True
+    )
+    found = {
+        path: subprocess.run(
+            [sys.executable, "-c", "import sweeps.store.manifest as m; print(m._git_commit())"],
+            cwd=elsewhere, env={**os.environ, "PYTHONPATH": str(path)}, check=True,
+            capture_output=True, text=True,
+        ).stdout.strip()
+        for path in (source.parent, tmp_path)
+    }  # fmt: skip
+    assert found == {source.parent: own.stdout.strip() or "None", tmp_path: "None"}
+
+
+@pytest.mark.parametrize("change", [{"format": 2}, {"extra": 1}, {"plan": {"points": 0}}])
+def test_a_spec_that_is_none_is_refused(ledger: Ledger, change: dict[str, object]) -> None:
+    ledger.write_spec({**ledger.spec(), **change})
+    with pytest.raises(InputError, match=r"spec\.yaml is damaged or of another version"):
+        read_manifest(ledger)
+
+
+def test_a_new_name_is_not_taken(tmp_path: Path) -> None:
+    first = new_name(str(tmp_path), "study")
+    for suffix in ("", "-2"):
+        Path(tmp_path, first + suffix).mkdir()
+    second = new_name(str(tmp_path), "study")
+    assert second not in {first, f"{first}-2"}
+    assert second.startswith("study-")
+
+
+def test_a_storage_that_cannot_be_read_is_told_of_without_its_password(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be read") as refused:
+        new_name(f"file://{tmp_path}/file?password=hunter2", "study")
+    assert "hunter2" not in str(refused.value)

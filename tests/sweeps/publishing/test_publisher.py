@@ -1,0 +1,479 @@
+"""The publisher mirrors the ledger, gives up nothing, and ends when its driver does."""
+
+from __future__ import annotations
+
+import math
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from small_sweeps import small_plan
+
+import privnets
+import tracking
+from privnets.points import Replicate, TradeoffPoint
+from sweeps.analysis.results import read_result
+from sweeps.engine.starting import manifest_of
+from sweeps.planning.plan import Plan
+from sweeps.publishing.pacing import Pace
+from sweeps.publishing.process import HURRY, follow
+from sweeps.publishing.publication import start_publication
+from sweeps.publishing.publisher import Publisher, publish_all
+from sweeps.report.summary import hypervolume_so_far
+from sweeps.store.following import Follower
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import Manifest, read_manifest, write_manifest
+from tracking import runs
+
+_AWAY = "http://127.0.0.1:1"
+_DRIVER = """
+import sys, time
+from sweeps.publishing.publication import start_publication
+publication = start_publication(*sys.argv[1:])
+print(publication._process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return small_plan(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("store")
+    tracking.create(f"sqlite:///{folder}/mlflow.db")
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def uri(empty_store: Path, tmp_path: Path) -> str:
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
+    return f"sqlite:///{tmp_path}/mlflow.db"
+
+
+@pytest.fixture
+def ledger(plan: Plan, tmp_path: Path) -> Ledger:
+    ledger = Ledger(str(tmp_path), "sweep")
+    write_manifest(ledger, manifest_of(ledger, plan, command="", tracking_uri="http://a"))
+    return ledger
+
+
+@pytest.fixture
+def manifest(ledger: Ledger) -> Manifest:
+    return read_manifest(ledger)
+
+
+def replicate_of(plan: Plan, index: int, seed: int, value: float = 0.5) -> TradeoffPoint:
+    metrics = {"privacy/membership_advantage": value, "utility/test_accuracy": value}
+    planned = plan.points[index]
+    replicate = Replicate(seed, metrics, finished_at=1e9 + 10 * index + seed)
+    return TradeoffPoint(planned.point_id, "membership", planned.config.resolved(), (replicate,))
+
+
+def write(ledger: Ledger, plan: Plan, *members: tuple[int, int]) -> None:
+    name = "-".join(f"{index}.{seed}" for index, seed in members)
+    ledger.write(name, [replicate_of(plan, *member) for member in members])
+
+
+def held(uri: str) -> list[str]:
+    return sorted(tracking.load_points("sweep", uri)["point_id"])
+
+
+def ids(plan: Plan, *indices: int) -> list[str]:
+    return sorted(plan.points[index].point_id for index in indices)
+
+
+def test_a_point_is_published_once_it_has_all_its_replicates(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    publisher = Publisher(ledger, manifest, uri)
+    write(ledger, plan, (0, 0), (1, 0))
+    assert publisher.publish()
+    assert publisher.outcome().points == 0
+    write(ledger, plan, (0, 1))
+    assert publisher.publish()
+    assert held(uri) == ids(plan, 0)
+    write(ledger, plan, (1, 1), (2, 0), (2, 1))
+    assert publisher.publish()
+    assert held(uri) == ids(plan, 0, 1, 2)
+
+
+def test_publishing_again_adds_nothing(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    write(ledger, plan, (0, 0), (0, 1))
+    for _ in range(2):
+        assert publish_all(ledger, manifest, uri).whole
+        assert tracking.compare(ledger.points(), "sweep", uri) == []
+
+
+def test_a_point_that_failed_shows_every_metric_as_undefined(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    """Recorded before any other: MLflow drops a run that lacks a key from its parallel view."""
+    whole = replicate_of(plan, 0, 0)
+    failed = [Replicate(seed, {}, failure="the loss is NaN") for seed in plan.seeds]
+    ledger.write("0", [TradeoffPoint(whole.point_id, "membership", whole.config, tuple(failed))])
+    assert publish_all(ledger, manifest, uri).whole
+    (row,) = tracking.load_points("sweep", uri).to_dict("records")
+    config = plan.points[0].config
+    keys = privnets.experiment("membership").metric_keys(config)
+    assert all(math.isnan(row[f"{key}{end}"]) for key in keys for end in ("", ".std", ".ci_high"))
+
+
+def test_while_the_server_is_away_points_wait(
+    ledger: Ledger, manifest: Manifest, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    write(ledger, plan, (0, 0), (0, 1))
+    publisher = Publisher(ledger, manifest, _AWAY)
+    assert not publisher.publish()
+    write(ledger, plan, (1, 0), (1, 1))
+    assert not publisher.publish()
+    outcome = publisher.outcome()
+    assert (outcome.points, outcome.left, outcome.whole) == (0, 2, False)
+    assert outcome.error is not None
+
+
+def test_a_damaged_pack_that_is_written_again_is_published_then(ledger: Ledger, plan: Plan) -> None:
+    follower = Follower(ledger, plan.seeds)
+    write(ledger, plan, (0, 0), (0, 1))
+    (path,) = Path(ledger.directory.path, "ledger").iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    assert follower.read() == []
+    path.write_bytes(whole)
+    assert [point.point_id for point in follower.read()] == ids(plan, 0)
+    assert follower.read() == []
+
+
+def test_a_follower_reads_no_more_than_is_asked_for(ledger: Ledger, plan: Plan) -> None:
+    """And hands out every point once, also past packs that cannot be read."""
+    for index in range(4):
+        write(ledger, plan, (index, 0))
+        write(ledger, plan, (index, 1))
+    for number in range(20):
+        Path(ledger.directory.path, "ledger", f"0-{number}.parquet").write_bytes(b"damaged")
+    follower = Follower(ledger, plan.seeds)
+    found = [follower.read(enough=1) for _ in range(6)]
+    assert found[0]
+    assert not found[-1]
+    handed = [point.point_id for points in found for point in points]
+    assert sorted(handed) == ids(plan, 0, 1, 2, 3)
+
+
+def test_its_process_publishes_the_rest_when_told_to_finish(
+    ledger: Ledger, plan: Plan, uri: str, tmp_path: Path
+) -> None:
+    write(ledger, plan, (0, 0), (0, 1), (1, 0))
+    with start_publication(str(tmp_path), "sweep", uri) as publication:
+        outcome = publication.finish()
+    assert (outcome.points, outcome.whole) == (1, True)
+    assert held(uri) == ids(plan, 0)
+
+
+def test_what_was_deleted_while_it_published_is_published_again(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    write(ledger, plan, (0, 0), (0, 1), (1, 0), (1, 1))
+    publisher = Publisher(ledger, manifest, uri)
+    assert publisher.publish()
+    client = MlflowClient(uri)
+    home = runs.find_home(client, "sweep", None)
+    assert home is not None
+    (run,) = runs.children_of(client, home, "sweep", ids(plan, 1))
+    client.delete_run(run.info.run_id)
+    assert publisher.publish_whole()
+    assert held(uri) == ids(plan, 0, 1)
+    assert publisher.outcome().points == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this platform has no SCHED_IDLE")
+def test_its_process_leaves_the_processors_to_the_sweep_while_it_trains(
+    ledger: Ledger, plan: Plan, tmp_path: Path, uri: str
+) -> None:
+    """And then, whatever it has started by then, no thread of it waits for others to be done."""
+    write(ledger, plan, (0, 0), (0, 1))
+    with start_publication(str(tmp_path), "sweep", uri) as publication:
+        pid = publication._process.pid
+        assert becomes(lambda: idle_threads(pid) > set())
+        assert pid not in idle_threads(pid)  # whose thread is the main one
+        assert becomes(lambda: held(uri) == ids(plan, 0))
+        publication.hurry()
+        assert becomes(lambda: not idle_threads(pid))
+
+
+def idle_threads(pid: int) -> set[int]:
+    threads = {thread.id for thread in psutil.Process(pid).threads()}
+    return {thread for thread in threads if os.sched_getscheduler(thread) == os.SCHED_IDLE}
+
+
+def becomes(holds: Callable[[], bool], seconds: float = 240.0) -> bool:
+    """Whether it does in time; what yields to everybody else may take long on a busy machine."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def test_its_process_ends_with_its_driver(
+    ledger: Ledger, plan: Plan, tmp_path: Path, uri: str
+) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, "-c", _DRIVER, str(tmp_path), "sweep", uri], stdout=subprocess.PIPE
+    )
+    assert driver.stdout is not None
+    publisher = psutil.Process(int(driver.stdout.readline()))
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.communicate()
+    assert psutil.wait_procs([publisher], timeout=20)[1] == []
+
+
+@pytest.mark.parametrize("tried", [False, True])
+def test_stopping_takes_no_time_while_the_server_is_away(
+    ledger: Ledger, plan: Plan, tmp_path: Path, tried: bool
+) -> None:
+    """Whether it has noticed already that the server is away, or not looked yet."""
+    write(ledger, plan, (0, 0), (0, 1))
+    with start_publication(str(tmp_path), "sweep", _AWAY) as publication:
+        time.sleep(8 if tried else 0)
+        began = time.monotonic()
+        outcome = publication.stop()
+    assert time.monotonic() - began < 15
+    assert (outcome.points, outcome.left) == (0, 1)
+
+
+def parent_of(uri: str) -> Run:
+    client = MlflowClient(uri)
+    home = runs.find_home(client, "sweep", None)
+    assert home is not None
+    return client.get_run(home.parent_id)
+
+
+def orders(*given: str) -> queue.Queue[str]:
+    found: queue.Queue[str] = queue.Queue()
+    for order in given:
+        found.put(order)
+    return found
+
+
+def test_mlflow_shows_whether_a_sweep_runs_was_broken_off_or_is_done(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    write(ledger, plan, (0, 0), (0, 1))
+    publisher = Publisher(ledger, manifest, uri)
+    assert publisher.announce()
+    assert publisher.publish()
+    assert parent_of(uri).info.status == "RUNNING"
+    follow(publisher, orders("stop"), Pace())
+    assert parent_of(uri).info.status == "KILLED"
+    assert publish_all(ledger, manifest, uri).whole  # `sweeps sync` is no run
+    assert parent_of(uri).info.status == "KILLED"
+    again = Publisher(ledger, manifest, uri)
+    assert again.announce()
+    assert parent_of(uri).info.status == "RUNNING"
+    follow(again, orders("finish"), Pace())
+    assert parent_of(uri).info.status == "FAILED"
+    write(ledger, plan, *((index, seed) for index in (1, 2, 3) for seed in plan.seeds))
+    follow(Publisher(ledger, manifest, uri), orders("finish"), Pace())
+    assert parent_of(uri).info.status == "FINISHED"
+
+
+class ThenStop(queue.Queue[str]):
+    """Orders after which comes the one to stop, when it is waited for."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> str:
+        try:
+            return super().get(block=False)
+        except queue.Empty:
+            return "stop"
+
+
+@pytest.mark.parametrize("hurried", [False, True])
+def test_it_paces_itself_until_told_that_nothing_is_trained(
+    hurried: bool, ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    write(ledger, plan, (0, 0), (0, 1))
+    exhausted = Pace(share=1e-6)
+    with exhausted:
+        time.sleep(0.01)
+    publisher, told = Publisher(ledger, manifest, uri), ThenStop()
+    if hurried:
+        told.put(HURRY)
+    follow(publisher, told, exhausted)
+    assert publisher.outcome().points == hurried
+
+
+def test_a_sweep_stopped_before_it_said_anything_leaves_no_trace(
+    ledger: Ledger, manifest: Manifest, uri: str
+) -> None:
+    follow(Publisher(ledger, manifest, uri), orders("stop"), Pace())
+    assert runs.find_home(MlflowClient(uri), "sweep", None) is None
+
+
+def test_a_publisher_that_is_killed_leaves_everything_to_be_done(
+    ledger: Ledger, plan: Plan, tmp_path: Path
+) -> None:
+    write(ledger, plan, (0, 0), (0, 1), (1, 0), (1, 1), (2, 0))
+    with start_publication(str(tmp_path), "sweep", _AWAY) as publication:
+        publication._process.kill()
+        outcome = publication.finish()
+    assert (outcome.points, outcome.left, outcome.whole) == (0, 2, False)
+    assert "did not end well" in str(outcome.error)
+
+
+def test_what_others_print_is_not_taken_for_the_outcome(
+    ledger: Ledger, plan: Plan, tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a library may do that is loaded, on both streams and until the very end."""
+    noise = "import atexit, sys\natexit.register(print, '[1, 2]')\nprint('noise')\n"
+    noise += "atexit.register(print, 'noise', file=sys.stderr)\n"
+    (tmp_path / "sitecustomize.py").write_text(noise)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    write(ledger, plan, (0, 0), (0, 1))
+    with start_publication(str(tmp_path), "sweep", uri) as publication:
+        outcome = publication.finish()
+    assert (outcome.points, outcome.left, outcome.error) == (1, 0, None)
+
+
+def test_credentials_are_on_no_command_line(ledger: Ledger, tmp_path: Path) -> None:
+    secret = "http://user:hunter2@127.0.0.1:1"
+    with start_publication(str(tmp_path), "sweep", secret) as publication:
+        command = " ".join(psutil.Process(publication._process.pid).cmdline())
+    assert "hunter2" not in command
+    assert str(tmp_path) not in command  # a storage may be a URI with credentials
+
+
+def test_a_publisher_that_breaks_is_told_of(tmp_path: Path) -> None:
+    with start_publication(str(tmp_path), "no-such-sweep", _AWAY) as publication:
+        outcome = publication.finish()
+    assert not outcome.whole
+    assert "there is no sweep 'no-such-sweep'" in str(outcome.error)
+
+
+def test_hypervolume_never_falls_as_points_come_in(
+    ledger: Ledger, plan: Plan, tmp_path: Path
+) -> None:
+    values = (0.5, 0.2, 0.8, 0.1)
+    for index, value in enumerate(values):
+        points = [replicate_of(plan, index, seed, value) for seed in plan.seeds]
+        ledger.write(str(index), points)
+    steps = hypervolume_so_far(read_result(ledger, str(tmp_path)))
+    assert [step for step, _, _ in steps] == [1, 2, 3, 4]
+    volumes = [volume for _, volume, _ in steps]
+    assert volumes == sorted(volumes)
+    # Advantage and accuracy are equal here, so the staircase over the reference (0.8, 0.1) is
+    # 0.3 x 0.4, then (0.2, 0.2) adds 0.3 x 0.1; the two extremes lie on the reference's lines.
+    assert volumes == pytest.approx([0.12, 0.15, 0.15, 0.15])
+    assert [when for _, _, when in steps] == [1e9 + 1, 1e9 + 11, 1e9 + 21, 1e9 + 31]
+
+
+def write_value(ledger: Ledger, plan: Plan, index: int, value: float) -> None:
+    ledger.write(str(index), [replicate_of(plan, index, seed, value) for seed in plan.seeds])
+
+
+def test_a_moment_that_no_calendar_has_is_damage_and_keeps_no_other_point_back(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    write(ledger, plan, (1, 0), (1, 1))
+    made = [replicate_of(plan, 0, seed) for seed in plan.seeds]
+    late = [replace(p, replicates=(replace(p.replicates[0], finished_at=1e300),)) for p in made]
+    ledger.write("late", late)
+    publisher = Publisher(ledger, manifest, uri)
+    assert publisher.publish()
+    outcome = publisher.outcome()
+    assert held(uri) == ids(plan, 1)
+    assert (outcome.points, outcome.left) == (1, 0)
+    assert "late" in " ".join(read_result(ledger, "").unreadable)
+
+
+def test_points_with_an_infinite_objective_have_no_part_in_the_hypervolume(
+    ledger: Ledger, plan: Plan, tmp_path: Path
+) -> None:
+    write_value(ledger, plan, 0, math.inf)
+    assert hypervolume_so_far(read_result(ledger, str(tmp_path))) == []
+    for index, value in enumerate((0.5, 0.2, 0.8), 1):
+        write_value(ledger, plan, index, value)
+    steps = hypervolume_so_far(read_result(ledger, str(tmp_path)))
+    # Of the three the reference (0.8, 0.2) is the worst; only (0.5, 0.5) is better in both.
+    assert [(step, pytest.approx(value)) for step, value, _ in steps] == [
+        (1, 0.09), (2, 0.09), (3, 0.09),
+    ]  # fmt: skip
+
+
+def test_all_steps_of_the_hypervolume_have_one_reference(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    """Later points that are worse than any before do not change what was published."""
+    for index, value in enumerate((0.5, 0.2, 0.8)):
+        write_value(ledger, plan, index, value)
+    assert publish_all(ledger, manifest, uri).whole
+    write_value(ledger, plan, 3, 0.9)
+    for _ in range(2):
+        assert publish_all(ledger, manifest, uri).whole
+    history = MlflowClient(uri).get_metric_history(parent_of(uri).info.run_id, "hypervolume")
+    assert [(m.step, pytest.approx(m.value)) for m in sorted(history, key=lambda m: m.step)] == [
+        (1, 0.09), (2, 0.09), (3, 0.09), (4, 0.09),
+    ]  # fmt: skip
+
+
+def test_a_spec_that_is_damaged_meanwhile_is_told_of(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    write(ledger, plan, (0, 0), (0, 1))
+    Path(ledger.directory.path, "spec.yaml").write_text("[")
+    outcome = publish_all(ledger, manifest, uri)
+    assert (outcome.points, outcome.left) == (1, 0)
+    assert "spec.yaml cannot be read" in str(outcome.error)
+
+
+def test_a_point_that_cannot_be_recorded_does_not_keep_the_others_back(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    """An artifact that the ledger names is gone from the storage."""
+    seeds = range(len(plan.seeds))
+    write(ledger, plan, *((1, seed) for seed in seeds))
+    whole = replicate_of(plan, 0, 0)
+    (first,) = whole.replicates
+    lost = Replicate(0, first.metrics, finished_at=1e9, artifacts={"lost.txt": b"x"})
+    members = [TradeoffPoint(whole.point_id, "membership", whole.config, (lost,))]
+    members += [replicate_of(plan, 0, seed) for seed in seeds[1:]]
+    ledger.write("lost", members)
+    shutil.rmtree(Path(ledger.directory.path) / "artifacts")
+    published = publish_all(ledger, manifest, uri)
+    assert held(uri) == [plan.points[1].point_id]
+    assert not published.whole
+    assert published.left == 1
+    assert plan.points[0].point_id in (published.error or "")
+
+
+@pytest.mark.parametrize("wrong", ["metric", "setting"])
+def test_a_point_that_mlflow_refuses_does_not_keep_the_others_back(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str, wrong: str
+) -> None:
+    """As an experiment that somebody added may report it."""
+    whole = replicate_of(plan, 0, 0)
+    metrics = {**whole.replicates[0].metrics, **({"k" * 300: 1.0} if wrong == "metric" else {})}
+    config = {**whole.config, **({"line\nfeed": 1} if wrong == "setting" else {})}
+    replicates = tuple(Replicate(seed, metrics, finished_at=1e9) for seed in plan.seeds)
+    ledger.write("0", [TradeoffPoint(whole.point_id, "membership", config, replicates)])
+    write(ledger, plan, (1, 0), (1, 1), (2, 0), (2, 1))
+    published = publish_all(ledger, manifest, uri)
+    assert held(uri) == ids(plan, 1, 2)
+    assert (published.points, published.left, published.whole) == (2, 1, False)
+    assert whole.point_id in (published.error or "")

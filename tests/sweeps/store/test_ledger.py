@@ -1,0 +1,272 @@
+"""The ledger keeps what is given to it, whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from small_sweeps import plain
+
+from privnets.points import Curve, Replicate, TradeoffPoint
+from sweeps.errors import InputError
+from sweeps.store.codec import decode, encode, points_of
+from sweeps.store.filesystem import directory
+from sweeps.store.ledger import Ledger
+
+KEYS = st.sampled_from(["utility/mse", "privacy/attack/threshold/auc", "bound/x", "a key"])
+NUMBERS = st.floats()
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> Curve:
+    values = draw(st.lists(NUMBERS, max_size=4))
+    return Curve(tuple(range(len(values))), tuple(values))
+
+
+REPLICATES = st.builds(
+    Replicate,
+    seed=st.integers(0, 2**31 - 1),
+    metrics=st.dictionaries(KEYS, NUMBERS),
+    standard_errors=st.dictionaries(KEYS, NUMBERS),
+    notes=st.dictionaries(KEYS, st.text()),
+    curves=st.dictionaries(KEYS, curves()),
+    failure=st.none() | st.text(),
+    finished_at=st.floats(0, 2e9),
+)
+CONFIGS = st.dictionaries(
+    st.sampled_from(["model", "train_size", "weight_decay"]),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(allow_nan=False)
+    | st.text(),
+)
+
+
+def point(point_id: str = "p0", seed: int = 0, **changes: Any) -> TradeoffPoint:
+    fields = {"metrics": {"utility/mse": 0.5}, "finished_at": 1.0, **changes}
+    return TradeoffPoint(point_id, "membership", {"train_size": 10}, (Replicate(seed, **fields),))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(str(tmp_path), "sweep")
+
+
+def parquet_of(ledger: Ledger, pack: str) -> Path:
+    return Path(ledger.directory.path, "ledger", f"{pack}.parquet")
+
+
+@given(st.lists(st.tuples(CONFIGS, REPLICATES), max_size=4))
+def test_points_come_back_as_they_were(drawn: list[tuple[dict[str, Any], Replicate]]) -> None:
+    points = [TradeoffPoint(f"p{i}", "e", c, (r,)) for i, (c, r) in enumerate(drawn)]
+    read = points_of([decode(encode(points))], directory("/nowhere"))
+    assert [plain(p) for p in read] == [plain(p) for p in points]
+
+
+def test_artifacts_come_back_when_asked_for(ledger: Ledger) -> None:
+    ledger.write("pack", [point(seed=3, artifacts={"figure.png": b"\x89PNG"})])
+    (read,) = ledger.points()
+    assert dict(read.artifacts) == {"figure.png": b"\x89PNG"}
+    stored = Path(ledger.directory.path, "artifacts", "p0", "3-figure.png")
+    assert stored.read_bytes() == b"\x89PNG"
+
+
+def test_replicates_of_a_point_are_joined_across_packs(ledger: Ledger) -> None:
+    ledger.write("a", [point(seed=1), point("other")])
+    ledger.write("b", [point(seed=0)])
+    read = {p.point_id: [r.seed for r in p.replicates] for p in ledger.points()}
+    assert read == {"p0": [0, 1], "other": [0]}
+    assert ledger.finished() == {("p0", 0), ("p0", 1), ("other", 0)}
+
+
+def test_of_a_replicate_computed_twice_the_first_to_finish_stays(ledger: Ledger) -> None:
+    ledger.write("a", [point(metrics={"m": 2.0}, finished_at=20.0)])
+    ledger.write("b", [point(metrics={"m": 1.0}, finished_at=10.0)])
+    (read,) = ledger.points()
+    assert [dict(r.metrics) for r in read.replicates] == [{"m": 1.0}]
+
+
+def test_a_file_cut_short_anywhere_is_passed_over_and_reported(ledger: Ledger) -> None:
+    ledger.write("whole", [point("kept")])
+    ledger.write("cut", [point("lost", curves={"c": Curve((1, 2), (0.5, 0.25))})])
+    content = parquet_of(ledger, "cut").read_bytes()
+    for length in range(0, len(content), 97):
+        parquet_of(ledger, "cut").write_bytes(content[:length])
+        reader = Ledger(str(Path(ledger.directory.path).parent), "sweep")
+        assert [p.point_id for p in reader.points()] == ["kept"]
+        assert reader.finished() == {("kept", 0)}
+        assert set(reader.unreadable) == {"cut.parquet"}
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pa.table({"other": [1]}),
+        pa.table({"point_id": ["p"], "seed": ["zero"]}),
+        pa.table({"point_id": pa.array([None], pa.string()), "seed": [0]}),
+    ],
+    ids=["other columns", "a seed that is no number", "no point_id"],
+)
+def test_a_table_of_something_else_is_passed_over(ledger: Ledger, table: pa.Table) -> None:
+    ledger.write("good", [point()])
+    pq.write_table(table, parquet_of(ledger, "bad"))
+    assert [p.point_id for p in ledger.points()] == ["p0"]
+    assert ledger.finished() == {("p0", 0)}
+    assert "bad.parquet" in ledger.unreadable
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "", ".hidden", "a/b"])
+def test_names_that_lead_elsewhere_are_refused(ledger: Ledger, name: str) -> None:
+    ledger.write("bad", [point(name)])
+    assert ledger.points() == []
+    assert "bad.parquet" in ledger.unreadable
+    with pytest.raises(InputError, match="name"):
+        Ledger("/tmp", name)
+
+
+def test_an_artifact_cannot_be_written_outside_its_directory(ledger: Ledger) -> None:
+    with pytest.raises(ValueError, match="plain file name"):
+        ledger.write("bad", [point(artifacts={"../../evil": b""})])
+    assert ledger.packs() == []
+
+
+@contextmanager
+def small_files(limit: int) -> Iterator[None]:
+    """As on a full disk, files cannot grow beyond `limit` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_write_that_fails_leaves_the_ledger_as_it_was(ledger: Ledger) -> None:
+    ledger.write("a", [point()])
+    with small_files(100), pytest.raises(OSError, match="File too large") as raised:
+        ledger.write("b", [point("new")])
+    assert raised.value.errno == errno.EFBIG
+    assert [path.name for path in parquet_of(ledger, "a").parent.iterdir()] == ["a.parquet"]
+    assert [p.point_id for p in ledger.points()] == ["p0"]
+
+
+def test_a_file_that_is_still_being_written_is_not_seen(ledger: Ledger) -> None:
+    ledger.write("a", [point()])
+    parquet_of(ledger, "a").with_name(".b.parquet.0123").write_bytes(b"PAR1")
+    assert ledger.packs() == ["a"]
+    assert ledger.unreadable == {}
+
+
+def test_a_spec_comes_back(ledger: Ledger) -> None:
+    spec = {"study": {"name": "ü", "grid": [0.0, 1e-6]}, "seeds": [0, 1], "none": None}
+    ledger.write_spec(spec)
+    assert ledger.spec() == spec
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- a list",
+        "a: [",
+        "[" * 5000,
+        "a: 1\na: 2",
+        "!!python/object/apply:os.getpid []",
+        "\x00",
+    ],
+)
+def test_a_damaged_spec_is_refused(ledger: Ledger, text: str) -> None:
+    ledger.write_spec({})
+    Path(ledger.directory.path, "spec.yaml").write_text(text)
+    with pytest.raises(InputError, match=r"spec\.yaml"):
+        ledger.spec()
+
+
+def test_a_long_spec_is_neither_written_nor_read(ledger: Ledger) -> None:
+    spec = {"command": "x" * 2**20}
+    ledger.write_spec({})
+    with pytest.raises(InputError, match="at most 1 MiB"):
+        ledger.write_spec(spec)
+    assert ledger.spec() == {}
+    Path(ledger.directory.path, "spec.yaml").write_text(yaml.safe_dump(spec))
+    with pytest.raises(InputError, match="too long"):
+        ledger.spec()
+
+
+def test_a_name_is_on_the_disk_once_it_is_written(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pack's file is flushed before it gets its name, and its directory after."""
+    flushed: list[tuple[bool, list[str]]] = []
+    flush, folder = os.fsync, parquet_of(ledger, "a").parent
+
+    def watched(descriptor: int) -> None:
+        kind = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        flushed.append((kind, [path.name for path in folder.glob("*.parquet")]))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    ledger.write("a", [point()])
+    assert flushed == [(False, []), (True, ["a.parquet"])]
+
+
+def test_a_sweep_that_is_not_there_is_named(ledger: Ledger) -> None:
+    with pytest.raises(InputError, match="there is no sweep 'sweep'"):
+        ledger.spec()
+
+
+def test_a_uri_is_a_ledger_like_a_path(tmp_path: Path) -> None:
+    Ledger(tmp_path.as_uri(), "sweep").write("a", [point()])
+    (read,) = Ledger(str(tmp_path), "sweep").points()
+    assert plain(read) == plain(point())
+
+
+def test_a_replicate_without_a_metric_stays_without_it(ledger: Ledger) -> None:
+    first = point("a", metrics={"x": float("nan"), "y": 1.0})
+    second = replace(point("b"), replicates=(Replicate(0, {"y": 2.0}, finished_at=1.0),))
+    ledger.write("pack", [first, second])
+    read = {p.point_id: set(p.replicates[0].metrics) for p in ledger.points()}
+    assert read == {"a": {"x", "y"}, "b": {"y"}}
+
+
+def test_a_flipped_byte_anywhere_loses_the_file_for_every_reader_alike(ledger: Ledger) -> None:
+    """What `points` cannot read is not `finished` either, or it would never be trained again."""
+    ledger.write("flipped", [point("lost", metrics={"m": 0.1, "n": 0.2})])
+    content = parquet_of(ledger, "flipped").read_bytes()
+    lost = 0
+    for place in range(4, len(content) - 8, 23):
+        damaged = bytearray(content)
+        damaged[place] ^= 0xFF
+        parquet_of(ledger, "flipped").write_bytes(bytes(damaged))
+        reader = Ledger(str(Path(ledger.directory.path).parent), "sweep")
+        read = {(p.point_id, r.seed) for p in reader.points() for r in p.replicates}
+        assert reader.finished() == read
+        assert bool(reader.unreadable) != bool(read)
+        lost += not read
+    assert lost > 0
+
+
+def test_a_configuration_that_is_no_json_loses_its_file(ledger: Ledger) -> None:
+    ledger.write("good", [point()])
+    table = pq.read_table(parquet_of(ledger, "good"))
+    place = table.column_names.index("config")
+    for text in ("{", "[1]", '{"nested": {"a": 1}}'):
+        broken = table.set_column(place, "config", pa.array([text] * len(table), pa.string()))
+        pq.write_table(broken, parquet_of(ledger, "good"))
+        reader = Ledger(str(Path(ledger.directory.path).parent), "sweep")
+        assert reader.points() == []
+        assert reader.finished() == set()
+        assert "good.parquet" in reader.unreadable

@@ -1,0 +1,151 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from sweeps.study.spec import Study
+
+WHOLE = {
+    "name": "s",
+    "experiment": "membership",
+    "description": "d",
+    "reproduces": {"paper": "arXiv:1", "figure": 3},
+    "claims": [
+        {"statement": "c", "metric": "m", "axis": "a", "trend": "constant", "where": {"b": None}}
+    ],
+    "fixed": {"dataset": "adult", "features": None, "train_size": 10, "weight_decay": 1.0},
+    "space": {
+        "a": {"grid": [0, 1.0, "x", True, None]},
+        "b": {"choice": ["u", "v"]},
+        "c": {"uniform": [-1, 1]},
+        "d": {"loguniform": [1e-6, 1]},
+        "e": {"range": [1, 10, 3]},
+    },
+    "replicates": 3,
+    "search": {"algorithm": "random", "num_points": 5, "seed": 7},
+    "objectives": {"m": "min", "n": "max"},
+    "resources": {"cpus": 2, "gpus": 0.5, "pack": 4, "concurrency": "auto"},
+}
+
+
+def study(**changes: object) -> Study:
+    return Study.model_validate({"name": "s", "experiment": "membership"} | changes)
+
+
+def axis(kind: str, value: object):
+    return study(space={"f": {kind: value}}).space["f"]
+
+
+def test_a_resolved_study_is_plain_and_makes_the_same_study_again():
+    first = Study.model_validate(WHOLE)
+    assert Study.model_validate(first.resolved()) == first
+    assert first.resolved()["space"] == {
+        **WHOLE["space"], "c": {"uniform": [-1.0, 1.0]}, "d": {"loguniform": [1e-6, 1.0]},
+    }  # fmt: skip
+
+
+def test_values_keep_their_types():
+    grid = Study.model_validate(WHOLE).space["a"].members()
+    assert [type(value) for value in grid] == [int, float, str, bool, type(None)]
+
+
+def test_where_a_study_was_written_is_no_part_of_what_it_is():
+    from sweeps.study.spec import Place, Source
+
+    first = study()
+    assert first.written(Source("elsewhere", {("name",): Place("elsewhere", 3)})) == first
+
+
+@given(st.floats(0, 1), st.floats(-1e300, 1e300), st.floats(1e-6, 1e300))
+def test_a_uniform_axis_stays_between_its_ends(share, low, span):
+    if low + span > low:
+        assert low <= axis("uniform", [low, low + span]).at(share) <= low + span
+
+
+@given(st.floats(0, 1), st.floats(1e-300, 1e300), st.floats(1.001, 1e6))
+def test_a_loguniform_axis_stays_between_its_ends(share, low, ratio):
+    assert low <= axis("loguniform", [low, low * ratio]).at(share) <= low * ratio
+
+
+def test_a_loguniform_axis_is_geometric():
+    found = [axis("loguniform", [1e-4, 1e4]).at(share) for share in (0, 0.25, 0.5, 0.75, 1)]
+    assert found == pytest.approx([1e-4, 1e-2, 1, 1e2, 1e4], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("limits", "members"),
+    [([1, 3], [1, 2, 3]), ([1, 10, 3], [1, 4, 7, 10]), ([1, 9, 3], [1, 4, 7]), ([5, 5], [5])],
+)
+def test_a_range_includes_its_ends_and_every_member_is_equally_wide(limits, members):
+    found = axis("range", limits)
+    assert list(found.members()) == members
+    shares = [(i + 0.5) / len(members) for i in range(len(members))]
+    assert [found.at(share) for share in shares] == members
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("loguniform", [1, 2], True),
+        ("uniform", [1e-9, 1], False),
+        ("grid", [0, 1e-6, 1], True),
+        ("grid", [1, 10, 100], True),
+        ("grid", [1, 10, 99], False),
+        ("grid", [-1, 1, 1000], False),
+        ("grid", [0], False),
+        ("grid", [0.5, 1, math.inf], False),
+        ("grid", [0.5, 100, math.inf], True),
+        ("grid", [1, 1000, math.nan], False),
+        ("grid", [0, math.inf], False),
+        ("grid", [True, 1000], False),
+        ("grid", ["a", 1, 1000], False),
+        ("choice", [1, 1000], False),
+        ("range", [1, 1000], False),
+    ],
+)
+def test_numbers_over_two_decades_read_better_on_a_logarithmic_scale(kind, value, expected):
+    assert axis(kind, value).log_scaled is expected
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "../elsewhere"},
+        {"name": ""},
+        {"experiment": 3},
+        {"unknown": 1},
+        {"replicates": 0},
+        {"replicates": True},
+        {"replicates": 2.0},
+        {"fixed": {"a": [1]}},
+        {"space": {"a": {}}},
+        {"space": {"a": {"grid": [1], "choice": [1]}}},
+        {"space": {"a": {"grid": []}}},
+        {"space": {"a": {"uniform": [1, 1]}}},
+        {"space": {"a": {"uniform": [0, math.inf]}}},
+        {"space": {"a": {"uniform": ["0", 1]}}},
+        {"space": {"a": {"loguniform": [0, 1]}}},
+        {"space": {"a": {"range": [1.0, 2.0]}}},
+        {"space": {"a": {"range": [1, 5, 0]}}},
+        {"space": {"a": {"range": [2, 1]}}},
+        {"search": {"algorithm": "tpe"}},
+        {"search": {"num_points": 0}},
+        {"objectives": {}},
+        {"objectives": {"m": "minimise"}},
+        {"resources": {"cpus": 1.5}},
+        {"resources": {"gpus": -1}},
+        {"resources": {"pack": 0}},
+        {"resources": {"concurrency": "all"}},
+        {"claims": [{"statement": "s", "metric": "m", "axis": "a", "trend": "up"}]},
+    ],
+)
+def test_what_is_not_allowed_is_refused(changes):
+    with pytest.raises(ValidationError):
+        study(**changes)
+
+
+def test_algorithms_that_are_planned_are_told_from_unknown_ones():
+    with pytest.raises(ValidationError, match="one of grid, random, sobol; not available yet: tpe"):
+        study(search={"algorithm": "nsga2"})
