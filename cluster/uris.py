@@ -1,7 +1,7 @@
 """Secrets in URIs, and in whatever else is handed over: others would see them.
 
 What is submitted to a cluster can be read by all who may see the cluster, and a command line by all
-users of its machine. Messages have `tracking.errors.redacted`, which goes by the same names.
+users of its machine. Messages have `tracking.errors.redact`, which goes by the same names.
 """
 
 from __future__ import annotations

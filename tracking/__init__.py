@@ -10,12 +10,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tracking.errors import TrackingError, redacted
+from tracking.errors import TrackingError, redact
 
 if TYPE_CHECKING:
     from tracking.frame import points_frame, replicates_frame
     from tracking.reading import compare, load_points
-    from tracking.recording import Recorder, record
+    from tracking.recorder import Recorder, record
     from tracking.store import check, create, resolve_uri
     from tracking.summary import record_sweep, sweep_tags
 
@@ -29,20 +29,20 @@ __all__ = [
     "points_frame",
     "record",
     "record_sweep",
-    "redacted",
+    "redact",
     "replicates_frame",
     "resolve_uri",
     "sweep_tags",
 ]
 
 _HOMES = {
-    "Recorder": "tracking.recording",
+    "Recorder": "tracking.recorder",
     "check": "tracking.store",
     "compare": "tracking.reading",
     "create": "tracking.store",
     "load_points": "tracking.reading",
     "points_frame": "tracking.frame",
-    "record": "tracking.recording",
+    "record": "tracking.recorder",
     "record_sweep": "tracking.summary",
     "replicates_frame": "tracking.frame",
     "resolve_uri": "tracking.store",

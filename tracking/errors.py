@@ -45,19 +45,19 @@ class TrackingError(Exception):
 
     def __init__(self, found: str, remedy: str = "") -> None:
         """Tell both in one sentence, credentials blotted out."""
-        self.found, self.remedy = redacted(found), redacted(remedy)
+        self.found, self.remedy = redact(found), redact(remedy)
         super().__init__(f"{self.found}; {self.remedy}." if remedy else self.found)
 
 
-class CredentialsRefused(TrackingError):
+class CredentialsRejectedError(TrackingError):
     """A tracking server answers, and does not let this account in."""
 
 
-class RecordRefused(TrackingError):
+class RejectedRecordError(TrackingError):
     """The tracking store answers, and finds what it was sent wrong; it would do so again."""
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """The text with the user and password of every URI in it, and secret options, made stars.
 
     Takes away rather too much than too little: an `@` later in a URI ends what is replaced.
@@ -65,7 +65,7 @@ def redacted(text: str) -> str:
     return _redacted(text, 0)
 
 
-def without_credentials(uri: str) -> str:
+def strip_credentials(uri: str) -> str:
     """A URI without user and password, wherever they stand in it; other options are kept.
 
     Takes away rather too much than too little: an `@` later in the URI ends what is left out.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracking.store import connect, translated
+from tracking.store import connect, translate_errors
 
 _DEFAULT = "Default"
 
@@ -21,7 +21,7 @@ def study_pages(uri: str, most: int) -> dict[str, str]:
         TrackingError: If there is no such store, or it fails.
     """
     client = connect(uri)
-    with translated(uri):
+    with translate_errors(uri):
         # One more, as MLflow's own empty experiment is passed over.
         found = client.search_experiments(max_results=most + 1, order_by=["last_update_time DESC"])
     names = {e.name: e.experiment_id for e in found if e.name != _DEFAULT}
@@ -39,7 +39,7 @@ def study_page(uri: str, study: str) -> str | None:
         TrackingError: If there is no such store, or it fails.
     """
     client = connect(uri)
-    with translated(uri):
+    with translate_errors(uri):
         found = client.get_experiment_by_name(study)
     return None if found is None else runs_page(found.experiment_id)
 

@@ -16,10 +16,10 @@ from pydantic import Field, StrictBool, StrictStr, TypeAdapter
 
 from privnets.points import Scalar, TradeoffPoint, merge_replicates
 from tracking import runs
-from tracking.errors import TrackingError, redacted
+from tracking.errors import TrackingError, redact
 from tracking.frame import Row, point_row, table
-from tracking.sheets import MAX_TAG, clipped
-from tracking.store import connect, resolve_uri, translated
+from tracking.run_record import MAX_TAG, clipped
+from tracking.store import connect, resolve_uri, translate_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,10 +109,10 @@ def _point_differences(point: TradeoffPoint | None, group: list[Run]) -> list[st
 def _fetch(sweep: str, tracking_uri: str | None, study: str | None) -> list[Run]:
     uri = resolve_uri(tracking_uri)
     client = connect(uri)
-    with translated(uri):
+    with translate_errors(uri):
         home = runs.find_home(client, sweep, study)
         if home is None:
-            raise TrackingError(f"{redacted(uri)} holds no sweep named {sweep!r}.")
+            raise TrackingError(f"{redact(uri)} holds no sweep named {sweep!r}.")
         return list(runs.children(client, home, sweep))
 
 

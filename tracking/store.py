@@ -25,9 +25,9 @@ from urllib.parse import unquote, urlsplit
 
 from tracking import schema
 from tracking.bounded import bound_answers
-from tracking.errors import RecordRefused, TrackingError, redacted
+from tracking.errors import RejectedRecordError, TrackingError, redact
+from tracking.http import REFUSED, is_refused, nonsense, refusal, told
 from tracking.mounts import is_shared
-from tracking.transport import REFUSED, is_refused, nonsense, refusal, told
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -74,7 +74,7 @@ def resolve_uri(uri: str | None = None) -> str:
     raise TrackingError(
         f"a tracking URI must be http(s)://HOST:PORT, sqlite:///PATH/mlflow.db or a "
         f"postgresql:// or other database URI (MLflow no longer keeps runs in plain files); "
-        f"got {redacted(given)!r}."
+        f"got {redact(given)!r}."
     )
 
 
@@ -121,7 +121,7 @@ def create(uri: str | None = None) -> str:
     resolved = resolve_uri(uri)
     path = sqlite_path(resolved)
     if path is not None and not path.exists():
-        with translated(resolved):
+        with translate_errors(resolved):
             path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(path.with_name(f".{path.name}.lock"), timeout=_SCHEMA_WAIT):
                 if not path.exists():
@@ -141,7 +141,7 @@ def connect(uri: str) -> MlflowClient:
         _sqlite_revision(path)
     elif not uri.startswith(_SERVERS):
         _check_database(uri)
-    with translated(uri):
+    with translate_errors(uri):
         from mlflow import MlflowClient
 
         _hush()
@@ -151,11 +151,11 @@ def connect(uri: str) -> MlflowClient:
 
 
 @contextmanager
-def translated(uri: str) -> Iterator[None]:
+def translate_errors(uri: str) -> Iterator[None]:
     """Turn what MLflow, its database and its transport raise into TrackingError.
 
     Raises:
-        RecordRefused: Where what was sent is wrong.
+        RejectedRecordError: Where what was sent is wrong.
         TrackingError: Else.
     """
     from mlflow.exceptions import MlflowException
@@ -172,8 +172,8 @@ def translated(uri: str) -> Iterator[None]:
         failure = told(uri, error) if server else TrackingError(f"{uri}: {error}")
         # A cause that holds credentials would show them in the traceback.
         whole = f"{uri} {error}"
-        failure = RecordRefused(str(failure)) if is_refused(error) else failure
-        raise failure from (error if redacted(whole) == whole else None)
+        failure = RejectedRecordError(str(failure)) if is_refused(error) else failure
+        raise failure from (error if redact(whole) == whole else None)
 
 
 def in_flight(uri: str) -> int:
@@ -210,7 +210,7 @@ def _absolute_sqlite(uri: str) -> str:
     file, question, options = rest.partition("?")
     if not separator or file in ("", ":memory:"):
         raise TrackingError(
-            f"a SQLite store needs a file, as in sqlite:///mlflow.db; got {redacted(uri)!r}."
+            f"a SQLite store needs a file, as in sqlite:///mlflow.db; got {redact(uri)!r}."
         )
     path = Path(unquote(file)).absolute()
     # SQLAlchemy decodes an escaped path in some versions and not in others.
@@ -268,7 +268,7 @@ def _check_schema(path: Path, uri: str) -> None:
 
 def _check_server(uri: str) -> None:
     _settle_environment()
-    with translated(uri):
+    with translate_errors(uri):
         from mlflow.utils.credentials import get_default_host_creds
         from mlflow.utils.rest_utils import http_request
 
@@ -287,20 +287,20 @@ def _check_server(uri: str) -> None:
     is_json = answer.headers.get("Content-Type", "").startswith("application/json")
     if answer.status_code != 200 or not is_json:
         raise TrackingError(
-            f"{redacted(uri)} does not answer as an MLflow server: {answer.status_code} "
+            f"{redact(uri)} does not answer as an MLflow server: {answer.status_code} "
             f"{answer.text[:200].strip()!r}."
         )
 
 
 def _check_database(uri: str) -> None:
     # MLflow itself would try ten times, for about two minutes.
-    with translated(uri):
+    with translate_errors(uri):
         import sqlalchemy
 
         try:
             url = sqlalchemy.make_url(uri)
         except ValueError as error:  # a port that is no number
-            raise TrackingError(redacted(f"{uri} is no database's address: {error}")) from None
+            raise TrackingError(redact(f"{uri} is no database's address: {error}")) from None
         options = {} if url.get_backend_name() == "mssql" else {"connect_timeout": _QUICK}
         engine = sqlalchemy.create_engine(url, connect_args=options)
         try:

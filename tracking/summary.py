@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from tracking import runs
-from tracking.sheets import MAX_PARAM, clipped, inside, milliseconds
-from tracking.store import connect, create, translated
+from tracking.run_record import MAX_PARAM, clipped, inside, milliseconds
+from tracking.store import connect, create, translate_errors
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -58,7 +58,7 @@ def record_sweep(
     contents = {str(inside(name)): path.read_bytes() for name, path in files.items()}
     uri = create(tracking_uri)
     client = connect(uri)
-    with translated(uri):
+    with translate_errors(uri):
         run_id = runs.make_home(client, sweep, study, uri).parent_id
         _log(client, run_id, hypervolume, params, tags)
         _upload(client, run_id, contents)
@@ -81,7 +81,7 @@ def sweep_tags(
     """
     uri = create(tracking_uri)
     client = connect(uri)
-    with translated(uri):
+    with translate_errors(uri):
         home = runs.find_home(client, sweep, study)
         return {} if home is None else dict(client.get_run(home.parent_id).data.tags)
 

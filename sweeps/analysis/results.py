@@ -17,7 +17,7 @@ from sweeps.store.following import complete
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest
 from sweeps.study.spec import Study
-from tracking.errors import redacted
+from tracking.errors import redact
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +58,7 @@ class Result:
         """The sweep's name and size; its tables are long."""
         plan, done = self.manifest.plan, len(self._columns)
         size = f"{done} of {plan.points} points, {len(plan.seeds)} replicates each"
-        return f"Result({self.sweep!r}: {size}, in {redacted(self.storage)})"
+        return f"Result({self.sweep!r}: {size}, in {redact(self.storage)})"
 
     @property
     def sweep(self) -> str:

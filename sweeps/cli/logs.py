@@ -72,6 +72,6 @@ def _follow(found: Found) -> None:
 def _show(text: str) -> None:
     """Print a part of a log, without what would steer a terminal or give a password away."""
     from sweeps.errors import printable
-    from tracking import redacted
+    from tracking import redact
 
-    typer.echo(printable(redacted(text)), nl=False)
+    typer.echo(printable(redact(text)), nl=False)

@@ -56,9 +56,9 @@ def main() -> None:
     except Exception as error:
         if not _is_bad_input(error):
             raise
-        from tracking.errors import redacted
+        from tracking.errors import redact
 
-        typer.echo(f"Error: {printable(redacted(str(error)))}", err=True)
+        typer.echo(f"Error: {printable(redact(str(error)))}", err=True)
         sys.exit(2)
 
 

@@ -136,27 +136,27 @@ def _tell_points(result: Result) -> None:
 
 
 def _tell_published(outcome: Outcome, tracking_uri: str | None) -> None:
-    from tracking import redacted, resolve_uri
+    from tracking import redact, resolve_uri
 
-    result, uri = outcome.result, redacted(resolve_uri(tracking_uri))
+    result, uri = outcome.result, redact(resolve_uri(tracking_uri))
     if any(result.counts.values()):
-        typer.echo(f"report:  {redacted(result.storage)}/{result.sweep}/report.html")
-    where = f" --storage {shlex.quote(redacted(result.storage))}"
+        typer.echo(f"report:  {redact(result.storage)}/{result.sweep}/report.html")
+    where = f" --storage {shlex.quote(redact(result.storage))}"
     # The environment of a submitted sweep is not that of who reads this.
     named = resolve_uri(tracking_uri) if os.environ.get(_SUBMITTED) else tracking_uri
     tracked = f" --tracking-uri {shlex.quote(named)}" if named else ""
     if outcome.published.whole and (page := outcome.published.page):
-        from tracking.errors import without_credentials
+        from tracking.errors import strip_credentials
 
-        say(f"MLflow:  {without_credentials(resolve_uri(tracking_uri)).rstrip('/')}/{page}")
+        say(f"MLflow:  {strip_credentials(resolve_uri(tracking_uri)).rstrip('/')}/{page}")
         return
     if outcome.published.whole:
-        typer.echo(f"MLflow:  {uri}; see it with: sweeps ui{redacted(tracked)}")
+        typer.echo(f"MLflow:  {uri}; see it with: sweeps ui{redact(tracked)}")
         return
     typer.echo(
         f"Warning: {outcome.published.error or 'not all points are in MLflow'}\n"
         f"Nothing is lost. Once the tracking server answers, run:\n"
-        f"  sweeps sync {result.sweep}{where}{redacted(tracked)}",
+        f"  sweeps sync {result.sweep}{where}{redact(tracked)}",
         err=True,
     )
 
@@ -170,20 +170,20 @@ def _unreadable(result: Result) -> list[str]:
 
 
 def _resume_command(sweep: str, storage: str, tracking_uri: str | None, address: str | None) -> str:
-    from tracking import redacted
+    from tracking import redact
 
     if submitted := os.environ.get(_SUBMITTED):
         return submitted
-    words = ["sweeps", "resume", sweep, "--storage", redacted(storage)]
-    words += ["--tracking-uri", redacted(tracking_uri)] if tracking_uri else []
+    words = ["sweeps", "resume", sweep, "--storage", redact(storage)]
+    words += ["--tracking-uri", redact(tracking_uri)] if tracking_uri else []
     words += ["--address", address] if address else []
     return shlex.join(words)
 
 
 def typed() -> str:
     """The command line, with credentials blotted out; of a submitted sweep that of who did."""
-    from tracking import redacted
+    from tracking import redact
 
     if submitted := os.environ.get(_SUBMITTED):
         return submitted
-    return shlex.join(["sweeps", *map(redacted, sys.argv[1:])])
+    return shlex.join(["sweeps", *map(redact, sys.argv[1:])])

@@ -30,7 +30,7 @@ def sync(
     tracking.check(uri)
     write_summary(ledger, read_result(ledger, where))
     published = publish_all(ledger, manifest, uri)
-    typer.echo(f"{counted(published.points, 'point')} of {sweep} are in {tracking.redacted(uri)}")
+    typer.echo(f"{counted(published.points, 'point')} of {sweep} are in {tracking.redact(uri)}")
     if not published.whole:
         say(f"Error: {published.error}", err=True)
         raise typer.Exit(1)

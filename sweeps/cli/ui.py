@@ -30,11 +30,11 @@ def ui(
 
 def _point_to(uri: str) -> None:
     """The pages of a server that others run."""
-    from tracking.errors import without_credentials
+    from tracking.errors import strip_credentials
     from tracking.pages import study_pages
 
     links = study_pages(uri, _MOST_LINKS)
-    server = without_credentials(uri).rstrip("/")
+    server = strip_credentials(uri).rstrip("/")
     typer.echo(f"A server runs already; open {server}")
     for study, page in links.items():
         say(f"  {study}: {server}/{page}")
@@ -53,7 +53,7 @@ def _serve(uri: str, port: int) -> None:
     links = study_pages(uri, _MOST_LINKS)
     place = Place(_HOST, port)
     with serving(uri, place) as server:
-        typer.echo(f"MLflow UI on {tracking.redacted(uri)}: {place.uri} (Ctrl-C ends it)")
+        typer.echo(f"MLflow UI on {tracking.redact(uri)}: {place.uri} (Ctrl-C ends it)")
         for study, page in links.items():
             say(f"  {study}: {place.uri}/{page}")
         sys.stdout.flush()

@@ -27,7 +27,7 @@ def verify(
     differences = tracking.compare(result.tradeoff_points, sweep, uri, result.study.name)
     for name, reason in result.unreadable.items():
         say(f"Warning: {name} was passed over: {reason}", err=True)
-    points, where = counted(len(result.tradeoff_points), "point"), tracking.redacted(uri)
+    points, where = counted(len(result.tradeoff_points), "point"), tracking.redact(uri)
     if not differences:
         typer.echo(f"The ledger and {where} hold the same {points} of {sweep}.")
         return

@@ -17,7 +17,7 @@ from pathlib import Path
 from sweeps.doctor.bounded import Trouble
 from sweeps.doctor.check import Check
 from sweeps.store.filesystem import Directory, directory
-from tracking.errors import redacted
+from tracking.errors import redact
 
 SUBJECT = "storage"
 # More than a file system keeps beside a name, so that a full disk shows.
@@ -89,7 +89,7 @@ def leave(place: Place, mark: str) -> Left:
     try:
         marks.write(mark, os.urandom(_MARK_BYTES))
     except OSError as error:
-        return Left(redacted(str(error)), made=made)
+        return Left(redact(str(error)), made=made)
     return Left(None, None if local is None else shutil.disk_usage(local).free, made)
 
 
@@ -137,7 +137,7 @@ def judge(
         left: Party to what came of leaving its mark.
         read: Party, of those that left a mark, to whose marks it read, or why it could not.
     """
-    where = redacted(storage)
+    where = redact(storage)
     checks = [
         Check(SUBJECT, node, "failed", f"{where} cannot be written: {told.problem}", _UNWRITABLE)
         for node, told in left.items()
@@ -145,7 +145,7 @@ def judge(
     ]
     for node, found in read.items():
         if isinstance(found, Trouble):
-            reason = f"{where} cannot be read: {redacted(found.reason)}"
+            reason = f"{where} cannot be read: {redact(found.reason)}"
             checks.append(Check(SUBJECT, node, "failed", reason, _UNWRITABLE))
         elif missing := [other for other in read if other not in found]:
             reason = f"{where} here lacks what was written to it on {', '.join(missing)}"
@@ -160,11 +160,11 @@ def judge_clearing(place: Place, cleared: Mapping[str, Trouble | None]) -> list[
         place: Where they are.
         cleared: Party to why it could not, if so.
     """
-    where = redacted(f"{place.storage}/{place.name}")
+    where = redact(f"{place.storage}/{place.name}")
     remedy = "remove it by hand"
     return [
         Check(
-            SUBJECT, node, "warning", f"{where} may be left behind: {redacted(told.reason)}", remedy
+            SUBJECT, node, "warning", f"{where} may be left behind: {redact(told.reason)}", remedy
         )
         for node, told in cleared.items()
         if told is not None

@@ -49,14 +49,14 @@ class Tracking:
 
 def _look(uri: str | None, here: bool) -> Check:
     import tracking
-    from tracking.errors import CredentialsRefused
+    from tracking.errors import CredentialsRejectedError
 
     try:
         resolved = tracking.resolve_uri(uri)
         tracking.check(resolved)
-    except CredentialsRefused as error:
+    except CredentialsRejectedError as error:
         remedy = error.remedy if here else f"{error.remedy}, {_AT_THE_HEAD}"
         return Check(SUBJECT, "", "failed", error.found, remedy)
     except tracking.TrackingError as error:
         return Check(SUBJECT, "", "failed", error.found, error.remedy or _LATER)
-    return Check(SUBJECT, "", "ok", f"{tracking.redacted(resolved)} can be used")
+    return Check(SUBJECT, "", "ok", f"{tracking.redact(resolved)} can be used")

@@ -9,7 +9,7 @@ from sweeps.planning.plan import Plan
 from sweeps.store.filesystem import directory
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, describe, differences, read_manifest
-from tracking.errors import redacted
+from tracking.errors import redact
 
 
 def new_name(storage: str, study: str) -> str:
@@ -21,7 +21,7 @@ def new_name(storage: str, study: str) -> str:
     try:
         taken = set(directory(storage).directories())
     except OSError as error:
-        raise InputError(redacted(f"storage {storage} cannot be read: {error}")) from error
+        raise InputError(redact(f"storage {storage} cannot be read: {error}")) from error
     base = f"{study}-{datetime.now():%Y%m%d-%H%M%S}"
     names = (base if i == 1 else f"{base}-{i}" for i in range(1, len(taken) + 2))
     return next(name for name in names if name not in taken)

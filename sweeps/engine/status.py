@@ -88,7 +88,7 @@ def look(sweep: str, storage: str | None = None) -> Status:
     """
     from sweeps.analysis.results import open_result
     from sweeps.store.ledger import Ledger
-    from tracking import redacted
+    from tracking import redact
 
     result = open_result(sweep, storage)
     counts = result.counts
@@ -96,7 +96,7 @@ def look(sweep: str, storage: str | None = None) -> Status:
     return Status(
         sweep=result.sweep,
         study=result.study.name,
-        storage=redacted(result.storage),
+        storage=redact(result.storage),
         points=result.manifest.plan.points,
         finished=counts["finished"],
         failed=counts["failed"],

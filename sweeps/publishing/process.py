@@ -1,7 +1,8 @@
 """The process that publishes a sweep beside its driver.
 
 Run as `python -m sweeps.publishing.process SWEEP`, with the tracking URI in `MLFLOW_TRACKING_URI`,
-the storage in `SWEEPS_PUBLISHER_STORAGE` (as either may hold credentials) and a pipe as standard input.
+the storage in `SWEEPS_PUBLISHER_STORAGE` (as either may hold credentials) and a pipe as standard
+input.
 A line `hurry` says that nothing is trained any more, and `finish` asks for everything that is left;
 the pipe's end, which is also what a dead driver leaves, asks to stop after the points in hand. The
 last line of standard output says in JSON how it went.

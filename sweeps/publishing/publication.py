@@ -18,7 +18,7 @@ from sweeps.publishing.process import FINISH, HURRY, STORAGE, Published
 from sweeps.store.columns import in_tables, replicates
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
-from tracking.errors import redacted
+from tracking.errors import redact
 
 _STOP_SECONDS = 30.0
 _ASK_SECONDS = 0.2
@@ -97,7 +97,7 @@ class Publication:
                 return Published(**json.loads(line))
         last = complained[-1] if complained else f"it ended with code {self._process.returncode}"
         return Published(
-            0, _complete(self._ledger), f"the publisher did not end well: {redacted(last)}"
+            0, _complete(self._ledger), f"the publisher did not end well: {redact(last)}"
         )
 
 

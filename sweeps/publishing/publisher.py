@@ -20,7 +20,7 @@ from sweeps.report.summary import hypervolume_so_far, reference_of, stored_files
 from sweeps.store.following import Follower
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest
-from tracking.errors import RecordRefused, TrackingError
+from tracking.errors import RejectedRecordError, TrackingError
 
 if TYPE_CHECKING:
     from tracking.summary import Status
@@ -132,7 +132,7 @@ class Publisher:
         batch = list(islice(self._waiting, self._at_once))
         try:
             self._recorder.record(batch)
-        except (RecordRefused, OSError, ValueError, OverflowError) as error:
+        except (RejectedRecordError, OSError, ValueError, OverflowError) as error:
             self._narrow(batch, error)
             return True
         except TrackingError as error:

@@ -16,7 +16,7 @@ from pyarrow import fs
 
 from sweeps.errors import InputError
 from sweeps.study.yaml_reader import is_text
-from tracking.errors import redacted
+from tracking.errors import redact
 
 MOST_BYTES: Final = 2**30
 """Larger files are not read unless a reader says that they may be."""
@@ -279,7 +279,7 @@ def directory(storage: str) -> Directory:
     except (OSError, ValueError) as error:
         said = f"storage {storage!r} cannot be opened: {error}"
         # A cause that holds credentials would show them in the traceback.
-        raise InputError(redacted(said)) from (error if redacted(said) == said else None)
+        raise InputError(redact(said)) from (error if redact(said) == said else None)
     return Directory(filesystem, path.rstrip("/"))
 
 

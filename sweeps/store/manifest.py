@@ -20,7 +20,7 @@ from sweeps.planning.plan import Plan, fingerprints, plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.versions import installed
 from sweeps.study.spec import Study
-from tracking.errors import without_credentials
+from tracking.errors import strip_credentials
 
 _CREDENTIALS = (
     "MLFLOW_TRACKING_TOKEN",
@@ -103,7 +103,7 @@ def describe(plan: Plan, sweep: str, *, command: str, tracking_uri: str) -> Mani
         study=plan.study,
         plan=_facts(plan),
         data=_fingerprints(plan),
-        tracking_uri=without_credentials(tracking_uri),
+        tracking_uri=strip_credentials(tracking_uri),
         versions=installed(),
         git_commit=_git_commit(),
     )
@@ -141,7 +141,7 @@ def tracking_uri_of(manifest: Manifest, given: str | None) -> str:
     known = os.environ.get("MLFLOW_TRACKING_URI", "")
     if given or not noted.lower().startswith(("http:", "https:")):
         return given or noted
-    if without_credentials(known).rstrip("/") == noted.rstrip("/"):
+    if strip_credentials(known).rstrip("/") == noted.rstrip("/"):
         return known
     if found := _credentials():
         raise InputError(

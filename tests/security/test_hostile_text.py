@@ -19,7 +19,7 @@ from sweeps.planning.plan import plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import describe, write_manifest
 from sweeps.study.loader import load
-from tracking.sheets import sheet_of
+from tracking.run_record import build_run_record
 
 STEERING = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\r\x08[bold red]x[/] :bomb: \ud83d"
 MARKUP = (
@@ -143,7 +143,9 @@ def test_a_report_of_hostile_names_runs_nothing(storage: Path) -> None:
 
 def test_a_reason_is_no_markup_on_mlflow_s_pages() -> None:
     """MLflow draws a run's description as Markdown, pictures from elsewhere included."""
-    tags = sheet_of(point(failure=f"{MARKUP}\n# heading\n{MARKUP}"), frozenset(), ()).tags("s", "p")
+    tags = build_run_record(point(failure=f"{MARKUP}\n# heading\n{MARKUP}"), frozenset(), ()).tags(
+        "s", "p"
+    )
     note = tags["mlflow.note.content"]
     assert all(line.startswith("    ") for line in note.splitlines())
     assert tags["failure"].startswith(MARKUP)

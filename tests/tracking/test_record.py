@@ -23,7 +23,7 @@ from mlflow_server import free_port, mlflow_server
 import tracking
 from privnets.points import Curve, Replicate, TradeoffPoint
 from tracking import TrackingError, compare, load_points, points_frame, record, runs
-from tracking.sheets import LOG10_OF_ZERO
+from tracking.run_record import LOG10_OF_ZERO
 
 
 def _all_runs(uri: str, sweep: str) -> list[Run]:

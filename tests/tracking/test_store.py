@@ -17,9 +17,9 @@ from made_points import made_points
 from mlflow_server import free_port
 
 import tracking
-from tracking import TrackingError, redacted, resolve_uri
-from tracking.errors import without_credentials
-from tracking.store import translated
+from tracking import TrackingError, redact, resolve_uri
+from tracking.errors import strip_credentials
+from tracking.store import translate_errors
 
 
 def test_the_default_is_a_file_in_the_working_directory(
@@ -75,7 +75,7 @@ def test_a_path_that_versions_read_differently_is_refused() -> None:
     ],
 )
 def test_messages_never_hold_credentials(text: str) -> None:
-    shown = redacted(text)
+    shown = redact(text)
     assert "hunter2" not in shown
     assert "host" in shown
 
@@ -95,14 +95,14 @@ def test_messages_never_hold_credentials(text: str) -> None:
     ],
 )
 def test_credentials_are_left_out_and_nothing_else(uri: str, clean: str) -> None:
-    assert without_credentials(uri) == clean
+    assert strip_credentials(uri) == clean
 
 
 def test_a_traceback_holds_no_credentials_either() -> None:
     """A cause that would show them is left out."""
     with (
         pytest.raises(TrackingError) as caught,
-        translated("http://ann:hunter2@host"),
+        translate_errors("http://ann:hunter2@host"),
     ):
         raise OSError("no route to http://ann:hunter2@host")
     assert "hunter2" not in str(caught.value)

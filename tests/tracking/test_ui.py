@@ -23,7 +23,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 import privnets
 import tracking
 from tracking.pages import runs_page, study_pages
-from tracking.sheets import LOG10_OF_ZERO
+from tracking.run_record import LOG10_OF_ZERO
 
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 FLAGS = (

@@ -33,7 +33,7 @@ def test_help_takes_less_than_half_a_second_of_cpu_and_names_the_commands():
     measured = run(
         "import resource, subprocess, sys\n"
         'code = \'import sys; sys.argv = ["sweeps", "--help"]; import sweeps.cli.main as c;'
-        ' c.main()\'\n'
+        " c.main()'\n"
         "command = [sys.executable, '-c', code]\n"
         "print(subprocess.run(command, capture_output=True, text=True).stdout)\n"
         "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"

@@ -11,11 +11,11 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from privnets.points import TradeoffPoint, merge_replicates
-from tracking import direct, runs
-from tracking.errors import TrackingError, redacted
+from tracking import runs, sqlite
+from tracking.errors import TrackingError, redact
 from tracking.frame import SUFFIXES
-from tracking.sheets import Sheet, sheet_of
-from tracking.store import connect, create, in_flight, resolve_uri, sqlite_path, translated
+from tracking.run_record import RunRecord, build_run_record
+from tracking.store import connect, create, in_flight, resolve_uri, sqlite_path, translate_errors
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -72,7 +72,7 @@ def record(
         name_fields=name_fields,
         keys=keys,
     )
-    return recorder.record_surely(points)
+    return recorder.record_until_settled(points)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Recorder:
             How many were new, or completed.
 
         Raises:
-            RecordRefused: If the store finds a point of the batch wrong.
+            RejectedRecordError: If the store finds a point of the batch wrong.
             TrackingError: If the store fails or does not answer; a later call takes up from there.
             ValueError: As `record`; nothing was written.
             OSError: As `record`; nothing was written.
@@ -157,7 +157,7 @@ class Recorder:
         whole = {child.point_id for child in self._held.values() if child.complete}
         return self._written.keys() - whole
 
-    def record_surely(self, points: Iterable[TradeoffPoint]) -> int:
+    def record_until_settled(self, points: Iterable[TradeoffPoint]) -> int:
         """Record a batch, looking at its points before and after, until nothing is left to do.
 
         Raises:
@@ -170,15 +170,15 @@ class Recorder:
             if not sheets or not self._write(sheets, self._look(sheets)):
                 return len(self._written)
         raise TrackingError(
-            f"{redacted(self._uri)}: runs of the sweep {self._sweep!r} disappear while they are "
+            f"{redact(self._uri)}: runs of the sweep {self._sweep!r} disappear while they are "
             "recorded."
         )
 
-    def _sheets(self, points: Iterable[TradeoffPoint]) -> list[Sheet]:
+    def _sheets(self, points: Iterable[TradeoffPoint]) -> list[RunRecord]:
         merged = merge_replicates(points)
-        return [sheet_of(point, self._log_scaled, self._name_fields) for point in merged]
+        return [build_run_record(point, self._log_scaled, self._name_fields) for point in merged]
 
-    def _look(self, sheets: Sequence[Sheet] = ()) -> _Place:
+    def _look(self, sheets: Sequence[RunRecord] = ()) -> _Place:
         """See which runs there are, of these points or of all."""
         self._place = None
         create(self._uri)
@@ -186,7 +186,7 @@ class Recorder:
         contents = {sheet.point.point_id: sheet.content for sheet in sheets}
         # What was written here is no longer preferred, or two that differ never settle.
         wanted = {i: content for i, content in contents.items() if i not in self._written}
-        with translated(self._uri):
+        with translate_errors(self._uri):
             home = runs.make_home(client, self._sweep, self._study, self._uri)
             found = self._children(client, home, contents.keys())
             self._held = runs.settle(client, home, found, wanted)
@@ -198,19 +198,19 @@ class Recorder:
     ) -> Iterable[runs.Child]:
         """The runs of these points, or of all."""
         path = sqlite_path(self._uri)
-        found = None if path is None else direct.children(path, home, self._sweep)
+        found = None if path is None else sqlite.children(path, home, self._sweep)
         if found is not None:
             return (child for child in found if not ids or child.point_id in ids)
         if ids:
             return map(runs.child, runs.children_of(client, home, self._sweep, sorted(ids)))
         return map(runs.child, runs.children(client, home, self._sweep))
 
-    def _write(self, sheets: Sequence[Sheet], place: _Place) -> int:
+    def _write(self, sheets: Sequence[RunRecord], place: _Place) -> int:
         todo = [sheet for sheet in sheets if not self._holds(sheet)]
         known = self._columns.union(*(sheet.point.metrics for sheet in sheets))
         columns = sorted(known)
         try:
-            with translated(self._uri):
+            with translate_errors(self._uri):
                 left = self._insert(todo, columns, place)
                 self._bring_all(left, columns, place)
         except TrackingError:
@@ -220,27 +220,29 @@ class Recorder:
         return len(todo)
 
     def _insert(
-        self, sheets: Sequence[Sheet], columns: Sequence[str], place: _Place
-    ) -> list[Sheet]:
+        self, sheets: Sequence[RunRecord], columns: Sequence[str], place: _Place
+    ) -> list[RunRecord]:
         """Write what can go straight into the database; gives what is left."""
         path = sqlite_path(self._uri)
         if path is None:
             return list(sheets)
         fresh = [sheet for sheet in sheets if self._begun(sheet) is None]
-        made = direct.insert(path, place.home, self._sweep, fresh, columns)
+        made = sqlite.insert(path, place.home, self._sweep, fresh, columns)
         for sheet in fresh:
             if sheet.point.point_id in made:
                 self._note(sheet, made[sheet.point.point_id], place)
         return [sheet for sheet in sheets if sheet.point.point_id not in made]
 
-    def _bring_all(self, sheets: Sequence[Sheet], columns: Sequence[str], place: _Place) -> None:
+    def _bring_all(
+        self, sheets: Sequence[RunRecord], columns: Sequence[str], place: _Place
+    ) -> None:
         pool = ThreadPoolExecutor(self._in_flight)
         try:
             list(pool.map(lambda sheet: self._bring(sheet, columns, place), sheets))
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _holds(self, sheet: Sheet) -> bool:
+    def _holds(self, sheet: RunRecord) -> bool:
         held = self._held.get(sheet.point.point_id)
         if held is None:
             return False
@@ -251,12 +253,12 @@ class Recorder:
         settled = self._written.get(sheet.point.point_id) == sheet.content
         return held.complete and (settled or held.content == sheet.content)
 
-    def _begun(self, sheet: Sheet) -> str | None:
+    def _begun(self, sheet: RunRecord) -> str | None:
         """The run that was begun with what is to be written."""
         old = self._held.get(sheet.point.point_id)
         return old.run_id if old is not None and old.content == sheet.content else None
 
-    def _bring(self, sheet: Sheet, columns: Sequence[str], place: _Place) -> None:
+    def _bring(self, sheet: RunRecord, columns: Sequence[str], place: _Place) -> None:
         """Bring a point's run up to date, or put another in its place."""
         run_id = self._begun(sheet) or _open(place.client, place.home, self._sweep, sheet)
         stands = _fill(place.client, run_id, sheet, columns)
@@ -264,7 +266,7 @@ class Recorder:
         if not stands:
             del self._held[sheet.point.point_id]
 
-    def _note(self, sheet: Sheet, run_id: str, place: _Place) -> None:
+    def _note(self, sheet: RunRecord, run_id: str, place: _Place) -> None:
         """Take a run for the point's, in place of any other."""
         point_id = sheet.point.point_id
         old = self._held.get(point_id)
@@ -274,7 +276,7 @@ class Recorder:
         self._held[point_id] = _child(run_id, place.home, sheet)
 
 
-def _open(client: MlflowClient, home: runs.Home, sweep: str, sheet: Sheet) -> str:
+def _open(client: MlflowClient, home: runs.Home, sweep: str, sheet: RunRecord) -> str:
     created = client.create_run(
         home.experiment_id,
         start_time=sheet.started,
@@ -284,7 +286,7 @@ def _open(client: MlflowClient, home: runs.Home, sweep: str, sheet: Sheet) -> st
     return str(created.info.run_id)
 
 
-def _fill(client: MlflowClient, run_id: str, sheet: Sheet, columns: Sequence[str]) -> bool:
+def _fill(client: MlflowClient, run_id: str, sheet: RunRecord, columns: Sequence[str]) -> bool:
     """Write all that a run says; whether the run is still there."""
     from mlflow.exceptions import MlflowException
 
@@ -300,7 +302,7 @@ def _fill(client: MlflowClient, run_id: str, sheet: Sheet, columns: Sequence[str
     return True
 
 
-def _child(run_id: str, home: runs.Home, sheet: Sheet) -> runs.Child:
+def _child(run_id: str, home: runs.Home, sheet: RunRecord) -> runs.Child:
     return runs.Child(
         run_id=run_id,
         point_id=sheet.point.point_id,
@@ -317,5 +319,5 @@ def _log_files(client: MlflowClient, run_id: str, files: Mapping[PurePosixPath, 
     if not files:
         return
     with tempfile.TemporaryDirectory() as folder:
-        direct.write_files(Path(folder), files)
+        sqlite.write_files(Path(folder), files)
         client.log_artifacts(run_id, folder)

@@ -31,7 +31,7 @@ _RUN_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
 
 @dataclass(frozen=True)
-class Sheet:
+class RunRecord:
     """A point with what its run will say.
 
     Attributes:
@@ -101,7 +101,9 @@ class Sheet:
         return tags | {key: clipped(text) for key, text in said.items() if text}
 
 
-def sheet_of(point: TradeoffPoint, log_scaled: frozenset[str], fields: Sequence[str]) -> Sheet:
+def build_run_record(
+    point: TradeoffPoint, log_scaled: frozenset[str], fields: Sequence[str]
+) -> RunRecord:
     """What a point's run will say.
 
     Args:
@@ -114,7 +116,7 @@ def sheet_of(point: TradeoffPoint, log_scaled: frozenset[str], fields: Sequence[
             holds NaN, or a file's name leads outside the run.
         OSError: If a file cannot be read.
     """
-    return Sheet(
+    return RunRecord(
         point=point,
         run_name=_run_name(point, fields),
         config=_config_tag(point.config),

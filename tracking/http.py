@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from tracking.errors import CredentialsRefused, TrackingError
+from tracking.errors import CredentialsRejectedError, TrackingError
 
 _UNKNOWN = 401
 REFUSED = (_UNKNOWN, 403)
@@ -75,7 +75,7 @@ def refusal(uri: str, status: int, answer: str) -> TrackingError:
         )
     # MLflow's own words of a 401 lead to its manual, and say no more than the number.
     code = f"{status}: {said}" if status != _UNKNOWN else str(status)
-    return CredentialsRefused(
+    return CredentialsRejectedError(
         f"{uri} refuses the credentials ({code})",
         "put MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) as "
         "it knows them into the environment, or the former two into ~/.mlflow/credentials "

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from tracking import runs, schema
-from tracking.sheets import Sheet
+from tracking.run_record import RunRecord
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric
@@ -92,7 +92,7 @@ def children(path: Path, home: runs.Home, sweep: str) -> list[runs.Child] | None
 
 
 def insert(
-    path: Path, home: runs.Home, sweep: str, sheets: Sequence[Sheet], columns: Sequence[str]
+    path: Path, home: runs.Home, sweep: str, sheets: Sequence[RunRecord], columns: Sequence[str]
 ) -> dict[str, str]:
     """Create the runs of those points that can be written this way, complete.
 
@@ -166,7 +166,7 @@ def _execute(database: sqlite3.Connection, rows: _Rows) -> None:
             database.executemany(statement, getattr(rows, table))
 
 
-def _is_ordinary(sheet: Sheet, columns: Iterable[str]) -> bool:
+def _is_ordinary(sheet: RunRecord, columns: Iterable[str]) -> bool:
     """Whether a run has no name that MLflow might refuse."""
     names = (*columns, *sheet.point.curves, *(param.key for param in sheet.params()))
     return all(len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) for name in names)
@@ -194,7 +194,7 @@ def _local(location: str) -> Path | None:
 def _add(
     rows: _Rows,
     run_id: str,
-    sheet: Sheet,
+    sheet: RunRecord,
     home: runs.Home,
     sweep: str,
     columns: Sequence[str],
