@@ -17,7 +17,7 @@ class InputError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FieldError:
     """One mistake in a study.
 
     Attributes:
@@ -39,7 +39,7 @@ class Problem:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
         subject = f"{place} {self.key}" if self.key else place
         text = " ".join(f"{subject}: found {self.found}; allowed {self.allowed}".split())
-        return printable(text)
+        return make_printable(text)
 
 
 class StudyError(ValueError):
@@ -49,22 +49,22 @@ class StudyError(ValueError):
         problems: Every mistake, in order of line.
     """
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[FieldError]) -> None:
         """Gather problems into one message.
 
         Args:
             problems: At least one.
         """
         ordered = sorted(dict.fromkeys(problems), key=lambda p: (p.file, p.line or 0))
-        self.problems = tuple(ordered)
+        self.errors = tuple(ordered)
         super().__init__("\n".join(str(problem) for problem in ordered))
 
-    def __reduce__(self) -> tuple[type[StudyError], tuple[tuple[Problem, ...]]]:
+    def __reduce__(self) -> tuple[type[StudyError], tuple[tuple[FieldError, ...]]]:
         """Travel between processes with the problems, not with their text."""
-        return StudyError, (self.problems,)
+        return StudyError, (self.errors,)
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """A text without what would steer a terminal, or write in another direction: `?` instead.
 
     Line ends and tabs stay. Names and reasons in files are not trusted to hold nothing else.
@@ -72,7 +72,7 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value as an error message shows it: short, on one line, told apart by type."""
     if isinstance(value, dict):
         return f"a mapping of {len(value)} keys" if value else "an empty mapping"
@@ -83,7 +83,7 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
-def one_of(names: Iterable[str], wrong: object = None) -> str:
+def describe_choices(names: Iterable[str], wrong: object = None) -> str:
     """The allowed names, and which of them `wrong` was probably meant to be.
 
     Of very many names those most like `wrong` are given.

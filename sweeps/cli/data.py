@@ -150,14 +150,14 @@ def _tell(nodes: Nodes, json: bool) -> None:
 def _print_states(nodes: Nodes) -> None:
     from rich.table import Table
 
-    from sweeps.errors import printable
+    from sweeps.errors import make_printable
 
     table = Table("name", "node", "state", "where")
     names = dict.fromkeys(name for found in nodes.values() for name in found.sets)
     for name in names:
         for node, found in nodes.items():
             if name in found.sets:
-                table.add_row(*map(printable, (name, node, *found.sets[name])))
+                table.add_row(*map(make_printable, (name, node, *found.sets[name])))
     for column in table.columns:
         column.overflow = "fold"
     _console().print(table)

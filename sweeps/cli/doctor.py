@@ -83,7 +83,7 @@ def _print(report: Report) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from sweeps.errors import printable
+    from sweeps.errors import make_printable
 
     console = Console(markup=False)  # a path may hold square brackets
     if not console.is_terminal:
@@ -93,8 +93,8 @@ def _print(report: Report) -> None:
         column.overflow = "fold"
     for check in report.checks:
         state = Text(check.state, style=_STYLES[check.state])
-        found, remedy = printable(check.found), printable(check.remedy)
-        table.add_row(check.subject, printable(check.node), state, found, remedy)
+        found, remedy = make_printable(check.found), make_printable(check.remedy)
+        table.add_row(check.subject, make_printable(check.node), state, found, remedy)
     console.print(table)
     failed = len(report.failed)
     typer.echo(f"{failed} of {len(report.checks)} checks failed." if failed else "Nothing failed.")

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 def list() -> None:
     """List the packaged studies and what each reproduces."""
-    from sweeps.study.loader import load, names
+    from sweeps.study.loader import load, study_names
 
-    for name in names():
+    for name in study_names():
         study = load(name)
         typer.echo(f"{name}  ({'; '.join((_size(study), *_cost(study), _origin(study)))})")
         typer.echo(f"    {study.description.strip()}")
@@ -29,11 +29,11 @@ def _size(study: Study) -> str:
 
 
 def _cost(study: Study) -> Iterator[str]:
-    from sweeps.planning.plan import duration, expected_cost
+    from sweeps.planning.plan import estimate_cost, format_duration
 
-    seconds = expected_cost(study)
+    seconds = estimate_cost(study)
     if seconds is not None:
-        yield f"about {duration(seconds)} of one core"
+        yield f"about {format_duration(seconds)} of one core"
 
 
 def _origin(study: Study) -> str:

@@ -71,7 +71,7 @@ def _follow(found: Found) -> None:
 
 def _show(text: str) -> None:
     """Print a part of a log, without what would steer a terminal or give a password away."""
-    from sweeps.errors import printable
+    from sweeps.errors import make_printable
     from tracking import redact
 
-    typer.echo(printable(redact(text)), nl=False)
+    typer.echo(make_printable(redact(text)), nl=False)

@@ -26,7 +26,7 @@ from sweeps.cli.sync import sync
 from sweeps.cli.ui import ui
 from sweeps.cli.verify import verify
 from sweeps.engine.garbage import patient_collection
-from sweeps.errors import printable
+from sweeps.errors import make_printable
 
 app = typer.Typer(
     name="sweeps",
@@ -58,7 +58,7 @@ def main() -> None:
             raise
         from tracking.errors import redact
 
-        typer.echo(f"Error: {printable(redact(str(error)))}", err=True)
+        typer.echo(f"Error: {make_printable(redact(str(error)))}", err=True)
         sys.exit(2)
 
 

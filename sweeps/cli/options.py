@@ -61,9 +61,9 @@ def say(text: object, *, err: bool = False) -> None:
         text: To print.
         err: Whether to standard error.
     """
-    from sweeps.errors import printable
+    from sweeps.errors import make_printable
 
-    typer.echo(printable(str(text)), err=err)
+    typer.echo(make_printable(str(text)), err=err)
 
 
 def print_table(table: Table) -> None:
@@ -74,21 +74,21 @@ def print_table(table: Table) -> None:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    from sweeps.errors import printable
+    from sweeps.errors import make_printable
 
     # A value may hold square brackets and colons.
     console = Console(markup=False, emoji=False)
     if console.is_terminal:  # where room is scarce: metrics' names are long
         columns = (re.sub("([/_])", "\\1\n", column) for column in table.columns)
-        drawn = RichTable(*map(printable, columns), box=SIMPLE_HEAD, pad_edge=False)
+        drawn = RichTable(*map(make_printable, columns), box=SIMPLE_HEAD, pad_edge=False)
     else:
         console.width = _PIPED_WIDTH
-        drawn = RichTable(*map(printable, table.columns))
+        drawn = RichTable(*map(make_printable, table.columns))
     for column in drawn.columns:
         column.overflow = "fold"
     drawn.columns[-1].no_wrap = table.columns[-1] == "point"  # an id, to be copied whole
     for row in table.rows:
-        drawn.add_row(*map(printable, row))
+        drawn.add_row(*map(make_printable, row))
     console.print(drawn)
     if table.note:
         say(table.note)

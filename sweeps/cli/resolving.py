@@ -17,7 +17,7 @@ def main() -> int:
     """Resolve the study named on the command line."""
     (study,) = sys.argv[1:]
     try:
-        print(json.dumps(load(study).resolved()))
+        print(json.dumps(load(study).to_dict()))
     except StudyError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2

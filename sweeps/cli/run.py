@@ -32,12 +32,12 @@ def run(
     from sweeps.cli.running import run_plan
     from sweeps.engine.starting import new_name
     from sweeps.errors import InputError
-    from sweeps.planning.plan import confirmation, plan
+    from sweeps.planning.plan import confirmation_question, make_plan
     from sweeps.store.filesystem import absolute
     from sweeps.study.loader import load
 
-    planned = plan(load(study, set_ or ()), num_points)
-    question = confirmation(planned)
+    planned = make_plan(load(study, set_ or ()), num_points)
+    question = confirmation_question(planned)
     if question is not None and not yes:
         raise InputError(question)
     where = absolute(storage or DEFAULT_STORAGE)

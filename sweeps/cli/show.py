@@ -26,13 +26,15 @@ def show(
 
     The output is itself a study file: what the study comes to is told in its comments.
     """
-    from sweeps.planning.plan import plan
+    from sweeps.planning.plan import make_plan
     from sweeps.study.loader import load
-    from sweeps.study.yaml_reader import dump
+    from sweeps.study.yaml_reader import dump_yaml
 
-    planned = plan(load(study, set_ or ()), num_points)
-    resolved = planned.study.resolved()
-    say(dump({key: part for key, part in resolved.items() if part not in _EMPTY}, 100).rstrip())
+    planned = make_plan(load(study, set_ or ()), num_points)
+    resolved = planned.study.to_dict()
+    say(
+        dump_yaml({key: part for key, part in resolved.items() if part not in _EMPTY}, 100).rstrip()
+    )
     for line in _summary(planned):
         say(f"# {line}".rstrip().replace("\n", " "))
 
@@ -64,14 +66,14 @@ def _defaults(plan: Plan) -> Iterator[tuple[str, object]]:
 
 
 def _packs(plan: Plan) -> Iterator[str]:
-    from sweeps.planning.measuring import known
-    from sweeps.planning.packing import here, pack
-    from sweeps.planning.plan import duration
+    from sweeps.planning.measuring import cached_curves
+    from sweeps.planning.packing import local_capacity, make_packs
+    from sweeps.planning.plan import format_duration
 
     resources, replicates = plan.study.resources, plan.replicates()
-    workers, memory = here(resources)
-    measured = known(plan.study.experiment, replicates, resources, memory)
-    packs = pack(
+    workers, memory = local_capacity(resources)
+    measured = cached_curves(plan.study.experiment, replicates, resources, memory)
+    packs = make_packs(
         replicates,
         experiment=plan.study.experiment,
         size=resources.pack,
@@ -89,9 +91,11 @@ def _packs(plan: Plan) -> Iterator[str]:
         yield "packs as large as pays by what was measured on this machine"
     else:
         yield "packs as large as pays by the cost model; a long sweep measures first"
-    seconds, busy = plan.cost(), min(workers, len(packs))
-    together = f", {duration(seconds / busy)} with {busy} packs at once here" if busy > 1 else ""
-    yield f"about {duration(seconds)} of one core{together}; Ray's start comes on top"
+    seconds, busy = plan.cost_seconds(), min(workers, len(packs))
+    together = (
+        f", {format_duration(seconds / busy)} with {busy} packs at once here" if busy > 1 else ""
+    )
+    yield f"about {format_duration(seconds)} of one core{together}; Ray's start comes on top"
 
 
 def _points(plan: Plan) -> Iterator[str]:

@@ -113,7 +113,7 @@ def _points(status: Status) -> str:
 
 def _work(status: Status) -> list[tuple[str, str]]:
     """How fast it goes, and on what, while it trains."""
-    from sweeps.planning.plan import duration
+    from sweeps.planning.plan import format_duration
 
     pulse = status.pulse
     if pulse is None or pulse.phase not in ("starting", "training") or _stale(status):
@@ -123,7 +123,7 @@ def _work(status: Status) -> list[tuple[str, str]]:
     parts += [pulse.waiting] if pulse.waiting else []
     parts += _trainings(pulse)
     parts += [f"{pulse.rate:.1f} points per minute"] if pulse.rate is not None else []
-    parts += [f"about {duration(pulse.eta)} left"] if pulse.eta is not None else []
+    parts += [f"about {format_duration(pulse.eta)} left"] if pulse.eta is not None else []
     lines = [("work", ", ".join(parts))]
     if (use := pulse.use) is not None:
         lines += [
@@ -149,12 +149,12 @@ def _trainings(pulse: Pulse) -> list[str]:
 
 
 def _driver(status: Status) -> list[tuple[str, str]]:
-    from sweeps.planning.plan import duration
+    from sweeps.planning.plan import format_duration
 
     pulse, age = status.pulse, status.age
     if pulse is None or age is None:
         return []
-    text = f"{pulse.phase}; last wrote {duration(max(0.0, age))} ago"
+    text = f"{pulse.phase}; last wrote {format_duration(max(0.0, age))} ago"
     if _stale(status):
         text += ", so it is gone or cut off"
     return [("driver", text)]

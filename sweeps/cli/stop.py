@@ -67,7 +67,7 @@ def _await(found: Found) -> Job:
 
 def _tell(found: Found, job: Job, seconds: float) -> None:
     from cluster.submission import STOP_SECONDS
-    from sweeps.errors import printable
+    from sweeps.errors import make_printable
 
     if job.state == "SUCCEEDED":
         typer.echo(f"sweep {found.sweep} was done before it could be stopped")
@@ -78,5 +78,5 @@ def _tell(found: Found, job: Job, seconds: float) -> None:
             "checkpoints is trained again.",
             err=True,
         )
-    again = printable(job.metadata.get("command", "")) or "sweeps submit, with the same study"
+    again = make_printable(job.metadata.get("command", "")) or "sweeps submit, with the same study"
     typer.echo(f"Stopped. Continue with:\n  {again}")

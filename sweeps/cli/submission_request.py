@@ -81,14 +81,14 @@ def request(study: str, changes: Sequence[str] = (), num_points: int | None = No
         StudyError: With everything that is wrong with the study.
         InputError: If `num_points` is no number of points.
     """
-    from sweeps.planning.plan import with_points
+    from sweeps.planning.plan import set_num_points
     from sweeps.study.loader import load
-    from sweeps.study.validation import check
+    from sweeps.study.validation import validate_study
 
-    found = with_points(load(study, changes), num_points)
-    checked = check(found, data=False)
-    if checked.problems:
-        raise StudyError(checked.problems)
+    found = set_num_points(load(study, changes), num_points)
+    checked = validate_study(found, data=False)
+    if checked.errors:
+        raise StudyError(checked.errors)
     return Request(found, len(checked.configs), checked.notes)
 
 

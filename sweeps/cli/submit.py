@@ -69,7 +69,7 @@ def submit(
     asked = request(study, set_ or (), num_points)
     _check_size(asked, yes)
     jobs = reach(address)
-    sweep = name or sweep_name(asked.study.resolved())
+    sweep = name or sweep_name(asked.study.to_dict())
     earlier = jobs.find(job_id(sweep))
     order = _order(asked.study, sweep, storage, tracking_uri, data, earlier, yes)
     for note in (*asked.notes, *_unseen(order)):
@@ -81,9 +81,9 @@ def submit(
 
 def _check_size(asked: Request, yes: bool) -> None:
     from sweeps.errors import InputError
-    from sweeps.planning.plan import MOST_UNASKED
+    from sweeps.planning.plan import CONFIRM_ABOVE_POINTS
 
-    if asked.points > MOST_UNASKED and not yes:
+    if asked.points > CONFIRM_ABOVE_POINTS and not yes:
         raise InputError(
             f"The plan has {asked.points:,} points of {asked.study.replicates} replicates. "
             "Pass --yes to submit it."
@@ -104,7 +104,7 @@ def _order(
     from sweeps.cli.running import typed
 
     return Order(
-        spec=study.resolved(),
+        spec=study.to_dict(),
         name=sweep,
         storage=known_storage(sweep, storage, earlier),
         tracking_uri=tracking_uri or remembered(earlier, "tracking_uri"),

@@ -83,9 +83,9 @@ def _check_study(study: Study) -> None:
     Raises:
         StudyError: With everything that is wrong with it.
     """
-    from sweeps.study.validation import check
+    from sweeps.study.validation import validate_study
 
-    if problems := check(study, data=False).problems:
+    if problems := validate_study(study, data=False).errors:
         raise StudyError(problems)
 
 
@@ -118,7 +118,7 @@ def _report(parties: Parties, study: Study | None, where: str | None, tracked: T
 def _question(study: Study | None, place: Place | None, clustered: bool) -> Question:
     if study is None:
         return Question(place=place, clustered=clustered)
-    return Question(study.resolved(), study.resources.gpus > 0, place, clustered)
+    return Question(study.to_dict(), study.resources.gpus > 0, place, clustered)
 
 
 def _together(parties: Parties, checks: Iterable[Check]) -> list[Check]:

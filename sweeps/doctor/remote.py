@@ -73,7 +73,7 @@ def _files(request: Request) -> dict[str, bytes]:
 
     if request.study is None:
         return {}
-    return {_STUDY: yaml.safe_dump(request.study.resolved(), sort_keys=False).encode()}
+    return {_STUDY: yaml.safe_dump(request.study.to_dict(), sort_keys=False).encode()}
 
 
 def _server(address: str) -> list[Check]:

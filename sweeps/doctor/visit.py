@@ -28,7 +28,7 @@ class Question:
     """What to look at.
 
     Attributes:
-        study: Whose data are needed, as `Study.resolved` gives it; None if of none.
+        study: Whose data are needed, as `Study.to_dict` gives it; None if of none.
         gpus_wanted: Whether the work is to be given GPUs.
         place: Where to leave a mark; None if nowhere.
         clustered: Whether machines are looked at as parts of a cluster.

@@ -101,8 +101,10 @@ def require(plan: Plan) -> None:
     from cluster.nodes import names, on_every_node
     from sweeps.planning import plan as planning
 
-    wanted = planning.fingerprints(plan.study.experiment, (point.config for point in plan.points))
-    told = on_every_node(node_data.fingerprints, plan.study.resolved(), seconds=LIST_SECONDS)
+    wanted = planning.data_fingerprints(
+        plan.study.experiment, (point.config for point in plan.points)
+    )
+    told = on_every_node(node_data.fingerprints, plan.study.to_dict(), seconds=LIST_SECONDS)
     called = names(told)
     lacks = {called[machine]: _lack(wanted, found) for machine, found in told.items()}
     if wrong := [f"node {node}: {lack}" for node, lack in lacks.items() if lack is not None]:

@@ -18,7 +18,7 @@ from sweeps.engine.scheduler import Watch, train
 from sweeps.engine.signals import Interrupted, Interruption, interruptible
 from sweeps.engine.starting import manifest_of, new_name
 from sweeps.errors import InputError
-from sweeps.planning.plan import Plan, plan
+from sweeps.planning.plan import Plan, make_plan
 from sweeps.publishing.process import Published
 from sweeps.publishing.publication import Publication, start_publication
 from sweeps.report.summary import load_libraries, write_summary
@@ -73,7 +73,7 @@ def run_study(
         InputError: If another argument cannot be used; nothing was started.
         Interrupted: A KeyboardInterrupt, if it was; what was finished is kept.
     """
-    planned = plan(study, num_points)
+    planned = make_plan(study, num_points)
     where = absolute(storage or DEFAULT_STORAGE)
     with shown() as show:
         outcome = execute(

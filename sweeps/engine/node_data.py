@@ -50,20 +50,20 @@ def fingerprints(study: Mapping[str, Any]) -> dict[str, str]:
     """Which data a study finds here: data set to fingerprint.
 
     Args:
-        study: As `Study.resolved` gives it.
+        study: As `Study.to_dict` gives it.
 
     Raises:
         DataError: If a data set is absent or altered.
         StudyError: If anything is wrong with the study itself.
     """
     from sweeps.planning import plan as planning
-    from sweeps.study.loader import read
-    from sweeps.study.validation import check
+    from sweeps.study.loader import read_study
+    from sweeps.study.validation import validate_study
 
-    checked = check(read(study), data=False)
-    if checked.problems:
-        raise StudyError(checked.problems)
-    return planning.fingerprints(str(study["experiment"]), checked.configs)
+    checked = validate_study(read_study(study), data=False)
+    if checked.errors:
+        raise StudyError(checked.errors)
+    return planning.data_fingerprints(str(study["experiment"]), checked.configs)
 
 
 def _folder(name: str) -> str:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sweeps.analysis.wording import counted
-from sweeps.errors import printable
-from sweeps.planning.plan import duration
+from sweeps.errors import make_printable
+from sweeps.planning.plan import format_duration
 from sweeps.store.standing import Standing
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Progress:
             return "all trained, the report and MLflow come next"
         if self.waiting is not None:
             return f"{self.share:.0%} trained, {self.waiting}"
-        left = f", about {duration(_rounded(self.eta))} left" if self.eta is not None else ""
+        left = f", about {format_duration(_rounded(self.eta))} left" if self.eta is not None else ""
         return f"{self.share:.0%} trained{left}"
 
     def point_words(self) -> str:
@@ -359,4 +359,4 @@ def _lines() -> Callable[[Progress], None]:
 
 def _warning(setback: str) -> str:
     """A line of its own; what went wrong may be told in the words of others."""
-    return printable(f"Warning: {setback}")
+    return make_printable(f"Warning: {setback}")

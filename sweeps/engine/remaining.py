@@ -13,8 +13,8 @@ from privnets.contract import Cost
 from sweeps.analysis.wording import counted
 from sweeps.engine.pack_trainer import label
 from sweeps.errors import InputError
-from sweeps.planning.cost_curves import Curve
-from sweeps.planning.packing import Pack, here, pack
+from sweeps.planning.cost_curves import CostCurve
+from sweeps.planning.packing import Pack, local_capacity, make_packs
 from sweeps.planning.plan import Plan, PlannedReplicate
 from sweeps.store.checkpoints import Checkpoint, Member, checkpoints
 from sweeps.store.ledger import Ledger
@@ -62,7 +62,7 @@ def packs_of(
     ledger: Ledger,
     missing: dict[Member, PlannedReplicate],
     capacity: Capacity,
-    curves: Mapping[str, Curve] = MappingProxyType({}),
+    curves: Mapping[str, CostCurve] = MappingProxyType({}),
 ) -> list[Pack]:
     """Packs of what is missing: first those that have a checkpoint, as they were, then the rest.
 
@@ -82,7 +82,7 @@ def packs_of(
         for pack_id in checkpoints(ledger)
         if (made := _begun(plan, ledger, pack_id, left)) is not None
     ]
-    return begun + pack(
+    return begun + make_packs(
         list(left.values()),
         experiment=plan.study.experiment,
         size=plan.study.resources.pack,
@@ -124,7 +124,7 @@ def capacity(machines: Sequence[Machine], resources: Resources) -> Capacity:
         for machine in machines
         if machine.memory and (room := _room(machine, resources))
     ]
-    _, memory = here(resources.model_copy(update={"concurrency": workers}))
+    _, memory = local_capacity(resources.model_copy(update={"concurrency": workers}))
     return Capacity(workers, int(min(shares, default=memory)))
 
 

@@ -17,7 +17,7 @@ from sweeps.engine.progress import Progress, Tally
 from sweeps.engine.remaining import Capacity, capacity, packs_of, untrained, weights
 from sweeps.engine.signals import Interruption
 from sweeps.engine.waiting import lack, lending
-from sweeps.planning.measuring import Setting, survey
+from sweeps.planning.measuring import CalibrationSettings, calibrate
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan, PlannedReplicate
 from sweeps.store.checkpoints import Member
@@ -258,10 +258,10 @@ class _Work:
         """Packs of it, for so many times the workers that there is room for."""
         study = self.plan.study
         with self.watch.doing("measuring pack sizes") as begun:
-            known = survey(
+            known = calibrate(
                 study.experiment,
                 list(self.missing.values()),
-                Setting(study.resources, machines, room.workers, room.memory),
+                CalibrationSettings(study.resources, machines, room.workers, room.memory),
                 stopping=self.stopping,
                 tell=begun,
             )

@@ -17,7 +17,7 @@ import privnets
 from privnets.data import DataError
 from sweeps.engine.early_stopping import Stopping
 from sweeps.engine.pack_trainer import Advance, PackRun
-from sweeps.planning.devices import take
+from sweeps.planning.devices import select_device
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import PlannedReplicate
 from sweeps.store.ledger import Ledger
@@ -58,7 +58,7 @@ class Worker(tune.Trainable):
             stopping: When points leave their packs before the end; never if None.
         """
         self._node = ray.get_runtime_context().get_node_id()
-        self._device = take(self._assigned("GPU"), self._assigned("CPU"))
+        self._device = select_device(self._assigned("GPU"), self._assigned("CPU"))
         self._packs = packs
         self._ledger = Ledger(storage, sweep, run)
         self._stopping = stopping

@@ -25,22 +25,22 @@ from numpy.typing import NDArray
 from privnets.config import ExperimentConfig
 from privnets.contract import Experiment
 from privnets.data import cache
-from sweeps.planning.cost_curves import Curve, by_doubling
-from sweeps.planning.devices import exhausted, peak_memory
+from sweeps.planning.cost_curves import CostCurve, by_doubling
+from sweeps.planning.devices import is_out_of_memory, peak_memory
 from sweeps.study.spec import Resources
 
 # A larger stack must save this share of each member's time to be worth another measurement.
 _WORTH = 0.05
 
 
-def measure(
+def measure_cost_curve(
     experiment: Experiment,
     configs: Sequence[ExperimentConfig],
     *,
     device: str,
     memory: int,
     seconds: float,
-) -> Curve | None:
+) -> CostCurve | None:
     """Rehearse larger and larger stacks while they are faster per member, or time is up.
 
     Args:
@@ -72,10 +72,10 @@ def measure(
         return None
     # Whatever else the machine does only adds: a stack takes no longer than a larger one.
     lasting = tuple(min(totals[i:]) for i in range(len(totals)))
-    return Curve(tuple(sizes[: len(totals)]), lasting, memory_each, complete=complete)
+    return CostCurve(tuple(sizes[: len(totals)]), lasting, memory_each, complete=complete)
 
 
-def recall(identity: str, most: int, memory: int) -> Curve | None:
+def read_cached_curve(identity: str, most: int, memory: int) -> CostCurve | None:
     """What was measured of a structure on a machine like this one.
 
     Args:
@@ -95,7 +95,7 @@ def recall(identity: str, most: int, memory: int) -> Curve | None:
     return curve if curve.complete or 2 * curve.sizes[-1] > largest else None
 
 
-def keep(identity: str, curve: Curve) -> None:
+def cache_curve(identity: str, curve: CostCurve) -> None:
     """Keep a curve for `recall`; silent where the cache cannot be written."""
     arrays = {
         "sizes": np.array(curve.sizes, dtype=np.int64),
@@ -106,7 +106,7 @@ def keep(identity: str, curve: Curve) -> None:
     cache.write(_path(identity), arrays)
 
 
-def identify(experiment: Experiment, structure: str, resources: Resources, device: str) -> str:
+def curve_key(experiment: Experiment, structure: str, resources: Resources, device: str) -> str:
     """What a curve holds for: hardware, versions, and what is trained with how much of it.
 
     Args:
@@ -134,7 +134,7 @@ def _rehearsed(
         with peak_memory(device) as peak:
             total = experiment.rehearse(configs, device)
     except RuntimeError as error:
-        if not exhausted(error):
+        if not is_out_of_memory(error):
             raise
         return None
     if total is None or not (math.isfinite(total) and total > 0):
@@ -152,7 +152,7 @@ def _path(identity: str) -> Path:
     return cache.directory() / f"stacks-{identity}"
 
 
-def _decoded(held: Mapping[str, NDArray[Any]]) -> Curve | None:
+def _decoded(held: Mapping[str, NDArray[Any]]) -> CostCurve | None:
     """A curve, if that is what the arrays are."""
     with suppress(KeyError, ValueError, TypeError):
         sizes, totals = held["sizes"].tolist(), held["totals"].tolist()
@@ -160,7 +160,7 @@ def _decoded(held: Mapping[str, NDArray[Any]]) -> Curve | None:
         doubling = len(sizes) > 1 and sizes == [2**i for i in range(len(sizes))]
         sound = len(totals) == len(sizes) and all(0 < t < math.inf for t in totals)
         if doubling and sound and memory > 0:
-            return Curve(tuple(sizes), tuple(totals), memory, complete=complete)
+            return CostCurve(tuple(sizes), tuple(totals), memory, complete=complete)
     return None
 
 

@@ -20,7 +20,7 @@ _UNMEASURED, _CHEAP_SECONDS = 16, 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class CostCurve:
     """Seconds that a stack takes, piecewise linear in its size.
 
     Attributes:
@@ -39,34 +39,34 @@ class Curve:
     complete: bool = True
 
     @classmethod
-    def modelled(cls, cost: Cost) -> Curve:
+    def from_cost(cls, cost: Cost) -> CostCurve:
         """As an experiment's cost model has it."""
         totals = (cost.shared + cost.seconds, cost.shared + 2 * cost.seconds)
         return cls((1, 2), totals, cost.memory, measured=False)
 
-    def seconds(self, size: int) -> float:
+    def pack_seconds(self, size: int) -> float:
         """Of a stack, and of what a pack costs beside."""
-        return PACK_SECONDS + self.stack(size)
+        return PACK_SECONDS + self.stack_seconds(size)
 
-    def stack(self, size: int) -> float:
+    def stack_seconds(self, size: int) -> float:
         """Of a stack alone; beyond the sizes that are known on along the last line."""
         right = min(max(bisect_right(self.sizes, size), 1), len(self.sizes) - 1)
         small, large = self.sizes[right - 1 : right + 1]
         low, high = self.totals[right - 1 : right + 1]
         return max(low + (high - low) * (size - small) / (large - small), 0.0)
 
-    def each(self, size: int) -> float:
+    def seconds_per_member(self, size: int) -> float:
         """Seconds per member of a pack."""
-        return self.seconds(size) / size
+        return self.pack_seconds(size) / size
 
-    def scaled(self, factor: float, memory: int) -> Curve:
+    def scale(self, factor: float, memory: int) -> CostCurve:
         """The same form for dearer or cheaper work."""
         totals = tuple(total * factor for total in self.totals)
         return replace(self, totals=totals, memory=memory)
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class PackSizes:
     """Which sizes a stack may have.
 
     Attributes:
@@ -80,7 +80,7 @@ class Sizes:
     most: int
 
     @classmethod
-    def of(cls, curve: Curve, members: int, memory: int) -> Sizes:
+    def of(cls, curve: CostCurve, members: int, memory: int) -> PackSizes:
         """What a curve says.
 
         Args:
@@ -91,22 +91,24 @@ class Sizes:
         fitting = max(1, memory // max(curve.memory, 1))
         most = min(members, fitting, _farthest(curve))
         asked = sorted({*_candidates(most), *(size for size in curve.sizes if size <= most)})
-        best = min(map(curve.each, asked))
-        as_good = [size for size in asked if curve.each(size) <= _AS_GOOD * best]
-        bearable = next(size for size in asked if curve.each(size) <= _BEARABLE * best)
+        best = min(map(curve.seconds_per_member, asked))
+        as_good = [size for size in asked if curve.seconds_per_member(size) <= _AS_GOOD * best]
+        bearable = next(
+            size for size in asked if curve.seconds_per_member(size) <= _BEARABLE * best
+        )
         return cls(bearable, as_good[0], as_good[-1])
 
 
-def _farthest(curve: Curve) -> int:
+def _farthest(curve: CostCurve) -> int:
     """The largest stack that what is known speaks for."""
     last = curve.sizes[-1]
     known = last if curve.measured and curve.complete else max(last, _UNMEASURED)
-    cheap = _CHEAP_SECONDS / max(curve.stack(known) / known, 1e-9)
+    cheap = _CHEAP_SECONDS / max(curve.stack_seconds(known) / known, 1e-9)
     return max(known, math.floor(cheap))
 
 
 def _candidates(most: int) -> Iterator[int]:
-    """Sizes up to `most`, each at most half as large again as the one before; itself included."""
+    """PackSizes up to `most`, each at most half as large again as the one before; itself included."""  # noqa: E501
     size = 1
     while size < most:
         yield size

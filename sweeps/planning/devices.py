@@ -10,12 +10,12 @@ from dataclasses import dataclass
 _USABLE = 0.9
 
 
-class NoDevice(RuntimeError):
+class DeviceNotFoundError(RuntimeError):
     """A GPU was promised, and torch sees none."""
 
 
 @dataclass
-class Peak:
+class PeakMemory:
     """The most memory that torch had in use at once.
 
     Attributes:
@@ -25,7 +25,7 @@ class Peak:
     bytes: int = 0
 
 
-def take(gpus: float, cpus: float) -> str:
+def select_device(gpus: float, cpus: float) -> str:
     """Set torch up for its part of a machine.
 
     Args:
@@ -36,7 +36,7 @@ def take(gpus: float, cpus: float) -> str:
         The device, as torch names it.
 
     Raises:
-        NoDevice: If it was given a GPU and torch sees none.
+        DeviceNotFoundError: If it was given a GPU and torch sees none.
     """
     import torch
 
@@ -44,7 +44,7 @@ def take(gpus: float, cpus: float) -> str:
     if not gpus:
         return "cpu"
     if not torch.cuda.is_available():
-        raise NoDevice(
+        raise DeviceNotFoundError(
             f"Ray gave this process {gpus:g} GPUs and torch {torch.__version__} sees none: install "
             "a torch built for the machine's CUDA, or set resources.gpus to 0"
         )
@@ -53,7 +53,7 @@ def take(gpus: float, cpus: float) -> str:
     return "cuda"
 
 
-def describe(device: str) -> str:
+def device_name(device: str) -> str:
     """The accelerator's name; empty without one."""
     import torch
 
@@ -68,7 +68,7 @@ def free_memory(gpus: float) -> int:
     return int(_USABLE * free * min(gpus, 1.0))
 
 
-def exhausted(error: RuntimeError) -> bool:
+def is_out_of_memory(error: RuntimeError) -> bool:
     """Whether an error says that a GPU has no more memory."""
     import torch
 
@@ -76,9 +76,9 @@ def exhausted(error: RuntimeError) -> bool:
 
 
 @contextmanager
-def peak_memory(device: str) -> Iterator[Peak]:
+def peak_memory(device: str) -> Iterator[PeakMemory]:
     """A block, and how much of the device's memory it took."""
-    peak = Peak()
+    peak = PeakMemory()
     if device == "cpu":
         yield peak
         return

@@ -17,10 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 import privnets
 from privnets.contract import Experiment
 from sweeps.errors import InputError
-from sweeps.planning.calibration import identify, keep, measure, recall
-from sweeps.planning.cost_curves import Curve
-from sweeps.planning.devices import NoDevice, describe, free_memory, take
-from sweeps.planning.packing import by_structure, typical
+from sweeps.planning.calibration import (
+    cache_curve,
+    curve_key,
+    measure_cost_curve,
+    read_cached_curve,
+)
+from sweeps.planning.cost_curves import CostCurve
+from sweeps.planning.devices import DeviceNotFoundError, device_name, free_memory, select_device
+from sweeps.planning.packing import group_by_structure, mean_cost
 from sweeps.planning.plan import PlannedReplicate
 from sweeps.study.spec import Resources
 
@@ -46,7 +51,7 @@ _ASKED_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True)
-class Survey:
+class Calibration:
     """What is known before packs are cut.
 
     Attributes:
@@ -55,13 +60,13 @@ class Survey:
         problems: What went wrong, in words; it costs speed at most.
     """
 
-    curves: Mapping[str, Curve] = field(default_factory=dict)
+    curves: Mapping[str, CostCurve] = field(default_factory=dict)
     memory: int | None = None
     problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Setting:
+class CalibrationSettings:
     """Where packs will run.
 
     Attributes:
@@ -77,14 +82,14 @@ class Setting:
     memory: int
 
 
-def survey(
+def calibrate(
     experiment: str,
     replicates: Sequence[PlannedReplicate],
-    setting: Setting,
+    setting: CalibrationSettings,
     *,
     stopping: Callable[[], bool],
     tell: Callable[[], None],
-) -> Survey:
+) -> Calibration:
     """Find out how long stacks take, where that pays for itself.
 
     Args:
@@ -99,7 +104,7 @@ def survey(
     """
     resources = setting.resources
     if resources.pack != "auto" or not replicates:
-        return Survey()
+        return Calibration()
     runs = privnets.experiment(experiment)
     groups = _groups(runs, replicates)
     seconds = _budget(groups, setting.workers)
@@ -107,16 +112,16 @@ def survey(
     held = _kept(runs, groups, resources, setting.memory) if here else {}
     asked = [g for g in _chosen(groups, setting) if g.structure not in held] if seconds else []
     if not asked and not resources.gpus:
-        return Survey(_spread(held, groups))
+        return Calibration(_spread(held, groups))
     tell()
     orders = [_Order.of(experiment, group, setting, seconds) for group in asked]
     found = _carried_out(orders, setting, seconds, stopping)
-    return Survey(_spread({**held, **found.curves}, groups), found.memory, found.problems)
+    return Calibration(_spread({**held, **found.curves}, groups), found.memory, found.problems)
 
 
-def known(
+def cached_curves(
     experiment: str, replicates: Sequence[PlannedReplicate], resources: Resources, memory: int
-) -> dict[str, Curve]:
+) -> dict[str, CostCurve]:
     """What was measured before on this machine; measures nothing.
 
     Args:
@@ -136,7 +141,7 @@ class _Group:
 
     structure: str
     members: Sequence[PlannedReplicate]
-    curve: Curve
+    curve: CostCurve
 
     @property
     def asked(self) -> Sequence[PlannedReplicate]:
@@ -145,13 +150,13 @@ class _Group:
 
     @property
     def seconds(self) -> float:
-        return self.curve.stack(len(self.members))
+        return self.curve.stack_seconds(len(self.members))
 
     @property
     def gain(self) -> float:
         """How much faster stacks are than members alone."""
         count = len(self.members)
-        return count * self.curve.stack(1) / max(self.curve.stack(count), 1e-9)
+        return count * self.curve.stack_seconds(1) / max(self.curve.stack_seconds(count), 1e-9)
 
     @property
     def kind(self) -> str:
@@ -172,15 +177,17 @@ class _Order:
     seconds: float
 
     @classmethod
-    def of(cls, experiment: str, group: _Group, setting: Setting, seconds: float) -> _Order:
+    def of(
+        cls, experiment: str, group: _Group, setting: CalibrationSettings, seconds: float
+    ) -> _Order:
         members = [r.config.model_dump(mode="json") for r in group.asked]
         resources = setting.resources.model_dump()
         return cls(experiment, group.structure, members, resources, setting.memory, seconds)
 
 
 def _groups(runs: Experiment, replicates: Iterable[PlannedReplicate]) -> list[_Group]:
-    structures = sorted(by_structure(replicates).items())
-    return [_Group(s, own, Curve.modelled(typical(runs, own))) for s, own in structures]
+    structures = sorted(group_by_structure(replicates).items())
+    return [_Group(s, own, CostCurve.from_cost(mean_cost(runs, own))) for s, own in structures]
 
 
 def _budget(groups: Sequence[_Group], workers: int) -> float:
@@ -189,7 +196,7 @@ def _budget(groups: Sequence[_Group], workers: int) -> float:
     return min(share, _MOST_SECONDS) if share >= _LEAST_SECONDS else 0.0
 
 
-def _chosen(groups: Sequence[_Group], setting: Setting) -> list[_Group]:
+def _chosen(groups: Sequence[_Group], setting: CalibrationSettings) -> list[_Group]:
     """The dearest of each kind, and then the dearest that are left, as many as workers measure."""
     gpus = setting.resources.gpus
     worth = [g for g in groups if len(g.members) > 1 and (gpus or g.gain > _GAIN)]
@@ -201,16 +208,19 @@ def _chosen(groups: Sequence[_Group], setting: Setting) -> list[_Group]:
 
 def _kept(
     runs: Experiment, groups: Sequence[_Group], resources: Resources, memory: int
-) -> dict[str, Curve]:
+) -> dict[str, CostCurve]:
     """What the cache of this machine holds; of GPUs only a process that has one can tell."""
     if resources.gpus:
         return {}
-    identities = {g.structure: identify(runs, g.structure, resources, "") for g in groups}
-    found = {g.structure: recall(identities[g.structure], len(g.asked), memory) for g in groups}
+    identities = {g.structure: curve_key(runs, g.structure, resources, "") for g in groups}
+    found = {
+        g.structure: read_cached_curve(identities[g.structure], len(g.asked), memory)
+        for g in groups
+    }
     return {structure: curve for structure, curve in found.items() if curve is not None}
 
 
-def _spread(held: Mapping[str, Curve], groups: Sequence[_Group]) -> dict[str, Curve]:
+def _spread(held: Mapping[str, CostCurve], groups: Sequence[_Group]) -> dict[str, CostCurve]:
     """Curves of all groups that resemble a measured one: of its kind, and as dear as can be."""
     measured = [group for group in groups if group.structure in held]
     found = dict(held)
@@ -218,9 +228,11 @@ def _spread(held: Mapping[str, Curve], groups: Sequence[_Group]) -> dict[str, Cu
         alike = [other for other in measured if other.kind == group.kind]
         if group.structure in held or not alike:
             continue
-        ratios = {o.structure: group.curve.stack(8) / o.curve.stack(8) for o in alike}
+        ratios = {
+            o.structure: group.curve.stack_seconds(8) / o.curve.stack_seconds(8) for o in alike
+        }
         nearest = min(ratios, key=lambda structure: abs(math.log(ratios[structure])))
-        found[group.structure] = held[nearest].scaled(ratios[nearest], group.curve.memory)
+        found[group.structure] = held[nearest].scale(ratios[nearest], group.curve.memory)
     return found
 
 
@@ -234,8 +246,11 @@ def _is_number(value: object) -> bool:
 
 
 def _carried_out(
-    orders: Sequence[_Order], setting: Setting, seconds: float, stopping: Callable[[], bool]
-) -> Survey:
+    orders: Sequence[_Order],
+    setting: CalibrationSettings,
+    seconds: float,
+    stopping: Callable[[], bool],
+) -> Calibration:
     """Have workers measure, each with what a pack is given, all at once.
 
     Before them GPUs are asked for their free memory, while nothing is in it.
@@ -255,7 +270,7 @@ def _carried_out(
     free = [answers[task] for task in probing if task in answers]
     if waiting and not stopping():
         problems.append("pack sizes were not measured: no worker was free to")
-    return Survey(curves, min(free, default=None), tuple(problems))
+    return Calibration(curves, min(free, default=None), tuple(problems))
 
 
 def _unanswered(tasks: list[Task], limit: float, stopping: Callable[[], bool]) -> list[Task]:
@@ -279,7 +294,7 @@ def _answers(
     for task in tasks:
         try:
             answers[task] = ray.get(task)
-        except NoDevice as error:
+        except DeviceNotFoundError as error:
             raise InputError(f"resources.gpus: {error.args[-1]}") from error
         except ray.exceptions.RayError as error:
             words = str(error).strip().splitlines()[-1]
@@ -287,7 +302,7 @@ def _answers(
     return answers, problems
 
 
-def _probes(setting: Setting, work: Callable[..., Any]) -> list[Task]:
+def _probes(setting: CalibrationSettings, work: Callable[..., Any]) -> list[Task]:
     """One task on each kind of machine, told the memory of its GPU."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -302,23 +317,25 @@ def _probes(setting: Setting, work: Callable[..., Any]) -> list[Task]:
     ]
 
 
-def _measured(order: _Order) -> Curve | None:
+def _measured(order: _Order) -> CostCurve | None:
     """In a worker: the curve from its machine's cache, or measured and kept there."""
     resources = Resources.model_validate(order.resources)
-    device = take(resources.gpus, resources.cpus)
+    device = select_device(resources.gpus, resources.cpus)
     memory = free_memory(resources.gpus) if device == "cuda" else order.memory
     runs = privnets.experiment(order.experiment)
-    identity = identify(runs, order.structure, resources, describe(device))
-    found = recall(identity, len(order.members), memory)
+    identity = curve_key(runs, order.structure, resources, device_name(device))
+    found = read_cached_curve(identity, len(order.members), memory)
     if found is None:
         configs = [runs.Config.model_validate(values) for values in order.members]
-        found = measure(runs, configs, device=device, memory=memory, seconds=order.seconds)
+        found = measure_cost_curve(
+            runs, configs, device=device, memory=memory, seconds=order.seconds
+        )
         if found is not None:
-            keep(identity, found)
+            cache_curve(identity, found)
     return found
 
 
 def _free(gpus: float, cpus: float) -> int:
     """In a worker: bytes of GPU memory for it."""
-    take(gpus, cpus)
+    select_device(gpus, cpus)
     return free_memory(gpus)

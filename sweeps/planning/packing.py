@@ -13,14 +13,14 @@ from typing import Final, Literal
 
 import privnets
 from privnets.contract import Cost, Experiment
-from sweeps.planning.cost_curves import Curve, Sizes
-from sweeps.planning.partition import Load, cuts, even
+from sweeps.planning.cost_curves import CostCurve, PackSizes
+from sweeps.planning.partition import Workload, partition, split_evenly
 from sweeps.planning.plan import PlannedReplicate
 from sweeps.study.spec import Resources
 
 # A sweep whose packs are longer than this begins with a pack of a single point.
 _EARLY_SECONDS: Final = 10.0
-_UNMEASURED: Final[Mapping[str, Curve]] = MappingProxyType({})
+_UNMEASURED: Final[Mapping[str, CostCurve]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +38,16 @@ class Pack:
     replicates: tuple[PlannedReplicate, ...]
 
 
-def pack(
+def make_packs(
     replicates: Sequence[PlannedReplicate],
     *,
     experiment: str,
     size: Literal["auto"] | int,
     workers: int,
     memory: int,
-    curves: Mapping[str, Curve] = _UNMEASURED,
+    curves: Mapping[str, CostCurve] = _UNMEASURED,
 ) -> list[Pack]:
-    """Group replicates by structure and cut the groups into packs.
+    """ReplicateGroup replicates by structure and cut the groups into packs.
 
     With `auto` a pack is as large as pays and fits into memory, but leaves every worker something
     to do until the end: the last ones are smaller, though none so small that it wastes much. Which
@@ -66,13 +66,13 @@ def pack(
     """
     runs = privnets.experiment(experiment)
     groups = [
-        Group.of(runs, members, curves.get(structure))
-        for structure, members in sorted(by_structure(replicates).items())
+        ReplicateGroup.of(runs, members, curves.get(structure))
+        for structure, members in sorted(group_by_structure(replicates).items())
     ]
     if size != "auto":
-        return _packs(experiment, groups, [even(len(g.members), size) for g in groups])
+        return _packs(experiment, groups, [split_evenly(len(g.members), size) for g in groups])
     loads = [group.load(memory) for group in groups]
-    sizes = cuts(loads, max(workers, 1))
+    sizes = partition(loads, max(workers, 1))
     first = _early(groups, loads, sizes)
     if first is None:
         return _packs(experiment, groups, sizes)
@@ -80,10 +80,10 @@ def pack(
     loads[first] = rest.load(memory)
     groups[first] = rest
     begun = _packs(experiment, [early], [[len(early.members)]])
-    return begun + _packs(experiment, groups, cuts(loads, max(workers, 1)))
+    return begun + _packs(experiment, groups, partition(loads, max(workers, 1)))
 
 
-def here(resources: Resources) -> tuple[int, int]:
+def local_capacity(resources: Resources) -> tuple[int, int]:
     """What this machine alone offers packs.
 
     Args:
@@ -102,16 +102,16 @@ def here(resources: Resources) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ReplicateGroup:
     """Replicates of one structure, point by point, and how long their stacks take."""
 
     members: Sequence[PlannedReplicate]
-    curve: Curve
+    curve: CostCurve
 
     @classmethod
     def of(
-        cls, experiment: Experiment, members: Sequence[PlannedReplicate], curve: Curve | None
-    ) -> Group:
+        cls, experiment: Experiment, members: Sequence[PlannedReplicate], curve: CostCurve | None
+    ) -> ReplicateGroup:
         """Price replicates of one structure.
 
         Args:
@@ -120,17 +120,19 @@ class Group:
             curve: As measured; None to go by the cost model.
         """
         ordered = sorted(members, key=lambda r: (r.point_id, r.seed))
-        return cls(ordered, curve or Curve.modelled(typical(experiment, ordered)))
+        return cls(ordered, curve or CostCurve.from_cost(mean_cost(experiment, ordered)))
 
-    def load(self, memory: int) -> Load:
+    def load(self, memory: int) -> Workload:
         """To be cut into packs of so many bytes at most."""
         count = len(self.members)
-        return Load(count, self.curve, Sizes.of(self.curve, count, memory))
+        return Workload(count, self.curve, PackSizes.of(self.curve, count, memory))
 
-    def split(self) -> tuple[Group, Group]:
+    def split(self) -> tuple[ReplicateGroup, ReplicateGroup]:
         """The first point, and the others."""
         first = [m for m in self.members if m.point_id == self.members[0].point_id]
-        return Group(first, self.curve), Group(self.members[len(first) :], self.curve)
+        return ReplicateGroup(first, self.curve), ReplicateGroup(
+            self.members[len(first) :], self.curve
+        )
 
     def parts(self, sizes: Sequence[int]) -> list[tuple[PlannedReplicate, ...]]:
         """Consecutive members by so many at a time.
@@ -146,7 +148,7 @@ class Group:
         return [tuple(ordered[a:b]) for a, b in pairwise(accumulate(sizes, initial=0))]
 
 
-def typical(experiment: Experiment, members: Iterable[PlannedReplicate]) -> Cost:
+def mean_cost(experiment: Experiment, members: Iterable[PlannedReplicate]) -> Cost:
     """What one of several replicates costs: the mean of seconds, the most of memory."""
     points = {member.point_id: member.config for member in members}
     costs = [experiment.cost(config) for config in points.values()]
@@ -157,7 +159,7 @@ def typical(experiment: Experiment, members: Iterable[PlannedReplicate]) -> Cost
     )
 
 
-def by_structure(replicates: Iterable[PlannedReplicate]) -> dict[str, list[PlannedReplicate]]:
+def group_by_structure(replicates: Iterable[PlannedReplicate]) -> dict[str, list[PlannedReplicate]]:
     """Structure to its replicates."""
     structures: dict[str, str] = {}
     groups: dict[str, list[PlannedReplicate]] = {}
@@ -170,11 +172,12 @@ def by_structure(replicates: Iterable[PlannedReplicate]) -> dict[str, list[Plann
 
 
 def _early(
-    groups: Sequence[Group], loads: Sequence[Load], sizes: Sequence[Sequence[int]]
+    groups: Sequence[ReplicateGroup], loads: Sequence[Workload], sizes: Sequence[Sequence[int]]
 ) -> int | None:
     """The group whose first point is soon done, where all packs are long and hold more; or None."""
     shortest = min(
-        (load.curve.seconds(min(own)) for load, own in zip(loads, sizes, strict=True)), default=0.0
+        (load.curve.pack_seconds(min(own)) for load, own in zip(loads, sizes, strict=True)),
+        default=0.0,
     )
     if shortest <= _EARLY_SECONDS:
         return None
@@ -182,15 +185,17 @@ def _early(
     for group, load in zip(groups, loads, strict=True):
         replicates = sum(m.point_id == group.members[0].point_id for m in group.members)
         fits = replicates <= load.sizes.most and replicates < len(group.members)
-        waits.append(load.curve.seconds(replicates) if fits else math.inf)
+        waits.append(load.curve.pack_seconds(replicates) if fits else math.inf)
     quickest = min(range(len(waits)), key=waits.__getitem__)
     return quickest if waits[quickest] < shortest else None
 
 
-def _packs(experiment: str, groups: Sequence[Group], sizes: Sequence[Sequence[int]]) -> list[Pack]:
+def _packs(
+    experiment: str, groups: Sequence[ReplicateGroup], sizes: Sequence[Sequence[int]]
+) -> list[Pack]:
     """The longest first; of equal length, those of earlier points."""
     found = [
-        (group.curve.seconds(len(part)), _made(experiment, part))
+        (group.curve.pack_seconds(len(part)), _made(experiment, part))
         for group, own in zip(groups, sizes, strict=True)
         for part in group.parts(own)
     ]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from sweeps.planning.cost_curves import Curve, Sizes
+from sweeps.planning.cost_curves import CostCurve, PackSizes
 
 # A pack is no longer than this unless its size needs it: it is in the ledger only when it ends.
 _LONGEST_SECONDS: Final = 20.0
@@ -27,7 +27,7 @@ _UNCERTAINTY: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Workload:
     """Members of one structure, to be cut into packs.
 
     Attributes:
@@ -37,24 +37,24 @@ class Load:
     """
 
     members: int
-    curve: Curve
-    sizes: Sizes
+    curve: CostCurve
+    sizes: PackSizes
 
     @property
     def seconds(self) -> float:
         """Of one worker for all of it, about."""
-        return self.members * self.curve.each(self.sizes.good)
+        return self.members * self.curve.seconds_per_member(self.sizes.good)
 
     def within(self, seconds: float) -> int:
         """The size of a pack of about so many seconds, as far as sizes allow."""
-        wanted = seconds / self.curve.each(self.sizes.good)
-        longest = _LONGEST_SECONDS / self.curve.each(self.sizes.most)
+        wanted = seconds / self.curve.seconds_per_member(self.sizes.good)
+        longest = _LONGEST_SECONDS / self.curve.seconds_per_member(self.sizes.most)
         most = min(max(self.sizes.good, math.floor(longest)), self.sizes.most)
         return max(self.sizes.least, min(round(wanted), most))
 
 
-def cuts(loads: Sequence[Load], workers: int) -> list[list[int]]:
-    """Sizes of the packs of each load, in the order in which its members are to be taken.
+def partition(loads: Sequence[Workload], workers: int) -> list[list[int]]:
+    """PackSizes of the packs of each load, in the order in which its members are to be taken.
 
     Args:
         loads: All work there is.
@@ -65,8 +65,8 @@ def cuts(loads: Sequence[Load], workers: int) -> list[list[int]]:
     return min(tried, key=lambda found: _expected(_lengths(loads, found), workers))
 
 
-def even(members: int, size: int) -> list[int]:
-    """Sizes, as equal as can be, of the fewest packs that are no larger than `size`."""
+def split_evenly(members: int, size: int) -> list[int]:
+    """PackSizes, as equal as can be, of the fewest packs that are no larger than `size`."""
     count = math.ceil(members / size)
     bounds = [members * i // count for i in range(count + 1)]
     return [b - a for a, b in pairwise(bounds)]
@@ -85,28 +85,28 @@ def makespan(seconds: Iterable[float], workers: int) -> float:
     return max(free)
 
 
-def _even(loads: Sequence[Load], workers: int, rounds: int) -> list[list[int]]:
+def _even(loads: Sequence[Workload], workers: int, rounds: int) -> list[list[int]]:
     """Packs of like length, so that each worker gets so many."""
     share = sum(load.seconds for load in loads) / (workers * rounds)
-    return [even(load.members, load.within(share)) for load in loads]
+    return [split_evenly(load.members, load.within(share)) for load in loads]
 
 
-def _guided(loads: Sequence[Load], workers: int, factor: float) -> list[list[int]]:
+def _guided(loads: Sequence[Workload], workers: int, factor: float) -> list[list[int]]:
     """Packs that are each a share of what is left, those of the dearest structure first."""
     left = sum(load.seconds for load in loads)
     found: list[list[int]] = [[] for _ in loads]
-    dearest = [load.curve.seconds(load.sizes.least) for load in loads]
+    dearest = [load.curve.pack_seconds(load.sizes.least) for load in loads]
     for i in sorted(range(len(loads)), key=lambda i: -dearest[i]):
         load, members = loads[i], loads[i].members
         while members:
             size = _sparing(load.sizes, members, load.within(left / (workers * factor)))
             found[i].append(size)
             members -= size
-            left -= size * load.curve.each(load.sizes.good)
+            left -= size * load.curve.seconds_per_member(load.sizes.good)
     return found
 
 
-def _sparing(sizes: Sizes, members: int, size: int) -> int:
+def _sparing(sizes: PackSizes, members: int, size: int) -> int:
     """A size that leaves nothing, or enough for another pack."""
     if members - size >= sizes.least or size >= members:
         return min(size, members)
@@ -114,9 +114,9 @@ def _sparing(sizes: Sizes, members: int, size: int) -> int:
     return members if small else math.ceil(members / 2)
 
 
-def _lengths(loads: Sequence[Load], found: Sequence[Sequence[int]]) -> Iterator[float]:
+def _lengths(loads: Sequence[Workload], found: Sequence[Sequence[int]]) -> Iterator[float]:
     for load, sizes in zip(loads, found, strict=True):
-        known = {size: load.curve.seconds(size) for size in set(sizes)}
+        known = {size: load.curve.pack_seconds(size) for size in set(sizes)}
         yield from (known[size] for size in sizes)
 
 

@@ -13,13 +13,13 @@ from privnets.config import ExperimentConfig, point_id
 from privnets.contract import Direction, Experiment
 from sweeps.errors import InputError, StudyError
 from sweeps.planning.search import grid_size
-from sweeps.study.spec import MOST_POINTS, Study
-from sweeps.study.validation import check
+from sweeps.study.spec import MAX_POINTS, Study
+from sweeps.study.validation import validate_study
 
-MOST_UNASKED: Final = 10_000
+CONFIRM_ABOVE_POINTS: Final = 10_000
 """A plan of more points than this is not run without being asked for twice."""
 
-MOST_TRAININGS: Final = 10_000_000
+MAX_TRAININGS: Final = 10_000_000
 """Beyond, the list of them alone would take a machine's memory."""
 
 
@@ -68,12 +68,12 @@ class Plan:
             for seed in self.seeds
         ]
 
-    def cost(self) -> float:
+    def cost_seconds(self) -> float:
         """Roughly the seconds that one core takes for all of it."""
         return _seconds(self.study, (point.config for point in self.points))
 
 
-def plan(study: Study, num_points: int | None = None) -> Plan:
+def make_plan(study: Study, num_points: int | None = None) -> Plan:
     """Work out what a study comes to.
 
     Args:
@@ -84,12 +84,12 @@ def plan(study: Study, num_points: int | None = None) -> Plan:
         StudyError: With everything that is wrong with the study.
         InputError: If `num_points` is no number of points.
     """
-    study = with_points(study, num_points)
-    checked = check(study)
-    if checked.problems:
-        raise StudyError(checked.problems)
-    if (trainings := len(checked.configs) * study.replicates) > MOST_TRAININGS:
-        found, allowed = f"{trainings:,} trainings", f"at most {MOST_TRAININGS:,} in all"
+    study = set_num_points(study, num_points)
+    checked = validate_study(study)
+    if checked.errors:
+        raise StudyError(checked.errors)
+    if (trainings := len(checked.configs) * study.replicates) > MAX_TRAININGS:
+        found, allowed = f"{trainings:,} trainings", f"at most {MAX_TRAININGS:,} in all"
         raise StudyError([study.source.problem(("replicates",), found, allowed)])
     experiment = privnets.experiment(study.experiment)
     configs = _identified(experiment, checked.configs)
@@ -105,7 +105,7 @@ def plan(study: Study, num_points: int | None = None) -> Plan:
     )
 
 
-def fingerprints(experiment: str, configs: Iterable[ExperimentConfig]) -> dict[str, str]:
+def data_fingerprints(experiment: str, configs: Iterable[ExperimentConfig]) -> dict[str, str]:
     """Data set to the fingerprint of its files here.
 
     Args:
@@ -124,7 +124,7 @@ def fingerprints(experiment: str, configs: Iterable[ExperimentConfig]) -> dict[s
     return found
 
 
-def with_points(study: Study, num_points: int | None) -> Study:
+def set_num_points(study: Study, num_points: int | None) -> Study:
     """A study whose search draws another number of points; the same where that is None.
 
     Raises:
@@ -132,29 +132,29 @@ def with_points(study: Study, num_points: int | None) -> Study:
     """
     if num_points is None:
         return study
-    if not 1 <= num_points <= MOST_POINTS:
-        raise InputError(f"num_points must be from 1 to {MOST_POINTS:,}; got {num_points}.")
+    if not 1 <= num_points <= MAX_POINTS:
+        raise InputError(f"num_points must be from 1 to {MAX_POINTS:,}; got {num_points}.")
     search = study.search.model_copy(update={"num_points": num_points})
     return study.model_copy(update={"search": search})
 
 
-def confirmation(plan: Plan) -> str | None:
+def confirmation_question(plan: Plan) -> str | None:
     """What to ask before so large a plan is run; None when it is not large."""
-    if len(plan.points) <= MOST_UNASKED:
+    if len(plan.points) <= CONFIRM_ABOVE_POINTS:
         return None
     return (
         f"The plan has {len(plan.points):,} points of {len(plan.seeds)} replicates, about "
-        f"{duration(plan.cost())} of one core. Pass --yes to run it."
+        f"{format_duration(plan.cost_seconds())} of one core. Pass --yes to run it."
     )
 
 
-def expected_cost(study: Study) -> float | None:
+def estimate_cost(study: Study) -> float | None:
     """A plan's `cost`, told without a look at its data; None if the study cannot be planned."""
-    checked = check(study, data=False)
-    return None if checked.problems else _seconds(study, checked.configs)
+    checked = validate_study(study, data=False)
+    return None if checked.errors else _seconds(study, checked.configs)
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds in words that one can read at a glance."""
     if seconds < 1.5:
         return "1 second"

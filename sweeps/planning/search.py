@@ -13,7 +13,7 @@ from typing import Final
 from privnets.points import Scalar
 from sweeps.study.complaints import Complaint
 from sweeps.study.search_space import Axis
-from sweeps.study.spec import MOST_POINTS, Search
+from sweeps.study.spec import MAX_POINTS, SearchSpec
 
 _SOBOL_BITS: Final = 30
 _SOBOL_DIMENSIONS: Final = 21_201
@@ -21,7 +21,7 @@ _SOBOL_DIMENSIONS: Final = 21_201
 Proposal = dict[str, Scalar]
 
 
-def complaints(space: Mapping[str, Axis], search: Search) -> list[Complaint]:
+def complaints(space: Mapping[str, Axis], search: SearchSpec) -> list[Complaint]:
     """What keeps an algorithm from searching a space."""
     if search.algorithm == "grid":
         return _grid_complaints(space)
@@ -35,7 +35,7 @@ def complaints(space: Mapping[str, Axis], search: Search) -> list[Complaint]:
     return found
 
 
-def propose(space: Mapping[str, Axis], search: Search) -> list[Proposal]:
+def propose(space: Mapping[str, Axis], search: SearchSpec) -> list[Proposal]:
     """Points of a space that `complaints` finds nothing against.
 
     A grid is every combination, the last axis varying fastest; with `num_points` it is that many
@@ -75,20 +75,20 @@ def _grid_complaints(space: Mapping[str, Axis]) -> list[Complaint]:
             kind = next(iter(type(axis).model_fields))
             allowed = "grid, choice or range, or the search algorithm random or sobol"
             found.append(Complaint(("space", name), f"{kind} in a grid search", allowed))
-    if grid_size(space) > MOST_POINTS:
+    if grid_size(space) > MAX_POINTS:
         found.append(
-            Complaint(("space",), f"{grid_size(space):,} combinations", f"at most {MOST_POINTS:,}")
+            Complaint(("space",), f"{grid_size(space):,} combinations", f"at most {MAX_POINTS:,}")
         )
     return found
 
 
-def _grid(space: Mapping[str, Axis], search: Search) -> Iterator[Proposal]:
+def _grid(space: Mapping[str, Axis], search: SearchSpec) -> Iterator[Proposal]:
     members = [list(axis.members() or ()) for axis in space.values()]
     for index in _chosen(grid_size(space), search):
         yield dict(zip(space, _combination(members, index), strict=True))
 
 
-def _chosen(total: int, search: Search) -> Sequence[int]:
+def _chosen(total: int, search: SearchSpec) -> Sequence[int]:
     """Positions in a grid: all, or a subset that grows with `num_points`."""
     import numpy as np
 

@@ -33,7 +33,7 @@ from sweeps.report.figures.plots import front_figure
 from sweeps.report.figures.roc import roc_figure
 from sweeps.report.sources import ReportSource
 from sweeps.report.tables import facts_table, failures_table, notes_table, stopped_table
-from sweeps.study.yaml_reader import dump
+from sweeps.study.yaml_reader import dump_yaml
 
 _ROC_POINTS = 4
 
@@ -136,7 +136,7 @@ def render(data: ReportSource, drawn: Sequence[Picture] | None = None) -> str:
         pending=data.pending,
         command=data.spec.get("command", f"sweeps run {data.study.name}"),
         facts=facts_table({**_times(data), **_without(data.spec, "study", "command")}),
-        study_text=dump(data.study.resolved()),
+        study_text=dump_yaml(data.study.to_dict()),
     )
     return content
 

@@ -26,7 +26,7 @@ from sweeps.store import sealing
 from sweeps.store.artifacts import StoredFiles, safe_name
 from sweeps.store.filesystem import Directory
 from sweeps.store.unpacking import TooLargeError, check_size, check_texts
-from sweeps.study.yaml_reader import is_text
+from sweeps.study.yaml_reader import is_encodable
 
 _IDENTITY = {"point_id": pa.string(), "seed": pa.int64()}
 FIXED = {
@@ -335,7 +335,7 @@ def parsed(text: str) -> Mapping[str, Any]:
 def _is_plain(value: object) -> bool:
     """Whether a value can be a configuration's; JSON knows more numbers and texts than others."""
     if isinstance(value, str):
-        return is_text(value)
+        return is_encodable(value)
     if isinstance(value, int):
         return -(2**63) <= value < 2**63
     return value is None or (isinstance(value, float) and not math.isnan(value))

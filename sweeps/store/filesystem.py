@@ -15,7 +15,7 @@ from typing import Final
 from pyarrow import fs
 
 from sweeps.errors import InputError
-from sweeps.study.yaml_reader import is_text
+from sweeps.study.yaml_reader import is_encodable
 from tracking.errors import redact
 
 MOST_BYTES: Final = 2**30
@@ -252,7 +252,7 @@ def absolute(storage: str) -> str:
     Raises:
         InputError: If it begins with `~` and a user that there is not.
     """
-    if not is_text(storage):
+    if not is_encodable(storage):
         raise InputError(f"storage {storage!r} must be a text")
     if "://" in storage:
         return storage

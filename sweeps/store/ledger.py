@@ -33,7 +33,7 @@ from sweeps.store.codec import (
 )
 from sweeps.store.filesystem import Directory, directory
 from sweeps.store.tenure import check
-from sweeps.study.yaml_reader import Bounds, dump, parse
+from sweeps.study.yaml_reader import Bounds, dump_yaml, parse_yaml
 
 _SPEC = "spec.yaml"
 _MOST_BYTES = 1024**2
@@ -161,7 +161,7 @@ class Ledger:
             OSError: If it cannot be written.
             InputError: If it is longer than `spec` reads.
         """
-        content = dump(spec).encode()
+        content = dump_yaml(spec).encode()
         if len(content) > _MOST_BYTES:
             raise InputError(f"{_SPEC} would be {len(content):,} bytes; {_ALLOWED}")
         self.directory.write(_SPEC, content)
@@ -189,7 +189,7 @@ class Ledger:
                 f"there is no sweep {self.sweep!r}: {where} does not exist{self._others()}"
             )
         try:
-            found = parse(self.directory.read(_SPEC, _MOST_BYTES).decode(), _BOUNDS)
+            found = parse_yaml(self.directory.read(_SPEC, _MOST_BYTES).decode(), _BOUNDS)
         except (OSError, ValueError) as error:
             raise InputError(f"{where} cannot be read: {error}") from error
         if not isinstance(found.value, dict):

@@ -16,7 +16,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field, ValidationError
 
-from sweeps.errors import InputError, printable
+from sweeps.errors import InputError, make_printable
 from sweeps.store.ledger import Ledger
 from tracking.mounts import is_shared
 
@@ -179,7 +179,7 @@ def _kernel() -> str:
 
 def _tell(ledger: Ledger, holder: Holder, patience: float) -> None:
     print(
-        f"The sweep {ledger.sweep!r} is locked by a run on {printable(holder.host)} (process "
+        f"The sweep {ledger.sweep!r} is locked by a run on {make_printable(holder.host)} (process "
         f"{holder.process}). If that is gone, the file server lets go of its lock within a minute "
         f"or two: waiting for up to {patience:.0f} s ...",
         file=sys.stderr,
@@ -191,7 +191,7 @@ def _refusal(ledger: Ledger, holder: Holder, patience: float) -> str:
     if not patience:
         return f"the sweep {ledger.sweep!r} is being run by another process; wait for it or stop it"
     return (
-        f"the sweep {ledger.sweep!r} is being run on {printable(holder.host)} (process "
+        f"the sweep {ledger.sweep!r} is being run on {make_printable(holder.host)} (process "
         f"{holder.process}), which has not let go of its lock within {patience:.0f} s; wait for it "
         "or stop it. If that machine is gone for good and its file server never notices, as those "
         f"of NFS 3, delete {ledger.directory.path}/{_LOCK}"

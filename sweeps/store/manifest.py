@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 import privnets
 from privnets.contract import Direction
 from sweeps.errors import InputError
-from sweeps.planning.plan import Plan, fingerprints, plan
+from sweeps.planning.plan import Plan, data_fingerprints, make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.versions import installed
 from sweeps.study.spec import Study
@@ -188,7 +188,7 @@ def replan(manifest: Manifest) -> Plan:
         InputError: If its points would now be others: changed data or another version.
         StudyError: If its study is no longer valid.
     """
-    again = plan(manifest.study)
+    again = make_plan(manifest.study)
     if reasons := differences(manifest, again):
         raise InputError(
             f"the sweep {manifest.sweep!r} cannot be continued, as its points would now be others: "
@@ -236,7 +236,7 @@ def _facts(plan: Plan) -> PlanFacts:
 
 
 def _fingerprints(plan: Plan) -> dict[str, str]:
-    return fingerprints(plan.study.experiment, (point.config for point in plan.points))
+    return data_fingerprints(plan.study.experiment, (point.config for point in plan.points))
 
 
 def _stops(study: Study) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from sweeps.errors import one_of, shown
+from sweeps.errors import describe_choices, format_value
 from sweeps.study.search_space import KINDS
 from sweeps.study.spec import Path
 
@@ -65,18 +65,22 @@ def complaints(error: ValidationError, model: type[BaseModel]) -> list[Complaint
 def _complaint(details: ErrorDetails, model: type[BaseModel]) -> Complaint:
     path, kind, value = _untagged(details["loc"]), details["type"], details["input"]
     if kind == "extra_forbidden":
-        return Complaint(path, "an unknown key", one_of(_fields(model, path[:-1]), path[-1]))
+        return Complaint(
+            path, "an unknown key", describe_choices(_fields(model, path[:-1]), path[-1])
+        )
     if kind == "axis":
         return _axis_complaint(path, value, details["msg"])
-    return Complaint(path, "nothing" if kind == "missing" else shown(value), _allowed(details))
+    return Complaint(
+        path, "nothing" if kind == "missing" else format_value(value), _allowed(details)
+    )
 
 
 def _axis_complaint(path: Path, value: object, allowed: str) -> Complaint:
     """An axis that is no mapping of one known kind."""
     if not isinstance(value, dict) or not value:
-        return Complaint(path, shown(value), allowed)
+        return Complaint(path, format_value(value), allowed)
     kinds = list(map(str, value))
-    hint = one_of(KINDS, kinds[0]) if len(kinds) == 1 else allowed
+    hint = describe_choices(KINDS, kinds[0]) if len(kinds) == 1 else allowed
     return Complaint(path, f"the keys {', '.join(kinds[:5])}", hint)
 
 

@@ -14,17 +14,17 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from sweeps.errors import Problem, StudyError, one_of, shown
+from sweeps.errors import FieldError, StudyError, describe_choices, format_value
 from sweeps.study.complaints import complaints
 from sweeps.study.overrides import override
-from sweeps.study.spec import Path, Place, Source, Study
-from sweeps.study.yaml_reader import MOST_BYTES, Document, DocumentError, parse
+from sweeps.study.spec import Path, Place, Study, StudySource
+from sweeps.study.yaml_reader import MOST_BYTES, YamlDocument, YamlError, parse_yaml
 
 _SUFFIXES: Final = (".yaml", ".yml")
 _NO_CLAIM: Final = {"statement": "", "metric": "", "axis": "", "trend": "constant"}
 
 
-def names() -> list[str]:
+def study_names() -> list[str]:
     """The packaged studies."""
     found = (f.name for f in _folder().iterdir())
     return sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml"))
@@ -46,21 +46,21 @@ def load(study: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Study:
     """
     file, text = _text(os.fspath(study))
     try:
-        document = parse(text)
-    except DocumentError as error:
+        document = parse_yaml(text)
+    except YamlError as error:
         raise StudyError([_problem(file, error)]) from error
     if not isinstance(document.value, dict):
-        found = "nothing" if document.value is None else shown(document.value)
-        raise StudyError([Problem("", found, "a mapping that describes a study", file)])
+        found = "nothing" if document.value is None else format_value(document.value)
+        raise StudyError([FieldError("", found, "a mapping that describes a study", file)])
     raw, places, wrong = override(document.value, _places(file, document), overrides)
     problems = [*(_problem(file, error) for error in document.repeated), *wrong]
-    return read(raw, Source(file, places), problems)
+    return read_study(raw, StudySource(file, places), problems)
 
 
-def read(
-    raw: Mapping[str, Any], source: Source | None = None, problems: Sequence[Problem] = ()
+def read_study(
+    raw: Mapping[str, Any], source: StudySource | None = None, problems: Sequence[FieldError] = ()
 ) -> Study:
-    """A study from plain values, as a file or `Study.resolved` gives them.
+    """A study from plain values, as a file or `Study.to_dict` gives them.
 
     Args:
         raw: Plain values.
@@ -70,7 +70,7 @@ def read(
     Raises:
         StudyError: With everything that is wrong.
     """
-    source = source or Source()
+    source = source or StudySource()
     try:
         study = Study.model_validate(raw)
     except ValidationError as error:
@@ -84,12 +84,14 @@ def read(
     return study
 
 
-def _further(raw: Mapping[str, Any], source: Source, broken: set[Path]) -> Sequence[Problem]:
+def _further(
+    raw: Mapping[str, Any], source: StudySource, broken: set[Path]
+) -> Sequence[FieldError]:
     """What is wrong with the parts whose shape is right."""
-    from sweeps.study.validation import check
+    from sweeps.study.validation import validate_study
 
     study = Study.model_validate(_without(raw, broken))
-    return check(study.written(source), broken).problems
+    return validate_study(study.written(source), broken).errors
 
 
 def _part(path: Path) -> Path:
@@ -118,12 +120,12 @@ def _without_entry(part: Any, entry: str | int) -> Any:
 
 def _text(study: str) -> tuple[str, str]:
     """The file's name as messages give it, and its text."""
-    if not _looks_like_path(study) and study in names():
+    if not _looks_like_path(study) and study in study_names():
         packaged = _folder() / f"{study}.yaml"
         return str(packaged), packaged.read_text(encoding="utf-8")
     path = FilePath(study)
     if not os.path.exists(path) and not _looks_like_path(study):
-        raise StudyError([Problem("", "no such study", _known(study), study)])
+        raise StudyError([FieldError("", "no such study", _known(study), study)])
     return study, _contents(path)
 
 
@@ -134,14 +136,14 @@ def _contents(path: FilePath) -> str:
             return file.read(MOST_BYTES + 1).decode("utf-8-sig")
     except OSError as error:
         found = error.strerror or str(error)
-        raise StudyError([Problem("", found, allowed, str(path))]) from error
+        raise StudyError([FieldError("", found, allowed, str(path))]) from error
     except UnicodeDecodeError as error:
         found = f"bytes that are not UTF-8 text (at {error.start})"
-        raise StudyError([Problem("", found, allowed, str(path))]) from error
+        raise StudyError([FieldError("", found, allowed, str(path))]) from error
 
 
 def _known(study: str) -> str:
-    return f"a path to a YAML file, or {one_of(names(), study)}"
+    return f"a path to a YAML file, or {describe_choices(study_names(), study)}"
 
 
 def _looks_like_path(study: str) -> bool:
@@ -153,9 +155,9 @@ def _folder() -> Traversable:
     return resources.files("sweeps") / "studies"
 
 
-def _problem(file: str, error: DocumentError) -> Problem:
-    return Problem(error.key, error.found, error.allowed, file, error.line)
+def _problem(file: str, error: YamlError) -> FieldError:
+    return FieldError(error.key, error.found, error.allowed, file, error.line)
 
 
-def _places(file: str, document: Document) -> dict[Path, Place]:
+def _places(file: str, document: YamlDocument) -> dict[Path, Place]:
     return {path: Place(file, line) for path, line in document.lines.items()}

@@ -6,10 +6,10 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sweeps.errors import Problem, shown
+from sweeps.errors import FieldError, format_value
 from sweeps.study.search_space import KINDS
 from sweeps.study.spec import Path, Place
-from sweeps.study.yaml_reader import DocumentError, is_text, parse
+from sweeps.study.yaml_reader import YamlError, is_encodable, parse_yaml
 
 _FILE: Final = "--set"
 _FORM: Final = "key=value, as fixed.train_size=100 or space.weight_decay.grid=[0, 1]"
@@ -17,7 +17,7 @@ _FORM: Final = "key=value, as fixed.train_size=100 or space.weight_decay.grid=[0
 
 def override(
     raw: Mapping[str, Any], places: Mapping[Path, Place], changes: Sequence[str]
-) -> tuple[dict[str, Any], dict[Path, Place], list[Problem]]:
+) -> tuple[dict[str, Any], dict[Path, Place], list[FieldError]]:
     """Apply changes in order.
 
     An axis has one kind, so `space.F.grid=[...]` replaces the axis whatever its kind was, and
@@ -31,7 +31,7 @@ def override(
     Returns:
         The changed study, where its parts now stand, and what is wrong with the changes.
     """
-    changed, moved, problems = copy.deepcopy(dict(raw)), dict(places), list[Problem]()
+    changed, moved, problems = copy.deepcopy(dict(raw)), dict(places), list[FieldError]()
     for change in changes:
         problem = _apply(changed, moved, change)
         if problem is not None:
@@ -39,20 +39,20 @@ def override(
     return changed, moved, problems
 
 
-def _apply(raw: dict[str, Any], places: dict[Path, Place], change: str) -> Problem | None:
+def _apply(raw: dict[str, Any], places: dict[Path, Place], change: str) -> FieldError | None:
     key, equals, text = change.partition("=")
     path = _path(key.strip())
-    if not equals or not all(path) or not is_text(key):
-        return Problem("", shown(change), _FORM, _FILE)
+    if not equals or not all(path) or not is_encodable(key):
+        return FieldError("", format_value(change), _FORM, _FILE)
     try:
-        value = parse(text).value
-    except DocumentError as error:
-        return Problem(key, error.found, error.allowed, _FILE)
+        value = parse_yaml(text).value
+    except YamlError as error:
+        return FieldError(key, error.found, error.allowed, _FILE)
     if path[0] == "space" and len(path) > 2 and path[-1] in KINDS:
         path, value = path[:-1], {path[-1]: value}
     blocked = _put(raw, path, value)
     if blocked is not None:
-        return Problem(key, f"{shown(blocked)} above it", "a mapping there", _FILE)
+        return FieldError(key, f"{format_value(blocked)} above it", "a mapping there", _FILE)
     for inner in [place for place in places if place[: len(path)] == path]:
         del places[inner]
     places[path] = Place(_FILE)

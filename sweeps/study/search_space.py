@@ -64,7 +64,7 @@ class Axis(BaseModel, ABC):
 
 
 @final
-class Grid(Axis):
+class GridAxis(Axis):
     """Listed values that a grid search crosses with those of the other axes."""
 
     grid: tuple[Value, ...] = Field(min_length=1)
@@ -87,7 +87,7 @@ class Grid(Axis):
 
 
 @final
-class Choice(Axis):
+class ChoiceAxis(Axis):
     """Listed values without an order."""
 
     choice: tuple[Value, ...] = Field(min_length=1)
@@ -102,7 +102,7 @@ class Choice(Axis):
 
 
 @final
-class Uniform(Axis):
+class UniformAxis(Axis):
     """A continuum between two numbers."""
 
     uniform: tuple[Real, Real]
@@ -124,7 +124,7 @@ class Uniform(Axis):
 
 
 @final
-class LogUniform(Axis):
+class LogUniformAxis(Axis):
     """A continuum between two positive numbers, uniform in the logarithm."""
 
     loguniform: tuple[Real, Real]
@@ -152,7 +152,7 @@ class LogUniform(Axis):
 
 
 @final
-class Range(Axis):
+class RangeAxis(Axis):
     """Whole numbers from the lowest up to the highest, which is included, a step apart."""
 
     range: tuple[Whole, ...] = Field(min_length=2, max_length=3)
@@ -186,11 +186,11 @@ def _kind(raw: object) -> str | None:
 
 
 AnyAxis = Annotated[
-    Annotated[Grid, Tag("grid")]
-    | Annotated[Choice, Tag("choice")]
-    | Annotated[Uniform, Tag("uniform")]
-    | Annotated[LogUniform, Tag("loguniform")]
-    | Annotated[Range, Tag("range")],
+    Annotated[GridAxis, Tag("grid")]
+    | Annotated[ChoiceAxis, Tag("choice")]
+    | Annotated[UniformAxis, Tag("uniform")]
+    | Annotated[LogUniformAxis, Tag("loguniform")]
+    | Annotated[RangeAxis, Tag("range")],
     Discriminator(
         _kind,
         custom_error_type="axis",

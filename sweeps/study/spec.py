@@ -22,14 +22,14 @@ from pydantic import (
     StringConstraints,
 )
 
-from sweeps.errors import Problem, one_of
+from sweeps.errors import FieldError, describe_choices
 from sweeps.study.search_space import AnyAxis, Value
 
 Algorithm = Literal["grid", "random", "sobol"]
 AVAILABLE: Final = ("grid", "random", "sobol")
 PLANNED: Final = ("tpe", "nsga2", "gp", "frontier")
-MOST_POINTS: Final = 1_000_000
-MOST_REPLICATES: Final = 10_000
+MAX_POINTS: Final = 1_000_000
+MAX_REPLICATES: Final = 10_000
 _LARGEST_COUNT: Final = 1_000_000
 
 Path = tuple[str | int, ...]
@@ -44,7 +44,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class StudySource:
     """Where the parts of a study were written; no part of what the study is.
 
     Attributes:
@@ -55,10 +55,10 @@ class Source:
     file: str = field(default="study", compare=False)
     places: Mapping[Path, Place] = field(default_factory=dict, compare=False)
 
-    def problem(self, path: Path, found: str, allowed: str) -> Problem:
+    def problem(self, path: Path, found: str, allowed: str) -> FieldError:
         """A problem at a key, or at the nearest key above it that was written."""
         place = self._nearest(path)
-        return Problem(".".join(map(str, path)), found, allowed, place.file, place.line)
+        return FieldError(".".join(map(str, path)), found, allowed, place.file, place.line)
 
     def _nearest(self, path: Path) -> Place:
         for length in range(len(path), -1, -1):
@@ -70,7 +70,9 @@ class Source:
 def _algorithm(value: object) -> object:
     if value in AVAILABLE:
         return value
-    raise ValueError(f"{one_of(AVAILABLE, value)}; not available yet: {', '.join(PLANNED)}")
+    raise ValueError(
+        f"{describe_choices(AVAILABLE, value)}; not available yet: {', '.join(PLANNED)}"
+    )
 
 
 def _count(value: object) -> object:
@@ -143,11 +145,11 @@ class Claim(_Part):
     caveat: Text | None = None
 
 
-class Search(_Part):
+class SearchSpec(_Part):
     """How points are chosen from the space."""
 
     algorithm: Annotated[Algorithm, PlainValidator(_algorithm)] = "grid"
-    num_points: Annotated[int, Field(strict=True, ge=1, le=MOST_POINTS)] | None = None
+    num_points: Annotated[int, Field(strict=True, ge=1, le=MAX_POINTS)] | None = None
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = 0
 
 
@@ -199,25 +201,25 @@ class Study(_Part):
     claims: tuple[Claim, ...] = ()
     fixed: dict[str, Value] = Field(default_factory=dict)
     space: dict[str, AnyAxis] = Field(default_factory=dict)
-    replicates: Annotated[int, Field(strict=True, ge=1, le=MOST_REPLICATES)] = 8
-    search: Search = Field(default_factory=Search)
+    replicates: Annotated[int, Field(strict=True, ge=1, le=MAX_REPLICATES)] = 8
+    search: SearchSpec = Field(default_factory=SearchSpec)
     objectives: Annotated[dict[str, Literal["min", "max"]], Field(min_length=1)] | None = None
     resources: Resources = Field(default_factory=Resources)
     early_stopping: Annotated[EarlyStopping | None, BeforeValidator(_switched)] = None
 
-    _source: Source = PrivateAttr(default_factory=Source)
+    _source: StudySource = PrivateAttr(default_factory=StudySource)
 
     @property
-    def source(self) -> Source:
+    def source(self) -> StudySource:
         """Where its parts were written, for messages."""
         return self._source
 
-    def written(self, source: Source) -> Study:
+    def written(self, source: StudySource) -> Study:
         """The same study, whose problems are found in `source`."""
         study = self.model_copy()
         study._source = source
         return study
 
-    def resolved(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain values from which `Study.model_validate` makes an equal study."""
         return self.model_dump(mode="json")

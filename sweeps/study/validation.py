@@ -19,7 +19,7 @@ from privnets.contract import Experiment
 from privnets.data import DataError
 from privnets.points import Scalar
 from privnets.registry import ExperimentUnavailable
-from sweeps.errors import Problem, one_of, shown
+from sweeps.errors import FieldError, describe_choices, format_value
 from sweeps.planning import search
 from sweeps.study.complaints import Complaint, complaints
 from sweeps.study.spec import Claim, Path, Study
@@ -29,22 +29,24 @@ _LISTED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ValidationResult:
     """What a check found.
 
     Attributes:
-        problems: Every mistake.
+        errors: Every mistake.
         configs: One per proposal of the search, in its order, with the base seed; for a study
             without problems.
         notes: What is no mistake and yet worth knowing.
     """
 
-    problems: tuple[Problem, ...]
+    errors: tuple[FieldError, ...]
     configs: tuple[ExperimentConfig, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def check(study: Study, broken: Collection[Path] = (), *, data: bool = True) -> Checked:
+def validate_study(
+    study: Study, broken: Collection[Path] = (), *, data: bool = True
+) -> ValidationResult:
     """Check a study against its experiment.
 
     Args:
@@ -53,21 +55,23 @@ def check(study: Study, broken: Collection[Path] = (), *, data: bool = True) -> 
         data: Whether its data must be here, present and intact; not where others will run it.
     """
     if ("experiment",) in broken:
-        return Checked(())
+        return ValidationResult(())
     try:
         experiment = privnets.experiment(study.experiment)
     except (ValueError, ExperimentUnavailable) as error:
-        return Checked(_placed(study, [_no_experiment(study.experiment, error)]))
+        return ValidationResult(_placed(study, [_no_experiment(study.experiment, error)]))
     examination = _Examination(study, experiment, broken, data)
     configs = examination.run()
     problems = _placed(study, examination.complaints)
-    return Checked(problems, () if problems else tuple(configs), tuple(_notes(study, experiment)))
+    return ValidationResult(
+        problems, () if problems else tuple(configs), tuple(_notes(study, experiment))
+    )
 
 
 def _no_experiment(name: str, error: Exception) -> Complaint:
     if isinstance(error, ExperimentUnavailable):
         return Complaint(("experiment",), str(error), "an experiment that can be loaded")
-    return Complaint(("experiment",), shown(name), one_of(registry.names(), name))
+    return Complaint(("experiment",), format_value(name), describe_choices(registry.names(), name))
 
 
 class _Examination:
@@ -110,7 +114,7 @@ class _Examination:
         for part in ("fixed", "space"):
             for name in getattr(study, part):
                 if name not in self._fields:
-                    allowed = one_of(self._fields, name)
+                    allowed = describe_choices(self._fields, name)
                     self._add((part, name), "an unknown field", allowed)
         for name in sorted(study.fixed.keys() & study.space.keys()):
             self._add(("space", name), "it in fixed as well", "one of the two")
@@ -218,7 +222,7 @@ class _Examination:
         asked += [(("claims", i, "metric"), claim.metric) for i, claim in self._sound_claims()]
         for path, metric in asked:
             if metric not in reported:
-                allowed = one_of(reported & self._experiment.objectives.keys(), metric)
+                allowed = describe_choices(reported & self._experiment.objectives.keys(), metric)
                 self._add(path, f"{metric}, which not every point reports", allowed)
         if self._study.objectives is None and not self._bad and self._objectives_known:
             self._defaults(samples)
@@ -257,11 +261,11 @@ class _Examination:
         """Claims about fields that the experiment lacks."""
         for i, claim in self._sound_claims():
             if claim.axis not in self._fields:
-                allowed = one_of(self._fields, claim.axis)
-                self._add(("claims", i, "axis"), shown(claim.axis), allowed)
+                allowed = describe_choices(self._fields, claim.axis)
+                self._add(("claims", i, "axis"), format_value(claim.axis), allowed)
             for name in claim.where:
                 if name not in self._fields:
-                    allowed = one_of(self._fields, name)
+                    allowed = describe_choices(self._fields, name)
                     self._add(("claims", i, "where", name), "an unknown field", allowed)
 
     def _sound_claims(self) -> list[tuple[int, Claim]]:
@@ -292,7 +296,7 @@ def _allowed_value(schema: Mapping[str, Any]) -> object:
     return {"integer": 1, "number": 1.0, "boolean": False}.get(schema.get("type", ""), "")
 
 
-def _placed(study: Study, found: Iterable[Complaint]) -> tuple[Problem, ...]:
+def _placed(study: Study, found: Iterable[Complaint]) -> tuple[FieldError, ...]:
     """Problems with their places; those that differ only in what was found are told as one."""
     groups: dict[tuple[Path, str], list[str]] = {}
     for complaint in found:

@@ -39,7 +39,7 @@ def _truth(text: str) -> bool:
 
 
 def _text_of(text: str) -> str:
-    if not is_text(text):  # an escape may name half of a pair
+    if not is_encodable(text):  # an escape may name half of a pair
         raise ValueError("half of a character")
     return text
 
@@ -53,7 +53,7 @@ _SCALARS: Final[Mapping[str, Callable[[str], object]]] = {
 }
 
 
-class DocumentError(ValueError):
+class YamlError(ValueError):
     """A text that is not an acceptable YAML document.
 
     Attributes:
@@ -87,7 +87,7 @@ STUDY: Final = Bounds()
 
 
 @dataclass(slots=True)
-class Document:
+class YamlDocument:
     """A parsed text.
 
     Attributes:
@@ -98,10 +98,10 @@ class Document:
 
     value: Any = None
     lines: dict[Path, int] = field(default_factory=dict)
-    repeated: list[DocumentError] = field(default_factory=list)
+    repeated: list[YamlError] = field(default_factory=list)
 
 
-def parse(text: str, bounds: Bounds = STUDY) -> Document:
+def parse_yaml(text: str, bounds: Bounds = STUDY) -> YamlDocument:
     """Read one YAML document.
 
     Args:
@@ -109,15 +109,15 @@ def parse(text: str, bounds: Bounds = STUDY) -> Document:
         bounds: How large it may be.
 
     Raises:
-        DocumentError: If the text is no YAML, too large, too deeply nested, or expands through
+        YamlError: If the text is no YAML, too large, too deeply nested, or expands through
             its aliases to too much.
     """
     if len(text) > bounds.characters:
-        raise DocumentError("a longer text", f"at most {bounds.characters:,} characters")
+        raise YamlError("a longer text", f"at most {bounds.characters:,} characters")
     reader = _Reader(bounds.nodes)
     try:
         node = _Loader(text).get_single_node()
-    except DocumentError:
+    except YamlError:
         raise
     # Of characters and versions that cannot be, PyYAML lets Python complain.
     except (yaml.YAMLError, ValueError, OverflowError) as error:
@@ -127,7 +127,7 @@ def parse(text: str, bounds: Bounds = STUDY) -> Document:
     return reader.document
 
 
-def is_text(text: str) -> bool:
+def is_encodable(text: str) -> bool:
     """Whether a text holds characters alone: half of a surrogate pair can be written nowhere."""
     try:
         text.encode()
@@ -136,7 +136,7 @@ def is_text(text: str) -> bool:
     return True
 
 
-def dump(value: Mapping[str, Any], width: int = 80) -> str:
+def dump_yaml(value: Mapping[str, Any], width: int = 80) -> str:
     """Plain values as YAML that `parse` reads as they were, without aliases.
 
     Args:
@@ -175,7 +175,7 @@ class _Loader(yaml.SafeLoader):
         """Compose a node, unless it lies too deep.
 
         Raises:
-            DocumentError: If it does.
+            YamlError: If it does.
         """
         if self.depth > MOST_DEPTH:
             raise _too_deep(self.line + 1)
@@ -202,17 +202,17 @@ class _Reader:
     """Turns nodes into values; an alias counts as often as it is used."""
 
     most: int
-    document: Document = field(default_factory=Document)
+    document: YamlDocument = field(default_factory=YamlDocument)
     nodes: int = 0
 
     def read(self, node: yaml.Node, path: Path) -> Any:
         self.nodes += 1
         if self.nodes > self.most:
-            raise DocumentError("more values, aliases expanded", f"at most {self.most:,}")
+            raise YamlError("more values, aliases expanded", f"at most {self.most:,}")
         if len(path) > MOST_DEPTH:  # an alias may stand inside what it names
             raise _too_deep(_line(node))
         if isinstance(node, yaml.CollectionNode) and node.tag not in _COLLECTIONS:
-            raise DocumentError(_text(node), "a plain mapping or list", _line(node))
+            raise YamlError(_text(node), "a plain mapping or list", _line(node))
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -223,7 +223,7 @@ class _Reader:
         values: dict[str, Any] = {}
         for key_node, child in node.value:
             if key_node.tag != _TAG + "str":
-                raise DocumentError(f"the key {_text(key_node)}", "a text as key", _line(key_node))
+                raise YamlError(f"the key {_text(key_node)}", "a text as key", _line(key_node))
             inside = (*path, _scalar(key_node))
             if inside[-1] in values:
                 self._repeated(key_node, inside)
@@ -237,13 +237,13 @@ class _Reader:
 
     def _repeated(self, node: yaml.Node, path: Path) -> None:
         found = f"it again (first in line {self.document.lines[path]})"
-        error = DocumentError(found, "each key once", _line(node), ".".join(map(str, path)))
+        error = YamlError(found, "each key once", _line(node), ".".join(map(str, path)))
         self.document.repeated.append(error)
 
 
 def _scalar(node: yaml.Node) -> Any:
     allowed = "a plain text, number, true, false or null"
-    refusal = DocumentError(_text(node), allowed, _line(node))
+    refusal = YamlError(_text(node), allowed, _line(node))
     convert = _SCALARS.get(node.tag)  # an explicit tag may name anything
     if convert is None or (convert is not _text_of and len(node.value) > _MOST_DIGITS):
         raise refusal
@@ -262,8 +262,8 @@ def _text(node: yaml.Node) -> str:
     return f"a {tag}" if isinstance(node, yaml.CollectionNode) else f"{tag} {node.value[:40]!r}"
 
 
-def _too_deep(line: int) -> DocumentError:
-    return DocumentError("deeper nesting", f"at most {MOST_DEPTH} levels", line)
+def _too_deep(line: int) -> YamlError:
+    return YamlError("deeper nesting", f"at most {MOST_DEPTH} levels", line)
 
 
 def _found(problem: str) -> str:
@@ -277,8 +277,8 @@ def _found(problem: str) -> str:
     return f"a mistake ({problem})"
 
 
-def _syntax(error: Exception) -> DocumentError:
+def _syntax(error: Exception) -> YamlError:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         found = f"{_found(error.problem or '')} {error.context or ''}".strip()
-        return DocumentError(found, "valid YAML", error.problem_mark.line + 1)
-    return DocumentError(next(iter(str(error).splitlines()), "none"), "valid YAML")
+        return YamlError(found, "valid YAML", error.problem_mark.line + 1)
+    return YamlError(next(iter(str(error).splitlines()), "none"), "valid YAML")

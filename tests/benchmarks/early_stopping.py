@@ -20,7 +20,7 @@ from privnets import TradeoffPoint, merge_replicates
 from sweeps.engine.early_stopping import Stopping
 from sweeps.engine.pack_trainer import PackRun
 from sweeps.planning.packing import Pack
-from sweeps.planning.plan import Plan, plan
+from sweeps.planning.plan import Plan, make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.study.loader import load
 from tests.benchmarks.harness import alternate, publish
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=600)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    study = plan(load("toy-gaussian", [*_CHANGES, f"fixed.steps={asked.steps}"]))
+    study = make_plan(load("toy-gaussian", [*_CHANGES, f"fixed.steps={asked.steps}"]))
     sides = {"to the end": None, "early stopping": Stopping.of(study)}
     found: dict[str, Mapping[str, TradeoffPoint]] = {}
 

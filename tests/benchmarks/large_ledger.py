@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.points import Curve, Replicate, TradeoffPoint
-from sweeps.planning.plan import Plan, PlannedReplicate, plan
+from sweeps.planning.plan import Plan, PlannedReplicate, make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import describe, write_manifest
 from sweeps.study.spec import Study
@@ -29,7 +29,7 @@ def large_plan(points: int, replicates: int = 8) -> Plan:
     """A plan over two swept fields; `points` is rounded to a product of two equal numbers."""
     side = max(1, round(math.sqrt(points)))
     grid = [float(value) for value in np.geomspace(1e-4, 1e2, side)]
-    return plan(
+    return make_plan(
         Study.model_validate(
             {
                 "name": "large",

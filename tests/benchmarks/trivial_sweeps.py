@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sweeps.planning.plan import Plan, plan
+from sweeps.planning.plan import Plan, make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.study.spec import Study
 
@@ -144,4 +144,4 @@ def _plan(order: Order) -> Plan:
         "search": {"algorithm": "random", "num_points": order.points},
         "resources": {"pack": order.pack or "auto"},
     }
-    return plan(Study.model_validate(study))
+    return make_plan(Study.model_validate(study))

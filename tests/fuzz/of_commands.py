@@ -291,12 +291,12 @@ def _called(words: list[str], folder: Path) -> tuple[object, str]:
 def _fill(storage: Path) -> None:
     """A finished sweep, made without training it."""
     from privnets.points import Replicate, TradeoffPoint
-    from sweeps.planning.plan import plan
+    from sweeps.planning.plan import make_plan
     from sweeps.store.ledger import Ledger
     from sweeps.store.manifest import describe, write_manifest
     from sweeps.study.loader import load
 
-    planned = plan(load("quickstart"))
+    planned = make_plan(load("quickstart"))
     ledger = Ledger(str(storage), "kept")
     write_manifest(
         ledger, describe(planned, "kept", command="sweeps run", tracking_uri="sqlite:////nowhere/x")

@@ -9,13 +9,13 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from sweeps.errors import InputError, StudyError, printable
-from sweeps.planning.plan import plan
+from sweeps.errors import InputError, StudyError, make_printable
+from sweeps.planning.plan import make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import describe, read_manifest
 from sweeps.study import loader as loading
 from sweeps.study import yaml_reader as parsing
-from sweeps.study.yaml_reader import DocumentError
+from sweeps.study.yaml_reader import YamlError
 from tests.fuzz.edits import Strategy, edited
 from tests.fuzz.targets import Target
 
@@ -86,11 +86,11 @@ def documents(folder: Path) -> Target:
 
     def read(content: bytes) -> bool:
         try:
-            found = parsing.parse(content.decode(errors="replace"))
-        except DocumentError:
+            found = parsing.parse_yaml(content.decode(errors="replace"))
+        except YamlError:
             return False
         if isinstance(found.value, dict):
-            again = parsing.parse(parsing.dump(found.value), parsing.Bounds(2**22)).value
+            again = parsing.parse_yaml(parsing.dump_yaml(found.value), parsing.Bounds(2**22)).value
             assert repr(again) == repr(found.value)
         return True
 
@@ -127,9 +127,12 @@ def manifests(folder: Path) -> Target:
     """`spec.yaml`: read, or refused with one message."""
     ledger = Ledger(str(folder), "sweep")
     manifest = describe(
-        plan(loading.load("quickstart")), "sweep", command="sweeps run", tracking_uri="http://a"
+        make_plan(loading.load("quickstart")),
+        "sweep",
+        command="sweeps run",
+        tracking_uri="http://a",
     )
-    valid = parsing.dump(manifest.model_dump(mode="json")).encode()
+    valid = parsing.dump_yaml(manifest.model_dump(mode="json")).encode()
     ledger.directory.create()
 
     def read(content: bytes) -> bool:
@@ -151,11 +154,11 @@ def _planned(study: str, changes: tuple[str, ...]) -> bool:
             members = axis.members()
             size *= 1 if members is None else len(members)
         if max(size, found.search.num_points or 1) <= _MOST_POINTS:
-            plan(found)
+            make_plan(found)
         return True
     except (StudyError, InputError) as error:
         said = str(error)
-    assert printable(said) == said
+    assert make_printable(said) == said
     return False
 
 

@@ -14,8 +14,8 @@ from hostile_files import point
 
 import tracking
 from privnets.points import Replicate, TradeoffPoint
-from sweeps.errors import printable
-from sweeps.planning.plan import plan
+from sweeps.errors import make_printable
+from sweeps.planning.plan import make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import describe, write_manifest
 from sweeps.study.loader import load
@@ -32,15 +32,15 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def test_what_is_printable_stays_and_what_steers_goes() -> None:
-    assert printable("a λ ± … [x]\n\tb") == "a λ ± … [x]\n\tb"
-    assert not set(printable(STEERING)) & set("\x1b\x07\x9b\u202e\r\x08\ud83d")
+    assert make_printable("a λ ± … [x]\n\tb") == "a λ ± … [x]\n\tb"
+    assert not set(make_printable(STEERING)) & set("\x1b\x07\x9b\u202e\r\x08\ud83d")
 
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep every text of which is hostile."""
     folder = tmp_path_factory.mktemp("storage")
-    planned = plan(load("quickstart"))
+    planned = make_plan(load("quickstart"))
     ledger = Ledger(str(folder), "hostile")
     manifest = describe(planned, "hostile", command=HOSTILE, tracking_uri="sqlite:////x")
     study = manifest.study.model_copy(update={"description": HOSTILE})
@@ -104,7 +104,7 @@ def test_commands_steer_no_terminal(storage: Path, words: tuple[str, ...], tmp_p
     left = COLOUR.sub("", said).replace("\r\n", "\n")
     assert left.strip()
     assert "Traceback" not in left
-    assert printable(left) == left
+    assert make_printable(left) == left
 
 
 def test_a_verification_steers_no_terminal(storage: Path, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_verification_steers_no_terminal(storage: Path, tmp_path: Path) -> Non
     )
     left = COLOUR.sub("", said).replace("\r\n", "\n")
     assert "only in MLflow" in left
-    assert printable(left) == left
+    assert make_printable(left) == left
 
 
 def test_a_report_of_hostile_names_runs_nothing(storage: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from privnets.points import TradeoffPoint
-from sweeps.planning.plan import Plan, plan
+from sweeps.planning.plan import Plan, make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.study.loader import load
 
@@ -29,7 +29,7 @@ def study_file(folder: Path, text: str = STUDY) -> Path:
 
 
 def small_plan(folder: Path, *overrides: str) -> Plan:
-    return plan(load(study_file(folder), overrides))
+    return make_plan(load(study_file(folder), overrides))
 
 
 def numbers(ledger: Ledger) -> dict[tuple[str, int], dict[str, float]]:

@@ -14,7 +14,7 @@ from sweeps.analysis.comparison import compare
 from sweeps.analysis.results import open_result
 from sweeps.cli.main import app
 from sweeps.errors import InputError
-from sweeps.planning.plan import plan
+from sweeps.planning.plan import make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import describe, write_manifest
 from sweeps.study.spec import Study
@@ -55,7 +55,7 @@ def _write(
             "objectives": objectives,
         }
     )
-    planned, ledger = plan(study), Ledger(str(place), sweep)
+    planned, ledger = make_plan(study), Ledger(str(place), sweep)
     points = []
     for point, values in zip(planned.points, found, strict=True):
         metrics = {} if values is None else dict(zip(objectives, values, strict=True))

@@ -13,8 +13,8 @@ import privnets
 from sweeps.analysis.results import open_result
 from sweeps.engine.pack_trainer import PackRun
 from sweeps.errors import StudyError
-from sweeps.planning.packing import pack
-from sweeps.planning.plan import plan
+from sweeps.planning.packing import make_packs
+from sweeps.planning.plan import make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.study.loader import load
 
@@ -39,7 +39,7 @@ def study(tmp_path: Path) -> Path:
 
 def test_a_study_of_an_experiment_that_no_package_adds_is_refused(study: Path) -> None:
     with pytest.raises(StudyError, match=r"experiment: .*trivial.*adversarial, membership"):
-        plan(load(str(study)))
+        make_plan(load(str(study)))
 
 
 def test_a_study_of_an_experiment_that_cannot_be_loaded_says_why(
@@ -50,7 +50,7 @@ def test_a_study_of_an_experiment_that_cannot_be_loaded_says_why(
     (about / "entry_points.txt").write_text("[privnets.experiments]\nlost = absent:Lost\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(StudyError, match=r"absent:Lost.*ModuleNotFoundError"):
-        plan(load(str(study), ["experiment=lost"]))
+        make_plan(load(str(study), ["experiment=lost"]))
 
 
 def test_it_is_swept_in_processes_of_their_own(study: Path, tmp_path: Path) -> None:
@@ -72,8 +72,10 @@ def test_a_worker_reports_rarely_however_short_stages_are(
     from sweeps.engine.worker import _advanced
 
     monkeypatch.syspath_prepend(TRIVIAL)
-    planned = plan(load(str(study)))
-    (made,) = pack(planned.replicates(), experiment="trivial", size=200, workers=1, memory=2**30)
+    planned = make_plan(load(str(study)))
+    (made,) = make_packs(
+        planned.replicates(), experiment="trivial", size=200, workers=1, memory=2**30
+    )
     ledger = Ledger(str(tmp_path), "added")
     run = PackRun(made, privnets.experiment("trivial"), ledger)
     reports = 1

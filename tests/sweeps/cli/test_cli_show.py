@@ -8,10 +8,10 @@ from typer.testing import CliRunner
 
 import privnets
 from sweeps.cli.main import app
-from sweeps.planning.calibration import identify, keep
-from sweeps.planning.cost_curves import Curve
-from sweeps.planning.plan import duration, plan
-from sweeps.study.loader import load, names
+from sweeps.planning.calibration import cache_curve, curve_key
+from sweeps.planning.cost_curves import CostCurve
+from sweeps.planning.plan import format_duration, make_plan
+from sweeps.study.loader import load, study_names
 from sweeps.study.spec import Resources
 
 STUDY = """\
@@ -43,15 +43,15 @@ def test_show_prints_a_study_that_loads_as_what_was_resolved(study, tmp_path):
     output = run("show", study, "--set", "replicates=3")
     again = tmp_path / "again.yaml"
     again.write_text(output)
-    assert load(again) == plan(load(study, ["replicates=3"])).study
+    assert load(again) == make_plan(load(study, ["replicates=3"])).study
 
 
 def test_show_tells_points_packs_cost_objectives_and_notes(study):
     output = run("show", study, "--set", "resources.pack=4")
-    planned = plan(load(study))
+    planned = make_plan(load(study))
     assert "# 2 points x 2 replicates = 4 trainings" in output
     assert "# 1 pack of 4 trainings" in output
-    assert f"# about {duration(planned.cost())} of one core" in output
+    assert f"# about {format_duration(planned.cost_seconds())} of one core" in output
     assert "# objectives: min privacy/membership_advantage, max utility/test_accuracy" in output
     assert "# note: 1 of 3 points are the same as others: merged." in output
     assert "# left at their defaults: " in output
@@ -64,10 +64,10 @@ def test_show_tells_points_packs_cost_objectives_and_notes(study):
 def test_show_says_what_pack_sizes_rest_on(study):
     assert "by the cost model" in run("show", study)
     assert "as large as the study says" in run("show", study, "--set", "resources.pack=2")
-    planned = plan(load(study))
+    planned = make_plan(load(study))
     name, structure = planned.study.experiment, planned.points[0].config.structure()
-    curve = Curve((1, 2, 4), (9.0, 9.1, 9.2), 1000)
-    keep(identify(privnets.experiment(name), structure, Resources(), ""), curve)
+    curve = CostCurve((1, 2, 4), (9.0, 9.1, 9.2), 1000)
+    cache_curve(curve_key(privnets.experiment(name), structure, Resources(), ""), curve)
     output = run("show", study)
     assert "by what was measured on this machine" in output
 
@@ -89,7 +89,7 @@ def test_show_and_list_write_nothing(study):
 
 def test_list_tells_each_study_s_size_cost_and_what_it_reproduces():
     output = run("list")
-    assert all(f"{name}  (" in output for name in names())
+    assert all(f"{name}  (" in output for name in study_names())
     (noise,) = (line for line in output.splitlines() if line.startswith("adult-noise "))
     assert noise.startswith("adult-noise  (7 points x 16 replicates; about ")
     assert noise.endswith(" of one core; reproduces arXiv:2001.10648, figure 5)")
@@ -99,7 +99,7 @@ def test_list_tells_each_study_s_size_cost_and_what_it_reproduces():
 @pytest.mark.parametrize("name", ["quickstart", "toy-gaussian", "digits-quick"])
 def test_list_and_show_agree_on_what_a_study_costs(name):
     """And no description tells another time."""
-    costs = f"about {duration(plan(load(name)).cost())} of one core"
+    costs = f"about {format_duration(make_plan(load(name)).cost_seconds())} of one core"
     (listed,) = (line for line in run("list").splitlines() if line.startswith(f"{name}  ("))
     assert costs in listed
     assert costs in run("show", name)

@@ -15,12 +15,12 @@ TRAIN = {"torch", "scipy", "sklearn"}
 _PLANS = """
 from contextlib import suppress
 from sweeps.errors import StudyError
-from sweeps.study.loader import load, names
-from sweeps.planning.plan import plan
+from sweeps.study.loader import load, study_names
+from sweeps.planning.plan import make_plan
 
-for name in names():
+for name in study_names():
     with suppress(StudyError):
-        plan(load(name)).cost()
+        make_plan(load(name)).cost_seconds()
 """
 
 _ANSWERS = """
@@ -58,14 +58,14 @@ import ray
 import sweeps
 from sweeps.engine.scheduler import _connected
 from sweeps.study.loader import load
-from sweeps.planning.plan import plan
+from sweeps.planning.plan import make_plan
 
 @ray.remote
 def loaded():
     return list(sys.modules)
 
 file, folder = sys.argv[1:]
-with _connected(plan(load(file)), None, ""):
+with _connected(make_plan(load(file)), None, ""):
     print(*ray.get(loaded.remote()))
     uri = f"sqlite:///{folder}/mlflow.db"
     print(*sweeps.run(file, name="light", storage=folder, tracking_uri=uri).points["status"])

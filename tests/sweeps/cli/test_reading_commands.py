@@ -12,7 +12,7 @@ from privnets.points import Replicate, TradeoffPoint
 from sweeps.analysis.results import open_result
 from sweeps.analysis.tables import front_table
 from sweeps.cli.main import main
-from sweeps.planning.plan import plan
+from sweeps.planning.plan import make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import describe, write_manifest
 from sweeps.study.spec import Study
@@ -34,7 +34,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "objectives": {ADVANTAGE: "min", ACCURACY: "max"},
         }
     )
-    planned = plan(study)
+    planned = make_plan(study)
     points = [
         TradeoffPoint(
             point.point_id,

@@ -57,7 +57,7 @@ class Laptop:
         token.touch(0o600)
         token.write_text(head.token)
         study = study_file(self.folder, _HELD)
-        self.sweep = sweep_name(load(study).resolved())
+        self.sweep = sweep_name(load(study).to_dict())
         self.ledger = Ledger(str(self.storage), self.sweep)
         self.address = head.address
         self._tracking_uri = tracking_uri

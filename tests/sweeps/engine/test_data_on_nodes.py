@@ -160,11 +160,11 @@ _VANISHING = """
 import json, os, shutil, sys
 from sweeps.engine.executor import execute
 from sweeps.study.loader import load
-from sweeps.planning.plan import plan
+from sweeps.planning.plan import make_plan
 
 folder, root = sys.argv[1], os.environ["PRIVNETS_DATA"]
 outcome = execute(
-    plan(load(f"{folder}/places.yaml")), sweep="gone", storage=f"{folder}/sweeps",
+    make_plan(load(f"{folder}/places.yaml")), sweep="gone", storage=f"{folder}/sweeps",
     tracking_uri=f"sqlite:///{folder}/mlflow.db",
     on_progress=lambda progress: shutil.rmtree(root, ignore_errors=True),
 )

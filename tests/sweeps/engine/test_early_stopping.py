@@ -18,7 +18,7 @@ from sweeps.engine.early_stopping import Stopping
 from sweeps.engine.pack_trainer import PackRun
 from sweeps.errors import StudyError
 from sweeps.planning.packing import Pack
-from sweeps.planning.plan import Plan, plan
+from sweeps.planning.plan import Plan, make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import describe, differences
 from sweeps.study.loader import load
@@ -45,7 +45,7 @@ ADVERSARIAL = privnets.experiment("adversarial")
 
 
 def planned(folder: Path, *overrides: str) -> Plan:
-    return plan(load(study_file(folder, STUDY), overrides))
+    return make_plan(load(study_file(folder, STUDY), overrides))
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +214,7 @@ def test_a_point_that_fails_sends_none_away(
 def test_a_section_that_cannot_be_is_refused(tmp_path: Path, change: str, message: str) -> None:
     with pytest.raises(StudyError) as caught:
         planned(tmp_path, change)
-    assert len(caught.value.problems) == 1
+    assert len(caught.value.errors) == 1
     assert message in str(caught.value)
 
 
@@ -223,8 +223,8 @@ def test_an_experiment_that_estimates_nothing_refuses_it_beside_other_mistakes(
     mistake: str,
 ) -> None:
     with pytest.raises(StudyError) as caught:
-        plan(load("quickstart", ["early_stopping=true", mistake]))
-    first, second = sorted(str(problem) for problem in caught.value.problems)
+        make_plan(load("quickstart", ["early_stopping=true", mistake]))
+    first, second = sorted(str(problem) for problem in caught.value.errors)
     assert first == (
         "--set early_stopping: found points to be stopped by objectives of which training tells "
         "nothing before its end; allowed false with membership, the only choice"

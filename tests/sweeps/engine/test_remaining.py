@@ -86,7 +86,7 @@ def test_a_pack_weighs_what_its_replicates_cost(plan: Plan, ledger: Ledger) -> N
     begun = packs_of(plan, ledger, untrained(plan, ledger), ROOM)
     cost = privnets.experiment("membership").cost
     shared = [max(cost(r.config).shared for r in made.replicates) for made in begun]
-    assert sum(weights(begun).values()) == pytest.approx(plan.cost() + sum(shared))
+    assert sum(weights(begun).values()) == pytest.approx(plan.cost_seconds() + sum(shared))
 
 
 @pytest.mark.parametrize(

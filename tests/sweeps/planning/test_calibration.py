@@ -17,11 +17,16 @@ import torch
 import privnets
 from privnets.config import ExperimentConfig
 from privnets.contract import Cost, Direction, Experiment, FieldProblem, Stage, State
-from sweeps.planning.calibration import identify, keep, measure, recall
-from sweeps.planning.cost_curves import Curve
+from sweeps.planning.calibration import (
+    cache_curve,
+    curve_key,
+    measure_cost_curve,
+    read_cached_curve,
+)
+from sweeps.planning.cost_curves import CostCurve
 from sweeps.study.spec import Resources
 
-CURVE = Curve((1, 2, 4), (3.0, 4.0, 6.5), 1234, complete=True)
+CURVE = CostCurve((1, 2, 4), (3.0, 4.0, 6.5), 1234, complete=True)
 ROOMY = 2**50
 
 
@@ -62,17 +67,17 @@ class Scripted(Experiment):
         yield from ()
 
 
-def measured(experiment: Experiment, members: int, **options: float) -> Curve | None:
+def measured(experiment: Experiment, members: int, **options: float) -> CostCurve | None:
     configs = [ExperimentConfig(seed=seed) for seed in range(members)]
     memory, seconds = int(options.get("memory", ROOMY)), options.get("seconds", 60.0)
-    return measure(experiment, configs, device="cpu", memory=memory, seconds=seconds)
+    return measure_cost_curve(experiment, configs, device="cpu", memory=memory, seconds=seconds)
 
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that holds the curve `a`."""
     monkeypatch.setenv("PRIVNETS_CACHE", str(tmp_path))
-    keep("a", CURVE)
+    cache_curve("a", CURVE)
     (path,) = tmp_path.iterdir()
     return path
 
@@ -138,22 +143,22 @@ def test_another_failure_of_a_rehearsal_is_no_end_of_a_curve() -> None:
 
 
 def test_a_curve_is_recalled_as_it_was_kept(kept: Path) -> None:
-    assert recall("a", 1000, ROOMY) == CURVE
-    assert recall("b", 1000, ROOMY) is None
+    assert read_cached_curve("a", 1000, ROOMY) == CURVE
+    assert read_cached_curve("b", 1000, ROOMY) is None
 
 
 def test_a_curve_cut_short_serves_sweeps_that_need_no_larger_stacks(kept: Path) -> None:
-    keep("short", Curve((1, 2, 4), (3.0, 4.0, 5.0), 10, complete=False))
-    assert recall("short", 7, ROOMY) is not None
-    assert recall("short", 8, ROOMY) is None
+    cache_curve("short", CostCurve((1, 2, 4), (3.0, 4.0, 5.0), 10, complete=False))
+    assert read_cached_curve("short", 7, ROOMY) is not None
+    assert read_cached_curve("short", 8, ROOMY) is None
 
 
 def test_a_curve_that_memory_ended_is_measured_again_only_where_there_is_more(kept: Path) -> None:
     found = measured(Scripted(lambda size: 1e6 + size), 100, memory=9000)
     assert found is not None
-    keep("ended", found)
-    assert recall("ended", 100, 9000) == found
-    assert recall("ended", 100, 16_000) is None
+    cache_curve("ended", found)
+    assert read_cached_curve("ended", 100, 9000) == found
+    assert read_cached_curve("ended", 100, 16_000) is None
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "altered", "absent"])
@@ -165,9 +170,9 @@ def test_a_damaged_curve_is_as_good_as_none_and_is_replaced(kept: Path, damage: 
         middle = len(content) // 2
         other = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
         kept.write_bytes({"empty": b"", "cut": content[:-20], "altered": other}[damage])
-    assert recall("a", 10, ROOMY) is None
-    keep("a", CURVE)
-    assert recall("a", 10, ROOMY) == CURVE
+    assert read_cached_curve("a", 10, ROOMY) is None
+    cache_curve("a", CURVE)
+    assert read_cached_curve("a", 10, ROOMY) == CURVE
 
 
 @pytest.mark.parametrize(
@@ -196,7 +201,7 @@ def test_a_file_that_holds_no_curve_is_as_good_as_none(
     stream = io.BytesIO()
     np.savez(stream, **{**arrays, **changed})  # type: ignore[arg-type]
     kept.write_bytes(hashlib.sha256(stream.getvalue()).digest() + stream.getvalue())
-    assert recall("a", 10, ROOMY) is None
+    assert read_cached_curve("a", 10, ROOMY) is None
 
 
 def test_processes_that_keep_and_recall_at_once_see_whole_curves(kept: Path) -> None:
@@ -206,7 +211,7 @@ def test_processes_that_keep_and_recall_at_once_see_whole_curves(kept: Path) -> 
         writer.start()
     seen = set()
     while any(writer.is_alive() for writer in writers):
-        found = recall("a", 10, ROOMY)
+        found = read_cached_curve("a", 10, ROOMY)
         assert found is not None
         assert set(found.totals) in ({3.0, 4.0, 6.5}, {1.0}, {2.0})
         seen.add(found.totals)
@@ -217,19 +222,19 @@ def test_processes_that_keep_and_recall_at_once_see_whole_curves(kept: Path) -> 
 
 def test_what_a_curve_holds_for_is_told_apart() -> None:
     adversarial = privnets.experiment("adversarial")
-    plain = identify(adversarial, "s", Resources(), "")
+    plain = curve_key(adversarial, "s", Resources(), "")
     others = {
-        identify(privnets.experiment("membership"), "s", Resources(), ""),
-        identify(adversarial, "t", Resources(), ""),
-        identify(adversarial, "s", Resources(cpus=2), ""),
-        identify(adversarial, "s", Resources(gpus=0.5), ""),
-        identify(adversarial, "s", Resources(), "NVIDIA H100"),
+        curve_key(privnets.experiment("membership"), "s", Resources(), ""),
+        curve_key(adversarial, "t", Resources(), ""),
+        curve_key(adversarial, "s", Resources(cpus=2), ""),
+        curve_key(adversarial, "s", Resources(gpus=0.5), ""),
+        curve_key(adversarial, "s", Resources(), "NVIDIA H100"),
     }
     assert len(others | {plain}) == 6
-    assert plain == identify(adversarial, "s", Resources(pack=3, concurrency=1), "")
+    assert plain == curve_key(adversarial, "s", Resources(pack=3, concurrency=1), "")
 
 
 def _rewrite(value: float) -> None:
     end = time.monotonic() + 0.5
     while time.monotonic() < end:
-        keep("a", Curve((1, 2, 4), (value, value, value), 10))
+        cache_curve("a", CostCurve((1, 2, 4), (value, value, value), 10))

@@ -17,10 +17,10 @@ import torch
 import privnets
 from sweeps.engine.executor import execute
 from sweeps.engine.progress import Progress
-from sweeps.planning.calibration import identify, keep
-from sweeps.planning.cost_curves import Curve
-from sweeps.planning.measuring import Setting, Survey, known, survey
-from sweeps.planning.plan import Plan, PlannedReplicate, plan
+from sweeps.planning.calibration import cache_curve, curve_key
+from sweeps.planning.cost_curves import CostCurve
+from sweeps.planning.measuring import Calibration, CalibrationSettings, cached_curves, calibrate
+from sweeps.planning.plan import Plan, PlannedReplicate, make_plan
 from sweeps.study.spec import Resources, Study
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def planned(**space: Sequence[float]) -> Plan:
         "space": {name: {"grid": list(values)} for name, values in space.items()},
         "replicates": 4,
     }
-    return plan(Study.model_validate(study))
+    return make_plan(Study.model_validate(study))
 
 
 def replicates(**space: Sequence[float]) -> list[PlannedReplicate]:
@@ -65,10 +65,10 @@ class Told:
 
 def surveyed(
     members: list[PlannedReplicate], ray: Connection, *, stopped: bool = False, workers: int = 2
-) -> tuple[Survey, int]:
+) -> tuple[Calibration, int]:
     told = Told()
-    setting = Setting(Resources(), ray.machines(), workers, MEMORY)
-    found = survey("adversarial", members, setting, stopping=lambda: stopped, tell=told)
+    setting = CalibrationSettings(Resources(), ray.machines(), workers, MEMORY)
+    found = calibrate("adversarial", members, setting, stopping=lambda: stopped, tell=told)
     return found, told.times
 
 
@@ -87,7 +87,7 @@ def test_a_long_sweep_is_measured_once_and_of_its_structures_the_dearest(
     assert len(found.curves) == 3
     batches = {json.loads(s)["batch_size"]: curve for s, curve in found.curves.items()}
     assert all(curve.measured for curve in batches.values())
-    assert all(b.each(8) < b.each(1) / 1.5 for b in batches.values())
+    assert all(b.seconds_per_member(8) < b.seconds_per_member(1) / 1.5 for b in batches.values())
     # The third has the form of one that was measured.
     ratios = {round(a / b, 6) for a, b in zip(batches[32].totals, batches[64].totals, strict=False)}
     assert len(ratios) == 1
@@ -97,23 +97,23 @@ def test_what_was_measured_is_known_from_then_on(
     local_ray: Connection,
 ) -> None:
     members = replicates(tradeoff=(0.1, 0.5, 0.6), steps=(30_000,))
-    assert known("adversarial", members, Resources(), MEMORY) == {}
+    assert cached_curves("adversarial", members, Resources(), MEMORY) == {}
     measured, told = surveyed(members, local_ray)
     assert told == 1
     # The workers of this Ray were started with another cache than this test's.
     ((structure, curve),) = measured.curves.items()
-    keep(identify(privnets.experiment("adversarial"), structure, Resources(), ""), curve)
+    cache_curve(curve_key(privnets.experiment("adversarial"), structure, Resources(), ""), curve)
     assert surveyed(members, local_ray) == (measured, 0)
-    assert known("adversarial", members, Resources(), MEMORY) == {structure: curve}
+    assert cached_curves("adversarial", members, Resources(), MEMORY) == {structure: curve}
 
 
 def test_a_structure_of_more_members_than_are_measured_is_known_by_those() -> None:
     members = replicates(tradeoff=tuple(i / 100 for i in range(100)))
     (structure,) = {member.config.structure() for member in members}
     sizes = tuple(2**i for i in range(9))  # up to 256 of 400
-    curve = Curve(sizes, tuple(1.0 + size for size in sizes), 1000, complete=False)
-    keep(identify(privnets.experiment("adversarial"), structure, Resources(), ""), curve)
-    assert known("adversarial", members, Resources(), MEMORY) == {structure: curve}
+    curve = CostCurve(sizes, tuple(1.0 + size for size in sizes), 1000, complete=False)
+    cache_curve(curve_key(privnets.experiment("adversarial"), structure, Resources(), ""), curve)
+    assert cached_curves("adversarial", members, Resources(), MEMORY) == {structure: curve}
 
 
 @pytest.mark.parametrize("case", ["short", "explicit", "nothing"])
@@ -121,20 +121,20 @@ def test_nothing_is_measured_where_it_would_not_pay(case: str, local_ray: Connec
     members = replicates(tradeoff=(0.1,), steps=(100,) if case == "short" else (20_000,))
     told = Told()
     resources = Resources(pack=4) if case == "explicit" else Resources()
-    setting = Setting(resources, local_ray.machines(), 2, MEMORY)
-    found = survey(
+    setting = CalibrationSettings(resources, local_ray.machines(), 2, MEMORY)
+    found = calibrate(
         "adversarial",
         [] if case == "nothing" else members,
         setting,
         stopping=lambda: False,
         tell=told,
     )
-    assert (found, told.times) == (Survey(), 0)
+    assert (found, told.times) == (Calibration(), 0)
 
 
 def test_who_stops_does_not_wait_for_measurements(local_ray: Connection) -> None:
     found, told = surveyed(replicates(tradeoff=(0.1, 0.2)), local_ray, stopped=True)
-    assert (found, told) == (Survey(), 1)
+    assert (found, told) == (Calibration(), 1)
 
 
 def test_an_interrupted_sweep_ends_while_pack_sizes_are_measured(
@@ -165,7 +165,7 @@ import ray, sys
 from test_measuring import replicates
 from sweeps.errors import InputError
 from sweeps.engine.executor import execute
-from sweeps.planning.measuring import Setting, survey
+from sweeps.planning.measuring import CalibrationSettings, calibrate
 from sweeps.engine.remaining import capacity
 from sweeps.study.spec import Resources
 import cluster
@@ -177,8 +177,8 @@ with cluster.connect() as connection:
     room = capacity(machines, resources)
     print("workers", room.workers)
     try:
-        survey("adversarial", replicates(tradeoff=(0.1,)),
-               Setting(resources, machines, room.workers, room.memory),
+        calibrate("adversarial", replicates(tradeoff=(0.1,)),
+               CalibrationSettings(resources, machines, room.workers, room.memory),
                stopping=lambda: False, tell=lambda: None)
     except InputError as error:
         print("refused", error)

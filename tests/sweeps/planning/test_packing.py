@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privnets
-from sweeps.planning.cost_curves import Curve
-from sweeps.planning.packing import here, pack
-from sweeps.planning.plan import PlannedReplicate, plan
+from sweeps.planning.cost_curves import CostCurve
+from sweeps.planning.packing import local_capacity, make_packs
+from sweeps.planning.plan import PlannedReplicate, make_plan
 from sweeps.study.spec import Resources, Study
 
 MANY = 2**40
@@ -23,7 +23,7 @@ def replicates(space: dict[str, object], seeds: int = 8) -> list[PlannedReplicat
         "space": {"draws": {"grid": [32]}, "train_size": {"grid": [20]}} | space,
         "replicates": seeds,
     }
-    return plan(Study.model_validate(study)).replicates()
+    return make_plan(Study.model_validate(study)).replicates()
 
 
 SIZES = replicates({"train_size": {"grid": [10, 50, 400]}, "weight_decay": {"grid": [0.1, 1, 2]}})
@@ -31,7 +31,7 @@ SIZES = replicates({"train_size": {"grid": [10, 50, 400]}, "weight_decay": {"gri
 
 def packed(members=SIZES, **options):
     options = {"size": "auto", "workers": 2, "memory": MANY} | options
-    return pack(members, experiment="membership", **options)
+    return make_packs(members, experiment="membership", **options)
 
 
 def seconds(found) -> float:
@@ -95,7 +95,7 @@ def test_automatic_packs_take_twenty_seconds_at_most_unless_one_training_does():
 
 STRUCTURE = SIZES[0].config.structure()
 # Of four members or more, each takes a quarter of what it takes alone.
-STEEP = Curve((1, 2, 4, 8), (40.0, 40.0, 40.0, 80.0), 1000)
+STEEP = CostCurve((1, 2, 4, 8), (40.0, 40.0, 40.0, 80.0), 1000)
 
 
 def test_packs_follow_what_was_measured():
@@ -107,7 +107,7 @@ def test_packs_follow_what_was_measured():
 
 
 def test_long_packs_begin_with_one_of_a_single_point_that_is_soon_complete():
-    curve = Curve((1, 2, 4, 8, 16), (10.0, 11.0, 13.0, 17.0, 25.0), 1000)
+    curve = CostCurve((1, 2, 4, 8, 16), (10.0, 11.0, 13.0, 17.0, 25.0), 1000)
     members = replicates({"weight_decay": {"grid": [*range(1, 61)]}}, seeds=4)
     found = packed(members, curves={members[0].config.structure(): curve})
     first, *rest = ({r.point_id for r in p.replicates} for p in found)
@@ -118,7 +118,7 @@ def test_long_packs_begin_with_one_of_a_single_point_that_is_soon_complete():
 
 def test_points_are_complete_one_block_after_the_other():
     members = replicates({"weight_decay": {"grid": [*range(1, 41)]}}, seeds=4)
-    curve = Curve((1, 2, 4, 8), (1.0, 1.1, 1.3, 1.7), 1000)
+    curve = CostCurve((1, 2, 4, 8), (1.0, 1.1, 1.3, 1.7), 1000)
     found = packed(members, curves={members[0].config.structure(): curve}, workers=1)
     seen = Counter()
     complete = 0
@@ -139,7 +139,7 @@ def test_the_replicates_of_a_seed_stand_together():
 
 
 def test_this_machine_s_workers_share_half_its_memory_and_keep_to_the_limit():
-    workers, memory = here(Resources())
+    workers, memory = local_capacity(Resources())
     assert workers >= 1
-    assert here(Resources(concurrency=1)) == (1, workers * memory) or workers == 1
-    assert here(Resources(cpus=4096))[0] == 1
+    assert local_capacity(Resources(concurrency=1)) == (1, workers * memory) or workers == 1
+    assert local_capacity(Resources(cpus=4096))[0] == 1

@@ -5,7 +5,7 @@ import pytest
 
 import privnets
 from sweeps.errors import InputError, StudyError
-from sweeps.planning.plan import confirmation, duration, plan
+from sweeps.planning.plan import confirmation_question, format_duration, make_plan
 from sweeps.study.spec import Study
 
 FIXED = {"dataset": "digits", "model": "logistic", "train_size": 50}
@@ -18,12 +18,12 @@ def study(**changes: object) -> Study:
 
 def refused(**changes: object) -> list[str]:
     with pytest.raises(StudyError) as caught:
-        plan(study(**changes))
-    return [str(problem) for problem in caught.value.problems]
+        make_plan(study(**changes))
+    return [str(problem) for problem in caught.value.errors]
 
 
 def test_points_are_the_search_s_in_its_order_with_the_experiment_s_identities():
-    planned = plan(study(space={"weight_decay": {"grid": [0.1, 0, 1]}}))
+    planned = make_plan(study(space={"weight_decay": {"grid": [0.1, 0, 1]}}))
     experiment = privnets.experiment("membership")
     assert [p.config.weight_decay for p in planned.points] == [0.1, 0, 1]
     assert [p.point_id for p in planned.points] == [
@@ -32,7 +32,7 @@ def test_points_are_the_search_s_in_its_order_with_the_experiment_s_identities()
 
 
 def test_replicates_are_every_point_with_every_seed_from_the_base_seed_on():
-    planned = plan(study(fixed={**FIXED, "seed": 7}, space={"weight_decay": {"grid": [0, 1]}}))
+    planned = make_plan(study(fixed={**FIXED, "seed": 7}, space={"weight_decay": {"grid": [0, 1]}}))
     found = planned.replicates()
     assert planned.seeds == (7, 8, 9)
     assert [(r.point_id, r.seed, r.config.seed) for r in found] == [
@@ -42,7 +42,7 @@ def test_replicates_are_every_point_with_every_seed_from_the_base_seed_on():
 
 
 def test_points_that_are_the_same_are_one_and_that_is_noted():
-    planned = plan(study(space={"weight_decay": {"grid": [1, 1.0, 2]}}))
+    planned = make_plan(study(space={"weight_decay": {"grid": [1, 1.0, 2]}}))
     assert [p.config.weight_decay for p in planned.points] == [1, 2]
     assert planned.notes == ("1 of 3 points are the same as others: merged.",)
 
@@ -50,56 +50,56 @@ def test_points_that_are_the_same_are_one_and_that_is_noted():
 def test_num_points_takes_the_place_of_the_study_s_own():
     space = {"weight_decay": {"loguniform": [1e-6, 1]}}
     own = study(space=space, search={"algorithm": "sobol", "num_points": 4})
-    assert len(plan(own).points) == 4
-    assert len(plan(own, 6).points) == 6
-    assert plan(own, 6).study.search.num_points == 6
-    assert plan(own).points == plan(own, 6).points[:4]
+    assert len(make_plan(own).points) == 4
+    assert len(make_plan(own, 6).points) == 6
+    assert make_plan(own, 6).study.search.num_points == 6
+    assert make_plan(own).points == make_plan(own, 6).points[:4]
     with pytest.raises(InputError, match="num_points must be from 1"):
-        plan(own, 0)
+        make_plan(own, 0)
 
 
 def test_a_part_of_a_grid_is_noted():
-    planned = plan(study(space={"weight_decay": {"grid": [0, 1, 2, 3]}}), 2)
+    planned = make_plan(study(space={"weight_decay": {"grid": [0, 1, 2, 3]}}), 2)
     assert len(planned.points) == 2
     assert planned.notes == ("2 of the grid's 4 combinations, drawn by seed 0.",)
 
 
 def test_objectives_are_the_study_s_or_else_the_experiment_s():
     default = {"privacy/membership_advantage": "min", "utility/test_accuracy": "max"}
-    assert plan(study()).objectives == default
-    assert plan(study()).study.objectives == default
+    assert make_plan(study()).objectives == default
+    assert make_plan(study()).study.objectives == default
     own = {"privacy/rho_mi": "min"}
-    assert plan(study(objectives=own)).objectives == own
+    assert make_plan(study(objectives=own)).objectives == own
 
 
 def test_an_unusual_direction_and_a_claim_about_what_is_not_swept_are_noted():
     claim = {"statement": "c", "metric": "privacy/rho_kl", "axis": "draws", "trend": "constant"}
-    notes = plan(study(objectives={"privacy/rho_kl": "max"}, claims=[claim])).notes
+    notes = make_plan(study(objectives={"privacy/rho_kl": "max"}, claims=[claim])).notes
     assert "privacy/rho_kl is to be max, though the experiment calls min better." in notes
     assert "A claim is not put to the test, as draws is not swept: c" in notes
 
 
 def test_log_fields_are_the_swept_ones_on_a_logarithmic_scale():
     space = {"weight_decay": {"grid": [0, 1e-3, 1]}, "noise_std": {"grid": [0, 1, 2]}}
-    assert plan(study(space=space)).log_fields == {"weight_decay"}
+    assert make_plan(study(space=space)).log_fields == {"weight_decay"}
 
 
 def test_the_cost_is_the_sum_over_trainings():
     experiment = privnets.experiment("membership")
     fixed = {"dataset": "digits", "model": "logistic"}
-    planned = plan(study(fixed=fixed, space={"train_size": {"grid": [50, 100]}}))
+    planned = make_plan(study(fixed=fixed, space={"train_size": {"grid": [50, 100]}}))
     each = [experiment.cost(r.config).seconds for r in planned.replicates()]
-    assert planned.cost() == pytest.approx(sum(each), rel=1e-12)
+    assert planned.cost_seconds() == pytest.approx(sum(each), rel=1e-12)
 
 
 def test_only_a_large_plan_asks_for_confirmation_and_says_its_size_and_cost():
-    small = plan(study())
-    assert confirmation(replace(small, points=small.points * 10_000)) is None
+    small = make_plan(study())
+    assert confirmation_question(replace(small, points=small.points * 10_000)) is None
     large = replace(small, points=small.points * 10_001)
-    question = confirmation(large)
+    question = confirmation_question(large)
     assert question is not None
     assert "10,001 points of 3 replicates" in question
-    assert duration(large.cost()) in question
+    assert format_duration(large.cost()) in question
     assert "--yes" in question
 
 
@@ -135,7 +135,7 @@ def test_points_without_common_objectives_need_their_own():
     assert line.startswith("study objectives: found nothing; allowed metrics that every point")
     (line,) = refused(fixed=fixed, space=space, objectives={"utility/test_mse": "min"})
     assert line.startswith("study objectives.utility/test_mse: found utility/test_mse, which not")
-    assert plan(study(fixed=fixed, space=space, objectives={"privacy/rho_mi": "min"}))
+    assert make_plan(study(fixed=fixed, space=space, objectives={"privacy/rho_mi": "min"}))
 
 
 def test_an_absent_data_set_is_told_beside_other_mistakes(tmp_path, monkeypatch):
@@ -154,4 +154,4 @@ def test_an_absent_data_set_is_told_beside_other_mistakes(tmp_path, monkeypatch)
      (864000, "10 days")],
 )  # fmt: skip
 def test_durations_read_at_a_glance(seconds, words):
-    assert duration(seconds) == words
+    assert format_duration(seconds) == words

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from sweeps.errors import StudyError
-from sweeps.study.loader import load, names
+from sweeps.study.loader import load, study_names
 
 SOUND = """\
 name: mine
@@ -38,7 +38,7 @@ def write(tmp_path):
 def refused(path: Path | str, *overrides: str) -> list[str]:
     with pytest.raises(StudyError) as caught:
         load(path, overrides)
-    assert str(caught.value).splitlines() == [str(problem) for problem in caught.value.problems]
+    assert str(caught.value).splitlines() == [str(problem) for problem in caught.value.errors]
     return str(caught.value).replace(str(path), "FILE").splitlines()
 
 
@@ -52,7 +52,7 @@ def test_a_file_becomes_a_study(write):
 
 def test_a_resolved_study_written_as_yaml_loads_as_the_same_study(write):
     study = load(write(SOUND))
-    assert load(write(yaml.safe_dump(study.resolved()))) == study
+    assert load(write(yaml.safe_dump(study.to_dict()))) == study
 
 
 def test_every_mistake_is_told_at_once_with_its_line_what_was_found_and_what_is_allowed(write):
@@ -191,7 +191,7 @@ def test_scalars_are_read_as_yaml_1_2_has_them(write):
 def test_an_unknown_study_is_told_with_those_there_are():
     (line,) = refused("quikstart")
     assert line.startswith("FILE: found no such study; allowed a path to a YAML file, or one of")
-    assert all(name in line for name in names())
+    assert all(name in line for name in study_names())
     assert line.endswith("(did you mean quickstart?)")
 
 
@@ -215,7 +215,7 @@ def test_overrides_replace_add_and_take_away(write):
     )
     assert study.fixed["train_size"] == 100
     assert study.fixed["features"] is None
-    assert study.resolved()["space"]["weight_decay"] == {"loguniform": [1e-6, 1.0]}
+    assert study.to_dict()["space"]["weight_decay"] == {"loguniform": [1e-6, 1.0]}
     assert study.space["noise_std"].members() == (0, 1)
     assert study.search.num_points == 8
     assert study.replicates == 4

@@ -6,8 +6,8 @@ import re
 import pytest
 from support import requires_data
 
-from sweeps.planning.plan import plan
-from sweeps.study.loader import load, names
+from sweeps.planning.plan import make_plan
+from sweeps.study.loader import load, study_names
 
 FIGURES = {
     "adult-train-size": 1,
@@ -33,8 +33,8 @@ THRESHOLD = "privacy/attack/threshold_gaussian/advantage"
 
 
 def test_the_packaged_studies_are_these():
-    assert names() == sorted([*FIGURES, *RELEASES, "quickstart"])
-    assert [load(name).name for name in names()] == names()
+    assert study_names() == sorted([*FIGURES, *RELEASES, "quickstart"])
+    assert [load(name).name for name in study_names()] == study_names()
 
 
 @pytest.mark.parametrize(("name", "figure"), FIGURES.items())
@@ -73,7 +73,7 @@ def test_the_paper_s_noise_levels_are_among_those_tried():
 @requires_data("adult")
 @pytest.mark.parametrize("name", FIGURES)
 def test_the_experiment_can_run_a_figure_s_study(name):
-    planned = plan(load(name))
+    planned = make_plan(load(name))
     assert len(planned.points) >= 5
     assert len(planned.seeds) >= (4 if "network" in name else 16)
     assert not planned.notes
@@ -92,7 +92,7 @@ def test_the_experiment_can_run_a_study_of_releases_at_full_size_and_reduced(nam
     found = re.findall(r'--set (?:"([^"]+)"|(\S+))', load(name).description)
     settings = [quoted or plain for quoted, plain in found]
     assert settings or name in SMALL
-    planned = plan(load(name, [s.rstrip(".") for s in settings] if reduced else []))
+    planned = make_plan(load(name, [s.rstrip(".") for s in settings] if reduced else []))
     assert len(planned.points) >= 4
     assert not planned.notes
 
@@ -105,7 +105,7 @@ def test_the_orders_of_amnist_lie_below_at_and_above_one():
 
 def test_the_quickstart_needs_no_download_and_is_large_enough(tmp_path, monkeypatch):
     monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
-    planned = plan(load("quickstart"))
+    planned = make_plan(load("quickstart"))
     assert len(planned.points) >= 24
     assert len(planned.seeds) >= 8
     assert not planned.notes
