@@ -14,11 +14,11 @@ def attended(serve: Callable[[], None]) -> None:
         serve: Returns only by an exception.
     """
     from cluster.guests import ServerFailed
-    from sweeps.engine.signals import Interrupted, interruptible
+    from sweeps.engine.signals import Interrupted, catch_stop_signals
 
-    with interruptible() as interruption:
+    with catch_stop_signals() as interruption:
         try:
-            with interruption.breakable():
+            with interruption.interruptible():
                 serve()
         except Interrupted as interrupted:
             raise typer.Exit(128 + interrupted.signal) from None

@@ -30,7 +30,7 @@ def run(
     """
     from sweeps.analysis.results import DEFAULT_STORAGE
     from sweeps.cli.running import run_plan
-    from sweeps.engine.starting import new_name
+    from sweeps.engine.executor import new_sweep_name
     from sweeps.errors import InputError
     from sweeps.planning.plan import confirmation_question, make_plan
     from sweeps.store.filesystem import absolute
@@ -43,7 +43,7 @@ def run(
     where = absolute(storage or DEFAULT_STORAGE)
     run_plan(
         planned,
-        sweep=name or new_name(where, planned.study.name),
+        sweep=name or new_sweep_name(where, planned.study.name),
         storage=where,
         tracking_uri=tracking_uri,
         address=address,

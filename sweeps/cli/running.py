@@ -18,8 +18,8 @@ from sweeps.cli.options import say
 
 if TYPE_CHECKING:
     from sweeps.analysis.results import Result
-    from sweeps.engine.executor import Outcome
-    from sweeps.engine.progress import Progress
+    from sweeps.engine.executor import RunOutcome
+    from sweeps.engine.progress import SweepProgress
     from sweeps.planning.plan import Plan
 
 _SUBMITTED = "SWEEPS_SUBMITTED_BY"  # `cluster.submission.AGAIN`, which takes long to load
@@ -35,7 +35,7 @@ def run_plan(
         Exit: With the command's exit code.
     """
     from sweeps.engine.executor import execute
-    from sweeps.engine.progress import shown
+    from sweeps.engine.progress import display_progress
     from sweeps.engine.signals import Interrupted
 
     with _perhaps_unheard():
@@ -43,9 +43,9 @@ def run_plan(
     again = _resume_command(sweep, storage, tracking_uri, address)
     told = False
     try:
-        with shown() as show:
+        with display_progress() as show:
 
-            def on_progress(progress: Progress) -> None:
+            def on_progress(progress: SweepProgress) -> None:
                 nonlocal told
                 told = True
                 show(progress)
@@ -107,7 +107,7 @@ def _announce(plan: Plan, sweep: str) -> None:
     )
 
 
-def _tell(outcome: Outcome, tracking_uri: str | None, again: str) -> None:
+def _tell(outcome: RunOutcome, tracking_uri: str | None, again: str) -> None:
     result = outcome.result
     _tell_points(result)
     for problem in (*outcome.problems, *_failures(outcome), *_unreadable(result)):
@@ -135,7 +135,7 @@ def _tell_points(result: Result) -> None:
         print_table(front_table(front, result.objectives, result.swept))
 
 
-def _tell_published(outcome: Outcome, tracking_uri: str | None) -> None:
+def _tell_published(outcome: RunOutcome, tracking_uri: str | None) -> None:
     from tracking import redact, resolve_uri
 
     result, uri = outcome.result, redact(resolve_uri(tracking_uri))
@@ -161,7 +161,7 @@ def _tell_published(outcome: Outcome, tracking_uri: str | None) -> None:
     )
 
 
-def _failures(outcome: Outcome) -> list[str]:
+def _failures(outcome: RunOutcome) -> list[str]:
     return [f"pack {pack} came to nothing: {reason}" for pack, reason in outcome.failures.items()]
 
 

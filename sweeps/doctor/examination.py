@@ -164,12 +164,12 @@ def _clocks(parties: Parties) -> list[Check]:
 
 
 def _room(parties: Parties, study: Study | None) -> list[Check]:
-    from sweeps.engine.remaining import capacity
+    from sweeps.engine.capacity import cluster_capacity
 
     if study is None:
         return []
     try:
-        workers = capacity(list(parties.machines.values()), study.resources).workers
+        workers = cluster_capacity(list(parties.machines.values()), study.resources).workers
     except InputError as error:
         remedy = "set resources.cpus and resources.gpus to what a node has, or add such a node"
         return [Check("resources", "", "failed", str(error), remedy)]

@@ -9,7 +9,7 @@ from typing import Final
 from ray.tune.search import BasicVariantGenerator
 
 from cluster.connection import Machine
-from sweeps.engine.remaining import places
+from sweeps.engine.capacity import slots
 from sweeps.study.spec import Resources
 
 _LOOK_SECONDS: Final = 1.0
@@ -80,7 +80,7 @@ class Following:
         if now - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = now
-        room = places(self._machines(), self._resources)
+        room = slots(self._machines(), self._resources)
         self._grows = self._grows or self._ask_grows()
         self._queue.widen(self._with_ahead(room) if self._grows else room)
 

@@ -29,7 +29,7 @@ _REFERENCE: Final = 1.1
 
 
 @dataclass(frozen=True)
-class Stopping:
+class StoppingRule:
     """When points leave their pack.
 
     Attributes:
@@ -45,7 +45,7 @@ class Stopping:
     confidence: float
 
     @classmethod
-    def of(cls, plan: Plan) -> Stopping | None:
+    def from_plan(cls, plan: Plan) -> StoppingRule | None:
         """As a plan's study asks for; None if it does not."""
         asked = plan.study.early_stopping
         if asked is None:
@@ -59,7 +59,7 @@ class Stopping:
 
 
 def leaving(
-    estimates: Mapping[Member, Mapping[str, InterimEstimate]], stopping: Stopping, room: int
+    estimates: Mapping[Member, Mapping[str, InterimEstimate]], stopping: StoppingRule, room: int
 ) -> dict[str, str]:
     """Which points are to leave, and which dominates each.
 

@@ -9,30 +9,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from cluster.proxies import spare_own_machine
 from sweeps.analysis.results import DEFAULT_STORAGE, Result, read_result
-from sweeps.engine.progress import Progress, shown
-from sweeps.engine.remaining import capacity, untrained
-from sweeps.engine.scheduler import Watch, train
-from sweeps.engine.signals import Interrupted, Interruption, interruptible
-from sweeps.engine.starting import manifest_of, new_name
+from sweeps.engine.capacity import cluster_capacity, pending_replicates
+from sweeps.engine.progress import SweepProgress, display_progress
+from sweeps.engine.scheduler import ProgressTracker, run_pending_packs
+from sweeps.engine.signals import Interrupted, StopRequest, catch_stop_signals
 from sweeps.errors import InputError
 from sweeps.planning.plan import Plan, make_plan
-from sweeps.publishing.process import Published
-from sweeps.publishing.publication import Publication, start_publication
+from sweeps.publishing.process import PublishOutcome
+from sweeps.publishing.publication import PublisherProcess, start_publisher
 from sweeps.report.summary import load_libraries, write_summary
-from sweeps.store.filesystem import absolute, check_writable
+from sweeps.store.filesystem import absolute, check_writable, directory
 from sweeps.store.ledger import Ledger
 from sweeps.store.locking import locked
-from sweeps.store.manifest import write_manifest
+from sweeps.store.manifest import (
+    Manifest,
+    describe,
+    differences,
+    read_manifest,
+    write_manifest,
+)
 from sweeps.store.pulse import beating
 from sweeps.store.tenure import tenure
 from sweeps.study.spec import Resources, Study
+from tracking.errors import redact
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run of a sweep ended.
 
     Attributes:
@@ -44,7 +51,7 @@ class Outcome:
     """
 
     result: Result
-    published: Published
+    published: PublishOutcome
     failures: Mapping[str, str]
     interrupted_by: int | None
     problems: tuple[str, ...]
@@ -75,10 +82,10 @@ def run_study(
     """
     planned = make_plan(study, num_points)
     where = absolute(storage or DEFAULT_STORAGE)
-    with shown() as show:
+    with display_progress() as show:
         outcome = execute(
             planned,
-            sweep=name or new_name(where, study.name),
+            sweep=name or new_sweep_name(where, study.name),
             storage=where,
             tracking_uri=tracking_uri,
             address=address,
@@ -96,10 +103,10 @@ def execute(
     storage: str,
     tracking_uri: str | None = None,
     address: str | None = None,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[SweepProgress], None] = lambda progress: None,
     command: str | None = None,
     again: str | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Run what the sweep still lacks: all of it, or after an interruption the rest.
 
     Args:
@@ -127,35 +134,35 @@ def execute(
     uri = tracking.resolve_uri(tracking_uri)
     typed = command or f"sweeps run {plan.study.name}"
     # Refuses another sweep's name.
-    manifest = manifest_of(ledger, plan, command=typed, tracking_uri=uri)
+    manifest = prepare_manifest(ledger, plan, command=typed, tracking_uri=uri)
     tracking.check(uri)
     _check_place(plan, ledger, address)
     with (
-        interruptible() as interruption,
-        locked(ledger, interruption.breakable),
+        catch_stop_signals() as interruption,
+        locked(ledger, interruption.interruptible),
         tenure(ledger.directory) as ledger.run,
     ):
         if ledger.has_spec():  # perhaps since, by another process
-            manifest = manifest_of(ledger, plan, command=typed, tracking_uri=uri)
+            manifest = prepare_manifest(ledger, plan, command=typed, tracking_uri=uri)
         write_manifest(ledger, manifest)
-        with beating(ledger) as heart, start_publication(where, sweep, uri) as publication:
-            watch = Watch(ledger, plan, heart.show, on_progress)
+        with beating(ledger) as heart, start_publisher(where, sweep, uri) as publication:
+            watch = ProgressTracker(ledger, plan, heart.show, on_progress)
             load_libraries()  # while Ray starts, which is mostly waiting
             heart.phase = "training"
             _train(plan, ledger, where, address, _remedy(sweep, again), watch, interruption)
             heart.phase = "publishing"
             result = None
-            if not interruption.asked():
+            if not interruption.is_requested():
                 publication.hurry()
                 result = _summarised(ledger, where, watch)
             published = _publish(publication, interruption)
-            if interruption.asked():
+            if interruption.is_requested():
                 heart.phase = "stopped"
         if heart.problem is not None:
             watch.troubled(heart.problem)
         result = result or read_result(ledger, where)
     failures = {**result.failures, **watch.failures}  # a full disk keeps some out of the former
-    return Outcome(result, published, failures, interruption.signal, tuple(watch.problems))
+    return RunOutcome(result, published, failures, interruption.signal, tuple(watch.problems))
 
 
 def _remedy(sweep: str, again: str | None) -> str:
@@ -192,7 +199,7 @@ def _check_nodes(plan: Plan, ledger: Ledger, address: str) -> None:
     from cluster.connection import connect
     from sweeps.engine.data_on_nodes import require
 
-    if untrained(plan, ledger):
+    if pending_replicates(plan, ledger):
         with connect(address, remedy="Nothing was begun: give the command again."):
             require(plan)
 
@@ -202,7 +209,7 @@ def _check_resources(resources: Resources) -> None:
     from cluster.connection import this_machine
 
     if resources.cpus > 1 or resources.gpus:
-        capacity([this_machine()], resources)
+        cluster_capacity([this_machine()], resources)
 
 
 def _train(
@@ -211,11 +218,11 @@ def _train(
     storage: str,
     address: str | None,
     remedy: str,
-    watch: Watch,
-    interruption: Interruption,
+    watch: ProgressTracker,
+    interruption: StopRequest,
 ) -> None:
     try:
-        train(
+        run_pending_packs(
             plan,
             ledger,
             storage=storage,
@@ -229,7 +236,7 @@ def _train(
             raise
 
 
-def _summarised(ledger: Ledger, storage: str, watch: Watch) -> Result:
+def _summarised(ledger: Ledger, storage: str, watch: ProgressTracker) -> Result:
     """What the sweep has found, of which a summary was written if it could be."""
     result = read_result(ledger, storage)
     try:
@@ -239,6 +246,38 @@ def _summarised(ledger: Ledger, storage: str, watch: Watch) -> Result:
     return result
 
 
-def _publish(publication: Publication, interruption: Interruption) -> Published:
-    asked = interruption.asked
+def _publish(publication: PublisherProcess, interruption: StopRequest) -> PublishOutcome:
+    asked = interruption.is_requested
     return publication.stop() if asked() else publication.finish(asked)
+
+
+def new_sweep_name(storage: str, study: str) -> str:
+    """A name for a new sweep of a study: the study's, with the local time, not taken yet.
+
+    Raises:
+        InputError: If the storage cannot be looked into.
+    """
+    try:
+        taken = set(directory(storage).directories())
+    except OSError as error:
+        raise InputError(redact(f"storage {storage} cannot be read: {error}")) from error
+    base = f"{study}-{datetime.now():%Y%m%d-%H%M%S}"
+    names = (base if i == 1 else f"{base}-{i}" for i in range(1, len(taken) + 2))
+    return next(name for name in names if name not in taken)
+
+
+def prepare_manifest(ledger: Ledger, plan: Plan, *, command: str, tracking_uri: str) -> Manifest:
+    """The manifest of a sweep: as written when it was started, or a new one.
+
+    Raises:
+        InputError: If a sweep of that name was started with another plan.
+    """
+    if not ledger.has_spec():
+        return describe(plan, ledger.sweep, command=command, tracking_uri=tracking_uri)
+    manifest = read_manifest(ledger)
+    if reasons := differences(manifest, plan):
+        raise InputError(
+            f"the name {ledger.sweep!r} is taken by another sweep in {ledger.directory.path}: "
+            f"{'; '.join(reasons)}. Choose another name, or leave --name out"
+        )
+    return manifest

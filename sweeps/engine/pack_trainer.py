@@ -11,7 +11,7 @@ from importlib.metadata import version
 from privnets.config import ExperimentConfig
 from privnets.contract import Experiment, InterimEstimate, Rung, Stage, State
 from privnets.points import Replicate, TradeoffPoint
-from sweeps.engine.early_stopping import Stopping, leaving
+from sweeps.engine.early_stopping import StoppingRule, leaving
 from sweeps.planning.packing import Pack
 from sweeps.store.checkpoints import Checkpoint, Member, Saved
 from sweeps.store.ledger import Ledger
@@ -22,7 +22,7 @@ _Stages = Generator[Stage, Sequence[int] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Advance:
+class PackProgress:
     """How far a pack is.
 
     Attributes:
@@ -36,7 +36,7 @@ class Advance:
     problem: str | None = None
 
 
-class PackRun:
+class PackTrainer:
     """One pack being trained, stage by stage.
 
     Replicates that a checkpoint holds are not trained again; a pack that is in the ledger is
@@ -51,7 +51,7 @@ class PackRun:
         *,
         device: str = "cpu",
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
-        stopping: Stopping | None = None,
+        stopping: StoppingRule | None = None,
     ) -> None:
         """Prepare to train; work begins with the first `advance`.
 
@@ -82,7 +82,7 @@ class PackRun:
         self._committed = self._in_ledger()
         self._stages = self._resumed()
 
-    def advance(self) -> Advance:
+    def advance(self) -> PackProgress:
         """Train one stage; after the last, commit the pack and drop its checkpoint.
 
         That a checkpoint cannot be used or written costs time at worst, so it is told and no more.
@@ -95,13 +95,13 @@ class PackRun:
         stage = None if self._committed else next(self._stages, None)
         if stage is None:
             self._commit()
-            return Advance(1.0, True, self._problem)
+            return PackProgress(1.0, True, self._problem)
         self._take(stage)
         if isinstance(stage, Rung) and (places := self._halve(stage)):
             self._take(self._stages.send(places))
         if time.monotonic() - self._saved_at >= self._every:
             self._try_to_save()
-        return Advance(min(stage.done, 1.0), False, self._problem)
+        return PackProgress(min(stage.done, 1.0), False, self._problem)
 
     def save(self) -> None:
         """Keep the pack as it stands, if it is under way.
@@ -147,9 +147,9 @@ class PackRun:
                 if first is not None:
                     yield from _again(first, stages)
                 return
-        untrained = [member for member in self._configs if member not in self._points]
-        if untrained:
-            yield from self._begun(untrained, None)
+        pending_replicates = [member for member in self._configs if member not in self._points]
+        if pending_replicates:
+            yield from self._begun(pending_replicates, None)
 
     def _begun(self, stack: Iterable[Member], state: State | None) -> _Stages:
         self._stack = list(stack)

@@ -28,7 +28,7 @@ _NODE_DIED = "its node has died"  # as Ray says of an actor
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ResourceUse:
     """What a sweep has of a cluster, and how much of that trains.
 
     Attributes:
@@ -51,7 +51,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SweepProgress:
     """How far a sweep is.
 
     Attributes:
@@ -82,7 +82,7 @@ class Progress:
     best: Mapping[str, float]
     doing: str | None = None
     stopped: int = 0
-    use: Use | None = None
+    use: ResourceUse | None = None
     trainings: tuple[int, int] | None = None
     waiting: str | None = None
     setbacks: int = 0
@@ -222,7 +222,7 @@ class Tally:
         self._lost.update(points)
         self.advance(pack, 1.0)
 
-    def progress(self) -> Progress:
+    def progress(self) -> SweepProgress:
         """How far the sweep is now."""
         time_now = time.monotonic()
         share, elapsed = self._share(), time_now - self._began
@@ -232,7 +232,7 @@ class Tally:
         told = share > 0.02 and self._waits_since is None
         now = self.standing
         fresh = now.complete - self._before
-        return Progress(
+        return SweepProgress(
             points=self._points,
             done=now.complete,
             failed=now.failed + len(self._lost),
@@ -250,13 +250,13 @@ class Tally:
             setback=self._setbacks[-1] if self._setbacks else None,
         )
 
-    def _use(self) -> Use | None:
+    def _use(self) -> ResourceUse | None:
         if not self._machines:
             return None
         # Of a node that is gone Ray may tell much later than that it is.
         places = [node for node in self._places.values() if node is None or self._lives(node)]
         packs, (cpus, gpus) = len(places), self._each
-        return Use(
+        return ResourceUse(
             packs=packs,
             nodes=len(self._machines),
             busy_nodes=len({node for node in places if node is not None}) or min(packs, 1),
@@ -286,7 +286,7 @@ def _rounded(seconds: float) -> float:
 
 
 @contextmanager
-def shown() -> Iterator[Callable[[Progress], None]]:
+def display_progress() -> Iterator[Callable[[SweepProgress], None]]:
     """Show progress on standard error while the block runs.
 
     Yields:
@@ -300,7 +300,7 @@ def shown() -> Iterator[Callable[[Progress], None]]:
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[Progress], None]]:
+def _bar() -> Iterator[Callable[[SweepProgress], None]]:
     """Three lines that stay where they are: none is broken, however narrow the terminal."""
     from rich.console import Console
     from rich.live import Live
@@ -310,7 +310,7 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
 
     told = 0
 
-    def show(progress: Progress) -> None:
+    def show(progress: SweepProgress) -> None:
         nonlocal told
         if progress.setbacks > told and progress.setback is not None:
             live.console.print(Text(_warning(progress.setback)))
@@ -325,7 +325,7 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
             live.stop()
 
 
-def _drawn(progress: Progress) -> RenderableType:
+def _drawn(progress: SweepProgress) -> RenderableType:
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -338,12 +338,12 @@ def _drawn(progress: Progress) -> RenderableType:
     return Group(first, *(Text(line, no_wrap=True, overflow="ellipsis") for line in others))
 
 
-def _lines() -> Callable[[Progress], None]:
+def _lines() -> Callable[[SweepProgress], None]:
     last = time.monotonic()
     told = 0
     before: str | None = None
 
-    def show(progress: Progress) -> None:
+    def show(progress: SweepProgress) -> None:
         nonlocal last, told, before
         if progress.setbacks > told and progress.setback is not None:
             print(_warning(progress.setback), file=sys.stderr, flush=True)

@@ -12,11 +12,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import privnets
-from sweeps.engine.early_stopping import Stopping
-from sweeps.engine.progress import Progress, Tally
-from sweeps.engine.remaining import Capacity, capacity, packs_of, untrained, weights
-from sweeps.engine.signals import Interruption
-from sweeps.engine.waiting import lack, lending
+from sweeps.engine.early_stopping import StoppingRule
+from sweeps.engine.progress import SweepProgress, Tally
+from sweeps.engine.capacity import Capacity, cluster_capacity, pack_costs, pending_packs, pending_replicates
+from sweeps.engine.signals import StopRequest
+from sweeps.engine.waiting import lack, wait_for_capacity
 from sweeps.planning.measuring import CalibrationSettings, calibrate
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan, PlannedReplicate
@@ -34,7 +34,7 @@ _LOOK_SECONDS = 5.0
 _GROWTH = 2
 
 
-class Watch:
+class ProgressTracker:
     """What the Tune loop tells: counted, shown, and failures written down.
 
     Attributes:
@@ -42,7 +42,7 @@ class Watch:
         problems: What else went wrong, in words.
     """
 
-    def __init__(self, ledger: Ledger, plan: Plan, *shows: Callable[[Progress], None]) -> None:
+    def __init__(self, ledger: Ledger, plan: Plan, *shows: Callable[[SweepProgress], None]) -> None:
         """Begin with what the ledger holds.
 
         Args:
@@ -67,7 +67,7 @@ class Watch:
     def expect(self, packs: list[Pack]) -> None:
         """Note the packs of this run."""
         self._packs = {pack.pack_id: pack for pack in packs}
-        self._tally.begin(weights(packs))
+        self._tally.begin(pack_costs(packs))
         self.show()
 
     @contextmanager
@@ -184,15 +184,15 @@ class Watch:
             self.problems.append(f"the failure of pack {pack} could not be written down: {error}")
 
 
-def train(
+def run_pending_packs(
     plan: Plan,
     ledger: Ledger,
     *,
     storage: str,
     address: str | None,
     remedy: str,
-    watch: Watch,
-    interruption: Interruption,
+    watch: ProgressTracker,
+    interruption: StopRequest,
 ) -> None:
     """Train every replicate that the ledger lacks.
 
@@ -212,19 +212,21 @@ def train(
         Interrupted: If a signal came while Ray was started, or a second one did.
         InputError: If Ray has not what a pack is to be given.
     """
-    missing = untrained(plan, ledger)
+    missing = pending_replicates(plan, ledger)
     if not missing:
         return
-    with interruption.breakable():
+    with interruption.interruptible():
         connection = _connected(plan, address, remedy)
     with connection, _state_directory(ledger) as state:
         from sweeps.engine.tune_backend import Carriage, carry
 
-        work = _Work(plan, ledger, missing, watch, interruption.asked)
-        machines = lending(connection, plan.study.resources, watch, interruption.asked)
-        if interruption.asked():
+        work = _Work(plan, ledger, missing, watch, interruption.is_requested)
+        machines = wait_for_capacity(
+            connection, plan.study.resources, watch, interruption.is_requested
+        )
+        if interruption.is_requested():
             return
-        room = capacity(machines, plan.study.resources)
+        room = cluster_capacity(machines, plan.study.resources)
         packs = work.cut(machines, room, _GROWTH if connection.grows() else 1)
         watch.expect(packs)
         carriage = Carriage(
@@ -236,11 +238,11 @@ def train(
             concurrency=room.workers,
             machines=None if connection.started else connection.machines,
             grows=connection.grows,
-            stopping=Stopping.of(plan),
+            stopping=StoppingRule.from_plan(plan),
         )
-        if not interruption.asked():
+        if not interruption.is_requested():
             with watch.working_on(connection.machines):
-                carry(packs, carriage, watch, interruption.asked)
+                carry(packs, carriage, watch, interruption.is_requested)
         watch.show()
 
 
@@ -268,7 +270,7 @@ class _Work:
         for problem in known.problems:
             self.watch.troubled(problem)
         wide = room.on_gpus(known.memory).times(growth, study.resources)
-        return packs_of(self.plan, self.ledger, self.missing, wide, known.curves)
+        return pending_packs(self.plan, self.ledger, self.missing, wide, known.curves)
 
 
 def _connected(plan: Plan, address: str | None, remedy: str) -> Connection:
@@ -278,7 +280,7 @@ def _connected(plan: Plan, address: str | None, remedy: str) -> Connection:
     if address is not None:
         return connect(address, remedy=remedy)
     resources = plan.study.resources
-    cpus = resources.cpus * capacity([this_machine()], resources).workers
+    cpus = resources.cpus * cluster_capacity([this_machine()], resources).workers
     experiment = privnets.experiment(plan.study.experiment)
     own = (type(experiment).__module__, *experiment.training_modules)
     modules = ("sweeps.engine.preload", "sweeps.engine.worker", *own)

@@ -26,7 +26,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @dataclass
-class Interruption:
+class StopRequest:
     """Whether someone asked for an end.
 
     The first signal is only noted, for code that looks at `asked` or is soon done anyway; code that
@@ -41,12 +41,12 @@ class Interruption:
     urgent: bool = False
     _breakable: bool = False
 
-    def asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether someone asked for an end."""
         return self.signal is not None
 
     @contextmanager
-    def breakable(self) -> Iterator[None]:
+    def interruptible(self) -> Iterator[None]:
         """A block that the first signal breaks off, also one that came before it.
 
         Raises:
@@ -68,13 +68,13 @@ class Interruption:
 
 
 @contextmanager
-def interruptible() -> Iterator[Interruption]:
+def catch_stop_signals() -> Iterator[StopRequest]:
     """Take SIGINT, SIGTERM and SIGHUP alike while the block runs.
 
     Those that this process was told to ignore, as `nohup` tells it, stay ignored. Only a process's
     main thread may take signals; elsewhere nothing changes.
     """
-    interruption = Interruption()
+    interruption = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield interruption
         return

@@ -21,7 +21,7 @@ from ray.tune.stopper import Stopper
 
 from cluster.connection import Machine
 from sweeps.engine.concurrency import Following, Queue
-from sweeps.engine.early_stopping import Stopping
+from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.worker import Worker, dumps
 from sweeps.planning.packing import Pack
 from sweeps.study.spec import Resources
@@ -84,7 +84,7 @@ class Carriage:
     concurrency: int
     machines: Callable[[], Sequence[Machine]] | None = None
     grows: Callable[[], bool] = lambda: False
-    stopping: Stopping | None = None
+    stopping: StoppingRule | None = None
 
 
 def carry(

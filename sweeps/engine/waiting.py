@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sweeps.analysis.wording import counted
-from sweeps.engine.remaining import places, too_small
+from sweeps.engine.capacity import slots, too_small
 from sweeps.errors import InputError
 from sweeps.study.spec import Resources
 
@@ -31,7 +31,7 @@ class Witness(Protocol):
         """A moment has passed."""
 
 
-def lending(
+def wait_for_capacity(
     connection: Connection,
     resources: Resources,
     witness: Witness,
@@ -60,14 +60,14 @@ def lending(
         InputError: If a pack will not fit.
     """
     machines = connection.machines()
-    if connection.started or places(machines, resources):
+    if connection.started or slots(machines, resources):
         return machines
     from cluster.scaling import demand
 
     with witness.doing(_words(resources)) as begun, demand(resources.cpus, resources.gpus):
         begun()
         doubt = _Doubt(connection, resources, patience, empty)
-        while not (places(machines, resources) or stopping()):
+        while not (slots(machines, resources) or stopping()):
             witness.tick()
             doubt.look(machines)
             time.sleep(_LOOK_SECONDS)
@@ -82,7 +82,7 @@ def lack(machines: Sequence[Machine], resources: Resources) -> str:
         machines: Those that there are.
         resources: What a pack is to have.
     """
-    if not places(machines, resources):
+    if not slots(machines, resources):
         return _words(resources)
     return f"waiting for {_amount(resources)} to become free (all are in use by others)"
 

@@ -15,8 +15,8 @@ from ray import tune
 
 import privnets
 from privnets.data import DataError
-from sweeps.engine.early_stopping import Stopping
-from sweeps.engine.pack_trainer import Advance, PackRun
+from sweeps.engine.early_stopping import StoppingRule
+from sweeps.engine.pack_trainer import PackProgress, PackTrainer
 from sweeps.planning.devices import select_device
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import PlannedReplicate
@@ -35,7 +35,7 @@ class Worker(tune.Trainable):
     so do checkpoints: Tune's own would unpickle what they find.
     """
 
-    _run: PackRun | None = None
+    _run: PackTrainer | None = None
 
     def setup(  # type: ignore[override]
         self,
@@ -45,7 +45,7 @@ class Worker(tune.Trainable):
         storage: str,
         sweep: str,
         run: str | None,
-        stopping: Stopping | None,
+        stopping: StoppingRule | None,
     ) -> None:
         """Take the first pack.
 
@@ -111,10 +111,12 @@ class Worker(tune.Trainable):
     def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
         """Nothing: a pack always starts from the sweep's own checkpoint."""
 
-    def _begun(self) -> PackRun:
+    def _begun(self) -> PackTrainer:
         pack = loads(self._packs[self._pack_id])
         experiment = privnets.experiment(pack.experiment)
-        return PackRun(pack, experiment, self._ledger, device=self._device, stopping=self._stopping)
+        return PackTrainer(
+            pack, experiment, self._ledger, device=self._device, stopping=self._stopping
+        )
 
     def _assigned(self, resource: str) -> float:
         context = ray.get_runtime_context()
@@ -122,7 +124,7 @@ class Worker(tune.Trainable):
         return float(assigned.get(resource, 0))
 
 
-def _advanced(run: PackRun) -> Advance:
+def _advanced(run: PackTrainer) -> PackProgress:
     """As many stages as a report's time allows, one at least; the first problem among them."""
     until = time.monotonic() + _REPORT_SECONDS
     problem = None
@@ -130,7 +132,7 @@ def _advanced(run: PackRun) -> Advance:
         advance = run.advance()
         problem = problem or advance.problem
         if advance.committed or time.monotonic() >= until:
-            return Advance(advance.share, advance.committed, problem)
+            return PackProgress(advance.share, advance.committed, problem)
 
 
 def dumps(pack: Pack) -> str:

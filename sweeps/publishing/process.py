@@ -44,7 +44,7 @@ _FINISH_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishOutcome:
     """How publishing went.
 
     Attributes:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import IO
 
 from sweeps.errors import InputError
-from sweeps.publishing.process import FINISH, HURRY, STORAGE, Published
+from sweeps.publishing.process import FINISH, HURRY, STORAGE, PublishOutcome
 from sweeps.store.columns import in_tables, replicates
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
@@ -25,7 +25,7 @@ _ASK_SECONDS = 0.2
 
 
 @dataclass
-class Publication:
+class PublisherProcess:
     """A running publisher."""
 
     _process: subprocess.Popen[bytes]
@@ -37,7 +37,7 @@ class Publication:
         """Let it take what it can of the machine, as nothing is trained any more."""
         self._tell(HURRY)
 
-    def finish(self, stopped: Callable[[], bool] = lambda: False) -> Published:
+    def finish(self, stopped: Callable[[], bool] = lambda: False) -> PublishOutcome:
         """Have everything published that is left, and wait for it.
 
         Args:
@@ -51,12 +51,12 @@ class Publication:
                 self._process.wait(_ASK_SECONDS)
         return self._ended()
 
-    def stop(self) -> Published:
+    def stop(self) -> PublishOutcome:
         """End it after the points in hand."""
         self._hang_up()
         return self._ended()
 
-    def __enter__(self) -> Publication:
+    def __enter__(self) -> PublisherProcess:
         """Have it while the block runs."""
         return self
 
@@ -76,7 +76,7 @@ class Publication:
                 self._process.stdin.write(f"{order}\n".encode())
                 self._process.stdin.flush()
 
-    def _ended(self) -> Published:
+    def _ended(self) -> PublishOutcome:
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -90,18 +90,18 @@ class Publication:
             with suppress(BrokenPipeError):
                 self._process.stdin.close()
 
-    def _outcome(self, said: list[str], complained: list[str]) -> Published:
+    def _outcome(self, said: list[str], complained: list[str]) -> PublishOutcome:
         for line in reversed(said):
             # Anything that it loads may print; its own last words are the ones that can be read.
             with suppress(ValueError, TypeError):
-                return Published(**json.loads(line))
+                return PublishOutcome(**json.loads(line))
         last = complained[-1] if complained else f"it ended with code {self._process.returncode}"
-        return Published(
+        return PublishOutcome(
             0, _complete(self._ledger), f"the publisher did not end well: {redact(last)}"
         )
 
 
-def start_publication(storage: str, sweep: str, tracking_uri: str) -> Publication:
+def start_publisher(storage: str, sweep: str, tracking_uri: str) -> PublisherProcess:
     """Start a publisher, which ends with this process at the latest.
 
     Args:
@@ -121,7 +121,7 @@ def start_publication(storage: str, sweep: str, tracking_uri: str) -> Publicatio
         env={**os.environ, "MLFLOW_TRACKING_URI": tracking_uri, STORAGE: storage},
         start_new_session=True,
     )
-    return Publication(process, ledger, output, errors)
+    return PublisherProcess(process, ledger, output, errors)
 
 
 def _lines(file: IO[bytes]) -> list[str]:

@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter
 
 from privnets.points import TradeoffPoint
 from sweeps.analysis.results import Result, read_result
-from sweeps.publishing.process import Published
+from sweeps.publishing.process import PublishOutcome
 from sweeps.report.summary import hypervolume_so_far, reference_of, stored_files
 from sweeps.store.following import Follower
 from sweeps.store.ledger import Ledger
@@ -204,7 +204,7 @@ class Publisher:
             return False
         return True
 
-    def outcome(self) -> Published:
+    def outcome(self) -> PublishOutcome:
         """How it went so far; what is complete by now counts."""
         self._read()
         error = self.error
@@ -213,7 +213,7 @@ class Publisher:
             words = f"{len(self._aside)} points cannot be recorded; {point_id}: {reason}"
             error = f"{error}; {words}" if error else words
         left = len(self._waiting) + len(self._aside)
-        return Published(self._published, left, error, None if error else self._page())
+        return PublishOutcome(self._published, left, error, None if error else self._page())
 
     def _page(self) -> str | None:
         """Where a server shows the study's runs; None if there is no server, or it does not say."""
@@ -227,7 +227,7 @@ class Publisher:
             return None
 
 
-def publish_all(ledger: Ledger, manifest: Manifest, tracking_uri: str) -> Published:
+def publish_all(ledger: Ledger, manifest: Manifest, tracking_uri: str) -> PublishOutcome:
     """Publish everything that MLflow lacks, trying once."""
     publisher = Publisher(ledger, manifest, tracking_uri)
     if publisher.publish_whole():

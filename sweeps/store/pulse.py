@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from sweeps.engine.progress import Progress, Use
+from sweeps.engine.progress import ResourceUse, SweepProgress
 from sweeps.store.ledger import Ledger
 
 SECONDS: Final = 5.0
@@ -58,7 +58,7 @@ class Pulse(BaseModel):
     share: Annotated[float, Field(ge=0, le=1)] = 0.0
     rate: _Amount | None = None
     eta: _Amount | None = None
-    use: Use | None = None
+    use: ResourceUse | None = None
     trainings: tuple[_Count, _Count] | None = None
     waiting: _Words | None = None
     setbacks: _Count = 0
@@ -83,9 +83,9 @@ class Heart:
         self.phase: Phase = "starting"
         self.problem: str | None = None
         self._ledger = ledger
-        self._progress: Progress | None = None
+        self._progress: SweepProgress | None = None
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: SweepProgress) -> None:
         """Take in how far the sweep is."""
         self._progress = progress
 
@@ -136,7 +136,7 @@ def read_pulse(ledger: Ledger) -> Pulse | None:
         return None
 
 
-def _pulse(phase: Phase, progress: Progress | None) -> Pulse:
+def _pulse(phase: Phase, progress: SweepProgress | None) -> Pulse:
     now = datetime.now(UTC)
     if progress is None:
         return Pulse(phase=phase, updated_at=now)

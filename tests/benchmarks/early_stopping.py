@@ -17,8 +17,8 @@ import torch
 
 import privnets
 from privnets import TradeoffPoint, merge_replicates
-from sweeps.engine.early_stopping import Stopping
-from sweeps.engine.pack_trainer import PackRun
+from sweeps.engine.early_stopping import StoppingRule
+from sweeps.engine.pack_trainer import PackTrainer
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan, make_plan
 from sweeps.store.ledger import Ledger
@@ -36,7 +36,7 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     study = make_plan(load("toy-gaussian", [*_CHANGES, f"fixed.steps={asked.steps}"]))
-    sides = {"to the end": None, "early stopping": Stopping.of(study)}
+    sides = {"to the end": None, "early stopping": StoppingRule.from_plan(study)}
     found: dict[str, Mapping[str, TradeoffPoint]] = {}
 
     def run(name: str) -> None:
@@ -66,12 +66,12 @@ def main() -> None:
     )
 
 
-def _trained(study: Plan, stopping: Stopping | None) -> dict[str, TradeoffPoint]:
+def _trained(study: Plan, stopping: StoppingRule | None) -> dict[str, TradeoffPoint]:
     experiment = privnets.experiment(study.study.experiment)
     pack = Pack("pack", experiment.name, tuple(study.replicates()))
     with TemporaryDirectory() as folder:
         ledger = Ledger(folder, "sweep")
-        run = PackRun(pack, experiment, ledger, stopping=stopping)
+        run = PackTrainer(pack, experiment, ledger, stopping=stopping)
         while not run.advance().committed:
             pass
         return {point.point_id: point for point in merge_replicates(ledger.points())}

@@ -116,8 +116,8 @@ def main() -> None:
 
 def _run(order: Order, folder: str, address: str | None) -> None:
     from sweeps.engine.executor import execute
-    from sweeps.engine.scheduler import Watch, train
-    from sweeps.engine.signals import interruptible
+    from sweeps.engine.scheduler import ProgressTracker, run_pending_packs
+    from sweeps.engine.signals import catch_stop_signals
 
     planned = _plan(order)
     if order.tracking_uri is not None:
@@ -126,9 +126,9 @@ def _run(order: Order, folder: str, address: str | None) -> None:
         assert outcome.exit_code == 0, outcome.problems
         return
     ledger = Ledger(folder, _SWEEP)
-    watch = Watch(ledger, planned, lambda progress: None)
-    with interruptible() as interruption:
-        train(
+    watch = ProgressTracker(ledger, planned, lambda progress: None)
+    with catch_stop_signals() as interruption:
+        run_pending_packs(
             planned, ledger, storage=folder, address=address, remedy="",
             watch=watch, interruption=interruption,
         )  # fmt: skip

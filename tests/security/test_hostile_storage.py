@@ -26,7 +26,7 @@ from watched import Watched, watched
 
 from privnets.points import Curve
 from sweeps.analysis.results import open_result, read_failures, read_result
-from sweeps.engine.starting import new_name
+from sweeps.engine.executor import new_sweep_name
 from sweeps.errors import InputError
 from sweeps.store import sealing
 from sweeps.store.checkpoints import Checkpoint
@@ -422,7 +422,7 @@ def test_a_storage_that_cannot_be_is_told_in_one_message(tmp_path: Path) -> None
         with pytest.raises(InputError):
             open_result("sweep", storage)
         with pytest.raises(InputError):
-            new_name(absolute(storage), "study")
+            new_sweep_name(absolute(storage), "study")
 
 
 def test_damage_beside_leaves_every_intact_pack_readable(ledger: Ledger) -> None:

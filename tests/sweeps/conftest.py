@@ -11,7 +11,7 @@ from small_sweeps import small_plan
 
 if TYPE_CHECKING:
     from cluster import Connection
-    from sweeps.engine.executor import Outcome
+    from sweeps.engine.executor import RunOutcome
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,7 @@ def tracking_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def uninterrupted(
     local_ray: Connection, tracking_uri: str, tmp_path_factory: pytest.TempPathFactory
-) -> Outcome:
+) -> RunOutcome:
     """The small sweep, run without any trouble; tests must leave it as it is."""
     from sweeps.engine.executor import execute
 

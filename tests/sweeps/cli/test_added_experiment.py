@@ -11,7 +11,7 @@ import pytest
 
 import privnets
 from sweeps.analysis.results import open_result
-from sweeps.engine.pack_trainer import PackRun
+from sweeps.engine.pack_trainer import PackTrainer
 from sweeps.errors import StudyError
 from sweeps.planning.packing import make_packs
 from sweeps.planning.plan import make_plan
@@ -77,7 +77,7 @@ def test_a_worker_reports_rarely_however_short_stages_are(
         planned.replicates(), experiment="trivial", size=200, workers=1, memory=2**30
     )
     ledger = Ledger(str(tmp_path), "added")
-    run = PackRun(made, privnets.experiment("trivial"), ledger)
+    run = PackTrainer(made, privnets.experiment("trivial"), ledger)
     reports = 1
     while not _advanced(run).committed:
         reports += 1

@@ -13,7 +13,7 @@ from small_sweeps import small_plan
 
 from sweeps.analysis.results import read_result
 from sweeps.cli.running import _resume_command, typed
-from sweeps.engine.starting import manifest_of
+from sweeps.engine.executor import prepare_manifest
 from sweeps.errors import InputError
 from sweeps.store.filesystem import directory
 from sweeps.store.ledger import Ledger
@@ -43,7 +43,7 @@ def test_a_command_that_is_refused_does_not_show_its_storage_s_keys(tmp_path: Pa
 
 def test_a_result_s_name_does_not_show_its_storage_s_keys(tmp_path: Path) -> None:
     ledger = Ledger(str(tmp_path), "sweep")
-    manifest = manifest_of(ledger, small_plan(tmp_path), command="", tracking_uri="http://a")
+    manifest = prepare_manifest(ledger, small_plan(tmp_path), command="", tracking_uri="http://a")
     write_manifest(ledger, manifest)
     found = replace(read_result(ledger, str(tmp_path)), storage=STORAGE)
     assert "hunter2" not in repr(found)

@@ -25,7 +25,7 @@ from cluster.submission import Order, SubmissionRefused, job_id, sweep_name
 from sweeps.cli.main import app
 from sweeps.cli.submission_request import find, request
 from sweeps.engine.handing_over import answer
-from sweeps.engine.progress import Use
+from sweeps.engine.progress import ResourceUse
 from sweeps.engine.status import Status, look
 from sweeps.errors import InputError, StudyError
 from sweeps.store.ledger import Ledger
@@ -33,7 +33,7 @@ from sweeps.store.pulse import read_pulse
 from sweeps.study.loader import load
 
 if TYPE_CHECKING:
-    from sweeps.engine.executor import Outcome
+    from sweeps.engine.executor import RunOutcome
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ class Story:
     """
 
     laptop: Laptop
-    use: Use
+    use: ResourceUse
     stopped: tuple[str, str]
     halted: Job | None
     log: str
@@ -189,7 +189,7 @@ def awaited(what: str, come: Callable[[], T], meanwhile: Callable[[], None] = la
     return found
 
 
-def _use(ledger: Ledger) -> Use | None:
+def _use(ledger: Ledger) -> ResourceUse | None:
     """What the sweep works on, once that is told and all that can be is in training."""
     pulse = read_pulse(ledger)
     use = None if pulse is None else pulse.use
@@ -320,7 +320,7 @@ def test_places_that_other_machines_could_not_find_and_secrets_are_refused(
     assert "hush" not in str(refused.value)
 
 
-def test_a_sweep_without_a_cluster_has_a_status_too(uninterrupted: Outcome) -> None:
+def test_a_sweep_without_a_cluster_has_a_status_too(uninterrupted: RunOutcome) -> None:
     result = uninterrupted.result
     ran = CliRunner().invoke(app, ["status", result.sweep, "--storage", result.storage])
     assert ran.exit_code == 0, ran.output
@@ -329,7 +329,7 @@ def test_a_sweep_without_a_cluster_has_a_status_too(uninterrupted: Outcome) -> N
     assert all(point_id in ran.output for point_id in result.front()["point_id"])
 
 
-def test_a_front_is_the_same_on_the_other_side(uninterrupted: Outcome) -> None:
+def test_a_front_is_the_same_on_the_other_side(uninterrupted: RunOutcome) -> None:
     result = uninterrupted.result
     status = look(result.sweep, result.storage)
     assert answer(Status, status.model_dump_json()) == status

@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 from small_sweeps import small_plan
 
-from sweeps.engine.executor import Outcome
-from sweeps.engine.progress import Progress
+from sweeps.engine.executor import RunOutcome
+from sweeps.engine.progress import SweepProgress
 from sweeps.engine.scheduler import Watch
 from sweeps.store.ledger import Ledger
 
 
 def test_a_display_that_fails_is_noted_once_and_left_alone(tmp_path: Path) -> None:
-    calls: list[Progress] = []
+    calls: list[SweepProgress] = []
 
-    def broken(progress: Progress) -> None:
+    def broken(progress: SweepProgress) -> None:
         calls.append(progress)
         raise BrokenPipeError(32, "Broken pipe")
 
-    watch = Watch(Ledger(str(tmp_path), "sweep"), small_plan(tmp_path), broken)
+    watch = ProgressTracker(Ledger(str(tmp_path), "sweep"), small_plan(tmp_path), broken)
     for _ in range(3):
         watch.show()
     assert len(calls) == 1
@@ -35,8 +35,8 @@ def test_a_display_that_fails_is_noted_once_and_left_alone(tmp_path: Path) -> No
 def test_a_ledger_that_cannot_be_listed_for_a_while_is_noted_and_shown_again_later(
     tmp_path: Path,
 ) -> None:
-    states: list[Progress] = []
-    watch = Watch(Ledger(str(tmp_path), "sweep"), small_plan(tmp_path), states.append)
+    states: list[SweepProgress] = []
+    watch = ProgressTracker(Ledger(str(tmp_path), "sweep"), small_plan(tmp_path), states.append)
     folder = tmp_path / "sweep"
     folder.mkdir()
     (folder / "ledger").write_bytes(b"")  # a file in the folder's place
@@ -49,13 +49,15 @@ def test_a_ledger_that_cannot_be_listed_for_a_while_is_noted_and_shown_again_lat
 
 
 def test_an_interruption_is_no_trouble_to_be_passed_over(tmp_path: Path) -> None:
-    watch = Watch(Ledger(str(tmp_path), "sweep"), small_plan(tmp_path), lambda progress: None)
+    watch = ProgressTracker(
+        Ledger(str(tmp_path), "sweep"), small_plan(tmp_path), lambda progress: None
+    )
     with pytest.raises(KeyboardInterrupt), watch.noting("anything"):
         raise KeyboardInterrupt
 
 
 def test_output_that_nobody_reads_does_not_change_how_a_run_ends(
-    uninterrupted: Outcome, tracking_uri: str, tmp_path: Path
+    uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path
 ) -> None:
     shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
     command = ["resume", "reference", "--storage", str(tmp_path), "--tracking-uri", tracking_uri]

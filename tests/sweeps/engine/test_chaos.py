@@ -28,7 +28,7 @@ from small_sweeps import (
 
 import tracking
 from sweeps.analysis.results import open_result
-from sweeps.engine.executor import Outcome, execute
+from sweeps.engine.executor import RunOutcome, execute
 from sweeps.publishing.publisher import publish_all
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
@@ -59,7 +59,7 @@ def committed(folder: Path) -> int:
     return len(list((folder / "ledger").glob("*.parquet")))
 
 
-def assert_as_uninterrupted(storage: Path, sweep: str, uri: str, reference: Outcome) -> None:
+def assert_as_uninterrupted(storage: Path, sweep: str, uri: str, reference: RunOutcome) -> None:
     """None lost, none doubled, the same numbers, the same front; and MLflow agrees."""
     ledger = Ledger(str(storage), sweep)
     expected = Ledger(reference.result.storage, reference.result.sweep)
@@ -110,7 +110,7 @@ def workers(but: set[int]) -> list[psutil.Process]:
 
 def test_killed_workers_are_replaced_without_a_word(
     local_ray: Connection,
-    uninterrupted: Outcome,
+    uninterrupted: RunOutcome,
     tracking_uri: str,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -138,7 +138,7 @@ def test_killed_workers_are_replaced_without_a_word(
 
 
 def test_a_killed_driver_is_resumed(
-    uninterrupted: Outcome, tracking_uri: str, tmp_path: Path
+    uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "driven"
     started = lambda: (folder / "spec.yaml").exists()  # noqa: E731
@@ -187,7 +187,7 @@ def kill_with_descendants_watched(driver: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_stopped_driver_says_how_to_go_on(
-    uninterrupted: Outcome, tracking_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped with one pack more than before, as there are tickets for no others."""
     tickets = tmp_path / "tickets"
@@ -213,7 +213,7 @@ def test_a_stopped_driver_says_how_to_go_on(
     assert_trained_as(tmp_path, "stopped", tracking_uri, uninterrupted)
 
 
-def assert_trained_as(storage: Path, sweep: str, uri: str, reference: Outcome) -> None:
+def assert_trained_as(storage: Path, sweep: str, uri: str, reference: RunOutcome) -> None:
     """As `assert_as_uninterrupted`, of another experiment: whose points have other names."""
     ledger = Ledger(str(storage), sweep)
     assert len(rows(ledger)) == PACKS
@@ -244,7 +244,7 @@ def stop(storage: Path, uri: str, command: list[str], packs: int, number: int, c
 
 
 def test_a_killed_tracking_server_does_not_stop_the_sweep(
-    local_ray: Connection, uninterrupted: Outcome, tmp_path: Path
+    local_ray: Connection, uninterrupted: RunOutcome, tmp_path: Path
 ) -> None:
     server_folder, port = tmp_path / "server", free_port()
     server_folder.mkdir()

@@ -17,8 +17,8 @@ import privnets
 import sweeps
 import tracking
 from sweeps.analysis.results import Result, open_result
-from sweeps.engine.executor import Outcome, execute
-from sweeps.engine.progress import Progress
+from sweeps.engine.executor import RunOutcome, execute
+from sweeps.engine.progress import SweepProgress
 from sweeps.errors import InputError
 from sweeps.report.summary import FILES, PICTURES, write_summary
 from sweeps.store.ledger import Ledger
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.ray
 
 
-def ledger_of(outcome: Outcome) -> Ledger:
+def ledger_of(outcome: RunOutcome) -> Ledger:
     return Ledger(outcome.result.storage, outcome.result.sweep)
 
 
-def test_every_replicate_is_in_the_ledger_once(uninterrupted: Outcome) -> None:
+def test_every_replicate_is_in_the_ledger_once(uninterrupted: RunOutcome) -> None:
     plan = small_plan(Path(uninterrupted.result.storage))
     found = rows(ledger_of(uninterrupted))
     assert sorted(found) == sorted((r.point_id, r.seed) for r in plan.replicates())
     assert uninterrupted.exit_code == 0
 
 
-def test_a_point_is_what_the_experiment_alone_computes(uninterrupted: Outcome) -> None:
+def test_a_point_is_what_the_experiment_alone_computes(uninterrupted: RunOutcome) -> None:
     plan = small_plan(Path(uninterrupted.result.storage))
     alone = privnets.experiment("membership").run([r.config for r in plan.replicates()])
     expected = {(p.point_id, r.seed): dict(r.metrics) for p in alone for r in p.replicates}
     assert_same_numbers(numbers(ledger_of(uninterrupted)), expected)
 
 
-def test_mlflow_holds_the_same_points(uninterrupted: Outcome, tracking_uri: str) -> None:
+def test_mlflow_holds_the_same_points(uninterrupted: RunOutcome, tracking_uri: str) -> None:
     result = uninterrupted.result
     assert uninterrupted.published.whole
     assert tracking.compare(result.tradeoff_points, "reference", tracking_uri) == []
@@ -61,7 +61,7 @@ def test_mlflow_holds_the_same_points(uninterrupted: Outcome, tracking_uri: str)
     )
 
 
-def test_the_sweep_leaves_its_summary_and_no_checkpoint(uninterrupted: Outcome) -> None:
+def test_the_sweep_leaves_its_summary_and_no_checkpoint(uninterrupted: RunOutcome) -> None:
     folder = Path(ledger_of(uninterrupted).directory.path)
     assert set(FILES) - set(PICTURES) <= {path.name for path in folder.iterdir()}
     assert list(folder.glob("checkpoints/*")) == []
@@ -71,7 +71,7 @@ def test_the_sweep_leaves_its_summary_and_no_checkpoint(uninterrupted: Outcome) 
 
 
 def test_a_finished_sweep_is_not_trained_again(
-    uninterrupted: Outcome, tracking_uri: str, tmp_path: Path
+    uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path
 ) -> None:
     shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
     before = contents(tmp_path / "reference" / "ledger")
@@ -84,14 +84,14 @@ def test_a_finished_sweep_is_not_trained_again(
 
 
 def test_what_is_missing_and_nothing_else_is_trained(
-    local_ray: Connection, uninterrupted: Outcome, tracking_uri: str, tmp_path: Path
+    local_ray: Connection, uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path
 ) -> None:
     shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
     files = sorted((tmp_path / "reference" / "ledger").glob("*.parquet"))
     files[0].unlink()
     files[1].write_bytes(files[1].read_bytes()[:-1])
     before = contents(tmp_path / "reference" / "ledger")
-    states: list[Progress] = []
+    states: list[SweepProgress] = []
     execute(
         small_plan(tmp_path),
         sweep="reference",
@@ -129,7 +129,7 @@ def test_a_pack_that_fails_does_not_take_the_others_along(
     assert (mended.exit_code, dict(mended.failures)) == (0, {})
 
 
-def test_result_tables_have_a_row_per_point_and_per_replicate(uninterrupted: Outcome) -> None:
+def test_result_tables_have_a_row_per_point_and_per_replicate(uninterrupted: RunOutcome) -> None:
     result = open_result("reference", uninterrupted.result.storage)
     assert len(result.points) == 4
     assert len(result.replicates) == 8
@@ -139,7 +139,7 @@ def test_result_tables_have_a_row_per_point_and_per_replicate(uninterrupted: Out
 
 @pytest.mark.parametrize("case", ["tracking", "address", "storage", "name"])
 def test_bad_input_starts_and_writes_nothing(
-    case: str, uninterrupted: Outcome, tracking_uri: str, tmp_path: Path
+    case: str, uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path
 ) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_bytes(b"")
@@ -173,7 +173,9 @@ def tracking_lacks(sweep: str, uri: str) -> bool:
     return False
 
 
-def test_run_is_a_function_too(uninterrupted: Outcome, tracking_uri: str, tmp_path: Path) -> None:
+def test_run_is_a_function_too(
+    uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path
+) -> None:
     shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
     result = sweeps.run(
         study_file(tmp_path), storage=str(tmp_path), tracking_uri=tracking_uri, name="reference"
@@ -185,7 +187,7 @@ def test_run_is_a_function_too(uninterrupted: Outcome, tracking_uri: str, tmp_pa
 def test_a_signal_after_training_lets_the_summary_be_written_and_a_second_does_not(
     signals: int,
     ending: str,
-    uninterrupted: Outcome,
+    uninterrupted: RunOutcome,
     tracking_uri: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -212,7 +214,7 @@ def test_a_signal_after_training_lets_the_summary_be_written_and_a_second_does_n
 
 
 def test_verify_and_sync_speak_for_the_store(
-    uninterrupted: Outcome, tracking_uri: str, tmp_path: Path
+    uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path
 ) -> None:
     from sweeps.cli.main import app
 

@@ -14,8 +14,8 @@ import privnets
 import tracking
 from privnets import TradeoffPoint, merge_replicates
 from privnets.adversarial.training import game
-from sweeps.engine.early_stopping import Stopping
-from sweeps.engine.pack_trainer import PackRun
+from sweeps.engine.early_stopping import StoppingRule
+from sweeps.engine.pack_trainer import PackTrainer
 from sweeps.errors import StudyError
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan, make_plan
@@ -61,21 +61,21 @@ def whole(study: Plan, tmp_path_factory: pytest.TempPathFactory) -> Ledger:
 
 @pytest.fixture(scope="module")
 def early(study: Plan, tmp_path_factory: pytest.TempPathFactory) -> Ledger:
-    return trained(study, tmp_path_factory.mktemp("early"), Stopping.of(study))
+    return trained(study, tmp_path_factory.mktemp("early"), StoppingRule.from_plan(study))
 
 
-def begun(study: Plan, ledger: Ledger, stopping: Stopping | None) -> PackRun:
+def begun(study: Plan, ledger: Ledger, stopping: StoppingRule | None) -> PackTrainer:
     pack = Pack("pack", "adversarial", tuple(study.replicates()))
-    return PackRun(pack, ADVERSARIAL, ledger, checkpoint_seconds=0.0, stopping=stopping)
+    return PackTrainer(pack, ADVERSARIAL, ledger, checkpoint_seconds=0.0, stopping=stopping)
 
 
-def trained(study: Plan, folder: Path, stopping: Stopping | None) -> Ledger:
+def trained(study: Plan, folder: Path, stopping: StoppingRule | None) -> Ledger:
     ledger = Ledger(str(folder), "sweep")
     to_the_end(begun(study, ledger, stopping))
     return ledger
 
 
-def to_the_end(run: PackRun) -> None:
+def to_the_end(run: PackTrainer) -> None:
     while not run.advance().committed:
         pass
 
@@ -129,7 +129,7 @@ def test_a_point_leaves_with_all_its_replicates_and_says_why(early: Ledger) -> N
 def test_a_pack_broken_off_decides_the_same(
     study: Plan, early: Ledger, tmp_path: Path, stages: int
 ) -> None:
-    ledger, stopping = Ledger(str(tmp_path), "sweep"), Stopping.of(study)
+    ledger, stopping = Ledger(str(tmp_path), "sweep"), StoppingRule.from_plan(study)
     broken = begun(study, ledger, stopping)
     for _ in range(stages):
         broken.advance()
@@ -141,7 +141,7 @@ def test_a_pack_broken_off_decides_the_same(
 def test_what_was_stopped_is_not_trained_again_where_its_state_is_older(
     study: Plan, early: Ledger, tmp_path: Path
 ) -> None:
-    ledger, stopping = Ledger(str(tmp_path), "sweep"), Stopping.of(study)
+    ledger, stopping = Ledger(str(tmp_path), "sweep"), StoppingRule.from_plan(study)
     kept = Path(ledger.directory.path, "checkpoints", "pack")
     run, older = begun(study, ledger, stopping), b""
     while not (kept / "points.parquet").exists():
@@ -189,7 +189,7 @@ def test_a_point_that_fails_sends_none_away(
         return advance(self, steps)
 
     monkeypatch.setattr(game.Game, "advance", overflow)
-    ledger = trained(study, tmp_path, Stopping.of(study))
+    ledger = trained(study, tmp_path, StoppingRule.from_plan(study))
     assert points(ledger)[judge].status == "failed"
     assert all(judge not in str(reason) for reason in reasons(ledger).values())
 
@@ -235,8 +235,8 @@ def test_an_experiment_that_estimates_nothing_refuses_it_beside_other_mistakes(
 def test_it_is_off_unless_asked_for_and_part_of_what_a_sweep_is(tmp_path: Path) -> None:
     on, off = planned(tmp_path), planned(tmp_path, "early_stopping=false")
     assert load("toy-gaussian").early_stopping is None
-    assert Stopping.of(off) is None
-    assert Stopping.of(on) == Stopping(on.objectives, (0.125, 0.25, 0.5), 2.0, 0.95)
+    assert StoppingRule.from_plan(off) is None
+    assert StoppingRule.from_plan(on) == StoppingRule(on.objectives, (0.125, 0.25, 0.5), 2.0, 0.95)
     manifest = describe(on, "early", command="", tracking_uri="sqlite:///x.db")
     again = type(manifest).model_validate(manifest.model_dump(mode="json"))
     assert differences(again, on) == []

@@ -1,4 +1,4 @@
-"""Progress: counts that add up, and lines where there is no terminal."""
+"""SweepProgress: counts that add up, and lines where there is no terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from cluster.connection import Machine
 from sweeps.engine import progress
-from sweeps.engine.progress import Progress, Tally, Use, _drawn, shown
+from sweeps.engine.progress import ResourceUse, SweepProgress, Tally, _drawn, display_progress
 from sweeps.store.standing import Standing
 
 
@@ -55,8 +55,8 @@ def test_without_a_terminal_a_line_appears_every_so_often(
 ) -> None:
     now = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    state = Progress(24, 6, 1, 0.25, 12.0, 90.0, 3, {"utility/accuracy": 0.9})
-    with shown() as show:
+    state = SweepProgress(24, 6, 1, 0.25, 12.0, 90.0, 3, {"utility/accuracy": 0.9})
+    with display_progress() as show:
         for tick in range(250):
             now = tick / 10
             show(state)
@@ -72,8 +72,8 @@ def test_without_a_terminal_a_line_appears_every_so_often(
 
 
 def test_points_that_come_with_their_pack_are_told_apart_from_what_is_trained() -> None:
-    use = Use(packs=1, nodes=1, busy_nodes=1, cpus=2, busy_cpus=1, gpus=0, busy_gpus=0)
-    state = Progress(64, 0, 0, 0.5, None, 7.0, 0, {}, use=use)
+    use = ResourceUse(packs=1, nodes=1, busy_nodes=1, cpus=2, busy_cpus=1, gpus=0, busy_gpus=0)
+    state = SweepProgress(64, 0, 0, 0.5, None, 7.0, 0, {}, use=use)
     assert str(state) == (
         "50% trained, about 7 seconds left, 0 of 64 points done, 1 pack in training"
     )
@@ -82,9 +82,11 @@ def test_points_that_come_with_their_pack_are_told_apart_from_what_is_trained() 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_a_terminal_has_three_lines_that_stay_in_place_however_narrow_it_is(width: int) -> None:
     states = [
-        Progress(64, 0, 0, 0.0, None, None, 0, {}, doing="measuring pack sizes"),
-        Progress(64, 0, 0, 0.5, None, 7.0, 0, {}),
-        Progress(64, 60, 3, 0.9, 12.5, 7000.0, 9, dict.fromkeys(("privacy/" + "x" * 99, "y"), 0.1)),
+        SweepProgress(64, 0, 0, 0.0, None, None, 0, {}, doing="measuring pack sizes"),
+        SweepProgress(64, 0, 0, 0.5, None, 7.0, 0, {}),
+        SweepProgress(
+            64, 60, 3, 0.9, 12.5, 7000.0, 9, dict.fromkeys(("privacy/" + "x" * 99, "y"), 0.1)
+        ),
     ]
     for state in states:
         drawn = io.StringIO()
@@ -103,14 +105,14 @@ def test_a_terminal_has_three_lines_that_stay_in_place_however_narrow_it_is(widt
     ],
 )
 def test_time_left_is_told_as_roughly_as_it_is_known(share: float, eta: float, words: str) -> None:
-    assert Progress(9, 5, 0, share, None, eta, 0, {}).training_words() == words
+    assert SweepProgress(9, 5, 0, share, None, eta, 0, {}).training_words() == words
 
 
 def test_what_is_done_before_training_is_told_at_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = Tally(10, Standing(complete=1))
-    with shown() as show:
+    with display_progress() as show:
         show(found.progress())
         found.doing = "measuring pack sizes"
         show(found.progress())
@@ -139,7 +141,7 @@ def working_tally(*nodes: str) -> Tally:
     return found
 
 
-def used(found: Tally) -> Use:
+def used(found: Tally) -> ResourceUse:
     use = found.progress().use
     assert use is not None
     return use
@@ -174,7 +176,7 @@ def test_what_became_of_a_pack_that_is_tried_again_is_told_once_and_at_once(
     alive: list[str], reason: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = working_tally("a")
-    with shown() as show:
+    with display_progress() as show:
         show(found.progress())
         found.work_on([Machine(1, 0, node=node) for node in [*alive, "b"]], 1, 0)
         found.drop("a", reason)
@@ -194,7 +196,7 @@ def test_a_sweep_that_waits_for_room_says_so_and_guesses_no_time(
     eta = found.progress().eta
     found.wait(True)
     assert (found.progress().waiting, found.progress().eta) == (None, None)
-    with shown() as show:
+    with display_progress() as show:
         show(found.progress())
         clock.now = 80.0
         show(found.progress())
@@ -209,8 +211,8 @@ def test_nothing_is_done_before_it_is_known_what_there_is_to_do() -> None:
 
 
 def test_trainings_are_told_beside_points_where_these_have_several() -> None:
-    state = Progress(12, 1, 0, 0.52, 0.1, None, 0, {}, trainings=(25, 48))
+    state = SweepProgress(12, 1, 0, 0.52, 0.1, None, 0, {}, trainings=(25, 48))
     assert state.point_words() == "1 of 12 points done (25 of 48 trainings), 0.1 points per minute"
-    assert Progress(1, 0, 0, 0, None, None, 0, {}, trainings=(0, 1)).point_words() == (
+    assert SweepProgress(1, 0, 0, 0, None, None, 0, {}, trainings=(0, 1)).point_words() == (
         "0 of 1 point done"
     )

@@ -10,8 +10,14 @@ from small_sweeps import small_plan
 
 import privnets
 from cluster import Machine
-from sweeps.engine.pack_trainer import PackRun
-from sweeps.engine.remaining import Capacity, capacity, packs_of, untrained, weights
+from sweeps.engine.capacity import (
+    Capacity,
+    cluster_capacity,
+    pack_costs,
+    pending_packs,
+    pending_replicates,
+)
+from sweeps.engine.pack_trainer import PackTrainer
 from sweeps.errors import InputError
 from sweeps.planning.plan import Plan
 from sweeps.store.ledger import Ledger
@@ -35,11 +41,11 @@ def members(packs: list[object]) -> Counter[tuple[str, int]]:
 
 
 def packs(plan: Plan, ledger: Ledger) -> list[object]:
-    return list(packs_of(plan, ledger, untrained(plan, ledger), ROOM))
+    return list(pending_packs(plan, ledger, pending_replicates(plan, ledger), ROOM))
 
 
 def run(plan: Plan, ledger: Ledger, pack: object, stages: int | None = None) -> None:
-    training = PackRun(
+    training = PackTrainer(
         pack,  # type: ignore[arg-type]
         privnets.experiment("membership"),
         ledger,
@@ -83,10 +89,10 @@ def test_a_damaged_checkpoint_is_dropped_and_its_pack_is_left(plan: Plan, ledger
 
 def test_a_pack_weighs_what_its_replicates_cost(plan: Plan, ledger: Ledger) -> None:
     """What a stack shares is paid once."""
-    begun = packs_of(plan, ledger, untrained(plan, ledger), ROOM)
+    begun = pending_packs(plan, ledger, pending_replicates(plan, ledger), ROOM)
     cost = privnets.experiment("membership").cost
     shared = [max(cost(r.config).shared for r in made.replicates) for made in begun]
-    assert sum(weights(begun).values()) == pytest.approx(plan.cost_seconds() + sum(shared))
+    assert sum(pack_costs(begun).values()) == pytest.approx(plan.cost_seconds() + sum(shared))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +100,7 @@ def test_a_pack_weighs_what_its_replicates_cost(plan: Plan, ledger: Ledger) -> N
 )
 def test_a_pack_is_not_spread_over_machines(cpus: int, gpus: int, workers: int) -> None:
     machines = [Machine(4, 2), Machine(8, 0)]
-    assert capacity(machines, Resources(cpus=cpus, gpus=gpus)).workers == workers
+    assert cluster_capacity(machines, Resources(cpus=cpus, gpus=gpus)).workers == workers
 
 
 @pytest.mark.parametrize(
@@ -110,17 +116,17 @@ def test_a_pack_is_not_spread_over_machines(cpus: int, gpus: int, workers: int) 
     ],
 )
 def test_a_part_of_a_gpu_is_never_parts_of_two(cpus: float, gpus: float, workers: int) -> None:
-    assert capacity([Machine(16, 2)], Resources(cpus=cpus, gpus=gpus)).workers == workers
+    assert cluster_capacity([Machine(16, 2)], Resources(cpus=cpus, gpus=gpus)).workers == workers
 
 
 def test_packs_share_the_memory_of_the_machine_they_are_on_and_not_of_this_one() -> None:
     machines = [Machine(4, 0, memory=80_000), Machine(2, 0, memory=10_000), Machine(0, 0, memory=9)]
-    assert capacity(machines, Resources()).memory == 3000
-    assert capacity(machines, Resources(concurrency=1)).memory == 6000
-    assert capacity(machines, Resources()).on_gpus(77).memory == 77
+    assert cluster_capacity(machines, Resources()).memory == 3000
+    assert cluster_capacity(machines, Resources(concurrency=1)).memory == 6000
+    assert cluster_capacity(machines, Resources()).on_gpus(77).memory == 77
 
 
 @pytest.mark.parametrize(("cpus", "gpus"), [(9, 0), (5, 1), (1, 3)])
 def test_a_pack_that_fits_on_no_machine_is_refused(cpus: int, gpus: int) -> None:
     with pytest.raises(InputError, match=f"{cpus} CPUs? and {gpus} GPU"):
-        capacity([Machine(4, 2), Machine(8, 0)], Resources(cpus=cpus, gpus=gpus))
+        cluster_capacity([Machine(4, 2), Machine(8, 0)], Resources(cpus=cpus, gpus=gpus))

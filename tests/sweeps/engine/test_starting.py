@@ -14,7 +14,7 @@ import yaml
 from small_sweeps import small_plan, study_file
 
 import sweeps
-from sweeps.engine.starting import manifest_of, new_name
+from sweeps.engine.executor import new_sweep_name, prepare_manifest
 from sweeps.errors import InputError
 from sweeps.planning.plan import Plan
 from sweeps.store.ledger import Ledger
@@ -36,7 +36,9 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 def ledger(tmp_path: Path, plan: Plan) -> Ledger:
     ledger = Ledger(str(tmp_path), "sweep")
     uri = "http://user:secret@server:5000"
-    write_manifest(ledger, manifest_of(ledger, plan, command="sweeps run small", tracking_uri=uri))
+    write_manifest(
+        ledger, prepare_manifest(ledger, plan, command="sweeps run small", tracking_uri=uri)
+    )
     return ledger
 
 
@@ -71,7 +73,7 @@ def test_the_spec_says_how_the_sweep_was_made_and_no_secret(ledger: Ledger) -> N
 def test_another_plan_may_not_take_the_name(ledger: Ledger, tmp_path: Path) -> None:
     other = small_plan(tmp_path, "replicates=3")
     with pytest.raises(InputError, match=r"'sweep' is taken by another sweep.*4 points of 2"):
-        manifest_of(ledger, other, command="", tracking_uri="")
+        prepare_manifest(ledger, other, command="", tracking_uri="")
 
 
 def test_resources_may_change_between_runs(ledger: Ledger, tmp_path: Path) -> None:
@@ -130,10 +132,10 @@ def test_a_spec_that_is_none_is_refused(ledger: Ledger, change: dict[str, object
 
 
 def test_a_new_name_is_not_taken(tmp_path: Path) -> None:
-    first = new_name(str(tmp_path), "study")
+    first = new_sweep_name(str(tmp_path), "study")
     for suffix in ("", "-2"):
         Path(tmp_path, first + suffix).mkdir()
-    second = new_name(str(tmp_path), "study")
+    second = new_sweep_name(str(tmp_path), "study")
     assert second not in {first, f"{first}-2"}
     assert second.startswith("study-")
 
@@ -141,5 +143,5 @@ def test_a_new_name_is_not_taken(tmp_path: Path) -> None:
 def test_a_storage_that_cannot_be_read_is_told_of_without_its_password(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be read") as refused:
-        new_name(f"file://{tmp_path}/file?password=hunter2", "study")
+        new_sweep_name(f"file://{tmp_path}/file?password=hunter2", "study")
     assert "hunter2" not in str(refused.value)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from privnets.contract import InterimEstimate
-from sweeps.engine.early_stopping import Stopping, leaving
+from sweeps.engine.early_stopping import StoppingRule, leaving
 
 Estimates = dict[tuple[str, int], dict[str, InterimEstimate]]
 TWO: Mapping[str, Literal["min", "max"]] = {"privacy/leakage": "min", "utility/error": "min"}
@@ -21,8 +21,8 @@ TWO: Mapping[str, Literal["min", "max"]] = {"privacy/leakage": "min", "utility/e
 
 def rule(
     objectives: Mapping[str, Literal["min", "max"]] = TWO, confidence: float = 0.95
-) -> Stopping:
-    return Stopping(objectives, (0.125, 0.25, 0.5), 2.0, confidence)
+) -> StoppingRule:
+    return StoppingRule(objectives, (0.125, 0.25, 0.5), 2.0, confidence)
 
 
 def known(
@@ -108,7 +108,7 @@ def test_each_rung_halves_the_room(points, share, room):
 
 
 def test_where_a_rung_was_passed_over_room_is_halved_for_it_too():
-    stopping = Stopping(TWO, (0.1, 0.2), 3.0, 0.95)
+    stopping = StoppingRule(TWO, (0.1, 0.2), 3.0, 0.95)
     assert [stopping.room(9, share) for share in (0.1, 0.2)] == [3, 1]
 
 

@@ -14,7 +14,7 @@ import privnets
 from privnets.config import ExperimentConfig
 from privnets.contract import Stage, State
 from privnets.membership.experiment import Membership
-from sweeps.engine.pack_trainer import PackRun, label
+from sweeps.engine.pack_trainer import PackTrainer, label
 from sweeps.planning.packing import Pack
 from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.ledger import Ledger
@@ -41,12 +41,12 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(str(tmp_path), "sweep")
 
 
-def begin(pack: Pack, ledger: Ledger, every: float = 0.0) -> PackRun:
+def begin(pack: Pack, ledger: Ledger, every: float = 0.0) -> PackTrainer:
     experiment = privnets.experiment("membership")
-    return PackRun(pack, experiment, ledger, checkpoint_seconds=every)
+    return PackTrainer(pack, experiment, ledger, checkpoint_seconds=every)
 
 
-def to_the_end(run: PackRun) -> None:
+def to_the_end(run: PackTrainer) -> None:
     while not run.advance().committed:
         pass
 
@@ -71,14 +71,14 @@ def test_a_pack_goes_on_from_its_checkpoint_not_from_the_start(pack: Pack, ledge
     before = [broken.advance().share for _ in range(3)]
     kept = Checkpoint(ledger, "pack", label(Membership())).load()
     trained = Recording()
-    to_the_end(PackRun(pack, trained, ledger))
+    to_the_end(PackTrainer(pack, trained, ledger))
     assert before == sorted(before)
-    assert [(c.seed, c.resolved()) for c in trained.asked] == [
+    assert [(c.seed, c.resolved()) for c in trained.is_requested] == [
         (r.config.seed, r.config.resolved())
         for r in pack.replicates
         if (r.point_id, r.seed) in set(kept.rest)
     ]
-    assert 0 < len(trained.asked) < len(pack.replicates)
+    assert 0 < len(trained.is_requested) < len(pack.replicates)
     assert trained.state is not None
 
 
@@ -103,8 +103,8 @@ def test_points_that_are_ahead_of_their_state_do_no_harm(ledger: Ledger, tmp_pat
 def test_a_committed_pack_is_not_trained_again(pack: Pack, uninterrupted: Ledger) -> None:
     before = contents(Path(uninterrupted.directory.path, "ledger"))
     trained = Recording()
-    to_the_end(PackRun(pack, trained, uninterrupted))
-    assert trained.asked == []
+    to_the_end(PackTrainer(pack, trained, uninterrupted))
+    assert trained.is_requested == []
     assert contents(Path(uninterrupted.directory.path, "ledger")) == before
 
 
@@ -182,7 +182,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told_and_no_more(
 
 def test_an_experiment_that_loses_a_point_fails_its_pack(pack: Pack, ledger: Ledger) -> None:
     with pytest.raises(RuntimeError, match="1 replicates missing"):
-        to_the_end(PackRun(pack, Forgetful(), ledger))
+        to_the_end(PackTrainer(pack, Forgetful(), ledger))
     assert ledger.packs() == []
 
 
@@ -190,13 +190,13 @@ class Recording(Membership):
     """Notes what it was asked to train, and from where."""
 
     def __init__(self) -> None:
-        self.asked: list[ExperimentConfig] = []
+        self.is_requested: list[ExperimentConfig] = []
         self.state: State | None = None
 
     def stages(
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
     ) -> Iterator[Stage]:
-        self.asked, self.state = list(configs), state
+        self.is_requested, self.state = list(configs), state
         return super().stages(configs, device, state)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from cluster.connection import Connection, Machine
-from sweeps.engine.waiting import lending
+from sweeps.engine.waiting import wait_for_capacity
 from sweeps.errors import InputError
 from sweeps.study.spec import Resources
 
@@ -38,21 +38,21 @@ def joined(local_ray: Connection) -> Connection:
 
 def test_a_cluster_with_room_is_not_waited_for(joined: Connection) -> None:
     told = Told()
-    found = lending(joined, Resources(cpus=2), told, lambda: False)
+    found = wait_for_capacity(joined, Resources(cpus=2), told, lambda: False)
     assert [machine.cpus for machine in found] == [2]
     assert (told.words, told.ticks) == ([], 0)
 
 
 def test_who_is_stopped_waits_no_longer(joined: Connection) -> None:
     told = Told()
-    lending(joined, Resources(cpus=1, gpus=1), told, lambda: told.ticks == 2)
+    wait_for_capacity(joined, Resources(cpus=1, gpus=1), told, lambda: told.ticks == 2)
     assert told.words == ["waiting for a node with 1 CPU and 1 GPU"]
 
 
 def test_machines_that_are_too_small_are_not_waited_out_for_ever(joined: Connection) -> None:
     told = Told()
     with pytest.raises(InputError, match="3 CPUs and 0 GPUs, and no machine has as many"):
-        lending(joined, Resources(cpus=3), told, lambda: False, patience=0.0)
+        wait_for_capacity(joined, Resources(cpus=3), told, lambda: False, patience=0.0)
     assert told.ticks > 1
 
 
@@ -69,7 +69,7 @@ class Filling(Connection):
 
 def test_waiting_ends_when_a_node_comes(joined: Connection) -> None:
     filling, told = Filling(joined.address, started=False, looks=3), Told()
-    found = lending(filling, Resources(cpus=2), told, lambda: told.ticks > 3)
+    found = wait_for_capacity(filling, Resources(cpus=2), told, lambda: told.ticks > 3)
     assert [machine.cpus for machine in found] == [2]
     assert (told.words, told.ticks) == (["waiting for a node with 2 CPUs"], 3)
 
@@ -79,7 +79,7 @@ def test_nodes_of_an_empty_cluster_without_an_autoscaler_are_not_waited_for_for_
 ) -> None:
     empty, told = Filling(joined.address, started=False, looks=1000), Told()
     with pytest.raises(InputError, match="no node with 1 CPU came within 0 minutes"):
-        lending(empty, Resources(cpus=1), told, lambda: False, empty=0.0)
+        wait_for_capacity(empty, Resources(cpus=1), told, lambda: False, empty=0.0)
     assert told.ticks > 1
 
 
@@ -90,18 +90,20 @@ def test_an_autoscaler_that_has_not_looked_round_yet_is_no_trouble(joined: Conne
     try:
         assert not joined.grows()
         with pytest.raises(InputError, match="no machine has as many"):
-            lending(joined, Resources(cpus=3), Told(), lambda: False, patience=0.0)
+            wait_for_capacity(joined, Resources(cpus=3), Told(), lambda: False, patience=0.0)
     finally:
         internal_kv._internal_kv_del("__autoscaling_status")
 
 
 def test_a_machine_of_ones_own_is_never_waited_for(local_ray: Connection) -> None:
-    assert [m.cpus for m in lending(local_ray, Resources(cpus=3), Told(), lambda: False)] == [2]
+    assert [
+        m.cpus for m in wait_for_capacity(local_ray, Resources(cpus=3), Told(), lambda: False)
+    ] == [2]
 
 
 def test_a_machine_counts_only_with_all_that_a_pack_is_given() -> None:
-    from sweeps.engine.remaining import places
+    from sweeps.engine.capacity import slots
 
     cpus_alone, both = Machine(cpus=8, gpus=0), Machine(cpus=2, gpus=1)
     resources = Resources(cpus=2, gpus=1)
-    assert (places([cpus_alone], resources), places([cpus_alone, both], resources)) == (0, 1)
+    assert (slots([cpus_alone], resources), slots([cpus_alone, both], resources)) == (0, 1)

@@ -16,7 +16,7 @@ import torch
 
 import privnets
 from sweeps.engine.executor import execute
-from sweeps.engine.progress import Progress
+from sweeps.engine.progress import SweepProgress
 from sweeps.planning.calibration import cache_curve, curve_key
 from sweeps.planning.cost_curves import CostCurve
 from sweeps.planning.measuring import Calibration, CalibrationSettings, cached_curves, calibrate
@@ -142,7 +142,7 @@ def test_an_interrupted_sweep_ends_while_pack_sizes_are_measured(
 ) -> None:
     told = []
 
-    def interrupt(progress: Progress) -> None:
+    def interrupt(progress: SweepProgress) -> None:
         if progress.doing is not None:
             told.append(str(progress))
             os.kill(os.getpid(), signal.SIGINT)
@@ -166,7 +166,7 @@ from test_measuring import replicates
 from sweeps.errors import InputError
 from sweeps.engine.executor import execute
 from sweeps.planning.measuring import CalibrationSettings, calibrate
-from sweeps.engine.remaining import capacity
+from sweeps.engine.capacity import cluster_capacity
 from sweeps.study.spec import Resources
 import cluster
 
@@ -174,7 +174,7 @@ ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, logging_level="error")
 with cluster.connect() as connection:
     resources = Resources(cpus=0.5, gpus=0.3)
     machines = connection.machines()
-    room = capacity(machines, resources)
+    room = cluster_capacity(machines, resources)
     print("workers", room.workers)
     try:
         calibrate("adversarial", replicates(tradeoff=(0.1,)),

@@ -24,11 +24,11 @@ import privnets
 import tracking
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.analysis.results import read_result
-from sweeps.engine.starting import manifest_of
+from sweeps.engine.executor import prepare_manifest
 from sweeps.planning.plan import Plan
 from sweeps.publishing.pacing import Pace
 from sweeps.publishing.process import HURRY, follow
-from sweeps.publishing.publication import start_publication
+from sweeps.publishing.publication import start_publisher
 from sweeps.publishing.publisher import Publisher, publish_all
 from sweeps.report.summary import hypervolume_so_far
 from sweeps.store.following import Follower
@@ -39,8 +39,8 @@ from tracking import runs
 _AWAY = "http://127.0.0.1:1"
 _DRIVER = """
 import sys, time
-from sweeps.publishing.publication import start_publication
-publication = start_publication(*sys.argv[1:])
+from sweeps.publishing.publication import start_publisher
+publication = start_publisher(*sys.argv[1:])
 print(publication._process.pid, flush=True)
 time.sleep(600)
 """
@@ -67,7 +67,7 @@ def uri(empty_store: Path, tmp_path: Path) -> str:
 @pytest.fixture
 def ledger(plan: Plan, tmp_path: Path) -> Ledger:
     ledger = Ledger(str(tmp_path), "sweep")
-    write_manifest(ledger, manifest_of(ledger, plan, command="", tracking_uri="http://a"))
+    write_manifest(ledger, prepare_manifest(ledger, plan, command="", tracking_uri="http://a"))
     return ledger
 
 
@@ -179,7 +179,7 @@ def test_its_process_publishes_the_rest_when_told_to_finish(
     ledger: Ledger, plan: Plan, uri: str, tmp_path: Path
 ) -> None:
     write(ledger, plan, (0, 0), (0, 1), (1, 0))
-    with start_publication(str(tmp_path), "sweep", uri) as publication:
+    with start_publisher(str(tmp_path), "sweep", uri) as publication:
         outcome = publication.finish()
     assert (outcome.points, outcome.whole) == (1, True)
     assert held(uri) == ids(plan, 0)
@@ -207,7 +207,7 @@ def test_its_process_leaves_the_processors_to_the_sweep_while_it_trains(
 ) -> None:
     """And then, whatever it has started by then, no thread of it waits for others to be done."""
     write(ledger, plan, (0, 0), (0, 1))
-    with start_publication(str(tmp_path), "sweep", uri) as publication:
+    with start_publisher(str(tmp_path), "sweep", uri) as publication:
         pid = publication._process.pid
         assert becomes(lambda: idle_threads(pid) > set())
         assert pid not in idle_threads(pid)  # whose thread is the main one
@@ -250,7 +250,7 @@ def test_stopping_takes_no_time_while_the_server_is_away(
 ) -> None:
     """Whether it has noticed already that the server is away, or not looked yet."""
     write(ledger, plan, (0, 0), (0, 1))
-    with start_publication(str(tmp_path), "sweep", _AWAY) as publication:
+    with start_publisher(str(tmp_path), "sweep", _AWAY) as publication:
         time.sleep(8 if tried else 0)
         began = time.monotonic()
         outcome = publication.stop()
@@ -330,7 +330,7 @@ def test_a_publisher_that_is_killed_leaves_everything_to_be_done(
     ledger: Ledger, plan: Plan, tmp_path: Path
 ) -> None:
     write(ledger, plan, (0, 0), (0, 1), (1, 0), (1, 1), (2, 0))
-    with start_publication(str(tmp_path), "sweep", _AWAY) as publication:
+    with start_publisher(str(tmp_path), "sweep", _AWAY) as publication:
         publication._process.kill()
         outcome = publication.finish()
     assert (outcome.points, outcome.left, outcome.whole) == (0, 2, False)
@@ -346,21 +346,21 @@ def test_what_others_print_is_not_taken_for_the_outcome(
     (tmp_path / "sitecustomize.py").write_text(noise)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     write(ledger, plan, (0, 0), (0, 1))
-    with start_publication(str(tmp_path), "sweep", uri) as publication:
+    with start_publisher(str(tmp_path), "sweep", uri) as publication:
         outcome = publication.finish()
     assert (outcome.points, outcome.left, outcome.error) == (1, 0, None)
 
 
 def test_credentials_are_on_no_command_line(ledger: Ledger, tmp_path: Path) -> None:
     secret = "http://user:hunter2@127.0.0.1:1"
-    with start_publication(str(tmp_path), "sweep", secret) as publication:
+    with start_publisher(str(tmp_path), "sweep", secret) as publication:
         command = " ".join(psutil.Process(publication._process.pid).cmdline())
     assert "hunter2" not in command
     assert str(tmp_path) not in command  # a storage may be a URI with credentials
 
 
 def test_a_publisher_that_breaks_is_told_of(tmp_path: Path) -> None:
-    with start_publication(str(tmp_path), "no-such-sweep", _AWAY) as publication:
+    with start_publisher(str(tmp_path), "no-such-sweep", _AWAY) as publication:
         outcome = publication.finish()
     assert not outcome.whole
     assert "there is no sweep 'no-such-sweep'" in str(outcome.error)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.engine.signals import Interrupted, interruptible
+from sweeps.engine.signals import Interrupted, catch_stop_signals
 from sweeps.errors import InputError
 from sweeps.store.ledger import Ledger
 from sweeps.store.locking import locked
@@ -142,10 +142,10 @@ def test_a_lock_that_is_deleted_just_before_it_is_locked_is_no_lock(
 
 
 def test_waiting_for_a_lock_ends_with_the_first_signal(ledger: Ledger) -> None:
-    with holder(ledger, _ELSEWHERE), interruptible() as interruption:
+    with holder(ledger, _ELSEWHERE), catch_stop_signals() as interruption:
         timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGTERM))
         timer.start()
-        with pytest.raises(Interrupted), locked(ledger, interruption.breakable, patience=60.0):
+        with pytest.raises(Interrupted), locked(ledger, interruption.interruptible, patience=60.0):
             pytest.fail("begun")
         timer.join()
 

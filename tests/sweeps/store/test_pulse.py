@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.engine.progress import Progress, Use
+from sweeps.engine.progress import ResourceUse, SweepProgress
 from sweeps.store.ledger import Ledger
 from sweeps.store.pulse import Pulse, beating, read_pulse
 
-_USE = Use(packs=2, nodes=3, busy_nodes=2, cpus=8.0, busy_cpus=2.0, gpus=0.0, busy_gpus=0.0)
-_PROGRESS = Progress(
+_USE = ResourceUse(packs=2, nodes=3, busy_nodes=2, cpus=8.0, busy_cpus=2.0, gpus=0.0, busy_gpus=0.0)
+_PROGRESS = SweepProgress(
     points=4, done=1, failed=0, share=0.25, rate=2.5, eta=60.0, front=1, best={}, use=_USE
 )
 

@@ -50,14 +50,14 @@ class Capacity:
         return Capacity(workers if limit == "auto" else min(workers, limit), self.memory)
 
 
-def untrained(plan: Plan, ledger: Ledger) -> dict[Member, PlannedReplicate]:
+def pending_replicates(plan: Plan, ledger: Ledger) -> dict[Member, PlannedReplicate]:
     """The plan's replicates that are not in the ledger."""
     done = ledger.finished()
     planned = {(r.point_id, r.seed): r for r in plan.replicates()}
     return {member: replicate for member, replicate in planned.items() if member not in done}
 
 
-def packs_of(
+def pending_packs(
     plan: Plan,
     ledger: Ledger,
     missing: dict[Member, PlannedReplicate],
@@ -69,7 +69,7 @@ def packs_of(
     Args:
         plan: What the sweep trains.
         ledger: What it has.
-        missing: From `untrained`.
+        missing: From `pending_replicates`.
         capacity: What there is to run packs on.
         curves: Structure to how long its stacks take; by the cost model where it is missing.
 
@@ -92,7 +92,7 @@ def packs_of(
     )
 
 
-def weights(packs: Sequence[Pack]) -> dict[str, float]:
+def pack_costs(packs: Sequence[Pack]) -> dict[str, float]:
     """Pack to what it costs, in seconds of one core."""
     costs: dict[str, Cost] = {}
     found = {}
@@ -106,7 +106,7 @@ def weights(packs: Sequence[Pack]) -> dict[str, float]:
     return found
 
 
-def capacity(machines: Sequence[Machine], resources: Resources) -> Capacity:
+def cluster_capacity(machines: Sequence[Machine], resources: Resources) -> Capacity:
     """How many packs can run at once, and the memory that each may take.
 
     Args:
@@ -116,7 +116,7 @@ def capacity(machines: Sequence[Machine], resources: Resources) -> Capacity:
     Raises:
         InputError: If no machine has room for a single one.
     """
-    workers = places(machines, resources)
+    workers = slots(machines, resources)
     if not workers:
         raise too_small(machines, resources)
     shares = [
@@ -128,7 +128,7 @@ def capacity(machines: Sequence[Machine], resources: Resources) -> Capacity:
     return Capacity(workers, int(min(shares, default=memory)))
 
 
-def places(machines: Sequence[Machine], resources: Resources) -> int:
+def slots(machines: Sequence[Machine], resources: Resources) -> int:
     """How many packs can run at once; 0 where no machine has room for one."""
     room = sum(_room(machine, resources) for machine in machines)
     return room if resources.concurrency == "auto" else min(room, resources.concurrency)
