@@ -253,7 +253,7 @@ class _Work:
     plan: Plan
     ledger: Ledger
     missing: dict[Member, PlannedReplicate]
-    watch: Watch
+    watch: ProgressTracker
     stopping: Callable[[], bool]
 
     def cut(self, machines: Sequence[Machine], room: Capacity, growth: int) -> list[Pack]:

@@ -13,7 +13,7 @@ from small_sweeps import small_plan
 
 from sweeps.engine.executor import RunOutcome
 from sweeps.engine.progress import SweepProgress
-from sweeps.engine.scheduler import Watch
+from sweeps.engine.scheduler import ProgressTracker
 from sweeps.store.ledger import Ledger
 
 
