@@ -12,9 +12,15 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import privnets
+from sweeps.engine.capacity import (
+    Capacity,
+    cluster_capacity,
+    pack_costs,
+    pending_packs,
+    pending_replicates,
+)
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.progress import SweepProgress, Tally
-from sweeps.engine.capacity import Capacity, cluster_capacity, pack_costs, pending_packs, pending_replicates
 from sweeps.engine.signals import StopRequest
 from sweeps.engine.waiting import lack, wait_for_capacity
 from sweeps.planning.measuring import CalibrationSettings, calibrate
