@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from privnets.points import TradeoffPoint
-from sweeps.store.codec import fixed
-from sweeps.store.columns import Note, Replicates, in_tables, replicates
-from sweeps.store.filesystem import absolute
-from sweeps.store.following import complete
+from sweeps.store.codec import is_fixed_column
+from sweeps.store.columns import Note, Replicates, is_table_column, replicates
+from sweeps.store.filesystem import absolute_storage
+from sweeps.store.following import is_complete
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest
 from sweeps.study.spec import Study
@@ -119,13 +119,15 @@ class Result:
         Read from the ledger when first asked for.
         """
         seeds = frozenset(self.manifest.plan.seeds)
-        return [point for point in self._ledger.points(self._packs) if complete(point, seeds)]
+        return [
+            point for point in self._ledger.read_points(self._packs) if is_complete(point, seeds)
+        ]
 
     def whole(self, point_ids: Collection[str]) -> Mapping[str, TradeoffPoint]:
         """Some of `tradeoff_points` by id, without reading the others."""
         seeds = frozenset(self.manifest.plan.seeds)
-        found = self._ledger.points(self._packs, point_ids) if point_ids else ()
-        return {point.point_id: point for point in found if complete(point, seeds)}
+        found = self._ledger.read_points(self._packs, point_ids) if point_ids else ()
+        return {point.point_id: point for point in found if is_complete(point, seeds)}
 
     @property
     def notes(self) -> Sequence[Note]:
@@ -139,7 +141,7 @@ class Result:
 
     @cached_property
     def _details(self) -> Replicates:
-        tables = self._ledger.tables(self._packs, fixed)
+        tables = self._ledger.read_tables(self._packs, is_fixed_column)
         return replicates(tables).complete(self.manifest.plan.seeds)
 
     def front(self) -> pd.DataFrame:
@@ -161,7 +163,7 @@ def open_result(sweep: str, storage: str | None = None) -> Result:
     Raises:
         InputError: If there is no such sweep, or its `spec.yaml` is damaged.
     """
-    where = absolute(storage or DEFAULT_STORAGE)
+    where = absolute_storage(storage or DEFAULT_STORAGE)
     return read_result(Ledger(where, sweep), where)
 
 
@@ -172,8 +174,8 @@ def read_result(ledger: Ledger, storage: str) -> Result:
         InputError: If there is no such sweep, or its `spec.yaml` is damaged.
     """
     manifest = read_manifest(ledger)
-    packs = ledger.packs()
-    kept = replicates(ledger.tables(packs, in_tables))
+    packs = ledger.pack_ids()
+    kept = replicates(ledger.read_tables(packs, is_table_column))
     failures = read_failures(ledger, lambda: kept.members)
     return Result(
         manifest,

@@ -18,16 +18,16 @@ def resume(
     """
     from sweeps.analysis.results import DEFAULT_STORAGE
     from sweeps.cli.running import run_plan
-    from sweeps.store.filesystem import absolute
+    from sweeps.store.filesystem import absolute_storage
     from sweeps.store.ledger import Ledger
-    from sweeps.store.manifest import read_manifest, replan, tracking_uri_of
+    from sweeps.store.manifest import choose_tracking_uri, read_manifest, replan
 
-    where = absolute(storage or DEFAULT_STORAGE)
+    where = absolute_storage(storage or DEFAULT_STORAGE)
     manifest = read_manifest(Ledger(where, sweep))
     run_plan(
         replan(manifest),
         sweep=sweep,
         storage=where,
-        tracking_uri=tracking_uri_of(manifest, tracking_uri),
+        tracking_uri=choose_tracking_uri(manifest, tracking_uri),
         address=address,
     )

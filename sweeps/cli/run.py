@@ -33,14 +33,14 @@ def run(
     from sweeps.engine.executor import new_sweep_name
     from sweeps.errors import InputError
     from sweeps.planning.plan import confirmation_question, make_plan
-    from sweeps.store.filesystem import absolute
+    from sweeps.store.filesystem import absolute_storage
     from sweeps.study.loader import load
 
     planned = make_plan(load(study, set_ or ()), num_points)
     question = confirmation_question(planned)
     if question is not None and not yes:
         raise InputError(question)
-    where = absolute(storage or DEFAULT_STORAGE)
+    where = absolute_storage(storage or DEFAULT_STORAGE)
     run_plan(
         planned,
         sweep=name or new_sweep_name(where, planned.study.name),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cluster.jobs import Job
     from sweeps.cli.submission_request import Found
     from sweeps.engine.status import Status
-    from sweeps.store.pulse import Pulse
+    from sweeps.store.pulse import Heartbeat
 
 _STALE_SECONDS = 60.0
 
@@ -140,7 +140,7 @@ def _work(status: Status) -> list[tuple[str, str]]:
     return lines
 
 
-def _trainings(pulse: Pulse) -> list[str]:
+def _trainings(pulse: Heartbeat) -> list[str]:
     """How many are done: points are when all their replicates are."""
     if pulse.trainings is None:
         return []

@@ -19,14 +19,14 @@ def sync(
     from sweeps.analysis.results import DEFAULT_STORAGE, read_result
     from sweeps.publishing.publisher import publish_all
     from sweeps.report.summary import write_summary
-    from sweeps.store.filesystem import absolute
+    from sweeps.store.filesystem import absolute_storage
     from sweeps.store.ledger import Ledger
-    from sweeps.store.manifest import read_manifest, tracking_uri_of
+    from sweeps.store.manifest import choose_tracking_uri, read_manifest
 
-    where = absolute(storage or DEFAULT_STORAGE)
+    where = absolute_storage(storage or DEFAULT_STORAGE)
     ledger = Ledger(where, sweep)
     manifest = read_manifest(ledger)
-    uri = tracking.resolve_uri(tracking_uri_of(manifest, tracking_uri))
+    uri = tracking.resolve_uri(choose_tracking_uri(manifest, tracking_uri))
     tracking.check(uri)
     write_summary(ledger, read_result(ledger, where))
     published = publish_all(ledger, manifest, uri)

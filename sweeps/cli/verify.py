@@ -19,10 +19,10 @@ def verify(
     """Compare every number in the ledger with MLflow's; exit code 1 where they differ."""
     import tracking
     from sweeps.analysis.results import open_result
-    from sweeps.store.manifest import tracking_uri_of
+    from sweeps.store.manifest import choose_tracking_uri
 
     result = open_result(sweep, storage)
-    uri = tracking.resolve_uri(tracking_uri_of(result.manifest, tracking_uri))
+    uri = tracking.resolve_uri(choose_tracking_uri(result.manifest, tracking_uri))
     tracking.check(uri)
     differences = tracking.compare(result.tradeoff_points, sweep, uri, result.study.name)
     for name, reason in result.unreadable.items():

@@ -16,7 +16,7 @@ from sweeps.doctor.storage import Place
 from sweeps.doctor.tracked import Tracking
 from sweeps.doctor.visit import PART_SECONDS, Facts, Question, time_of, visit
 from sweeps.errors import InputError, StudyError
-from sweeps.store.filesystem import absolute, directory
+from sweeps.store.filesystem import absolute_storage, open_directory
 
 if TYPE_CHECKING:
     from cluster.connection import Connection
@@ -56,8 +56,8 @@ def _examine_here(request: Request) -> Report:
     from cluster.connection import this_machine
     from sweeps.analysis.results import DEFAULT_STORAGE
 
-    where = absolute(request.storage or DEFAULT_STORAGE)
-    directory(where)  # before anything is asked of it
+    where = absolute_storage(request.storage or DEFAULT_STORAGE)
+    open_directory(where)  # before anything is asked of it
     tracked = Tracking(request.tracking_uri, default=True)
     return _report(Alone(this_machine()), request.study, where, tracked)
 
@@ -66,9 +66,9 @@ def _examine_cluster(request: Request, address: str) -> Report:
     from cluster.connection import connect
     from sweeps.engine.data_on_nodes import environment
 
-    where = None if request.storage is None else absolute(request.storage)
+    where = None if request.storage is None else absolute_storage(request.storage)
     if where is not None:
-        directory(where)  # before anything is asked of it
+        open_directory(where)  # before anything is asked of it
     tracked = Tracking(request.tracking_uri, default=False)
     with connect(address) as connection:
         refused = _stranger(connection)

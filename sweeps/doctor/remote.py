@@ -9,7 +9,7 @@ from sweeps.doctor import authentication, versions
 from sweeps.doctor.asking import Request
 from sweeps.doctor.check import Report
 from sweeps.engine.handing_over import answer, check_place, check_public
-from sweeps.store.versions import installed
+from sweeps.store.versions import installed_versions
 
 if TYPE_CHECKING:
     from sweeps.doctor.check import Check
@@ -47,7 +47,7 @@ def examine_over_http(request: Request) -> Report:
         timeout=_SECONDS,
     )
     report = answer(Report, said)
-    own = versions.compare_own(installed(), report.versions)
+    own = versions.compare_own(installed_versions(), report.versions)
     checks = (*_server(address), *report.checks, own)
     return report.model_copy(update={"checks": checks})
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sweeps.doctor.bounded import Trouble
 from sweeps.doctor.check import Check
-from sweeps.store.filesystem import Directory, directory
+from sweeps.store.filesystem import Directory, open_directory
 from tracking.errors import redact
 
 SUBJECT = "storage"
@@ -56,7 +56,7 @@ class Place:
 
     def open(self) -> Directory:
         """The directory that holds the marks."""
-        return directory(self.storage) / self.name
+        return open_directory(self.storage) / self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def leave(place: Place, mark: str) -> Left:
         mark: Its name.
     """
     marks = place.open()
-    local = marks.parent.local
+    local = marks.parent.local_path
     made = _missing(local) if local is not None else ()
     try:
         marks.write(mark, os.urandom(_MARK_BYTES))

@@ -47,7 +47,7 @@ def compare_own(own: Versions, nodes: Mapping[str, Versions]) -> Check:
         own: This machine's.
         nodes: Node to package to version.
     """
-    from sweeps.store.versions import PROJECT
+    from sweeps.store.versions import PROJECT_NAME
 
     differing = sorted({name for there in nodes.values() for name in _differences(own, there)})
     if not differing:
@@ -57,7 +57,7 @@ def compare_own(own: Versions, nodes: Mapping[str, Versions]) -> Check:
         + " and ".join(sorted({_of(there, name) for there in nodes.values()}))
         for name in differing
     )
-    state: State = "failed" if PROJECT in differing else "warning"
+    state: State = "failed" if PROJECT_NAME in differing else "warning"
     return Check(SUBJECT, "this machine", state, found, _OWN_REMEDY)
 
 

@@ -11,7 +11,7 @@ from sweeps.doctor import credentials, gpus, memory
 from sweeps.doctor.bounded import Trouble, at_once
 from sweeps.doctor.check import Check
 from sweeps.doctor.storage import Left, Place, leave
-from sweeps.store.versions import installed
+from sweeps.store.versions import installed_versions
 
 if TYPE_CHECKING:
     from cluster.connection import Machine
@@ -72,7 +72,7 @@ def visit(mark: str, question: Question, machines: Mapping[str, Machine]) -> Fac
         checks += [_unknown(subject, told)] if isinstance(told, Trouble) else told
     left = found.get("storage")
     return Facts(
-        installed(),
+        installed_versions(),
         tuple(checks),
         found.get("data"),
         Left(left.reason, hung=True) if isinstance(left, Trouble) else left,

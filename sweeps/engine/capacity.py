@@ -16,7 +16,7 @@ from sweeps.errors import InputError
 from sweeps.planning.cost_curves import CostCurve
 from sweeps.planning.packing import Pack, local_capacity, make_packs
 from sweeps.planning.plan import Plan, PlannedReplicate
-from sweeps.store.checkpoints import Checkpoint, Member, checkpoints
+from sweeps.store.checkpoints import Checkpoint, ReplicateKey, checkpointed_packs
 from sweeps.store.ledger import Ledger
 from sweeps.study.spec import Resources
 
@@ -50,9 +50,9 @@ class Capacity:
         return Capacity(workers if limit == "auto" else min(workers, limit), self.memory)
 
 
-def pending_replicates(plan: Plan, ledger: Ledger) -> dict[Member, PlannedReplicate]:
+def pending_replicates(plan: Plan, ledger: Ledger) -> dict[ReplicateKey, PlannedReplicate]:
     """The plan's replicates that are not in the ledger."""
-    done = ledger.finished()
+    done = ledger.finished_replicates()
     planned = {(r.point_id, r.seed): r for r in plan.replicates()}
     return {member: replicate for member, replicate in planned.items() if member not in done}
 
@@ -60,7 +60,7 @@ def pending_replicates(plan: Plan, ledger: Ledger) -> dict[Member, PlannedReplic
 def pending_packs(
     plan: Plan,
     ledger: Ledger,
-    missing: dict[Member, PlannedReplicate],
+    missing: dict[ReplicateKey, PlannedReplicate],
     capacity: Capacity,
     curves: Mapping[str, CostCurve] = MappingProxyType({}),
 ) -> list[Pack]:
@@ -79,7 +79,7 @@ def pending_packs(
     left = dict(missing)
     begun = [
         made
-        for pack_id in checkpoints(ledger)
+        for pack_id in checkpointed_packs(ledger)
         if (made := _begun(plan, ledger, pack_id, left)) is not None
     ]
     return begun + make_packs(
@@ -144,7 +144,7 @@ def too_small(machines: Sequence[Machine], resources: Resources) -> InputError:
 
 
 def _begun(
-    plan: Plan, ledger: Ledger, pack_id: str, left: dict[Member, PlannedReplicate]
+    plan: Plan, ledger: Ledger, pack_id: str, left: dict[ReplicateKey, PlannedReplicate]
 ) -> Pack | None:
     """The pack that a checkpoint is of, taken out of `left`; None where it is of no more use."""
     checkpoint = Checkpoint(ledger, pack_id, label(privnets.experiment(plan.study.experiment)))

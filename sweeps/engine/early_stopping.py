@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from privnets.contract import Direction, InterimEstimate
 from sweeps.planning.plan import Plan
-from sweeps.store.checkpoints import Member
+from sweeps.store.checkpoints import ReplicateKey
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +59,9 @@ class StoppingRule:
 
 
 def leaving(
-    estimates: Mapping[Member, Mapping[str, InterimEstimate]], stopping: StoppingRule, room: int
+    estimates: Mapping[ReplicateKey, Mapping[str, InterimEstimate]],
+    stopping: StoppingRule,
+    room: int,
 ) -> dict[str, str]:
     """Which points are to leave, and which dominates each.
 
@@ -115,7 +117,8 @@ class _Field:
 
 
 def _field(
-    estimates: Mapping[Member, Mapping[str, InterimEstimate]], objectives: Mapping[str, Direction]
+    estimates: Mapping[ReplicateKey, Mapping[str, InterimEstimate]],
+    objectives: Mapping[str, Direction],
 ) -> _Field:
     import numpy as np
 

@@ -22,13 +22,13 @@ from sweeps.planning.plan import Plan, make_plan
 from sweeps.publishing.process import PublishOutcome
 from sweeps.publishing.publication import PublisherProcess, start_publisher
 from sweeps.report.summary import load_libraries, write_summary
-from sweeps.store.filesystem import absolute, check_writable, directory
+from sweeps.store.filesystem import absolute_storage, check_writable, open_directory
 from sweeps.store.ledger import Ledger
 from sweeps.store.locking import locked
 from sweeps.store.manifest import (
     Manifest,
-    describe,
-    differences,
+    create_manifest,
+    plan_differences,
     read_manifest,
     write_manifest,
 )
@@ -81,7 +81,7 @@ def run_study(
         Interrupted: A KeyboardInterrupt, if it was; what was finished is kept.
     """
     planned = make_plan(study, num_points)
-    where = absolute(storage or DEFAULT_STORAGE)
+    where = absolute_storage(storage or DEFAULT_STORAGE)
     with display_progress() as show:
         outcome = execute(
             planned,
@@ -130,7 +130,7 @@ def execute(
     import tracking
 
     spare_own_machine()
-    where, ledger = absolute(storage), Ledger(absolute(storage), sweep)
+    where, ledger = absolute_storage(storage), Ledger(absolute_storage(storage), sweep)
     uri = tracking.resolve_uri(tracking_uri)
     typed = command or f"sweeps run {plan.study.name}"
     # Refuses another sweep's name.
@@ -140,7 +140,7 @@ def execute(
     with (
         catch_stop_signals() as interruption,
         locked(ledger, interruption.interruptible),
-        tenure(ledger.directory) as ledger.run,
+        tenure(ledger.directory) as ledger.run_id,
     ):
         if ledger.has_spec():  # perhaps since, by another process
             manifest = prepare_manifest(ledger, plan, command=typed, tracking_uri=uri)
@@ -258,7 +258,7 @@ def new_sweep_name(storage: str, study: str) -> str:
         InputError: If the storage cannot be looked into.
     """
     try:
-        taken = set(directory(storage).directories())
+        taken = set(open_directory(storage).directories())
     except OSError as error:
         raise InputError(redact(f"storage {storage} cannot be read: {error}")) from error
     base = f"{study}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -273,9 +273,9 @@ def prepare_manifest(ledger: Ledger, plan: Plan, *, command: str, tracking_uri: 
         InputError: If a sweep of that name was started with another plan.
     """
     if not ledger.has_spec():
-        return describe(plan, ledger.sweep, command=command, tracking_uri=tracking_uri)
+        return create_manifest(plan, ledger.sweep, command=command, tracking_uri=tracking_uri)
     manifest = read_manifest(ledger)
-    if reasons := differences(manifest, plan):
+    if reasons := plan_differences(manifest, plan):
         raise InputError(
             f"the name {ledger.sweep!r} is taken by another sweep in {ledger.directory.path}: "
             f"{'; '.join(reasons)}. Choose another name, or leave --name out"

@@ -13,7 +13,7 @@ from privnets.contract import Experiment, InterimEstimate, Rung, Stage, State
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.engine.early_stopping import StoppingRule, leaving
 from sweeps.planning.packing import Pack
-from sweeps.store.checkpoints import Checkpoint, Member, Saved
+from sweeps.store.checkpoints import Checkpoint, CheckpointContent, ReplicateKey
 from sweeps.store.ledger import Ledger
 
 CHECKPOINT_SECONDS = 20.0
@@ -71,14 +71,14 @@ class PackTrainer:
         self._checkpoint = Checkpoint(ledger, pack.pack_id, label(experiment))
         self._every = checkpoint_seconds
         self._saved_at = time.monotonic()
-        self._configs: dict[Member, ExperimentConfig] = {
+        self._configs: dict[ReplicateKey, ExperimentConfig] = {
             (r.point_id, r.seed): r.config for r in pack.replicates
         }
-        self._points: dict[Member, TradeoffPoint] = {}
+        self._points: dict[ReplicateKey, TradeoffPoint] = {}
         self._stage: Stage | None = None
         self._problem: str | None = None
         # Of this stack; a point that was kept before its state was may come a second time.
-        self._ended: set[Member] = set()
+        self._ended: set[ReplicateKey] = set()
         self._committed = self._in_ledger()
         self._stages = self._resumed()
 
@@ -122,23 +122,23 @@ class PackTrainer:
             self._problem = f"a checkpoint could not be written: {error}"
 
     def _in_ledger(self) -> bool:
-        points = self._ledger.points([self._pack.pack_id])
+        points = self._ledger.read_points([self._pack.pack_id])
         return {(p.point_id, r.seed) for p in points for r in p.replicates} >= set(self._configs)
 
-    def _saved(self) -> Saved:
+    def _saved(self) -> CheckpointContent:
         try:
             return self._checkpoint.load()
         except OSError as error:
             self._problem = f"a checkpoint could not be looked for: {error}"
-            return Saved()
+            return CheckpointContent()
 
     def _resumed(self) -> _Stages:
         """The stages of what is not finished: on from a state that can be used, or all of them."""
         saved = self._saved()
         for point in saved.points:
             self._keep(point)
-        if saved.state is not None and saved.rest and self._fits(saved):
-            stages = self._begun(saved.rest, saved.state)
+        if saved.state is not None and saved.remaining and self._fits(saved):
+            stages = self._begun(saved.remaining, saved.state)
             try:
                 first = next(stages, None)
             except ValueError as error:
@@ -151,7 +151,7 @@ class PackTrainer:
         if pending_replicates:
             yield from self._begun(pending_replicates, None)
 
-    def _begun(self, stack: Iterable[Member], state: State | None) -> _Stages:
+    def _begun(self, stack: Iterable[ReplicateKey], state: State | None) -> _Stages:
         self._stack = list(stack)
         configs = [self._configs[member] for member in self._stack]
         if self._stopping is None:
@@ -160,16 +160,18 @@ class PackTrainer:
             shares = self._stopping.rungs
             yield from self._experiment.stages_with_rungs(configs, shares, self._device, state)
 
-    def _fits(self, saved: Saved) -> bool:
+    def _fits(self, saved: CheckpointContent) -> bool:
         members = set(self._configs)
-        return set(saved.rest) <= members and set(saved.rest) | set(self._points) == members
+        return (
+            set(saved.remaining) <= members and set(saved.remaining) | set(self._points) == members
+        )
 
     def _take(self, stage: Stage) -> None:
         self._stage = stage
         for point in stage.points:
             self._ended.add(self._keep(point))
 
-    def _rest(self) -> list[Member]:
+    def _rest(self) -> list[ReplicateKey]:
         """The unfinished, in the stack's order."""
         return [member for member in self._stack if member not in self._ended]
 
@@ -186,7 +188,7 @@ class PackTrainer:
         return places
 
     def _dominated(
-        self, estimates: Mapping[Member, Mapping[str, InterimEstimate]], share: float
+        self, estimates: Mapping[ReplicateKey, Mapping[str, InterimEstimate]], share: float
     ) -> dict[str, str]:
         """Point to why it is to leave; one that fails anyway takes no part."""
         if self._stopping is None:
@@ -201,13 +203,13 @@ class PackTrainer:
             for point_id, better in found.items()
         }
 
-    def _stopped(self, member: Member, reason: str) -> TradeoffPoint:
+    def _stopped(self, member: ReplicateKey, reason: str) -> TradeoffPoint:
         config = self._configs[member]
         metrics = dict.fromkeys(self._experiment.metric_keys(config), math.nan)
         replicate = Replicate(config.seed, metrics, stopped=reason, finished_at=time.time())
         return self._experiment.point(config, replicate)
 
-    def _keep(self, point: TradeoffPoint) -> Member:
+    def _keep(self, point: TradeoffPoint) -> ReplicateKey:
         (replicate,) = point.replicates
         member = (point.point_id, replicate.seed)
         if member in self._configs:
@@ -218,7 +220,7 @@ class PackTrainer:
         if not self._committed:
             if missing := len(self._configs) - len(self._points):
                 raise RuntimeError(f"the experiment ended with {missing} replicates missing.")
-            self._ledger.write(self._pack.pack_id, self._points.values())
+            self._ledger.write_pack(self._pack.pack_id, self._points.values())
             self._committed = True
         self._checkpoint.remove()
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sweeps.analysis.wording import counted
+from sweeps.engine.counting import SweepCounts
 from sweeps.errors import make_printable
 from sweeps.planning.plan import format_duration
-from sweeps.store.standing import Standing
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -135,7 +135,7 @@ class Tally:
         lack: What packs wait for where none is in training, in words.
     """
 
-    def __init__(self, points: int, standing: Standing, trainings: int | None = None) -> None:
+    def __init__(self, points: int, standing: SweepCounts, trainings: int | None = None) -> None:
         """Begin with what is there.
 
         Args:

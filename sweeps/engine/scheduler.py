@@ -19,6 +19,7 @@ from sweeps.engine.capacity import (
     pending_packs,
     pending_replicates,
 )
+from sweeps.engine.counting import BackgroundCall, SweepCounter, SweepCounts
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.progress import SweepProgress, Tally
 from sweeps.engine.signals import StopRequest
@@ -26,9 +27,8 @@ from sweeps.engine.waiting import lack, wait_for_capacity
 from sweeps.planning.measuring import CalibrationSettings, calibrate
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan, PlannedReplicate
-from sweeps.store.checkpoints import Member
+from sweeps.store.checkpoints import ReplicateKey
 from sweeps.store.ledger import Ledger
-from sweeps.store.standing import Beside, Overview, Standing
 
 if TYPE_CHECKING:
     from cluster.connection import Connection, Machine
@@ -64,7 +64,7 @@ class ProgressTracker:
         self._resources = plan.study.resources
         self._looked_at = -math.inf
         self._packs: dict[str, Pack] = {}
-        self._standing = Beside(Overview(ledger, plan.seeds, plan.objectives).read)
+        self._standing = BackgroundCall(SweepCounter(ledger, plan.seeds, plan.objectives).read)
         trainings = len(plan.points) * len(plan.seeds)
         self._tally = Tally(len(plan.points), self._standing.latest, trainings)
         self._shown_at = 0.0
@@ -105,7 +105,7 @@ class ProgressTracker:
         """Show how things stand now."""
         self._tell(self._standing.now)
 
-    def _tell(self, standing: Callable[[], Standing]) -> None:
+    def _tell(self, standing: Callable[[], SweepCounts]) -> None:
         self._shown_at = time.monotonic()
         with self.noting("progress could not be told"):
             self._tally.standing = standing()
@@ -238,7 +238,7 @@ def run_pending_packs(
         carriage = Carriage(
             storage=storage,
             sweep=ledger.sweep,
-            run=ledger.run,
+            run=ledger.run_id,
             state=state,
             resources=plan.study.resources,
             concurrency=room.workers,
@@ -258,7 +258,7 @@ class _Work:
 
     plan: Plan
     ledger: Ledger
-    missing: dict[Member, PlannedReplicate]
+    missing: dict[ReplicateKey, PlannedReplicate]
     watch: ProgressTracker
     stopping: Callable[[], bool]
 
@@ -296,7 +296,7 @@ def _connected(plan: Plan, address: str | None, remedy: str) -> Connection:
 @contextmanager
 def _state_directory(ledger: Ledger) -> Iterator[Path]:
     """Where Tune keeps its own state, which nothing ever reads: it is emptied before each run."""
-    local = ledger.directory.local
+    local = ledger.directory.local_path
     if local is None:
         with TemporaryDirectory(prefix="sweeps-tune-") as folder:
             yield Path(folder, "tune")

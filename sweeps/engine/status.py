@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sweeps.store.pulse import Pulse, read_pulse
+from sweeps.store.pulse import Heartbeat, read_heartbeat
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +61,7 @@ class Status(BaseModel):
     objectives: dict[str, Literal["min", "max"]]
     swept: list[str]
     front: list[dict[str, _Cell]]
-    pulse: Pulse | None = None
+    pulse: Heartbeat | None = None
     age: float | None = None
 
     @property
@@ -92,7 +92,7 @@ def look(sweep: str, storage: str | None = None) -> Status:
 
     result = open_result(sweep, storage)
     counts = result.counts
-    pulse = read_pulse(Ledger(result.storage, sweep))
+    pulse = read_heartbeat(Ledger(result.storage, sweep))
     return Status(
         sweep=result.sweep,
         study=result.study.name,
@@ -137,7 +137,7 @@ def _infinite(value: _Cell) -> _Cell:
     return float(value) if value in ("inf", "-inf") else value
 
 
-def state_words(job_state: str | None, pulse: Pulse | None) -> str:
+def state_words(job_state: str | None, pulse: Heartbeat | None) -> str:
     """What a sweep is at, in a word or two: as its job says, or else as its driver wrote."""
     if job_state in _JOB_WORDS:
         return _JOB_WORDS[job_state]

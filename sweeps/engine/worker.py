@@ -21,7 +21,7 @@ from sweeps.planning.devices import select_device
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import PlannedReplicate
 from sweeps.store.ledger import Ledger
-from sweeps.store.tenure import Superseded
+from sweeps.store.tenure import RunSupersededError
 
 # Every report passes through the driver's one loop, and stages may be as short as a point.
 _REPORT_SECONDS = 0.5
@@ -74,7 +74,7 @@ class Worker(tune.Trainable):
         try:
             self._run = self._run or self._begun()
             advance = _advanced(self._run)
-        except (OSError, Superseded) as error:
+        except (OSError, RunSupersededError) as error:
             if isinstance(error, OSError) and error.errno not in _HOPELESS:
                 raise
             self._run = None
@@ -101,7 +101,7 @@ class Worker(tune.Trainable):
     def cleanup(self) -> None:
         """Keep what is in hand when the sweep is stopped."""
         if self._run is not None:
-            with suppress(Superseded):
+            with suppress(RunSupersededError):
                 self._run.save()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:

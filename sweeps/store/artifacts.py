@@ -13,13 +13,13 @@ _MOST_BYTES = 256 * 2**20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
-def safe_name(name: str) -> bool:
+def is_safe_name(name: str) -> bool:
     """Whether a name can only be a file's or a directory's own, never a way to another."""
     return bool(_NAME.fullmatch(name))
 
 
 @dataclass(frozen=True)
-class StoredFiles(Mapping[str, bytes]):
+class StoredArtifacts(Mapping[str, bytes]):
     """A replicate's files, each read anew whenever it is looked up."""
 
     directory: Directory
@@ -55,7 +55,7 @@ def write_artifacts(directory: Directory, points: Iterable[TradeoffPoint]) -> No
     for point in points:
         for replicate in point.replicates:
             for name, content in replicate.artifacts.items():
-                if not safe_name(name):
+                if not is_safe_name(name):
                     raise ValueError(f"an artifact's name must be a plain file name; got {name!r}.")
                 (directory / point.point_id).write(_stored(replicate.seed, name), content)
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from privnets.points import TradeoffPoint
 from sweeps.store.artifacts import write_artifacts
-from sweeps.store.codec import RecordError, decode, encode, points_of
+from sweeps.store.codec import PackFileError, decode_table, encode_points, points_from_tables
 from sweeps.store.filesystem import Directory
 from sweeps.store.ledger import Ledger
 from sweeps.store.tenure import freshen
@@ -20,10 +20,10 @@ from sweeps.store.tenure import freshen
 if TYPE_CHECKING:
     import torch
 
-Member = tuple[str, int]
+ReplicateKey = tuple[str, int]
 _POINTS = "points.parquet"
 _STATE = "state.safetensors"
-_MEMBERS = TypeAdapter(tuple[Member, ...])
+_MEMBERS = TypeAdapter(tuple[ReplicateKey, ...])
 
 
 class _Header(BaseModel):
@@ -33,23 +33,23 @@ class _Header(BaseModel):
 
 
 @dataclass(frozen=True)
-class Saved:
+class CheckpointContent:
     """What a checkpoint holds; empty where there is none.
 
     Attributes:
         points: Points of one replicate each that are finished.
-        rest: The (point_id, seed) of the stack that `state` continues, in the stack's order.
+        remaining: The (point_id, seed) of the stack that `state` continues, in the stack's order.
         state: Tensors on the CPU; None when there is no usable state.
     """
 
     points: tuple[TradeoffPoint, ...] = ()
-    rest: tuple[Member, ...] = ()
+    remaining: tuple[ReplicateKey, ...] = ()
     state: Mapping[str, torch.Tensor] | None = None
 
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[ReplicateKey, ...]:
         """Every (point_id, seed) that the checkpoint speaks of."""
         done = ((p.point_id, r.seed) for p in self.points for r in p.replicates)
-        return tuple(dict.fromkeys((*done, *self.rest)))
+        return tuple(dict.fromkeys((*done, *self.remaining)))
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Checkpoint:
     def save(
         self,
         points: Sequence[TradeoffPoint],
-        rest: Iterable[Member],
+        rest: Iterable[ReplicateKey],
         state: Mapping[str, torch.Tensor],
     ) -> None:
         """Keep a stack as it stands.
@@ -85,21 +85,21 @@ class Checkpoint:
 
         Raises:
             OSError: If it cannot be written; what was kept before still is.
-            Superseded: If the run that it is for is over; likewise.
+            RunSupersededError: If the run that it is for is over; likewise.
         """
         from safetensors.torch import save
 
-        self.ledger.check_tenure()
+        self.ledger.check_lease()
         if len(points) > self._kept:
             write_artifacts(self.ledger.directory / "artifacts", points[self._kept :])
-            self._directory.write(_POINTS, encode(points))
+            self._directory.write(_POINTS, encode_points(points))
             self._kept = len(points)
         tensors = {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
         metadata = {"label": self.label, "rest": json.dumps([list(member) for member in rest])}
         contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
         self._directory.write(_STATE, save(contiguous, metadata))
 
-    def load(self) -> Saved:
+    def load(self) -> CheckpointContent:
         """What is kept; whatever is damaged or of another version counts as absent.
 
         Raises:
@@ -109,7 +109,7 @@ class Checkpoint:
         freshen(self._directory)
         points = self._points()
         rest, state = self._state()
-        return Saved(points, rest, state)
+        return CheckpointContent(points, rest, state)
 
     def remove(self) -> None:
         """Drop it."""
@@ -123,12 +123,12 @@ class Checkpoint:
         if _POINTS not in self._directory.files():
             return ()
         try:
-            table = decode(self._directory.read(_POINTS))
-        except (OSError, RecordError):
+            table = decode_table(self._directory.read(_POINTS))
+        except (OSError, PackFileError):
             return ()
-        return tuple(points_of([table], self.ledger.directory / "artifacts"))
+        return tuple(points_from_tables([table], self.ledger.directory / "artifacts"))
 
-    def _state(self) -> tuple[tuple[Member, ...], Mapping[str, torch.Tensor] | None]:
+    def _state(self) -> tuple[tuple[ReplicateKey, ...], Mapping[str, torch.Tensor] | None]:
         from safetensors import SafetensorError
         from safetensors.torch import load
 
@@ -145,7 +145,7 @@ class Checkpoint:
             return (), None
 
 
-def checkpoints(ledger: Ledger) -> list[str]:
+def checkpointed_packs(ledger: Ledger) -> list[str]:
     """Ids of the packs that have a checkpoint."""
     return (ledger.directory / "checkpoints").directories()
 

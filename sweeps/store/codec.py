@@ -23,13 +23,13 @@ import pyarrow.parquet as pq
 
 from privnets.points import Curve, Replicate, TradeoffPoint
 from sweeps.store import sealing
-from sweeps.store.artifacts import StoredFiles, safe_name
+from sweeps.store.artifacts import StoredArtifacts, is_safe_name
 from sweeps.store.filesystem import Directory
 from sweeps.store.unpacking import TooLargeError, check_size, check_texts
 from sweeps.study.yaml_reader import is_encodable
 
 _IDENTITY = {"point_id": pa.string(), "seed": pa.int64()}
-FIXED = {
+FIXED_COLUMNS = {
     **_IDENTITY,
     "experiment": pa.string(),
     "config": pa.string(),
@@ -52,19 +52,20 @@ _ADDED = ("stopped",)  # which versions before did not write
 _LATEST = 253402300799.0  # the end of the year 9999
 _REPEATED = ["point_id", "experiment", "config", "failure", "stopped", "notes"]
 
-Wanted = Callable[[str], bool]
+ColumnFilter = Callable[[str], bool]
 """Whether a column is wanted, by its name."""
 
 
-class RecordError(ValueError):
+class PackFileError(ValueError):
     """Bytes that are no table of points, or only a part of one."""
 
 
-def encode(points: Iterable[TradeoffPoint]) -> bytes:
+def encode_points(points: Iterable[TradeoffPoint]) -> bytes:
     """Points as the content of a parquet file."""
     rows = [(point, replicate) for point in points for replicate in point.replicates]
     columns: dict[str, pa.Array] = {
-        name: pa.array([_fixed(name, *row) for row in rows], kind) for name, kind in FIXED.items()
+        name: pa.array([_fixed(name, *row) for row in rows], kind)
+        for name, kind in FIXED_COLUMNS.items()
     }
     replicates = [replicate for _, replicate in rows]
     for family, values in _families(replicates).items():
@@ -74,17 +75,17 @@ def encode(points: Iterable[TradeoffPoint]) -> bytes:
     return _written(pa.table(columns))
 
 
-def every(name: str) -> bool:
+def is_any_column(name: str) -> bool:
     """Wants all columns."""
     return True
 
 
-def fixed(name: str) -> bool:
+def is_fixed_column(name: str) -> bool:
     """Wants the columns that every file has."""
-    return name in FIXED
+    return name in FIXED_COLUMNS
 
 
-def decode(content: bytes, wanted: Wanted = every) -> pa.Table:
+def decode_table(content: bytes, wanted: ColumnFilter = is_any_column) -> pa.Table:
     """The table in a parquet file, with the types of its columns checked.
 
     Values are checked in what is read. That is everything where the file has no seal, as versions
@@ -95,7 +96,7 @@ def decode(content: bytes, wanted: Wanted = every) -> pa.Table:
         wanted: Which columns to give, by name.
 
     Raises:
-        RecordError: If it is damaged or holds something else.
+        PackFileError: If it is damaged or holds something else.
     """
     sealed, file = _opened(content)
     stored = _schema(content, file)
@@ -108,17 +109,17 @@ def decode(content: bytes, wanted: Wanted = every) -> pa.Table:
     _check(table)
     for name in _ADDED:
         if name not in schema.names and wanted(name):
-            table = table.append_column(name, pa.nulls(table.num_rows, FIXED[name]))
+            table = table.append_column(name, pa.nulls(table.num_rows, FIXED_COLUMNS[name]))
             names.append(name)
     return table if table.num_columns == len(names) else table.select(names)
 
 
-def identities(table: pa.Table) -> list[tuple[str, int]]:
+def replicate_keys(table: pa.Table) -> list[tuple[str, int]]:
     """The (point_id, seed) of every row of a decoded table."""
     return list(zip(table["point_id"].to_pylist(), table["seed"].to_pylist(), strict=True))
 
 
-def points_of(tables: Sequence[pa.Table], artifacts: Directory) -> Iterator[TradeoffPoint]:
+def points_from_tables(tables: Sequence[pa.Table], artifacts: Directory) -> Iterator[TradeoffPoint]:
     """A point of one replicate per row.
 
     Args:
@@ -128,7 +129,7 @@ def points_of(tables: Sequence[pa.Table], artifacts: Directory) -> Iterator[Trad
     if not tables:
         return
     table = pa.concat_tables(tables, promote_options="default")
-    plain = [table[name].to_pylist() for name in FIXED]
+    plain = [table[name].to_pylist() for name in FIXED_COLUMNS]
     families = [_mappings(table, name) for name in ("metric", "standard_error")]
     rows = zip(*plain, *families, _curves(table), strict=True)
     for point_id, seed, experiment, config, failure, stopped, finished, notes, files, *rest in rows:
@@ -137,17 +138,17 @@ def points_of(tables: Sequence[pa.Table], artifacts: Directory) -> Iterator[Trad
             seed=seed,
             metrics=metrics,
             standard_errors=errors,
-            notes=parsed(notes) if notes else {},
+            notes=parse_notes(notes) if notes else {},
             curves=curves,
-            artifacts=StoredFiles(artifacts / point_id, seed, tuple(files)) if files else {},
+            artifacts=StoredArtifacts(artifacts / point_id, seed, tuple(files)) if files else {},
             failure=failure,
             stopped=stopped,
             finished_at=finished,
         )
-        yield TradeoffPoint(point_id, experiment, parsed_config(config), (replicate,))
+        yield TradeoffPoint(point_id, experiment, parse_config(config), (replicate,))
 
 
-def of_family(table: pa.Table, family: str) -> dict[str, pa.ChunkedArray]:
+def family_columns(table: pa.Table, family: str) -> dict[str, pa.ChunkedArray]:
     """Key to column of a family: `metric`, `standard_error`, `curve_steps` or `curve_values`."""
     return {key: table[name] for key, name in _keys(table.column_names, family).items()}
 
@@ -194,7 +195,7 @@ def _opened(content: bytes) -> tuple[bool, pq.ParquetFile]:
         source = pa.BufferReader(content)
         return sealed, pq.ParquetFile(source, page_checksum_verification=not sealed)
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise RecordError(f"not a whole parquet file ({error})") from error
+        raise PackFileError(f"not a whole parquet file ({error})") from error
 
 
 def _schema(content: bytes, file: pq.ParquetFile) -> pa.Schema:
@@ -204,9 +205,9 @@ def _schema(content: bytes, file: pq.ParquetFile) -> pa.Schema:
         stored = file.schema_arrow
         check_texts(content, file)
     except TooLargeError as error:
-        raise RecordError(str(error)) from error
+        raise PackFileError(str(error)) from error
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise RecordError(f"not a whole parquet file ({error})") from error
+        raise PackFileError(f"not a whole parquet file ({error})") from error
     return stored
 
 
@@ -214,12 +215,12 @@ def _schema(content: bytes, file: pq.ParquetFile) -> pa.Schema:
 def _expected(names: tuple[str, ...]) -> pa.Schema:
     """What columns of these names must be."""
     if len(set(names)) < len(names):
-        raise RecordError("a column is there twice")
-    if missing := FIXED.keys() - {*names, *_ADDED}:
-        raise RecordError(f"columns {sorted(missing)} are missing")
+        raise PackFileError("a column is there twice")
+    if missing := FIXED_COLUMNS.keys() - {*names, *_ADDED}:
+        raise PackFileError(f"columns {sorted(missing)} are missing")
     steps, values = (_keys(names, family) for family in ("curve_steps", "curve_values"))
     if steps.keys() != values.keys():
-        raise RecordError(f"curves {sorted(steps.keys() ^ values.keys())} are incomplete")
+        raise PackFileError(f"curves {sorted(steps.keys() ^ values.keys())} are incomplete")
     return pa.schema([(name, _type(name)) for name in names])
 
 
@@ -228,7 +229,7 @@ def _read(file: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
         table = file.read(columns=names, use_threads=False)
         table.validate(full=True)
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise RecordError(f"not a whole parquet file ({error})") from error
+        raise PackFileError(f"not a whole parquet file ({error})") from error
     return table
 
 
@@ -236,15 +237,15 @@ def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
     try:
         return table.cast(schema)
     except (pa.ArrowException, ValueError) as error:
-        raise RecordError(f"columns of another type: {error}") from error
+        raise PackFileError(f"columns of another type: {error}") from error
 
 
 def _type(name: str) -> pa.DataType:
-    if name in FIXED:
-        return FIXED[name]
+    if name in FIXED_COLUMNS:
+        return FIXED_COLUMNS[name]
     family = name.partition("/")[0]
     if family not in _FAMILIES:
-        raise RecordError(f"column {name!r} is unknown")
+        raise PackFileError(f"column {name!r} is unknown")
     return _FAMILIES[family]
 
 
@@ -252,7 +253,7 @@ def _check(table: pa.Table) -> None:
     """Whether the values are what they must be, in the columns that are there."""
     there = set(table.column_names)
     if empty := [name for name in _REQUIRED if name in there and table[name].null_count]:
-        raise RecordError(f"columns {empty} must not hold nulls")
+        raise PackFileError(f"columns {empty} must not hold nulls")
     for name in there & _CHECKS.keys():
         _CHECKS[name](table[name])
     if _keys(there, "curve_steps"):
@@ -262,16 +263,16 @@ def _check(table: pa.Table) -> None:
 def _check_points(column: pa.ChunkedArray) -> None:
     """Names become paths: refuse what could do harm there."""
     for point_id in column.unique().to_pylist():
-        if not safe_name(point_id):
-            raise RecordError(f"point_id {point_id!r} is not a plain name")
+        if not is_safe_name(point_id):
+            raise PackFileError(f"point_id {point_id!r} is not a plain name")
 
 
 def _check_configs(column: pa.ChunkedArray) -> None:
-    _check_objects(column, parsed_config)
+    _check_objects(column, parse_config)
 
 
 def _check_notes(column: pa.ChunkedArray) -> None:
-    _check_objects(column, parsed)
+    _check_objects(column, parse_notes)
 
 
 def _check_objects(column: pa.ChunkedArray, parse: Callable[[str], Mapping[str, Any]]) -> None:
@@ -279,28 +280,28 @@ def _check_objects(column: pa.ChunkedArray, parse: Callable[[str], Mapping[str, 
         try:
             parse(text)
         except (ValueError, RecursionError) as error:
-            raise RecordError(f"{text[:40]!r} is no JSON object ({error})") from error
+            raise PackFileError(f"{text[:40]!r} is no JSON object ({error})") from error
 
 
 def _check_files(column: pa.ChunkedArray) -> None:
     for name in pc.list_flatten(column).unique().to_pylist():
-        if name is None or not safe_name(name):
-            raise RecordError(f"the artifact {name!r} is not a plain name")
+        if name is None or not is_safe_name(name):
+            raise PackFileError(f"the artifact {name!r} is not a plain name")
 
 
 def _check_times(column: pa.ChunkedArray) -> None:
     known = pc.and_(pc.greater_equal(column, 0.0), pc.less_equal(column, _LATEST))
     if not pc.all(known, min_count=0).as_py():
-        raise RecordError("finished_at must be Unix seconds before the year 10000")
+        raise PackFileError("finished_at must be Unix seconds before the year 10000")
 
 
 def _check_curves(table: pa.Table) -> None:
-    steps, values = (of_family(table, family) for family in ("curve_steps", "curve_values"))
+    steps, values = (family_columns(table, family) for family in ("curve_steps", "curve_values"))
     for key in steps.keys() & values.keys():
         if not pc.list_value_length(steps[key]).equals(pc.list_value_length(values[key])):
-            raise RecordError(f"curve {key!r} has not one value per step")
+            raise PackFileError(f"curve {key!r} has not one value per step")
         if pc.list_flatten(steps[key]).null_count or pc.list_flatten(values[key]).null_count:
-            raise RecordError(f"curve {key!r} must not hold nulls")
+            raise PackFileError(f"curve {key!r} must not hold nulls")
 
 
 _CHECKS: Mapping[str, Callable[[pa.ChunkedArray], None]] = {
@@ -313,12 +314,12 @@ _CHECKS: Mapping[str, Callable[[pa.ChunkedArray], None]] = {
 
 
 @lru_cache(maxsize=4096)
-def parsed_config(text: str) -> Mapping[str, Any]:
+def parse_config(text: str) -> Mapping[str, Any]:
     """As `parsed`, remembering: a configuration is read with each of its replicates."""
-    return parsed(text)
+    return parse_notes(text)
 
 
-def parsed(text: str) -> Mapping[str, Any]:
+def parse_notes(text: str) -> Mapping[str, Any]:
     """A configuration or notes as they are written down.
 
     Raises:
@@ -348,7 +349,7 @@ def _keys(names: Iterable[str], family: str) -> dict[str, str]:
 
 
 def _mappings(table: pa.Table, family: str) -> list[dict[str, Any]]:
-    columns = of_family(table, family)
+    columns = family_columns(table, family)
     keys = list(columns)
     if not keys:
         return [{}] * table.num_rows
@@ -368,7 +369,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _curves(table: pa.Table) -> list[Mapping[str, Curve]]:
-    steps, values = of_family(table, "curve_steps"), of_family(table, "curve_values")
+    steps, values = family_columns(table, "curve_steps"), family_columns(table, "curve_values")
     if not steps:
         return [{}] * table.num_rows
     return [_StoredCurves(steps, values, row) for row in range(table.num_rows)]

@@ -12,7 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sweeps.analysis.sums import SUFFIXES, Floats, Places, Sums
-from sweeps.store.codec import FIXED, fixed, of_family, parsed, parsed_config
+from sweeps.store.codec import (
+    FIXED_COLUMNS,
+    family_columns,
+    is_fixed_column,
+    parse_config,
+    parse_notes,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,12 +27,12 @@ FINISHED, STOPPED, FAILED = range(3)
 STATUS: Final = np.array(["finished", "stopped", "failed"], dtype=object)
 
 _UNREAD: Final = ("notes", "artifacts")
-_NONE: Final = pa.schema(FIXED).empty_table()
+_NONE: Final = pa.schema(FIXED_COLUMNS).empty_table()
 
 
-def in_tables(name: str) -> bool:
+def is_table_column(name: str) -> bool:
     """Wants the columns that tables of points are made from."""
-    if fixed(name):
+    if is_fixed_column(name):
         return name not in _UNREAD
     return name.startswith(("metric/", "standard_error/"))
 
@@ -150,7 +156,7 @@ class Replicates:
         texts = self.table["notes"].take(self.rows[finished]).to_pylist()
         words: dict[tuple[int, str], list[str]] = {}
         for point, text in zip(self.points[finished].tolist(), texts, strict=True):
-            for key, reason in parsed(text).items() if text else ():
+            for key, reason in parse_notes(text).items() if text else ():
                 words.setdefault((point, key), []).append(reason)
         return [
             Note(
@@ -174,7 +180,7 @@ class Replicates:
         named = Columns(
             point_ids=self.point_ids,
             experiments=experiments,
-            configs=[parsed_config(config) for config in configs],
+            configs=[parse_config(config) for config in configs],
             **columns,
         )
         return frame(named, own_columns, sweep)
@@ -195,7 +201,7 @@ class Replicates:
         """Values of each key that some of the rows have, NaN where others lack it."""
         return {
             key: column.to_numpy()[rows]
-            for key, column in of_family(self.table, family).items()
+            for key, column in family_columns(self.table, family).items()
             if len(rows) and _some(column, rows)
         }
 

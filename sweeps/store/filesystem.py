@@ -18,7 +18,7 @@ from sweeps.errors import InputError
 from sweeps.study.yaml_reader import is_encodable
 from tracking.errors import redact
 
-MOST_BYTES: Final = 2**30
+MAX_BYTES: Final = 2**30
 """Larger files are not read unless a reader says that they may be."""
 _ASIDE: Final = re.compile(r"\..+?(\.[0-9a-f]{32})?\.[0-9a-f]{32}")
 _NO_SECOND_NAMES: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -34,12 +34,12 @@ class Directory:
     Attributes:
         filesystem: Where it is.
         path: Its absolute path there.
-        run: The run that writes to it, in hexadecimal digits; None for whoever is of none.
+        run_id: The run that writes to it, in hexadecimal digits; None for whoever is of none.
     """
 
     filesystem: fs.FileSystem
     path: str
-    run: str | None = None
+    run_id: str | None = None
 
     def __truediv__(self, name: str) -> Directory:
         """The directory `name` inside this one."""
@@ -51,7 +51,7 @@ class Directory:
         return replace(self, path=self.path.rpartition("/")[0] or "/")
 
     @property
-    def local(self) -> Path | None:
+    def local_path(self) -> Path | None:
         """Its local path; None on any other file system."""
         return Path(self.path) if isinstance(self.filesystem, fs.LocalFileSystem) else None
 
@@ -78,10 +78,12 @@ class Directory:
         """Names of the directories right in it, sorted, links left out; empty when it is absent."""
         found = self._names(fs.FileType.Directory)
         return [
-            name for name in found if self.local is None or not (self.local / name).is_symlink()
+            name
+            for name in found
+            if self.local_path is None or not (self.local_path / name).is_symlink()
         ]
 
-    def read(self, name: str, most: int = MOST_BYTES) -> bytes:
+    def read(self, name: str, most: int = MAX_BYTES) -> bytes:
         """The content of a file.
 
         Args:
@@ -92,7 +94,7 @@ class Directory:
             OSError: If it is absent, cannot be read, is larger, or is a link or a device.
         """
         path = f"{self.path}/{name}"
-        if self.local is not None:
+        if self.local_path is not None:
             return _local_content(path, most)
         with self.filesystem.open_input_file(path) as source:
             _check_size(source.size(), most, path)
@@ -108,7 +110,7 @@ class Directory:
         """
         self._put(name, content, self._move)
 
-    def write_new(self, name: str, content: bytes) -> bool:
+    def create_exclusive(self, name: str, content: bytes) -> bool:
         """Put a file whole, as `write` does, unless there is one of that name.
 
         Where files can have two names, as on any local file system worth the name, no writer puts
@@ -130,7 +132,7 @@ class Directory:
         """
         self.filesystem.delete_file(f"{self.path}/{name}")
 
-    def asides(self) -> dict[str, bool]:
+    def temporary_files(self) -> dict[str, bool]:
         """Paths from here to the files, in it and below, that their writers have yet to name.
 
         A writer that was killed leaves his for ever.
@@ -141,7 +143,7 @@ class Directory:
         found = ((path, _ASIDE.fullmatch(path.rpartition("/")[2])) for path in self._below())
         return {path: aside[1] is not None for path, aside in found if aside is not None}
 
-    def written_at(self, name: str) -> float | None:
+    def modified_at(self, name: str) -> float | None:
         """When a file was written, in seconds since 1970 by the clock of whoever keeps it.
 
         Returns:
@@ -157,7 +159,7 @@ class Directory:
 
     def _put(self, name: str, content: bytes, place: Callable[[str, str], bool]) -> bool:
         self.create()
-        by = "" if self.run is None else f".{self.run}"
+        by = "" if self.run_id is None else f".{self.run_id}"
         aside = f"{self.path}/.{name}{by}.{uuid.uuid4().hex}"
         try:
             with self.filesystem.open_output_stream(aside) as sink:
@@ -175,7 +177,7 @@ class Directory:
         return True
 
     def _move_new(self, aside: str, path: str) -> bool:
-        if self.local is not None:
+        if self.local_path is not None:
             try:
                 os.link(aside, path)
             except FileExistsError:
@@ -194,7 +196,7 @@ class Directory:
 
     def _below(self) -> list[str]:
         """Paths from here to all files in it and below; no link is followed."""
-        if self.local is not None:
+        if self.local_path is not None:
             found = os.walk(self.path)
             paths = [f"{folder}/{name}" for folder, _, names in found for name in names]
         else:
@@ -212,7 +214,7 @@ class Directory:
         )
 
     def _flush(self, path: str) -> None:
-        if self.local is None:
+        if self.local_path is None:
             return
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -246,7 +248,7 @@ def _check_size(size: int, most: int, path: str) -> None:
         raise OSError(errno.EFBIG, f"too long, {size:,} bytes of at most {most:,}", path)
 
 
-def absolute(storage: str) -> str:
+def absolute_storage(storage: str) -> str:
     """A storage location that means the same in every process and working directory.
 
     Raises:
@@ -262,7 +264,7 @@ def absolute(storage: str) -> str:
         raise InputError(f"storage {storage!r} cannot be found: {error}") from error
 
 
-def directory(storage: str) -> Directory:
+def open_directory(storage: str) -> Directory:
     """Open a storage location.
 
     Args:
@@ -273,7 +275,7 @@ def directory(storage: str) -> Directory:
         InputError: If the URI is none that pyarrow can open.
     """
     if "://" not in storage:
-        return Directory(fs.LocalFileSystem(), absolute(storage))
+        return Directory(fs.LocalFileSystem(), absolute_storage(storage))
     try:
         filesystem, path = fs.FileSystem.from_uri(storage)
     except (OSError, ValueError) as error:

@@ -24,7 +24,7 @@ class Fresh:
 
     def packs(self) -> list[str]:
         """The packs that were not read yet, or could not be."""
-        return [pack for pack in self._ledger.packs() if pack not in self._seen]
+        return [pack for pack in self._ledger.pack_ids() if pack not in self._seen]
 
     def read(self, read: Callable[[list[str]], T], packs: list[str] | None = None) -> T:
         """Read the packs that appeared since the last call.
@@ -70,7 +70,7 @@ class Follower:
         for begin in range(0, len(packs), _AT_ONCE):
             if len(found) >= enough:
                 break
-            read = self._fresh.read(self._ledger.points, packs[begin : begin + _AT_ONCE])
+            read = self._fresh.read(self._ledger.read_points, packs[begin : begin + _AT_ONCE])
             found += self._completed(read)
         return found
 
@@ -81,7 +81,7 @@ class Follower:
                 continue
             known = self._partial.pop(point.point_id, None)
             (merged,) = merge_replicates([point] if known is None else [known, point])
-            if complete(merged, self._seeds):
+            if is_complete(merged, self._seeds):
                 self._complete.add(point.point_id)
                 found.append(merged)
             else:
@@ -89,6 +89,6 @@ class Follower:
         return found
 
 
-def complete(point: TradeoffPoint, seeds: frozenset[int]) -> bool:
+def is_complete(point: TradeoffPoint, seeds: frozenset[int]) -> bool:
     """Whether a point has a replicate of every seed."""
     return seeds <= {replicate.seed for replicate in point.replicates}

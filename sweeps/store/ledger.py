@@ -22,16 +22,16 @@ from privnets.points import TradeoffPoint, merge_replicates
 from sweeps.errors import InputError
 from sweeps.store.artifacts import write_artifacts
 from sweeps.store.codec import (
-    RecordError,
-    Wanted,
-    decode,
-    encode,
-    every,
-    fixed,
-    identities,
-    points_of,
+    ColumnFilter,
+    PackFileError,
+    decode_table,
+    encode_points,
+    is_any_column,
+    is_fixed_column,
+    points_from_tables,
+    replicate_keys,
 )
-from sweeps.store.filesystem import Directory, directory
+from sweeps.store.filesystem import Directory, open_directory
 from sweeps.store.tenure import check
 from sweeps.study.yaml_reader import Bounds, dump_yaml, parse_yaml
 
@@ -70,24 +70,24 @@ class Ledger:
                 f"with a letter or digit; got {sweep!r}"
             )
         self.sweep = sweep
-        self.directory: Directory = directory(storage) / sweep
+        self.directory: Directory = open_directory(storage) / sweep
         self.unreadable: dict[str, str] = {}
-        self.run = run
+        self.run_id = run
 
     @property
-    def run(self) -> str | None:
+    def run_id(self) -> str | None:
         """The run of the sweep whose packs are written here; None outside of any."""
-        return self.directory.run
+        return self.directory.run_id
 
-    @run.setter
-    def run(self, run: str | None) -> None:
-        self.directory = replace(self.directory, run=run)
+    @run_id.setter
+    def run_id(self, run_id: str | None) -> None:
+        self.directory = replace(self.directory, run_id=run_id)
 
     @property
     def _packs(self) -> Directory:
         return self.directory / "ledger"
 
-    def write(self, pack_id: str, points: Iterable[TradeoffPoint]) -> None:
+    def write_pack(self, pack_id: str, points: Iterable[TradeoffPoint]) -> None:
         """Commit a finished pack: its artifacts, then its one file, which appears whole.
 
         A pack that is in the ledger stays as it is: two workers may train one, as the one which was
@@ -95,31 +95,34 @@ class Ledger:
 
         Raises:
             OSError: If it cannot be written; the ledger is then as it was.
-            Superseded: If the run that it is for is over; the ledger is then as it was.
+            RunSupersededError: If the run that it is for is over; the ledger is then as it was.
         """
         kept = list(points)
-        self.check_tenure()
+        self.check_lease()
         write_artifacts(self.directory / "artifacts", kept)
-        name, content = f"{pack_id}.parquet", encode(kept)
-        self.check_tenure()  # again, as artifacts may take their time
-        if not self._packs.write_new(name, content) and self._table(pack_id, fixed) is None:
+        name, content = f"{pack_id}.parquet", encode_points(kept)
+        self.check_lease()  # again, as artifacts may take their time
+        if (
+            not self._packs.create_exclusive(name, content)
+            and self._table(pack_id, is_fixed_column) is None
+        ):
             self._packs.write(name, content)  # in the place of one that is damaged
 
-    def check_tenure(self) -> None:
+    def check_lease(self) -> None:
         """Make sure that what is to be written is still wanted.
 
         Raises:
-            Superseded: If the run that it is for is over.
+            RunSupersededError: If the run that it is for is over.
             OSError: If that cannot be told.
         """
-        if self.run is not None:
-            check(self.directory, self.run)
+        if self.run_id is not None:
+            check(self.directory, self.run_id)
 
-    def packs(self) -> list[str]:
+    def pack_ids(self) -> list[str]:
         """Ids of the packs in the ledger, readable or not."""
         return [name.removesuffix(".parquet") for name in self._packs.files(".parquet")]
 
-    def points(
+    def read_points(
         self, packs: Iterable[str] | None = None, only: Collection[str] | None = None
     ) -> list[TradeoffPoint]:
         """What has been finished: one point per `point_id`, one replicate per seed.
@@ -130,14 +133,20 @@ class Ledger:
             packs: Read these alone; all by default.
             only: Ids of the points to read; all by default.
         """
-        tables = self.tables(packs) if only is None else self._tables_of(only, packs)
-        return merge_replicates(points_of(tables, self.directory / "artifacts"))
+        tables = self.read_tables(packs) if only is None else self._tables_of(only, packs)
+        return merge_replicates(points_from_tables(tables, self.directory / "artifacts"))
 
-    def finished(self) -> set[tuple[str, int]]:
+    def finished_replicates(self) -> set[tuple[str, int]]:
         """Every (point_id, seed) that never has to be trained again: just those `points` reads."""
-        return {member for table in self.tables(wanted=fixed) for member in identities(table)}
+        return {
+            member
+            for table in self.read_tables(wanted=is_fixed_column)
+            for member in replicate_keys(table)
+        }
 
-    def tables(self, packs: Iterable[str] | None = None, wanted: Wanted = every) -> list[pa.Table]:
+    def read_tables(
+        self, packs: Iterable[str] | None = None, wanted: ColumnFilter = is_any_column
+    ) -> list[pa.Table]:
         """A table of each pack, a row per point and replicate, repeats included; see `records`.
 
         Files that are damaged are passed over and noted in `unreadable`.
@@ -146,8 +155,8 @@ class Ledger:
             packs: Read these alone; all by default.
             wanted: Which columns to read.
         """
-        names = list(self.packs() if packs is None else packs)
-        if self.directory.local is not None:  # where threads would only wait for each other
+        names = list(self.pack_ids() if packs is None else packs)
+        if self.directory.local_path is not None:  # where threads would only wait for each other
             found = [self._table(name, wanted) for name in names]
         else:
             with ThreadPoolExecutor(_READERS) as pool:
@@ -177,7 +186,7 @@ class Ledger:
         except OSError as error:
             raise InputError(f"{self.directory.path} cannot be read: {error}") from error
 
-    def spec(self) -> dict[str, Any]:
+    def read_spec(self) -> dict[str, Any]:
         """What the sweep is, as written when it started.
 
         Raises:
@@ -222,20 +231,20 @@ class Ledger:
         """The rows of some points; just the packs that hold any are read whole."""
         names = pa.array(list(points), pa.string())
         found = []
-        for pack_id in self.packs() if packs is None else packs:
+        for pack_id in self.pack_ids() if packs is None else packs:
             told = self._table(pack_id, lambda name: name == "point_id")
             if told is None or not pc.any(pc.is_in(told["point_id"], names)).as_py():
                 continue
-            whole = self._table(pack_id, every)
+            whole = self._table(pack_id, is_any_column)
             if whole is not None:
                 found.append(whole.filter(pc.is_in(whole["point_id"], names)))
         return found
 
-    def _table(self, pack_id: str, wanted: Wanted) -> pa.Table | None:
+    def _table(self, pack_id: str, wanted: ColumnFilter) -> pa.Table | None:
         name = f"{pack_id}.parquet"
         try:
-            table = decode(self._packs.read(name), wanted)
-        except (OSError, RecordError) as error:
+            table = decode_table(self._packs.read(name), wanted)
+        except (OSError, PackFileError) as error:
             self.unreadable[name] = str(error).splitlines()[0] if str(error) else repr(error)
             return None
         self.unreadable.pop(name, None)

@@ -64,7 +64,7 @@ def locked(
     Raises:
         InputError: If someone runs it already, or its directory cannot be locked.
     """
-    place = ledger.directory.local
+    place = ledger.directory.local_path
     if place is None:
         yield
         return

@@ -18,7 +18,7 @@ from privnets.contract import Direction
 from sweeps.errors import InputError
 from sweeps.planning.plan import Plan, data_fingerprints, make_plan
 from sweeps.store.ledger import Ledger
-from sweeps.store.versions import installed
+from sweeps.store.versions import installed_versions
 from sweeps.study.spec import Study
 from tracking.errors import strip_credentials
 
@@ -31,7 +31,7 @@ _CREDENTIALS = (
 )
 
 
-class PlanFacts(BaseModel):
+class PlanSummary(BaseModel):
     """A plan in short.
 
     Attributes:
@@ -80,14 +80,14 @@ class Manifest(BaseModel):
     command: str
     created_at: str
     study: Study
-    plan: PlanFacts
+    plan: PlanSummary
     data: dict[str, str]
     tracking_uri: str
     versions: dict[str, str]
     git_commit: str | None
 
 
-def describe(plan: Plan, sweep: str, *, command: str, tracking_uri: str) -> Manifest:
+def create_manifest(plan: Plan, sweep: str, *, command: str, tracking_uri: str) -> Manifest:
     """The manifest of a sweep that is about to start.
 
     Args:
@@ -104,7 +104,7 @@ def describe(plan: Plan, sweep: str, *, command: str, tracking_uri: str) -> Mani
         plan=_facts(plan),
         data=_fingerprints(plan),
         tracking_uri=strip_credentials(tracking_uri),
-        versions=installed(),
+        versions=installed_versions(),
         git_commit=_git_commit(),
     )
 
@@ -124,7 +124,7 @@ def read_manifest(ledger: Ledger) -> Manifest:
     return manifest
 
 
-def tracking_uri_of(manifest: Manifest, given: str | None) -> str:
+def choose_tracking_uri(manifest: Manifest, given: str | None) -> str:
     """The store that a sweep is published to: the one given, or else the one it was started with.
 
     Credentials of this environment are sent to no server that only a file names: whoever can
@@ -161,7 +161,7 @@ def _credentials() -> str | None:
 
 def _manifest(ledger: Ledger) -> Manifest:
     try:
-        return Manifest.model_validate(ledger.spec())
+        return Manifest.model_validate(ledger.read_spec())
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
@@ -189,7 +189,7 @@ def replan(manifest: Manifest) -> Plan:
         StudyError: If its study is no longer valid.
     """
     again = make_plan(manifest.study)
-    if reasons := differences(manifest, again):
+    if reasons := plan_differences(manifest, again):
         raise InputError(
             f"the sweep {manifest.sweep!r} cannot be continued, as its points would now be others: "
             f"{'; '.join(reasons)}"
@@ -197,7 +197,7 @@ def replan(manifest: Manifest) -> Plan:
     return again
 
 
-def differences(manifest: Manifest, plan: Plan) -> list[str]:
+def plan_differences(manifest: Manifest, plan: Plan) -> list[str]:
     """How a plan differs from the one a sweep was started with, in words; none if it does not."""
     facts = _facts(plan)
     reasons = []
@@ -218,12 +218,12 @@ def differences(manifest: Manifest, plan: Plan) -> list[str]:
     ]
 
 
-def _facts(plan: Plan) -> PlanFacts:
+def _facts(plan: Plan) -> PlanSummary:
     names = sorted(point.point_id for point in plan.points)
     digest = hashlib.sha256("\n".join([*names, *map(str, plan.seeds)]).encode()).hexdigest()
     experiment = privnets.experiment(plan.study.experiment)
     metrics = {key for point in plan.points for key in experiment.metric_keys(point.config)}
-    return PlanFacts(
+    return PlanSummary(
         points=len(names),
         replicates=len(names) * len(plan.seeds),
         seeds=plan.seeds,

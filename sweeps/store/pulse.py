@@ -31,7 +31,7 @@ _Words = Annotated[str, Field(max_length=1000)]
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class Pulse(BaseModel):
+class Heartbeat(BaseModel):
     """How a driver was when it last wrote.
 
     Attributes:
@@ -70,7 +70,7 @@ class Pulse(BaseModel):
         return self.phase in ("ended", "stopped")
 
 
-class Heart:
+class HeartbeatWriter:
     """Keeps what there is to write.
 
     Attributes:
@@ -99,12 +99,12 @@ class Heart:
 
 
 @contextmanager
-def beating(ledger: Ledger) -> Iterator[Heart]:
+def beating(ledger: Ledger) -> Iterator[HeartbeatWriter]:
     """Have it written every few seconds while the block runs, and at its end.
 
     A block that breaks off, or whose phase is `stopped` at its end, has stopped; others have ended.
     """
-    heart, over = Heart(ledger), threading.Event()
+    heart, over = HeartbeatWriter(ledger), threading.Event()
 
     def keep_beating() -> None:
         heart.beat()
@@ -127,20 +127,20 @@ def beating(ledger: Ledger) -> Iterator[Heart]:
             heart.beat()
 
 
-def read_pulse(ledger: Ledger) -> Pulse | None:
+def read_heartbeat(ledger: Ledger) -> Heartbeat | None:
     """What a sweep's driver wrote last; None if there is nothing that can be read."""
     try:
         content = ledger.directory.read(_FILE, _MOST_BYTES)
-        return Pulse.model_validate_json(content)
+        return Heartbeat.model_validate_json(content)
     except (OSError, ValidationError):
         return None
 
 
-def _pulse(phase: Phase, progress: SweepProgress | None) -> Pulse:
+def _pulse(phase: Phase, progress: SweepProgress | None) -> Heartbeat:
     now = datetime.now(UTC)
     if progress is None:
-        return Pulse(phase=phase, updated_at=now)
-    return Pulse(
+        return Heartbeat(phase=phase, updated_at=now)
+    return Heartbeat(
         phase=phase,
         updated_at=now,
         doing=progress.doing,

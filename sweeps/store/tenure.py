@@ -39,7 +39,7 @@ _LOOK_SECONDS: Final = 1.0
 _OLD_SECONDS: Final = 3600.0
 
 
-class Superseded(RuntimeError):
+class RunSupersededError(RuntimeError):
     """Nobody waits for this work any more."""
 
 
@@ -61,7 +61,7 @@ def tenure(sweep: Directory) -> Iterator[str]:
     """
     run = uuid.uuid4().hex
     try:
-        replace(sweep, run=run).write(_SIGN, run.encode())
+        replace(sweep, run_id=run).write(_SIGN, run.encode())
         for name in _READ:
             freshen(sweep / name)
         _tidy(sweep)
@@ -86,7 +86,7 @@ def check(sweep: Directory, run: str, patience: float | None = None) -> None:
             a machine may not see what others wrote.
 
     Raises:
-        Superseded: If the run has ended, or another has begun.
+        RunSupersededError: If the run has ended, or another has begun.
         OSError: If that cannot be told.
     """
     if _sign(sweep) == run:
@@ -99,7 +99,7 @@ def check(sweep: Directory, run: str, patience: float | None = None) -> None:
         freshen(sweep)
         if _sign(sweep) == run:
             return
-    raise Superseded(
+    raise RunSupersededError(
         f"{sweep.path} does not show the run that this work is for: it has ended, another one "
         "has begun, or this machine does not share the storage"
     )
@@ -116,16 +116,16 @@ def freshen(place: Directory) -> None:
     Raises:
         OSError: If it cannot be written to.
     """
-    if place.local is None or not is_shared(place.local):
+    if place.local_path is None or not is_shared(place.local_path):
         return
-    look = place.local / _LOOK
+    look = place.local_path / _LOOK
     with suppress(FileNotFoundError):  # another one looks too, and deletes it
         os.close(os.open(look, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
         os.unlink(look)
 
 
 def _is_shared(sweep: Directory) -> bool:
-    return sweep.local is not None and is_shared(sweep.local)
+    return sweep.local_path is not None and is_shared(sweep.local_path)
 
 
 def _sign(sweep: Directory) -> str | None:
@@ -136,7 +136,7 @@ def _sign(sweep: Directory) -> str | None:
 
 
 def _tidy(sweep: Directory) -> None:
-    for path, of_run in sweep.asides().items():
+    for path, of_run in sweep.temporary_files().items():
         if of_run or _is_old(sweep, path):
             with suppress(FileNotFoundError):
                 sweep.delete(path)
@@ -144,5 +144,5 @@ def _tidy(sweep: Directory) -> None:
 
 def _is_old(sweep: Directory, path: str) -> bool:
     """Whether a file was written long before the run began, both by the clock of the storage."""
-    written, began = sweep.written_at(path), sweep.written_at(_SIGN)
+    written, began = sweep.modified_at(path), sweep.modified_at(_SIGN)
     return written is not None and began is not None and began - written > _OLD_SECONDS

@@ -5,12 +5,12 @@ from __future__ import annotations
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-PROJECT = "privnets-sweeps"
-_PACKAGES = (PROJECT, "torch", "ray", "mlflow", "numpy", "scikit-learn")
+PROJECT_NAME = "privnets-sweeps"
+_PACKAGES = (PROJECT_NAME, "torch", "ray", "mlflow", "numpy", "scikit-learn")
 _ABSENT = "absent"
 
 
-def installed() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
     """Python's version, and that of each package on which results depend; `absent` for none."""
     return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
 

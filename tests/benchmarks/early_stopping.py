@@ -74,7 +74,7 @@ def _trained(study: Plan, stopping: StoppingRule | None) -> dict[str, TradeoffPo
         run = PackTrainer(pack, experiment, ledger, stopping=stopping)
         while not run.advance().committed:
             pass
-        return {point.point_id: point for point in merge_replicates(ledger.points())}
+        return {point.point_id: point for point in merge_replicates(ledger.read_points())}
 
 
 def _dominated(point: TradeoffPoint, others: Mapping[str, TradeoffPoint], study: Plan) -> bool:

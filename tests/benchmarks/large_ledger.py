@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from privnets.points import Curve, Replicate, TradeoffPoint
 from sweeps.planning.plan import Plan, PlannedReplicate, make_plan
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import describe, write_manifest
+from sweeps.store.manifest import create_manifest, write_manifest
 from sweeps.study.spec import Study
 
 SWEEP = "large"
@@ -54,10 +54,12 @@ def write_large(storage: str, planned: Plan, metrics: int, rows: int, sweep: str
         sweep: Its name.
     """
     ledger = Ledger(storage, sweep)
-    manifest = describe(planned, sweep, command="made up", tracking_uri="sqlite:///mlflow.db")
+    manifest = create_manifest(
+        planned, sweep, command="made up", tracking_uri="sqlite:///mlflow.db"
+    )
     write_manifest(ledger, manifest)
     for index, points in enumerate(packs(planned, metrics, rows)):
-        ledger.write(f"{index:06}", points)
+        ledger.write_pack(f"{index:06}", points)
     return ledger
 
 
@@ -114,7 +116,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=800)
     given = parser.parse_args()
     ledger = write_large(given.storage, large_plan(given.points), given.metrics, given.rows)
-    print(f"{len(ledger.packs())} packs in {ledger.directory.path}")
+    print(f"{len(ledger.pack_ids())} packs in {ledger.directory.path}")
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def measure(order: Order) -> Times:
         subprocess.run(command, cwd=_ROOT, env=environment, check=True, stdout=sys.stderr)
         end = time.time()
         ledger = Ledger(folder, _SWEEP)
-        ends = sorted(r.finished_at - began for p in ledger.points() for r in p.replicates)
+        ends = sorted(r.finished_at - began for p in ledger.read_points() for r in p.replicates)
         files = Path(folder, _SWEEP, "ledger").glob("*.parquet")
         commits = sorted(file.stat().st_mtime - began for file in files)
     return Times(ends, commits, end - began)

@@ -46,7 +46,7 @@ class Evidence:
     def rows(self) -> Counter[Member]:
         """How many rows each point and seed has, in all files together."""
         ledger = Ledger(str(self.sweep.parent), self.sweep.name)
-        return Counter(member for pack in ledger.packs() for member in _members(ledger, pack))
+        return Counter(member for pack in ledger.pack_ids() for member in _members(ledger, pack))
 
     def retrained(self) -> list[Member]:
         """Members of stacks that were begun when the ledger held them already."""
@@ -73,7 +73,7 @@ class Evidence:
         offset = time.time_ns() - time.monotonic_ns()
         ledger = Ledger(str(self.sweep.parent), self.sweep.name)
         found: dict[Member, int] = {}
-        for pack in ledger.packs():
+        for pack in ledger.pack_ids():
             path = self.sweep / "ledger" / f"{pack}.parquet"
             at = os.stat(path).st_ctime_ns - offset
             for member in _members(ledger, pack):
@@ -91,4 +91,4 @@ class Evidence:
 
 
 def _members(ledger: Ledger, pack: str) -> list[Member]:
-    return [(p.point_id, r.seed) for p in ledger.points([pack]) for r in p.replicates]
+    return [(p.point_id, r.seed) for p in ledger.read_points([pack]) for r in p.replicates]

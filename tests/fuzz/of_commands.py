@@ -293,13 +293,14 @@ def _fill(storage: Path) -> None:
     from privnets.points import Replicate, TradeoffPoint
     from sweeps.planning.plan import make_plan
     from sweeps.store.ledger import Ledger
-    from sweeps.store.manifest import describe, write_manifest
+    from sweeps.store.manifest import create_manifest, write_manifest
     from sweeps.study.loader import load
 
     planned = make_plan(load("quickstart"))
     ledger = Ledger(str(storage), "kept")
     write_manifest(
-        ledger, describe(planned, "kept", command="sweeps run", tracking_uri="sqlite:////nowhere/x")
+        ledger,
+        create_manifest(planned, "kept", command="sweeps run", tracking_uri="sqlite:////nowhere/x"),
     )
     points = []
     for number, each in enumerate(planned.replicates()):
@@ -307,4 +308,4 @@ def _fill(storage: Path) -> None:
         config = {k: v for k, v in each.config.resolved().items() if k != "seed"}
         replicate = Replicate(each.seed, metrics, finished_at=1.7e9)
         points.append(TradeoffPoint(each.point_id, "membership", config, (replicate,)))
-    ledger.write("pack", points)
+    ledger.write_pack("pack", points)

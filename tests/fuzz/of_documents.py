@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sweeps.errors import InputError, StudyError, make_printable
 from sweeps.planning.plan import make_plan
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import describe, read_manifest
+from sweeps.store.manifest import create_manifest, read_manifest
 from sweeps.study import loader as loading
 from sweeps.study import yaml_reader as parsing
 from sweeps.study.yaml_reader import YamlError
@@ -126,7 +126,7 @@ def overrides(folder: Path) -> Target:
 def manifests(folder: Path) -> Target:
     """`spec.yaml`: read, or refused with one message."""
     ledger = Ledger(str(folder), "sweep")
-    manifest = describe(
+    manifest = create_manifest(
         make_plan(loading.load("quickstart")),
         "sweep",
         command="sweeps run",

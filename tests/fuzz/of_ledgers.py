@@ -23,8 +23,8 @@ from sweeps.report.figures.week import read_week
 from sweeps.report.stored import UnusableError
 from sweeps.store import sealing
 from sweeps.store.checkpoints import Checkpoint
-from sweeps.store.codec import FIXED, encode
-from sweeps.store.columns import in_tables, replicates
+from sweeps.store.codec import FIXED_COLUMNS, encode_points
+from sweeps.store.columns import is_table_column, replicates
 from sweeps.store.ledger import Ledger
 from tests.fuzz.edits import Strategy, edited
 from tests.fuzz.targets import Target
@@ -62,25 +62,25 @@ _JSON = tuple(
 def packs(folder: Path) -> Target:
     """A pack's file beside an intact one, which stays readable whatever the first holds."""
     ledger = Ledger(str(folder), "sweep")
-    ledger.write("whole", [_point("intact", 0), _point("intact", 1)])
+    ledger.write_pack("whole", [_point("intact", 0), _point("intact", 1)])
     place = folder / "sweep" / "ledger" / "made.parquet"
     corpus = [
-        encode([_point("a", 0), _point("a", 1), _point("b", 0)]),
-        encode([_point("c", 0, failure="diverged"), _point("d", 0, stopped="dominated")]),
-        _unsealed(encode([_point("e", 0)])),
+        encode_points([_point("a", 0), _point("a", 1), _point("b", 0)]),
+        encode_points([_point("c", 0, failure="diverged"), _point("d", 0, stopped="dominated")]),
+        _unsealed(encode_points([_point("e", 0)])),
     ]
 
     def read(content: bytes) -> bool:
         place.write_bytes(content)
         fresh = Ledger(str(folder), "sweep")
-        points = {point.point_id: point for point in fresh.points()}
+        points = {point.point_id: point for point in fresh.read_points()}
         refused = "made.parquet" in fresh.unreadable
         assert {"intact"} <= points.keys()
         assert refused <= (len(points) == 1)
         done = {(p.point_id, r.seed) for p in points.values() for r in p.replicates}
         # Damage breaks a seal, and then all of a file is looked at; who seals damage means it.
-        assert fresh.finished() >= done
-        assert fresh.finished() == done or _sealed(content)
+        assert fresh.finished_replicates() >= done
+        assert fresh.finished_replicates() == done or _sealed(content)
         _use(fresh)
         for point in points.values():
             _ = dict(point.metrics), dict(point.curves), dict(point.notes), point.status
@@ -250,10 +250,10 @@ def _point(point_id: str, seed: int, **changes: Any) -> TradeoffPoint:
 
 def _use(ledger: Ledger) -> None:
     """What commands and reports make of a ledger."""
-    kept = replicates(ledger.tables(wanted=in_tables))
+    kept = replicates(ledger.read_tables(wanted=is_table_column))
     frame = kept.points_frame("sweep")
     kept.replicates_frame("sweep")
-    whole = replicates(ledger.tables())
+    whole = replicates(ledger.read_tables())
     whole.notes(), whole.files(), whole.counts()
     points_table(frame, list(_metrics(frame))[:3], ["a"][: "config/a" in frame])
 
@@ -343,7 +343,10 @@ def _tables() -> Strategy:
         ),
         "bool": st.lists(st.booleans() | st.none(), min_size=rows, max_size=rows),
     }
-    right = {name: next(k for k, kind in _KINDS.items() if kind == FIXED[name]) for name in FIXED}
+    right = {
+        name: next(k for k, kind in _KINDS.items() if kind == FIXED_COLUMNS[name])
+        for name in FIXED_COLUMNS
+    }
     right |= {
         "metric/privacy/x": "double",
         "metric/": "double",
@@ -358,7 +361,7 @@ def _tables() -> Strategy:
     def table(draw: st.DrawFn) -> bytes:
         arrays: dict[str, pa.Array] = {}
         for name, kind in right.items():
-            optional = name not in FIXED
+            optional = name not in FIXED_COLUMNS
             if draw(st.integers(0, 9)) < (5 if optional else 1):
                 continue
             chosen = kind if draw(st.integers(0, 9)) else draw(st.sampled_from(sorted(_KINDS)))

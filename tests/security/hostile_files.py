@@ -19,7 +19,7 @@ from audit_guard import MARK
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.planning.plan import make_plan
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import describe, write_manifest
+from sweeps.store.manifest import create_manifest, write_manifest
 from sweeps.study.loader import load
 
 
@@ -92,11 +92,11 @@ def point(point_id: str = "kept", seed: int = 0, **changes: Any) -> TradeoffPoin
 def kept_ledger(storage: Path, sweep: str = "sweep") -> Ledger:
     """A ledger with one intact point, and a manifest."""
     ledger = Ledger(str(storage), sweep)
-    manifest = describe(
+    manifest = create_manifest(
         make_plan(load("quickstart")), sweep, command="c", tracking_uri="sqlite:////x"
     )
     write_manifest(ledger, manifest)
-    ledger.write("whole", [point()])
+    ledger.write_pack("whole", [point()])
     return ledger
 
 

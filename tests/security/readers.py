@@ -43,21 +43,21 @@ def ledger(storage: str, sweep: str) -> str:
     from sweeps.store.ledger import Ledger
 
     found = Ledger(storage, sweep)
-    points = found.points()
+    points = found.read_points()
     names = [point.point_id for point in points]
     files = [_content(point.artifacts, name) for point in points for name in point.artifacts]
     failures = read_failures(found, set)
-    return repr([names, sorted(found.finished()), found.unreadable, failures, files])
+    return repr([names, sorted(found.finished_replicates()), found.unreadable, failures, files])
 
 
 def checkpoint(storage: str, sweep: str) -> str:
     """Every checkpoint of a sweep."""
-    from sweeps.store.checkpoints import Checkpoint, checkpoints
+    from sweeps.store.checkpoints import Checkpoint, checkpointed_packs
     from sweeps.store.ledger import Ledger
 
     found = Ledger(storage, sweep)
-    saved = [Checkpoint(found, pack, "label").load() for pack in checkpoints(found)]
-    return repr([(len(each.points), each.rest, each.state is not None) for each in saved])
+    saved = [Checkpoint(found, pack, "label").load() for pack in checkpointed_packs(found)]
+    return repr([(len(each.points), each.remaining, each.state is not None) for each in saved])
 
 
 def report(storage: str, sweep: str) -> str:

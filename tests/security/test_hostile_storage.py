@@ -30,10 +30,10 @@ from sweeps.engine.executor import new_sweep_name
 from sweeps.errors import InputError
 from sweeps.store import sealing
 from sweeps.store.checkpoints import Checkpoint
-from sweeps.store.codec import RecordError, decode, encode
-from sweeps.store.filesystem import absolute
+from sweeps.store.codec import PackFileError, decode_table, encode_points
+from sweeps.store.filesystem import absolute_storage
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import read_manifest, tracking_uri_of
+from sweeps.store.manifest import choose_tracking_uri, read_manifest
 
 MEMORY = 6 * 2**30
 
@@ -115,18 +115,18 @@ def test_a_link_to_another_file_is_not_read(ledger: Ledger, tmp_path: Path, name
     elif name.startswith("checkpoints"):
         assert Checkpoint(ledger, "l", "label").load().state is None
     else:
-        assert [p.point_id for p in ledger.points()] == ["kept"]
+        assert [p.point_id for p in ledger.read_points()] == ["kept"]
         read_failures(ledger, set)
         assert any(entry.endswith(path.name) for entry in ledger.unreadable)
 
 
 def test_an_artifact_that_is_a_link_is_not_read(ledger: Ledger, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"private")
-    ledger.write("pack", [point("linked", artifacts={"figure.png": b"x"})])
+    ledger.write_pack("pack", [point("linked", artifacts={"figure.png": b"x"})])
     stored = place(ledger, "artifacts/linked/0-figure.png")
     stored.unlink()
     stored.symlink_to(tmp_path / "secret")
-    (found,) = (p for p in ledger.points() if p.point_id == "linked")
+    (found,) = (p for p in ledger.read_points() if p.point_id == "linked")
     with pytest.raises(OSError, match="figure"):
         _ = found.artifacts["figure.png"]
 
@@ -137,20 +137,20 @@ def test_a_file_of_two_names_gives_away_nothing_but_that_it_is_none(
     """Who can make a second name of a file can read it already."""
     (tmp_path / "secret").write_text("private words")
     os.link(tmp_path / "secret", place(ledger, "ledger/hard.parquet"))
-    ledger.points()
+    ledger.read_points()
     assert "hard.parquet" in ledger.unreadable
     assert "private" not in ledger.unreadable["hard.parquet"]
 
 
 def test_a_directory_that_is_a_link_is_no_pack_s_and_stays(ledger: Ledger, tmp_path: Path) -> None:
     """A checkpoint that is of no more use is removed: never what a link leads to."""
-    from sweeps.store.checkpoints import checkpoints
+    from sweeps.store.checkpoints import checkpointed_packs
 
     other = tmp_path / "other"
     other.mkdir()
     (other / "thesis.txt").write_text("years of work")
     place(ledger, "checkpoints/x").symlink_to(other)
-    assert checkpoints(ledger) == []
+    assert checkpointed_packs(ledger) == []
     Checkpoint(ledger, "x", "label").remove()
     assert (other / "thesis.txt").read_text() == "years of work"
 
@@ -161,7 +161,7 @@ def test_a_pipe_in_the_ledger_keeps_nobody_waiting(ledger: Ledger) -> None:
     done = threading.Event()
 
     def read() -> None:
-        ledger.points()
+        ledger.read_points()
         read_failures(ledger, set)
         done.set()
 
@@ -188,7 +188,7 @@ def test_a_file_of_a_terabyte_is_not_read(ledger: Ledger, name: str) -> None:
         with pytest.raises(InputError, match="too long"):
             read_manifest(ledger)
     else:
-        assert [p.point_id for p in ledger.points()] == ["kept"]
+        assert [p.point_id for p in ledger.read_points()] == ["kept"]
         read_failures(ledger, set)
         assert Checkpoint(ledger, "huge", "label").load().state is None
     assert time.monotonic() - began < 20
@@ -221,8 +221,8 @@ def test_names_that_lead_elsewhere_are_refused_wherever_they_stand(
     as_point = parquet_of(pack_columns(point_id=pa.array([name])))
     as_file = parquet_of(pack_columns(artifacts=pa.array([[name]], pa.list_(pa.string()))))
     for content in (as_point, as_file):
-        with pytest.raises(RecordError):
-            decode(content)
+        with pytest.raises(PackFileError):
+            decode_table(content)
     with pytest.raises((InputError, ValueError)):
         Ledger("/nowhere", name)
 
@@ -252,8 +252,8 @@ def test_tables_of_something_else_are_passed_over_and_told(
 ) -> None:
     columns = pack_columns(**changes)
     place(ledger, "ledger/odd.parquet").write_bytes(_as_text(columns))
-    assert [p.point_id for p in ledger.points()] == ["kept"]
-    assert ledger.finished() == {("kept", 0)}
+    assert [p.point_id for p in ledger.read_points()] == ["kept"]
+    assert ledger.finished_replicates() == {("kept", 0)}
     assert set(ledger.unreadable) == {"odd.parquet"}
 
 
@@ -273,7 +273,7 @@ def test_a_column_twice_is_refused(ledger: Ledger) -> None:
     table = pa.Table.from_arrays([*columns.values(), columns["seed"]], [*columns, "seed"])
     with place(ledger, "ledger/twice.parquet").open("wb") as sink:
         pq.write_table(table, sink)
-    assert [p.point_id for p in ledger.points()] == ["kept"]
+    assert [p.point_id for p in ledger.read_points()] == ["kept"]
     assert "twice" in ledger.unreadable["twice.parquet"]
 
 
@@ -315,17 +315,17 @@ def test_no_credentials_go_to_a_server_that_only_a_file_names(
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     manifest = read_manifest(ledger).model_copy(update={"tracking_uri": "http://elsewhere:5000"})
-    assert tracking_uri_of(manifest, None) == "http://elsewhere:5000"
+    assert choose_tracking_uri(manifest, None) == "http://elsewhere:5000"
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "secret")
     with pytest.raises(InputError, match="name it yourself: pass --tracking-uri"):
-        tracking_uri_of(manifest, None)
-    assert tracking_uri_of(manifest, "http://asked") == "http://asked"
+        choose_tracking_uri(manifest, None)
+    assert choose_tracking_uri(manifest, "http://asked") == "http://asked"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ann:secret@elsewhere:5000/")
-    assert tracking_uri_of(manifest, None) == "http://ann:secret@elsewhere:5000/"
+    assert choose_tracking_uri(manifest, None) == "http://ann:secret@elsewhere:5000/"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://another:5000")
     with pytest.raises(InputError, match="MLFLOW_TRACKING_PASSWORD"):
-        tracking_uri_of(manifest, None)
-    assert tracking_uri_of(read_manifest(ledger), None) == "sqlite:////x"
+        choose_tracking_uri(manifest, None)
+    assert choose_tracking_uri(read_manifest(ledger), None) == "sqlite:////x"
 
 
 SPECS = {
@@ -403,10 +403,10 @@ def test_a_failure_that_says_nonsense_is_told_as_such(ledger: Ledger, text: str)
 
 def test_a_sealed_file_of_hostile_values_is_refused_as_well(ledger: Ledger) -> None:
     """Whoever writes a file can work out its checksum: a seal is no signature."""
-    content = bytearray(encode([point("victim-name", curves={"c": Curve((1,), (0.5,))})]))
+    content = bytearray(encode_points([point("victim-name", curves={"c": Curve((1,), (0.5,))})]))
     found = bytes(content).replace(b"victim-name", b"../../../xx")
     place(ledger, "ledger/sealed.parquet").write_bytes(sealing.seal(_blank(found)))
-    assert [p.point_id for p in ledger.points()] == ["kept"]
+    assert [p.point_id for p in ledger.read_points()] == ["kept"]
     assert "plain name" in ledger.unreadable["sealed.parquet"]
 
 
@@ -422,15 +422,15 @@ def test_a_storage_that_cannot_be_is_told_in_one_message(tmp_path: Path) -> None
         with pytest.raises(InputError):
             open_result("sweep", storage)
         with pytest.raises(InputError):
-            new_sweep_name(absolute(storage), "study")
+            new_sweep_name(absolute_storage(storage), "study")
 
 
 def test_damage_beside_leaves_every_intact_pack_readable(ledger: Ledger) -> None:
     """Fifty ways to be damaged at once, and each of them is told."""
-    good = encode([point("other")])
+    good = encode_points([point("other")])
     for number in range(50):
         cut = good[: number * len(good) // 50]
         place(ledger, f"ledger/bad{number:02d}.parquet").write_bytes(cut)
     found = read_result(ledger, "")
-    assert ledger.finished() == {("kept", 0)}
+    assert ledger.finished_replicates() == {("kept", 0)}
     assert len(found.unreadable) == 50

@@ -17,7 +17,7 @@ from privnets.points import Replicate, TradeoffPoint
 from sweeps.errors import make_printable
 from sweeps.planning.plan import make_plan
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import describe, write_manifest
+from sweeps.store.manifest import create_manifest, write_manifest
 from sweeps.study.loader import load
 from tracking.run_record import build_run_record
 
@@ -42,7 +42,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("storage")
     planned = make_plan(load("quickstart"))
     ledger = Ledger(str(folder), "hostile")
-    manifest = describe(planned, "hostile", command=HOSTILE, tracking_uri="sqlite:////x")
+    manifest = create_manifest(planned, "hostile", command=HOSTILE, tracking_uri="sqlite:////x")
     study = manifest.study.model_copy(update={"description": HOSTILE})
     plan_ = manifest.plan.model_copy(update={"metrics": (HOSTILE,)})
     write_manifest(ledger, manifest.model_copy(update={"study": study, "plan": plan_}))
@@ -55,7 +55,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
             each.seed, metrics, notes={HOSTILE: HOSTILE}, failure=failure, finished_at=1.7e9
         )
         points.append(TradeoffPoint(each.point_id, HOSTILE, config, (replicate,)))
-    ledger.write("pack", points)
+    ledger.write_pack("pack", points)
     ledger.write_failure("lost", {"members": [["p", 0]], "reason": HOSTILE})
     (folder / "hostile" / "ledger" / "bad\x1b[31m.parquet").write_bytes(b"x")
     return folder

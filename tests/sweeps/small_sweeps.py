@@ -34,14 +34,16 @@ def small_plan(folder: Path, *overrides: str) -> Plan:
 
 def numbers(ledger: Ledger) -> dict[tuple[str, int], dict[str, float]]:
     """Every replicate's metrics."""
-    return {(p.point_id, r.seed): dict(r.metrics) for p in ledger.points() for r in p.replicates}
+    return {
+        (p.point_id, r.seed): dict(r.metrics) for p in ledger.read_points() for r in p.replicates
+    }
 
 
 def rows(ledger: Ledger) -> list[tuple[str, int]]:
     """The (point_id, seed) of every row in every file, repeats included."""
     found: list[tuple[str, int]] = []
-    for pack in ledger.packs():
-        found += [(p.point_id, r.seed) for p in ledger.points([pack]) for r in p.replicates]
+    for pack in ledger.pack_ids():
+        found += [(p.point_id, r.seed) for p in ledger.read_points([pack]) for r in p.replicates]
     return found
 
 

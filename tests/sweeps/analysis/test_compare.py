@@ -16,7 +16,7 @@ from sweeps.cli.main import app
 from sweeps.errors import InputError
 from sweeps.planning.plan import make_plan
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import describe, write_manifest
+from sweeps.store.manifest import create_manifest, write_manifest
 from sweeps.study.spec import Study
 
 ADVANTAGE, ACCURACY = "privacy/membership_advantage", "utility/test_accuracy"
@@ -63,8 +63,8 @@ def _write(
         each = (Replicate(s, metrics, failure=failure, finished_at=1.7e9) for s in planned.seeds)
         config = point.config.resolved()
         points.append(TradeoffPoint(point.point_id, "membership", config, tuple(each)))
-    write_manifest(ledger, describe(planned, sweep, command="", tracking_uri=""))
-    ledger.write("pack", points)
+    write_manifest(ledger, create_manifest(planned, sweep, command="", tracking_uri=""))
+    ledger.write_pack("pack", points)
 
 
 def run(storage: Path, *arguments: str) -> str:

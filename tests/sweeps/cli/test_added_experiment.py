@@ -82,4 +82,4 @@ def test_a_worker_reports_rarely_however_short_stages_are(
     while not _advanced(run).committed:
         reports += 1
     assert reports < 20
-    assert len(ledger.finished()) == 200
+    assert len(ledger.finished_replicates()) == 200

@@ -15,7 +15,7 @@ from sweeps.analysis.results import read_result
 from sweeps.cli.running import _resume_command, typed
 from sweeps.engine.executor import prepare_manifest
 from sweeps.errors import InputError
-from sweeps.store.filesystem import directory
+from sweeps.store.filesystem import open_directory
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import write_manifest
 
@@ -26,7 +26,7 @@ STORAGE = f"s3://AKIA1:{SECRET}@bucket/path"
 @pytest.mark.parametrize("uri", [f"s3://AKIA1:{SECRET}@", f"nosuch://AKIA1:{SECRET}@bucket/path"])
 def test_a_storage_that_cannot_be_opened_is_told_of_without_its_keys(uri: str) -> None:
     with pytest.raises(InputError, match="cannot be opened") as caught:
-        directory(uri)
+        open_directory(uri)
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 

@@ -14,7 +14,7 @@ from sweeps.analysis.tables import front_table
 from sweeps.cli.main import main
 from sweeps.planning.plan import make_plan
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import describe, write_manifest
+from sweeps.store.manifest import create_manifest, write_manifest
 from sweeps.study.spec import Study
 
 SWEEP = "made-up"
@@ -46,8 +46,10 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     place = tmp_path_factory.mktemp("storage")
     ledger = Ledger(str(place), SWEEP)
-    write_manifest(ledger, describe(planned, SWEEP, command="sweeps run it", tracking_uri=""))
-    ledger.write("pack", points)
+    write_manifest(
+        ledger, create_manifest(planned, SWEEP, command="sweeps run it", tracking_uri="")
+    )
+    ledger.write_pack("pack", points)
     return place
 
 
@@ -163,7 +165,7 @@ def test_an_unfinished_sweep_says_so(tmp_path, storage, monkeypatch, capsys):
     whole = open_result(SWEEP, str(storage))
     ledger = Ledger(str(tmp_path), SWEEP)
     write_manifest(ledger, whole.manifest)
-    ledger.write("pack", [whole.tradeoff_points[-1]])
+    ledger.write_pack("pack", [whole.tradeoff_points[-1]])
     for command in ("points", "pareto"):
         monkeypatch.setattr("sys.argv", ["sweeps", command, SWEEP, "--storage", str(tmp_path)])
         with pytest.raises(SystemExit):

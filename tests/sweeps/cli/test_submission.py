@@ -29,7 +29,7 @@ from sweeps.engine.progress import ResourceUse
 from sweeps.engine.status import Status, look
 from sweeps.errors import InputError, StudyError
 from sweeps.store.ledger import Ledger
-from sweeps.store.pulse import read_pulse
+from sweeps.store.pulse import read_heartbeat
 from sweeps.study.loader import load
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class Laptop:
 
     def written(self) -> dict[str, int]:
         """Pack in the ledger to when it was written."""
-        assert self.ledger.directory.local is not None
-        files = (self.ledger.directory.local / "ledger").glob("[!.]*.parquet")
+        assert self.ledger.directory.local_path is not None
+        files = (self.ledger.directory.local_path / "ledger").glob("[!.]*.parquet")
         return {file.stem: file.stat().st_mtime_ns for file in files}
 
 
@@ -156,7 +156,7 @@ def story(
             awaited("submitted", lambda: jobs.find(job))
             client.kill()
         meanwhile = partial(assert_active, jobs, job)
-        awaited("tickets used", lambda: len(laptop.ledger.packs()) == _TICKETS, meanwhile)
+        awaited("tickets used", lambda: len(laptop.ledger.pack_ids()) == _TICKETS, meanwhile)
         use = awaited("packs in training", lambda: _use(laptop.ledger), meanwhile)
         stopped = laptop.run("stop", laptop.sweep)
         halted, log = jobs.find(job), jobs.log(job)
@@ -191,7 +191,7 @@ def awaited(what: str, come: Callable[[], T], meanwhile: Callable[[], None] = la
 
 def _use(ledger: Ledger) -> ResourceUse | None:
     """What the sweep works on, once that is told and all that can be is in training."""
-    pulse = read_pulse(ledger)
+    pulse = read_heartbeat(ledger)
     use = None if pulse is None else pulse.use
     return use if use is not None and use.packs == use.cpus else None
 

@@ -226,7 +226,7 @@ def assert_trained_as(storage: Path, sweep: str, uri: str, reference: RunOutcome
 
 def by_knob(ledger: Ledger) -> dict[tuple[str, int], dict[str, float]]:
     """Every replicate's metrics, by what is swept."""
-    knobs = {point.point_id: str(point.config["weight_decay"]) for point in ledger.points()}
+    knobs = {point.point_id: str(point.config["weight_decay"]) for point in ledger.read_points()}
     return {(knobs[point], seed): found for (point, seed), found in numbers(ledger).items()}
 
 

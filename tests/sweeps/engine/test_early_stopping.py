@@ -20,7 +20,7 @@ from sweeps.errors import StudyError
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan, make_plan
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import describe, differences
+from sweeps.store.manifest import create_manifest, plan_differences
 from sweeps.study.loader import load
 
 if TYPE_CHECKING:
@@ -81,11 +81,11 @@ def to_the_end(run: PackTrainer) -> None:
 
 
 def points(ledger: Ledger) -> dict[str, TradeoffPoint]:
-    return {point.point_id: point for point in merge_replicates(ledger.points())}
+    return {point.point_id: point for point in merge_replicates(ledger.read_points())}
 
 
 def reasons(ledger: Ledger) -> dict[tuple[str, int], str | None]:
-    return {(p.point_id, r.seed): r.stopped for p in ledger.points() for r in p.replicates}
+    return {(p.point_id, r.seed): r.stopped for p in ledger.read_points() for r in p.replicates}
 
 
 def test_what_stays_comes_to_what_it_would_have_come_to(early: Ledger, whole: Ledger) -> None:
@@ -158,7 +158,7 @@ def test_what_was_stopped_is_not_trained_again_where_its_state_is_older(
     to_the_end(begun(study, ledger, stopping))
     assert stopped_at
     assert reasons(ledger) == reasons(early)
-    for point in ledger.points():
+    for point in ledger.read_points():
         for replicate in point.replicates:
             member = point.point_id, replicate.seed
             assert replicate.finished_at == stopped_at.get(member, replicate.finished_at)
@@ -237,10 +237,10 @@ def test_it_is_off_unless_asked_for_and_part_of_what_a_sweep_is(tmp_path: Path) 
     assert load("toy-gaussian").early_stopping is None
     assert StoppingRule.from_plan(off) is None
     assert StoppingRule.from_plan(on) == StoppingRule(on.objectives, (0.125, 0.25, 0.5), 2.0, 0.95)
-    manifest = describe(on, "early", command="", tracking_uri="sqlite:///x.db")
+    manifest = create_manifest(on, "early", command="", tracking_uri="sqlite:///x.db")
     again = type(manifest).model_validate(manifest.model_dump(mode="json"))
-    assert differences(again, on) == []
-    (reason,) = differences(again, off)
+    assert plan_differences(again, on) == []
+    (reason,) = plan_differences(again, off)
     assert reason == (
         "its early stopping was {reduction: 2.0, rungs: [0.125, 0.25, 0.5], confidence: 0.95} "
         "and is now false"

@@ -53,6 +53,6 @@ def test_packs_that_do_not_fit_fail_for_that_reason(tracking_uri: str, tmp_path:
     assert "No space left on device" in ran.stderr
     ledger = Ledger(str(kept), "full")
     planned = {(r.point_id, r.seed) for r in small_plan(tmp_path, *overrides).replicates()}
-    assert set() < ledger.finished() < planned
-    assert len(ledger.points()) == 1
+    assert set() < ledger.finished_replicates() < planned
+    assert len(ledger.read_points()) == 1
     assert ledger.unreadable == {}

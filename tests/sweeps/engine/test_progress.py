@@ -11,8 +11,8 @@ from rich.text import Text
 
 from cluster.connection import Machine
 from sweeps.engine import progress
+from sweeps.engine.counting import SweepCounts
 from sweeps.engine.progress import ResourceUse, SweepProgress, Tally, _drawn, display_progress
-from sweeps.store.standing import Standing
 
 
 class Clock:
@@ -22,7 +22,7 @@ class Clock:
 
 
 def test_points_of_lost_packs_count_as_failed() -> None:
-    found = Tally(10, Standing(complete=3, failed=1, stopped=1))
+    found = Tally(10, SweepCounts(complete=3, failed=1, stopped=1))
     found.begin({"p": 1.0})
     found.lose("p", {"d", "e"})
     now = found.progress()
@@ -30,7 +30,7 @@ def test_points_of_lost_packs_count_as_failed() -> None:
 
 
 def test_the_share_weighs_packs_by_their_cost() -> None:
-    found = Tally(10, Standing())
+    found = Tally(10, SweepCounts())
     found.begin({"long": 30.0, "short": 10.0})
     found.advance("long", 0.5)
     found.advance("short", 1.0)
@@ -40,11 +40,11 @@ def test_the_share_weighs_packs_by_their_cost() -> None:
 def test_rate_and_time_left_count_this_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    found = Tally(10, Standing(complete=1))
+    found = Tally(10, SweepCounts(complete=1))
     found.begin({"p": 1.0})
     assert (found.progress().rate, found.progress().eta) == (None, None)
     now = 160.0
-    found.standing = Standing(complete=2)
+    found.standing = SweepCounts(complete=2)
     found.advance("p", 0.25)
     assert found.progress().rate == pytest.approx(1.0)
     assert found.progress().eta == pytest.approx(180.0)
@@ -111,7 +111,7 @@ def test_time_left_is_told_as_roughly_as_it_is_known(share: float, eta: float, w
 def test_what_is_done_before_training_is_told_at_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = Tally(10, Standing(complete=1))
+    found = Tally(10, SweepCounts(complete=1))
     with display_progress() as show:
         show(found.progress())
         found.doing = "measuring pack sizes"
@@ -132,7 +132,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def working_tally(*nodes: str) -> Tally:
     """Of a sweep with a pack in training on each node, half of it done, and one to come."""
-    found = Tally(10, Standing(), 40)
+    found = Tally(10, SweepCounts(), 40)
     found.begin(dict.fromkeys([*nodes, "next"], 1.0))
     found.work_on([Machine(1, 0, host="there", node=node) for node in nodes], 1, 0)
     for node in nodes:
@@ -206,7 +206,7 @@ def test_a_sweep_that_waits_for_room_says_so_and_guesses_no_time(
 
 
 def test_nothing_is_done_before_it_is_known_what_there_is_to_do() -> None:
-    now = Tally(10, Standing()).progress()
+    now = Tally(10, SweepCounts()).progress()
     assert (now.share, now.eta) == (0.0, None)
 
 

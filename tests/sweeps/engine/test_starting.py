@@ -19,7 +19,7 @@ from sweeps.errors import InputError
 from sweeps.planning.plan import Plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import (
-    differences,
+    plan_differences,
     read_manifest,
     replan,
     write_manifest,
@@ -77,7 +77,7 @@ def test_another_plan_may_not_take_the_name(ledger: Ledger, tmp_path: Path) -> N
 
 
 def test_resources_may_change_between_runs(ledger: Ledger, tmp_path: Path) -> None:
-    assert differences(read_manifest(ledger), small_plan(tmp_path, "resources.pack=4")) == []
+    assert plan_differences(read_manifest(ledger), small_plan(tmp_path, "resources.pack=4")) == []
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_sweep_whose_points_would_be_others_is_not_continued(
     ledger: Ledger, key: tuple[str, str], value: object, word: str
 ) -> None:
     # A change of version or data changes every point's id, and with them the digest.
-    spec = ledger.spec()
+    spec = ledger.read_spec()
     spec[key[0]][key[1]] = value
     spec["plan"]["digest"] = "of other ids"
     ledger.write_spec(spec)
@@ -126,7 +126,7 @@ def test_the_commit_is_that_of_the_code_not_of_where_it_is_run(tmp_path: Path) -
 
 @pytest.mark.parametrize("change", [{"format": 2}, {"extra": 1}, {"plan": {"points": 0}}])
 def test_a_spec_that_is_none_is_refused(ledger: Ledger, change: dict[str, object]) -> None:
-    ledger.write_spec({**ledger.spec(), **change})
+    ledger.write_spec({**ledger.read_spec(), **change})
     with pytest.raises(InputError, match=r"spec\.yaml is damaged or of another version"):
         read_manifest(ledger)
 

@@ -62,7 +62,7 @@ def test_a_pack_broken_off_comes_to_what_it_would_have_come_to(
     to_the_end(begin(pack, ledger))
     assert_same_numbers(numbers(ledger), numbers(uninterrupted))
     finished = {(p.point_id, r.seed): r.finished_at for p in kept.points for r in p.replicates}
-    final = {(p.point_id, r.seed): r for p in ledger.points() for r in p.replicates}
+    final = {(p.point_id, r.seed): r for p in ledger.read_points() for r in p.replicates}
     assert {member: final[member].finished_at for member in finished} == finished
 
 
@@ -76,7 +76,7 @@ def test_a_pack_goes_on_from_its_checkpoint_not_from_the_start(pack: Pack, ledge
     assert [(c.seed, c.resolved()) for c in trained.is_requested] == [
         (r.config.seed, r.config.resolved())
         for r in pack.replicates
-        if (r.point_id, r.seed) in set(kept.rest)
+        if (r.point_id, r.seed) in set(kept.remaining)
     ]
     assert 0 < len(trained.is_requested) < len(pack.replicates)
     assert trained.state is not None
@@ -183,7 +183,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told_and_no_more(
 def test_an_experiment_that_loses_a_point_fails_its_pack(pack: Pack, ledger: Ledger) -> None:
     with pytest.raises(RuntimeError, match="1 replicates missing"):
         to_the_end(PackTrainer(pack, Forgetful(), ledger))
-    assert ledger.packs() == []
+    assert ledger.pack_ids() == []
 
 
 class Recording(Membership):

@@ -85,7 +85,7 @@ def replicate_of(plan: Plan, index: int, seed: int, value: float = 0.5) -> Trade
 
 def write(ledger: Ledger, plan: Plan, *members: tuple[int, int]) -> None:
     name = "-".join(f"{index}.{seed}" for index, seed in members)
-    ledger.write(name, [replicate_of(plan, *member) for member in members])
+    ledger.write_pack(name, [replicate_of(plan, *member) for member in members])
 
 
 def held(uri: str) -> list[str]:
@@ -117,7 +117,7 @@ def test_publishing_again_adds_nothing(
     write(ledger, plan, (0, 0), (0, 1))
     for _ in range(2):
         assert publish_all(ledger, manifest, uri).whole
-        assert tracking.compare(ledger.points(), "sweep", uri) == []
+        assert tracking.compare(ledger.read_points(), "sweep", uri) == []
 
 
 def test_a_point_that_failed_shows_every_metric_as_undefined(
@@ -126,7 +126,9 @@ def test_a_point_that_failed_shows_every_metric_as_undefined(
     """Recorded before any other: MLflow drops a run that lacks a key from its parallel view."""
     whole = replicate_of(plan, 0, 0)
     failed = [Replicate(seed, {}, failure="the loss is NaN") for seed in plan.seeds]
-    ledger.write("0", [TradeoffPoint(whole.point_id, "membership", whole.config, tuple(failed))])
+    ledger.write_pack(
+        "0", [TradeoffPoint(whole.point_id, "membership", whole.config, tuple(failed))]
+    )
     assert publish_all(ledger, manifest, uri).whole
     (row,) = tracking.load_points("sweep", uri).to_dict("records")
     config = plan.points[0].config
@@ -372,7 +374,7 @@ def test_hypervolume_never_falls_as_points_come_in(
     values = (0.5, 0.2, 0.8, 0.1)
     for index, value in enumerate(values):
         points = [replicate_of(plan, index, seed, value) for seed in plan.seeds]
-        ledger.write(str(index), points)
+        ledger.write_pack(str(index), points)
     steps = hypervolume_so_far(read_result(ledger, str(tmp_path)))
     assert [step for step, _, _ in steps] == [1, 2, 3, 4]
     volumes = [volume for _, volume, _ in steps]
@@ -384,7 +386,7 @@ def test_hypervolume_never_falls_as_points_come_in(
 
 
 def write_value(ledger: Ledger, plan: Plan, index: int, value: float) -> None:
-    ledger.write(str(index), [replicate_of(plan, index, seed, value) for seed in plan.seeds])
+    ledger.write_pack(str(index), [replicate_of(plan, index, seed, value) for seed in plan.seeds])
 
 
 def test_a_moment_that_no_calendar_has_is_damage_and_keeps_no_other_point_back(
@@ -393,7 +395,7 @@ def test_a_moment_that_no_calendar_has_is_damage_and_keeps_no_other_point_back(
     write(ledger, plan, (1, 0), (1, 1))
     made = [replicate_of(plan, 0, seed) for seed in plan.seeds]
     late = [replace(p, replicates=(replace(p.replicates[0], finished_at=1e300),)) for p in made]
-    ledger.write("late", late)
+    ledger.write_pack("late", late)
     publisher = Publisher(ledger, manifest, uri)
     assert publisher.publish()
     outcome = publisher.outcome()
@@ -453,7 +455,7 @@ def test_a_point_that_cannot_be_recorded_does_not_keep_the_others_back(
     lost = Replicate(0, first.metrics, finished_at=1e9, artifacts={"lost.txt": b"x"})
     members = [TradeoffPoint(whole.point_id, "membership", whole.config, (lost,))]
     members += [replicate_of(plan, 0, seed) for seed in seeds[1:]]
-    ledger.write("lost", members)
+    ledger.write_pack("lost", members)
     shutil.rmtree(Path(ledger.directory.path) / "artifacts")
     published = publish_all(ledger, manifest, uri)
     assert held(uri) == [plan.points[1].point_id]
@@ -471,7 +473,7 @@ def test_a_point_that_mlflow_refuses_does_not_keep_the_others_back(
     metrics = {**whole.replicates[0].metrics, **({"k" * 300: 1.0} if wrong == "metric" else {})}
     config = {**whole.config, **({"line\nfeed": 1} if wrong == "setting" else {})}
     replicates = tuple(Replicate(seed, metrics, finished_at=1e9) for seed in plan.seeds)
-    ledger.write("0", [TradeoffPoint(whole.point_id, "membership", config, replicates)])
+    ledger.write_pack("0", [TradeoffPoint(whole.point_id, "membership", config, replicates)])
     write(ledger, plan, (1, 0), (1, 1), (2, 0), (2, 1))
     published = publish_all(ledger, manifest, uri)
     assert held(uri) == ids(plan, 1, 2)

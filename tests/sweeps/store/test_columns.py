@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from small_sweeps import plain
 
 from privnets.points import Curve, Replicate, TradeoffPoint, merge_replicates
-from sweeps.store.codec import fixed
-from sweeps.store.columns import in_tables, replicates
+from sweeps.store.codec import is_fixed_column
+from sweeps.store.columns import is_table_column, replicates
 from sweeps.store.ledger import Ledger
 from tracking.frame import points_frame, replicates_frame
 
@@ -74,9 +74,9 @@ def test_tables_are_those_of_the_points_themselves(packs: list[list[TradeoffPoin
     with TemporaryDirectory() as folder:
         ledger = Ledger(folder, "sweep")
         for place, pack in enumerate(packs):
-            ledger.write(str(place), pack)
-        found = replicates(ledger.tables(wanted=in_tables)).complete(SEEDS)
-        expected = whole(ledger.points())
+            ledger.write_pack(str(place), pack)
+        found = replicates(ledger.read_tables(wanted=is_table_column)).complete(SEEDS)
+        expected = whole(ledger.read_points())
     assert {name: count for name, count in found.counts().items() if count} == {
         how: sum(p.status == how for p in expected) for how in {p.status for p in expected}
     }
@@ -101,8 +101,8 @@ def test_sums_that_are_not_finite_are_what_adding_gives() -> None:
     ]
     with TemporaryDirectory() as folder:
         ledger = Ledger(folder, "sweep")
-        ledger.write("pack", points)
-        found = replicates(ledger.tables(wanted=in_tables)).complete(SEEDS)
+        ledger.write_pack("pack", points)
+        found = replicates(ledger.read_tables(wanted=is_table_column)).complete(SEEDS)
     same(found.points_frame("s"), points_frame(points, "s"))
     means = {tuple(r.metrics["m"] for r in p.replicates): p.metrics["m"] for p in points}
     assert math.isnan(means[math.inf, -math.inf, 0.0])
@@ -127,12 +127,12 @@ def test_ordinary_numbers_are_summed_up_to_the_last_bit() -> None:
     ]
     with TemporaryDirectory() as folder:
         ledger = Ledger(folder, "sweep")
-        ledger.write("pack", points)
-        found = replicates(ledger.tables(wanted=in_tables)).complete({0})
+        ledger.write_pack("pack", points)
+        found = replicates(ledger.read_tables(wanted=is_table_column)).complete({0})
     same(found.points_frame("s"), points_frame(points, "s"))
 
 
-@pytest.mark.parametrize("wanted", [in_tables, lambda name: name in ("seed", "point_id")])
+@pytest.mark.parametrize("wanted", [is_table_column, lambda name: name in ("seed", "point_id")])
 def test_a_few_columns_are_read_of_just_the_files_that_are_whole(
     tmp_path: Path, wanted: Any
 ) -> None:
@@ -140,16 +140,16 @@ def test_a_few_columns_are_read_of_just_the_files_that_are_whole(
     ledger = Ledger(str(tmp_path), "sweep")
     curve = Curve(tuple(range(500)), tuple(np.random.default_rng(0).random(500).tolist()))
     point = TradeoffPoint("p", "e", {}, (Replicate(0, {"m": 1.0}, curves={"loss": curve}),))
-    ledger.write("pack", [point])
+    ledger.write_pack("pack", [point])
     path = tmp_path / "sweep" / "ledger" / "pack.parquet"
     content = path.read_bytes()
-    assert [table.num_rows for table in ledger.tables(wanted=wanted)] == [1]
+    assert [table.num_rows for table in ledger.read_tables(wanted=wanted)] == [1]
     for place in range(0, len(content), 97):
         damaged = bytearray(content)
         damaged[place] ^= 1
         path.write_bytes(damaged)
-        assert ledger.tables(wanted=wanted) == []
-        assert ledger.finished() == set()
+        assert ledger.read_tables(wanted=wanted) == []
+        assert ledger.finished_replicates() == set()
         assert "pack.parquet" in ledger.unreadable
 
 
@@ -161,9 +161,9 @@ def test_notes_and_files_are_those_of_the_points_themselves(
     with TemporaryDirectory() as folder:
         ledger = Ledger(folder, "sweep")
         for place, pack in enumerate(packs):
-            ledger.write(str(place), pack)
-        found = replicates(ledger.tables(wanted=fixed)).complete(SEEDS)
-        expected = whole(ledger.points())
+            ledger.write_pack(str(place), pack)
+        found = replicates(ledger.read_tables(wanted=is_fixed_column)).complete(SEEDS)
+        expected = whole(ledger.read_points())
         assert set(found.notes()) == {
             (p.point_id, *note) for p in expected for note in p.notes.items()
         }
@@ -174,15 +174,15 @@ def test_notes_and_files_are_those_of_the_points_themselves(
             for name in r.artifacts
             if p.status == "finished"
         }
-        for point in ledger.points():
-            (alone,) = ledger.points(only={point.point_id})
+        for point in ledger.read_points():
+            (alone,) = ledger.read_points(only={point.point_id})
             assert plain(alone) == plain(point)
 
 
 def test_of_a_few_points_only_the_packs_that_hold_them_are_read_whole(tmp_path: Path) -> None:
     ledger = Ledger(str(tmp_path), "sweep")
     for name in "abc":
-        ledger.write(name, [TradeoffPoint(name, "e", {}, (Replicate(0, {"m": 1.0}),))])
+        ledger.write_pack(name, [TradeoffPoint(name, "e", {}, (Replicate(0, {"m": 1.0}),))])
     (tmp_path / "sweep" / "ledger" / "b.parquet").write_bytes(b"PAR1")
-    assert [point.point_id for point in ledger.points(only={"a", "b"})] == ["a"]
+    assert [point.point_id for point in ledger.read_points(only={"a", "b"})] == ["a"]
     assert list(ledger.unreadable) == ["b.parquet"]

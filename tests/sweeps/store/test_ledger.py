@@ -22,8 +22,8 @@ from small_sweeps import plain
 
 from privnets.points import Curve, Replicate, TradeoffPoint
 from sweeps.errors import InputError
-from sweeps.store.codec import decode, encode, points_of
-from sweeps.store.filesystem import directory
+from sweeps.store.codec import decode_table, encode_points, points_from_tables
+from sweeps.store.filesystem import open_directory
 from sweeps.store.ledger import Ledger
 
 KEYS = st.sampled_from(["utility/mse", "privacy/attack/threshold/auc", "bound/x", "a key"])
@@ -73,42 +73,42 @@ def parquet_of(ledger: Ledger, pack: str) -> Path:
 @given(st.lists(st.tuples(CONFIGS, REPLICATES), max_size=4))
 def test_points_come_back_as_they_were(drawn: list[tuple[dict[str, Any], Replicate]]) -> None:
     points = [TradeoffPoint(f"p{i}", "e", c, (r,)) for i, (c, r) in enumerate(drawn)]
-    read = points_of([decode(encode(points))], directory("/nowhere"))
+    read = points_from_tables([decode_table(encode_points(points))], open_directory("/nowhere"))
     assert [plain(p) for p in read] == [plain(p) for p in points]
 
 
 def test_artifacts_come_back_when_asked_for(ledger: Ledger) -> None:
-    ledger.write("pack", [point(seed=3, artifacts={"figure.png": b"\x89PNG"})])
-    (read,) = ledger.points()
+    ledger.write_pack("pack", [point(seed=3, artifacts={"figure.png": b"\x89PNG"})])
+    (read,) = ledger.read_points()
     assert dict(read.artifacts) == {"figure.png": b"\x89PNG"}
     stored = Path(ledger.directory.path, "artifacts", "p0", "3-figure.png")
     assert stored.read_bytes() == b"\x89PNG"
 
 
 def test_replicates_of_a_point_are_joined_across_packs(ledger: Ledger) -> None:
-    ledger.write("a", [point(seed=1), point("other")])
-    ledger.write("b", [point(seed=0)])
-    read = {p.point_id: [r.seed for r in p.replicates] for p in ledger.points()}
+    ledger.write_pack("a", [point(seed=1), point("other")])
+    ledger.write_pack("b", [point(seed=0)])
+    read = {p.point_id: [r.seed for r in p.replicates] for p in ledger.read_points()}
     assert read == {"p0": [0, 1], "other": [0]}
-    assert ledger.finished() == {("p0", 0), ("p0", 1), ("other", 0)}
+    assert ledger.finished_replicates() == {("p0", 0), ("p0", 1), ("other", 0)}
 
 
 def test_of_a_replicate_computed_twice_the_first_to_finish_stays(ledger: Ledger) -> None:
-    ledger.write("a", [point(metrics={"m": 2.0}, finished_at=20.0)])
-    ledger.write("b", [point(metrics={"m": 1.0}, finished_at=10.0)])
-    (read,) = ledger.points()
+    ledger.write_pack("a", [point(metrics={"m": 2.0}, finished_at=20.0)])
+    ledger.write_pack("b", [point(metrics={"m": 1.0}, finished_at=10.0)])
+    (read,) = ledger.read_points()
     assert [dict(r.metrics) for r in read.replicates] == [{"m": 1.0}]
 
 
 def test_a_file_cut_short_anywhere_is_passed_over_and_reported(ledger: Ledger) -> None:
-    ledger.write("whole", [point("kept")])
-    ledger.write("cut", [point("lost", curves={"c": Curve((1, 2), (0.5, 0.25))})])
+    ledger.write_pack("whole", [point("kept")])
+    ledger.write_pack("cut", [point("lost", curves={"c": Curve((1, 2), (0.5, 0.25))})])
     content = parquet_of(ledger, "cut").read_bytes()
     for length in range(0, len(content), 97):
         parquet_of(ledger, "cut").write_bytes(content[:length])
         reader = Ledger(str(Path(ledger.directory.path).parent), "sweep")
-        assert [p.point_id for p in reader.points()] == ["kept"]
-        assert reader.finished() == {("kept", 0)}
+        assert [p.point_id for p in reader.read_points()] == ["kept"]
+        assert reader.finished_replicates() == {("kept", 0)}
         assert set(reader.unreadable) == {"cut.parquet"}
 
 
@@ -122,17 +122,17 @@ def test_a_file_cut_short_anywhere_is_passed_over_and_reported(ledger: Ledger) -
     ids=["other columns", "a seed that is no number", "no point_id"],
 )
 def test_a_table_of_something_else_is_passed_over(ledger: Ledger, table: pa.Table) -> None:
-    ledger.write("good", [point()])
+    ledger.write_pack("good", [point()])
     pq.write_table(table, parquet_of(ledger, "bad"))
-    assert [p.point_id for p in ledger.points()] == ["p0"]
-    assert ledger.finished() == {("p0", 0)}
+    assert [p.point_id for p in ledger.read_points()] == ["p0"]
+    assert ledger.finished_replicates() == {("p0", 0)}
     assert "bad.parquet" in ledger.unreadable
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "", ".hidden", "a/b"])
 def test_names_that_lead_elsewhere_are_refused(ledger: Ledger, name: str) -> None:
-    ledger.write("bad", [point(name)])
-    assert ledger.points() == []
+    ledger.write_pack("bad", [point(name)])
+    assert ledger.read_points() == []
     assert "bad.parquet" in ledger.unreadable
     with pytest.raises(InputError, match="name"):
         Ledger("/tmp", name)
@@ -140,8 +140,8 @@ def test_names_that_lead_elsewhere_are_refused(ledger: Ledger, name: str) -> Non
 
 def test_an_artifact_cannot_be_written_outside_its_directory(ledger: Ledger) -> None:
     with pytest.raises(ValueError, match="plain file name"):
-        ledger.write("bad", [point(artifacts={"../../evil": b""})])
-    assert ledger.packs() == []
+        ledger.write_pack("bad", [point(artifacts={"../../evil": b""})])
+    assert ledger.pack_ids() == []
 
 
 @contextmanager
@@ -156,25 +156,25 @@ def small_files(limit: int) -> Iterator[None]:
 
 
 def test_a_write_that_fails_leaves_the_ledger_as_it_was(ledger: Ledger) -> None:
-    ledger.write("a", [point()])
+    ledger.write_pack("a", [point()])
     with small_files(100), pytest.raises(OSError, match="File too large") as raised:
-        ledger.write("b", [point("new")])
+        ledger.write_pack("b", [point("new")])
     assert raised.value.errno == errno.EFBIG
     assert [path.name for path in parquet_of(ledger, "a").parent.iterdir()] == ["a.parquet"]
-    assert [p.point_id for p in ledger.points()] == ["p0"]
+    assert [p.point_id for p in ledger.read_points()] == ["p0"]
 
 
 def test_a_file_that_is_still_being_written_is_not_seen(ledger: Ledger) -> None:
-    ledger.write("a", [point()])
+    ledger.write_pack("a", [point()])
     parquet_of(ledger, "a").with_name(".b.parquet.0123").write_bytes(b"PAR1")
-    assert ledger.packs() == ["a"]
+    assert ledger.pack_ids() == ["a"]
     assert ledger.unreadable == {}
 
 
 def test_a_spec_comes_back(ledger: Ledger) -> None:
     spec = {"study": {"name": "ü", "grid": [0.0, 1e-6]}, "seeds": [0, 1], "none": None}
     ledger.write_spec(spec)
-    assert ledger.spec() == spec
+    assert ledger.read_spec() == spec
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_damaged_spec_is_refused(ledger: Ledger, text: str) -> None:
     ledger.write_spec({})
     Path(ledger.directory.path, "spec.yaml").write_text(text)
     with pytest.raises(InputError, match=r"spec\.yaml"):
-        ledger.spec()
+        ledger.read_spec()
 
 
 def test_a_long_spec_is_neither_written_nor_read(ledger: Ledger) -> None:
@@ -200,10 +200,10 @@ def test_a_long_spec_is_neither_written_nor_read(ledger: Ledger) -> None:
     ledger.write_spec({})
     with pytest.raises(InputError, match="at most 1 MiB"):
         ledger.write_spec(spec)
-    assert ledger.spec() == {}
+    assert ledger.read_spec() == {}
     Path(ledger.directory.path, "spec.yaml").write_text(yaml.safe_dump(spec))
     with pytest.raises(InputError, match="too long"):
-        ledger.spec()
+        ledger.read_spec()
 
 
 def test_a_name_is_on_the_disk_once_it_is_written(
@@ -219,32 +219,32 @@ def test_a_name_is_on_the_disk_once_it_is_written(
         flush(descriptor)
 
     monkeypatch.setattr(os, "fsync", watched)
-    ledger.write("a", [point()])
+    ledger.write_pack("a", [point()])
     assert flushed == [(False, []), (True, ["a.parquet"])]
 
 
 def test_a_sweep_that_is_not_there_is_named(ledger: Ledger) -> None:
     with pytest.raises(InputError, match="there is no sweep 'sweep'"):
-        ledger.spec()
+        ledger.read_spec()
 
 
 def test_a_uri_is_a_ledger_like_a_path(tmp_path: Path) -> None:
-    Ledger(tmp_path.as_uri(), "sweep").write("a", [point()])
-    (read,) = Ledger(str(tmp_path), "sweep").points()
+    Ledger(tmp_path.as_uri(), "sweep").write_pack("a", [point()])
+    (read,) = Ledger(str(tmp_path), "sweep").read_points()
     assert plain(read) == plain(point())
 
 
 def test_a_replicate_without_a_metric_stays_without_it(ledger: Ledger) -> None:
     first = point("a", metrics={"x": float("nan"), "y": 1.0})
     second = replace(point("b"), replicates=(Replicate(0, {"y": 2.0}, finished_at=1.0),))
-    ledger.write("pack", [first, second])
-    read = {p.point_id: set(p.replicates[0].metrics) for p in ledger.points()}
+    ledger.write_pack("pack", [first, second])
+    read = {p.point_id: set(p.replicates[0].metrics) for p in ledger.read_points()}
     assert read == {"a": {"x", "y"}, "b": {"y"}}
 
 
 def test_a_flipped_byte_anywhere_loses_the_file_for_every_reader_alike(ledger: Ledger) -> None:
     """What `points` cannot read is not `finished` either, or it would never be trained again."""
-    ledger.write("flipped", [point("lost", metrics={"m": 0.1, "n": 0.2})])
+    ledger.write_pack("flipped", [point("lost", metrics={"m": 0.1, "n": 0.2})])
     content = parquet_of(ledger, "flipped").read_bytes()
     lost = 0
     for place in range(4, len(content) - 8, 23):
@@ -252,21 +252,21 @@ def test_a_flipped_byte_anywhere_loses_the_file_for_every_reader_alike(ledger: L
         damaged[place] ^= 0xFF
         parquet_of(ledger, "flipped").write_bytes(bytes(damaged))
         reader = Ledger(str(Path(ledger.directory.path).parent), "sweep")
-        read = {(p.point_id, r.seed) for p in reader.points() for r in p.replicates}
-        assert reader.finished() == read
+        read = {(p.point_id, r.seed) for p in reader.read_points() for r in p.replicates}
+        assert reader.finished_replicates() == read
         assert bool(reader.unreadable) != bool(read)
         lost += not read
     assert lost > 0
 
 
 def test_a_configuration_that_is_no_json_loses_its_file(ledger: Ledger) -> None:
-    ledger.write("good", [point()])
+    ledger.write_pack("good", [point()])
     table = pq.read_table(parquet_of(ledger, "good"))
     place = table.column_names.index("config")
     for text in ("{", "[1]", '{"nested": {"a": 1}}'):
         broken = table.set_column(place, "config", pa.array([text] * len(table), pa.string()))
         pq.write_table(broken, parquet_of(ledger, "good"))
         reader = Ledger(str(Path(ledger.directory.path).parent), "sweep")
-        assert reader.points() == []
-        assert reader.finished() == set()
+        assert reader.read_points() == []
+        assert reader.finished_replicates() == set()
         assert "good.parquet" in reader.unreadable

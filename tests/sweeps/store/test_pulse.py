@@ -8,7 +8,7 @@ import pytest
 
 from sweeps.engine.progress import ResourceUse, SweepProgress
 from sweeps.store.ledger import Ledger
-from sweeps.store.pulse import Pulse, beating, read_pulse
+from sweeps.store.pulse import Heartbeat, beating, read_heartbeat
 
 _USE = ResourceUse(packs=2, nodes=3, busy_nodes=2, cpus=8.0, busy_cpus=2.0, gpus=0.0, busy_gpus=0.0)
 _PROGRESS = SweepProgress(
@@ -21,7 +21,7 @@ def test_the_last_state_is_there_when_the_driver_has_ended(tmp_path: Path) -> No
     with beating(ledger) as heart:
         heart.phase = "training"
         heart.show(_PROGRESS)
-    pulse = read_pulse(ledger)
+    pulse = read_heartbeat(ledger)
     assert pulse is not None
     assert (pulse.phase, pulse.over) == ("ended", True)
     assert (pulse.share, pulse.rate, pulse.eta, pulse.use) == (0.25, 2.5, 60.0, _USE)
@@ -32,7 +32,7 @@ def test_a_driver_that_breaks_off_has_stopped(tmp_path: Path) -> None:
     ledger = Ledger(str(tmp_path), "sweep")
     with pytest.raises(KeyboardInterrupt), beating(ledger):
         raise KeyboardInterrupt
-    pulse = read_pulse(ledger)
+    pulse = read_heartbeat(ledger)
     assert pulse is not None
     assert pulse.phase == "stopped"
 
@@ -62,11 +62,11 @@ def test_a_storage_that_takes_nothing_does_the_driver_no_harm(tmp_path: Path) ->
 def test_what_is_no_pulse_is_passed_over(tmp_path: Path, content: bytes) -> None:
     ledger = Ledger(str(tmp_path), "sweep")
     ledger.directory.write("progress.json", content)
-    assert read_pulse(ledger) is None
+    assert read_heartbeat(ledger) is None
 
 
 def test_a_pulse_is_the_same_on_the_other_side() -> None:
-    pulse = Pulse.model_validate(
+    pulse = Heartbeat.model_validate(
         {"phase": "training", "updated_at": "2026-01-01T00:00:00Z", "use": _USE, "rate": 1.5}
     )
-    assert Pulse.model_validate_json(pulse.model_dump_json()) == pulse
+    assert Heartbeat.model_validate_json(pulse.model_dump_json()) == pulse

@@ -17,7 +17,7 @@ from sweeps.errors import InputError
 from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.filesystem import Directory
 from sweeps.store.ledger import Ledger
-from sweeps.store.tenure import Superseded, check, tenure
+from sweeps.store.tenure import RunSupersededError, check, tenure
 from tracking import mounts
 
 
@@ -35,35 +35,35 @@ def of_run(ledger: Ledger, run: str) -> Ledger:
 
 def test_work_of_the_run_is_taken(ledger: Ledger) -> None:
     with tenure(ledger.directory) as run:
-        of_run(ledger, run).write("pack", [point()])
-    assert ledger.finished() == {("p0", 0)}
+        of_run(ledger, run).write_pack("pack", [point()])
+    assert ledger.finished_replicates() == {("p0", 0)}
 
 
 def test_work_of_an_earlier_run_is_not_taken(ledger: Ledger) -> None:
     with tenure(ledger.directory) as first, tenure(ledger.directory):
-        with pytest.raises(Superseded):
-            of_run(ledger, first).write("pack", [point(artifacts={"a.png": b""})])
-        with pytest.raises(Superseded):
+        with pytest.raises(RunSupersededError):
+            of_run(ledger, first).write_pack("pack", [point(artifacts={"a.png": b""})])
+        with pytest.raises(RunSupersededError):
             keep(of_run(ledger, first))
     assert not (Path(ledger.directory.path) / "artifacts").exists()
     assert not (Path(ledger.directory.path) / "checkpoints").exists()
-    assert ledger.packs() == []
+    assert ledger.pack_ids() == []
 
 
 def test_work_of_a_run_that_has_ended_is_not_taken(ledger: Ledger) -> None:
     with tenure(ledger.directory) as run:
         pass
-    with pytest.raises(Superseded):
-        of_run(ledger, run).write("pack", [point()])
+    with pytest.raises(RunSupersededError):
+        of_run(ledger, run).write_pack("pack", [point()])
 
 
 def test_work_of_a_killed_run_is_taken_until_the_next_one_begins(ledger: Ledger) -> None:
     killed = uuid.uuid4().hex
     ledger.directory.write(".run", killed.encode())
-    of_run(ledger, killed).write("a", [point()])
-    with tenure(ledger.directory), pytest.raises(Superseded):
-        of_run(ledger, killed).write("b", [point(seed=1)])
-    assert ledger.finished() == {("p0", 0)}
+    of_run(ledger, killed).write_pack("a", [point()])
+    with tenure(ledger.directory), pytest.raises(RunSupersededError):
+        of_run(ledger, killed).write_pack("b", [point(seed=1)])
+    assert ledger.finished_replicates() == {("p0", 0)}
 
 
 def keep(ledger: Ledger) -> None:
@@ -72,28 +72,28 @@ def keep(ledger: Ledger) -> None:
 
 def test_a_pack_in_the_ledger_is_not_written_again(ledger: Ledger) -> None:
     """Else what was published of it, with its times, would be another's."""
-    ledger.write("pack", [point(finished_at=2.0)])
+    ledger.write_pack("pack", [point(finished_at=2.0)])
     before = parquet_of(ledger, "pack").stat()
-    ledger.write("pack", [point(finished_at=1.0)])
+    ledger.write_pack("pack", [point(finished_at=1.0)])
     assert parquet_of(ledger, "pack").stat() == before
     assert os.listdir(parquet_of(ledger, "pack").parent) == ["pack.parquet"]
 
 
 def test_a_damaged_pack_is_written_again(ledger: Ledger) -> None:
-    ledger.write("pack", [point()])
+    ledger.write_pack("pack", [point()])
     parquet_of(ledger, "pack").write_bytes(b"PAR1")
-    ledger.write("pack", [point()])
-    assert ledger.finished() == {("p0", 0)}
+    ledger.write_pack("pack", [point()])
+    assert ledger.finished_replicates() == {("p0", 0)}
     assert ledger.unreadable == {}
 
 
 @pytest.mark.parametrize("filesystem", [fs.LocalFileSystem(), fs._MockFileSystem()])
 def test_a_new_file_is_never_put_over_another(filesystem: fs.FileSystem, tmp_path: Path) -> None:
     place = Directory(filesystem, f"{tmp_path}/place".lstrip("/" if _is_mock(filesystem) else ""))
-    assert place.write_new("name", b"first")
-    assert not place.write_new("name", b"second")
+    assert place.create_exclusive("name", b"first")
+    assert not place.create_exclusive("name", b"second")
     assert place.read("name") == b"first"
-    assert not place.asides()
+    assert not place.temporary_files()
 
 
 def _is_mock(filesystem: fs.FileSystem) -> bool:
@@ -119,7 +119,7 @@ def test_a_run_writes_so_that_the_next_one_knows_what_it_left(ledger: Ledger) ->
 
     class Watched(Directory):
         def _flush(self, path: str) -> None:
-            written.extend(ledger.directory.asides().values())
+            written.extend(ledger.directory.temporary_files().values())
 
     with tenure(ledger.directory) as run:
         for writer in (run, None):
@@ -146,7 +146,7 @@ def test_a_sign_that_is_seen_late_is_waited_for(ledger: Ledger) -> None:
     later.start()
     check(ledger.directory, run, patience=60.0)
     later.join()
-    with pytest.raises(Superseded):
+    with pytest.raises(RunSupersededError):
         check(ledger.directory, uuid.uuid4().hex, patience=1.5)
 
 
@@ -161,7 +161,7 @@ def _shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_shared")
 def test_a_sweep_that_was_deleted_does_not_come_back(ledger: Ledger) -> None:
     ledger.directory.remove()
-    with pytest.raises(Superseded):
+    with pytest.raises(RunSupersededError):
         check(ledger.directory, uuid.uuid4().hex, patience=1.5)
     assert not ledger.directory.exists()
 
@@ -174,7 +174,7 @@ def test_a_checkpoint_is_loaded_from_a_directory_seen_as_it_is(ledger: Ledger) -
         keep(of_run(ledger, run))
     for place in (folder, folder.parent):
         os.utime(place, (0, 0))
-    assert Checkpoint(ledger, "pack", "label").load().rest == (("p0", 0),)
+    assert Checkpoint(ledger, "pack", "label").load().remaining == (("p0", 0),)
     for place in (folder, folder.parent):
         assert place.stat().st_mtime > 0, "written to"
     Checkpoint(ledger, "another", "label").load()

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from privnets.points import Curve, Replicate, TradeoffPoint
+from sweeps.engine.counting import BackgroundCall, SweepCounter, SweepCounts
 from sweeps.store.ledger import Ledger
-from sweeps.store.standing import Beside, Overview, Standing
 
 OBJECTIVES = {"privacy/advantage": "min", "utility/accuracy": "max"}
 
@@ -35,19 +35,19 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(str(tmp_path), "sweep")
 
 
-def overview(ledger: Ledger) -> Overview:
-    return Overview(ledger, (0, 1), OBJECTIVES)  # type: ignore[arg-type]
+def overview(ledger: Ledger) -> SweepCounter:
+    return SweepCounter(ledger, (0, 1), OBJECTIVES)  # type: ignore[arg-type]
 
 
 def test_points_are_counted_once_and_by_their_worst_replicate(ledger: Ledger) -> None:
     mixed = [replicate_of("c", 0, 0, 0, stopped="beaten"), replicate_of("c", 1, 0, 0, failure="x")]
-    ledger.write("0", [*point("a", 0.1, 0.5), *point("b", 0.2, 0.7, stopped="beaten"), *mixed])
+    ledger.write_pack("0", [*point("a", 0.1, 0.5), *point("b", 0.2, 0.7, stopped="beaten"), *mixed])
     follower = overview(ledger)
     now = follower.read()
     assert (now.complete, now.failed, now.stopped, now.front) == (3, 1, 1, 1)
-    ledger.write("1", [*point("a", 0.0, 0.9), replicate_of("d", 0, 0.3, 0.8)])
+    ledger.write_pack("1", [*point("a", 0.0, 0.9), replicate_of("d", 0, 0.3, 0.8)])
     assert follower.read() == replace(now, trainings=now.trainings + 1)
-    ledger.write("2", [replicate_of("d", 1, 0.3, 0.8)])
+    ledger.write_pack("2", [replicate_of("d", 1, 0.3, 0.8)])
     assert follower.read().complete == 4
 
 
@@ -63,7 +63,7 @@ def test_the_front_so_far_is_that_of_all_points_however_they_came(ledger: Ledger
         point("failed", 0.0, 1.0, failure="diverged"),
     ]
     for index, part in enumerate(parts):
-        ledger.write(str(index), part)
+        ledger.write_pack(str(index), part)
         now = follower.read()
     assert now.front == 2
     assert now.best == {"privacy/advantage": 0.1, "utility/accuracy": 0.7}
@@ -71,7 +71,7 @@ def test_the_front_so_far_is_that_of_all_points_however_they_came(ledger: Ledger
 
 
 def test_a_sweep_without_points_stands_at_nothing(ledger: Ledger) -> None:
-    assert overview(ledger).read() == Standing()
+    assert overview(ledger).read() == SweepCounts()
 
 
 def test_a_call_beside_never_waits_and_is_made_once_at_a_time() -> None:
@@ -84,7 +84,7 @@ def test_a_call_beside_never_waits_and_is_made_once_at_a_time() -> None:
         calls.append(len(calls))
         return len(calls)
 
-    beside = Beside(work)
+    beside = BackgroundCall(work)
     begun.acquire()
     while not begun.acquire(timeout=0.01):  # until it has rested
         assert beside.poll() == 1
@@ -103,7 +103,7 @@ def test_a_call_beside_that_fails_is_told_of_once() -> None:
             raise OSError("away")
         return "fine"
 
-    beside = Beside(work)
+    beside = BackgroundCall(work)
     broken = True
     with pytest.raises(OSError, match="away"):
         beside.now()
@@ -114,16 +114,16 @@ def test_a_call_beside_that_fails_is_told_of_once() -> None:
 _FOLLOW = """
 import resource, sys
 from sweeps.store.ledger import Ledger
-from sweeps.store.standing import Overview
+from sweeps.engine.counting import SweepCounter
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 few, many = (Ledger(sys.argv[1], name) for name in ("few", "many"))
 objectives = {"privacy/m0": "min", "privacy/m1": "min"}
-Overview(few, range(2), objectives).read()
+SweepCounter(few, range(2), objectives).read()
 before = peak()
-overview = Overview(many, range(2), objectives)
+overview = SweepCounter(many, range(2), objectives)
 assert overview.read().complete == 1000
 print(1024 * (peak() - before) / 1000)
 """
@@ -136,7 +136,7 @@ def test_a_complete_point_takes_little_memory_of_who_follows(tmp_path: Path) -> 
     for name, count in (("few", 50), ("many", 1000)):
         ledger = Ledger(str(tmp_path), name)
         for start in range(0, count, 50):
-            ledger.write(
+            ledger.write_pack(
                 str(start),
                 [
                     TradeoffPoint(

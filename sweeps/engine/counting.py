@@ -21,7 +21,7 @@ _SHARE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SweepCounts:
     """How a sweep stands.
 
     Attributes:
@@ -51,7 +51,7 @@ class _Partial:
     stopped: bool = False
 
 
-class Overview:
+class SweepCounter:
     """Follows a ledger; of complete points it keeps the ids and the front."""
 
     def __init__(
@@ -74,9 +74,9 @@ class Overview:
         self._front = np.empty((0, len(self._objectives)))
         self._waiting: list[NDArray[np.float64]] = []
 
-    def read(self) -> Standing:
+    def read(self) -> SweepCounts:
         """How the sweep stands with the packs that appeared since the last call."""
-        for table in self._fresh.read(lambda packs: self._ledger.tables(packs, self._wanted)):
+        for table in self._fresh.read(lambda packs: self._ledger.read_tables(packs, self._wanted)):
             told = [table[name].to_pylist() for name in _TELLING]
             values = np.full((table.num_rows, len(self._objectives)), np.nan)
             for place, metric in enumerate(self._objectives):
@@ -90,7 +90,7 @@ class Overview:
             for place, direction in enumerate(self._objectives.values())
             if len(self._front)
         ]
-        return Standing(
+        return SweepCounts(
             complete=len(self._complete),
             failed=self._failed,
             stopped=self._stopped,
@@ -142,7 +142,7 @@ class Overview:
         self._front = front.to_numpy(dtype=np.float64)
 
 
-class Beside(Generic[T]):
+class BackgroundCall(Generic[T]):
     """Calls a function again and again in a thread of its own, for a small share of the time.
 
     Attributes:
