@@ -1,9 +1,9 @@
-"""Whether measured trends agree with published ones, and on which interval that rests.
+"""Tests of published trends against measured ones.
 
-Replicates of different points with one seed share their random numbers, so a trend is measured
-seed by seed: Kendall's tau-b of the metric along the axis among points that are otherwise
-configured alike, averaged over such groups. The verdict rests on Student's interval of these
-over seeds. Kendall, Biometrika 30 (1938).
+Replicates of different points with one seed share their random numbers, so a trend is measured per
+seed: Kendall's tau-b of the metric along a swept field, among points that agree in every other
+field, averaged over such groups. The verdict rests on Student's interval over seeds. Kendall,
+Biometrika 30 (1938).
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sweeps.analysis.statistics import LEVEL, NORMAL, Interval, number, student
+from sweeps.analysis.formatting import format_number
+from sweeps.analysis.statistics import LEVEL, NORMAL_QUANTILE, Interval, t_interval
 from sweeps.study.spec import Claim
 
 Verdict = Literal["agrees", "contradicts", "inconclusive", "undefined"]
 TOLERANCE = 0.1
 """Share of a group's mean within which a metric counts as constant."""
 
-_LISTED = 6
+_MAX_LISTED = 6
 _OPENING: Mapping[Verdict, str] = {
     "agrees": "The measured trend agrees",
     "contradicts": "The measured trend contradicts the claim",
@@ -33,15 +34,15 @@ _OPENING: Mapping[Verdict, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What a sweep says about a claim.
+class ClaimFinding:
+    """Outcome of testing a claim on a sweep.
 
     Attributes:
         claim: The claim.
-        verdict: `undefined` when there is no trend to measure; `inconclusive` when the interval
-            allows either answer.
-        trend: Kendall's tau-b, from -1 (falling) to 1 (rising); None when undefined.
-        change: The metric's at the axis's last defined value minus its first; None when undefined.
+        verdict: `undefined` without a trend to measure; `inconclusive` if the interval allows
+            either answer.
+        trend: Kendall's tau-b, from -1 (falling) to 1 (rising); None if undefined.
+        change: Metric at the field's last defined value minus its first; None if undefined.
         sentence: The verdict in words, with the numbers it rests on.
     """
 
@@ -53,218 +54,212 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
-    """Points configured alike but for the axis.
+class _ClaimGroup:
+    """Points that agree in every field but the claim's axis.
 
     Attributes:
-        axis: The axis's values, rising, shape [points].
-        values: The metric's, shape [seeds, points].
+        axis: Rising values of the axis, shape [points].
+        values: Values of the metric, shape [seeds, points].
     """
 
     axis: NDArray[np.float64]
     values: NDArray[np.float64]
 
+    def trends(self) -> NDArray[np.float64]:
+        """Kendall's tau-b of each seed; 0 where the metric is constant."""
+        ends_of_pairs = np.triu_indices(len(self.axis), 1)
+        steps = np.sign(self.axis[ends_of_pairs[1]] - self.axis[ends_of_pairs[0]])
+        changes = np.sign(self.values[:, ends_of_pairs[1]] - self.values[:, ends_of_pairs[0]])
+        untied = np.sqrt((steps**2).sum() * (changes**2).sum(axis=1))
+        return np.asarray((changes @ steps) / np.where(untied > 0, untied, 1.0))
+
+    def changes(self) -> NDArray[np.float64]:
+        """Each seed's mean at the axis's last value minus its mean at the first."""
+        last = self.values[:, self.axis == self.axis[-1]].mean(axis=1)
+        first = self.values[:, self.axis == self.axis[0]].mean(axis=1)
+        return np.asarray(last - first)
+
+    def departures(self) -> NDArray[np.float64]:
+        """Each seed's deviations from its mean, in shares of the group's mean [seeds, points]."""
+        scale = abs(float(self.values.mean())) or 1.0
+        return np.asarray((self.values - self.values.mean(axis=1, keepdims=True)) / scale)
+
 
 @dataclass(frozen=True, slots=True)
-class _Sample:
-    """What a trend is measured on.
+class _ClaimSample:
+    """Values on which a trend is measured.
 
     Attributes:
         groups: Groups of at least two points.
         pooled: Whether other fields differ within the one group, as in a random search.
-        axis_values: How many different values the axis takes.
-        undefined: Those of them at which the metric is undefined somewhere.
-        left_out: How many points failed, lack a seed, or have no number on the axis.
+        axis_values: Number of different values of the axis.
+        undefined: Values of the axis at which the metric is undefined somewhere.
+        excluded: Points that failed, lack a seed, or have no number on the axis.
     """
 
-    groups: tuple[_Group, ...]
+    groups: tuple[_ClaimGroup, ...]
     pooled: bool
     axis_values: int
     undefined: tuple[float, ...]
-    left_out: int
+    excluded: int
 
     @property
     def seeds(self) -> int:
         return len(self.groups[0].values)
 
 
-def judge(claim: Claim, replicates: pd.DataFrame) -> Finding:
-    """Put a claim to the test.
+def judge_claim(claim: Claim, replicates: pd.DataFrame) -> ClaimFinding:
+    """Tests a claim on a sweep.
 
-    `decreasing` and `increasing` agree (or are contradicted) when the interval of the trend lies
-    on one side of 0 and chance alone would not bring so strong a trend from so few values.
-    `constant` agrees when every point's interval lies within 10% of its group's mean, and is
-    contradicted when the interval of some point, corrected for their number, lies beyond.
+    `decreasing` and `increasing` agree (or are contradicted) if the interval of the trend lies on
+    one side of 0 and so strong a trend is unlikely by chance. `constant` agrees if every point's
+    interval lies within 10% of its group's mean. It is contradicted if the interval of some point,
+    corrected for their number, lies beyond.
 
     Args:
         claim: The claim.
         replicates: One row per point and replicate, as `Result.replicates`.
     """
-    sample = _sample(claim, replicates)
+    sample = _claim_sample(claim, replicates)
     if isinstance(sample, str):
-        return Finding(claim, "undefined", None, None, f"Undefined: {sample}.")
-    mean = student(_over_groups([_trends(g) for g in sample.groups]))
-    # Student's interval knows no limits; tau does.
+        return ClaimFinding(claim, "undefined", None, None, f"Undefined: {sample}.")
+    mean = t_interval(np.mean([group.trends() for group in sample.groups], axis=0))
+    # Student's interval is unlimited; tau is not.
     trend = Interval(mean.mean, max(mean.low, -1.0), min(mean.high, 1.0))
-    change = student(_over_groups([_changes(g) for g in sample.groups]))
-    verdict, ground = _verdict(claim, sample, trend)
+    change = t_interval(np.mean([group.changes() for group in sample.groups], axis=0))
+    verdict, reason = _verdict(claim, sample, trend)
     text = _sentence(claim, sample, trend, change)
-    return Finding(claim, verdict, trend, change, f"{_OPENING[verdict]}{ground}: {text}")
+    return ClaimFinding(claim, verdict, trend, change, f"{_OPENING[verdict]}{reason}: {text}")
 
 
-def _sample(claim: Claim, replicates: pd.DataFrame) -> _Sample | str:
-    """The values a trend is measured on, or why there are none."""
+def _claim_sample(claim: Claim, replicates: pd.DataFrame) -> _ClaimSample | str:
+    """The values on which a trend is measured, or the reason that there are none."""
     axis = f"config/{claim.axis}"
     for name in (axis, claim.metric):
         if name not in replicates.columns:
             return f"no replicate has {name}"
-    rows = _matching(replicates, claim)
+    rows = _matching_rows(replicates, claim)
     if rows.empty:
         return "no point meets the claim's conditions"
     points = rows.drop_duplicates("point_id").set_index("point_id")
     position = pd.to_numeric(points[axis], errors="coerce").astype("float64")
     finished = rows.loc[rows["status"] == "finished"]
-    hidden = finished.loc[finished[claim.metric].isna(), "point_id"].unique().tolist()
+    undefined_ids = finished.loc[finished[claim.metric].isna(), "point_id"].unique().tolist()
     table = finished.pivot(index="seed", columns="point_id", values=claim.metric)
     table = table.loc[:, table.notna().all() & position[table.columns].notna()]
-    undefined = tuple(sorted(position[hidden].dropna().unique()))
+    undefined = tuple(sorted(position[undefined_ids].dropna().unique()))
     groups, pooled = _groups(points.assign(position=position).loc[table.columns], table, axis)
     if not groups:
-        return _too_few(claim, position, undefined)
-    left_out = len(points.index.difference(table.columns).difference(hidden))
-    return _Sample(groups, pooled, position.nunique(), undefined, left_out)
+        return _too_few_values(claim, position, undefined)
+    excluded = len(points.index.difference(table.columns).difference(undefined_ids))
+    return _ClaimSample(groups, pooled, position.nunique(), undefined, excluded)
 
 
-def _matching(replicates: pd.DataFrame, claim: Claim) -> pd.DataFrame:
-    """The rows that meet the claim's conditions, infinite metrics undefined."""
-    kept = np.ones(len(replicates), dtype=bool)
+def _matching_rows(replicates: pd.DataFrame, claim: Claim) -> pd.DataFrame:
+    """The rows that meet the claim's conditions, with NaN for infinite metrics."""
+    matches = np.ones(len(replicates), dtype=bool)
     for name, value in claim.where.items():
         column = replicates.get(f"config/{name}", pd.Series(index=replicates.index, dtype=object))
-        kept &= (column.isna() if value is None else column == value).to_numpy(dtype=bool)
-    rows = replicates.loc[kept]
+        matches &= (column.isna() if value is None else column == value).to_numpy(dtype=bool)
+    rows = replicates.loc[matches]
     values = rows[claim.metric].astype("float64")
     return rows.assign(**{claim.metric: values.where(np.isfinite(values))})
 
 
 def _groups(
     points: pd.DataFrame, table: pd.DataFrame, axis: str
-) -> tuple[tuple[_Group, ...], bool]:
-    """Points configured alike; all in one where a search left most points alone."""
+) -> tuple[tuple[_ClaimGroup, ...], bool]:
+    """Groups of equal configuration; one of all points if most would be alone in theirs."""
     fields = [str(c) for c in points.columns if str(c).startswith("config/") and c != axis]
     others = [field for field in fields if points[field].nunique(dropna=False) > 1]
     parts = [part for _, part in points.groupby(others, dropna=False)] if others else [points]
-    alike = [part for part in parts if part["position"].nunique() > 1]
-    pooled = 2 * sum(map(len, alike)) < len(points)
-    chosen = [points] if pooled and points["position"].nunique() > 1 else alike
+    groups = [part for part in parts if part["position"].nunique() > 1]
+    pooled = 2 * sum(map(len, groups)) < len(points)
+    chosen = [points] if pooled and points["position"].nunique() > 1 else groups
     ordered = [part.sort_values("position") for part in chosen]
     return tuple(
-        _Group(p["position"].to_numpy(), table[p.index].to_numpy()) for p in ordered
+        _ClaimGroup(p["position"].to_numpy(), table[p.index].to_numpy()) for p in ordered
     ), pooled
 
 
-def _too_few(claim: Claim, position: pd.Series[float], undefined: tuple[float, ...]) -> str:
+def _too_few_values(claim: Claim, position: pd.Series[float], undefined: tuple[float, ...]) -> str:
     if position.isna().all():
         return f"the values of {claim.axis} have no order"
-    gap = f"; it is {_undefined(claim, undefined, position.nunique())}" if undefined else ""
+    gap = f"; it is {_undefined_at(claim, undefined, position.nunique())}" if undefined else ""
     return f"{claim.metric} is known at fewer than two values of {claim.axis}{gap}"
 
 
-def _trends(group: _Group) -> NDArray[np.float64]:
-    """Kendall's tau-b of each seed; 0 where the metric does not move at all."""
-    from scipy.stats import kendalltau
-
-    found = [kendalltau(group.axis, row).statistic for row in group.values]
-    return np.nan_to_num(np.array(found, dtype=np.float64))
-
-
-def _changes(group: _Group) -> NDArray[np.float64]:
-    """Each seed's mean at the axis's last value minus that at its first."""
-    last = group.values[:, group.axis == group.axis[-1]].mean(axis=1)
-    first = group.values[:, group.axis == group.axis[0]].mean(axis=1)
-    return np.asarray(last - first)
-
-
-def _over_groups(per_group: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    return np.asarray(np.mean(per_group, axis=0))
-
-
-def _verdict(claim: Claim, sample: _Sample, trend: Interval) -> tuple[Verdict, str]:
-    """The verdict, and what more than the trend's interval it rests on."""
+def _verdict(claim: Claim, sample: _ClaimSample, trend: Interval) -> tuple[Verdict, str]:
+    """The verdict, and a reason other than the trend's interval."""
     if sample.seeds < 2:
         return "inconclusive", " (one replicate gives no interval)"
     if claim.trend == "constant":
         return _constancy(sample)
     sign = -1.0 if claim.trend == "decreasing" else 1.0
     if trend.low <= 0 <= trend.high:
-        return "inconclusive", " (the interval of the trend holds 0)"
-    if abs(trend.mean) < _by_chance(sample):
+        return "inconclusive", " (the interval of the trend contains 0)"
+    if abs(trend.mean) < _chance_trend(sample):
         return "inconclusive", " (so few values and replicates show such a trend by chance)"
     return ("agrees" if sign * trend.mean > 0 else "contradicts"), ""
 
 
-def _by_chance(sample: _Sample) -> float:
-    """How strong a trend is expected in 5% of cases where the axis does nothing.
+def _chance_trend(sample: _ClaimSample) -> float:
+    """The trend that is exceeded in 5% of cases if the axis has no effect.
 
-    Without a trend tau has variance 2(2k+5)/(9k(k-1)) over k points; groups share their seeds, so
-    they are taken as fully dependent.
+    Without a trend tau has variance 2(2k+5)/(9k(k-1)) over k points. Groups share their seeds and
+    count as fully dependent.
     """
     sizes = [len(group.axis) for group in sample.groups]
     deviations = [math.sqrt(2 * (2 * k + 5) / (9 * k * (k - 1))) for k in sizes]
-    return NORMAL * float(np.mean(deviations)) / math.sqrt(sample.seeds)
+    return NORMAL_QUANTILE * float(np.mean(deviations)) / math.sqrt(sample.seeds)
 
 
-def _constancy(sample: _Sample) -> tuple[Verdict, str]:
+def _constancy(sample: _ClaimSample) -> tuple[Verdict, str]:
     """Two one-sided tests for each point against 10% of its group's mean."""
-    columns = np.concatenate([_departures(group) for group in sample.groups], axis=1).T
-    largest = max((student(column) for column in columns), key=lambda i: abs(i.mean))
-    ground = (
-        f" (the largest departure from the mean is {largest} of it, within ±{TOLERANCE} sought)"
-    )
-    if all(max(-i.low, i.high) <= TOLERANCE for i in map(student, columns)):
-        return "agrees", ground
-    strict = [student(column, 1 - (1 - LEVEL) / len(columns)) for column in columns]
+    columns = np.concatenate([group.departures() for group in sample.groups], axis=1).T
+    intervals = [t_interval(column) for column in columns]
+    largest = max(intervals, key=lambda interval: abs(interval.mean))
+    reason = f" (the largest departure is {largest} of the mean; at most ±{TOLERANCE} is constant)"
+    if all(max(-i.low, i.high) <= TOLERANCE for i in intervals):
+        return "agrees", reason
+    strict = [t_interval(column, 1 - (1 - LEVEL) / len(columns)) for column in columns]
     beyond = any(i.low > TOLERANCE or i.high < -TOLERANCE for i in strict)
-    return ("contradicts" if beyond else "inconclusive"), ground
+    return ("contradicts" if beyond else "inconclusive"), reason
 
 
-def _departures(group: _Group) -> NDArray[np.float64]:
-    """Each seed's departures from its own mean, as shares of the group's mean [seeds, points]."""
-    scale = abs(float(group.values.mean())) or 1.0
-    return np.asarray((group.values - group.values.mean(axis=1, keepdims=True)) / scale)
-
-
-def _sentence(claim: Claim, sample: _Sample, trend: Interval, change: Interval) -> str:
+def _sentence(claim: Claim, sample: _ClaimSample, trend: Interval, change: Interval) -> str:
     parts = [
         f"Kendall's tau of {claim.metric} along {claim.axis} is {trend} "
         f"(mean over {sample.seeds} replicates with its 95% interval; {_extent(sample)}); "
         f"{_ends(claim, sample)} it changes by {change}."
     ]
     if sample.undefined:
-        parts.append(f"It is {_undefined(claim, sample.undefined, sample.axis_values)}.")
-    if sample.left_out:
+        parts.append(f"It is {_undefined_at(claim, sample.undefined, sample.axis_values)}.")
+    if sample.excluded:
         parts.append(
-            f"Points left out (failed, unfinished, no number on the axis): {sample.left_out}."
+            f"Points left out (failed, unfinished, no number on the axis): {sample.excluded}."
         )
     return " ".join(parts)
 
 
-def _extent(sample: _Sample) -> str:
+def _extent(sample: _ClaimSample) -> str:
     if sample.pooled:
         return f"{len(sample.groups[0].axis)} points together, their other fields differing"
     sizes = sorted({len(group.axis) for group in sample.groups})
     values = f"{sizes[0]} values" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} values"
     count = len(sample.groups)
-    return values if count == 1 else f"{values} in each of {count} groups configured alike"
+    return values if count == 1 else f"{values} in each of {count} groups of equal configuration"
 
 
-def _ends(claim: Claim, sample: _Sample) -> str:
+def _ends(claim: Claim, sample: _ClaimSample) -> str:
     ends = {(float(group.axis[0]), float(group.axis[-1])) for group in sample.groups}
     if len(ends) > 1:
         return f"from the first to the last value of {claim.axis}"
     first, last = ends.pop()
-    return f"from {claim.axis} = {number(first)} to {number(last)}"
+    return f"from {claim.axis} = {format_number(first)} to {format_number(last)}"
 
 
-def _undefined(claim: Claim, values: tuple[float, ...], of: int) -> str:
-    listed = ", ".join(map(number, values[:_LISTED])) + (", ..." if len(values) > _LISTED else "")
-    return f"undefined at {len(values)} of the {of} values of {claim.axis} ({listed})"
+def _undefined_at(claim: Claim, values: tuple[float, ...], total: int) -> str:
+    listed = ", ".join(map(format_number, values[:_MAX_LISTED]))
+    more = ", ..." if len(values) > _MAX_LISTED else ""
+    return f"undefined at {len(values)} of the {total} values of {claim.axis} ({listed}{more})"

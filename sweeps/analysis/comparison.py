@@ -1,48 +1,50 @@
-"""Sweeps side by side: what each attains, and whose fronts beat whose.
+"""Comparison of sweeps: hypervolumes, and shares of fronts that another sweep dominates.
 
-Hypervolumes share one reference, the worst value of each objective over all sweeps, so they compare
-with one another and with nothing else. A front is chosen among noisy means: a sweep of more points,
-or of fewer replicates, flatters its own. The attained hypervolume is what half of the replicates
-reach, each by a front chosen among its own values: it tells how a single seed would look, flatters
-more, and compares only between sweeps of as many replicates.
+Hypervolumes share one reference: the worst value of each objective over all sweeps. They compare
+only with one another. A front is chosen among noisy means, so many points or few replicates make it
+look better. The attained hypervolume is reached by half of the replicates, each with its own front;
+it compares only between sweeps with equally many replicates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from sweeps.analysis.export import plain, plain_rows
-from sweeps.analysis.pareto import Objectives, attainment, comparable, hypervolume, pareto_front
+from sweeps.analysis.export import json_rows, json_value
+from sweeps.analysis.pareto import (
+    Objectives,
+    attainment,
+    finite_points,
+    hypervolume,
+    pareto_front,
+    worst_values,
+)
+from sweeps.analysis.results import Result
 from sweeps.errors import InputError
-from sweeps.report.summary import reference_point
 
-if TYPE_CHECKING:
-    from sweeps.analysis.results import Result
-
-_TASK = ("experiment", "config/problem", "config/dataset")
+_TASK_COLUMNS = ("experiment", "config/problem", "config/dataset")
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedSweep:
     """One sweep among those compared.
 
     Attributes:
-        sweep: Its name.
-        study: Its study's.
-        points: How many take part: finished, with every objective defined.
-        replicates: Of each point.
-        on_front: How many are on the sweep's own front.
-        on_joint_front: How many are on the front of all sweeps together.
-        hypervolume: That the points dominate, up to the reference.
-        attained: The same of the surface that half of the replicates attain; None unless all
-            sweeps have as many replicates, two or more, and for other than two or three objectives.
-        dominated: Other sweep to the share, in [0, 1], of this sweep's front that a point of the
-            other's is better than: at least as good in every objective, and better in one.
+        sweep: Name of the sweep.
+        study: Name of its study.
+        points: Finished points whose objectives are all finite.
+        replicates: Replicates of each point.
+        on_front: Points on the sweep's own front.
+        on_joint_front: Points on the front of all sweeps together.
+        hypervolume: Volume that the points dominate, up to the reference.
+        attained: Volume that half of the replicates attain; None unless all sweeps have equally
+            many replicates, two or more, and there are two or three objectives.
+        dominated: Other sweep to the share, in [0, 1], of this sweep's front that the other's
+            front dominates.
     """
 
     sweep: str
@@ -62,21 +64,21 @@ class Comparison:
 
     Attributes:
         objectives: Metric to its direction.
-        reference: Metric to its value, up to which hypervolumes count.
-        sides: One per sweep, in the order given.
-        front: The front of all together, a row per point as in `Result.points`.
-        unlike: What the sweeps are about where that differs: a column of points to its values.
+        reference: Metric to the value up to which hypervolumes count.
+        sweeps: One per sweep, in the order given.
+        front: Front of all sweeps together, a row per point as in `Result.points`.
+        differences: Column of points to its values in each sweep, where the tasks differ.
     """
 
     objectives: Objectives
     reference: Mapping[str, float]
-    sides: tuple[Side, ...]
+    sweeps: tuple[ComparedSweep, ...]
     front: pd.DataFrame
-    unlike: Mapping[str, tuple[str, ...]]
+    differences: Mapping[str, tuple[str, ...]]
 
 
-def compare(results: Sequence[Result], objectives: Objectives | None = None) -> Comparison:
-    """Compare sweeps.
+def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = None) -> Comparison:
+    """Compares sweeps.
 
     Args:
         results: Two or more sweeps of different names.
@@ -89,89 +91,85 @@ def compare(results: Sequence[Result], objectives: Objectives | None = None) -> 
     names = [result.sweep for result in results]
     if len(names) < 2 or len(set(names)) < len(names):
         raise InputError(f"name two or more different sweeps; got {', '.join(names)}")
-    objectives = objectives or _shared(results)
-    points = {result.sweep: _comparable(result, objectives) for result in results}
+    objectives = objectives or _common_objectives(results)
+    points = {result.sweep: _finite_points(result, objectives) for result in results}
     fronts = {name: pareto_front(frame, objectives) for name, frame in points.items()}
     joint = pareto_front(pd.concat(fronts.values(), ignore_index=True), objectives)
-    reference = reference_point(pd.concat(points.values()), objectives)
-    alike = len({len(result.manifest.plan.seeds) for result in results}) == 1
-    sides = []
-    for result in results:
-        name = result.sweep
-        others = {other: front for other, front in fronts.items() if other != name}
-        sides.append(
-            Side(
-                sweep=name,
-                study=result.study.name,
-                points=len(points[name]),
-                replicates=len(result.manifest.plan.seeds),
-                on_front=len(fronts[name]),
-                on_joint_front=int((joint["sweep"] == name).sum()),
-                hypervolume=hypervolume(points[name], objectives, reference),
-                attained=_attained(result, objectives, reference) if alike else None,
-                dominated={
-                    other: _dominated(fronts[name], front, objectives)
-                    for other, front in others.items()
-                },
-            )
+    reference = worst_values(pd.concat(points.values(), ignore_index=True), objectives)
+    equal_replicates = len({len(result.manifest.plan.seeds) for result in results}) == 1
+    compared = tuple(
+        ComparedSweep(
+            sweep=name,
+            study=result.study.name,
+            points=len(points[name]),
+            replicates=len(result.manifest.plan.seeds),
+            on_front=len(fronts[name]),
+            on_joint_front=int((joint["sweep"] == name).sum()),
+            hypervolume=hypervolume(points[name], objectives, reference),
+            attained=_attained(result, objectives, reference) if equal_replicates else None,
+            dominated={
+                other: _dominated_share(fronts[name], front, objectives)
+                for other, front in fronts.items()
+                if other != name
+            },
         )
-    return Comparison(objectives, reference, tuple(sides), joint, _unlike(points.values()))
+        for name, result in zip(names, results, strict=True)
+    )
+    return Comparison(objectives, reference, compared, joint, _task_differences(points.values()))
 
 
-def as_json(comparison: Comparison) -> dict[str, Any]:
-    """A comparison as plain values; null for what is undefined, text for infinities."""
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    """A comparison as JSON values: null for undefined ones, text for infinities."""
     metrics = [m + end for m in comparison.objectives for end in ("", ".ci_low", ".ci_high")]
     fields = [column for column in comparison.front if str(column).startswith("config/")]
     return {
         "objectives": dict(comparison.objectives),
         "reference": dict(comparison.reference),
-        "unlike": {column: list(values) for column, values in comparison.unlike.items()},
+        "differences": {column: list(values) for column, values in comparison.differences.items()},
         "sweeps": [
-            {name: plain(value) for name, value in vars(side).items()} for side in comparison.sides
+            {name: json_value(value) for name, value in vars(sweep).items()}
+            for sweep in comparison.sweeps
         ],
-        "front": plain_rows(comparison.front[["sweep", "point_id", *metrics, *fields]]),
+        "front": json_rows(comparison.front[["sweep", "point_id", *metrics, *fields]]),
     }
 
 
-def _shared(results: Sequence[Result]) -> Objectives:
+def _common_objectives(results: Sequence[Result]) -> Objectives:
     first, *others = results
     for other in others:
         if dict(other.objectives) != dict(first.objectives):
-            told = "; ".join(f"{r.sweep}: {_worded(r.objectives)}" for r in (first, other))
+            lists = "; ".join(f"{r.sweep}: {_describe(r.objectives)}" for r in (first, other))
             raise InputError(
-                f"the sweeps have different objectives ({told}); "
+                f"the sweeps have different objectives ({lists}); "
                 "name some that both report with --minimize and --maximize"
             )
     return first.objectives
 
 
-def _worded(objectives: Objectives) -> str:
+def _describe(objectives: Objectives) -> str:
     return ", ".join(f"{metric} {direction}" for metric, direction in objectives.items())
 
 
-def _comparable(result: Result, objectives: Objectives) -> pd.DataFrame:
-    """The sweep's points that take part, those with an infinite objective left out."""
+def _finite_points(result: Result, objectives: Objectives) -> pd.DataFrame:
     try:
-        points, _ = comparable(result.points, objectives)
+        points = finite_points(result.points, objectives)
     except ValueError as error:
         raise InputError(f"{result.sweep}: {error}") from error
-    values = points[list(objectives)].to_numpy(dtype=np.float64)
-    finite: pd.DataFrame = points.loc[np.isfinite(values).all(axis=1).tolist()]
-    if finite.empty:
-        told = ", ".join(objectives)
-        raise InputError(f"{result.sweep} has no finished point with a finite {told}")
-    return finite
+    if points.empty:
+        metrics = ", ".join(objectives)
+        raise InputError(f"{result.sweep} has no finished point with a finite {metrics}")
+    return points
 
 
-def _unlike(points: Iterable[pd.DataFrame]) -> dict[str, tuple[str, ...]]:
-    """The tasks of sweeps that are not about the same: their fronts compare with caution."""
+def _task_differences(points: Iterable[pd.DataFrame]) -> dict[str, tuple[str, ...]]:
+    """Values of the columns that define a task, where they differ between sweeps."""
     frames = list(points)
-    found = {}
-    for column in _TASK:
-        each = [frozenset(map(str, frame.get(column, ["none"]))) for frame in frames]
-        if len(set(each)) > 1:
-            found[column] = tuple(" and ".join(sorted(values)) for values in each)
-    return found
+    differences = {}
+    for column in _TASK_COLUMNS:
+        values = [frozenset(map(str, frame.get(column, ["none"]))) for frame in frames]
+        if len(set(values)) > 1:
+            differences[column] = tuple(" and ".join(sorted(each)) for each in values)
+    return differences
 
 
 def _attained(
@@ -182,11 +180,8 @@ def _attained(
     return hypervolume(attainment(result.replicates, objectives), objectives, reference)
 
 
-def _dominated(front: pd.DataFrame, other: pd.DataFrame, objectives: Objectives) -> float:
-    """The share of a front that some point of another is better than."""
-    signs = [1.0 if direction == "min" else -1.0 for direction in objectives.values()]
-    own, theirs = (
-        frame[list(objectives)].to_numpy(dtype=np.float64) * signs for frame in (front, other)
-    )
-    beaten = [bool(((theirs <= row).all(axis=1) & (theirs < row).any(axis=1)).any()) for row in own]
-    return sum(beaten) / len(beaten)
+def _dominated_share(front: pd.DataFrame, other: pd.DataFrame, objectives: Objectives) -> float:
+    """The share of a front whose points some point of another front dominates."""
+    both = pd.concat([front.assign(is_own=True), other.assign(is_own=False)], ignore_index=True)
+    kept = pareto_front(both, objectives)
+    return 1 - int(kept["is_own"].sum()) / len(front)

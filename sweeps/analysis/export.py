@@ -1,4 +1,4 @@
-"""Write tables of points to files that other tools read."""
+"""Writing tables of points to Parquet, CSV and JSON files."""
 
 from __future__ import annotations
 
@@ -15,54 +15,68 @@ import pandas as pd
 from sweeps.errors import InputError
 
 
-def check_output(path: Path | None, suffixes: Collection[str]) -> None:
-    """Check where a file is to go, before anything is worked out for it.
+def check_output_path(path: Path | None, suffixes: Collection[str]) -> None:
+    """Checks an output path before any work is done for it.
 
     Raises:
-        InputError: If its suffix is not one of those allowed, or its directory does not exist.
+        InputError: If its suffix is not in `suffixes`, or its directory does not exist.
     """
     if path is None:
         return
     if path.suffix.lower() not in suffixes:
         raise InputError(f"{path} must end in {' or '.join(suffixes)}; got {path.suffix!r}")
     if not path.parent.is_dir():
-        raise InputError(f"{path} cannot be written: there is no directory {path.parent}")
+        raise InputError(f"{path} cannot be written: create the directory {path.parent} first")
 
 
 def save_frame(frame: pd.DataFrame, path: Path) -> None:
-    """Write a table as its suffix says: `.parquet`, `.csv`, or `.json` (a list of rows).
+    """Writes a table as `.parquet`, `.csv` or `.json` (a list of rows), by its suffix.
 
-    Every float is written to its last bit. NaN is an empty cell in CSV and null in JSON, where
-    infinities are text.
+    Floats are written exactly. NaN becomes an empty cell in CSV and null in JSON, infinity text
+    in JSON.
 
     Raises:
-        InputError: If the suffix is another, or the file cannot be written; a file that was
-            there stays then.
+        InputError: If the suffix is another, or the file cannot be written; an existing file is
+            then kept.
     """
-    check_output(path, tuple(_FORMATS))
-    replace_file(path, _FORMATS[path.suffix.lower()](frame))
+    check_output_path(path, tuple(_FORMATS))
+    write_file_atomically(path, _FORMATS[path.suffix.lower()](frame))
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Put a file whole: written aside, then moved over its name.
+def write_file_atomically(path: Path, content: bytes) -> None:
+    """Writes a temporary file beside `path` and renames it.
 
     Raises:
         InputError: If it cannot be written.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        aside.write_bytes(content)
-        aside.replace(path)
+        temporary.write_bytes(content)
+        temporary.replace(path)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
+
+
+def json_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A table's rows with values that JSON can hold; see `json_value`."""
+    return [{str(k): json_value(v) for k, v in row.items()} for row in frame.to_dict("records")]
+
+
+def json_value(value: Any) -> Any:
+    """A value that JSON can hold: null for NaN, text for infinities and times."""
+    if isinstance(value, pd.Timestamp):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
 
 
 def _parquet(frame: pd.DataFrame) -> bytes:
-    sink = io.BytesIO()
-    frame.to_parquet(sink, index=False)
-    return sink.getvalue()
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    return buffer.getvalue()
 
 
 def _csv(frame: pd.DataFrame) -> bytes:
@@ -70,21 +84,7 @@ def _csv(frame: pd.DataFrame) -> bytes:
 
 
 def _json(frame: pd.DataFrame) -> bytes:
-    return json.dumps(plain_rows(frame), indent=1, allow_nan=False).encode()
-
-
-def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """A table's rows as JSON can have them: each cell as `plain` gives it."""
-    return [{str(k): plain(v) for k, v in row.items()} for row in frame.to_dict("records")]
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON can have it: null for NaN, text for infinities and times."""
-    if isinstance(value, pd.Timestamp):
-        return value.isoformat()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    return value
+    return json.dumps(json_rows(frame), indent=1, allow_nan=False).encode()
 
 
 _FORMATS: Final[Mapping[str, Callable[[pd.DataFrame], bytes]]] = {

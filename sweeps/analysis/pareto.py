@@ -1,10 +1,9 @@
-"""Pareto fronts, hypervolume and attainment surfaces of points, with declared directions.
+"""Pareto fronts, hypervolumes and attainment surfaces.
 
-Point `a` dominates `b` when it is at least as good in every objective and better in one. Algorithms
-are moocore's; what is decided here is which rows take part. A row takes part when its `status` is
-`finished` (if the frame has that column) and no objective is NaN; infinities are ordinary values.
-moocore marks its own bounds with infinities and goes wrong (or crashes) when data holds them, so it
-is given ranks, which keep every comparison.
+Point `a` dominates `b` when it is at least as good in every objective and better in one. A row
+takes part when its `status` is `finished` (if the frame has that column) and no objective is NaN.
+Infinite values are ordinary values. moocore computes; it gets ranks because it uses infinities as
+its own bounds.
 """
 
 from __future__ import annotations
@@ -22,38 +21,42 @@ from numpy.typing import NDArray
 Direction = Literal["min", "max"]
 Objectives = Mapping[str, Direction]
 
+_MAX_HISTORY_STEPS = 200
+
 
 def pareto_front(points: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:
-    """The rows that no other row dominates.
+    """Returns the rows that no other row dominates.
 
     Args:
         points: One row per point, as `Result.points`.
         objectives: Metric to `min` or `max`.
 
     Returns:
-        Those rows with all columns, in the frame's order and under its index; rows of equal
-        objectives are all kept. `attrs["excluded"]` counts the rows that took no part:
-        `not_finished` by their status, `undefined` by a NaN among the objectives.
+        Rows with all columns, in the frame's order and with its index. Rows of equal objectives are
+        all kept. `attrs["excluded"]` counts the rows that took no part: `not_finished` by their
+        status, `undefined` by a NaN objective.
 
     Raises:
-        ValueError: If there is no objective, a metric is unknown, or a direction is neither.
+        ValueError: If there is no objective, a metric is unknown, or a direction is invalid.
     """
-    taking_part, excluded = comparable(points, objectives)
-    ranks, _ = _ranks(_minimised(taking_part, objectives))
-    kept: NDArray[np.bool_] = moocore.is_nondominated(ranks, keep_weakly=True)
-    front = taking_part.loc[kept].copy()
+    rows, excluded = comparable_points(points, objectives)
+    ranks, _ = _ranks(_minimized(rows, objectives))
+    nondominated: NDArray[np.bool_] = moocore.is_nondominated(ranks, keep_weakly=True)
+    front = rows.loc[nondominated].copy()
     front.attrs["excluded"] = excluded
     return front
 
 
-def comparable(points: pd.DataFrame, objectives: Objectives) -> tuple[pd.DataFrame, dict[str, int]]:
-    """The rows that take part in a comparison, and how many do not for which cause.
+def comparable_points(
+    points: pd.DataFrame, objectives: Objectives
+) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Returns the rows that take part in a comparison, and counts of the others by cause.
 
     Raises:
-        ValueError: If there is no objective, a metric is unknown, or a direction is neither.
+        ValueError: If there is no objective, a metric is unknown, or a direction is invalid.
     """
     check_objectives(points, objectives)
-    finished = points.loc[_finished(points)]
+    finished = points.loc[_is_finished(points)]
     defined = finished.loc[finished[list(objectives)].notna().all(axis=1)]
     counts = {
         "not_finished": len(points) - len(finished),
@@ -62,10 +65,33 @@ def comparable(points: pd.DataFrame, objectives: Objectives) -> tuple[pd.DataFra
     return defined, counts
 
 
+def finite_points(points: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:
+    """Returns the comparable rows whose objectives are all finite.
+
+    Raises:
+        ValueError: If there is no objective, a metric is unknown, or a direction is invalid.
+    """
+    rows, _ = comparable_points(points, objectives)
+    finite = np.isfinite(rows[list(objectives)].to_numpy(dtype=np.float64)).all(axis=1)
+    selected: pd.DataFrame = rows.loc[finite]
+    return selected
+
+
+def worst_values(points: pd.DataFrame, objectives: Objectives) -> dict[str, float]:
+    """The worst finite value of each objective; empty without a point of finite objectives."""
+    rows = finite_points(_with_objectives(points, objectives), objectives)
+    if rows.empty:
+        return {}
+    return {
+        metric: float(rows[metric].max() if direction == "min" else rows[metric].min())
+        for metric, direction in objectives.items()
+    }
+
+
 def hypervolume(
     points: pd.DataFrame, objectives: Objectives, reference: Mapping[str, float] | Sequence[float]
 ) -> float:
-    """The volume of objective space that the points dominate, up to a reference.
+    """Volume of objective space that the points dominate, up to a reference.
 
     Args:
         points: One row per point, as `Result.points`; rows need not be on the front.
@@ -77,41 +103,41 @@ def hypervolume(
         The volume in the product of the objectives' units; 0 without a contributing point.
 
     Raises:
-        ValueError: If objectives are amiss (see `pareto_front`), or the reference does not give
-            a finite number for each.
+        ValueError: If the objectives are invalid (see `pareto_front`), or the reference does not
+            give a finite number for each.
     """
-    (found,) = hypervolumes(points, objectives, reference, [len(points)])
-    return found
+    return _hypervolumes(points, objectives, reference, [len(points)])[0]
 
 
-def hypervolumes(
-    points: pd.DataFrame,
-    objectives: Objectives,
-    reference: Mapping[str, float] | Sequence[float],
-    counts: Sequence[int],
-) -> list[float]:
-    """`hypervolume` of the first so many rows, for each count.
+def hypervolume_history(
+    points: pd.DataFrame, objectives: Objectives, reference: Mapping[str, float] | None = None
+) -> list[tuple[int, float, float]]:
+    """The hypervolume after each point of finite objectives, at up to 200 of them.
 
-    Raises:
-        ValueError: As `hypervolume`.
+    Args:
+        points: One row per point with its `finished_at`, as `Result.points`.
+        objectives: Metric to `min` or `max`.
+        reference: Metric to its value; `worst_values` of the points if None.
+
+    Returns:
+        Number of points, hypervolume, and Unix time when it was reached.
     """
-    check_objectives(points, objectives)
-    corner = _corner(objectives, reference)
-    values = _minimised(points, objectives)
-    takes_part = _finished(points).to_numpy(dtype=bool) & (values < corner).all(axis=1)
-    return [_volume(values[:count][takes_part[:count]], corner) for count in counts]
-
-
-def _volume(values: NDArray[np.float64], corner: NDArray[np.float64]) -> float:
-    if np.isinf(values).any():
-        return math.inf
-    return float(moocore.hypervolume(values, ref=corner))
+    rows = finite_points(_with_objectives(points, objectives), objectives)
+    rows = rows.sort_values("finished_at", kind="stable")
+    count = len(rows)
+    if not count:
+        return []
+    stride = -(-count // _MAX_HISTORY_STEPS)
+    steps = [step for step in range(1, count + 1) if step % stride == 0 or step == count]
+    corner = worst_values(rows, objectives) if reference is None else reference
+    times = [rows["finished_at"].iloc[step - 1].timestamp() for step in steps]
+    return list(zip(steps, _hypervolumes(rows, objectives, corner, steps), times, strict=True))
 
 
 def attainment(
     replicates: pd.DataFrame, objectives: Objectives, level: float = 0.5
 ) -> pd.DataFrame:
-    """The surface that a share `level` of the replicates attains (empirical attainment function).
+    """Surface that a share `level` of the replicates attains (empirical attainment function).
 
     A replicate (one seed over all configurations) is one approximation set. It attains a place in
     objective space when one of its points is at least as good in every objective. At 0.5 this is
@@ -120,29 +146,30 @@ def attainment(
     Args:
         replicates: One row per point and replicate with its `seed`, as `Result.replicates`.
         objectives: Metric to `min` or `max`; two or three of them.
-        level: Share of replicates in (0, 1]; counted over every seed of the frame, so that a seed
-            whose points are all undefined attains nothing.
+        level: Share of replicates in (0, 1], counted over every seed of the frame. A seed whose
+            points are all undefined attains nothing.
 
     Returns:
-        The surface's non-dominated corners: a column per objective, sorted by the first; empty
-        when too few replicates attain anything.
+        Non-dominated corners of the surface: a column per objective, sorted by the first. Empty if
+        too few replicates attain anything.
 
     Raises:
         ValueError: If there is no column `seed`, the level is outside (0, 1], or the objectives
-            are amiss or neither two nor three.
+            are invalid or neither two nor three.
     """
     _check_attainment(replicates, objectives, level)
-    taking_part, _ = comparable(replicates, objectives)
-    surface = _surface(taking_part, objectives, _needed(level, replicates["seed"].nunique()))
-    frame = pd.DataFrame(surface, columns=list(objectives))
+    rows, _ = comparable_points(replicates, objectives)
+    # The allowance lets 2/3 of 3 replicates be 2 despite rounding.
+    required = max(1, math.ceil(level * replicates["seed"].nunique() - 1e-9))
+    frame = pd.DataFrame(_surface(rows, objectives, required), columns=list(objectives))
     return frame.sort_values(list(objectives), ignore_index=True)
 
 
 def check_objectives(points: pd.DataFrame, objectives: Objectives) -> None:
-    """Check that objectives name numeric columns and directions.
+    """Checks that objectives name columns and directions.
 
     Raises:
-        ValueError: If there is no objective, a metric is unknown, or a direction is neither.
+        ValueError: If there is no objective, a metric is unknown, or a direction is invalid.
     """
     if not objectives:
         raise ValueError("objectives must name at least one metric; got none.")
@@ -153,8 +180,8 @@ def check_objectives(points: pd.DataFrame, objectives: Objectives) -> None:
             raise ValueError(_unknown_metric(points, metric))
 
 
-def _finished(points: pd.DataFrame) -> pd.Series[bool]:
-    """Rows of finished points; one failed replicate fails its point, as survivors mislead."""
+def _is_finished(points: pd.DataFrame) -> pd.Series[bool]:
+    """Rows of finished points; a failed replicate excludes its whole point."""
     if "status" not in points:
         return pd.Series(True, index=points.index)
     finished = points["status"] == "finished"
@@ -163,14 +190,18 @@ def _finished(points: pd.DataFrame) -> pd.Series[bool]:
     return ~points["point_id"].isin(points.loc[~finished, "point_id"])
 
 
+def _with_objectives(points: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:
+    """The columns of a hypervolume, NaN for metrics of a sweep whose points all failed."""
+    return points.reindex(columns=["status", "finished_at", *objectives])
+
+
 def _unknown_metric(points: pd.DataFrame, metric: str) -> str:
     suffixes = (".std", ".ci_low", ".ci_high")
     numeric = [str(c) for c in points.select_dtypes("number").columns if "/" in str(c)]
     metrics = [c for c in numeric if not c.startswith("config/") and not c.endswith(suffixes)]
     if not metrics:
-        return f"no metric {metric!r}, as no point has finished yet."
-    close = get_close_matches(metric, metrics, n=3)
-    if close:
+        return f"no metric {metric!r}, because no point has finished yet."
+    if close := get_close_matches(metric, metrics, n=3):
         return f"no metric {metric!r}; did you mean {' or '.join(close)}?"
     return f"no metric {metric!r}; the metrics are {', '.join(metrics)}."
 
@@ -179,31 +210,51 @@ def _signs(objectives: Objectives) -> NDArray[np.float64]:
     return np.array([-1.0 if direction == "max" else 1.0 for direction in objectives.values()])
 
 
-def _minimised(points: pd.DataFrame, objectives: Objectives) -> NDArray[np.float64]:
-    """The objectives' values, turned so that smaller is better."""
+def _minimized(points: pd.DataFrame, objectives: Objectives) -> NDArray[np.float64]:
+    """The objectives' values, with signs so that smaller is better."""
     return points[list(objectives)].to_numpy(dtype=np.float64) * _signs(objectives)
 
 
 def _ranks(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
-    """Each column's dense ranks from 0, and the column's distinct values that they index."""
+    """Dense ranks of each column from 0, and the distinct values that they index."""
     levels = [np.unique(column) for column in values.T]
     ranks = [np.searchsorted(d, column) for d, column in zip(levels, values.T, strict=True)]
     return np.stack(ranks, axis=1).astype(np.float64), levels
+
+
+def _hypervolumes(
+    points: pd.DataFrame,
+    objectives: Objectives,
+    reference: Mapping[str, float] | Sequence[float],
+    counts: Sequence[int],
+) -> list[float]:
+    """`hypervolume` of the first rows, for each count of them."""
+    check_objectives(points, objectives)
+    corner = _corner(objectives, reference)
+    values = _minimized(points, objectives)
+    contributes = _is_finished(points).to_numpy(dtype=bool) & (values < corner).all(axis=1)
+    return [_volume(values[:count][contributes[:count]], corner) for count in counts]
+
+
+def _volume(values: NDArray[np.float64], corner: NDArray[np.float64]) -> float:
+    if np.isinf(values).any():
+        return math.inf
+    return float(moocore.hypervolume(values, ref=corner))
 
 
 def _corner(
     objectives: Objectives, reference: Mapping[str, float] | Sequence[float]
 ) -> NDArray[np.float64]:
     if isinstance(reference, Mapping):
-        given = [float(reference.get(metric, math.nan)) for metric in objectives]
+        values = [float(reference.get(metric, math.nan)) for metric in objectives]
     else:
-        given = [float(value) for value in reference]
-    if len(given) != len(objectives) or not all(map(math.isfinite, given)):
+        values = [float(value) for value in reference]
+    if len(values) != len(objectives) or not all(map(math.isfinite, values)):
         raise ValueError(
             f"reference must give a finite number for each of {', '.join(objectives)}; "
             f"got {reference}."
         )
-    return np.array(given) * _signs(objectives)
+    return np.array(values) * _signs(objectives)
 
 
 def _check_attainment(replicates: pd.DataFrame, objectives: Objectives, level: float) -> None:
@@ -219,19 +270,14 @@ def _check_attainment(replicates: pd.DataFrame, objectives: Objectives, level: f
         raise ValueError(f"attainment needs two or three objectives; got {len(objectives)}.")
 
 
-def _needed(level: float, seeds: int) -> int:
-    """How many replicates make a share of at least `level` (2/3 of 3 is 2 despite rounding)."""
-    return max(1, math.ceil(level * seeds - 1e-9))
-
-
-def _surface(taking_part: pd.DataFrame, objectives: Objectives, needed: int) -> NDArray[np.float64]:
-    # moocore reads sets from their sizes alone, so a set's rows must lie together.
-    ordered = taking_part.sort_values("seed", kind="stable")
+def _surface(rows: pd.DataFrame, objectives: Objectives, required: int) -> NDArray[np.float64]:
+    # moocore reads sets from their sizes alone, so a set's rows must be consecutive.
+    ordered = rows.sort_values("seed", kind="stable")
     seeds = ordered["seed"].to_numpy()
     present = len(np.unique(seeds))
-    if needed > present:
+    if required > present:
         return np.empty((0, len(objectives)))
-    ranks, levels = _ranks(_minimised(ordered, objectives))
-    corners = moocore.eaf(ranks, seeds, percentiles=[100 * needed / present])[:, :-1].astype(int)
-    found = [level[corner] for level, corner in zip(levels, corners.T, strict=True)]
-    return np.stack(found, axis=1) * _signs(objectives)
+    ranks, levels = _ranks(_minimized(ordered, objectives))
+    corners = moocore.eaf(ranks, seeds, percentiles=[100 * required / present])[:, :-1].astype(int)
+    values = [level[corner] for level, corner in zip(levels, corners.T, strict=True)]
+    return np.stack(values, axis=1) * _signs(objectives)

@@ -1,15 +1,20 @@
-"""What a sweep has found, as tables."""
+"""Results of a sweep, as tables."""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from pydantic import BaseModel
 
+from privnets.contract import Direction
 from privnets.points import TradeoffPoint
+from sweeps.analysis.pareto import pareto_front
+from sweeps.analysis.tables import INTERVAL_SUFFIXES, varying_fields
 from sweeps.store.codec import is_fixed_column
 from sweeps.store.columns import Note, Replicates, is_table_column, replicates
 from sweeps.store.filesystem import absolute_storage
@@ -20,16 +25,14 @@ from sweeps.study.spec import Study
 from tracking.errors import redact
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from privnets.contract import Direction
+    from plotly.graph_objects import Figure
 
 DEFAULT_STORAGE = "./sweep-results"
-_MOST_BYTES = 16 * 2**20
+_MAX_FAILURE_BYTES = 16 * 2**20
 
 
-class _Failure(BaseModel):
-    """What is written of a pack that came to nothing, as far as it is read here."""
+class _FailureRecord(BaseModel):
+    """The part of a failed pack's record that is read here."""
 
     members: tuple[tuple[str, int], ...]
     reason: str
@@ -37,13 +40,13 @@ class _Failure(BaseModel):
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """A sweep's complete points, and what it was.
+    """A sweep's complete points and its manifest.
 
     Attributes:
-        manifest: What the sweep is.
-        storage: Where it is kept; absolute, with credentials if it was given any.
-        failures: Pack to why it came to nothing.
-        unreadable: Files of the ledger that were passed over, each with the reason.
+        manifest: Recorded facts of the sweep.
+        storage: Absolute storage directory or URI, with credentials if it was given any.
+        failures: Failed pack to its reason.
+        unreadable: Skipped file of the ledger to its reason.
     """
 
     manifest: Manifest
@@ -55,10 +58,18 @@ class Result:
     _columns: Replicates
 
     def __repr__(self) -> str:
-        """The sweep's name and size; its tables are long."""
+        """The sweep's name and size."""
         plan, done = self.manifest.plan, len(self._columns)
         size = f"{done} of {plan.points} points, {len(plan.seeds)} replicates each"
         return f"Result({self.sweep!r}: {size}, in {redact(self.storage)})"
+
+    def _repr_html_(self) -> str:
+        """The sweep's size and its Pareto front, for notebooks."""
+        columns = [f"config/{field}" for field in self.swept_fields]
+        columns += [m + suffix for m in self.objectives for suffix in ("", *INTERVAL_SUFFIXES)]
+        front = self.front()
+        table = front[[column for column in columns if column in front]].to_html(index=False)
+        return f"<p>{html.escape(repr(self))}</p><p>Pareto front:</p>{table}"
 
     @property
     def sweep(self) -> str:
@@ -81,25 +92,23 @@ class Result:
         return frozenset(self.manifest.plan.log_fields)
 
     @property
-    def swept(self) -> list[str]:
-        """Fields to tell points apart by: those the study sweeps, and any other that differs."""
-        from sweeps.analysis.frames import varying
-
-        return list(dict.fromkeys([*self.study.space, *varying(self.points)]))
+    def swept_fields(self) -> list[str]:
+        """Fields that identify a point: those of the search space, and others that differ."""
+        return list(dict.fromkeys([*self.study.space, *varying_fields(self.points)]))
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """What `spec.yaml` holds."""
+        """Content of `spec.yaml`."""
         return self.manifest.model_dump(mode="json")
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many complete points are `finished`, `stopped` and `failed`."""
+        """Number of complete points that are `finished`, `stopped` and `failed`."""
         return self._columns.counts()
 
     @property
     def pending(self) -> int:
-        """How many points still lack replicates."""
+        """Number of points that still lack replicates."""
         return self.manifest.plan.points - len(self._columns)
 
     @cached_property
@@ -114,29 +123,26 @@ class Result:
 
     @cached_property
     def tradeoff_points(self) -> Sequence[TradeoffPoint]:
-        """The complete points as objects, with curves, notes and files: slow where they are many.
-
-        Read from the ledger when first asked for.
-        """
+        """The complete points as objects, with curves, notes and files; slow for many points."""
         seeds = frozenset(self.manifest.plan.seeds)
         return [
             point for point in self._ledger.read_points(self._packs) if is_complete(point, seeds)
         ]
 
-    def whole(self, point_ids: Collection[str]) -> Mapping[str, TradeoffPoint]:
-        """Some of `tradeoff_points` by id, without reading the others."""
+    def select_points(self, point_ids: Collection[str]) -> Mapping[str, TradeoffPoint]:
+        """Those of `tradeoff_points` with the given ids, without reading the others."""
         seeds = frozenset(self.manifest.plan.seeds)
-        found = self._ledger.read_points(self._packs, point_ids) if point_ids else ()
-        return {point.point_id: point for point in found if is_complete(point, seeds)}
+        points = self._ledger.read_points(self._packs, point_ids) if point_ids else ()
+        return {point.point_id: point for point in points if is_complete(point, seeds)}
 
     @property
     def notes(self) -> Sequence[Note]:
-        """Why metrics of complete points are undefined, and flags raised."""
+        """Reasons of undefined metrics and raised flags of complete points."""
         return self._details.notes()
 
     @cached_property
     def files(self) -> Collection[str]:
-        """Names of the files that some finished point came with."""
+        """Names of the files that finished points stored."""
         return self._details.files()
 
     @cached_property
@@ -146,37 +152,60 @@ class Result:
 
     def front(self) -> pd.DataFrame:
         """The Pareto front on the study's objectives; empty while no point is finished."""
-        from sweeps.analysis.pareto import pareto_front
-
         if not self.counts["finished"]:
             return self.points.iloc[:0]
         return pareto_front(self.points, self.objectives)
 
+    def plot_front(self, x: str | None = None, y: str | None = None) -> Figure:
+        """Plots two metrics of every finished point, with the front highlighted.
+
+        Args:
+            x: Metric of the horizontal axis; the first objective if None.
+            y: Metric of the vertical axis; the last objective if None.
+        """
+        import plotly.express as px
+
+        metrics = [x or next(iter(self.objectives)), y or list(self.objectives)[-1]]
+        points = self.points.loc[self.points["status"] == "finished"]
+        on_front = points["point_id"].isin(self.front()["point_id"])
+        errors = {
+            f"error_{axis}": points.get(f"{metric}.ci_high", points[metric]) - points[metric]
+            for axis, metric in zip("xy", metrics, strict=True)
+        }
+        return px.scatter(
+            points,
+            x=metrics[0],
+            y=metrics[1],
+            color=on_front.map({True: "Pareto front", False: "dominated"}).rename("points"),
+            hover_data=[f"config/{field}" for field in self.swept_fields],
+            **errors,
+        )
+
 
 def open_result(sweep: str, storage: str | None = None) -> Result:
-    """Read a sweep, running or ended.
+    """Reads a sweep, running or ended.
 
     Args:
-        sweep: Its name.
-        storage: Where sweeps are kept; `./sweep-results` if None.
+        sweep: Name of the sweep.
+        storage: Storage directory or URI; `./sweep-results` if None.
 
     Raises:
         InputError: If there is no such sweep, or its `spec.yaml` is damaged.
     """
-    where = absolute_storage(storage or DEFAULT_STORAGE)
-    return read_result(Ledger(where, sweep), where)
+    location = absolute_storage(storage or DEFAULT_STORAGE)
+    return read_result(Ledger(location, sweep), location)
 
 
 def read_result(ledger: Ledger, storage: str) -> Result:
-    """Read a sweep from its ledger.
+    """Reads a sweep from its ledger.
 
     Raises:
         InputError: If there is no such sweep, or its `spec.yaml` is damaged.
     """
     manifest = read_manifest(ledger)
     packs = ledger.pack_ids()
-    kept = replicates(ledger.read_tables(packs, is_table_column))
-    failures = read_failures(ledger, lambda: kept.members)
+    columns = replicates(ledger.read_tables(packs, is_table_column))
+    failures = read_failures(ledger, lambda: columns.members)
     return Result(
         manifest,
         storage,
@@ -184,26 +213,26 @@ def read_result(ledger: Ledger, storage: str) -> Result:
         dict(sorted(ledger.unreadable.items())),
         ledger,
         packs,
-        kept.complete(manifest.plan.seeds),
+        columns.complete(manifest.plan.seeds),
     )
 
 
-def read_failures(ledger: Ledger, done: Callable[[], Set[tuple[str, int]]]) -> dict[str, str]:
-    """Why packs came to nothing, those that a later attempt finished left out.
+def read_failures(ledger: Ledger, finished: Callable[[], Set[tuple[str, int]]]) -> dict[str, str]:
+    """Reads the reasons of failed packs, except packs that a later attempt finished.
 
     Args:
-        ledger: Of the sweep.
-        done: Gives every (point_id, seed) in it; asked where there is a failure.
+        ledger: Ledger of the sweep.
+        finished: Returns every (point_id, seed) in it; called only if there is a failure.
     """
     directory = ledger.directory / "failures"
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for name in directory.files(".json"):
         try:
-            failure = _Failure.model_validate_json(directory.read(name, _MOST_BYTES))
+            content = directory.read(name, _MAX_FAILURE_BYTES)
+            failure = _FailureRecord.model_validate_json(content)
         except (OSError, ValueError):
-            ledger.unreadable[f"failures/{name}"] = "no record of a failure"
+            ledger.unreadable[f"failures/{name}"] = "not a valid failure record"
             continue
-        members, reason = set(failure.members), failure.reason
-        if not members <= done():
-            found[name.removesuffix(".json")] = reason
-    return found
+        if not set(failure.members) <= finished():
+            reasons[name.removesuffix(".json")] = failure.reason
+    return reasons

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sweeps.analysis.statistics import LEVEL, NORMAL
+from sweeps.analysis.statistics import LEVEL, NORMAL_QUANTILE
 
 SUFFIXES: Final = ("", ".std", ".ci_low", ".ci_high")
 
@@ -77,7 +77,7 @@ def _summary(values: Floats, errors: Floats | None) -> tuple[Floats, ...]:
     mean = _sum(values) / count
     if count == 1:
         std = np.full_like(mean, math.nan)
-        half = NORMAL * (std if errors is None else errors)
+        half = NORMAL_QUANTILE * (std if errors is None else errors)
     else:
         std = np.sqrt(_sum(np.float_power(values - mean, 2.0)) / (count - 1))
         half = _student_t(count - 1) * std / math.sqrt(count)

@@ -1,28 +1,66 @@
-"""Tables of points as text, for terminals and reports."""
+"""Tables of points: access to rows of a frame, and text tables for terminals and reports."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+from sweeps.analysis.formatting import format_setting
+from sweeps.analysis.statistics import Interval
 
-from sweeps.analysis.frames import BOUNDS, config_of, interval, setting
-from sweeps.analysis.pareto import Objectives
+if TYPE_CHECKING:
+    import pandas as pd
 
-MOST_ROWS = 50
-"""Longer tables are cut to so many rows, and say so."""
+    from sweeps.analysis.pareto import Objectives
+
+Row = Mapping[Hashable, Any]
+"""A row of a frame of points, as `DataFrame.to_dict("records")` gives it."""
+
+MAX_ROWS = 50
+"""Rows that a table shows; a longer one is cut and says so."""
+
+METRIC_BOUNDS: Mapping[str, str] = {"privacy/membership_advantage": "bound/advantage"}
+"""Metric to the metric that holds its theoretical upper bound."""
+
+METRIC_FLOORS: Mapping[str, str] = {
+    "privacy/attacker_balanced_accuracy": "floor/attacker_balanced_accuracy"
+}
+"""Attacker's metric to the metric that holds the floor: the value without the release."""
+
+RAW_DATA_VALUES: Mapping[str, str | float] = {
+    "privacy/attacker_balanced_accuracy": "baseline/attacker_balanced_accuracy",
+    "utility/accuracy": "baseline/utility_accuracy",
+    "utility/normalized_error": 0.0,
+    "utility/censored": 0.0,
+}
+"""Metric to its value on unmodified data: another metric, or a constant."""
+
+METRIC_UNITS: Mapping[str, str] = dict.fromkeys(
+    (
+        "privacy/leakage",
+        "privacy/alpha_leakage",
+        "privacy/rho_kl",
+        "privacy/rho_mi",
+        "privacy/worst_record_rho_kl",
+        "utility/censored",
+    ),
+    "nats",
+)
+"""Metric to its unit; shares and relative errors have none."""
+
+INTERVAL_SUFFIXES = (".ci_low", ".ci_high")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table to show.
+    """Text table.
 
     Attributes:
         columns: Headings.
-        rows: Cells, as many in each row as there are headings.
-        note: What else to know, below the table.
+        rows: Cells, one per heading in each row.
+        note: Text below the table.
     """
 
     columns: tuple[str, ...]
@@ -31,75 +69,110 @@ class Table:
 
 
 def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[str]) -> Table:
-    """The front's points, best in the first objective first, with the bounds beside objectives.
+    """Table of a Pareto front, best in the first objective first, with bounds of objectives.
 
-    A bound that is undefined at all of them is left out; a report says why under its notes.
+    A bound that is undefined at every point is left out.
 
     Args:
-        front: As `pareto_front` gives.
+        front: Points, from `pareto_front`.
         objectives: Metric to `min` or `max`.
         fields: Configuration fields to show.
     """
-    bounds = [BOUNDS[metric] for metric in objectives if BOUNDS.get(metric) in front]
-    known = [bound for bound in bounds if front[bound].notna().any()]
-    shown = spread(best_first(front, objectives), MOST_ROWS)
-    found = _table(shown, [*objectives, *known], fields, len(shown))
-    cut_down = len(shown) < len(front)
-    spread_out = f"{len(shown)} of {len(front)} points, evenly spread along the front."
-    return Table(found.columns, found.rows, spread_out if cut_down else "")
+    bounds = [METRIC_BOUNDS[m] for m in objectives if METRIC_BOUNDS.get(m) in front]
+    defined = [bound for bound in bounds if front[bound].notna().any()]
+    rows = evenly_spaced_rows(best_first(front, objectives), MAX_ROWS)
+    cells = _cells(rows, [*objectives, *defined], fields)
+    note = f"{len(rows)} of {len(front)} points, evenly spaced along the front."
+    columns = (*objectives, *defined, *fields, "point")
+    return Table(columns, tuple(cells), note if len(rows) < len(front) else "")
 
 
 def points_table(points: pd.DataFrame, metrics: Sequence[str], fields: Sequence[str]) -> Table:
-    """Points as they stand: metrics with half their 95% intervals, configurations, status.
+    """Table of points: metrics with half their 95% intervals, configurations, status.
 
     Args:
         points: One row per point, as `Result.points`.
-        metrics: Metrics to show; a point that lacks one shows it undefined.
+        metrics: Metrics to show, `undefined` at a point that lacks one.
         fields: Configuration fields to show.
     """
-    return _table(points.iloc[:MOST_ROWS], metrics, fields, len(points), ("replicates", "status"))
+    others = ("replicates", "status")
+    cells = _cells(points.iloc[:MAX_ROWS], metrics, fields, others)
+    return limit_rows((*metrics, *fields, *others, "point"), cells, len(points))
 
 
-def _table(
-    points: pd.DataFrame,
-    metrics: Sequence[str],
-    fields: Sequence[str],
-    total: int,
-    others: Sequence[str] = (),
-) -> Table:
-    rows = [
+def _cells(
+    points: pd.DataFrame, metrics: Sequence[str], fields: Sequence[str], others: Sequence[str] = ()
+) -> list[tuple[str, ...]]:
+    return [
         (
-            *(interval(row, metric).plus_minus for metric in metrics),
-            *(setting(config_of(row)[field]) for field in fields),
+            *(row_interval(row, metric).plus_minus for metric in metrics),
+            *(format_setting(row.get(f"config/{field}")) for field in fields),
             *(str(row[other]) for other in others),
             str(row["point_id"]),
         )
         for row in points.to_dict("records")
     ]
-    return cut((*metrics, *fields, *others, "point"), rows, total)
+
+
+def limit_rows(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], total: int) -> Table:
+    """A table of the first `MAX_ROWS` rows, with a note of how many more there are."""
+    first = tuple(rows[:MAX_ROWS])
+    note = f"{total - len(first):,} more are not shown." if total > len(first) else ""
+    return Table(columns, first, note)
 
 
 def best_first(front: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:
-    """The front's rows in order of the first objective, the best first."""
+    """The rows sorted by the first objective, the best first."""
     metric, direction = next(iter(objectives.items()))
     return front.sort_values(metric, ascending=direction == "min", kind="stable")
 
 
-def spread(rows: pd.DataFrame, most: int) -> pd.DataFrame:
-    """At most so many rows, evenly spread, the first and the last among them."""
-    if len(rows) <= most:
+def evenly_spaced_rows(rows: pd.DataFrame, limit: int) -> pd.DataFrame:
+    """At most `limit` rows, evenly spaced, with the first and the last."""
+    if len(rows) <= limit:
         return rows
-    places = [round(index * (len(rows) - 1) / (most - 1)) for index in range(most)]
-    return rows.iloc[places]
+    return rows.iloc[[round(index * (len(rows) - 1) / (limit - 1)) for index in range(limit)]]
 
 
-def described(config: Mapping[str, Any], fields: Sequence[str]) -> str:
-    """The fields in which points differ, as `field = value`."""
-    return ", ".join(f"{f} = {setting(config.get(f))}" for f in fields) or "the only point"
+def describe_config(row: Row, fields: Sequence[str]) -> str:
+    """Values of the fields in which points differ, as `field = value`."""
+    values = [f"{field} = {format_setting(row.get(f'config/{field}'))}" for field in fields]
+    return ", ".join(values) or "the only point"
 
 
-def cut(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], total: int) -> Table:
-    """A table of the first rows out of a total, which says how many it leaves out."""
-    shown = tuple(rows[:MOST_ROWS])
-    note = f"{total - len(shown):,} more are not shown." if total > len(shown) else ""
-    return Table(columns, shown, note)
+def row_interval(row: Row, metric: str) -> Interval:
+    """A row's mean and 95% interval of a metric; NaN for a column that the row lacks."""
+    mean, low, high = (float(row.get(metric + s, math.nan)) for s in ("", *INTERVAL_SUFFIXES))
+    return Interval(mean, low, high)
+
+
+def raw_data_interval(row: Row, metric: str) -> Interval:
+    """The metric on unmodified data, from the row; NaN if unknown."""
+    value = RAW_DATA_VALUES.get(metric, math.nan)
+    return row_interval(row, value) if isinstance(value, str) else Interval(value, value, value)
+
+
+def select_records(
+    points: pd.DataFrame, fields: Sequence[str], metrics: Sequence[str]
+) -> list[dict[Hashable, Any]]:
+    """Rows as mappings of these fields and metrics with intervals; faster than whole rows."""
+    wanted = ["point_id", *(f"config/{field}" for field in fields)]
+    wanted += [metric + suffix for metric in metrics for suffix in ("", *INTERVAL_SUFFIXES)]
+    present = [column for column in dict.fromkeys(wanted) if column in points]
+    return points[present].to_dict("records")
+
+
+def varying_fields(points: pd.DataFrame) -> list[str]:
+    """The configuration fields that differ between points."""
+    columns = [str(column) for column in points.columns if str(column).startswith("config/")]
+    differing = [column for column in columns if points[column].nunique(dropna=False) > 1]
+    return [column.removeprefix("config/") for column in differing]
+
+
+def row_config(row: Row) -> dict[str, Any]:
+    """A row's configuration, by field."""
+    return {
+        str(column).removeprefix("config/"): value
+        for column, value in row.items()
+        if str(column).startswith("config/")
+    }

@@ -27,14 +27,13 @@ def compare(
     """
     from json import dumps
 
-    from sweeps.analysis.comparison import as_json
-    from sweeps.analysis.comparison import compare as compared
+    from sweeps.analysis.comparison import compare_sweeps, comparison_json
     from sweeps.analysis.results import open_result
 
     objectives = named_objectives(minimize or (), maximize or ())
-    found = compared([open_result(sweep, storage) for sweep in sweeps], objectives or None)
+    found = compare_sweeps([open_result(sweep, storage) for sweep in sweeps], objectives or None)
     if json:
-        typer.echo(dumps(as_json(found), allow_nan=False))
+        typer.echo(dumps(comparison_json(found), allow_nan=False))
         return
     print_table(_summary(found))
     say("Front of all together:")
@@ -47,7 +46,7 @@ def _summary(found: Comparison) -> Table:
     def row(what: str, *cells: object) -> tuple[str, ...]:
         return what, *map(str, cells)
 
-    sides = found.sides
+    sides = found.sweeps
     rows = [
         row("points compared", *(side.points for side in sides)),
         row("replicates", *(side.replicates for side in sides)),
@@ -62,7 +61,9 @@ def _summary(found: Comparison) -> Table:
         rows.append(row(f"of its front beaten by {rival.sweep}", *beaten))
     worst = ", ".join(f"{metric} {value:.4g}" for metric, value in found.reference.items())
     notes = [f"Hypervolumes count up to the worst of all these sweeps: {worst}."]
-    notes += [f"They differ in {what}: {'; '.join(each)}." for what, each in found.unlike.items()]
+    notes += [
+        f"They differ in {what}: {'; '.join(each)}." for what, each in found.differences.items()
+    ]
     return Table(("", *(side.sweep for side in sides)), tuple(rows), " ".join(notes))
 
 
@@ -71,8 +72,7 @@ def _number(value: float | None) -> str:
 
 
 def _front(found: Comparison) -> Table:
-    from sweeps.analysis.frames import varying
-    from sweeps.analysis.tables import front_table
+    from sweeps.analysis.tables import front_table, varying_fields
 
     front = found.front.rename(columns={"sweep": "config/sweep"})
-    return front_table(front, found.objectives, ["sweep", *varying(found.front)])
+    return front_table(front, found.objectives, ["sweep", *varying_fields(found.front)])

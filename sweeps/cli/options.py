@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sweeps.analysis.wording import counted
+from sweeps.analysis.formatting import format_count
 
 if TYPE_CHECKING:
     from sweeps.analysis.pareto import Objectives
@@ -97,7 +97,7 @@ def print_table(table: Table) -> None:
 def tell_pending(result: Result) -> None:
     """Say what a sweep that was interrupted, or is still running, lacks."""
     if result.pending:
-        total = counted(result.manifest.plan.points, "point")
+        total = format_count(result.manifest.plan.points, "point")
         typer.echo(
             f"{result.pending} of the sweep's {total} {'is' if result.pending == 1 else 'are'} not "
             f"finished; sweeps resume {result.sweep} continues it"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sweeps.analysis.wording import counted
+from sweeps.analysis.formatting import format_count
 from sweeps.cli.options import (
     Maximize,
     Minimize,
@@ -42,14 +42,14 @@ def pareto(
 
     `-o` saves it as .parquet, .csv or .json.
     """
-    from sweeps.analysis.export import check_output, save_frame
+    from sweeps.analysis.export import check_output_path, save_frame
     from sweeps.analysis.pareto import pareto_front
     from sweeps.analysis.results import open_result
     from sweeps.analysis.tables import front_table
     from sweeps.errors import InputError
 
-    check_output(output, _SUFFIXES)
-    check_output(plot, _PLOTS)
+    check_output_path(output, _SUFFIXES)
+    check_output_path(plot, _PLOTS)
     named = named_objectives(minimize or (), maximize or ())
     result = open_result(sweep, storage)
     objectives = named or result.objectives
@@ -57,12 +57,12 @@ def pareto(
         front = pareto_front(result.points, objectives)
     except ValueError as error:
         raise InputError(str(error)) from error
-    print_table(front_table(front, objectives, result.swept))
+    print_table(front_table(front, objectives, result.swept_fields))
     typer.echo(_excluded(front, result.points))
     tell_pending(result)
     if output is not None:
         save_frame(front, output)
-        typer.echo(f"{counted(len(front), 'point')} in {output}")
+        typer.echo(f"{format_count(len(front), 'point')} in {output}")
     if plot is not None:
         _draw(result.points, front, objectives, plot)
         typer.echo(f"drawn in {plot}")
@@ -72,7 +72,7 @@ def _excluded(front: pd.DataFrame, points: pd.DataFrame) -> str:
     counts = front.attrs["excluded"]
     stopped = int((points["status"] == "stopped").sum())
     early = f"{stopped} stopped early, " if stopped else ""
-    total, failed = counted(len(front), "point"), counts["not_finished"] - stopped
+    total, failed = format_count(len(front), "point"), counts["not_finished"] - stopped
     undefined = f"{counts['undefined']} with an undefined objective"
     return f"{total} on the front; left out: {failed} that failed, {early}{undefined}"
 

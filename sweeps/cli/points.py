@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sweeps.analysis.wording import counted
+from sweeps.analysis.formatting import format_count
 from sweeps.cli.options import Output, Storage, Sweep, print_table, tell_pending
 
 if TYPE_CHECKING:
@@ -25,21 +25,20 @@ def points(
     output: Output = None,
 ) -> None:
     """Show or save (.parquet, .csv) every point: its configuration, metrics and intervals."""
-    from sweeps.analysis.export import check_output, save_frame
-    from sweeps.analysis.frames import varying
+    from sweeps.analysis.export import check_output_path, save_frame
     from sweeps.analysis.results import open_result
-    from sweeps.analysis.tables import points_table
+    from sweeps.analysis.tables import points_table, varying_fields
 
-    check_output(output, _SUFFIXES)
+    check_output_path(output, _SUFFIXES)
     if tracking_uri is None:
         result = open_result(sweep, storage)
-        frame, metrics, fields = result.points, list(result.objectives), result.swept
+        frame, metrics, fields = result.points, list(result.objectives), result.swept_fields
     else:
         frame, metrics = _tracked(sweep, tracking_uri)
-        fields = varying(frame)
+        fields = varying_fields(frame)
     if output is not None:
         save_frame(frame, output)
-        typer.echo(f"{counted(len(frame), 'point')} in {output}")
+        typer.echo(f"{format_count(len(frame), 'point')} in {output}")
     else:
         print_table(points_table(frame, metrics, fields))
     if tracking_uri is None:

@@ -18,12 +18,12 @@ def report(
     ] = Path("report.html"),
 ) -> None:
     """Write the sweep's report: one HTML page that opens without a network."""
-    from sweeps.analysis.export import check_output
+    from sweeps.analysis.export import check_output_path
     from sweeps.analysis.results import open_result
     from sweeps.errors import InputError
     from sweeps.report import write_report
 
-    check_output(output, (".html",))
+    check_output_path(output, (".html",))
     result = open_result(sweep, storage)
     try:
         write_report(result, output)

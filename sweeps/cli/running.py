@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from sweeps.analysis.wording import counted
+from sweeps.analysis.formatting import format_count
 from sweeps.cli.options import say
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ def _announce(plan: Plan, sweep: str) -> None:
         say(f"note: {note}", err=True)
     trainings = len(plan.points) * len(plan.seeds)
     typer.echo(
-        f"sweep {sweep}: {counted(len(plan.points), 'point')}, {counted(trainings, 'training')}",
+        f"sweep {sweep}: {format_count(len(plan.points), 'point')}, "
+        f"{format_count(trainings, 'training')}",
         err=True,
     )
 
@@ -116,7 +117,9 @@ def _tell(outcome: RunOutcome, tracking_uri: str | None, again: str) -> None:
         typer.echo(f"Stopped. Continue with:\n  {again}", err=True)
         return
     if result.pending:
-        lacking = counted(result.pending, "point") + (" lacks" if result.pending == 1 else " lack")
+        lacking = format_count(result.pending, "point") + (
+            " lacks" if result.pending == 1 else " lack"
+        )
         typer.echo(f"{lacking} replicates. Try again with:\n  {again}")
     _tell_published(outcome, tracking_uri)
 
@@ -126,13 +129,13 @@ def _tell_points(result: Result) -> None:
     from sweeps.cli.options import print_table
 
     done, failed, stopped = (result.counts[how] for how in ("finished", "failed", "stopped"))
-    words = [f"{done:,} of {counted(result.manifest.plan.points, 'point')} finished"]
+    words = [f"{done:,} of {format_count(result.manifest.plan.points, 'point')} finished"]
     words += [f"{failed} failed"] if failed else []
     words += [f"{stopped} stopped early"] if stopped else []
     typer.echo(", ".join(words))
     front = result.front()
     if len(front):
-        print_table(front_table(front, result.objectives, result.swept))
+        print_table(front_table(front, result.objectives, result.swept_fields))
 
 
 def _tell_published(outcome: RunOutcome, tracking_uri: str | None) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from sweeps.analysis.wording import counted
+from sweeps.analysis.formatting import format_count
 from sweeps.cli.options import say
 from sweeps.cli.study_options import Changes, NumPoints, StudyName
 
@@ -41,9 +41,9 @@ def show(
 
 def _summary(plan: Plan) -> Iterator[str]:
     trainings = len(plan.points) * len(plan.seeds)
-    points = counted(len(plan.points), "point")
-    replicates = counted(len(plan.seeds), "replicate")
-    yield f"{points} x {replicates} = {counted(trainings, 'training')}"
+    points = format_count(len(plan.points), "point")
+    replicates = format_count(len(plan.seeds), "replicate")
+    yield f"{points} x {replicates} = {format_count(trainings, 'training')}"
     yield from _packs(plan)
     if defaults := ", ".join(f"{name} {_written(v)}" for name, v in _defaults(plan)):
         yield f"left at their defaults: {defaults}"
@@ -84,7 +84,7 @@ def _packs(plan: Plan) -> Iterator[str]:
     sizes = sorted(len(made.replicates) for made in packs)
     spread = f"{sizes[0]}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
     each = "1 training" if spread == "1" else f"{spread} trainings"
-    yield f"{counted(len(packs), 'pack')} of {each}"
+    yield f"{format_count(len(packs), 'pack')} of {each}"
     if resources.pack != "auto":
         yield "packs as large as the study says"
     elif measured:
@@ -110,8 +110,8 @@ def _points(plan: Plan) -> Iterator[str]:
 
 def _written(value: object) -> str:
     """A value as in study files, to its last digit."""
-    from sweeps.analysis.frames import setting
+    from sweeps.analysis.formatting import format_setting
 
     if isinstance(value, bool):
         return str(value).lower()
-    return setting(value) if value in (None, math.inf) else str(value)
+    return format_setting(value) if value in (None, math.inf) else str(value)

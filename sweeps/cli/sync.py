@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from sweeps.analysis.wording import counted
+from sweeps.analysis.formatting import format_count
 from sweeps.cli.options import Storage, Sweep, say
 from sweeps.cli.run_options import TrackingUri
 
@@ -30,7 +30,9 @@ def sync(
     tracking.check(uri)
     write_summary(ledger, read_result(ledger, where))
     published = publish_all(ledger, manifest, uri)
-    typer.echo(f"{counted(published.points, 'point')} of {sweep} are in {tracking.redact(uri)}")
+    typer.echo(
+        f"{format_count(published.points, 'point')} of {sweep} are in {tracking.redact(uri)}"
+    )
     if not published.whole:
         say(f"Error: {published.error}", err=True)
         raise typer.Exit(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from sweeps.analysis.wording import counted
+from sweeps.analysis.formatting import format_count
 from sweeps.cli.options import Storage, Sweep, say
 from sweeps.cli.run_options import TrackingUri
 
@@ -27,14 +27,15 @@ def verify(
     differences = tracking.compare(result.tradeoff_points, sweep, uri, result.study.name)
     for name, reason in result.unreadable.items():
         say(f"Warning: {name} was passed over: {reason}", err=True)
-    points, where = counted(len(result.tradeoff_points), "point"), tracking.redact(uri)
+    points, where = format_count(len(result.tradeoff_points), "point"), tracking.redact(uri)
     if not differences:
         typer.echo(f"The ledger and {where} hold the same {points} of {sweep}.")
         return
     for line in differences[:_MOST_LINES]:
         say(line)
     typer.echo(
-        f"{counted(len(differences), 'difference')} between the ledger ({points}) and {where}. "
+        f"{format_count(len(differences), 'difference')} between the ledger ({points}) "
+        f"and {where}. "
         f"`sweeps sync {sweep}` publishes what is missing.",
         err=True,
     )

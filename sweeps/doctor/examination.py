@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sweeps.analysis.wording import counted
+from sweeps.analysis.formatting import format_count
 from sweeps.doctor import authentication, clocks, data, storage, versions
 from sweeps.doctor.asking import Request
 from sweeps.doctor.bounded import Trouble
@@ -135,7 +135,9 @@ def _alive(parties: Parties, told: Mapping[str, Facts | Trouble]) -> list[Check]
         return silent
     machines = parties.machines.values()
     cpus, gpus = sum(m.cpus for m in machines), sum(m.gpus for m in machines)
-    found = f"{len(machines)} alive, with {counted(cpus, 'CPU')} and {counted(gpus, 'GPU')}"
+    found = (
+        f"{len(machines)} alive, with {format_count(cpus, 'CPU')} and {format_count(gpus, 'GPU')}"
+    )
     return [Check("nodes", "", "ok", found)]
 
 
@@ -173,7 +175,7 @@ def _room(parties: Parties, study: Study | None) -> list[Check]:
     except InputError as error:
         remedy = "set resources.cpus and resources.gpus to what a node has, or add such a node"
         return [Check("resources", "", "failed", str(error), remedy)]
-    return [Check("resources", "", "ok", f"room for {counted(workers, 'pack')} at once")]
+    return [Check("resources", "", "ok", f"room for {format_count(workers, 'pack')} at once")]
 
 
 def _data(parties: Parties, facts: Mapping[str, Facts]) -> list[Check]:

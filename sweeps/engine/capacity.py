@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import privnets
 from privnets.contract import Cost
-from sweeps.analysis.wording import counted
+from sweeps.analysis.formatting import format_count
 from sweeps.engine.pack_trainer import label
 from sweeps.errors import InputError
 from sweeps.planning.cost_curves import CostCurve
@@ -138,8 +138,8 @@ def too_small(machines: Sequence[Machine], resources: Resources) -> InputError:
     """What is wrong where no machine has room for a pack."""
     there = ", ".join(sorted({f"{m.cpus:g} and {m.gpus:g}" for m in machines})) or "none"
     return InputError(
-        f"resources: a pack is to have {counted(resources.cpus, 'CPU')} and "
-        f"{counted(resources.gpus, 'GPU')}, and no machine has as many (there are: {there})"
+        f"resources: a pack is to have {format_count(resources.cpus, 'CPU')} and "
+        f"{format_count(resources.gpus, 'GPU')}, and no machine has as many (there are: {there})"
     )
 
 

@@ -21,7 +21,7 @@ from sweeps.errors import InputError
 from sweeps.planning.plan import Plan, make_plan
 from sweeps.publishing.process import PublishOutcome
 from sweeps.publishing.publication import PublisherProcess, start_publisher
-from sweeps.report.summary import load_libraries, write_summary
+from sweeps.report.summary import preload_plotting, write_summary
 from sweeps.store.filesystem import absolute_storage, check_writable, open_directory
 from sweeps.store.ledger import Ledger
 from sweeps.store.locking import locked
@@ -147,7 +147,7 @@ def execute(
         write_manifest(ledger, manifest)
         with beating(ledger) as heart, start_publisher(where, sweep, uri) as publication:
             watch = ProgressTracker(ledger, plan, heart.show, on_progress)
-            load_libraries()  # while Ray starts, which is mostly waiting
+            preload_plotting()  # while Ray starts, which is mostly waiting
             heart.phase = "training"
             _train(plan, ledger, where, address, _remedy(sweep, again), watch, interruption)
             heart.phase = "publishing"

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sweeps.analysis.wording import counted
+from sweeps.analysis.formatting import format_count
 from sweeps.engine.counting import SweepCounts
 from sweeps.errors import make_printable
 from sweeps.planning.plan import format_duration
@@ -109,15 +109,15 @@ class SweepProgress:
 
     def point_words(self) -> str:
         """How many points are done, and how fast; those of a pack come together, at its end."""
-        parts = [f"{self.done:,} of {counted(self.points, 'point')} done"]
+        parts = [f"{self.done:,} of {format_count(self.points, 'point')} done"]
         if self.trainings is not None and self.trainings[1] > self.points:
-            parts[0] += f" ({self.trainings[0]:,} of {counted(self.trainings[1], 'training')})"
+            parts[0] += f" ({self.trainings[0]:,} of {format_count(self.trainings[1], 'training')})"
         parts += [f"{self.failed} failed"] if self.failed else []
         parts += [f"{self.stopped} stopped early"] if self.stopped else []
         parts += [f"{self.rate:.1f} points per minute"] if self.rate is not None else []
         if self.done < self.points and self.doing is None and self.use is not None:
             packs = self.use.packs
-            parts += [f"{counted(packs, 'pack')} in training"] if packs else []
+            parts += [f"{format_count(packs, 'pack')} in training"] if packs else []
         return ", ".join(parts)
 
     def front_words(self) -> str:

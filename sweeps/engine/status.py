@@ -103,7 +103,7 @@ def look(sweep: str, storage: str | None = None) -> Status:
         stopped=counts["stopped"],
         lost=dict(result.failures),
         objectives=dict(result.objectives),
-        swept=result.swept,
+        swept=result.swept_fields,
         front=_rows(result),
         pulse=pulse,
         age=None if pulse is None else (datetime.now(UTC) - pulse.updated_at).total_seconds(),
@@ -112,12 +112,20 @@ def look(sweep: str, storage: str | None = None) -> Status:
 
 def _rows(result: Result) -> list[dict[str, Any]]:
     """The front's rows with what a table of it shows."""
-    from sweeps.analysis.frames import BOUNDS, ENDS
+    from sweeps.analysis.tables import INTERVAL_SUFFIXES, METRIC_BOUNDS
 
     front = result.front()
-    metrics = [*result.objectives, *(BOUNDS[m] for m in result.objectives if m in BOUNDS)]
-    wanted = ["point_id", "status", "replicates", *(f"config/{name}" for name in result.swept)]
-    wanted += [metric + end for metric in metrics for end in ("", *ENDS)]
+    metrics = [
+        *result.objectives,
+        *(METRIC_BOUNDS[m] for m in result.objectives if m in METRIC_BOUNDS),
+    ]
+    wanted = [
+        "point_id",
+        "status",
+        "replicates",
+        *(f"config/{name}" for name in result.swept_fields),
+    ]
+    wanted += [metric + end for metric in metrics for end in ("", *INTERVAL_SUFFIXES)]
     there = front[[name for name in dict.fromkeys(wanted) if name in front]]
     return [
         {str(name): _plain(value) for name, value in row.items()}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sweeps.analysis.wording import counted
+from sweeps.analysis.formatting import format_count
 from sweeps.engine.capacity import slots, too_small
 from sweeps.errors import InputError
 from sweeps.study.spec import Resources
@@ -132,5 +132,5 @@ def _words(resources: Resources) -> str:
 
 
 def _amount(resources: Resources) -> str:
-    gpus = f" and {counted(resources.gpus, 'GPU')}" if resources.gpus else ""
-    return counted(resources.cpus, "CPU") + gpus
+    gpus = f" and {format_count(resources.gpus, 'GPU')}" if resources.gpus else ""
+    return format_count(resources.cpus, "CPU") + gpus

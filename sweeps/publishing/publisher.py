@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, TypeAdapter
 
 from privnets.points import TradeoffPoint
+from sweeps.analysis.pareto import hypervolume_history, worst_values
 from sweeps.analysis.results import Result, read_result
 from sweeps.publishing.process import PublishOutcome
-from sweeps.report.summary import hypervolume_so_far, reference_of, stored_files
+from sweeps.report.summary import copy_summary_files
 from sweeps.store.following import Follower
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest
@@ -171,8 +172,8 @@ class Publisher:
             reference = self._reference(result)
             with TemporaryDirectory(prefix="sweeps-publisher-") as folder:
                 return self._record_sweep(
-                    files=stored_files(self._ledger, Path(folder)),
-                    hypervolume=hypervolume_so_far(result, reference),
+                    files=copy_summary_files(self._ledger, Path(folder)),
+                    hypervolume=hypervolume_history(result.points, result.objectives, reference),
                     tags={_REFERENCE: json.dumps(reference)} if reference else {},
                     status=_status(result, ended=ended),
                 )
@@ -186,7 +187,9 @@ class Publisher:
 
         manifest = self._manifest
         tags = tracking.sweep_tags(manifest.sweep, self._uri, manifest.study.name)
-        return _parsed(tags.get(_REFERENCE, ""), result.objectives) or reference_of(result)
+        return _parsed(tags.get(_REFERENCE, ""), result.objectives) or worst_values(
+            result.points, result.objectives
+        )
 
     def _record_sweep(self, **said: Any) -> bool:
         import tracking

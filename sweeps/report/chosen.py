@@ -65,7 +65,7 @@ def choose(
     if metric is None or file not in data.files:
         return None
     chosen = [s for curve in spread_curves(curves.curves, most) for s in samples(curve, metric)]
-    by_id = data.whole([sample.point_id for sample in chosen])
+    by_id = data.select_points([sample.point_id for sample in chosen])
     points, missing = [], []
     for sample in chosen:
         name = placed(sample.row, curves.fields)

@@ -21,10 +21,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from sweeps.analysis.claims import judge
-from sweeps.analysis.frames import config_of, varying
+from sweeps.analysis.claims import judge_claim
 from sweeps.analysis.pareto import attainment, pareto_front
-from sweeps.analysis.tables import Table, best_first, described, front_table, spread
+from sweeps.analysis.tables import (
+    Table,
+    best_first,
+    describe_config,
+    evenly_spaced_rows,
+    front_table,
+    varying_fields,
+)
 from sweeps.report.figures.attackers import attacker_report
 from sweeps.report.figures.axes import SweptAxis, axis_figure
 from sweeps.report.figures.curves import curve_set
@@ -112,7 +118,7 @@ def write_report(data: ReportSource, path: Path, drawn: Sequence[Picture] | None
 def render(data: ReportSource, drawn: Sequence[Picture] | None = None) -> str:
     """The report's HTML; see `write_report`."""
     points = data.points
-    fields = varying(points)
+    fields = varying_fields(points)
     front = _pareto(data, points)
     plotly, charts = _script(get_plotlyjs()), _script(_text("charts.js"))
     content: str = _template().render(
@@ -124,7 +130,7 @@ def render(data: ReportSource, drawn: Sequence[Picture] | None = None) -> str:
         charts=charts,
         counts=_counts(data, points),
         objectives=", ".join(data.objectives),
-        findings=[judge(claim, data.replicates) for claim in data.study.claims],
+        findings=[judge_claim(claim, data.replicates) for claim in data.study.claims],
         pictures=[_section(p) for p in (pictures(data) if drawn is None else drawn)],
         attackers=attacker_report(curve_set(data)),
         front=None if front is None else _front(data, points, front, fields),
@@ -243,7 +249,7 @@ def _section(picture: Picture) -> _Section:
 def _axes(data: ReportSource, points: pd.DataFrame) -> Iterator[_Chart]:
     """A chart for each swept field in which finished points differ."""
     finished = points.loc[points["status"] == "finished"]
-    swept = [field for field in varying(finished) if field in data.study.space]
+    swept = [field for field in varying_fields(finished) if field in data.study.space]
     for index, field in enumerate(swept):
         metrics = [m for m in _metrics(data, field) if m in finished and finished[m].notna().any()]
         if not metrics:
@@ -260,11 +266,9 @@ def _metrics(data: ReportSource, field: str) -> list[str]:
 
 
 def _roc(data: ReportSource, front: pd.DataFrame, fields: Sequence[str]) -> _Chart | None:
-    chosen = spread(best_first(front, data.objectives), _ROC_POINTS)
-    labels = {
-        row["point_id"]: described(config_of(row), fields) for row in chosen.to_dict("records")
-    }
-    figure = roc_figure(list(data.whole(labels).values()), labels)
+    chosen = evenly_spaced_rows(best_first(front, data.objectives), _ROC_POINTS)
+    labels = {row["point_id"]: describe_config(row, fields) for row in chosen.to_dict("records")}
+    figure = roc_figure(list(data.select_points(labels).values()), labels)
     return None if figure is None else _chart("roc-chart", "ROC curves of attacks", figure)
 
 

@@ -46,7 +46,7 @@ class ReportSource(Protocol):
     def files(self) -> Collection[str]:
         """Names of the files that some finished point came with."""
 
-    def whole(self, point_ids: Collection[str]) -> Mapping[str, TradeoffPoint]:
+    def select_points(self, point_ids: Collection[str]) -> Mapping[str, TradeoffPoint]:
         """These points with their curves and files, by id; for a few of them."""
 
     @property
@@ -104,6 +104,6 @@ class ReportInput:
         """The finished points' own."""
         return {n for p in self.tradeoff_points if p.status == "finished" for n in p.artifacts}
 
-    def whole(self, point_ids: Collection[str]) -> Mapping[str, TradeoffPoint]:
+    def select_points(self, point_ids: Collection[str]) -> Mapping[str, TradeoffPoint]:
         """Those of the points."""
         return {p.point_id: p for p in self.tradeoff_points if p.point_id in point_ids}

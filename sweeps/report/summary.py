@@ -1,8 +1,8 @@
-"""What a sweep shows at its end: tables, the front as pictures, the report, its hypervolume."""
+"""What a sweep shows at its end: tables, the front as pictures, the report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,10 +23,8 @@ PICTURES = tuple(
 FILES = ("points.parquet", "front.parquet", "front.html", "front.png", "report.html", *PICTURES)
 """All that there may be; a sweep has the pictures that its points allow."""
 
-_MOST_STEPS = 200
 
-
-def load_libraries() -> Thread:
+def preload_plotting() -> Thread:
     """Begin to load what draws a summary, which takes a second, beside other work.
 
     Returns:
@@ -56,49 +54,7 @@ def write_summary(ledger: Ledger, result: Result) -> tuple[str, ...]:
     return tuple(path.name for path in made)
 
 
-def hypervolume_so_far(
-    result: Result, reference: Mapping[str, float] | None = None
-) -> list[tuple[int, float, float]]:
-    """The hypervolume after each point with finite objectives, at up to 200 of them.
-
-    Args:
-        result: The sweep.
-        reference: Metric to its value; by default `reference_point` of those points, so that
-            numbers compare within a sweep alone.
-
-    Returns:
-        Number of points, hypervolume, and the Unix time at which it was reached.
-    """
-    from sweeps.analysis.pareto import hypervolumes
-
-    ordered = _finite(result).sort_values("finished_at", kind="stable")
-    count = len(ordered)
-    if not count:
-        return []
-    if reference is None:
-        reference = reference_of(result)
-    stride = -(-count // _MOST_STEPS)
-    steps = [k for k in range(1, count + 1) if k % stride == 0 or k == count]
-    times = [ordered["finished_at"].iloc[k - 1].timestamp() for k in steps]
-    volumes = hypervolumes(ordered, result.objectives, reference, steps)
-    return list(zip(steps, volumes, times, strict=True))
-
-
-def reference_of(result: Result) -> dict[str, float]:
-    """`reference_point` of the points with finite objectives; empty where there are none."""
-    points = _finite(result)
-    return reference_point(points, result.objectives) if len(points) else {}
-
-
-def reference_point(points: pd.DataFrame, objectives: Mapping[str, str]) -> dict[str, float]:
-    """The worst value of each objective."""
-    return {
-        metric: float(points[metric].max() if direction == "min" else points[metric].min())
-        for metric, direction in objectives.items()
-    }
-
-
-def stored_files(ledger: Ledger, folder: Path) -> dict[str, Path]:
+def copy_summary_files(ledger: Ledger, folder: Path) -> dict[str, Path]:
     """Copies of a sweep's summary and spec, where they exist, by name.
 
     Args:
@@ -112,20 +68,6 @@ def stored_files(ledger: Ledger, folder: Path) -> dict[str, Path]:
             found[name] = folder / name
             found[name].write_bytes(ledger.directory.read(name))
     return found
-
-
-def _finite(result: Result) -> pd.DataFrame:
-    """The finished points whose every objective is a finite number."""
-    import numpy as np
-
-    from sweeps.analysis.pareto import comparable
-
-    names, metrics = ["status", "finished_at"], list(result.objectives)
-    told = result.points.reindex(columns=[*names, *metrics])  # of points that failed none is known
-    points, _ = comparable(told, result.objectives)
-    values = points[metrics].to_numpy(dtype=np.float64)
-    finite: pd.DataFrame = points.loc[np.isfinite(values).all(axis=1).tolist()]
-    return finite
 
 
 def _make(result: Result, folder: Path) -> list[Path]:

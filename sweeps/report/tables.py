@@ -8,8 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from sweeps.analysis.frames import config_of
-from sweeps.analysis.tables import MOST_ROWS, Table, cut, described
+from sweeps.analysis.tables import MAX_ROWS, Table, describe_config, limit_rows
 from sweeps.report.sources import ReportSource
 from sweeps.store.columns import Note
 
@@ -35,14 +34,16 @@ def notes_table(notes: Sequence[Note], points: pd.DataFrame, fields: Sequence[st
         kind = "undefined" if note.point_id in undefined.get(note.key, ()) else kind
         found.setdefault((kind, note.key, _NUMBER.sub("#", note.reason)), []).append(note)
     entries = sorted(found.items(), key=lambda entry: (_KINDS.index(entry[0][0]), -len(entry[1])))
-    examples = {own[0].point_id for _, own in entries[:MOST_ROWS]}
+    examples = {own[0].point_id for _, own in entries[:MAX_ROWS]}
     chosen = points.loc[points["point_id"].isin(examples)]
-    configs = {row["point_id"]: config_of(row) for row in chosen.to_dict("records")}
+    configs = {row["point_id"]: row for row in chosen.to_dict("records")}
     rows = [
-        (kind, key, own[0].reason, str(len(own)), described(configs[own[0].point_id], fields))
-        for (kind, key, _), own in entries[:MOST_ROWS]
+        (kind, key, own[0].reason, str(len(own)), describe_config(configs[own[0].point_id], fields))
+        for (kind, key, _), own in entries[:MAX_ROWS]
     ]
-    return cut(("kind", "metric or flag", "reason", "points", "for example"), rows, len(found))
+    return limit_rows(
+        ("kind", "metric or flag", "reason", "points", "for example"), rows, len(found)
+    )
 
 
 def failures_table(data: ReportSource, points: pd.DataFrame, fields: Sequence[str]) -> Table:
@@ -59,7 +60,7 @@ def failures_table(data: ReportSource, points: pd.DataFrame, fields: Sequence[st
     ]
     failed = points.loc[points["status"] == "failed"]
     rows = [*others, *_reasons(data, failed, fields, "failure", "failed")]
-    return cut(_REASON_COLUMNS, rows, len(rows))
+    return limit_rows(_REASON_COLUMNS, rows, len(rows))
 
 
 def stopped_table(data: ReportSource, points: pd.DataFrame, fields: Sequence[str]) -> Table:
@@ -72,7 +73,7 @@ def stopped_table(data: ReportSource, points: pd.DataFrame, fields: Sequence[str
     """
     stopped = points.loc[points["status"] == "stopped"]
     rows = list(_reasons(data, stopped, fields, "stopped", "were stopped"))
-    return cut(_REASON_COLUMNS, rows, len(rows))
+    return limit_rows(_REASON_COLUMNS, rows, len(rows))
 
 
 _REASON_COLUMNS = ("what, or the first", "why", "points", "id")
@@ -88,7 +89,7 @@ def _reasons(
     for _, group in told.groupby(["first", "count", "size"], sort=False):
         row = group.iloc[0].to_dict()
         why = f"{row['first']} ({row['count']} of {row['size']} replicates {what})"
-        yield described(config_of(row), fields), why, str(len(group)), str(row["point_id"])
+        yield describe_config(row, fields), why, str(len(group)), str(row["point_id"])
 
 
 def facts_table(content: Mapping[str, Any]) -> Table:

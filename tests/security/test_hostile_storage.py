@@ -398,7 +398,7 @@ def test_a_checkpoint_that_says_nonsense_counts_as_none(ledger: Ledger, rest: st
 def test_a_failure_that_says_nonsense_is_told_as_such(ledger: Ledger, text: str) -> None:
     place(ledger, "failures/x.json").write_text(text)
     assert read_failures(ledger, set) == {}
-    assert ledger.unreadable == {"failures/x.json": "no record of a failure"}
+    assert ledger.unreadable == {"failures/x.json": "not a valid failure record"}
 
 
 def test_a_sealed_file_of_hostile_values_is_refused_as_well(ledger: Ledger) -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sweeps.analysis.frames import FLOORS, interval, setting
+from sweeps.analysis.formatting import format_setting
 from sweeps.analysis.statistics import Interval
-from sweeps.analysis.tables import Table
+from sweeps.analysis.tables import METRIC_FLOORS, Table, row_interval
 from sweeps.report.figures.curves import CurveSet, Row
 from sweeps.report.figures.panels import STRONGEST, UNDER_FLOOR, under_floor
 
@@ -89,7 +89,7 @@ def best_on_test(row: Row, names: Sequence[str]) -> str:
 
 def against_floor(row: Row) -> str:
     """Whether the strongest attacker is above its floor by more than its 95% interval allows."""
-    attacked, floor = interval(row, STRONGEST), interval(row, FLOORS[STRONGEST]).mean
+    attacked, floor = row_interval(row, STRONGEST), row_interval(row, METRIC_FLOORS[STRONGEST]).mean
     if math.isnan(attacked.mean + floor):
         return "undefined"
     if math.isnan(attacked.half):
@@ -101,23 +101,23 @@ def against_floor(row: Row) -> str:
 
 def _cells(row: Row, fields: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
     return (
-        *(setting(row.get(f"config/{field}")) for field in fields),
-        str(interval(row, STRONGEST)),
+        *(format_setting(row.get(f"config/{field}")) for field in fields),
+        str(row_interval(row, STRONGEST)),
         against_floor(row),
         "; ".join(_raised(row)),
         _floor(row),
-        interval(row, BASELINE).plus_minus,
+        row_interval(row, BASELINE).plus_minus,
         best_on_test(row, names),
-        *(interval(row, _key(name)).plus_minus for name in names),
-        interval(row, IN_LOOP).plus_minus,
+        *(row_interval(row, _key(name)).plus_minus for name in names),
+        row_interval(row, IN_LOOP).plus_minus,
         str(row["point_id"]),
     )
 
 
 def _floor(row: Row) -> str:
     """The floor, and which of its parts it is."""
-    floor = interval(row, FLOORS[STRONGEST])
-    parts: dict[str, Interval] = {part: interval(row, part) for part in _FLOOR_PARTS}
+    floor = row_interval(row, METRIC_FLOORS[STRONGEST])
+    parts: dict[str, Interval] = {part: row_interval(row, part) for part in _FLOOR_PARTS}
     known = {part: found.mean for part, found in parts.items() if not math.isnan(found.mean)}
     if not known:
         return floor.plus_minus

@@ -14,8 +14,9 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
-from sweeps.analysis.frames import BOUNDS, config_of, interval, setting, shortened
+from sweeps.analysis.formatting import format_setting, shorten
 from sweeps.analysis.pareto import Objectives
+from sweeps.analysis.tables import METRIC_BOUNDS, row_config, row_interval
 from sweeps.report.figures.curves import sign
 from sweeps.report.figures.plots import FRONT, MANY, THEME, bars, scale, scaled, title
 
@@ -105,8 +106,8 @@ def place(values: pd.Series[Any], *, log: bool) -> tuple[pd.Series[Any], dict[st
 
 
 def _categories(values: pd.Series[Any]) -> tuple[pd.Series[Any], dict[str, Any]]:
-    words = values.map(setting)
-    found = {html.escape(word): html.escape(shortened(word)) for word in words}
+    words = values.map(format_setting)
+    found = {html.escape(word): html.escape(shorten(word)) for word in words}
     layout: dict[str, Any] = {"type": "category"}
     if list(found) != list(found.values()):
         layout |= {"tickmode": "array", "tickvals": list(found), "ticktext": list(found.values())}
@@ -148,7 +149,7 @@ def _traces(
     if len(parts) > MOST_LINES:
         yield _cloud(placed, axis, metric, first=first)
         return
-    bound = BOUNDS.get(metric, "")
+    bound = METRIC_BOUNDS.get(metric, "")
     for group in _groups(parts, axis.others):
         yield _line(group, axis, metric, joined=joined, first=first)
         if bound in placed and joined and placed[bound].notna().any():
@@ -239,8 +240,8 @@ def _words(points: pd.DataFrame, axis: SweptAxis, metric: str) -> list[str]:
     fields = (axis.field, *axis.others)
     texts = []
     for row in points.to_dict("records"):
-        config = config_of(row)
-        lines = [f"{field} = {setting(config[field])}" for field in fields]
-        lines.insert(0, f"{metric}: {interval(row, metric).plus_minus}")
+        config = row_config(row)
+        lines = [f"{field} = {format_setting(config[field])}" for field in fields]
+        lines.insert(0, f"{metric}: {row_interval(row, metric).plus_minus}")
         texts.append("<br>".join(map(html.escape, lines)))
     return texts

@@ -9,15 +9,13 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from sweeps.analysis.frames import (
-    FLOORS,
-    config_of,
-    interval,
-    raw_value,
-    setting,
-    shortened,
-    size,
-    varying,
+from sweeps.analysis.formatting import format_setting, setting_as_number, shorten
+from sweeps.analysis.tables import (
+    METRIC_FLOORS,
+    raw_data_interval,
+    row_config,
+    row_interval,
+    varying_fields,
 )
 from sweeps.report.sources import ReportSource
 
@@ -100,7 +98,7 @@ def curve_set(data: ReportSource) -> CurveSet:
     """Sort a sweep's finished points into curves."""
     points = data.points
     finished = points.loc[points["status"] == "finished"]
-    differing = varying(finished)
+    differing = varying_fields(finished)
     fields = tuple(field for field in data.study.space if field in differing)
     along = _along(finished, fields)
     grouping = _colored_first(finished, [field for field in fields if field != along])
@@ -163,13 +161,13 @@ def labelled(settings: Mapping[str, Any]) -> str:
 
 
 def sign(value: object) -> str:
-    """A setting, infinity by its sign and a long text shortened."""
-    return "∞" if size(value) == math.inf else shortened(setting(value))
+    """A format_setting, infinity by its sign and a long text shortened."""
+    return "∞" if setting_as_number(value) == math.inf else shorten(format_setting(value))
 
 
 def placed(row: Row, fields: Sequence[str]) -> str:
     """A row's settings of some fields in words."""
-    config = config_of(row)
+    config = row_config(row)
     return labelled({field: config.get(field) for field in fields})
 
 
@@ -179,7 +177,7 @@ def _along(finished: pd.DataFrame, fields: Sequence[str]) -> str | None:
 
 
 def _numeric(finished: pd.DataFrame, field: str) -> bool:
-    return not any(math.isnan(size(value)) for value in finished[f"config/{field}"])
+    return not any(math.isnan(setting_as_number(value)) for value in finished[f"config/{field}"])
 
 
 def _colored_first(finished: pd.DataFrame, grouping: list[str]) -> list[str]:
@@ -199,7 +197,7 @@ def _parts(
     found: dict[tuple[str, ...], list[Any]] = {}
     values: dict[tuple[str, ...], dict[str, Any]] = {}
     for index, row in zip(finished.index, finished[columns].to_dict("records"), strict=True):
-        key = tuple(setting(row[column]) for column in columns)
+        key = tuple(format_setting(row[column]) for column in columns)
         found.setdefault(key, []).append(index)
         values.setdefault(key, {f: row[c] for f, c in zip(grouping, columns, strict=True)})
     order = sorted(found, key=lambda key: [_place(value) for value in values[key].values()])
@@ -207,47 +205,49 @@ def _parts(
 
 
 def _rest(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(setting(value) for value in list(settings.values())[1:])
+    return tuple(format_setting(value) for value in list(settings.values())[1:])
 
 
 def _levels(values: Iterator[Any]) -> list[Any]:
-    found = {setting(value) if not isinstance(value, tuple) else value: value for value in values}
+    found = {
+        format_setting(value) if not isinstance(value, tuple) else value: value for value in values
+    }
     return sorted(found.values(), key=_place)
 
 
 def _place(value: object) -> tuple[int, float, str]:
-    """Numbers by size, then all else by name."""
-    number = size(value)
+    """Numbers by setting_as_number, then all else by name."""
+    number = setting_as_number(value)
     return (1, 0.0, str(value)) if math.isnan(number) else (0, number, "")
 
 
 def _ordered(part: pd.DataFrame, along: str | None) -> pd.DataFrame:
     if along is None:
         return part
-    return part.loc[part[f"config/{along}"].map(size).sort_values(kind="stable").index]
+    return part.loc[part[f"config/{along}"].map(setting_as_number).sort_values(kind="stable").index]
 
 
 def _private(rows: Sequence[Row], metric: str) -> Sample:
-    floor = FLOORS.get(metric, "")
+    floor = METRIC_FLOORS.get(metric, "")
     for row in rows:
-        limit, attacked = interval(row, floor).mean, interval(row, metric)
-        too_far = limit + _TOO_WIDE * (raw_value(row, metric).mean - limit)
+        limit, attacked = row_interval(row, floor).mean, row_interval(row, metric)
+        too_far = limit + _TOO_WIDE * (raw_data_interval(row, metric).mean - limit)
         if attacked.low <= limit and not attacked.high >= too_far:
             reach = "lies under" if attacked.high < limit else "reaches"
             words = f"first full-privacy point:\n{attacked} {reach} the floor, {limit:.3g}"
             return Sample("full privacy", row, words)
     row = min(rows, key=lambda row: float(row[metric]))
-    return Sample("most private", row, f"most private point:\n{interval(row, metric)}")
+    return Sample("most private", row, f"most private point:\n{row_interval(row, metric)}")
 
 
 def _middle(rows: Sequence[Row], others: Sequence[Row], metric: str) -> Iterator[Sample]:
     if not others:
         return
     values = [float(row[metric]) for row in rows]
-    top = _known(raw_value(rows[0], metric).mean, max(values))
-    bottom = _known(interval(rows[0], FLOORS.get(metric, "")).mean, min(values))
+    top = _known(raw_data_interval(rows[0], metric).mean, max(values))
+    bottom = _known(row_interval(rows[0], METRIC_FLOORS.get(metric, "")).mean, min(values))
     row = min(others, key=lambda row: abs(float(row[metric]) - (top + bottom) / 2))
-    yield Sample("middle", row, f"middle of the curve:\n{interval(row, metric)}")
+    yield Sample("middle", row, f"middle of the curve:\n{row_interval(row, metric)}")
 
 
 def _known(value: float, otherwise: float) -> float:

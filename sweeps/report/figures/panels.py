@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sweeps.analysis.frames import FLOORS, RAW, interval, raw_value
+from sweeps.analysis.formatting import format_number
 from sweeps.analysis.pareto import Objectives
-from sweeps.analysis.statistics import Interval, number
+from sweeps.analysis.statistics import Interval
+from sweeps.analysis.tables import METRIC_FLOORS, RAW_DATA_VALUES, raw_data_interval, row_interval
 from sweeps.report.figures.curves import CurveSet, Row, TradeoffCurve, samples, sign
 from sweeps.report.figures.plots import reach, scale, shades, window
 
@@ -73,7 +74,7 @@ class Level:
 
     def named(self, name: str) -> str:
         """The level under a name, with its number."""
-        return f"{name}{self.where}: {number(self.value.mean)}"
+        return f"{name}{self.where}: {format_number(self.value.mean)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,11 @@ def tradeoff_panels(curves: CurveSet, objectives: Objectives) -> list[Panel]:
     if not curves.curves:
         return []
     points = pd.concat([curve.points for curve in curves.curves])
-    privacy = [m for m in objectives if m.startswith("privacy/") and (m in FLOORS or m in RAW)]
+    privacy = [
+        m
+        for m in objectives
+        if m.startswith("privacy/") and (m in METRIC_FLOORS or m in RAW_DATA_VALUES)
+    ]
     utility = [m for m in objectives if m.startswith("utility/")]
     found = []
     for y, x in itertools.product(privacy, utility):
@@ -116,12 +121,12 @@ def look(curves: CurveSet, curve: TradeoffCurve) -> Look:
 
 def floors(panel: Panel, fields: Sequence[str]) -> list[Level]:
     """What attackers reach who never see the release, where it depends on these fields."""
-    return _levels(panel, FLOORS.get(panel.y, ""), fields)
+    return _levels(panel, METRIC_FLOORS.get(panel.y, ""), fields)
 
 
 def baselines(panel: Panel, fields: Sequence[str]) -> list[Level]:
     """What attackers reach on raw data, where it depends on these fields."""
-    found = RAW.get(panel.y)
+    found = RAW_DATA_VALUES.get(panel.y)
     return _levels(panel, found, fields) if isinstance(found, str) else []
 
 
@@ -130,7 +135,7 @@ def raw_marks(panel: Panel) -> list[tuple[Interval, Interval]]:
     log = scale(panel.points, panel.x) == "log"
     found: dict[tuple[str, str], tuple[Interval, Interval]] = {}
     for row in panel.points.to_dict("records"):
-        x, y = raw_value(row, panel.x), raw_value(row, panel.y)
+        x, y = raw_data_interval(row, panel.x), raw_data_interval(row, panel.y)
         if math.isfinite(x.mean + y.mean) and (x.mean > 0 or not log):
             found.setdefault((f"{x.mean:.2g}", f"{y.mean:.2g}"), (x, y))
     return list(found.values())
@@ -157,9 +162,9 @@ def flagged(points: pd.DataFrame) -> pd.Series[bool]:
 
 
 def under_floor(row: Row) -> bool:
-    """Whether a replicate is flagged, and the interval, if there is one, lies under the floor."""
+    """Whether a replicate is flagged, and the interval, if any, lies under the floor."""
     raised = float(row.get(UNDER_FLOOR, 0.0)) > 0
-    attacked, floor = interval(row, STRONGEST), interval(row, FLOORS[STRONGEST]).mean
+    attacked, floor = row_interval(row, STRONGEST), row_interval(row, METRIC_FLOORS[STRONGEST]).mean
     return raised and not attacked.high >= floor
 
 
@@ -177,7 +182,7 @@ def _levels(panel: Panel, metric: str, fields: Sequence[str]) -> list[Level]:
         else:
             groups.append([row])
     return [
-        Level(_widest([interval(row, metric) for row in group]), where)
+        Level(_widest([row_interval(row, metric) for row in group]), where)
         for group, where in zip(groups, _wheres(groups, fields), strict=True)
     ]
 
@@ -207,8 +212,8 @@ def _ends(shown: pd.DataFrame, metric: str) -> tuple[float, float]:
     values = shown[metric].to_numpy(dtype=np.float64)
     down, up = reach(shown, metric) or (np.zeros_like(values), np.zeros_like(values))
     rows = shown.to_dict("records")
-    levels = [raw_value(row, metric).mean for row in rows]
-    levels += [interval(row, FLOORS.get(metric, "")).mean for row in rows]
+    levels = [raw_data_interval(row, metric).mean for row in rows]
+    levels += [row_interval(row, METRIC_FLOORS.get(metric, "")).mean for row in rows]
     found = np.concatenate([values - down, values + up, levels])
     if not log and (view := window(np.concatenate([values, levels]), found)) is not None:
         found = np.array(view)

@@ -15,9 +15,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privnets.points import TradeoffPoint
-from sweeps.analysis.frames import interval, size
+from sweeps.analysis.formatting import setting_as_number
 from sweeps.analysis.statistics import Interval
-from sweeps.analysis.tables import spread
+from sweeps.analysis.tables import evenly_spaced_rows, row_interval
 from sweeps.report.figures.curves import CurveSet, Row, placed
 from sweeps.report.sources import ReportSource
 
@@ -87,8 +87,8 @@ def planes(data: ReportSource, curves: CurveSet) -> list[Plane]:
     defined = points.loc[points[list(EXACT)].map(math.isfinite).all(axis=1)]
     parts = list(defined.groupby(f"config/{_DEPENDENCE}"))[:_MOST_PANELS]
     fields = [field for field in curves.fields if field != _DEPENDENCE]
-    shown = [spread(_along(part, curves.along), _MOST_POINTS) for _, part in parts]
-    by_id = data.whole([name for part in shown for name in part["point_id"]])
+    shown = [evenly_spaced_rows(_along(part, curves.along), _MOST_POINTS) for _, part in parts]
+    by_id = data.select_points([name for part in shown for name in part["point_id"]])
     found = [
         _plane(float(str(key)), some, by_id, fields, curves.along)
         for (key, _), some in zip(parts, shown, strict=True)
@@ -107,7 +107,7 @@ def _counted(plane: Plane, total: int) -> Plane:
 def _along(part: pd.DataFrame, field: str | None) -> pd.DataFrame:
     if field is None:
         return part
-    return part.loc[part[f"config/{field}"].map(size).sort_values(kind="stable").index]
+    return part.loc[part[f"config/{field}"].map(setting_as_number).sort_values(kind="stable").index]
 
 
 def _plane(
@@ -123,10 +123,10 @@ def _plane(
     boundary = release_boundary(dependence, _FINE) if 0 <= dependence <= 2 else None
     points = []
     for row in rows:
-        shade = size(row.get(f"config/{along}")) if along in fields else math.nan
+        shade = setting_as_number(row.get(f"config/{along}")) if along in fields else math.nan
         point = by_id.get(str(row["point_id"]))
         points.append(_learned(placed(row, fields), shade, row, point, boundary))
-    bound = interval(rows[0], BOUND).mean
+    bound = row_interval(rows[0], BOUND).mean
     return Plane(f"{_DEPENDENCE} = {dependence:g}", max(bound, 0.0), boundary, tuple(points))
 
 
@@ -135,16 +135,16 @@ def _learned(
 ) -> Learned:
     leakage, censored = (float(row[key]) for key in EXACT)
     squared = row.get("config/objective") == "squared-kl"
-    weight = size(row.get(f"config/{_TRADEOFF}")) if squared else math.nan
+    weight = setting_as_number(row.get(f"config/{_TRADEOFF}")) if squared else math.nan
     return Learned(
         name=name,
         shade=shade,
-        leakage=interval(row, LEAKAGE),
-        censored=interval(row, CENSORED),
+        leakage=row_interval(row, LEAKAGE),
+        censored=row_interval(row, CENSORED),
         exact=(leakage, censored),
         path=_path(point),
         best=_best(boundary, weight),
-        linear=_arc(interval(row, _LINEAR_LOSS).mean, weight, math.atan2(censored, leakage)),
+        linear=_arc(row_interval(row, _LINEAR_LOSS).mean, weight, math.atan2(censored, leakage)),
     )
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from sweeps.analysis.frames import UNITS
 from sweeps.analysis.statistics import Interval
+from sweeps.analysis.tables import METRIC_UNITS
 from sweeps.report.figures.plane import CENSORED, LEAKAGE, Learned, Plane
 from sweeps.report.figures.plots import DOMINATED, THEME, shades, window
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLUMNS = 3
-_X = f"leakage I(S;Q), {UNITS[LEAKAGE]}"
-_Y = f"censored I(U;X|Q), {UNITS[CENSORED]}"
+_X = f"leakage I(S;Q), {METRIC_UNITS[LEAKAGE]}"
+_Y = f"censored I(U;X|Q), {METRIC_UNITS[CENSORED]}"
 _EDGE = "#495057"
 _BOUND = "bound: leakage + censored = K"
 _EDGE_NAME = "least that any release censors"

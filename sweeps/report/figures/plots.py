@@ -16,9 +16,16 @@ from numpy.typing import NDArray
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
-from sweeps.analysis.frames import BOUNDS, ENDS, UNITS, interval, records, setting, varying
-from sweeps.analysis.pareto import Direction, Objectives, comparable
-from sweeps.analysis.statistics import number
+from sweeps.analysis.formatting import format_number, format_setting
+from sweeps.analysis.pareto import Direction, Objectives, comparable_points
+from sweeps.analysis.tables import (
+    INTERVAL_SUFFIXES,
+    METRIC_BOUNDS,
+    METRIC_UNITS,
+    row_interval,
+    select_records,
+    varying_fields,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,7 +80,7 @@ def front_figure(
         ValueError: If objectives are amiss (see `pareto_front`).
     """
     shown, panels = _panels(points, objectives)
-    shown = _worded(shown, varying(points), list(objectives))
+    shown = _worded(shown, varying_fields(points), list(objectives))
     best = shown["point_id"].isin(front["point_id"])
     figure = make_subplots(rows=1, cols=len(panels), horizontal_spacing=0.12)
     for column, (x, y) in enumerate(panels, start=1):
@@ -155,7 +162,7 @@ def cut_view(points: pd.DataFrame, metric: str) -> tuple[float, float] | None:
     values = points[metric].to_numpy(dtype=np.float64)
     if ends is None or not len(values):
         return None
-    bound = points.get(BOUNDS.get(metric, ""), points[metric]).to_numpy(dtype=np.float64)
+    bound = points.get(METRIC_BOUNDS.get(metric, ""), points[metric]).to_numpy(dtype=np.float64)
     whole = np.concatenate([values - ends[0], values + ends[1]])
     found = window(np.concatenate([values, bound]), whole)
     if found is None or (found[0] <= np.nanmin(whole) and found[1] >= np.nanmax(whole)):
@@ -201,15 +208,15 @@ def bars(points: pd.DataFrame, metric: str) -> dict[str, Any] | None:
 
 def said(metric: str, objectives: Objectives) -> str:
     """A metric in words: its unit, and which way is better where it is an objective."""
-    direction, unit = objectives.get(metric), UNITS.get(metric)
+    direction, unit = objectives.get(metric), METRIC_UNITS.get(metric)
     name = metric if unit is None else f"{metric}, {unit}"
     return name if direction is None else f"{name} ({_BETTER[direction]})"
 
 
 def words(row: Mapping[Hashable, Any], fields: Sequence[str], metrics: Sequence[str]) -> str:
     """A point in words: its metrics with intervals, then what tells its configuration apart."""
-    measured = [f"{metric}: {interval(row, metric).plus_minus}" for metric in metrics]
-    config = [f"{field} = {setting(row[f'config/{field}'])}" for field in fields]
+    measured = [f"{metric}: {row_interval(row, metric).plus_minus}" for metric in metrics]
+    config = [f"{field} = {format_setting(row[f'config/{field}'])}" for field in fields]
     return "<br>".join(map(html.escape, [*measured, *config, f"point {row['point_id']}"]))
 
 
@@ -227,16 +234,16 @@ def reach(
 
     None where the frame has no intervals of the metric.
     """
-    if not {f"{metric}{end}" for end in ENDS} <= set(points.columns):
+    if not {f"{metric}{end}" for end in INTERVAL_SUFFIXES} <= set(points.columns):
         return None
     mean = points[metric].to_numpy(dtype=np.float64)
-    low, high = (points[metric + end].to_numpy(dtype=np.float64) for end in ENDS)
+    low, high = (points[metric + end].to_numpy(dtype=np.float64) for end in INTERVAL_SUFFIXES)
     return np.nan_to_num(mean - low), np.nan_to_num(high - mean)
 
 
 def _panels(points: pd.DataFrame, objectives: Objectives) -> tuple[pd.DataFrame, list[_Panel]]:
     """The points that can be drawn, and the columns of each panel."""
-    shown, _ = comparable(points, objectives)
+    shown, _ = comparable_points(points, objectives)
     names = list(objectives)
     if len(names) > 1:
         return shown, list(itertools.combinations(names, 2))
@@ -246,7 +253,7 @@ def _panels(points: pd.DataFrame, objectives: Objectives) -> tuple[pd.DataFrame,
 
 def _worded(shown: pd.DataFrame, fields: Sequence[str], metrics: Sequence[str]) -> pd.DataFrame:
     """The points with their hover texts."""
-    texts = [words(row, fields, metrics) for row in records(shown, fields, metrics)]
+    texts = [words(row, fields, metrics) for row in select_records(shown, fields, metrics)]
     return shown.assign(**{_HOVER: pd.Series(texts, index=shown.index, dtype="str")})
 
 
@@ -306,7 +313,7 @@ def _bounds(front: pd.DataFrame, x: str, y: str) -> list[go.Scatter]:
             mode="markers",
             name=f"{bound}, which theory allows",
             marker={"symbol": "diamond-open", "size": 10, "color": BOUND},
-            text=[f"{bound}: {number(value)}" for value in front[bound]],
+            text=[f"{bound}: {format_number(value)}" for value in front[bound]],
             customdata=front[_HOVER],
             hovertemplate="%{text}<br>%{customdata}<extra></extra>",
         )
@@ -316,7 +323,10 @@ def _bounds(front: pd.DataFrame, x: str, y: str) -> list[go.Scatter]:
 
 def _bounded(front: pd.DataFrame, x: str, y: str) -> list[tuple[str, str, str]]:
     """Each bound that the panel of `x` and `y` can show, with the columns to draw it at."""
-    found = [(BOUNDS.get(x, ""), BOUNDS.get(x, ""), y), (BOUNDS.get(y, ""), x, BOUNDS.get(y, ""))]
+    found = [
+        (METRIC_BOUNDS.get(x, ""), METRIC_BOUNDS.get(x, ""), y),
+        (METRIC_BOUNDS.get(y, ""), x, METRIC_BOUNDS.get(y, "")),
+    ]
     return [place for place in found if place[0] in front and front[place[0]].notna().any()]
 
 

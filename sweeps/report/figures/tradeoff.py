@@ -12,9 +12,10 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from sweeps.analysis.frames import FLOORS, size
+from sweeps.analysis.formatting import setting_as_number
 from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.statistics import Interval
+from sweeps.analysis.tables import METRIC_FLOORS
 from sweeps.report.figures.curves import CurveSet, TradeoffCurve
 from sweeps.report.figures.panels import (
     BASELINE,
@@ -186,7 +187,9 @@ def _grey(found: dict[str, Any] | None) -> dict[str, Any] | None:
 
 def _shading(points: pd.DataFrame, field: str | None) -> dict[str, Any]:
     """Colours by a field, logarithmic where it spans two decades."""
-    numbers = np.array([] if field is None else points[f"config/{field}"].map(size).tolist())
+    numbers = np.array(
+        [] if field is None else points[f"config/{field}"].map(setting_as_number).tolist()
+    )
     if not len(numbers) or not np.isfinite(numbers).all():
         return {"color": DOMINATED}
     log = numbers.min() > 0 and numbers.max() >= 100 * numbers.min()
@@ -204,7 +207,7 @@ def _shading(points: pd.DataFrame, field: str | None) -> dict[str, Any]:
 
 
 def _hover(points: pd.DataFrame, curves: CurveSet, panel: Panel) -> list[str]:
-    metrics = [m for m in (panel.x, panel.y, FLOORS.get(panel.y, "")) if m in points]
+    metrics = [m for m in (panel.x, panel.y, METRIC_FLOORS.get(panel.y, "")) if m in points]
     return [words(row, curves.fields, metrics) for row in points.to_dict("records")]
 
 

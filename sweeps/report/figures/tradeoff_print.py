@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from sweeps.analysis.frames import size
+from sweeps.analysis.formatting import setting_as_number
 from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.statistics import Interval
 from sweeps.report.figures.curves import CurveSet, TradeoffCurve
@@ -111,7 +111,9 @@ def _cloud(axes: Axes, panel: Panel, field: str | None) -> None:
         ecolor=DOMINATED,
         elinewidth=0.6,
     )
-    numbers = np.array([] if field is None else points[f"config/{field}"].map(size).tolist())
+    numbers = np.array(
+        [] if field is None else points[f"config/{field}"].map(setting_as_number).tolist()
+    )
     name = f"releases ({len(points)})"
     if not len(numbers) or not np.isfinite(numbers).all():
         axes.plot(points[panel.x], points[panel.y], "o", color=DOMINATED, label=name)

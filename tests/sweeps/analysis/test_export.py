@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sweeps.analysis.export import check_output, replace_file, save_frame
+from sweeps.analysis.export import check_output_path, save_frame, write_file_atomically
 from sweeps.errors import InputError
 
 READERS = {
@@ -60,11 +60,11 @@ def test_json_has_no_nan(frame, tmp_path: Path):
 )
 def test_output_that_cannot_be_written_is_bad_input(tmp_path: Path, name, message):
     with pytest.raises(InputError, match=message):
-        check_output(tmp_path / name, (".csv", ".json"))
+        check_output_path(tmp_path / name, (".csv", ".json"))
 
 
 def test_failed_write_leaves_the_old_file_alone(tmp_path: Path):
     (tmp_path / "front.csv").mkdir()
     with pytest.raises(InputError, match="cannot be written"):
-        replace_file(tmp_path / "front.csv", b"new")
+        write_file_atomically(tmp_path / "front.csv", b"new")
     assert [p.name for p in tmp_path.iterdir()] == ["front.csv"]

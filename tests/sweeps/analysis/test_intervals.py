@@ -8,18 +8,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sweeps.analysis.statistics import Interval, number, student
+from sweeps.analysis.formatting import format_number
+from sweeps.analysis.statistics import Interval, t_interval
 
 
 def test_interval_is_student_t():
     values = np.random.default_rng(0).normal(3.0, 2.0, 9)
     low, high = stats.t.interval(0.99, 8, values.mean(), stats.sem(values))
-    found = student(values, 0.99)
+    found = t_interval(values, 0.99)
     assert (found.mean, found.low, found.high) == pytest.approx((values.mean(), low, high))
 
 
 def test_one_value_has_no_interval():
-    found = student([0.5])
+    found = t_interval([0.5])
     assert found.mean == 0.5
     assert math.isnan(found.low)
     assert math.isnan(found.high)
@@ -43,5 +44,5 @@ def test_digits_follow_the_width(interval, written, plus_minus):
 
 
 def test_numbers_are_short():
-    assert number(0.000123456) == "0.0001235"
-    assert number(math.nan) == "undefined"
+    assert format_number(0.000123456) == "0.0001235"
+    assert format_number(math.nan) == "undefined"

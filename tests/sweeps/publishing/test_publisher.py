@@ -23,6 +23,7 @@ from small_sweeps import small_plan
 import privnets
 import tracking
 from privnets.points import Replicate, TradeoffPoint
+from sweeps.analysis.pareto import hypervolume_history
 from sweeps.analysis.results import read_result
 from sweeps.engine.executor import prepare_manifest
 from sweeps.planning.plan import Plan
@@ -30,7 +31,6 @@ from sweeps.publishing.pacing import Pace
 from sweeps.publishing.process import HURRY, follow
 from sweeps.publishing.publication import start_publisher
 from sweeps.publishing.publisher import Publisher, publish_all
-from sweeps.report.summary import hypervolume_so_far
 from sweeps.store.following import Follower
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest, write_manifest
@@ -368,6 +368,11 @@ def test_a_publisher_that_breaks_is_told_of(tmp_path: Path) -> None:
     assert "there is no sweep 'no-such-sweep'" in str(outcome.error)
 
 
+def _history(ledger: Ledger, storage: Path) -> list[tuple[int, float, float]]:
+    result = read_result(ledger, str(storage))
+    return hypervolume_history(result.points, result.objectives)
+
+
 def test_hypervolume_never_falls_as_points_come_in(
     ledger: Ledger, plan: Plan, tmp_path: Path
 ) -> None:
@@ -375,7 +380,7 @@ def test_hypervolume_never_falls_as_points_come_in(
     for index, value in enumerate(values):
         points = [replicate_of(plan, index, seed, value) for seed in plan.seeds]
         ledger.write_pack(str(index), points)
-    steps = hypervolume_so_far(read_result(ledger, str(tmp_path)))
+    steps = _history(ledger, tmp_path)
     assert [step for step, _, _ in steps] == [1, 2, 3, 4]
     volumes = [volume for _, volume, _ in steps]
     assert volumes == sorted(volumes)
@@ -408,10 +413,10 @@ def test_points_with_an_infinite_objective_have_no_part_in_the_hypervolume(
     ledger: Ledger, plan: Plan, tmp_path: Path
 ) -> None:
     write_value(ledger, plan, 0, math.inf)
-    assert hypervolume_so_far(read_result(ledger, str(tmp_path))) == []
+    assert _history(ledger, tmp_path) == []
     for index, value in enumerate((0.5, 0.2, 0.8), 1):
         write_value(ledger, plan, index, value)
-    steps = hypervolume_so_far(read_result(ledger, str(tmp_path)))
+    steps = _history(ledger, tmp_path)
     # Of the three the reference (0.8, 0.2) is the worst; only (0.5, 0.5) is better in both.
     assert [(step, pytest.approx(value)) for step, value, _ in steps] == [
         (1, 0.09), (2, 0.09), (3, 0.09),

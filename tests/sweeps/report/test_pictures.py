@@ -24,7 +24,7 @@ from sweeps.analysis.pareto import pareto_front
 from sweeps.report import write_report
 from sweeps.report.figures.pictures import pictures
 from sweeps.report.page import render
-from sweeps.report.summary import PICTURES, stored_files, write_summary
+from sweeps.report.summary import PICTURES, copy_summary_files, write_summary
 from sweeps.store.ledger import Ledger
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -70,7 +70,7 @@ def test_pictures_lie_beside_the_report_and_go_with_it(kind, tmp_path: Path):
     written = write_summary(ledger, finished(make()))
     files = {f"{name}.png" for name in names}
     assert files == set(written) & set(PICTURES)
-    stored = stored_files(ledger, tmp_path)
+    stored = copy_summary_files(ledger, tmp_path)
     assert files | {"report.html"} <= set(stored)
     for name in files:
         assert min(imread(stored[name]).shape[:2]) > 200

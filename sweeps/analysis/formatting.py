@@ -1,0 +1,49 @@
+"""Numbers, settings and counts as short text for tables, figures and messages."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+
+_MAX_LABEL_LENGTH = 32
+
+
+def format_count(number: float, noun: str) -> str:
+    """A count with a noun whose plural ends in s: `1 pack`, `2 packs`, `0.5 GPUs`."""
+    return f"{number:,.10g} {noun if number == 1 else noun + 's'}"
+
+
+def format_number(value: float) -> str:
+    """A number with four significant digits, or `undefined` for NaN."""
+    return "undefined" if math.isnan(value) else f"{value:.4g}"
+
+
+def format_setting(value: object) -> str:
+    """A field's value as study files write it: `null` if missing, `.inf` for infinity."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "null"
+    if isinstance(value, float):
+        return f"{value:.6g}".replace("inf", ".inf")
+    return str(value).lower() if is_boolean(value) else str(value)
+
+
+def label_setting(value: object) -> str:
+    """A field's value for a figure: `∞` for infinity, long text shortened."""
+    return "∞" if setting_as_number(value) == math.inf else shorten(format_setting(value))
+
+
+def shorten(text: str) -> str:
+    """A text of at most 32 characters, with an ellipsis if it was longer."""
+    return text if len(text) <= _MAX_LABEL_LENGTH else f"{text[: _MAX_LABEL_LENGTH - 1]}…"
+
+
+def setting_as_number(value: object) -> float:
+    """A numeric setting as a float; NaN for text, booleans and missing values."""
+    if is_boolean(value) or not isinstance(value, Real):
+        return math.nan
+    return float(value)
+
+
+def is_boolean(value: object) -> bool:
+    """Whether a value is a boolean of Python or NumPy."""
+    return type(value).__name__ in ("bool", "bool_")
