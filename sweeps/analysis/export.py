@@ -26,7 +26,7 @@ def check_output_path(path: Path | None, suffixes: Collection[str]) -> None:
     if path.suffix.lower() not in suffixes:
         raise InputError(f"{path} must end in {' or '.join(suffixes)}; got {path.suffix!r}")
     if not path.parent.is_dir():
-        raise InputError(f"{path} cannot be written: create the directory {path.parent} first")
+        raise InputError(f"{path} cannot be written: there is no directory {path.parent}")
 
 
 def save_frame(frame: pd.DataFrame, path: Path) -> None:
