@@ -1,11 +1,11 @@
-"""Experiment configurations: frozen, checked, and split into structure and stackable numbers."""
+"""Experiment configurations: frozen, validated, and divided into structure and stackable values."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,10 +13,10 @@ from privnets.points import Scalar
 
 
 class ExperimentConfig(BaseModel):
-    """What one training needs to know, as plain scalars.
+    """One value for every field of an experiment, as plain scalars.
 
-    A field is *stackable* when it is a number that may differ inside a stack, and *structural*
-    when it changes shapes or schedule. Configurations of equal `structure()` may be stacked.
+    A field is *stackable* if it is a number that may differ within a stack, and *structural* if it
+    changes shapes or schedule. Configurations with equal `structure()` may be stacked.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -25,33 +25,50 @@ class ExperimentConfig(BaseModel):
 
     seed: int = Field(0, ge=0, lt=2**31, description="source of every random draw")
 
+    def redundant_fields(self) -> frozenset[str]:
+        """Fields without effect beside the other values, which `canonical` resets."""
+        return frozenset()
+
+    def canonical(self) -> Self:
+        """Returns this configuration with every redundant field at its default.
+
+        Two configurations with equal canonical forms give equal results, so they are one point.
+        """
+        fields = type(self).model_fields
+        defaults = {name: fields[name].default for name in self.redundant_fields()}
+        if all(getattr(self, name) == value for name, value in defaults.items()):
+            return self
+        return self.model_copy(update=defaults)
+
     def structure(self) -> str:
-        """The structural part in canonical form: equal strings may share a stack."""
-        return _canonical(self.model_dump(mode="json", exclude=set(self.stackable)))
+        """Returns the structural fields as canonical JSON; equal strings may share a stack."""
+        return _canonical_json(
+            self.canonical().model_dump(mode="json", exclude=set(self.stackable))
+        )
 
     def resolved(self) -> dict[str, Scalar]:
-        """Every field but the seed, which tells replicates of a point apart."""
+        """Returns all fields but the seed, which distinguishes the replicates of a point."""
         return self.model_dump(mode="json", exclude={"seed"})
 
 
 def point_id(experiment: str, version: int, config: ExperimentConfig, fingerprint: str) -> str:
-    """Identify a point: 20 hexadecimal digits that any machine computes alike.
+    """Computes the identity of a point: 20 hexadecimal digits, equal on every machine.
 
     Args:
-        experiment: The experiment's name.
-        version: The experiment's version, raised whenever its results change meaning.
-        config: The configuration; its seed does not matter.
-        fingerprint: Of the data the point rests on.
+        experiment: Name of the experiment.
+        version: Version of the experiment, raised when the meaning of its results changes.
+        config: Configuration; its seed and its redundant fields have no influence.
+        fingerprint: Fingerprint of the data.
     """
     identity: Mapping[str, object] = {
         "experiment": experiment,
         "version": version,
-        "config": config.resolved(),
+        "config": config.canonical().resolved(),
         "data": fingerprint,
     }
-    return hashlib.sha256(_canonical(identity).encode()).hexdigest()[:20]
+    return hashlib.sha256(_canonical_json(identity).encode()).hexdigest()[:20]
 
 
-def _canonical(value: Mapping[str, object]) -> str:
-    # A field may allow infinity (an order of leakage does), which is written `Infinity`.
+def _canonical_json(value: Mapping[str, object]) -> str:
+    # Some fields, such as an order of leakage, may be infinite: JSON then has `Infinity`.
     return json.dumps(value, sort_keys=True, separators=(",", ":"))

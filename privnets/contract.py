@@ -1,4 +1,4 @@
-"""What every experiment offers: configurations in, trade-off points out, as a stack."""
+"""Interface of an experiment: configurations in, trade-off points out, trained as a stack."""
 
 from __future__ import annotations
 
@@ -18,23 +18,42 @@ State = Mapping[str, "torch.Tensor"]
 
 
 @dataclass(frozen=True, slots=True)
-class FieldProblem:
-    """A value that its type allows and the data or another field does not."""
+class InvalidField:
+    """A value of the right type that the data or another field rules out.
+
+    Attributes:
+        field: Name of the field.
+        value: Value given, as text.
+        expected: Values accepted, in words.
+    """
 
     field: str
-    found: str
-    allowed: str
+    value: str
+    expected: str
+
+
+class InvalidConfigError(ValueError):
+    """Raised when `Experiment.run` receives configurations with invalid fields.
+
+    Attributes:
+        fields: All invalid fields, without repeats.
+    """
+
+    def __init__(self, experiment: str, fields: Sequence[InvalidField]) -> None:
+        """Lists every invalid field in the message."""
+        self.fields = tuple(dict.fromkeys(fields))
+        lines = [f"{each.field} must be {each.expected}; got {each.value}." for each in self.fields]
+        super().__init__("\n  ".join([f"invalid configuration of {experiment!r}:", *lines]))
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one configuration takes: a stack of K takes about `shared + K * seconds`.
+    """Estimated cost of a configuration: a stack of K takes about `shared + K * seconds`.
 
     Attributes:
-        seconds: One core's, for each member of a stack.
-        memory: Bytes of the device, for each member of a stack.
-        shared: One core's, for a stack once: what its size does not change, such as the launching
-            of kernels.
+        seconds: Core-seconds for each member of a stack.
+        memory: Bytes of device memory for each member of a stack.
+        shared: Core-seconds for the stack as a whole, such as the launch of kernels.
     """
 
     seconds: float
@@ -44,12 +63,12 @@ class Cost:
 
 @dataclass(frozen=True)
 class Stage:
-    """A resting place of a stack in training.
+    """Progress report yielded between chunks of training.
 
     Attributes:
-        done: Share of the stack's work behind it, in [0, 1].
-        points: Points (of one replicate each) that finished since the stage before.
-        state: Gives the tensors from which `stages` continues the unfinished rest.
+        done: Share of the stack's work that is finished, in [0, 1].
+        points: Points (of one replicate each) finished since the previous stage.
+        state: Returns the tensors from which `stages` continues the unfinished members.
     """
 
     done: float
@@ -59,13 +78,13 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class InterimEstimate:
-    """What an objective seems to be while training goes on, by the networks trained so far.
+    """Estimate of an objective during training, from the networks trained so far.
 
-    It serves to compare members of one stack and nothing else: in-loop networks flatter a release.
+    Use it only to compare members of one stack: in-loop networks understate leakage.
 
     Attributes:
-        value: In any unit whose order, and direction, are the objective's.
-        error: Standard error of `value` within this training, at least 0; NaN while untold.
+        value: In any unit with the same order and direction as the objective.
+        error: Standard error of `value` within this training, at least 0; NaN if not available.
     """
 
     value: float
@@ -74,11 +93,11 @@ class InterimEstimate:
 
 @dataclass(frozen=True)
 class Rung(Stage):
-    """A stage at which members may leave the stack.
+    """Stage at which members may be removed from the stack.
 
     Attributes:
-        share: Of the training, in (0, 1].
-        estimates: Objective to estimate, for each unfinished member in the stack's order.
+        share: Share of the training that is finished, in (0, 1].
+        estimates: For each unfinished member, in the stack's order: objective to estimate.
     """
 
     share: float
@@ -86,16 +105,16 @@ class Rung(Stage):
 
 
 class Experiment(ABC):
-    """An experiment trains stacks of configurations that share every shape.
+    """Base class of experiments.
 
     Attributes:
-        name: How study files call it.
-        version: Raised when its results change meaning; part of every `point_id`.
-        Config: The configuration's type.
-        objectives: Every metric that has a direction, to that direction.
-        data_field: The configuration field that says which data are used.
-        training_modules: Modules that training loads and nothing else needs, such as those that
-            load torch; workers load them before they have a stack.
+        name: Name in study files.
+        version: Raised when the meaning of results changes; part of every `point_id`.
+        Config: Type of configuration.
+        objectives: Direction of every metric that may be an objective.
+        data_field: Configuration field that names the data set.
+        training_modules: Modules that only training needs, such as those that import torch.
+            Workers import them before they receive a stack.
     """
 
     name: ClassVar[str]
@@ -107,23 +126,23 @@ class Experiment(ABC):
 
     @abstractmethod
     def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
-        """The objectives of a study that names none."""
+        """Returns the objectives of a study that names none."""
 
     @abstractmethod
     def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
-        """Every key that a replicate of this configuration reports; the same for a structure."""
+        """Returns every metric key that a replicate reports; equal for equal structures."""
 
     @abstractmethod
-    def problems(self, config: ExperimentConfig) -> list[FieldProblem]:
-        """What the data set's size and kind, or another field, forbid; reads no file."""
+    def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
+        """Returns values that the data set or another field rules out; reads no file."""
 
-    def unused(self, config: ExperimentConfig) -> frozenset[str]:
-        """Fields that mean nothing beside the others' values; none unless an experiment says so."""
-        return frozenset()
+    def unused_fields(self, config: ExperimentConfig) -> frozenset[str]:
+        """Returns the fields that have no effect beside the other values."""
+        return config.redundant_fields()
 
     @abstractmethod
     def fingerprint(self, config: ExperimentConfig) -> str:
-        """Of the data this configuration uses.
+        """Returns the fingerprint of the data that this configuration uses.
 
         Raises:
             DataError: If the data set is absent or altered.
@@ -131,21 +150,23 @@ class Experiment(ABC):
 
     @abstractmethod
     def cost(self, config: ExperimentConfig) -> Cost:
-        """A rough price, for plans and packs."""
+        """Returns a rough estimate of time and memory, without training anything."""
 
-    def rehearse(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float | None:
-        """How long a stack would take, told from a short slice of its work.
+    def estimate_runtime(
+        self, configs: Sequence[ExperimentConfig], device: str = "cpu"
+    ) -> float | None:
+        """Estimates the run time of a stack by training a small part of it.
 
-        What slices cannot tell, and stacking does not change, is taken from `cost`. The slice
-        itself takes a second or two on a CPU.
+        The measurement takes a second or two on a CPU. Parts that stacking does not change, and
+        that a small part cannot show, are taken from `cost`.
 
         Args:
-            configs: Of equal `structure()`.
-            device: Where tensors live, as torch names it.
+            configs: Configurations of equal `structure()`.
+            device: Device name of torch.
 
         Returns:
-            Seconds of the whole stack on the device, with as many threads as torch has now; None
-            from an experiment that cannot tell.
+            Seconds for the whole stack, with the current number of torch threads; None if the
+            experiment does not support it.
 
         Raises:
             ValueError: If structures differ.
@@ -157,20 +178,21 @@ class Experiment(ABC):
     def stages(
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
     ) -> Iterator[Stage]:
-        """Train a stack, pausing at stages of a few seconds.
+        """Trains a stack and yields a stage every few seconds.
 
         Args:
             configs: Configurations of equal `structure()`.
-            device: Where tensors live, as torch names it.
-            state: A stage's state to continue from; `configs` are then those unfinished at it.
+            device: Device name of torch.
+            state: State of a stage to continue from; `configs` are then the members that were
+                unfinished at that stage.
 
         Raises:
-            ValueError: If structures differ, or the state is of another stack; at the latest
-                when the first stage is asked for.
+            ValueError: If structures differ, or the state belongs to another stack. It may be
+                raised by the first `next`.
         """
 
     def interim_objectives(self, config: ExperimentConfig) -> frozenset[str]:
-        """The objectives that `stages_with_rungs` estimates; none unless an experiment says so."""
+        """Returns the objectives that `stages_with_rungs` estimates; none by default."""
         return frozenset()
 
     def stages_with_rungs(
@@ -180,24 +202,25 @@ class Experiment(ABC):
         device: str = "cpu",
         state: State | None = None,
     ) -> Generator[Stage, Sequence[int] | None]:
-        """The same as `stages`, with rungs at which members may leave.
+        """Trains a stack like `stages`, with rungs at which members may be removed.
 
-        Sent the places of members (among the unfinished, in the stack's order) right after a
-        `Rung`, it drops them and answers at once with a stage of those left. What these come to
-        is the same as if all had stayed.
+        Send the indices of members (among the unfinished, in the stack's order) right after a
+        `Rung` to remove them; the reply is a stage of the remaining members. Their results do not
+        depend on the removal.
 
         Args:
             configs: Configurations of equal `structure()`.
-            shares: Of the training at which there is a rung, rising, each in (0, 1]; those that
-                `state` has behind it are passed over, and of several that fall on one step the
-                last counts.
-            device: Where tensors live, as torch names it.
-            state: A stage's state to continue from; `configs` are then those unfinished at it.
+            shares: Shares of the training at which to yield a rung, increasing, each in (0, 1].
+                Shares before `state` are skipped; of several in one step the last counts.
+            device: Device name of torch.
+            state: State of a stage to continue from; `configs` are then the members that were
+                unfinished at that stage.
 
         Raises:
-            ValueError: If no objective is estimated in training; else as `stages` does.
+            ValueError: If the experiment estimates no objective during training; otherwise as
+                for `stages`.
         """
-        raise ValueError(f"{self.name} estimates no objective in training.")
+        raise ValueError(f"experiment {self.name!r} estimates no objective during training.")
 
     def run(
         self,
@@ -205,29 +228,32 @@ class Experiment(ABC):
         device: str = "cpu",
         report: Callable[[Stage], None] | None = None,
     ) -> list[TradeoffPoint]:
-        """Train a stack to its end.
+        """Trains a stack to its end.
 
         Args:
-            configs: Configurations of equal `structure()`; they may differ in stackable fields.
-            device: Where tensors live, as torch names it.
+            configs: Configurations of equal `structure()`; stackable fields may differ.
+            device: Device name of torch.
             report: Called at each stage.
 
         Returns:
-            One point, of one replicate, per configuration and in the same order.
+            One point with one replicate for each configuration, in the same order.
 
         Raises:
+            InvalidConfigError: If the data or another field rules out a value.
             ValueError: If structures differ.
             DataError: If the data set is absent or altered.
         """
-        found: dict[tuple[str, int], TradeoffPoint] = {}
+        if invalid := [each for config in configs for each in self.invalid_fields(config)]:
+            raise InvalidConfigError(self.name, invalid)
+        points: dict[tuple[str, int], TradeoffPoint] = {}
         for stage in self.stages(configs, device):
-            found.update({(p.point_id, p.replicates[0].seed): p for p in stage.points})
+            points.update({(p.point_id, p.replicates[0].seed): p for p in stage.points})
             if report is not None:
                 report(stage)
-        return [found[self.point_id(config), config.seed] for config in configs]
+        return [points[self.point_id(config), config.seed] for config in configs]
 
     def point_id(self, config: ExperimentConfig) -> str:
-        """The identity of the point this configuration is a replicate of.
+        """Returns the identity of the point to which this configuration belongs.
 
         Raises:
             DataError: If the data set is absent or altered.
@@ -235,12 +261,13 @@ class Experiment(ABC):
         return point_id(self.name, self.version, config, self.fingerprint(config))
 
     def point(self, config: ExperimentConfig, replicate: Replicate) -> TradeoffPoint:
-        """A point of one replicate."""
-        return TradeoffPoint(self.point_id(config), self.name, config.resolved(), (replicate,))
+        """Returns a point with one replicate."""
+        resolved = config.canonical().resolved()
+        return TradeoffPoint(self.point_id(config), self.name, resolved, (replicate,))
 
 
-def one_structure(configs: Sequence[ExperimentConfig]) -> None:
-    """Check that configurations may be stacked.
+def require_equal_structures(configs: Sequence[ExperimentConfig]) -> None:
+    """Checks that configurations may be stacked.
 
     Raises:
         ValueError: If there are none, or structures differ.

@@ -21,7 +21,7 @@ _OWN = {
 }
 
 
-class ExperimentUnavailable(ImportError):
+class ExtensionError(ImportError):
     """A package offers an experiment under that name, and it cannot be used."""
 
 
@@ -36,7 +36,7 @@ def experiments() -> dict[str, Experiment]:
     """Every experiment by name.
 
     Raises:
-        ExperimentUnavailable: If one that a package adds cannot be used.
+        ExtensionError: If one that a package adds cannot be used.
     """
     return {name: experiment(name) for name in names()}
 
@@ -47,7 +47,7 @@ def experiment(name: str) -> Experiment:
 
     Raises:
         ValueError: If there is none of that name.
-        ExperimentUnavailable: If a package adds it, and it cannot be used, or if two add it.
+        ExtensionError: If a package adds it, and it cannot be used, or if two add it.
     """
     from importlib.metadata import EntryPoint, entry_points
 
@@ -55,7 +55,7 @@ def experiment(name: str) -> Experiment:
         return _made(EntryPoint(name, _OWN[name], GROUP))
     offers = {point.value: point for point in entry_points(group=GROUP, name=name)}
     if len(offers) > 1:
-        raise ExperimentUnavailable(
+        raise ExtensionError(
             f"experiment {name!r} is offered by more than one package: {', '.join(sorted(offers))}"
         )
     if not offers:
@@ -70,12 +70,12 @@ def _made(point: EntryPoint) -> Experiment:
         found = point.load()
         made = found() if isinstance(found, type) and issubclass(found, Experiment) else None
     except Exception as error:  # whatever a package of others raises while it loads
-        raise ExperimentUnavailable(
+        raise ExtensionError(
             f"experiment {point.name!r} ({point.value}) cannot be loaded: "
             f"{type(error).__name__}: {error}"
         ) from error
     if made is None or made.name != point.name:
-        raise ExperimentUnavailable(
+        raise ExtensionError(
             f"experiment {point.name!r} ({point.value}) must be a class of "
             f"privnets.contract.Experiment with the name {point.name!r}; got {found!r}"
         )

@@ -20,10 +20,10 @@ from privnets.contract import (
     Cost,
     Direction,
     Experiment,
-    FieldProblem,
+    InvalidField,
     Stage,
     State,
-    one_structure,
+    require_equal_structures,
 )
 
 # Fields that an objective makes no use of.
@@ -57,24 +57,24 @@ class Adversarial(Experiment):
         """Every key that a replicate reports."""
         return metrics.metric_keys(_statement(config), _own(config))
 
-    def problems(self, config: ExperimentConfig) -> list[FieldProblem]:
+    def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
         """What the problem cannot serve, objectives it has no labels for, and idle fields.
 
         The order `alpha` serves either objective: leakage of that order is always measured.
         """
         own, statement = _own(config), _statement(config)
-        found = statement.problems(own)
+        found = statement.invalid_fields(own)
         if own.objective == "squared-kl" and not statement.utility_classes:
-            found.append(FieldProblem("objective", "squared-kl", f"alpha with {own.problem}"))
+            found.append(InvalidField("objective", "squared-kl", f"alpha with {own.problem}"))
         if own.evaluation == "exact" and not statement.exact(own):
             allowed = "attackers; exact information is known of linear filters of gaussian-mixture"
-            found.append(FieldProblem("evaluation", "exact", allowed))
+            found.append(InvalidField("evaluation", "exact", allowed))
         named = {problem.field for problem in found}
         for choice, fields in _unused(own).items():
             found += [p for p in idle(own, fields, choice) if p.field not in named]
         return found
 
-    def unused(self, config: ExperimentConfig) -> frozenset[str]:
+    def unused_fields(self, config: ExperimentConfig) -> frozenset[str]:
         """Fields that the problem, the objective, the scenario or the evaluation has no use for."""
         own = _own(config)
         return frozenset(_statement(own).idle).union(*_unused(own).values())
@@ -87,11 +87,11 @@ class Adversarial(Experiment):
         """A rough price: the game, then the attackers."""
         return pricing.cost(_own(config), _statement(config).sizes(_own(config)))
 
-    def rehearse(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float:
-        """Take a few steps of a stack's game; see `Experiment.rehearse`."""
+    def estimate_runtime(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float:
+        """Take a few steps of a stack's game; see `Experiment.estimate_runtime`."""
         from privnets.adversarial.evaluation.rehearsal import rehearsed
 
-        one_structure(configs)
+        require_equal_structures(configs)
         return rehearsed([_own(config) for config in configs], device)
 
     def stages(
@@ -118,7 +118,7 @@ class Adversarial(Experiment):
         """
         from privnets.adversarial.training import stacks
 
-        one_structure(configs)
+        require_equal_structures(configs)
         return stacks.stages(self, [_own(config) for config in configs], shares, device, state)
 
 

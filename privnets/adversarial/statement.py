@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.contract import FieldProblem
+from privnets.contract import InvalidField
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Statement(ABC):
     """Names of the attackers that only this problem has."""
 
     @abstractmethod
-    def problems(self, config: AdversarialConfig) -> list[FieldProblem]:
+    def invalid_fields(self, config: AdversarialConfig) -> list[InvalidField]:
         """What this problem forbids; reads no file."""
 
     @abstractmethod

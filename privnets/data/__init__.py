@@ -5,11 +5,9 @@ Importing this package loads neither torch nor scikit-learn nor pandas.
 """
 
 from privnets.data import eco, mnist
-from privnets.data.catalog import DataFile, DatasetInfo, info, names
-from privnets.data.copying import copy
+from privnets.data.catalog import DataError, DataFile, DatasetInfo, info, names
 from privnets.data.datasets import Dataset, fingerprint, load, status
-from privnets.data.download import fetch
-from privnets.data.errors import DataError
+from privnets.data.fetching import copy, fetch
 from privnets.data.files import directory
 from privnets.data.preparation import Prepared, prepare
 

@@ -7,7 +7,7 @@ import csv
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.data.errors import DataError
+from privnets.data.catalog import DataError
 
 ATTRIBUTES = (
     "age",

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.data.errors import DataError
+from privnets.data.catalog import DataError
 from privnets.data.files import digest
 
 _FILES = {

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from privnets.data.errors import DataError
+
+class DataError(Exception):
+    """Raised when a data set is unknown, absent, truncated or altered, or cannot be fetched.
+
+    The message names the file, the directory searched, and how to obtain the file.
+    """
+
 
 Task = Literal["regression", "binary", "multiclass"]
 Kind = Literal["table", "images", "series"]

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.data import adult, bundled, eco, location30
-from privnets.data.catalog import DatasetInfo, info
-from privnets.data.errors import DataError
+from privnets.data.catalog import DataError, DatasetInfo, info
 from privnets.data.files import State, directory, state_of, verify
 
 _VERSION = 1

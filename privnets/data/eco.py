@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.data import cache, eco_aggregated, eco_published
-from privnets.data.catalog import info
-from privnets.data.errors import DataError
+from privnets.data.catalog import DataError, info
 from privnets.data.files import State, digest, directory, fault_of, state_of
 from privnets.data.household import MISSING, STEPS, Household, Quarters, Resolution, at
 

@@ -11,7 +11,7 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.data.errors import DataError
+from privnets.data.catalog import DataError
 from privnets.data.household import MISSING, MOST_WATTS, QUARTER_SECONDS, QUARTERS, Quarters
 
 NAME = "eco_h2_15min.csv.gz"

@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.data.errors import DataError
+from privnets.data.catalog import DataError
 from privnets.data.household import (
     DAY_SECONDS,
     MISSING,

@@ -11,8 +11,7 @@ from typing import Literal
 
 import platformdirs
 
-from privnets.data.catalog import DataFile, DatasetInfo
-from privnets.data.errors import DataError
+from privnets.data.catalog import DataError, DataFile, DatasetInfo
 
 State = Literal["present", "absent", "altered"]
 

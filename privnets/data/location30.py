@@ -10,7 +10,7 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.data.errors import DataError
+from privnets.data.catalog import DataError
 
 _MEMBER = "bangkok"
 _CLASSES = 30

@@ -11,9 +11,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.data.catalog import info
+from privnets.data.catalog import DataError, info
 from privnets.data.datasets import fingerprint
-from privnets.data.errors import DataError
 from privnets.data.files import directory
 
 _TRAIN, _TEST, _SIDE = 60_000, 10_000, 28

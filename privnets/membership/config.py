@@ -8,6 +8,8 @@ from pydantic import Field, field_validator
 
 from privnets.config import ExperimentConfig
 
+_NETWORK_FIELDS = frozenset({"hidden_layers", "hidden_units", "steps", "learning_rate"})
+
 
 class MembershipConfig(ExperimentConfig):
     """A target model trained on random subsets of a universe of records, and who attacks it.
@@ -44,6 +46,10 @@ class MembershipConfig(ExperimentConfig):
     hidden_units: int = Field(50, ge=1, le=4096, description="of mlp")
     steps: int = Field(500, ge=1, description="full-batch Adam steps of mlp")
     learning_rate: float = Field(0.01, gt=0, le=1, description="of mlp")
+
+    def redundant_fields(self) -> frozenset[str]:
+        """Fields of networks, unless the model is one."""
+        return frozenset() if self.model == "mlp" else _NETWORK_FIELDS
 
     @field_validator("draws")
     @classmethod

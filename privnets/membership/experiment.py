@@ -14,16 +14,14 @@ from privnets.contract import (
     Cost,
     Direction,
     Experiment,
-    FieldProblem,
+    InvalidField,
     Stage,
     State,
-    one_structure,
+    require_equal_structures,
 )
 from privnets.membership import design, pricing
 from privnets.membership.config import MembershipConfig
 from privnets.membership.metrics import OBJECTIVES, metric_keys, utility_keys
-
-_OF_NETWORKS = frozenset({"hidden_layers", "hidden_units", "steps", "learning_rate"})
 
 
 class Membership(Experiment):
@@ -44,15 +42,15 @@ class Membership(Experiment):
         """Every key that a replicate reports."""
         return metric_keys(_own(config))
 
-    def problems(self, config: ExperimentConfig) -> list[FieldProblem]:
+    def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
         """Sizes that the data set cannot serve, and models that cannot predict its target."""
         own = _own(config)
         info = data.info(own.dataset)
-        found: list[FieldProblem] = []
+        found: list[InvalidField] = []
 
         def most(field: str, value: int, limit: int) -> None:
             if value > limit:
-                found.append(FieldProblem(field, str(value), f"at most {limit} with {info.name}"))
+                found.append(InvalidField(field, str(value), f"at most {limit} with {info.name}"))
 
         most("train_size", own.train_size, info.records - 1)
         most("records", own.records, info.records)
@@ -61,14 +59,10 @@ class Membership(Experiment):
         if own.model != "linear":
             found += _unservable(own, info.records)
         if own.model == "linear" and info.task == "multiclass":
-            found.append(FieldProblem("model", "linear", f"logistic or mlp with {info.name}"))
+            found.append(InvalidField("model", "linear", f"logistic or mlp with {info.name}"))
         if own.model == "logistic" and info.task == "regression":
-            found.append(FieldProblem("model", "logistic", f"linear or mlp with {info.name}"))
+            found.append(InvalidField("model", "logistic", f"linear or mlp with {info.name}"))
         return found
-
-    def unused(self, config: ExperimentConfig) -> frozenset[str]:
-        """Fields of networks, where the model is none."""
-        return frozenset() if _own(config).model == "mlp" else _OF_NETWORKS
 
     def fingerprint(self, config: ExperimentConfig) -> str:
         """Of the data set as published."""
@@ -78,11 +72,11 @@ class Membership(Experiment):
         """A rough price: training, then five attacks on every trial."""
         return pricing.cost(_own(config), data.info(_own(config).dataset))
 
-    def rehearse(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float:
-        """Train a few models of a stack; see `Experiment.rehearse`."""
+    def estimate_runtime(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float:
+        """Train a few models of a stack; see `Experiment.estimate_runtime`."""
         from privnets.membership.rehearsal import rehearsed
 
-        one_structure(configs)
+        require_equal_structures(configs)
         return rehearsed([_own(config) for config in configs], device)
 
     def stages(
@@ -91,11 +85,11 @@ class Membership(Experiment):
         """Train a stack; see `Experiment.stages`."""
         from privnets.membership import stacks
 
-        one_structure(configs)
+        require_equal_structures(configs)
         return stacks.stages(self, [_own(config) for config in configs], device, state)
 
 
-def _unservable(config: MembershipConfig, population: int) -> list[FieldProblem]:
+def _unservable(config: MembershipConfig, population: int) -> list[InvalidField]:
     """What the design of shared training sets cannot do."""
     asked, size = config.records, config.train_size
     if design.members_per_half(population, asked, size, config.draws) is None:
@@ -103,11 +97,11 @@ def _unservable(config: MembershipConfig, population: int) -> list[FieldProblem]
     found = []
     if asked > population - size:
         allowed = f"at most {population - size} with so few draws: the rest of a set is not asked"
-        found.append(FieldProblem("records", str(asked), allowed))
+        found.append(InvalidField("records", str(asked), allowed))
     fewest = design.fewest_sets(asked, size)
     if config.draws < fewest:
         allowed = f"at least {fewest} with {asked} records and train_size {size}, or fewer records"
-        found.append(FieldProblem("draws", str(config.draws), allowed))
+        found.append(InvalidField("draws", str(config.draws), allowed))
     return found
 
 

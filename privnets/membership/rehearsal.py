@@ -9,7 +9,7 @@ from privnets.membership import linear, pricing, shared
 from privnets.membership.config import MembershipConfig
 from privnets.membership.evaluation import replicate
 from privnets.membership.universe import Universe, prepared
-from privnets.rehearsal import extrapolated
+from privnets.runtime import extrapolate_seconds
 
 # A rehearsal asks few records (linear), takes few steps (mlp) or trains few models (logistic).
 _REHEARSED_RECORDS, _REHEARSED_STEPS, _REHEARSED_SECONDS = 4, 5, 0.2
@@ -37,7 +37,7 @@ def _linear(configs: Sequence[MembershipConfig], universe: Universe) -> float:
 
     device = str(universe.x.device)
     records = configs[0].records
-    return extrapolated(study, least=_REHEARSED_RECORDS, whole=records, device=device)
+    return extrapolate_seconds(study, least=_REHEARSED_RECORDS, whole=records, device=device)
 
 
 def _shared(configs: Sequence[MembershipConfig], universe: Universe, classes: int) -> float:
@@ -56,4 +56,8 @@ def _shared(configs: Sequence[MembershipConfig], universe: Universe, classes: in
         shared.train(parts, universe, classes)
 
     whole = first.steps if first.model == "mlp" else 1
-    return extrapolated(fit, least=_REHEARSED_STEPS, whole=whole, device=device) * models / at_once
+    return (
+        extrapolate_seconds(fit, least=_REHEARSED_STEPS, whole=whole, device=device)
+        * models
+        / at_once
+    )

@@ -17,8 +17,8 @@ from privnets.membership.evaluation import Mean, Observations
 from privnets.membership.leakage import Sides, shared_sides
 from privnets.membership.outputs import Answers, TrainedModels, shape
 from privnets.membership.universe import Universe, asked_records
-from privnets.networks.adam import StackedAdam
 from privnets.networks.mlp import Shape, forward
+from privnets.networks.training import StackedAdam
 from privnets.randomness import generator
 
 # Records outside the training set on which utility is measured, about.

@@ -28,6 +28,6 @@ class Architecture(Protocol):
         """
 
 
-def stacked(networks: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+def stack_parameters(networks: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     """Parameters of several networks, each parameter of shape [S, ...]."""
     return [torch.stack(parts) for parts in zip(*networks, strict=True)]

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d
 
-from privnets.networks.activation import GAINS, leaky
-from privnets.networks.dense import dense, dense_initial, gaussian
+from privnets.networks.layers import GAINS, dense, gaussian_weights, initial_dense, leaky
 
 # How many channels of the first layer, over all networks, a CPU convolves together.
 _CHANNELS = 32
@@ -65,12 +64,15 @@ def _encode(parameters: Sequence[Tensor], maps: Tensor, strides: Sequence[int]) 
     return maps.flatten(2)
 
 
-def convolution_initial(
+def initial_convolution(
     random: np.random.Generator, kernel: int, inputs: int, outputs: int
 ) -> list[Tensor]:
     """Weight and bias of one network whose units are leaky: He's Gaussian weights, and 0."""
     scale = GAINS["leaky"] / math.sqrt(inputs * kernel**2)
-    return [gaussian(random, (outputs, inputs, kernel, kernel), scale), torch.zeros(outputs)]
+    return [
+        gaussian_weights(random, (outputs, inputs, kernel, kernel), scale),
+        torch.zeros(outputs),
+    ]
 
 
 @dataclass(frozen=True)
@@ -98,11 +100,13 @@ class ConvolutionalClassifier:
     def initial(self, random: np.random.Generator) -> list[Tensor]:
         """Weight and bias of each layer in turn: He's Gaussian weights, and biases of 0."""
         channels, hidden = 2 * self.width, 4 * self.width
-        parts = encoder_initial(random, self.width)
+        parts = initial_encoder(random, self.width)
         if self.larger:
-            parts += convolution_initial(random, 3, channels, channels)
-        parts += dense_initial(random, channels * quartered(self.side) ** 2, hidden, GAINS["leaky"])
-        return parts + dense_initial(random, hidden, self.classes, 1.0)
+            parts += initial_convolution(random, 3, channels, channels)
+        parts += initial_dense(
+            random, channels * encoded_side(self.side) ** 2, hidden, GAINS["leaky"]
+        )
+        return parts + initial_dense(random, hidden, self.classes, 1.0)
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """Logits [S, n, classes] of images [S, n, 1, side, side] with pixels in [0, 1]."""
@@ -112,14 +116,14 @@ class ConvolutionalClassifier:
         return dense(hidden, head_weight, head_bias)
 
 
-def encoder_initial(random: np.random.Generator, channels: int) -> list[Tensor]:
+def initial_encoder(random: np.random.Generator, channels: int) -> list[Tensor]:
     """A 5x5 and a 3x3 convolution of one network, to `channels` and to twice as many."""
     return [
-        *convolution_initial(random, 5, 1, channels),
-        *convolution_initial(random, 3, channels, 2 * channels),
+        *initial_convolution(random, 5, 1, channels),
+        *initial_convolution(random, 3, channels, 2 * channels),
     ]
 
 
-def quartered(side: int) -> int:
+def encoded_side(side: int) -> int:
     """Side of an image after two convolutions of stride 2."""
     return -(-side // 4)

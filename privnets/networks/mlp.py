@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from privnets.networks.activation import ACTIVATIONS, GAINS, Activation, ActivationName
-from privnets.networks.dense import dense_initial
+from privnets.networks.layers import ACTIVATIONS, GAINS, Activation, ActivationName, initial_dense
 
 # So few features are turned beforehand: products with them then cost half, the copy a tenth.
 _FEW = 16
@@ -41,7 +40,7 @@ class Perceptron:
         gain, last = GAINS[self.activation], len(self.widths) - 2
         parts = []
         for layer, (i, o) in enumerate(itertools.pairwise(self.widths)):
-            parts += dense_initial(random, i, o, gain if layer < last else 1.0)
+            parts += initial_dense(random, i, o, gain if layer < last else 1.0)
         return parts
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
@@ -142,5 +141,5 @@ class _Layers(torch.autograd.Function):
                 break
             gradient = torch.bmm(weights[layer], gradient)
             if layer:
-                ctx.activation.pull(gradient, values[layer])
+                ctx.activation.backward(gradient, values[layer])
         return None, gradient if wanted[0] else None, *reversed(pulled)

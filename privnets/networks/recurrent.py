@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privnets.networks.dense import dense, dense_initial, uniform
+from privnets.networks.layers import dense, initial_dense, uniform_weights
 
 
 def lstm(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool = False) -> Tensor:
@@ -80,7 +80,7 @@ def _run(x: Tensor, input_weight: Tensor, hidden_weight: Tensor, bias: Tensor) -
     return torch.stack(states, 2)
 
 
-def lstm_initial(
+def initial_lstm(
     random: np.random.Generator, inputs: int, hidden: int, layers: int, bidirectional: bool = False
 ) -> list[Tensor]:
     """One network's parameters for `lstm`.
@@ -97,8 +97,8 @@ def lstm_initial(
             bias = torch.zeros(4 * hidden)
             bias[hidden : 2 * hidden] = 1
             parts += [
-                uniform(random, (4 * hidden, width), limit),
-                uniform(random, (4 * hidden, hidden), limit),
+                uniform_weights(random, (4 * hidden, width), limit),
+                uniform_weights(random, (4 * hidden, hidden), limit),
                 bias,
             ]
     return parts
@@ -123,10 +123,10 @@ class Recurrent:
     bidirectional: bool = False
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
-        """Parameters of the layers (see `lstm_initial`), then the head's weight and bias."""
-        body = lstm_initial(random, self.inputs, self.hidden, self.layers, self.bidirectional)
+        """Parameters of the layers (see `initial_lstm`), then the head's weight and bias."""
+        body = initial_lstm(random, self.inputs, self.hidden, self.layers, self.bidirectional)
         width = self.hidden * (2 if self.bidirectional else 1)
-        return body + dense_initial(random, width, self.outputs, 1.0)
+        return body + initial_dense(random, width, self.outputs, 1.0)
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """Outputs [S, n, T, outputs] of every network on x [S, n, T, inputs]."""

@@ -1,19 +1,100 @@
-"""Networks in training: a stack's parameters and their optimiser."""
+"""Stacks of networks in training: parameters, an Adam optimiser, and their saved state."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from privnets.networks.adam import StackedAdam
-from privnets.networks.states import prefixed, under
+
+class StackedAdam:
+    """Adam (Kingma and Ba, arXiv 1412.6980) with a learning rate for each network of a stack."""
+
+    def __init__(
+        self,
+        parameters: Sequence[Tensor],
+        learning_rate: Tensor,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+    ) -> None:
+        """Creates an optimiser with zero moments.
+
+        Args:
+            parameters: Each of shape [S, ...]; `step` changes them in place.
+            learning_rate: Shape [S].
+            betas: Decay rates of the first and second moment, in [0, 1).
+            epsilon: Added to the root of the second moment.
+        """
+        self._parameters = list(parameters)
+        self._rates = [learning_rate.view(-1, *[1] * (p.ndim - 1)) for p in self._parameters]
+        self._betas = betas
+        self._epsilon = epsilon
+        self._first = [torch.zeros_like(p) for p in self._parameters]
+        self._second = [torch.zeros_like(p) for p in self._parameters]
+        self._steps = 0
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor], scale: float = 1.0) -> None:
+        """Updates every parameter once.
+
+        Args:
+            gradients: One for each parameter, of equal shape.
+            scale: Factor on all learning rates in this step.
+        """
+        self._steps += 1
+        first_beta, second_beta = self._betas
+        gradients = list(gradients)
+        torch._foreach_lerp_(self._first, gradients, 1 - first_beta)
+        torch._foreach_mul_(self._second, second_beta)
+        torch._foreach_addcmul_(self._second, gradients, gradients, 1 - second_beta)
+        # Bias correction as a scalar factor avoids another pass over the parameters.
+        root = math.sqrt(1 - second_beta**self._steps)
+        denominator = torch._foreach_sqrt(self._second)
+        torch._foreach_add_(denominator, self._epsilon * root)
+        change = torch._foreach_mul(self._first, self._rates)
+        torch._foreach_addcdiv_(
+            self._parameters, change, denominator, -scale * root / (1 - first_beta**self._steps)
+        )
+
+    def state(self) -> dict[str, Tensor]:
+        """Copies the moments [S, ...] (`first.i`, `second.i`) and the number of `steps`.
+
+        Learning rates and decay rates are settings, not state.
+        """
+        moments = {f"first.{i}": m.clone() for i, m in enumerate(self._first)}
+        moments |= {f"second.{i}": m.clone() for i, m in enumerate(self._second)}
+        return {**moments, "steps": torch.tensor(self._steps)}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Sets the moments and the step count to a saved `state`.
+
+        Raises:
+            KeyError: If a moment is missing.
+            ValueError: If a moment has another shape.
+        """
+        for name, moments in (("first", self._first), ("second", self._second)):
+            for i, moment in enumerate(moments):
+                _copy_into(moment, state, f"{name}.{i}")
+        self._steps = int(state["steps"])
+
+    def keep(self, index: Tensor, parameters: Sequence[Tensor]) -> None:
+        """Drops all networks but some.
+
+        Args:
+            index: Networks to keep, int64, shape [kept].
+            parameters: Their parameters, each of shape [kept, ...]; `step` changes them in place.
+        """
+        self._parameters = list(parameters)
+        self._rates = [rate[index] for rate in self._rates]
+        self._first = [moment[index] for moment in self._first]
+        self._second = [moment[index] for moment in self._second]
 
 
 class TrainingStack:
-    """Parameters that Adam moves, side by side.
+    """Parameters of a stack of networks with their optimiser.
 
     Attributes:
         parameters: Each of shape [S, ...].
@@ -22,49 +103,43 @@ class TrainingStack:
     def __init__(
         self, parameters: Sequence[Tensor], rates: Tensor, betas: tuple[float, float]
     ) -> None:
-        """Take parameters [S, ...], learning rates [S] and Adam's decays."""
+        """Takes parameters [S, ...], learning rates [S] and Adam's decay rates."""
         self.parameters = list(parameters)
         self._adam = StackedAdam(self.parameters, rates, betas)
 
     def step(self, gradients: Sequence[Tensor], scale: float) -> None:
-        """Move every parameter against its gradient; `scale` is of all learning rates."""
+        """Updates all parameters; `scale` multiplies all learning rates."""
         self._adam.step(gradients, scale)
 
-    def finite(self) -> Tensor:
-        """Whether all numbers of each network are, bool, shape [S]."""
+    def is_finite(self) -> Tensor:
+        """Whether all parameters of each network are finite, bool, shape [S]."""
         return torch.stack([p.flatten(1).isfinite().all(1) for p in self.parameters]).all(0)
 
     def keep(self, index: Tensor) -> None:
-        """Go on with some of the networks; int64, shape [kept]."""
+        """Drops all networks but those of `index`, int64, shape [kept]."""
         self.parameters = [p[index] for p in self.parameters]
         self._adam.keep(index, self.parameters)
 
     def state(self) -> dict[str, Tensor]:
-        """All that `restore` needs, copied."""
-        own = {str(i): p.clone() for i, p in enumerate(self.parameters)}
-        return own | prefixed("adam.", self._adam.state())
+        """Copies the parameters and the optimiser's state."""
+        parameters = {str(i): p.clone() for i, p in enumerate(self.parameters)}
+        return parameters | add_prefix("adam.", self._adam.state())
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a `state` of as many networks of the same shape.
+        """Sets parameters and optimiser to a saved `state`.
 
         Raises:
-            KeyError: If something is missing.
-            ValueError: If a shape is another.
+            KeyError: If a tensor is missing.
+            ValueError: If a tensor has another shape.
         """
         for i, parameter in enumerate(self.parameters):
-            saved = state[str(i)]
-            if saved.shape != parameter.shape:
-                raise ValueError(
-                    f"parameter {i} must have shape {tuple(parameter.shape)}; "
-                    f"got {tuple(saved.shape)}."
-                )
-            parameter.copy_(saved)
-        self._adam.restore(under(state, "adam."))
+            _copy_into(parameter, state, str(i))
+        self._adam.restore(select_prefix(state, "adam."))
 
 
 @contextmanager
 def differentiable(parameters: Sequence[Tensor]) -> Iterator[None]:
-    """Within it, what is computed of the parameters can be differentiated by them."""
+    """Context in which parameters require gradients."""
     for parameter in parameters:
         parameter.requires_grad_(True)
     try:
@@ -72,3 +147,22 @@ def differentiable(parameters: Sequence[Tensor]) -> Iterator[None]:
     finally:
         for parameter in parameters:
             parameter.requires_grad_(False)
+
+
+def add_prefix(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns a state whose names start with `prefix`."""
+    return {f"{prefix}{name}": tensor for name, tensor in state.items()}
+
+
+def select_prefix(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Returns the tensors whose names start with `prefix`, named without it."""
+    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+
+
+def _copy_into(target: Tensor, state: Mapping[str, Tensor], name: str) -> None:
+    saved = state[name]
+    if saved.shape != target.shape:
+        raise ValueError(
+            f"saved tensor {name} must have shape {tuple(target.shape)}; got {tuple(saved.shape)}."
+        )
+    target.copy_(saved)

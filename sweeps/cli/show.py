@@ -58,7 +58,7 @@ def _defaults(plan: Plan) -> Iterator[tuple[str, object]]:
 
     experiment = privnets.experiment(plan.study.experiment)
     kinds = {point.config.structure(): point.config for point in plan.points}
-    unused = frozenset.intersection(*map(experiment.unused, kinds.values()))
+    unused = frozenset.intersection(*map(experiment.unused_fields, kinds.values()))
     told = {*plan.study.fixed, *plan.study.space, *unused}
     for name, value in plan.points[0].config.resolved().items():
         if name not in told:

@@ -51,7 +51,7 @@ def measure_cost_curve(
         seconds: After so many no further size is begun; two sizes are measured in any case.
 
     Returns:
-        The curve; None from an experiment that cannot rehearse, or where not even two fit.
+        The curve; None from an experiment that cannot estimate_runtime, or where not even two fit.
     """
     began, memory_each = time.monotonic(), experiment.cost(configs[0]).memory
     totals: list[float] = []
@@ -132,7 +132,7 @@ def _rehearsed(
     """Seconds of a stack, and bytes of the device at the most; None where it cannot be told."""
     try:
         with peak_memory(device) as peak:
-            total = experiment.rehearse(configs, device)
+            total = experiment.estimate_runtime(configs, device)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise

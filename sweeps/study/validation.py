@@ -18,7 +18,7 @@ from privnets.config import ExperimentConfig
 from privnets.contract import Experiment
 from privnets.data import DataError
 from privnets.points import Scalar
-from privnets.registry import ExperimentUnavailable
+from privnets.registry import ExtensionError
 from sweeps.errors import FieldError, describe_choices, format_value
 from sweeps.planning import search
 from sweeps.study.complaints import Complaint, complaints
@@ -58,7 +58,7 @@ def validate_study(
         return ValidationResult(())
     try:
         experiment = privnets.experiment(study.experiment)
-    except (ValueError, ExperimentUnavailable) as error:
+    except (ValueError, ExtensionError) as error:
         return ValidationResult(_placed(study, [_no_experiment(study.experiment, error)]))
     examination = _Examination(study, experiment, broken, data)
     configs = examination.run()
@@ -69,7 +69,7 @@ def validate_study(
 
 
 def _no_experiment(name: str, error: Exception) -> Complaint:
-    if isinstance(error, ExperimentUnavailable):
+    if isinstance(error, ExtensionError):
         return Complaint(("experiment",), str(error), "an experiment that can be loaded")
     return Complaint(("experiment",), format_value(name), describe_choices(registry.names(), name))
 
@@ -200,8 +200,8 @@ class _Examination:
     def _data(self, configs: Iterable[ExperimentConfig]) -> None:
         """What the data and the other fields forbid."""
         for config in configs:
-            for problem in self._experiment.problems(config):
-                self._field(problem.field, problem.found, problem.allowed)
+            for problem in self._experiment.invalid_fields(config):
+                self._field(problem.field, problem.value, problem.expected)
             if not self._with_data:
                 continue
             try:

@@ -19,13 +19,12 @@ from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
 from privnets.adversarial.training.releasers import EncoderDecoder, RecurrentReleaser
-from privnets.networks.activation import leaky
-from privnets.networks.adam import StackedAdam
-from privnets.networks.architecture import stacked
+from privnets.networks.architecture import stack_parameters
 from privnets.networks.convolution import ConvolutionalClassifier
-from privnets.networks.dense import dense
+from privnets.networks.layers import dense, leaky
 from privnets.networks.mlp import Perceptron
 from privnets.networks.recurrent import Recurrent, step_by_step
+from privnets.networks.training import StackedAdam
 from tests.benchmarks.harness import alternate, publish
 
 _SIZES = (2, 8, 16)
@@ -165,7 +164,7 @@ def _one_by_one(run: Run, parameters: Sequence[Tensor], x: Tensor) -> Callable[[
 
 def _measured(subject: _Subject, networks: int) -> list[dict[str, object]]:
     sources = [np.random.default_rng(seed) for seed in range(networks)]
-    parameters = stacked([subject.initial(source) for source in sources])
+    parameters = stack_parameters([subject.initial(source) for source in sources])
     x = torch.rand(networks, *subject.batch, generator=torch.Generator().manual_seed(0))
     contestants = {
         "this platform": _training(subject.run, parameters, x),

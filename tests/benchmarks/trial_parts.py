@@ -35,7 +35,7 @@ from privnets.adversarial.problem import Problem
 from privnets.adversarial.problems import registry
 from privnets.adversarial.records import Evidence
 from privnets.adversarial.training.game import Game
-from privnets.data.errors import DataError
+from privnets.data import DataError
 from tests.benchmarks.ending import run
 from tests.benchmarks.harness import publish
 

@@ -203,7 +203,7 @@ def test_a_knob_that_does_nothing_is_refused_and_no_other(problem, scenario, obj
     for name, value in CHANGED.items():
         found = ADVERSARIAL.problems(_config(problem, **game, **{name: value}))
         assert [p.field for p in found] == ([] if name in served else [name])
-        assert all(p.found == str(value) for p in found)
+        assert all(p.value == str(value) for p in found)
 
 
 @pytest.mark.parametrize("problem", DEFAULTS)

@@ -68,10 +68,12 @@ def test_a_field_is_unused_where_its_choice_is_a_mistake_and_nowhere_else(fields
     for name, value in config.resolved().items():
         if name not in fields:
             other = config.model_copy(update={name: _other(name, value)})
-            problems = [p for p in experiment.problems(other) if "has no use for" in p.allowed]
+            problems = [
+                p for p in experiment.invalid_fields(other) if "has no use for" in p.expected
+            ]
             refused |= {problem.field for problem in problems}
     assert refused
-    assert experiment.unused(config) == refused
+    assert experiment.unused_fields(config) == refused
 
 
 def _other(name, value):
@@ -87,5 +89,5 @@ def _other(name, value):
 def test_fields_of_networks_are_unused_by_other_models():
     experiment = privnets.experiment("membership")
     fields = {"dataset": "digits", "train_size": 50}
-    assert experiment.unused(experiment.Config(model="mlp", **fields)) == frozenset()
-    assert "hidden_units" in experiment.unused(experiment.Config(model="logistic", **fields))
+    assert experiment.unused_fields(experiment.Config(model="mlp", **fields)) == frozenset()
+    assert "hidden_units" in experiment.unused_fields(experiment.Config(model="logistic", **fields))

@@ -20,7 +20,7 @@ from privnets.adversarial.problems.eco import PARTS, ROTATION, Eco, longest_run
 from privnets.adversarial.records import Exposure
 from privnets.data import eco
 from privnets.data.eco import Household, Recordings
-from privnets.networks.architecture import stacked
+from privnets.networks.architecture import stack_parameters
 from privnets.randomness import generator
 
 EPOCH = date(1970, 1, 1)
@@ -295,7 +295,9 @@ def test_networks_fit_the_windows(two_households, side):
     rows = torch.from_numpy(splits.train[:6]).view(2, 3)
     x, known = pool.x[rows], pool.side[rows]
     releaser = Eco().releaser(config)
-    parameters = stacked([releaser.initial(generator(seed, "releaser")) for seed in range(2)])
+    parameters = stack_parameters(
+        [releaser.initial(generator(seed, "releaser")) for seed in range(2)]
+    )
     noise = torch.rand(2, 3, *releaser.noise_shape(x.shape[2:]))
     z = releaser.release(parameters, x, noise, pool.secret[rows], known if side else None)
     assert z.shape == x.shape
@@ -306,7 +308,7 @@ def test_networks_fit_the_windows(two_households, side):
     }
     assert set(networks) == {"adversary", *NETWORKS, *(f"{name}_side" for name in NETWORKS)}
     for network, sees in networks.values():
-        weights = stacked([network.initial(generator(seed, "x")) for seed in range(2)])
+        weights = stack_parameters([network.initial(generator(seed, "x")) for seed in range(2)])
         inputs = torch.cat([z, known], -1) if sees else z
         assert network.forward(weights, inputs).shape == (2, 3, 24, 2)
     assert Eco().utility(config) is None
@@ -324,13 +326,13 @@ def test_fields_without_meaning_are_named(monkeypatch):
         scenario="fixed-utility",
         train_size=10**6,
     )
-    assert {p.field for p in Eco().statement.problems(config)} == {
+    assert {p.field for p in Eco().statement.invalid_fields(config)} == {
         "dependence", "utility_weight", "tradeoff", "estimator", "squaring", "releaser",
         "scenario", "train_size",
     }  # fmt: skip
-    assert not Eco().statement.problems(configured())
+    assert not Eco().statement.invalid_fields(configured())
     monkeypatch.setattr(eco, "source", lambda: "published")
-    assert not Eco().statement.problems(configured(train_size=10**6))
+    assert not Eco().statement.invalid_fields(configured(train_size=10**6))
 
 
 @requires_data("eco")

@@ -65,9 +65,11 @@ def test_its_objectives_are_the_exact_informations() -> None:
     "fields", [{"releaser": "mlp"}, {"problem": "digits", "releaser": "mlp", "steps": 10}]
 )
 def test_where_nothing_is_exact_it_is_refused(fields: dict[str, object]) -> None:
-    assert "evaluation" in [problem.field for problem in EXPERIMENT.problems(config(**fields))]
+    assert "evaluation" in [
+        problem.field for problem in EXPERIMENT.invalid_fields(config(**fields))
+    ]
 
 
 def test_settings_of_attackers_are_idle() -> None:
-    found = EXPERIMENT.problems(config(attack_steps=60))
+    found = EXPERIMENT.invalid_fields(config(attack_steps=60))
     assert [problem.field for problem in found] == ["attack_steps"]

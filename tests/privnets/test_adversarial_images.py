@@ -20,7 +20,7 @@ from privnets.adversarial.problems import thickness
 from privnets.adversarial.problems.amnist import Amnist
 from privnets.adversarial.problems.digits import Digits
 from privnets.adversarial.records import Exposure, Pool, Splits
-from privnets.networks.architecture import stacked
+from privnets.networks.architecture import stack_parameters
 from privnets.randomness import generator
 
 PROBLEMS = [
@@ -53,7 +53,7 @@ def test_parts_have_the_sizes_that_are_foretold(problem):
         pool, (splits,) = problem.materials([config], "cpu")
         assert [len(part) for part in parts(splits)] == [getattr(told, p) for p in PARTS]
         assert tuple(pool.x.shape[1:]) == told.record
-        assert not problem.statement.problems(config)
+        assert not problem.statement.invalid_fields(config)
     if problem.statement.name == "amnist":
         assert told.test == 4_681
     else:
@@ -164,11 +164,11 @@ def test_fields_without_meaning_and_sizes_beyond_the_data_are_named(problem):
         train_size=10**6,
         attack_size=10**6,
     )
-    assert {p.field for p in problem.statement.problems(config)} == {
+    assert {p.field for p in problem.statement.invalid_fields(config)} == {
         "dependence", "resolution", "side_information", "sequence", "releaser", "train_size",
         "attack_size",
     }  # fmt: skip
-    assert not problem.statement.problems(configured(problem))
+    assert not problem.statement.invalid_fields(configured(problem))
 
 
 @pytest.mark.parametrize("problem", [Digits(), Amnist()], ids=["digits", "amnist"])
@@ -177,7 +177,9 @@ def test_networks_fit_the_images(problem, releaser):
     config = configured(problem, releaser=releaser, releaser_width=8, adversary_width=4)
     x = torch.rand(2, 3, *problem.statement.sizes(config).record)
     network = problem.releaser(config)
-    parameters = stacked([network.initial(generator(seed, "releaser")) for seed in range(2)])
+    parameters = stack_parameters(
+        [network.initial(generator(seed, "releaser")) for seed in range(2)]
+    )
     noise = torch.zeros(2, 3, *network.noise_shape(x.shape[2:]))
     released = network.release(parameters, x, noise, torch.zeros(2, 3).long(), None)
     assert released.shape == x.shape
@@ -186,7 +188,7 @@ def test_networks_fit_the_images(problem, releaser):
     shapes = {"adversary": problem.adversary(config), **problem.attacking_networks(config)}
     assert shapes["large_network"] != shapes["network"] == shapes["adversary"]
     for shape, classes in [*((s, 2) for s in shapes.values()), (problem.utility(config), 10)]:
-        weights = stacked([shape.initial(generator(seed, "x")) for seed in range(2)])
+        weights = stack_parameters([shape.initial(generator(seed, "x")) for seed in range(2)])
         assert shape.forward(weights, released).shape == (2, 3, classes)
 
 

@@ -20,7 +20,7 @@ from privnets.adversarial.problems.mixture import GaussianMixture
 from privnets.adversarial.records import Exposure, Pool, Splits
 from privnets.adversarial.training.game import Game
 from privnets.measures.mixture import DATA_STD
-from privnets.networks.architecture import stacked
+from privnets.networks.architecture import stack_parameters
 from privnets.randomness import generator
 
 MIXTURE = GaussianMixture()
@@ -130,11 +130,11 @@ def test_records_depend_on_seed_and_dependence_alone() -> None:
     ],
 )
 def test_what_means_nothing_here_is_named(fields: dict[str, object], complaint: str) -> None:
-    assert [problem.field for problem in MIXTURE.statement.problems(configured(**fields))] == [
-        complaint
-    ]
-    assert not MIXTURE.statement.problems(configured())
-    assert not MIXTURE.statement.problems(configured(releaser="mlp"))
+    assert [
+        problem.field for problem in MIXTURE.statement.invalid_fields(configured(**fields))
+    ] == [complaint]
+    assert not MIXTURE.statement.invalid_fields(configured())
+    assert not MIXTURE.statement.invalid_fields(configured(releaser="mlp"))
 
 
 def test_the_panel_finds_its_networks() -> None:
@@ -211,7 +211,7 @@ def test_the_scatter_holds_releases_with_their_labels() -> None:
 
 def test_curves_are_exact_and_a_member_that_diverged_stays_alone() -> None:
     configs = [small(dependence=k, noise_std=s) for k, s in ((0.4, 0.5), (1.0, 1.0), (0.0, 2.0))]
-    parameters = stacked([[THETA], [THETA * math.inf], [2 * THETA]])
+    parameters = stack_parameters([[THETA], [THETA * math.inf], [2 * THETA]])
     curves = MIXTURE.probe(configs, parameters)
     assert set(curves) == {"exact/leakage", "exact/censored"}
     assert curves["exact/leakage"].isnan().tolist() == [False, True, False]

@@ -14,8 +14,8 @@ from privnets.adversarial.training.releasers import (
     PerceptronReleaser,
     RecurrentReleaser,
 )
-from privnets.networks.adam import StackedAdam
-from privnets.networks.architecture import stacked
+from privnets.networks.architecture import stack_parameters
+from privnets.networks.training import StackedAdam
 
 _RELEASERS = {
     "linear": (LinearFilter(2), (2,)),
@@ -31,7 +31,7 @@ _each = pytest.mark.parametrize(("releaser", "record"), _RELEASERS.values(), ids
 def _parameters(releaser, networks: int = 2) -> list[Tensor]:
     """A stack whose weights are all off where they start, so that each of them matters."""
     random = np.random.default_rng(0)
-    parameters = stacked([releaser.initial(random) for _ in range(networks)])
+    parameters = stack_parameters([releaser.initial(random) for _ in range(networks)])
     return [p + 0.1 * torch.from_numpy(random.standard_normal(p.shape)).float() for p in parameters]
 
 
@@ -120,7 +120,7 @@ def test_a_releaser_of_images_learns_to_copy(name):
     # Images of four numbers each: bars of any brightness.
     bars = torch.rand(1, 64, 1, 1, 4, generator=random)
     x = bars.repeat_interleave(2, -1).expand(-1, -1, 1, 8, -1)
-    parameters = stacked([network.initial(np.random.default_rng(0))])
+    parameters = stack_parameters([network.initial(np.random.default_rng(0))])
     parameters = [p.requires_grad_() for p in parameters]
     adam = StackedAdam(parameters, torch.tensor([3e-3]))
     for _ in range(300):
@@ -133,7 +133,7 @@ def test_a_releaser_of_images_learns_to_copy(name):
 
 def test_a_recurrent_releaser_starts_by_releasing_the_record_itself():
     releaser = RecurrentReleaser(2, 2)
-    parameters = stacked([releaser.initial(np.random.default_rng(s)) for s in range(2)])
+    parameters = stack_parameters([releaser.initial(np.random.default_rng(s)) for s in range(2)])
     given = _given(releaser, (24, 1))
     assert torch.equal(releaser.release(parameters, **given), given["x"])
 
@@ -141,7 +141,7 @@ def test_a_recurrent_releaser_starts_by_releasing_the_record_itself():
 def test_a_recurrent_releaser_can_let_go_of_the_record():
     """Asked for zeros, where what it starts with is the record."""
     releaser = RecurrentReleaser(2, 2, 16, 2)
-    parameters = stacked([releaser.initial(np.random.default_rng(0))])
+    parameters = stack_parameters([releaser.initial(np.random.default_rng(0))])
     parameters = [p.requires_grad_() for p in parameters]
     given = {key: value[:1] for key, value in _given(releaser, (8, 1), 64).items()}
     adam = StackedAdam(parameters, torch.tensor([1e-2]))

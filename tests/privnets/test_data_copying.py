@@ -7,7 +7,7 @@ import pytest
 
 from privnets.data import DataError
 from privnets.data.catalog import DataFile, DatasetInfo
-from privnets.data.copying import copy_into
+from privnets.data.fetching import copy_into
 
 CONTENTS = {"a.csv": bytes(range(256)) * 1_000, "b.csv": b"second\n" * 10}
 SMALL = DatasetInfo(
@@ -61,13 +61,13 @@ def test_what_is_not_the_published_file_leaves_nothing_behind(source, tmp_path, 
 
 def test_a_source_that_lacks_a_file_is_said_so(source, tmp_path):
     (source / "b.csv").unlink()
-    with pytest.raises(DataError, match=rf"b.csv cannot be copied from {source}: .*No such file"):
+    with pytest.raises(DataError, match=rf"cannot copy b.csv from {source}: .*No such file"):
         copy_into(SMALL, tmp_path / "data", str(source))
     assert not any((tmp_path / "data").iterdir())
 
 
 def test_a_uri_that_cannot_be_opened_is_refused_without_its_secrets(tmp_path):
-    with pytest.raises(DataError, match="got a nosuch: URI") as caught:
+    with pytest.raises(DataError, match="got an invalid nosuch: URI") as caught:
         copy_into(SMALL, tmp_path, "nosuch://user:secret@host/path")
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None

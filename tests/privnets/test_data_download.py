@@ -13,7 +13,7 @@ import pytest
 
 from privnets.data import DataError
 from privnets.data.catalog import DataFile, DatasetInfo
-from privnets.data.download import download
+from privnets.data.fetching import download
 
 CONTENTS = {"a.csv": bytes(range(256)) * 1_000, "b.csv": b"second\n" * 10}
 
@@ -108,10 +108,10 @@ def test_an_altered_file_is_replaced_and_the_intact_one_stays(server, tmp_path):
 @pytest.mark.parametrize(
     ("manner", "message"),
     [
-        ("bad", r"/bad/b.csv serves is not the published file: b.csv is altered \(sha256"),
+        ("bad", r"/bad/b.csv does not serve the published file: b.csv is altered \(sha256"),
         ("short", r"b.csv is truncated \(35 bytes, expected 70\)"),
-        ("broken", r"b.csv cannot be downloaded from http://.*/broken/b.csv"),
-        ("missing", r"b.csv cannot be downloaded .*404"),
+        ("broken", r"cannot download b.csv from http://.*/broken/b.csv"),
+        ("missing", r"cannot download b.csv .*404"),
     ],
 )
 def test_what_is_not_the_published_file_leaves_nothing_behind(server, tmp_path, manner, message):
@@ -138,17 +138,17 @@ def test_without_a_network_the_message_says_what_to_do_by_hand(server, tmp_path)
             for file in described(server, "good", "good").files
         ),
     )
-    with pytest.raises(
-        DataError, match=r"a.csv cannot be downloaded from http://127.0.0.1:1/a"
-    ) as e:
+    with pytest.raises(DataError, match=r"cannot download a.csv from http://127.0.0.1:1/a") as e:
         download(closed, tmp_path)
-    assert f"put the published file at {tmp_path / 'small' / 'a.csv'} by hand" in str(e.value)
+    assert f"copy the published file to {tmp_path / 'small' / 'a.csv'}" in str(e.value)
     assert not any(tmp_path.iterdir())
 
 
 def test_a_directory_that_cannot_be_written_is_said_so(server, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match=r"cannot be stored in .*small: .*Set PRIVNETS_DATA to"):
+    with pytest.raises(
+        DataError, match=r"cannot store data set 'small' in .*small: .*Set PRIVNETS_DATA to"
+    ):
         download(described(server, "good", "good"), tmp_path / "file" / "data")
 
 
@@ -156,7 +156,7 @@ def test_a_killed_fetch_leaves_no_half_written_file(server, tmp_path):
     script = (
         "import sys\nfrom pathlib import Path\n"
         "from privnets.data.catalog import DataFile, DatasetInfo\n"
-        "from privnets.data.download import download\n"
+        "from privnets.data.fetching import download\n"
         f"download({described(server, 'good', 'stalled')!r}, Path(sys.argv[1]))\n"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)])

@@ -38,7 +38,7 @@ STACKS = {
     ],
     "mlp": [
         _config(dataset="diabetes", model="mlp", train_size=20, features=3, hidden_layers=2,
-                hidden_units=8, steps=60, draws=24, weight_decay=decay, learning_rate=rate,
+                hidden_units=8, steps=60, draws=32, weight_decay=decay, learning_rate=rate,
                 noise_std=noise, seed=seed)
         for decay, rate, noise, seed in [
             (0.0, 0.01, 0.0, 1), (0.1, 0.05, 0.1, 1), (0.0, 0.01, 0.0, 2),
@@ -161,10 +161,11 @@ def test_online_lira_without_shadows_on_one_side_is_undefined():
         dataset="digits", model="logistic", train_size=10, features=3, weight_decay=0.1,
         records=40, draws=16,
     )  # fmt: skip
-    replicate = MEMBERSHIP.run([config])[0].replicates[0]
+    *_, last = MEMBERSHIP.stages([config])
+    replicate = last.points[0].replicates[0]
     assert math.isnan(replicate.metrics["privacy/attack/lira_online/advantage"])
     assert "too few shadow models" in replicate.notes["privacy/attack/lira_online/advantage"]
-    assert [p.field for p in MEMBERSHIP.problems(config)] == ["draws"]
+    assert [p.field for p in MEMBERSHIP.invalid_fields(config)] == ["draws"]
 
 
 def test_an_attack_above_its_bound_raises_the_flag():
@@ -203,7 +204,7 @@ def test_few_records_beyond_the_features_raise_a_caution():
 def test_training_that_diverges_fails_alone():
     good, bad = (
         _config(dataset="diabetes", model="mlp", train_size=20, features=3, hidden_layers=1,
-                hidden_units=4, steps=30, draws=16, weight_decay=decay, seed=1)
+                hidden_units=4, steps=30, draws=32, weight_decay=decay, seed=1)
         for decay in (0.0, 1e300)
     )  # fmt: skip
     points = MEMBERSHIP.run([good, bad])
@@ -293,8 +294,8 @@ def test_adult_leaks_less_with_more_records_and_with_more_noise():
     ],
 )
 def test_what_a_data_set_cannot_serve_is_named(fields, field):
-    assert [p.field for p in MEMBERSHIP.problems(_linear(**fields))] == [field]
-    assert MEMBERSHIP.problems(_linear(features=4)) == []
+    assert [p.field for p in MEMBERSHIP.invalid_fields(_linear(**fields))] == [field]
+    assert MEMBERSHIP.invalid_fields(_linear(features=4)) == []
 
 
 @pytest.mark.gpu
@@ -316,3 +317,23 @@ def test_a_mean_that_few_records_make_says_so():
     assert "of 200 records make" in replicate.notes["privacy/rho_kl"]
     median = replicate.metrics["privacy/median_record_rho_kl"]
     assert replicate.metrics["privacy/rho_kl"] > 5 * median
+
+
+def test_run_lists_every_invalid_field_in_one_error():
+    config = _config(dataset="diabetes", model="logistic", train_size=500, features=11)
+    with pytest.raises(ValueError, match="invalid configuration of 'membership'") as caught:
+        MEMBERSHIP.run([config, config])
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 4
+    assert any("model must be linear or mlp with diabetes; got logistic." in x for x in lines)
+    assert any("train_size must be at most 441" in x for x in lines)
+
+
+@pytest.mark.parametrize("model", ["linear", "logistic"])
+def test_fields_of_networks_do_not_distinguish_points_of_other_models(model):
+    fields = {"dataset": "digits", "model": model, "train_size": 40}
+    plain, other = _config(**fields), _config(**fields, hidden_units=7, steps=3, learning_rate=0.5)
+    assert other.canonical() == plain
+    assert other.structure() == plain.structure()
+    assert MEMBERSHIP.point_id(other) == MEMBERSHIP.point_id(plain)
+    assert other.model_copy(update={"model": "mlp"}).canonical().hidden_units == 7

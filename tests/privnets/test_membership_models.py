@@ -12,8 +12,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from privnets.membership import logistic
 from privnets.membership.ridge import Moments, solve, squared_errors
 from privnets.membership.sampling import distinct_subsets
-from privnets.networks.adam import StackedAdam
 from privnets.networks.mlp import Shape, forward
+from privnets.networks.training import StackedAdam
 from privnets.randomness import generator
 
 

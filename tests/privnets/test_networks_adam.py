@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from privnets.networks.adam import StackedAdam
+from privnets.networks.training import StackedAdam
 
 _RATES = torch.tensor([1e-3, 1e-2, 0.1])
 

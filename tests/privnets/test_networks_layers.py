@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from privnets.networks.architecture import stacked
+from privnets.networks.architecture import stack_parameters
 from privnets.networks.convolution import ConvolutionalClassifier, convolve
 from privnets.networks.mlp import Perceptron, forward
 from privnets.networks.recurrent import Recurrent, network_by_network, step_by_step
@@ -20,7 +20,7 @@ _ACTIVATIONS = {"relu": nn.ReLU(), "leaky": nn.LeakyReLU(0.1), "tanh": nn.Tanh()
 def _parameters(network) -> list[Tensor]:
     """Of a stack of two, with biases that are not 0."""
     random = np.random.default_rng(0)
-    parameters = stacked([network.initial(random) for _ in range(2)])
+    parameters = stack_parameters([network.initial(random) for _ in range(2)])
     return [p + 0.1 * torch.from_numpy(random.standard_normal(p.shape)).float() for p in parameters]
 
 
@@ -176,7 +176,7 @@ def test_a_state_sees_no_later_input_unless_both_directions_run(form):
 @pytest.mark.parametrize("activation", ["relu", "leaky"])
 def test_rectified_networks_start_with_the_mean_square_of_their_input(activation):
     network = Perceptron((256, *[256] * 8, 256), activation)
-    parameters = stacked([network.initial(np.random.default_rng(0))])
+    parameters = stack_parameters([network.initial(np.random.default_rng(0))])
     x = torch.randn(1, 500, 256, generator=torch.Generator().manual_seed(0))
     outputs = network.forward(parameters, x).square().mean()
     # The first layer makes up for a rectifier that is not before it, the last does not for the one

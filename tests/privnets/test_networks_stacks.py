@@ -17,11 +17,11 @@ from privnets.adversarial.training.releasers import (
     PerceptronReleaser,
     RecurrentReleaser,
 )
-from privnets.networks.adam import StackedAdam
-from privnets.networks.architecture import stacked
+from privnets.networks.architecture import stack_parameters
 from privnets.networks.convolution import ConvolutionalClassifier
 from privnets.networks.mlp import Perceptron
 from privnets.networks.recurrent import Recurrent, network_by_network, step_by_step
+from privnets.networks.training import StackedAdam
 
 _NETWORKS, _RECORDS, _STEPS = 3, 5, 6
 
@@ -41,7 +41,7 @@ class _Case:
 
     def parameters(self) -> list[Tensor]:
         sources = [np.random.default_rng(seed) for seed in range(_NETWORKS)]
-        return stacked([self.network.initial(source) for source in sources])
+        return stack_parameters([self.network.initial(source) for source in sources])
 
     def inputs(self) -> list[Tensor]:
         random = torch.Generator().manual_seed(0)

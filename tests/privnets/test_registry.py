@@ -10,7 +10,7 @@ import pytest
 
 import privnets
 from privnets import registry
-from privnets.registry import ExperimentUnavailable
+from privnets.registry import ExtensionError
 
 TRIVIAL = Path(__file__).resolve().parents[1] / "benchmarks" / "trivial"
 
@@ -59,7 +59,7 @@ def test_an_experiment_that_cannot_be_used_says_why(
     installed(tmp_path, entry, code)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "added", raising=False)
-    with pytest.raises(ExperimentUnavailable, match=reason):
+    with pytest.raises(ExtensionError, match=reason):
         privnets.experiment("broken")
     assert privnets.experiment("membership").name == "membership"
 
@@ -81,7 +81,7 @@ def test_two_packages_that_offer_one_name_are_both_told(
         folder.mkdir()
         installed(folder, f"both = {name}:Experiment", package=name)
         monkeypatch.syspath_prepend(folder)
-    with pytest.raises(ExperimentUnavailable, match=r"one:Experiment.*two:Experiment"):
+    with pytest.raises(ExtensionError, match=r"one:Experiment.*two:Experiment"):
         privnets.experiment("both")
 
 

@@ -23,7 +23,7 @@ from watched import watched
 
 from privnets.data import DataError, adult, cache, eco_aggregated, eco_published, location30, mnist
 from privnets.data.catalog import DataFile, DatasetInfo
-from privnets.data.download import download
+from privnets.data.fetching import download
 
 TABLE = b'"1",0,1\n"30",1,0\n'
 ROW = (
@@ -243,7 +243,7 @@ def test_a_download_without_end_is_ended(tmp_path: Path) -> None:
         file = DataFile("a.csv", f"{address}/a.csv", 10, "0" * 64)
         info = DatasetInfo("small", "Small", 1, 1, "binary", 2, "s", "l", "c", (file,))
         began = time.monotonic()
-        with pytest.raises(DataError, match="longer than 10 bytes"):
+        with pytest.raises(DataError, match="more than 10 bytes"):
             download(info, tmp_path)
     assert time.monotonic() - began < 60
     assert _Endless.sent < 2**27

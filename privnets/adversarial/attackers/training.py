@@ -12,8 +12,8 @@ from torch import Tensor
 
 from privnets.adversarial.records import MISSING
 from privnets.adversarial.training.losses import cross_entropy
-from privnets.networks.adam import StackedAdam
-from privnets.networks.architecture import Architecture, stacked
+from privnets.networks.architecture import Architecture, stack_parameters
+from privnets.networks.training import StackedAdam
 from privnets.randomness import generator
 
 AT_REST = 5e-3
@@ -192,7 +192,7 @@ class _Stack:
         networks = [task.architecture.initial(random) for random in self._randoms]
         self._own = [_known_rows(task.training, rows) for rows in task.training.rows]
         self._checked = task.validation.rows
-        self._parameters = [p.to(device).requires_grad_() for p in stacked(networks)]
+        self._parameters = [p.to(device).requires_grad_() for p in stack_parameters(networks)]
         self._place = torch.arange(len(rates), device=device)
         self._watch = _Watch(self._parameters, rates)
         self._rates = rates.clone()

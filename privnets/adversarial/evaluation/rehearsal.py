@@ -8,7 +8,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation import cost_model as pricing
 from privnets.adversarial.problems import registry
 from privnets.adversarial.training.game import Game
-from privnets.rehearsal import extrapolated
+from privnets.runtime import extrapolate_seconds
 
 _REHEARSED_STEPS = 10
 
@@ -30,5 +30,5 @@ def rehearsed(configs: Sequence[AdversarialConfig], device: str) -> float:
     def play(steps: int) -> None:
         Game(problem, begun, pool, splits).advance(steps)
 
-    game = extrapolated(play, least=_REHEARSED_STEPS, whole=whole, device=device)
+    game = extrapolate_seconds(play, least=_REHEARSED_STEPS, whole=whole, device=device)
     return game + len(configs) * pricing.judging_seconds(first, sizes, device)

@@ -33,9 +33,8 @@ from privnets.adversarial.problems.windows import SIDE_FEATURES, Windows
 from privnets.adversarial.records import Exposure, Pool, Splits
 from privnets.adversarial.statement import Statement
 from privnets.adversarial.training.releasers import RecurrentReleaser
-from privnets.data import eco
+from privnets.data import DataError, eco
 from privnets.data.eco import STEPS, Recordings, Resolution
-from privnets.data.errors import DataError
 from privnets.networks.architecture import Architecture
 from privnets.networks.recurrent import Recurrent
 
@@ -261,7 +260,7 @@ def _splits(config: AdversarialConfig, cutting: Cutting, place: int) -> Splits:
     parts = [np.arange(first, last) for first, last in itertools.pairwise(ends)]
     for i, name in enumerate(("train_size", "attack_size")):
         if complaints := above(config, name, len(parts[i])):
-            raise ValueError(f"{name} must be {complaints[0].allowed}; got {complaints[0].found}.")
+            raise ValueError(f"{name} must be {complaints[0].expected}; got {complaints[0].value}.")
         size = getattr(config, name) or len(parts[i])
         parts[i] = parts[i][np.arange(size) * len(parts[i]) // size]
     return Splits(*(part.astype(np.int64) for part in parts))

@@ -8,7 +8,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems.fields_statement import idle, releaser_among
 from privnets.adversarial.problems.windows import SIDE_FEATURES
 from privnets.adversarial.statement import Sizes, Statement
-from privnets.contract import FieldProblem
+from privnets.contract import InvalidField
 from privnets.data import eco
 from privnets.data.eco import STEPS
 
@@ -27,12 +27,12 @@ class EcoStatement(Statement):
     side_features: ClassVar[int] = SIDE_FEATURES
     idle: ClassVar[tuple[str, ...]] = _IDLE
 
-    def problems(self, config: AdversarialConfig) -> list[FieldProblem]:
+    def invalid_fields(self, config: AdversarialConfig) -> list[InvalidField]:
         """Fields that mean nothing without a utility label, and sizes beyond the data at hand."""
         found = idle(config, self.idle) + releaser_among(config, ("recurrent",))
         if config.scenario == "fixed-utility":
             allowed = "joint or fixed-both, as eco has no utility label"
-            found.append(FieldProblem("scenario", config.scenario, allowed))
+            found.append(InvalidField("scenario", config.scenario, allowed))
         if eco.source() == "aggregated":
             limits = zip(("train_size", "attack_size"), _SIZES, strict=False)
             found += [f for name, limit in limits for f in above(config, name, limit)]
@@ -54,9 +54,9 @@ class EcoStatement(Statement):
         )
 
 
-def above(config: AdversarialConfig, name: str, limit: int) -> list[FieldProblem]:
+def above(config: AdversarialConfig, name: str, limit: int) -> list[InvalidField]:
     """A size that is beyond the recordings."""
     value = getattr(config, name)
     if value is None or value <= limit:
         return []
-    return [FieldProblem(name, str(value), f"at most {limit} with the recordings of eco")]
+    return [InvalidField(name, str(value), f"at most {limit} with the recordings of eco")]

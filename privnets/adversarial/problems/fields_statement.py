@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from privnets.adversarial.config import DEFAULTS, AdversarialConfig
-from privnets.contract import FieldProblem
+from privnets.contract import InvalidField
 
 
 def idle(
     config: AdversarialConfig, fields: Sequence[str], choice: str = "problem"
-) -> list[FieldProblem]:
+) -> list[InvalidField]:
     """Fields that mean nothing with the value of `choice` and yet are not at their default.
 
     Args:
@@ -26,13 +26,13 @@ def idle(
         )
         if value != default:
             allowed = f"{default}, as {choice} {getattr(config, choice)} has no use for it"
-            found.append(FieldProblem(name, str(value), allowed))
+            found.append(InvalidField(name, str(value), allowed))
     return found
 
 
-def releaser_among(config: AdversarialConfig, allowed: Sequence[str]) -> list[FieldProblem]:
+def releaser_among(config: AdversarialConfig, allowed: Sequence[str]) -> list[InvalidField]:
     """A releaser that the problem's records do not fit."""
     if config.releaser in allowed:
         return []
     wanted = f"{' or '.join(allowed)} with {config.problem}"
-    return [FieldProblem("releaser", config.releaser, wanted)]
+    return [InvalidField("releaser", config.releaser, wanted)]

@@ -9,7 +9,7 @@ from typing import ClassVar
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems.fields_statement import idle, releaser_among
 from privnets.adversarial.statement import Statement
-from privnets.contract import FieldProblem
+from privnets.contract import InvalidField
 
 _IDLE = ("dependence", "resolution", "side_information", "sequence")
 
@@ -23,13 +23,13 @@ class DigitImagesStatement(Statement):
     side: ClassVar[int]
     """Of an image, in pixels."""
 
-    def problems(self, config: AdversarialConfig) -> list[FieldProblem]:
+    def invalid_fields(self, config: AdversarialConfig) -> list[InvalidField]:
         """Fields that mean nothing on images, and sizes beyond the data."""
         found = idle(config, self.idle) + releaser_among(config, ("mlp", "convolutional"))
         for name, limit in self.limits().items():
             value = getattr(config, name)
             if value is not None and value > limit:
-                found.append(FieldProblem(name, str(value), f"at most {limit} with {self.name}"))
+                found.append(InvalidField(name, str(value), f"at most {limit} with {self.name}"))
         return found
 
     @abstractmethod

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from privnets.adversarial.config import DEFAULTS, AdversarialConfig
 from privnets.adversarial.problems.fields_statement import idle, releaser_among
 from privnets.adversarial.statement import Sizes, Statement
-from privnets.contract import FieldProblem
+from privnets.contract import InvalidField
 
 EXACT: Final = ("exact/leakage", "exact/censored", "exact/loss")
 """What a linear filter attains."""
@@ -30,14 +30,14 @@ class GaussianMixtureStatement(Statement):
     copies: ClassVar[bool] = False
     idle: ClassVar[tuple[str, ...]] = _IDLE
 
-    def problems(self, config: AdversarialConfig) -> list[FieldProblem]:
+    def invalid_fields(self, config: AdversarialConfig) -> list[InvalidField]:
         """Fields that mean nothing here, and sizes that are none: records never run out."""
         found = idle(config, self.idle) + releaser_among(config, ("linear", "mlp"))
         for name in _SIZES:
             value = getattr(config, name)
             if value is None or value > _MOST:
                 allowed = f"a number up to {_MOST} with {self.name}"
-                found.append(FieldProblem(name, "null" if value is None else str(value), allowed))
+                found.append(InvalidField(name, "null" if value is None else str(value), allowed))
         return found
 
     def fingerprint(self, config: AdversarialConfig) -> str:

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from privnets.data import DataError
 from privnets.data.eco import MISSING, Household, Recordings
-from privnets.data.errors import DataError
 
 LEAST_BLOCKS, BLOCK_DAYS, LEAST_DAYS = 10, 7, 20
 

@@ -12,7 +12,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.training.losses import accuracy, cross_entropy
 from privnets.adversarial.training.objectives import Seen, distortion
-from privnets.networks.states import under
+from privnets.networks.training import select_prefix
 from privnets.points import Curve
 
 # Steps whose logits are kept at most: enough for the arithmetic to be cheap, few for the memory.
@@ -111,9 +111,9 @@ class TrainingCurves:
         """Go on from a state."""
         device = self._log_prior.device
         self._unsettled, self._unprobed = [], []
-        self._since = {n: values.to(device) for n, values in under(state, "since.").items()}
+        self._since = {n: values.to(device) for n, values in select_prefix(state, "since.").items()}
         self._steps = state["steps"].tolist() if "steps" in state else []
-        self._history = {n: list(v.to(device)) for n, v in under(state, "point.").items()}
+        self._history = {n: list(v.to(device)) for n, v in select_prefix(state, "point.").items()}
 
     @torch.no_grad()
     def _work_out(self) -> None:

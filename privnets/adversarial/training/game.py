@@ -25,10 +25,9 @@ from privnets.adversarial.training.curves import TrainingCurves
 from privnets.adversarial.training.inference_networks import Role, Roles, Team, logits, teams
 from privnets.adversarial.training.losses import cross_entropy
 from privnets.adversarial.training.objectives import Seen
-from privnets.networks.architecture import stacked
+from privnets.networks.architecture import stack_parameters
 from privnets.networks.memory import keep_freed_memory
-from privnets.networks.states import prefixed, under
-from privnets.networks.training import TrainingStack, differentiable
+from privnets.networks.training import TrainingStack, add_prefix, differentiable, select_prefix
 from privnets.points import Curve
 from privnets.randomness import generator
 
@@ -155,9 +154,9 @@ class Game:
         """Tensors from which a game over the same members goes on."""
         found = {"step": torch.tensor(self.step), "pretrained": torch.tensor(self._pretrained)}
         for name, stack in self._stacks.items():
-            found |= prefixed(f"{name}.", stack.state())
-        found |= prefixed("objective.", _copied(self._objective.state()))
-        return found | prefixed("curves.", _copied(self._curves.state()))
+            found |= add_prefix(f"{name}.", stack.state())
+        found |= add_prefix("objective.", _copied(self._objective.state()))
+        return found | add_prefix("curves.", _copied(self._curves.state()))
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go on from a state.
@@ -175,9 +174,9 @@ class Game:
         if not (0 <= step <= self._total and 0 <= pretrained <= self._pretraining):
             raise ValueError(f"it is at step {step} after {pretrained} of pretraining.")
         for name, stack in self._stacks.items():
-            stack.restore(under(state, f"{name}."))
-        self._objective.restore(under(state, "objective."))
-        self._curves.restore(under(state, "curves."))
+            stack.restore(select_prefix(state, f"{name}."))
+        self._objective.restore(select_prefix(state, "objective."))
+        self._curves.restore(select_prefix(state, "curves."))
         self.step, self._pretrained = step, pretrained
 
     @property
@@ -234,7 +233,7 @@ class Game:
         return with_side(z, self._batches.seen(batch.side))
 
     def _drop_diverged(self) -> dict[int, str]:
-        finite = [self._releaser.finite(), *(team.finite() for team in self._teams)]
+        finite = [self._releaser.is_finite(), *(team.finite() for team in self._teams)]
         sound = torch.stack(finite).all(0)
         lost = [i for i, well in enumerate(sound.tolist()) if not well]
         if lost:
@@ -254,7 +253,7 @@ def _releaser(
 ) -> TrainingStack:
     networks = [shape.initial(generator(config.seed, "releaser")) for config in configs]
     rates = torch.tensor([config.learning_rate for config in configs])
-    parameters = [p.to(device) for p in stacked(networks)]
+    parameters = [p.to(device) for p in stack_parameters(networks)]
     return TrainingStack(parameters, rates.to(device), _BETAS)
 
 

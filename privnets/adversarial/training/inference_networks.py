@@ -12,7 +12,7 @@ from torch import Tensor
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.training.losses import cross_entropy
-from privnets.networks.architecture import Architecture, stacked
+from privnets.networks.architecture import Architecture, stack_parameters
 from privnets.networks.training import TrainingStack, differentiable
 from privnets.randomness import generator
 
@@ -85,7 +85,7 @@ class Team:
         self.names, self.architecture, self._members = tuple(names), architecture, len(configs)
         networks = [architecture.initial(generator(c.seed, n)) for n in names for c in configs]
         rates = torch.tensor([c.adversary_learning_rate for c in configs] * len(names))
-        parameters = [p.to(device) for p in stacked(networks)]
+        parameters = [p.to(device) for p in stack_parameters(networks)]
         self.stack = TrainingStack(parameters, rates.to(device), betas)
         self._parts: dict[tuple[Role, ...], list[Tensor]] = {}
 
@@ -122,7 +122,7 @@ class Team:
 
     def finite(self) -> Tensor:
         """Whether all numbers of each member are, bool, shape [S]."""
-        return self.stack.finite().view(len(self.names), -1).all(0)
+        return self.stack.is_finite().view(len(self.names), -1).all(0)
 
 
 def teams(

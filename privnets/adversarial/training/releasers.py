@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from privnets.networks import mlp
-from privnets.networks.activation import GAINS
-from privnets.networks.convolution import encode, encoder_initial, quartered
-from privnets.networks.dense import dense, dense_initial, gaussian
+from privnets.networks.convolution import encode, encoded_side, initial_encoder
+from privnets.networks.layers import GAINS, dense, gaussian_weights, initial_dense
 from privnets.networks.mlp import Perceptron
-from privnets.networks.recurrent import lstm, lstm_initial
+from privnets.networks.recurrent import initial_lstm, lstm
 
 _DARK = -2.0
 """Where a pixel's logit starts: most pixels of a drawn digit are black."""
@@ -38,7 +37,7 @@ class LinearFilter(_Gaussian):
     def initial(self, random: np.random.Generator) -> list[Tensor]:
         """Theta [d, d], Gaussian of variance 1 / d."""
         d = self.dimensions
-        return [gaussian(random, (d, d), 1 / math.sqrt(d))]
+        return [gaussian_weights(random, (d, d), 1 / math.sqrt(d))]
 
     def noise_shape(self, records: Sequence[int]) -> tuple[int, ...]:
         """That of the record."""
@@ -123,12 +122,12 @@ class EncoderDecoder(_Gaussian):
     def initial(self, random: np.random.Generator) -> list[Tensor]:
         """Weight and bias of each layer in turn: He's Gaussian weights, biases 0, pixels dark."""
         channels, size = max(1, self.width // 8), self.side**2
-        flat, hidden = 2 * channels * quartered(self.side) ** 2, 4 * self.width
+        flat, hidden = 2 * channels * encoded_side(self.side) ** 2, 4 * self.width
         parameters = [
-            *encoder_initial(random, channels),
-            *dense_initial(random, flat, self.width, GAINS["tanh"]),
-            *dense_initial(random, self.width, hidden, GAINS["leaky"]),
-            *dense_initial(random, hidden, size, 1.0),
+            *initial_encoder(random, channels),
+            *initial_dense(random, flat, self.width, GAINS["tanh"]),
+            *initial_dense(random, self.width, hidden, GAINS["leaky"]),
+            *initial_dense(random, hidden, size, 1.0),
         ]
         parameters[-1] += _DARK
         return parameters
@@ -174,10 +173,10 @@ class RecurrentReleaser:
     layers: int = 4
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
-        """Parameters of the layers (see `lstm_initial`), then the head's weight and bias."""
+        """Parameters of the layers (see `initial_lstm`), then the head's weight and bias."""
         weight = torch.zeros(self.hidden + 1, 1)
         weight[-1] = 1
-        body = lstm_initial(random, 2 + self.classes + self.side, self.hidden, self.layers)
+        body = initial_lstm(random, 2 + self.classes + self.side, self.hidden, self.layers)
         return [*body, weight, torch.zeros(1, 1)]
 
     def noise_shape(self, records: Sequence[int]) -> tuple[int, ...]:

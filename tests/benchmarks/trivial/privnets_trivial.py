@@ -14,7 +14,7 @@ from typing import ClassVar, cast
 from pydantic import Field
 
 from privnets.config import ExperimentConfig
-from privnets.contract import Cost, Direction, Experiment, FieldProblem, Stage, State
+from privnets.contract import Cost, Direction, Experiment, InvalidField, Stage, State
 from privnets.points import Replicate
 
 OBJECTIVES: Mapping[str, Direction] = {"privacy/leakage": "min", "utility/error": "min"}
@@ -49,7 +49,7 @@ class Trivial(Experiment):
         """The same for every configuration."""
         return (*OBJECTIVES, *OTHERS)
 
-    def problems(self, config: ExperimentConfig) -> list[FieldProblem]:
+    def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
         """None."""
         return []
 

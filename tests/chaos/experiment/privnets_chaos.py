@@ -19,7 +19,7 @@ import torch
 from pydantic import Field
 
 from privnets.config import ExperimentConfig
-from privnets.contract import Cost, Direction, Experiment, FieldProblem, Stage, State
+from privnets.contract import Cost, Direction, Experiment, InvalidField, Stage, State
 from privnets.points import Replicate
 
 TRACE = "PRIVNETS_CHAOS_TRACE"
@@ -54,7 +54,7 @@ class Chaos(Experiment):
         """The same for every configuration."""
         return (*OBJECTIVES, "other/orbit")
 
-    def problems(self, config: ExperimentConfig) -> list[FieldProblem]:
+    def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
         """None."""
         return []
 

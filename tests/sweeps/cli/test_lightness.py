@@ -37,7 +37,7 @@ asked = {
 for name, given in asked.items():
     experiment = privnets.experiment(name)
     for config in map(experiment.Config.model_validate, given):
-        experiment.problems(config), experiment.cost(config)
+        experiment.invalid_fields(config), experiment.cost(config)
         experiment.metric_keys(config), experiment.default_objectives(config)
         experiment.interim_objectives(config)
 """

@@ -16,7 +16,7 @@ import torch
 
 import privnets
 from privnets.config import ExperimentConfig
-from privnets.contract import Cost, Direction, Experiment, FieldProblem, Stage, State
+from privnets.contract import Cost, Direction, Experiment, InvalidField, Stage, State
 from sweeps.planning.calibration import (
     cache_curve,
     curve_key,
@@ -48,7 +48,7 @@ class Scripted(Experiment):
     def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
         return ("privacy/x",)
 
-    def problems(self, config: ExperimentConfig) -> list[FieldProblem]:
+    def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
         return []
 
     def fingerprint(self, config: ExperimentConfig) -> str:
@@ -57,7 +57,9 @@ class Scripted(Experiment):
     def cost(self, config: ExperimentConfig) -> Cost:
         return Cost(1.0, 1000)
 
-    def rehearse(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float | None:
+    def estimate_runtime(
+        self, configs: Sequence[ExperimentConfig], device: str = "cpu"
+    ) -> float | None:
         self.asked.append(len(configs))
         return self.seconds(len(configs))
 

@@ -12,7 +12,7 @@ _SECONDS = 0.3
 _LEAST_SHARE = 0.25
 
 
-def extrapolated(
+def extrapolate_seconds(
     work: Callable[[int], object],
     *,
     least: int,

@@ -11,7 +11,7 @@ import torch
 
 import privnets
 from privnets.config import ExperimentConfig
-from privnets.rehearsal import extrapolated
+from privnets.runtime import extrapolate_seconds
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ def test_what_begins_every_run_is_told_apart_from_what_each_unit_adds() -> None:
     def work(units: int) -> None:
         busy(0.04 + 0.002 * units)
 
-    found = extrapolated(work, least=5, whole=1000, seconds=0.2)
+    found = extrapolate_seconds(work, least=5, whole=1000, seconds=0.2)
     assert found == pytest.approx(0.04 + 0.002 * 1000, rel=0.15)
 
 
@@ -48,7 +48,7 @@ def test_a_short_run_that_was_disturbed_does_not_make_the_rest_free(disturbed: s
         busy(0.002 * units + 0.1 * (len(runs) in disturbed))
         runs.append(units)
 
-    found = extrapolated(work, least=5, whole=1000, seconds=0.2)
+    found = extrapolate_seconds(work, least=5, whole=1000, seconds=0.2)
     assert 0.2 * 2.0 < found < 1.5 * 2.0
 
 
@@ -59,10 +59,10 @@ def test_no_more_is_done_than_the_whole_and_not_much_longer_than_asked() -> None
         asked.append(units)
         busy(0.001 * units)
 
-    extrapolated(work, least=10, whole=7)
+    extrapolate_seconds(work, least=10, whole=7)
     assert max(asked) == 7
     asked.clear()
-    extrapolated(work, least=10, whole=10**6, seconds=0.1)
+    extrapolate_seconds(work, least=10, whole=10**6, seconds=0.1)
     assert 10 < max(asked) < 1000
 
 
@@ -105,7 +105,7 @@ def test_a_rehearsal_tells_about_how_long_a_stack_takes(case: str, members: int)
     name, fields = CASES[case]
     experiment = privnets.experiment(name)
     configs = [experiment.Config.model_validate({**fields, "seed": s}) for s in range(members)]
-    said, taken = _timed(lambda: experiment.rehearse(configs))
+    said, taken = _timed(lambda: experiment.estimate_runtime(configs))
     _, whole = _timed(lambda: experiment.run(configs))
     assert said is not None
     assert whole / 2.5 < said < whole * 2.5
@@ -117,7 +117,7 @@ def test_the_judging_of_a_game_is_part_of_what_is_told() -> None:
 
     def seconds(evaluation: str) -> float:
         fields = {**CASES["game"][1], "evaluation": evaluation}
-        found = experiment.rehearse([experiment.Config.model_validate(fields)])
+        found = experiment.estimate_runtime([experiment.Config.model_validate(fields)])
         assert found is not None
         return found
 
@@ -133,7 +133,7 @@ def test_different_structures_are_not_rehearsed_together(name: str) -> None:
         experiment.Config.model_validate({**fields, "train_size": size}) for size in (64, 65)
     ]
     with pytest.raises(ValueError, match="one structure"):
-        experiment.rehearse(configs)
+        experiment.estimate_runtime(configs)
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:

@@ -1,0 +1,96 @@
+"""Dense layers of a stack, activation functions, and random initial weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import leaky_relu
+
+ActivationName = Literal["relu", "leaky", "tanh"]
+
+SLOPE: Final = 0.1
+"""Slope of the leaky rectifier for negative arguments."""
+
+
+@dataclass(frozen=True, eq=False)
+class Activation:
+    """Elementwise function whose derivative is a function of its value.
+
+    Attributes:
+        apply: Applies the function in place and returns its argument.
+        backward: Takes the gradient at the value, and the value; replaces the gradient by that at
+            the argument.
+        gain: Weights with standard deviation gain / sqrt(inputs) keep the variance of a layer.
+    """
+
+    apply: Callable[[Tensor], Tensor]
+    backward: Callable[[Tensor, Tensor], None]
+    gain: float
+
+
+def leaky(x: Tensor) -> Tensor:
+    """Leaky rectifier of slope 0.1: no unit has a zero gradient."""
+    return leaky_relu(x, SLOPE)
+
+
+def _leaky_backward(gradient: Tensor, value: Tensor) -> None:
+    torch.ops.aten.leaky_relu_backward.grad_input(gradient, value, SLOPE, True, grad_input=gradient)
+
+
+def _relu_backward(gradient: Tensor, value: Tensor) -> None:
+    torch.ops.aten.threshold_backward.grad_input(gradient, value, 0, grad_input=gradient)
+
+
+def _tanh_backward(gradient: Tensor, value: Tensor) -> None:
+    torch.ops.aten.tanh_backward.grad_input(gradient, value, grad_input=gradient)
+
+
+# Gains: He et al., arXiv 1502.01852, eq. 10 and 15; tanh is nearly linear at the start.
+ACTIVATIONS: Final[Mapping[ActivationName, Activation]] = {
+    "relu": Activation(torch.relu_, _relu_backward, math.sqrt(2)),
+    "leaky": Activation(
+        lambda x: leaky_relu(x, SLOPE, inplace=True),
+        _leaky_backward,
+        math.sqrt(2 / (1 + SLOPE**2)),
+    ),
+    "tanh": Activation(torch.tanh_, _tanh_backward, 1.0),
+}
+GAINS: Final[Mapping[ActivationName, float]] = {name: a.gain for name, a in ACTIVATIONS.items()}
+
+
+def dense(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Computes x w + b for every network of a stack.
+
+    Args:
+        x: Shape [S, n, in].
+        weight: Shape [S, in, out].
+        bias: Shape [S, 1, out].
+
+    Returns:
+        Shape [S, n, out].
+    """
+    return torch.baddbmm(bias, x, weight)
+
+
+def initial_dense(
+    random: np.random.Generator, inputs: int, outputs: int, gain: float
+) -> list[Tensor]:
+    """Draws one network's weight [in, out], N(0, gain^2 / inputs), and a bias [1, out] of 0."""
+    weight = gaussian_weights(random, (inputs, outputs), gain / math.sqrt(inputs))
+    return [weight, torch.zeros(1, outputs)]
+
+
+def gaussian_weights(random: np.random.Generator, shape: Sequence[int], scale: float) -> Tensor:
+    """Draws independent Gaussian weights with standard deviation `scale`, float32."""
+    return torch.from_numpy(scale * random.standard_normal(shape)).float()
+
+
+def uniform_weights(random: np.random.Generator, shape: Sequence[int], limit: float) -> Tensor:
+    """Draws independent uniform weights in [-limit, limit], float32."""
+    return torch.from_numpy(random.uniform(-limit, limit, shape)).float()
