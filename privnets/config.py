@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import ClassVar, Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from privnets.points import Scalar
 
@@ -49,6 +51,38 @@ class ExperimentConfig(BaseModel):
     def resolved(self) -> dict[str, Scalar]:
         """Returns all fields but the seed, which distinguishes the replicates of a point."""
         return self.model_dump(mode="json", exclude={"seed"})
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Type annotation for a field whose values are the names in a registry.
+
+    Example: `problem: Annotated[str, OneOf(PROBLEMS.names)]`. Its errors and its JSON schema are
+    those of a `Literal`.
+
+    Attributes:
+        names: Returns the accepted values.
+    """
+
+    names: Callable[[], Sequence[str]]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        """Returns the schema that validates a value."""
+        return core_schema.no_info_plain_validator_function(
+            self._validate, serialization=core_schema.plain_serializer_function_ser_schema(str)
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: Any) -> dict[str, Any]:
+        """Returns the JSON schema."""
+        return {"type": "string", "enum": list(self.names())}
+
+    def _validate(self, value: object) -> str:
+        names = self.names()
+        if isinstance(value, str) and value in names:
+            return value
+        *first, last = map(repr, names)
+        expected = f"{', '.join(first)} or {last}" if first else last
+        raise PydanticKnownError("literal_error", {"expected": expected})
 
 
 def point_id(experiment: str, version: int, config: ExperimentConfig, fingerprint: str) -> str:

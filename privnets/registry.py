@@ -1,82 +1,107 @@
-"""Which experiments there are: the platform's own, and those that installed packages add.
+"""Registries of extensions: built-in ones, and those that installed packages add.
 
-A package adds one by an entry point of the group `privnets.experiments`, whose name is the
-experiment's and whose object is its class. The platform's own names cannot be taken.
+Each registry belongs to one kind of extension and one group of entry points. A package adds an
+extension by an entry point of that group: its name is the extension's name, its object a class
+without constructor arguments, or an instance. Built-in names cannot be replaced. Nothing is
+imported before it is requested.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from privnets.contract import Experiment
 
-GROUP = "privnets.experiments"
-_OWN = {
-    "adversarial": "privnets.adversarial.experiment:Adversarial",
-    "membership": "privnets.membership.experiment:Membership",
-}
+T = TypeVar("T")
 
 
 class ExtensionError(ImportError):
-    """A package offers an experiment under that name, and it cannot be used."""
+    """Raised when an installed package offers an extension that cannot be loaded."""
 
 
-def names() -> list[str]:
-    """The name of every experiment, sorted; loads none of them."""
-    from importlib.metadata import entry_points
+class Registry(Generic[T]):
+    """Extensions of one kind, by name."""
 
-    return sorted(_OWN.keys() | {point.name for point in entry_points(group=GROUP)})
+    def __init__(self, kind: str, group: str, base: str, builtin: Mapping[str, str]) -> None:
+        """Creates a registry.
+
+        Args:
+            kind: Noun for messages, such as `experiment`.
+            group: Group of entry points, such as `privnets.experiments`.
+            base: Type of every extension, as `module:class`.
+            builtin: Name to location, as `module:object`.
+        """
+        self.group = group
+        self._kind, self._base, self._builtin = kind, base, dict(builtin)
+        self._loaded: dict[str, T] = {}
+
+    def names(self) -> tuple[str, ...]:
+        """Returns the built-in names, in order, then the names that packages add, sorted."""
+        added = {point.name for point in entry_points(group=self.group)} - self._builtin.keys()
+        return (*self._builtin, *sorted(added))
+
+    def get(self, name: str) -> T:
+        """Returns the extension with this name; always the same object.
+
+        Raises:
+            ValueError: If no extension has this name.
+            ExtensionError: If several packages add it, or the one that does cannot be loaded.
+        """
+        if name not in self._loaded:
+            self._loaded[name] = self._load(self._entry_point(name))
+        return self._loaded[name]
+
+    def _entry_point(self, name: str) -> EntryPoint:
+        if name in self._builtin:
+            return EntryPoint(name, self._builtin[name], self.group)
+        offers = {point.value: point for point in entry_points(group=self.group, name=name)}
+        if not offers:
+            raise ValueError(f"{self._kind} must be one of {list(self.names())}; got {name!r}.")
+        if len(offers) > 1:
+            values = ", ".join(sorted(offers))
+            raise ExtensionError(f"several packages offer {self._kind} {name!r}: {values}")
+        return next(iter(offers.values()))
+
+    def _load(self, point: EntryPoint) -> T:
+        base: type[T] = EntryPoint("base", self._base, self.group).load()
+        offer = f"{self._kind} {point.name!r} ({point.value})"
+        try:
+            loaded = point.load()
+            is_class = isinstance(loaded, type) and issubclass(loaded, base)
+            extension = loaded() if is_class else loaded
+        except Exception as error:  # any exception of another package's code
+            raise ExtensionError(f"cannot load {offer}: {type(error).__name__}: {error}") from error
+        if not isinstance(extension, base) or getattr(extension, "name", None) != point.name:
+            raise ExtensionError(
+                f"{offer} must be a class or an instance of {self._base.replace(':', '.')} "
+                f"with the name {point.name!r}; got {loaded!r}"
+            )
+        return extension
+
+
+EXPERIMENTS: Final[Registry[Experiment]] = Registry(
+    "experiment",
+    "privnets.experiments",
+    "privnets.contract:Experiment",
+    {
+        "adversarial": "privnets.adversarial.experiment:Adversarial",
+        "membership": "privnets.membership.experiment:Membership",
+    },
+)
+
+
+def experiment(name: str) -> Experiment:
+    """Returns the experiment with this name; see `Registry.get`."""
+    return EXPERIMENTS.get(name)
 
 
 def experiments() -> dict[str, Experiment]:
-    """Every experiment by name.
+    """Returns all experiments by name.
 
     Raises:
-        ExtensionError: If one that a package adds cannot be used.
+        ExtensionError: If a package adds one that cannot be loaded.
     """
-    return {name: experiment(name) for name in names()}
-
-
-@cache
-def experiment(name: str) -> Experiment:
-    """The experiment called `name`; always the same object, as it holds no state.
-
-    Raises:
-        ValueError: If there is none of that name.
-        ExtensionError: If a package adds it, and it cannot be used, or if two add it.
-    """
-    from importlib.metadata import EntryPoint, entry_points
-
-    if name in _OWN:
-        return _made(EntryPoint(name, _OWN[name], GROUP))
-    offers = {point.value: point for point in entry_points(group=GROUP, name=name)}
-    if len(offers) > 1:
-        raise ExtensionError(
-            f"experiment {name!r} is offered by more than one package: {', '.join(sorted(offers))}"
-        )
-    if not offers:
-        raise ValueError(f"experiment must be one of {names()}; got {name!r}.")
-    return _made(*offers.values())
-
-
-def _made(point: EntryPoint) -> Experiment:
-    from privnets.contract import Experiment
-
-    try:
-        found = point.load()
-        made = found() if isinstance(found, type) and issubclass(found, Experiment) else None
-    except Exception as error:  # whatever a package of others raises while it loads
-        raise ExtensionError(
-            f"experiment {point.name!r} ({point.value}) cannot be loaded: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    if made is None or made.name != point.name:
-        raise ExtensionError(
-            f"experiment {point.name!r} ({point.value}) must be a class of "
-            f"privnets.contract.Experiment with the name {point.name!r}; got {found!r}"
-        )
-    return made
+    return {name: experiment(name) for name in EXPERIMENTS.names()}

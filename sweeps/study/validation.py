@@ -13,12 +13,11 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 import privnets
-from privnets import registry
 from privnets.config import ExperimentConfig
 from privnets.contract import Experiment
 from privnets.data import DataError
 from privnets.points import Scalar
-from privnets.registry import ExtensionError
+from privnets.registry import EXPERIMENTS, ExtensionError
 from sweeps.errors import FieldError, describe_choices, format_value
 from sweeps.planning import search
 from sweeps.study.complaints import Complaint, complaints
@@ -71,7 +70,9 @@ def validate_study(
 def _no_experiment(name: str, error: Exception) -> Complaint:
     if isinstance(error, ExtensionError):
         return Complaint(("experiment",), str(error), "an experiment that can be loaded")
-    return Complaint(("experiment",), format_value(name), describe_choices(registry.names(), name))
+    return Complaint(
+        ("experiment",), format_value(name), describe_choices(EXPERIMENTS.names(), name)
+    )
 
 
 class _Examination:

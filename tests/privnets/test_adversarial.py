@@ -168,11 +168,11 @@ def test_different_structures_do_not_stack():
 
 
 def test_what_a_problem_cannot_serve_is_said_before_anything_runs():
-    eco = ADVERSARIAL.problems(_config("eco", objective="squared-kl"))
+    eco = ADVERSARIAL.invalid_fields(_config("eco", objective="squared-kl"))
     assert {p.field for p in eco} >= {"objective"}
-    digits = ADVERSARIAL.problems(_config("digits", releaser="recurrent", dependence=0.4))
+    digits = ADVERSARIAL.invalid_fields(_config("digits", releaser="recurrent", dependence=0.4))
     assert {p.field for p in digits} >= {"releaser", "dependence"}
-    assert ADVERSARIAL.problems(_config("digits")) == []
+    assert ADVERSARIAL.invalid_fields(_config("digits")) == []
 
 
 CHANGED = {
@@ -197,11 +197,11 @@ def test_a_knob_that_does_nothing_is_refused_and_no_other(problem, scenario, obj
     served = OF_ALPHA if objective == "alpha" else OF_SQUARED_KL
     served = served if scenario == "joint" else served | {"pretrain_steps"}
     game = {"objective": objective, "scenario": scenario}
-    assert ADVERSARIAL.problems(_config(problem, **game, alpha=2.0)) == []
-    every = ADVERSARIAL.problems(_config(problem, **game, **CHANGED))
+    assert ADVERSARIAL.invalid_fields(_config(problem, **game, alpha=2.0)) == []
+    every = ADVERSARIAL.invalid_fields(_config(problem, **game, **CHANGED))
     assert sorted(p.field for p in every) == sorted(CHANGED.keys() - served)
     for name, value in CHANGED.items():
-        found = ADVERSARIAL.problems(_config(problem, **game, **{name: value}))
+        found = ADVERSARIAL.invalid_fields(_config(problem, **game, **{name: value}))
         assert [p.field for p in found] == ([] if name in served else [name])
         assert all(p.value == str(value) for p in found)
 
@@ -209,9 +209,11 @@ def test_a_knob_that_does_nothing_is_refused_and_no_other(problem, scenario, obj
 @pytest.mark.parametrize("problem", DEFAULTS)
 def test_a_problems_own_defaults_are_never_complained_of(problem):
     config = ADVERSARIAL.Config.model_validate({"problem": problem})
-    assert ADVERSARIAL.problems(config) == []
+    assert ADVERSARIAL.invalid_fields(config) == []
 
 
 def test_a_field_that_problem_and_objective_both_leave_idle_is_named_once():
-    found = ADVERSARIAL.problems(_config("eco", tradeoff=0.2, pretrain_steps=7, squaring="batch"))
+    found = ADVERSARIAL.invalid_fields(
+        _config("eco", tradeoff=0.2, pretrain_steps=7, squaring="batch")
+    )
     assert sorted(p.field for p in found) == ["pretrain_steps", "squaring", "tradeoff"]

@@ -22,9 +22,9 @@ def config(**fields: object) -> AdversarialConfig:
 
 @pytest.fixture(scope="module")
 def both() -> tuple[privnets.TradeoffPoint, privnets.TradeoffPoint]:
-    few = {"seed": 3, "attack_size": 256, "attack_steps": 50}
-    (exact,) = EXPERIMENT.run([config(**few)])
-    (judged,) = EXPERIMENT.run([config(**few, evaluation="attackers")])
+    panel = {"evaluation": "attackers", "attack_size": 256, "attack_steps": 50}
+    (exact,) = EXPERIMENT.run([config(seed=3)])
+    (judged,) = EXPERIMENT.run([config(seed=3, **panel)])
     return exact, judged
 
 

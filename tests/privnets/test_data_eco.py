@@ -291,7 +291,7 @@ def test_absent_and_altered_files_are_told_apart_with_what_to_do(root):
     assert data.status("eco") == "altered"
     with pytest.raises(data.DataError, match=r"eco_h2_15min.csv.gz is truncated \(1 bytes"):
         data.fingerprint("eco")
-    with pytest.raises(data.DataError, match="cannot download .*: no public source serves it"):
+    with pytest.raises(data.DataError, match=r"cannot download .*: no public source serves it"):
         data.fetch("eco")
     with pytest.raises(data.DataError, match=r"use privnets\.data\.eco\.read\(\)"):
         data.load("eco")

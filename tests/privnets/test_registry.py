@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import privnets
-from privnets import registry
-from privnets.registry import ExtensionError
+from privnets.registry import EXPERIMENTS, ExtensionError, Registry
 
 TRIVIAL = Path(__file__).resolve().parents[1] / "benchmarks" / "trivial"
 
@@ -20,14 +19,14 @@ def installed(folder: Path, entry: str, code: str = "", package: str = "added") 
     about = folder / f"{package}-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{entry}\n")
+    (about / "entry_points.txt").write_text(f"[{EXPERIMENTS.group}]\n{entry}\n")
     (folder / f"{package}.py").write_text(code)
 
 
 def test_a_package_on_the_path_adds_its_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "trivial" not in registry.names()
+    assert "trivial" not in EXPERIMENTS.names()
     monkeypatch.syspath_prepend(TRIVIAL)
-    assert registry.names() == ["adversarial", "membership", "trivial"]
+    assert EXPERIMENTS.names() == ("adversarial", "membership", "trivial")
     found = privnets.experiment("trivial")
     points = found.run([found.Config.model_validate({"x": 0.25, "seed": seed}) for seed in (0, 1)])
     assert {point.experiment for point in points} == {"trivial"}
@@ -40,7 +39,7 @@ def test_a_package_on_the_path_adds_its_experiment(monkeypatch: pytest.MonkeyPat
     [
         ("broken = added:Missing", "", "AttributeError"),
         ("broken = added:Broken", "raise OSError('no driver')", "OSError: no driver"),
-        ("broken = added:number", "number = 3", "must be a class of .*got 3"),
+        ("broken = added:number", "number = 3", "must be a class or an instance of .*got 3"),
         (
             "broken = added:Named",
             "from privnets.membership.experiment import Membership as Named",
@@ -69,8 +68,14 @@ def test_no_package_takes_the_name_of_an_own_experiment(
 ) -> None:
     installed(tmp_path, "membership = added:Missing")
     monkeypatch.syspath_prepend(tmp_path)
-    registry.experiment.cache_clear()
-    assert type(privnets.experiment("membership")).__module__ == "privnets.membership.experiment"
+    own = Registry(
+        "experiment",
+        EXPERIMENTS.group,
+        "privnets.contract:Experiment",
+        {"membership": "privnets.membership.experiment:Membership"},
+    )
+    assert own.names() == ("membership",)
+    assert type(own.get("membership")).__module__ == "privnets.membership.experiment"
 
 
 def test_two_packages_that_offer_one_name_are_both_told(
@@ -92,7 +97,8 @@ def test_an_unknown_experiment_is_told_with_those_there_are() -> None:
 
 def test_listing_names_loads_no_experiment() -> None:
     code = (
-        "import sys; from privnets import registry; registry.names(); print('torch' in sys.modules)"
+        "import sys; from privnets.registry import EXPERIMENTS as known; known.names(); "
+        "print('torch' in sys.modules)"
     )
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert asked.stdout.strip() == "False"
