@@ -127,7 +127,7 @@ def _fetch_here(name: str, source: str | None) -> None:
 
 def _tell(nodes: Nodes, json: bool) -> None:
     """Print what nodes have or got; exit code 1 if one could not tell."""
-    from sweeps.cli.options import say
+    from sweeps.cli.terminal import say
 
     if json:
         from sweeps.engine.data_on_nodes import as_json

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from sweeps.cli.options import Storage
-from sweeps.cli.run_options import TrackingUri
+from sweeps.cli.options import Storage, TrackingUri
 
 if TYPE_CHECKING:
     from sweeps.doctor import Report

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sweeps.cli.cluster_options import Address, Sweep
+from sweeps.cli.options import JobServer as Address
+from sweeps.cli.options import Sweep
 
 if TYPE_CHECKING:
     from sweeps.cli.submission_request import Found

@@ -1,76 +1,107 @@
-"""The `sweeps` command. Each command's module loads what it needs only when it runs."""
+"""The `sweeps` command line: finds a command's module, runs it, reports bad input.
+
+A command's module is imported only when that command runs, so that `sweeps --help` is quick.
+"""
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from typing import Any, Final
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from cluster.proxies import spare_own_machine
-from sweeps.cli.compare import compare
-from sweeps.cli.data import app as data_app
-from sweeps.cli.doctor import doctor
-from sweeps.cli.list import list as list_studies
-from sweeps.cli.logs import logs
-from sweeps.cli.pareto import pareto
-from sweeps.cli.points import points
-from sweeps.cli.report import report
-from sweeps.cli.resume import resume
-from sweeps.cli.run import run
-from sweeps.cli.serve import serve
-from sweeps.cli.show import show
-from sweeps.cli.status import status
-from sweeps.cli.stop import stop
-from sweeps.cli.submit import submit
-from sweeps.cli.sync import sync
-from sweeps.cli.ui import ui
-from sweeps.cli.verify import verify
-from sweeps.engine.garbage import patient_collection
-from sweeps.errors import make_printable
+# Command: panel of the help, module, function (or Typer app), one line of help.
+_COMMANDS: Final[dict[str, tuple[str, str, str, str]]] = {
+    "list": ("Studies", "studies", "list_studies", "List the packaged studies."),
+    "show": ("Studies", "studies", "show", "Show what a study would train, and its cost."),
+    "run": ("Sweeps", "run", "run", "Run a sweep: train, record, report the Pareto front."),
+    "resume": ("Sweeps", "run", "resume", "Continue an interrupted sweep."),
+    "points": ("Results", "results", "points", "Show or save every point of a sweep."),
+    "pareto": ("Results", "results", "pareto", "Show, save or plot the Pareto front."),
+    "compare": ("Results", "results", "compare", "Compare the fronts of several sweeps."),
+    "report": ("Results", "results", "report", "Write a report as one HTML page."),
+    "submit": ("Clusters", "submit", "submit", "Submit a sweep to a Ray cluster."),
+    "status": ("Clusters", "status", "status", "Show the progress of a sweep, here or remote."),
+    "logs": ("Clusters", "logs", "logs", "Print the log of a submitted sweep."),
+    "stop": ("Clusters", "stop", "stop", "Stop a submitted sweep; finished work is kept."),
+    "sync": ("MLflow", "mlflow_store", "sync", "Publish the points that MLflow lacks."),
+    "verify": ("MLflow", "mlflow_store", "verify", "Check that MLflow equals the ledger."),
+    "ui": ("MLflow", "mlflow_store", "ui", "Open the MLflow UI on this machine."),
+    "serve": ("MLflow", "mlflow_store", "serve", "Serve MLflow to a team, with accounts."),
+    "data": ("Setup", "data", "app", "List and fetch data sets."),
+    "doctor": ("Setup", "doctor", "doctor", "Check everything that a sweep needs."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """Command group that imports a command's module when that command is called."""
+
+    def __init__(self, **options: Any) -> None:
+        """Registers each command by name and help alone."""
+        super().__init__(**options)
+        for name, (panel, _, _, help_text) in _COMMANDS.items():
+            self.add_command(TyperCommand(name, help=help_text, rich_help_panel=panel))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Returns the called command, with its options, and its arguments."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else load_command(name), rest
+
+
+def load_command(name: str) -> Any:
+    """Imports a command's module and returns the command."""
+    _, module, attribute, _ = _COMMANDS[name]
+    target = getattr(import_module(f"sweeps.cli.{module}"), attribute)
+    if not isinstance(target, typer.Typer):
+        single = typer.Typer(add_completion=False)
+        single.command(name)(target)
+        target = single
+    command = typer.main.get_command(target)
+    command.name = name
+    return command
+
 
 app = typer.Typer(
     name="sweeps",
-    help="Draw privacy-utility trade-off curves: run sweeps, compare them, read their fronts.",
+    cls=LazyGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
-app.command("list")(list_studies)
-for _command in (show, run, resume, points, pareto, report, compare):
-    app.command()(_command)
-for _kept in (sync, verify, ui, serve, doctor):
-    app.command()(_kept)
-for _remote in (submit, status, logs, stop):
-    app.command()(_remote)
-app.add_typer(data_app, name="data")
+@app.callback()
+def _sweeps() -> None:
+    """Draw privacy-utility trade-off curves: run sweeps, compare them, extract Pareto fronts."""
 
 
 def main() -> None:
-    """Run the command line; bad input gets one message and exit code 2."""
-    patient_collection()
-    spare_own_machine()
+    """Runs the command line; bad input gives one message and exit code 2."""
     try:
         app()
     except Exception as error:
-        if not _is_bad_input(error):
+        message = _describe_bad_input(error)
+        if message is None:
             raise
-        from tracking.errors import redact
-
-        typer.echo(f"Error: {make_printable(redact(str(error)))}", err=True)
+        typer.echo(f"Error: {message}", err=True)
         sys.exit(2)
 
 
-def _is_bad_input(error: Exception) -> bool:
+def _describe_bad_input(error: Exception) -> str | None:
+    """Returns the message of an error that the user can correct; None for any other."""
+    # Imported here because a command that succeeds needs none of it.
     from cluster.errors import ConnectionFailed, ServingRefused
     from cluster.jobs import JobFailed
     from cluster.secrets import SecretRefused
     from cluster.submission import SubmissionRefused
     from privnets.data import DataError
-    from sweeps.errors import InputError, StudyError
-    from tracking.errors import TrackingError
+    from sweeps.errors import InputError, StudyError, make_printable
+    from tracking.errors import TrackingError, redact
 
-    kinds = (InputError, StudyError, DataError, TrackingError, ConnectionFailed)
-    of_clusters = (ServingRefused, SecretRefused, JobFailed, SubmissionRefused)
-    return isinstance(error, (*kinds, *of_clusters))
+    of_sweeps = (InputError, StudyError, DataError, TrackingError)
+    of_clusters = (ConnectionFailed, ServingRefused, SecretRefused, JobFailed, SubmissionRefused)
+    if isinstance(error, (*of_sweeps, *of_clusters)):
+        return make_printable(redact(str(error)))
+    return None

@@ -1,50 +1,220 @@
-"""`sweeps run`: run a study's sweep to its end."""
+"""`sweeps run` and `sweeps resume`: train a sweep, show progress, print the outcome."""
 
 from __future__ import annotations
 
+import errno
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
-from sweeps.cli.options import Storage
-from sweeps.cli.run_options import Address, TrackingUri
-from sweeps.cli.study_options import Changes, NumPoints, StudyName, Yes
+import tracking
+from sweeps.analysis.results import DEFAULT_STORAGE, Result
+from sweeps.analysis.tables import front_table
+from sweeps.analysis.wording import counted
+from sweeps.cli.options import (
+    Changes,
+    NumPoints,
+    RayAddress,
+    Storage,
+    Study,
+    Sweep,
+    TrackingUri,
+    Yes,
+)
+from sweeps.cli.terminal import SUBMIT_COMMAND, command_line, print_table, say
+from sweeps.engine.executor import RunOutcome, execute, new_sweep_name
+from sweeps.engine.progress import SweepProgress, display_progress
+from sweeps.engine.signals import Interrupted
+from sweeps.errors import InputError
+from sweeps.planning.plan import Plan, confirmation_question, make_plan
+from sweeps.store.filesystem import absolute_storage
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import choose_tracking_uri, read_manifest, replan
+from sweeps.study.loader import load
+from tracking.errors import redact, strip_credentials
+
+_NO_READER = {errno.EPIPE, errno.EIO}  # A closed pipe, a terminal that hung up.
 
 
 def run(
-    study: StudyName,
+    study: Study,
     set_: Changes = None,
-    address: Address = None,
+    address: RayAddress = None,
     tracking_uri: TrackingUri = None,
     storage: Storage = None,
     num_points: NumPoints = None,
     name: Annotated[
-        str | None, typer.Option(help="The sweep's name; an unfinished one is continued.")
+        str | None, typer.Option(help="Name of the sweep; an unfinished one is continued.")
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Run a study's sweep: train every point, record it in MLflow, report the Pareto front.
+    """Run a sweep: train every point, record it in MLflow, report the Pareto front.
 
-    Exit codes: 0 done; 1 some points failed, the others are kept and recorded; 2 bad input, nothing
-    was started; 130 after Ctrl-C and 143 after SIGTERM, with the command that continues.
+    Exit codes: 0 done; 1 some points failed, the others are kept; 2 bad input, nothing started;
+    130 after Ctrl-C and 143 after SIGTERM, with the command that continues.
     """
-    from sweeps.analysis.results import DEFAULT_STORAGE
-    from sweeps.cli.running import run_plan
-    from sweeps.engine.executor import new_sweep_name
-    from sweeps.errors import InputError
-    from sweeps.planning.plan import confirmation_question, make_plan
-    from sweeps.store.filesystem import absolute_storage
-    from sweeps.study.loader import load
-
     planned = make_plan(load(study, set_ or ()), num_points)
     question = confirmation_question(planned)
     if question is not None and not yes:
         raise InputError(question)
-    where = absolute_storage(storage or DEFAULT_STORAGE)
-    run_plan(
-        planned,
-        sweep=name or new_sweep_name(where, planned.study.name),
-        storage=where,
-        tracking_uri=tracking_uri,
-        address=address,
-    )
+    directory = absolute_storage(storage or DEFAULT_STORAGE)
+    sweep = name or new_sweep_name(directory, planned.study.name)
+    _run_plan(planned, sweep, directory, tracking_uri, address)
+
+
+def resume(
+    sweep: Sweep,
+    address: RayAddress = None,
+    tracking_uri: TrackingUri = None,
+    storage: Storage = None,
+) -> None:
+    """Continue an interrupted sweep; finished points are never trained again.
+
+    The exit codes are those of `sweeps run`.
+    """
+    directory = absolute_storage(storage or DEFAULT_STORAGE)
+    manifest = read_manifest(Ledger(directory, sweep))
+    uri = choose_tracking_uri(manifest, tracking_uri)
+    _run_plan(replan(manifest), sweep, directory, uri, address)
+
+
+def _run_plan(
+    plan: Plan, sweep: str, storage: str, tracking_uri: str | None, address: str | None
+) -> None:
+    """Runs a plan, prints its outcome, and exits with the command's exit code."""
+    with _closed_output_allowed():
+        _announce(plan, sweep)
+    resume_command = _resume_command(sweep, storage, tracking_uri, address)
+    has_trained = False
+    try:
+        with display_progress() as show:
+
+            def on_progress(progress: SweepProgress) -> None:
+                nonlocal has_trained
+                has_trained = True
+                show(progress)
+
+            outcome = execute(
+                plan,
+                sweep=sweep,
+                storage=storage,
+                tracking_uri=tracking_uri,
+                address=address,
+                on_progress=on_progress,
+                command=command_line(),
+                again=resume_command,
+            )
+    except KeyboardInterrupt as stop:
+        with _closed_output_allowed():
+            typer.echo(f"Stopped at once. Continue with:\n  {resume_command}", err=True)
+        number = stop.signal if isinstance(stop, Interrupted) else signal.SIGINT
+        raise typer.Exit(128 + number) from None
+    with _closed_output_allowed():
+        if not has_trained and outcome.interrupted_by is None:
+            typer.echo(f"{sweep} was already finished; nothing to train.", err=True)
+        _print_outcome(outcome, tracking_uri, resume_command)
+    raise typer.Exit(outcome.exit_code)
+
+
+@contextmanager
+def _closed_output_allowed() -> Iterator[None]:
+    """Lets the block print although nothing may read the output any more."""
+    _redirect_closed_output()
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_READER:
+            raise
+    _redirect_closed_output()
+
+
+def _redirect_closed_output() -> None:
+    """Redirects closed stdout and stderr to /dev/null; else Python exits with 120 at its end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            if error.errno not in _NO_READER:
+                raise
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
+
+
+def _announce(plan: Plan, sweep: str) -> None:
+    for note in plan.notes:
+        say(f"Note: {note}", err=True)
+    trainings = len(plan.points) * len(plan.seeds)
+    size = f"{counted(len(plan.points), 'point')}, {counted(trainings, 'training')}"
+    typer.echo(f"sweep {sweep}: {size}", err=True)
+
+
+def _print_outcome(outcome: RunOutcome, tracking_uri: str | None, resume_command: str) -> None:
+    result = outcome.result
+    _print_points(result)
+    for warning in _warnings(outcome):
+        say(f"Warning: {warning}", err=True)
+    if outcome.interrupted_by is not None:
+        typer.echo(f"Stopped. Continue with:\n  {resume_command}", err=True)
+        return
+    if result.pending:
+        points = counted(result.pending, "point")
+        typer.echo(f"{points} without all replicates. Try again with:\n  {resume_command}")
+    _print_places(outcome, tracking_uri)
+
+
+def _print_points(result: Result) -> None:
+    finished, failed, stopped = (result.counts[how] for how in ("finished", "failed", "stopped"))
+    parts = [f"{finished:,} of {counted(result.manifest.plan.points, 'point')} finished"]
+    parts += [f"{failed} failed"] if failed else []
+    parts += [f"{stopped} stopped early"] if stopped else []
+    typer.echo(", ".join(parts))
+    front = result.front()
+    if len(front):
+        print_table(front_table(front, result.objectives, result.swept))
+
+
+def _warnings(outcome: RunOutcome) -> Iterator[str]:
+    yield from outcome.problems
+    for pack, reason in outcome.failures.items():
+        yield f"pack {pack} failed: {reason}"
+    for name, reason in outcome.result.unreadable.items():
+        yield f"ignored {name}: {reason}"
+
+
+def _print_places(outcome: RunOutcome, tracking_uri: str | None) -> None:
+    """Prints where the report and the MLflow runs are, or how to publish them later."""
+    result, published = outcome.result, outcome.published
+    storage, uri = redact(result.storage), tracking.resolve_uri(tracking_uri)
+    if any(result.counts.values()):
+        typer.echo(f"report:  {storage}/{result.sweep}/report.html")
+    # A submitted sweep is read from a machine with another environment.
+    named = uri if os.environ.get(SUBMIT_COMMAND) else tracking_uri
+    option = f" --tracking-uri {shlex.quote(redact(named))}" if named else ""
+    if not published.whole:
+        typer.echo(
+            f"Warning: {published.error or 'not all points are in MLflow'}\n"
+            "Nothing is lost. When the tracking server answers again, run:\n"
+            f"  sweeps sync {result.sweep} --storage {shlex.quote(storage)}{option}",
+            err=True,
+        )
+    elif published.page:
+        say(f"MLflow:  {strip_credentials(uri).rstrip('/')}/{published.page}")
+    else:
+        typer.echo(f"MLflow:  {redact(uri)}; open it with: sweeps ui{option}")
+
+
+def _resume_command(sweep: str, storage: str, tracking_uri: str | None, address: str | None) -> str:
+    """Returns the command that continues a sweep, without credentials."""
+    if submitted := os.environ.get(SUBMIT_COMMAND):
+        return submitted
+    words = ["sweeps", "resume", sweep, "--storage", redact(storage)]
+    words += ["--tracking-uri", redact(tracking_uri)] if tracking_uri else []
+    words += ["--address", address] if address else []
+    return shlex.join(words)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sweeps.cli.cluster_options import Address
-from sweeps.cli.study_options import Changes, NumPoints, StudyName, Yes
+from sweeps.cli.options import Changes, NumPoints, Yes
+from sweeps.cli.options import JobServer as Address
+from sweeps.cli.options import Study as StudyName
 
 if TYPE_CHECKING:
     from cluster.jobs import Job, Jobs
@@ -101,7 +102,7 @@ def _order(
 ) -> Order:
     """What to submit: as said, and for the rest as it was submitted before."""
     from cluster.submission import Order, known_storage, remembered
-    from sweeps.cli.running import typed
+    from sweeps.cli.terminal import command_line as typed
 
     return Order(
         spec=study.to_dict(),

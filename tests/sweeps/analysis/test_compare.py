@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from privnets.points import Replicate, TradeoffPoint
-from sweeps.analysis.comparison import compare_sweeps
+from sweeps.analysis.comparison import compare
 from sweeps.analysis.results import open_result
 from sweeps.cli.main import app
 from sweeps.errors import InputError
@@ -93,24 +93,24 @@ def test_a_table_tells_the_same(storage: Path) -> None:
     cells = [line.strip("│ ").split("│") for line in said.splitlines() if line.startswith("│ ")]
     rows = {name.strip(): [cell.strip() for cell in rest] for name, *rest in cells}
     assert rows["hypervolume"] == ["0.16", "0.09"]
-    assert rows["of its front beaten by good"] == ["", "50%"]
+    assert rows["front dominated by good"] == ["", "50%"]
     reference = f"the worst of all these sweeps: {ADVANTAGE} 0.5, {ACCURACY} 0.1."
     assert reference in said
-    assert "Front of all together:" in said
+    assert "Joint front of all sweeps:" in said
 
 
 def test_sweeps_that_are_not_alike_are_told_apart(storage: Path) -> None:
     """What half of two replicates attain is not what half of three do."""
     found = json.loads(run(storage, "good", "thrice", "--json"))
     assert [side["attained"] for side in found["sweeps"]] == [None, None]
-    assert found["differences"] == {"config/dataset": ["digits", "adult"]}
-    assert "They differ in config/dataset: digits; adult." in run(storage, "good", "thrice")
-    assert json.loads(run(storage, "good", "poor", "--json"))["differences"] == {}
+    assert found["unlike"] == {"config/dataset": ["digits", "adult"]}
+    assert "Differences in config/dataset: digits; adult." in run(storage, "good", "thrice")
+    assert json.loads(run(storage, "good", "poor", "--json"))["unlike"] == {}
 
 
 def test_other_objectives_can_be_named(storage: Path) -> None:
     with pytest.raises(InputError, match=r"different objectives .* --minimize and --maximize"):
-        compare_sweeps([open_result(name, str(storage)) for name in ("good", "other")])
+        compare([open_result(name, str(storage)) for name in ("good", "other")])
     found = json.loads(run(storage, "good", "other", "--maximize", ACCURACY, "--json"))
     assert found["objectives"] == {ACCURACY: "max"}
     assert [side["attained"] for side in found["sweeps"]] == [None, None]
@@ -129,4 +129,4 @@ def test_what_cannot_be_compared_is_refused(
     storage: Path, sweeps: list[str], objectives: dict[str, str] | None, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        compare_sweeps([open_result(name, str(storage)) for name in sweeps], objectives)
+        compare([open_result(name, str(storage)) for name in sweeps], objectives)

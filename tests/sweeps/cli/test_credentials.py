@@ -12,7 +12,8 @@ import pytest
 from small_sweeps import small_plan
 
 from sweeps.analysis.results import read_result
-from sweeps.cli.running import _resume_command, typed
+from sweeps.cli.run import _resume_command
+from sweeps.cli.terminal import command_line
 from sweeps.engine.executor import prepare_manifest
 from sweeps.errors import InputError
 from sweeps.store.filesystem import open_directory
@@ -54,7 +55,7 @@ def test_commands_to_repeat_do_not_show_keys(monkeypatch: pytest.MonkeyPatch) ->
     uri = f"http://ann:{SECRET}@host"
     words = ["run", "quickstart", "--storage", STORAGE, f"--tracking-uri={uri}", "--name", "it's"]
     monkeypatch.setattr("sys.argv", ["sweeps", *words])
-    for said in (typed(), _resume_command("sweep", STORAGE, uri, None)):
+    for said in (command_line(), _resume_command("sweep", STORAGE, uri, None)):
         assert "hunter2" not in said
         assert "bucket/path" in said
         assert "host" in said

@@ -90,7 +90,7 @@ def test_points_are_shown_with_half_intervals_and_status(run, storage):
 @pytest.mark.parametrize(("suffix", "read"), [("parquet", pd.read_parquet), ("csv", pd.read_csv)])
 def test_points_are_saved_whole(run, storage, tmp_path, suffix, read):
     code, shown, _ = run("points", SWEEP, "-o", f"points.{suffix}")
-    assert (code, shown) == (0, f"4 points in points.{suffix}\n")
+    assert (code, shown) == (0, f"4 points saved in points.{suffix}\n")
     found, expected = read(tmp_path / f"points.{suffix}"), open_result(SWEEP, str(storage)).points
     assert list(found.columns) == list(expected.columns)
     assert found[ADVANTAGE].equals(expected[ADVANTAGE])
@@ -110,7 +110,7 @@ def test_points_come_from_mlflow_when_asked(run, storage, tmp_path):
 def test_front_on_the_studys_objectives(run, tmp_path):
     code, shown, _ = run("pareto", SWEEP, "-o", "front.json", "--plot", "front.png")
     assert code == 0
-    assert "2 points on the front; left out: 1 that failed, 0 with an undefined" in shown
+    assert "2 points on the front; excluded: 1 failed, 0 with an undefined" in shown
     rows = json.loads((tmp_path / "front.json").read_text())
     assert sorted(row["config/train_size"] for row in rows) == [200, 400]
     assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
@@ -171,7 +171,7 @@ def test_an_unfinished_sweep_says_so(tmp_path, storage, monkeypatch, capsys):
         with pytest.raises(SystemExit):
             main()
         output = capsys.readouterr().out
-        assert "3 of the sweep's 4 points are not finished" in output
+        assert "3 of 4 points unfinished" in output
         assert "train_size" in output
 
 

@@ -1,0 +1,209 @@
+"""`sweeps points`, `pareto`, `compare` and `report`: the results of sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from json import dumps
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import typer
+
+import tracking
+from sweeps.analysis.comparison import Comparison, as_json
+from sweeps.analysis.comparison import compare as compare_results
+from sweeps.analysis.export import check_output, save_frame
+from sweeps.analysis.frames import varying
+from sweeps.analysis.pareto import Objectives, pareto_front
+from sweeps.analysis.results import Result, open_result
+from sweeps.analysis.tables import Table, front_table, points_table
+from sweeps.analysis.wording import counted
+from sweeps.cli.options import Json, Maximize, Minimize, Output, Storage, Sweep
+from sweeps.cli.terminal import print_table, say
+from sweeps.errors import InputError
+from sweeps.report import write_report
+from sweeps.report.figures.plots import front_figure, save_front_png, save_page
+
+_MLFLOW_METRICS = 4
+
+
+def points(
+    sweep: Sweep,
+    storage: Storage = None,
+    tracking_uri: Annotated[
+        str | None, typer.Option(metavar="URI", help="Read from this MLflow store instead.")
+    ] = None,
+    output: Output = None,
+) -> None:
+    """Show every point of a sweep: configuration, metrics, intervals.
+
+    -o saves the whole table as .parquet or .csv.
+    """
+    check_output(output, (".parquet", ".csv"))
+    result = open_result(sweep, storage) if tracking_uri is None else None
+    if result is not None:
+        frame, metrics, fields = result.points, list(result.objectives), result.swept
+    else:
+        frame = tracking.load_points(sweep, tracking_uri)
+        metrics, fields = _headline_metrics(frame), varying(frame)
+    if output is None:
+        print_table(points_table(frame, metrics, fields))
+    else:
+        _save(frame, output)
+    _print_pending(result)
+
+
+def pareto(
+    sweep: Sweep,
+    storage: Storage = None,
+    minimize: Minimize = None,
+    maximize: Maximize = None,
+    output: Output = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Plot the front: .html is interactive, .png for print."),
+    ] = None,
+) -> None:
+    """Show the Pareto front of a sweep, on the study's objectives or others.
+
+    -o saves it as .parquet, .csv or .json.
+    """
+    check_output(output, (".parquet", ".csv", ".json"))
+    check_output(plot, (".html", ".png"))
+    chosen = _parse_objectives(minimize or (), maximize or ())
+    result = open_result(sweep, storage)
+    objectives = chosen or result.objectives
+    try:
+        front = pareto_front(result.points, objectives)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    print_table(front_table(front, objectives, result.swept))
+    typer.echo(_count_excluded(front, result.points))
+    _print_pending(result)
+    if output is not None:
+        _save(front, output)
+    if plot is not None:
+        _plot(result.points, front, objectives, plot)
+
+
+def compare(
+    sweeps: Annotated[list[str], typer.Argument(metavar="SWEEP SWEEP...", help="Their names.")],
+    storage: Storage = None,
+    minimize: Minimize = None,
+    maximize: Maximize = None,
+    json: Json = False,
+) -> None:
+    """Compare the fronts of sweeps: hypervolume, attainment, mutual domination.
+
+    Without --minimize and --maximize, the objectives that the studies share are used. Hypervolumes
+    share one reference point, the worst values over all these sweeps.
+    """
+    objectives = _parse_objectives(minimize or (), maximize or ())
+    comparison = compare_results(
+        [open_result(name, storage) for name in sweeps], objectives or None
+    )
+    if json:
+        typer.echo(dumps(as_json(comparison), allow_nan=False))
+        return
+    print_table(_comparison_table(comparison))
+    say("Joint front of all sweeps:")
+    print_table(_joint_front_table(comparison))
+
+
+def report(
+    sweep: Sweep,
+    storage: Storage = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="HTML file to write.")
+    ] = Path("report.html"),
+) -> None:
+    """Write a report of a sweep: one HTML page that needs no network."""
+    check_output(output, (".html",))
+    result = open_result(sweep, storage)
+    try:
+        write_report(result, output)
+    except OSError as error:
+        raise InputError(f"cannot write {output}: {error.strerror}") from error
+    typer.echo(output)
+
+
+def _parse_objectives(minimize: Sequence[str], maximize: Sequence[str]) -> Objectives:
+    if both := sorted(set(minimize) & set(maximize)):
+        raise InputError(f"{both[0]} is given to both --minimize and --maximize; choose one")
+    objectives: Objectives = {**dict.fromkeys(minimize, "min"), **dict.fromkeys(maximize, "max")}
+    return objectives
+
+
+def _headline_metrics(frame: pd.DataFrame) -> list[str]:
+    """Metrics for the terminal: MLflow does not record which ones are objectives."""
+    reported = [str(c) for c in frame.columns if f"{c}.ci_low" in frame.columns]
+    overall = [m for m in reported if m.count("/") == 1 and m.startswith(("privacy/", "utility/"))]
+    return overall[:_MLFLOW_METRICS]
+
+
+def _save(frame: pd.DataFrame, path: Path) -> None:
+    save_frame(frame, path)
+    typer.echo(f"{counted(len(frame), 'point')} saved in {path}")
+
+
+def _print_pending(result: Result | None) -> None:
+    if result is not None and result.pending:
+        total = counted(result.manifest.plan.points, "point")
+        typer.echo(
+            f"{result.pending} of {total} unfinished; continue with: sweeps resume {result.sweep}"
+        )
+
+
+def _count_excluded(front: pd.DataFrame, points: pd.DataFrame) -> str:
+    counts = front.attrs["excluded"]
+    stopped = int((points["status"] == "stopped").sum())
+    excluded = [f"{counts['not_finished'] - stopped} failed"]
+    excluded += [f"{stopped} stopped early"] if stopped else []
+    excluded += [f"{counts['undefined']} with an undefined objective"]
+    return f"{counted(len(front), 'point')} on the front; excluded: {', '.join(excluded)}"
+
+
+def _plot(points: pd.DataFrame, front: pd.DataFrame, objectives: Objectives, path: Path) -> None:
+    try:
+        if path.suffix.lower() == ".png":
+            save_front_png(points, front, objectives, path)
+        else:
+            save_page(front_figure(points, front, objectives), path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from error
+    typer.echo(f"plot saved in {path}")
+
+
+def _comparison_table(comparison: Comparison) -> Table:
+    rows = [tuple(row) for row in _comparison_rows(comparison)]
+    worst = ", ".join(f"{metric} {value:.4g}" for metric, value in comparison.reference.items())
+    notes = [f"Reference point of the hypervolumes: {worst}."]
+    notes += [
+        f"Differences in {what}: {'; '.join(each)}." for what, each in comparison.unlike.items()
+    ]
+    columns = ("", *(side.sweep for side in comparison.sides))
+    return Table(columns, tuple(rows), " ".join(notes))
+
+
+def _comparison_rows(comparison: Comparison) -> Iterator[list[str]]:
+    sides = comparison.sides
+    yield ["points compared", *(str(side.points) for side in sides)]
+    yield ["replicates", *(str(side.replicates) for side in sides)]
+    yield ["points on its own front", *(str(side.on_front) for side in sides)]
+    yield ["points on the joint front", *(str(side.on_joint_front) for side in sides)]
+    yield ["hypervolume", *(_format(side.hypervolume) for side in sides)]
+    yield ["hypervolume attained by half", *(_format(side.attained) for side in sides)]
+    for rival in sides:
+        shares = (side.dominated.get(rival.sweep) for side in sides)
+        cells = ("" if share is None else f"{share:.0%}" for share in shares)
+        yield [f"front dominated by {rival.sweep}", *cells]
+
+
+def _joint_front_table(comparison: Comparison) -> Table:
+    front = comparison.front.rename(columns={"sweep": "config/sweep"})
+    return front_table(front, comparison.objectives, ["sweep", *varying(comparison.front)])
+
+
+def _format(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

@@ -1,0 +1,135 @@
+"""`sweeps list` and `sweeps show`: the packaged studies, and what one study would train."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import typer
+
+import privnets
+from sweeps.analysis.frames import setting
+from sweeps.analysis.wording import counted
+from sweeps.cli.options import Changes, NumPoints, Study
+from sweeps.cli.terminal import say
+from sweeps.planning.measuring import cached_curves
+from sweeps.planning.packing import local_capacity, make_packs
+from sweeps.planning.plan import Plan, estimate_cost, format_duration, make_plan
+from sweeps.planning.search import grid_size
+from sweeps.study import spec
+from sweeps.study.loader import load, study_names
+from sweeps.study.yaml_reader import dump_yaml
+
+_LISTED_POINTS: Final = 40
+_EMPTY: Final[tuple[object, ...]] = (None, "", [])
+
+
+def list_studies() -> None:
+    """List the packaged studies: size, cost, and the figure that each reproduces."""
+    for name in study_names():
+        study = load(name)
+        typer.echo(f"{name}  ({'; '.join(_facts(study))})")
+        typer.echo(f"    {study.description.strip()}")
+
+
+def show(study: Study, set_: Changes = None, num_points: NumPoints = None) -> None:
+    """Show the resolved study with its points, packs and cost; nothing starts.
+
+    The output is itself a study file. Points, packs and cost are comments in it.
+    """
+    planned = make_plan(load(study, set_ or ()), num_points)
+    resolved = planned.study.to_dict()
+    text = dump_yaml({key: part for key, part in resolved.items() if part not in _EMPTY}, 100)
+    say(text.rstrip())
+    for line in _comments(planned):
+        say(f"# {line}".rstrip().replace("\n", " "))
+
+
+def _facts(study: spec.Study) -> Iterator[str]:
+    points = study.search.num_points or grid_size(study.space)
+    yield f"{points} points x {study.replicates} replicates"
+    seconds = estimate_cost(study)
+    if seconds is not None:
+        yield f"about {format_duration(seconds)} of one core"
+    yield _origin(study)
+
+
+def _origin(study: spec.Study) -> str:
+    if study.reproduces is None:
+        return "reproduces no publication"
+    paper, figure = study.reproduces.paper, study.reproduces.figure
+    if figure is None:
+        return f"reproduces {paper}"
+    return f"reproduces {paper}, {figure if isinstance(figure, str) else f'figure {figure}'}"
+
+
+def _comments(plan: Plan) -> Iterator[str]:
+    points, replicates = len(plan.points), len(plan.seeds)
+    size = f"{counted(points, 'point')} x {counted(replicates, 'replicate')}"
+    yield f"{size} = {counted(points * replicates, 'training')}"
+    yield from _describe_packs(plan)
+    if defaults := ", ".join(f"{name} {_format(v)}" for name, v in _default_values(plan)):
+        yield f"left at their defaults: {defaults}"
+    yield "objectives: " + ", ".join(f"{d} {metric}" for metric, d in plan.objectives.items())
+    yield from (f"note: {note}" for note in plan.notes)
+    yield from _describe_points(plan)
+
+
+def _default_values(plan: Plan) -> Iterator[tuple[str, object]]:
+    """Yields the fields in use that the study leaves at their defaults."""
+    experiment = privnets.experiment(plan.study.experiment)
+    examples = {point.config.structure(): point.config for point in plan.points}
+    unused = frozenset.intersection(*map(experiment.unused, examples.values()))
+    excluded = {*plan.study.fixed, *plan.study.space, *unused}
+    for name, value in plan.points[0].config.resolved().items():
+        if name not in excluded:
+            yield name, value
+
+
+def _describe_packs(plan: Plan) -> Iterator[str]:
+    resources, replicates = plan.study.resources, plan.replicates()
+    workers, memory = local_capacity(resources)
+    curves = cached_curves(plan.study.experiment, replicates, resources, memory)
+    packs = make_packs(
+        replicates,
+        experiment=plan.study.experiment,
+        size=resources.pack,
+        workers=workers,
+        memory=memory,
+        curves=curves,
+    )
+    yield f"{counted(len(packs), 'pack')} of {_size_range([len(p.replicates) for p in packs])}"
+    if resources.pack != "auto":
+        yield "pack size: from resources.pack of the study"
+    elif curves:
+        yield "pack size: from cost curves measured on this machine"
+    else:
+        yield "pack size: from the cost model; a long sweep measures first"
+    seconds, busy = plan.cost_seconds(), min(workers, len(packs))
+    parallel = (
+        f", {format_duration(seconds / busy)} with {busy} packs in parallel" if busy > 1 else ""
+    )
+    yield f"about {format_duration(seconds)} of one core{parallel}, plus the start of Ray"
+
+
+def _size_range(sizes: list[int]) -> str:
+    low, high = min(sizes), max(sizes)
+    return counted(low, "training") if low == high else f"{low} to {high} trainings"
+
+
+def _describe_points(plan: Plan) -> Iterator[str]:
+    swept = list(plan.study.space)
+    yield "points:"
+    for point in plan.points[:_LISTED_POINTS]:
+        values = ", ".join(f"{name} {_format(getattr(point.config, name))}" for name in swept)
+        yield f"  {point.point_id}  {values}"
+    if len(plan.points) > _LISTED_POINTS:
+        yield f"  and {len(plan.points) - _LISTED_POINTS:,} more"
+
+
+def _format(value: object) -> str:
+    """Returns a value as in study files, with every digit."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return setting(value) if value in (None, math.inf) else str(value)
