@@ -100,9 +100,8 @@ def compare(
     share one reference point, the worst values over all these sweeps.
     """
     objectives = _parse_objectives(minimize or (), maximize or ())
-    comparison = compare_results(
-        [open_result(name, storage) for name in sweeps], objectives or None
-    )
+    results = [open_result(name, storage) for name in sweeps]
+    comparison = compare_results(results, objectives or None)
     if json:
         typer.echo(dumps(as_json(comparison), allow_nan=False))
         return
@@ -178,7 +177,7 @@ def _plot(points: pd.DataFrame, front: pd.DataFrame, objectives: Objectives, pat
 def _comparison_table(comparison: Comparison) -> Table:
     rows = [tuple(row) for row in _comparison_rows(comparison)]
     worst = ", ".join(f"{metric} {value:.4g}" for metric, value in comparison.reference.items())
-    notes = [f"Reference point of the hypervolumes: {worst}."]
+    notes = [f"Hypervolume reference, the worst values over all these sweeps: {worst}."]
     notes += [
         f"Differences in {what}: {'; '.join(each)}." for what, each in comparison.unlike.items()
     ]

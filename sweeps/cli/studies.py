@@ -107,10 +107,10 @@ def _describe_packs(plan: Plan) -> Iterator[str]:
     else:
         yield "pack size: from the cost model; a long sweep measures first"
     seconds, busy = plan.cost_seconds(), min(workers, len(packs))
-    parallel = (
-        f", {format_duration(seconds / busy)} with {busy} packs in parallel" if busy > 1 else ""
-    )
-    yield f"about {format_duration(seconds)} of one core{parallel}, plus the start of Ray"
+    cost = f"about {format_duration(seconds)} of one core"
+    if busy > 1:
+        cost += f", {format_duration(seconds / busy)} with {busy} packs in parallel"
+    yield f"{cost}, plus the start of Ray"
 
 
 def _size_range(sizes: list[int]) -> str:

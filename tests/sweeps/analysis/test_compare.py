@@ -94,7 +94,7 @@ def test_a_table_tells_the_same(storage: Path) -> None:
     rows = {name.strip(): [cell.strip() for cell in rest] for name, *rest in cells}
     assert rows["hypervolume"] == ["0.16", "0.09"]
     assert rows["front dominated by good"] == ["", "50%"]
-    reference = f"the worst of all these sweeps: {ADVANTAGE} 0.5, {ACCURACY} 0.1."
+    reference = f"the worst values over all these sweeps: {ADVANTAGE} 0.5, {ACCURACY} 0.1."
     assert reference in said
     assert "Joint front of all sweeps:" in said
 

@@ -61,15 +61,15 @@ def test_show_tells_points_packs_cost_objectives_and_notes(study):
         assert f"#   {point.point_id}  weight_decay {point.config.weight_decay}" in output
 
 
-def test_show_says_what_pack_sizes_rest_on(study):
-    assert "by the cost model" in run("show", study)
-    assert "as large as the study says" in run("show", study, "--set", "resources.pack=2")
+def test_show_names_the_source_of_pack_sizes(study):
+    assert "from the cost model" in run("show", study)
+    assert "from resources.pack of the study" in run("show", study, "--set", "resources.pack=2")
     planned = make_plan(load(study))
     name, structure = planned.study.experiment, planned.points[0].config.structure()
     curve = CostCurve((1, 2, 4), (9.0, 9.1, 9.2), 1000)
     cache_curve(curve_key(privnets.experiment(name), structure, Resources(), ""), curve)
     output = run("show", study)
-    assert "by what was measured on this machine" in output
+    assert "from cost curves measured on this machine" in output
 
 
 def test_show_does_not_list_every_point_of_a_large_plan(study):
