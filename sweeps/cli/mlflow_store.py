@@ -16,8 +16,8 @@ from cluster.mlflow_process import Certificate, Place, serving
 from cluster.ports import check_port, is_loopback
 from cluster.serving import ADMIN, PASSWORD, Permission, TeamServer
 from cluster.uris import holds_secret
+from sweeps.analysis.formatting import format_count
 from sweeps.analysis.results import DEFAULT_STORAGE, open_result, read_result
-from sweeps.analysis.wording import counted
 from sweeps.cli.options import Storage, Sweep, TrackingUri
 from sweeps.cli.terminal import say
 from sweeps.engine.signals import Interrupted, catch_stop_signals
@@ -45,7 +45,7 @@ def sync(sweep: Sweep, tracking_uri: TrackingUri = None, storage: Storage = None
     tracking.check(uri)
     write_summary(ledger, read_result(ledger, directory))
     published = publish_all(ledger, manifest, uri)
-    typer.echo(f"{counted(published.points, 'point')} of {sweep} are in {redact(uri)}")
+    typer.echo(f"{format_count(published.points, 'point')} of {sweep} are in {redact(uri)}")
     if not published.whole:
         say(f"Error: {published.error}", err=True)
         raise typer.Exit(1)
@@ -59,14 +59,14 @@ def verify(sweep: Sweep, tracking_uri: TrackingUri = None, storage: Storage = No
     differences = tracking.compare(result.tradeoff_points, sweep, uri, result.study.name)
     for name, reason in result.unreadable.items():
         say(f"Warning: ignored {name}: {reason}", err=True)
-    points = counted(len(result.tradeoff_points), "point")
+    points = format_count(len(result.tradeoff_points), "point")
     if not differences:
         typer.echo(f"The ledger and {redact(uri)} hold the same {points} of {sweep}.")
         return
     for line in differences[:_LISTED_DIFFERENCES]:
         say(line)
     typer.echo(
-        f"{counted(len(differences), 'difference')} between the ledger ({points}) and "
+        f"{format_count(len(differences), 'difference')} between the ledger ({points}) and "
         f"{redact(uri)}. `sweeps sync {sweep}` publishes missing points.",
         err=True,
     )

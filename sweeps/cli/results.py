@@ -11,14 +11,12 @@ import pandas as pd
 import typer
 
 import tracking
-from sweeps.analysis.comparison import Comparison, as_json
-from sweeps.analysis.comparison import compare as compare_results
-from sweeps.analysis.export import check_output, save_frame
-from sweeps.analysis.frames import varying
+from sweeps.analysis.comparison import Comparison, compare_sweeps, comparison_json
+from sweeps.analysis.export import check_output_path, save_frame
+from sweeps.analysis.formatting import format_count
 from sweeps.analysis.pareto import Objectives, pareto_front
 from sweeps.analysis.results import Result, open_result
-from sweeps.analysis.tables import Table, front_table, points_table
-from sweeps.analysis.wording import counted
+from sweeps.analysis.tables import Table, front_table, points_table, varying_fields
 from sweeps.cli.options import Json, Maximize, Minimize, Output, Storage, Sweep
 from sweeps.cli.terminal import print_table, say
 from sweeps.errors import InputError
@@ -40,13 +38,13 @@ def points(
 
     -o saves the whole table as .parquet or .csv.
     """
-    check_output(output, (".parquet", ".csv"))
+    check_output_path(output, (".parquet", ".csv"))
     result = open_result(sweep, storage) if tracking_uri is None else None
     if result is not None:
-        frame, metrics, fields = result.points, list(result.objectives), result.swept
+        frame, metrics, fields = result.points, list(result.objectives), result.swept_fields
     else:
         frame = tracking.load_points(sweep, tracking_uri)
-        metrics, fields = _headline_metrics(frame), varying(frame)
+        metrics, fields = _headline_metrics(frame), varying_fields(frame)
     if output is None:
         print_table(points_table(frame, metrics, fields))
     else:
@@ -69,8 +67,8 @@ def pareto(
 
     -o saves it as .parquet, .csv or .json.
     """
-    check_output(output, (".parquet", ".csv", ".json"))
-    check_output(plot, (".html", ".png"))
+    check_output_path(output, (".parquet", ".csv", ".json"))
+    check_output_path(plot, (".html", ".png"))
     chosen = _parse_objectives(minimize or (), maximize or ())
     result = open_result(sweep, storage)
     objectives = chosen or result.objectives
@@ -78,7 +76,7 @@ def pareto(
         front = pareto_front(result.points, objectives)
     except ValueError as error:
         raise InputError(str(error)) from error
-    print_table(front_table(front, objectives, result.swept))
+    print_table(front_table(front, objectives, result.swept_fields))
     typer.echo(_count_excluded(front, result.points))
     _print_pending(result)
     if output is not None:
@@ -101,9 +99,9 @@ def compare(
     """
     objectives = _parse_objectives(minimize or (), maximize or ())
     results = [open_result(name, storage) for name in sweeps]
-    comparison = compare_results(results, objectives or None)
+    comparison = compare_sweeps(results, objectives or None)
     if json:
-        typer.echo(dumps(as_json(comparison), allow_nan=False))
+        typer.echo(dumps(comparison_json(comparison), allow_nan=False))
         return
     print_table(_comparison_table(comparison))
     say("Joint front of all sweeps:")
@@ -118,7 +116,7 @@ def report(
     ] = Path("report.html"),
 ) -> None:
     """Write a report of a sweep: one HTML page that needs no network."""
-    check_output(output, (".html",))
+    check_output_path(output, (".html",))
     result = open_result(sweep, storage)
     try:
         write_report(result, output)
@@ -143,12 +141,12 @@ def _headline_metrics(frame: pd.DataFrame) -> list[str]:
 
 def _save(frame: pd.DataFrame, path: Path) -> None:
     save_frame(frame, path)
-    typer.echo(f"{counted(len(frame), 'point')} saved in {path}")
+    typer.echo(f"{format_count(len(frame), 'point')} saved in {path}")
 
 
 def _print_pending(result: Result | None) -> None:
     if result is not None and result.pending:
-        total = counted(result.manifest.plan.points, "point")
+        total = format_count(result.manifest.plan.points, "point")
         typer.echo(
             f"{result.pending} of {total} unfinished; continue with: sweeps resume {result.sweep}"
         )
@@ -160,7 +158,7 @@ def _count_excluded(front: pd.DataFrame, points: pd.DataFrame) -> str:
     excluded = [f"{counts['not_finished'] - stopped} failed"]
     excluded += [f"{stopped} stopped early"] if stopped else []
     excluded += [f"{counts['undefined']} with an undefined objective"]
-    return f"{counted(len(front), 'point')} on the front; excluded: {', '.join(excluded)}"
+    return f"{format_count(len(front), 'point')} on the front; excluded: {', '.join(excluded)}"
 
 
 def _plot(points: pd.DataFrame, front: pd.DataFrame, objectives: Objectives, path: Path) -> None:
@@ -179,14 +177,15 @@ def _comparison_table(comparison: Comparison) -> Table:
     worst = ", ".join(f"{metric} {value:.4g}" for metric, value in comparison.reference.items())
     notes = [f"Hypervolume reference, the worst values over all these sweeps: {worst}."]
     notes += [
-        f"Differences in {what}: {'; '.join(each)}." for what, each in comparison.unlike.items()
+        f"Differences in {what}: {'; '.join(each)}."
+        for what, each in comparison.differences.items()
     ]
-    columns = ("", *(side.sweep for side in comparison.sides))
+    columns = ("", *(side.sweep for side in comparison.sweeps))
     return Table(columns, tuple(rows), " ".join(notes))
 
 
 def _comparison_rows(comparison: Comparison) -> Iterator[list[str]]:
-    sides = comparison.sides
+    sides = comparison.sweeps
     yield ["points compared", *(str(side.points) for side in sides)]
     yield ["replicates", *(str(side.replicates) for side in sides)]
     yield ["points on its own front", *(str(side.on_front) for side in sides)]
@@ -201,7 +200,7 @@ def _comparison_rows(comparison: Comparison) -> Iterator[list[str]]:
 
 def _joint_front_table(comparison: Comparison) -> Table:
     front = comparison.front.rename(columns={"sweep": "config/sweep"})
-    return front_table(front, comparison.objectives, ["sweep", *varying(comparison.front)])
+    return front_table(front, comparison.objectives, ["sweep", *varying_fields(comparison.front)])
 
 
 def _format(value: float | None) -> str:

@@ -14,9 +14,9 @@ from typing import Annotated
 import typer
 
 import tracking
+from sweeps.analysis.formatting import format_count
 from sweeps.analysis.results import DEFAULT_STORAGE, Result
 from sweeps.analysis.tables import front_table
-from sweeps.analysis.wording import counted
 from sweeps.cli.options import (
     Changes,
     NumPoints,
@@ -151,7 +151,7 @@ def _announce(plan: Plan, sweep: str) -> None:
     for note in plan.notes:
         say(f"Note: {note}", err=True)
     trainings = len(plan.points) * len(plan.seeds)
-    size = f"{counted(len(plan.points), 'point')}, {counted(trainings, 'training')}"
+    size = f"{format_count(len(plan.points), 'point')}, {format_count(trainings, 'training')}"
     typer.echo(f"sweep {sweep}: {size}", err=True)
 
 
@@ -164,20 +164,20 @@ def _print_outcome(outcome: RunOutcome, tracking_uri: str | None, resume_command
         typer.echo(f"Stopped. Continue with:\n  {resume_command}", err=True)
         return
     if result.pending:
-        points = counted(result.pending, "point")
+        points = format_count(result.pending, "point")
         typer.echo(f"{points} without all replicates. Try again with:\n  {resume_command}")
     _print_places(outcome, tracking_uri)
 
 
 def _print_points(result: Result) -> None:
     finished, failed, stopped = (result.counts[how] for how in ("finished", "failed", "stopped"))
-    parts = [f"{finished:,} of {counted(result.manifest.plan.points, 'point')} finished"]
+    parts = [f"{finished:,} of {format_count(result.manifest.plan.points, 'point')} finished"]
     parts += [f"{failed} failed"] if failed else []
     parts += [f"{stopped} stopped early"] if stopped else []
     typer.echo(", ".join(parts))
     front = result.front()
     if len(front):
-        print_table(front_table(front, result.objectives, result.swept))
+        print_table(front_table(front, result.objectives, result.swept_fields))
 
 
 def _warnings(outcome: RunOutcome) -> Iterator[str]:

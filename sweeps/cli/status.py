@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sweeps.analysis.wording import counted
+from sweeps.analysis.formatting import format_count
 from sweeps.cli.options import JobServer as Address
 from sweeps.cli.options import Storage, Sweep
 from sweeps.cli.terminal import print_table, say
@@ -130,10 +130,10 @@ def _work(status: Status) -> list[tuple[str, str]]:
         lines += [
             (
                 "in use",
-                f"{counted(use.packs, 'pack')} in training, "
-                f"on {use.busy_nodes} of {counted(use.nodes, 'node')}, "
-                f"{use.busy_cpus:g} of {counted(use.cpus, 'CPU')}, "
-                f"{use.busy_gpus:g} of {counted(use.gpus, 'GPU')}",
+                f"{format_count(use.packs, 'pack')} in training, "
+                f"on {use.busy_nodes} of {format_count(use.nodes, 'node')}, "
+                f"{use.busy_cpus:g} of {format_count(use.cpus, 'CPU')}, "
+                f"{use.busy_gpus:g} of {format_count(use.gpus, 'GPU')}",
             )
         ]
     if pulse.setback is not None:
@@ -146,7 +146,7 @@ def _trainings(pulse: Heartbeat) -> list[str]:
     if pulse.trainings is None:
         return []
     done, total = pulse.trainings
-    return [f"{done:,} of {counted(total, 'training')} done"]
+    return [f"{done:,} of {format_count(total, 'training')} done"]
 
 
 def _driver(status: Status) -> list[tuple[str, str]]:
@@ -176,6 +176,6 @@ def _message(job: Job) -> str:
 def _print_front(status: Status) -> None:
     from sweeps.analysis.tables import front_table
 
-    typer.echo(f"front so far: {counted(len(status.front), 'point')}")
+    typer.echo(f"front so far: {format_count(len(status.front), 'point')}")
     objectives: Any = status.objectives
     print_table(front_table(status.front_frame(), objectives, status.swept))

@@ -9,8 +9,7 @@ from typing import Final
 import typer
 
 import privnets
-from sweeps.analysis.frames import setting
-from sweeps.analysis.wording import counted
+from sweeps.analysis.formatting import format_count, format_setting
 from sweeps.cli.options import Changes, NumPoints, Study
 from sweeps.cli.terminal import say
 from sweeps.planning.measuring import cached_curves
@@ -66,8 +65,8 @@ def _origin(study: spec.Study) -> str:
 
 def _comments(plan: Plan) -> Iterator[str]:
     points, replicates = len(plan.points), len(plan.seeds)
-    size = f"{counted(points, 'point')} x {counted(replicates, 'replicate')}"
-    yield f"{size} = {counted(points * replicates, 'training')}"
+    size = f"{format_count(points, 'point')} x {format_count(replicates, 'replicate')}"
+    yield f"{size} = {format_count(points * replicates, 'training')}"
     yield from _describe_packs(plan)
     if defaults := ", ".join(f"{name} {_format(v)}" for name, v in _default_values(plan)):
         yield f"left at their defaults: {defaults}"
@@ -99,7 +98,7 @@ def _describe_packs(plan: Plan) -> Iterator[str]:
         memory=memory,
         curves=curves,
     )
-    yield f"{counted(len(packs), 'pack')} of {_size_range([len(p.replicates) for p in packs])}"
+    yield f"{format_count(len(packs), 'pack')} of {_size_range([len(p.replicates) for p in packs])}"
     if resources.pack != "auto":
         yield "pack size: from resources.pack of the study"
     elif curves:
@@ -115,7 +114,7 @@ def _describe_packs(plan: Plan) -> Iterator[str]:
 
 def _size_range(sizes: list[int]) -> str:
     low, high = min(sizes), max(sizes)
-    return counted(low, "training") if low == high else f"{low} to {high} trainings"
+    return format_count(low, "training") if low == high else f"{low} to {high} trainings"
 
 
 def _describe_points(plan: Plan) -> Iterator[str]:
@@ -132,4 +131,4 @@ def _format(value: object) -> str:
     """Returns a value as in study files, with every digit."""
     if isinstance(value, bool):
         return str(value).lower()
-    return setting(value) if value in (None, math.inf) else str(value)
+    return format_setting(value) if value in (None, math.inf) else str(value)

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from privnets.points import Replicate, TradeoffPoint
-from sweeps.analysis.comparison import compare
+from sweeps.analysis.comparison import compare_sweeps
 from sweeps.analysis.results import open_result
 from sweeps.cli.main import app
 from sweeps.errors import InputError
@@ -103,14 +103,14 @@ def test_sweeps_that_are_not_alike_are_told_apart(storage: Path) -> None:
     """What half of two replicates attain is not what half of three do."""
     found = json.loads(run(storage, "good", "thrice", "--json"))
     assert [side["attained"] for side in found["sweeps"]] == [None, None]
-    assert found["unlike"] == {"config/dataset": ["digits", "adult"]}
+    assert found["differences"] == {"config/dataset": ["digits", "adult"]}
     assert "Differences in config/dataset: digits; adult." in run(storage, "good", "thrice")
-    assert json.loads(run(storage, "good", "poor", "--json"))["unlike"] == {}
+    assert json.loads(run(storage, "good", "poor", "--json"))["differences"] == {}
 
 
 def test_other_objectives_can_be_named(storage: Path) -> None:
     with pytest.raises(InputError, match=r"different objectives .* --minimize and --maximize"):
-        compare([open_result(name, str(storage)) for name in ("good", "other")])
+        compare_sweeps([open_result(name, str(storage)) for name in ("good", "other")])
     found = json.loads(run(storage, "good", "other", "--maximize", ACCURACY, "--json"))
     assert found["objectives"] == {ACCURACY: "max"}
     assert [side["attained"] for side in found["sweeps"]] == [None, None]
@@ -129,4 +129,4 @@ def test_what_cannot_be_compared_is_refused(
     storage: Path, sweeps: list[str], objectives: dict[str, str] | None, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        compare([open_result(name, str(storage)) for name in sweeps], objectives)
+        compare_sweeps([open_result(name, str(storage)) for name in sweeps], objectives)

@@ -67,7 +67,7 @@ def test_a_server_of_others_is_pointed_to_with_the_pages_of_its_studies(served: 
     page = study_page(uri, STUDY)
     assert page is not None
     assert page.endswith("/runs?workflowType=machine_learning")
-    assert ran.stdout == f"A server runs already; open {uri}\n  {STUDY}: {uri}/{page}\n"
+    assert ran.stdout == f"A server is already running; open {uri}\n  {STUDY}: {uri}/{page}\n"
     assert study_page(uri, "another") is None
 
 
