@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -82,7 +82,7 @@ def ui(
     if uri.startswith(("http://", "https://")):
         server = strip_credentials(uri).rstrip("/")
         typer.echo(f"A server is already running; open {server}")
-        _print_studies(uri, server)
+        _print_pages(server, study_pages(uri, _LISTED_STUDIES))
         return
     _serve_until_stopped(lambda: _serve_ui(uri, port))
 
@@ -149,17 +149,18 @@ def _serve_until_stopped(serve: Callable[[], None]) -> None:
 
 def _serve_ui(uri: str, port: int) -> None:
     check_port(_HOST, port)
+    pages = study_pages(uri, _LISTED_STUDIES)
     place = Place(_HOST, port)
     with serving(uri, place) as server:
         typer.echo(f"MLflow UI on {redact(uri)}: {place.uri} (Ctrl-C stops it)")
-        _print_studies(uri, place.uri)
+        _print_pages(place.uri, pages)
         sys.stdout.flush()
         code = server.wait()
     raise ServerFailed(f"the MLflow server stopped with exit code {code}")
 
 
-def _print_studies(uri: str, server: str) -> None:
-    for study, page in study_pages(uri, _LISTED_STUDIES).items():
+def _print_pages(server: str, pages: Mapping[str, str]) -> None:
+    for study, page in pages.items():
         say(f"  {study}: {server}/{page}")
 
 

@@ -176,10 +176,8 @@ def _comparison_table(comparison: Comparison) -> Table:
     rows = [tuple(row) for row in _comparison_rows(comparison)]
     worst = ", ".join(f"{metric} {value:.4g}" for metric, value in comparison.reference.items())
     notes = [f"Hypervolume reference, the worst values over all these sweeps: {worst}."]
-    notes += [
-        f"Differences in {what}: {'; '.join(each)}."
-        for what, each in comparison.differences.items()
-    ]
+    for subject, values in comparison.differences.items():
+        notes.append(f"Differences in {subject}: {'; '.join(values)}.")
     columns = ("", *(side.sweep for side in comparison.sweeps))
     return Table(columns, tuple(rows), " ".join(notes))
 

@@ -79,7 +79,7 @@ def _default_values(plan: Plan) -> Iterator[tuple[str, object]]:
     """Yields the fields in use that the study leaves at their defaults."""
     experiment = privnets.experiment(plan.study.experiment)
     examples = {point.config.structure(): point.config for point in plan.points}
-    unused = frozenset.intersection(*map(experiment.unused, examples.values()))
+    unused = frozenset.intersection(*map(experiment.unused_fields, examples.values()))
     excluded = {*plan.study.fixed, *plan.study.space, *unused}
     for name, value in plan.points[0].config.resolved().items():
         if name not in excluded:
