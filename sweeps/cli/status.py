@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cluster.jobs import Job
     from sweeps.cli.submission_request import Found
     from sweeps.engine.status import Status
-    from sweeps.store.pulse import Heartbeat
+    from sweeps.store.lease import Heartbeat
 
 _STALE_SECONDS = 60.0
 
@@ -94,7 +94,7 @@ def _lines(status: Status | None, job: Job | None) -> list[tuple[str, str]]:
 
     lines = []
     if status is not None:
-        words = state_words(None if job is None else job.state, status.pulse)
+        words = state_words(None if job is None else job.state, status.heartbeat)
         lines += [("sweep", f"{status.sweep} of study {status.study}: {words}")]
         lines += [("points", _points(status))]
         lines += _work(status) if job is None or job.active else []
@@ -116,17 +116,17 @@ def _work(status: Status) -> list[tuple[str, str]]:
     """How fast it goes, and on what, while it trains."""
     from sweeps.planning.plan import format_duration
 
-    pulse = status.pulse
-    if pulse is None or pulse.phase not in ("starting", "training") or _stale(status):
+    heartbeat = status.heartbeat
+    if heartbeat is None or heartbeat.phase not in ("starting", "training") or _stale(status):
         return []
-    parts = [pulse.doing] if pulse.doing else []
-    parts += [] if pulse.doing else [f"{pulse.share:.0%} of this run's work"]
-    parts += [pulse.waiting] if pulse.waiting else []
-    parts += _trainings(pulse)
-    parts += [f"{pulse.rate:.1f} points per minute"] if pulse.rate is not None else []
-    parts += [f"about {format_duration(pulse.eta)} left"] if pulse.eta is not None else []
+    parts = [heartbeat.doing] if heartbeat.doing else []
+    parts += [] if heartbeat.doing else [f"{heartbeat.share:.0%} of this run's work"]
+    parts += [heartbeat.waiting] if heartbeat.waiting else []
+    parts += _trainings(heartbeat)
+    parts += [f"{heartbeat.rate:.1f} points per minute"] if heartbeat.rate is not None else []
+    parts += [f"about {format_duration(heartbeat.eta)} left"] if heartbeat.eta is not None else []
     lines = [("work", ", ".join(parts))]
-    if (use := pulse.use) is not None:
+    if (use := heartbeat.use) is not None:
         lines += [
             (
                 "in use",
@@ -136,26 +136,26 @@ def _work(status: Status) -> list[tuple[str, str]]:
                 f"{use.busy_gpus:g} of {format_count(use.gpus, 'GPU')}",
             )
         ]
-    if pulse.setback is not None:
-        lines += [("setbacks", f"{pulse.setbacks}; the last: {pulse.setback}")]
+    if heartbeat.setback is not None:
+        lines += [("setbacks", f"{heartbeat.setbacks}; the last: {heartbeat.setback}")]
     return lines
 
 
-def _trainings(pulse: Heartbeat) -> list[str]:
+def _trainings(heartbeat: Heartbeat) -> list[str]:
     """How many are done: points are when all their replicates are."""
-    if pulse.trainings is None:
+    if heartbeat.trainings is None:
         return []
-    done, total = pulse.trainings
+    done, total = heartbeat.trainings
     return [f"{done:,} of {format_count(total, 'training')} done"]
 
 
 def _driver(status: Status) -> list[tuple[str, str]]:
     from sweeps.planning.plan import format_duration
 
-    pulse, age = status.pulse, status.age
-    if pulse is None or age is None:
+    heartbeat, age = status.heartbeat, status.age
+    if heartbeat is None or age is None:
         return []
-    text = f"{pulse.phase}; last wrote {format_duration(max(0.0, age))} ago"
+    text = f"{heartbeat.phase}; last wrote {format_duration(max(0.0, age))} ago"
     if _stale(status):
         text += ", so it is gone or cut off"
     return [("driver", text)]
@@ -163,8 +163,13 @@ def _driver(status: Status) -> list[tuple[str, str]]:
 
 def _stale(status: Status) -> bool:
     """Whether a driver that did not say it ends has written nothing for long."""
-    pulse, age = status.pulse, status.age
-    return pulse is not None and age is not None and not pulse.over and age > _STALE_SECONDS
+    heartbeat, age = status.heartbeat, status.age
+    return (
+        heartbeat is not None
+        and age is not None
+        and not heartbeat.is_final
+        and age > _STALE_SECONDS
+    )
 
 
 def _message(job: Job) -> str:

@@ -23,8 +23,8 @@ from sweeps.publishing.process import PublishOutcome
 from sweeps.publishing.publication import PublisherProcess, start_publisher
 from sweeps.report.summary import preload_plotting, write_summary
 from sweeps.store.filesystem import absolute_storage, check_writable, open_directory
+from sweeps.store.lease import acquire_lease
 from sweeps.store.ledger import Ledger
-from sweeps.store.locking import locked
 from sweeps.store.manifest import (
     Manifest,
     create_manifest,
@@ -32,8 +32,6 @@ from sweeps.store.manifest import (
     read_manifest,
     write_manifest,
 )
-from sweeps.store.pulse import beating
-from sweeps.store.tenure import tenure
 from sweeps.study.spec import Resources, Study
 from tracking.errors import redact
 
@@ -137,30 +135,27 @@ def execute(
     manifest = prepare_manifest(ledger, plan, command=typed, tracking_uri=uri)
     tracking.check(uri)
     _check_place(plan, ledger, address)
-    with (
-        catch_stop_signals() as interruption,
-        locked(ledger, interruption.interruptible),
-        tenure(ledger.directory) as ledger.run_id,
-    ):
+    with catch_stop_signals() as interruption, acquire_lease(ledger.directory) as heartbeat:
+        ledger.run_id = heartbeat.run_id
         if ledger.has_spec():  # perhaps since, by another process
             manifest = prepare_manifest(ledger, plan, command=typed, tracking_uri=uri)
         write_manifest(ledger, manifest)
-        with beating(ledger) as heart, start_publisher(where, sweep, uri) as publication:
-            watch = ProgressTracker(ledger, plan, heart.show, on_progress)
+        with start_publisher(where, sweep, uri) as publication:
+            watch = ProgressTracker(ledger, plan, heartbeat.update, on_progress)
             preload_plotting()  # while Ray starts, which is mostly waiting
-            heart.phase = "training"
+            heartbeat.phase = "training"
             _train(plan, ledger, where, address, _remedy(sweep, again), watch, interruption)
-            heart.phase = "publishing"
+            heartbeat.phase = "publishing"
             result = None
             if not interruption.is_requested():
                 publication.hurry()
                 result = _summarised(ledger, where, watch)
             published = _publish(publication, interruption)
             if interruption.is_requested():
-                heart.phase = "stopped"
-        if heart.problem is not None:
-            watch.troubled(heart.problem)
+                heartbeat.phase = "stopped"
         result = result or read_result(ledger, where)
+    if heartbeat.problem is not None:
+        watch.troubled(heartbeat.problem)
     failures = {**result.failures, **watch.failures}  # a full disk keeps some out of the former
     return RunOutcome(result, published, failures, interruption.signal, tuple(watch.problems))
 

@@ -13,6 +13,7 @@ from sweeps.analysis.formatting import format_count
 from sweeps.engine.counting import SweepCounts
 from sweeps.errors import make_printable
 from sweeps.planning.plan import format_duration
+from sweeps.store.lease import ResourceUse
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,29 +26,6 @@ _WAITING_SECONDS = 10.0
 _BAR_WIDTH = 24
 _LONGEST = 200
 _NODE_DIED = "its node has died"  # as Ray says of an actor
-
-
-@dataclass(frozen=True, slots=True)
-class ResourceUse:
-    """What a sweep has of a cluster, and how much of that trains.
-
-    Attributes:
-        packs: In training.
-        nodes: That are alive.
-        busy_nodes: Those that train.
-        cpus: Of all nodes, as Ray counts them.
-        busy_cpus: Those given to packs in training.
-        gpus: Of all nodes, as Ray counts them.
-        busy_gpus: Those given to packs in training.
-    """
-
-    packs: int
-    nodes: int
-    busy_nodes: int
-    cpus: float
-    busy_cpus: float
-    gpus: float
-    busy_gpus: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sweeps.store.pulse import Heartbeat, read_heartbeat
+from sweeps.store.lease import Heartbeat, read_heartbeat
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,7 @@ class Status(BaseModel):
         objectives: Metric to `min` or `max`.
         swept: Configuration fields that tell its points apart.
         front: The front so far, a row per point.
-        pulse: What its driver wrote last; None if it did not.
+        heartbeat: What its driver wrote last; None if it did not.
         age: Seconds since then, by the clock of who looked.
     """
 
@@ -61,7 +61,7 @@ class Status(BaseModel):
     objectives: dict[str, Literal["min", "max"]]
     swept: list[str]
     front: list[dict[str, _Cell]]
-    pulse: Heartbeat | None = None
+    heartbeat: Heartbeat | None = None
     age: float | None = None
 
     @property
@@ -92,7 +92,8 @@ def look(sweep: str, storage: str | None = None) -> Status:
 
     result = open_result(sweep, storage)
     counts = result.counts
-    pulse = read_heartbeat(Ledger(result.storage, sweep))
+    now = datetime.now(UTC)
+    heartbeat = read_heartbeat(Ledger(result.storage, sweep).directory)
     return Status(
         sweep=result.sweep,
         study=result.study.name,
@@ -105,8 +106,8 @@ def look(sweep: str, storage: str | None = None) -> Status:
         objectives=dict(result.objectives),
         swept=result.swept_fields,
         front=_rows(result),
-        pulse=pulse,
-        age=None if pulse is None else (datetime.now(UTC) - pulse.updated_at).total_seconds(),
+        heartbeat=heartbeat,
+        age=None if heartbeat is None else (now - heartbeat.updated_at).total_seconds(),
     )
 
 
@@ -145,8 +146,8 @@ def _infinite(value: _Cell) -> _Cell:
     return float(value) if value in ("inf", "-inf") else value
 
 
-def state_words(job_state: str | None, pulse: Heartbeat | None) -> str:
+def state_words(job_state: str | None, heartbeat: Heartbeat | None) -> str:
     """What a sweep is at, in a word or two: as its job says, or else as its driver wrote."""
     if job_state in _JOB_WORDS:
         return _JOB_WORDS[job_state]
-    return pulse.phase if pulse is not None else "unknown"
+    return heartbeat.phase if heartbeat is not None else "unknown"

@@ -20,8 +20,8 @@ from sweeps.engine.pack_trainer import PackProgress, PackTrainer
 from sweeps.planning.devices import select_device
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import PlannedReplicate
+from sweeps.store.lease import RunSupersededError
 from sweeps.store.ledger import Ledger
-from sweeps.store.tenure import RunSupersededError
 
 # Every report passes through the driver's one loop, and stages may be as short as a point.
 _REPORT_SECONDS = 0.5

@@ -15,7 +15,6 @@ from sweeps.store.artifacts import write_artifacts
 from sweeps.store.codec import PackFileError, decode_table, encode_points, points_from_tables
 from sweeps.store.filesystem import Directory
 from sweeps.store.ledger import Ledger
-from sweeps.store.tenure import freshen
 
 if TYPE_CHECKING:
     import torch
@@ -100,13 +99,7 @@ class Checkpoint:
         self._directory.write(_STATE, save(contiguous, metadata))
 
     def load(self) -> CheckpointContent:
-        """What is kept; whatever is damaged or of another version counts as absent.
-
-        Raises:
-            OSError: If this machine cannot make sure that it sees all that is there.
-        """
-        freshen(self._directory.parent)
-        freshen(self._directory)
+        """What is kept; whatever is damaged or of another version counts as absent."""
         points = self._points()
         rest, state = self._state()
         return CheckpointContent(points, rest, state)
@@ -120,8 +113,6 @@ class Checkpoint:
         return self.ledger.directory / "checkpoints" / self.pack_id
 
     def _points(self) -> tuple[TradeoffPoint, ...]:
-        if _POINTS not in self._directory.files():
-            return ()
         try:
             table = decode_table(self._directory.read(_POINTS))
         except (OSError, PackFileError):
@@ -132,8 +123,6 @@ class Checkpoint:
         from safetensors import SafetensorError
         from safetensors.torch import load
 
-        if _STATE not in self._directory.files():
-            return (), None
         try:
             content = self._directory.read(_STATE, _half_of_memory())
             metadata = _metadata(content)

@@ -1,4 +1,4 @@
-"""Directories that hold sweeps: local ones, shared ones, or any URI that pyarrow can write."""
+"""Directories that hold sweeps: local, shared, or at any URI that pyarrow can write to."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import stat
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -19,22 +20,22 @@ from sweeps.study.yaml_reader import is_encodable
 from tracking.errors import redact
 
 MAX_BYTES: Final = 2**30
-"""Larger files are not read unless a reader says that they may be."""
-_ASIDE: Final = re.compile(r"\..+?(\.[0-9a-f]{32})?\.[0-9a-f]{32}")
-_NO_SECOND_NAMES: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+"""Default limit on the size of a file that is read."""
+_TEMPORARY: Final = re.compile(r"\..+?(\.[0-9a-f]{32})?\.[0-9a-f]{32}")
+_NO_HARD_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 @dataclass(frozen=True)
 class Directory:
-    """A directory on any file system.
+    """Directory on any file system.
 
-    Whoever else writes to it is not trusted: a file that is a link is not read, nor is a directory
-    that is one listed, lest what is read and published be another's.
+    Other writers of the directory are not trusted. Symbolic links are neither read nor listed as
+    directories: what is read may be published, and a link could lead to a private file.
 
     Attributes:
-        filesystem: Where it is.
-        path: Its absolute path there.
-        run_id: The run that writes to it, in hexadecimal digits; None for whoever is of none.
+        filesystem: File system that holds the directory.
+        path: Absolute path on that file system.
+        run_id: Run that writes here, as hexadecimal digits; None for a process without a run.
     """
 
     filesystem: fs.FileSystem
@@ -42,90 +43,98 @@ class Directory:
     run_id: str | None = None
 
     def __truediv__(self, name: str) -> Directory:
-        """The directory `name` inside this one."""
+        """Returns the directory `name` inside this one."""
         return replace(self, path=f"{self.path}/{name}")
 
     @property
     def parent(self) -> Directory:
-        """The directory that it is in."""
+        """Directory that contains this one."""
         return replace(self, path=self.path.rpartition("/")[0] or "/")
 
     @property
     def local_path(self) -> Path | None:
-        """Its local path; None on any other file system."""
+        """Local path; None on a remote file system."""
         return Path(self.path) if isinstance(self.filesystem, fs.LocalFileSystem) else None
 
     def exists(self) -> bool:
-        """Whether it is there."""
+        """Returns whether the directory exists."""
         return bool(self.filesystem.get_file_info(self.path).type == fs.FileType.Directory)
 
     def create(self) -> None:
-        """Make it and its parents, where they are not there yet.
+        """Creates the directory and its parents, if they do not exist.
 
         Raises:
-            OSError: If it cannot be made.
+            OSError: If it cannot be created.
         """
         self.filesystem.create_dir(self.path, recursive=True)
 
-    def files(self, suffix: str = "") -> list[str]:
-        """Names of the files right in it, sorted; empty when it is absent.
-
-        Files that begin with a dot (those still being written) are left out.
-        """
-        return [n for n in self._names(fs.FileType.File) if n.endswith(suffix)]
-
-    def directories(self) -> list[str]:
-        """Names of the directories right in it, sorted, links left out; empty when it is absent."""
-        found = self._names(fs.FileType.Directory)
-        return [
-            name
-            for name in found
-            if self.local_path is None or not (self.local_path / name).is_symlink()
-        ]
-
-    def read(self, name: str, most: int = MAX_BYTES) -> bytes:
-        """The content of a file.
-
-        Args:
-            name: The file's.
-            most: Bytes that it may have.
+    def refresh(self) -> None:
+        """Makes NFS drop its cached listing, which may be a minute old, by a change of our own.
 
         Raises:
-            OSError: If it is absent, cannot be read, is larger, or is a link or a device.
+            OSError: If the directory cannot be written to.
+        """
+        if self.local_path is not None:
+            probe = self.local_path / f".refresh.{uuid.uuid4().hex}"
+            with suppress(FileNotFoundError):  # there is no such directory
+                probe.touch()
+                probe.unlink()
+
+    def files(self, suffix: str = "") -> list[str]:
+        """Lists the files directly inside, sorted; empty if the directory does not exist.
+
+        Hidden files, among them temporary files, are left out.
+        """
+        return [name for name in self._names(fs.FileType.File) if name.endswith(suffix)]
+
+    def directories(self) -> list[str]:
+        """Lists the directories directly inside, sorted; links are left out."""
+        names = self._names(fs.FileType.Directory)
+        local = self.local_path
+        return [name for name in names if local is None or not (local / name).is_symlink()]
+
+    def read(self, name: str, max_bytes: int = MAX_BYTES) -> bytes:
+        """Reads a file.
+
+        Args:
+            name: Name of the file.
+            max_bytes: Largest allowed size.
+
+        Raises:
+            OSError: If the file is absent, unreadable, too large, a link or a device.
         """
         path = f"{self.path}/{name}"
         if self.local_path is not None:
-            return _local_content(path, most)
+            return _read_local(path, max_bytes)
         with self.filesystem.open_input_file(path) as source:
-            _check_size(source.size(), most, path)
+            _check_size(source.size(), max_bytes, path)
             return bytes(source.read())
 
     def write(self, name: str, content: bytes) -> None:
-        """Put a file whole: written aside, flushed to the disk, then moved over its name.
+        """Writes a file atomically: to a temporary file, flushed, then renamed.
 
-        On a local file system the name, too, is on the disk when this returns.
+        On a local file system the new name, too, is on the disk when this returns.
 
         Raises:
-            OSError: If it cannot be written; no part of it is left behind then.
+            OSError: If it cannot be written; nothing of it is left behind then.
         """
-        self._put(name, content, self._move)
+        self._write(name, content, self._move)
 
     def create_exclusive(self, name: str, content: bytes) -> bool:
-        """Put a file whole, as `write` does, unless there is one of that name.
+        """Writes a file atomically, unless a file of that name exists.
 
-        Where files can have two names, as on any local file system worth the name, no writer puts
-        his over another's, however close they are.
+        Where the file system has hard links, concurrent writers never replace each other's file.
 
         Returns:
-            Whether it was put; if not, what was there is as it was.
+            Whether the file was written; if not, the existing one is unchanged.
 
         Raises:
             OSError: As `write`.
         """
-        return self._put(name, content, self._move_new)
+        return self._write(name, content, self._move_exclusive)
 
     def delete(self, name: str) -> None:
-        """Delete a file in it.
+        """Deletes a file.
 
         Raises:
             OSError: If it is absent or cannot be deleted.
@@ -133,72 +142,66 @@ class Directory:
         self.filesystem.delete_file(f"{self.path}/{name}")
 
     def temporary_files(self) -> dict[str, bool]:
-        """Paths from here to the files, in it and below, that their writers have yet to name.
-
-        A writer that was killed leaves his for ever.
+        """Lists temporary files, here and below, of writers at work or killed.
 
         Returns:
-            Path to whether the writer is of a run.
+            Relative path to whether its writer belongs to a run.
         """
-        found = ((path, _ASIDE.fullmatch(path.rpartition("/")[2])) for path in self._below())
-        return {path: aside[1] is not None for path, aside in found if aside is not None}
+        matches = {path: _TEMPORARY.fullmatch(path.rpartition("/")[2]) for path in self._below()}
+        return {path: match[1] is not None for path, match in matches.items() if match is not None}
 
     def modified_at(self, name: str) -> float | None:
-        """When a file was written, in seconds since 1970 by the clock of whoever keeps it.
-
-        Returns:
-            The time; None where there is no such file.
-        """
-        moment = self.filesystem.get_file_info(f"{self.path}/{name}").mtime
-        return None if moment is None else moment.timestamp()
+        """Unix time at which a file was written, by the clock of the storage; None if absent."""
+        time = self.filesystem.get_file_info(f"{self.path}/{name}").mtime
+        return None if time is None else time.timestamp()
 
     def remove(self) -> None:
-        """Delete it with everything in it, if it is there."""
+        """Deletes the directory with everything in it, if it exists."""
         if self.exists():
             self.filesystem.delete_dir(self.path)
 
-    def _put(self, name: str, content: bytes, place: Callable[[str, str], bool]) -> bool:
+    def _write(self, name: str, content: bytes, move: Callable[[str, str], bool]) -> bool:
         self.create()
-        by = "" if self.run_id is None else f".{self.run_id}"
-        aside = f"{self.path}/.{name}{by}.{uuid.uuid4().hex}"
+        run = "" if self.run_id is None else f".{self.run_id}"
+        temporary = f"{self.path}/.{name}{run}.{uuid.uuid4().hex}"
         try:
-            with self.filesystem.open_output_stream(aside) as sink:
+            with self.filesystem.open_output_stream(temporary) as sink:
                 sink.write(content)
-            self._flush(aside)
-            placed = place(aside, f"{self.path}/{name}")
+            self._flush(temporary)
+            is_written = move(temporary, f"{self.path}/{name}")
             self._flush(self.path)
         except OSError:
-            self._discard(aside)
+            self._discard(temporary)
             raise
-        return placed
+        return is_written
 
-    def _move(self, aside: str, path: str) -> bool:
-        self.filesystem.move(aside, path)
+    def _move(self, temporary: str, path: str) -> bool:
+        self.filesystem.move(temporary, path)
         return True
 
-    def _move_new(self, aside: str, path: str) -> bool:
+    def _move_exclusive(self, temporary: str, path: str) -> bool:
         if self.local_path is not None:
             try:
-                os.link(aside, path)
+                os.link(temporary, path)
             except FileExistsError:
-                os.unlink(aside)
+                os.unlink(temporary)
                 return False
             except OSError as error:
-                if error.errno not in _NO_SECOND_NAMES:
+                if error.errno not in _NO_HARD_LINKS:
                     raise
             else:
-                os.unlink(aside)
+                os.unlink(temporary)
                 return True
         if self.filesystem.get_file_info(path).type != fs.FileType.NotFound:
-            self._discard(aside)
+            self._discard(temporary)
             return False
-        return self._move(aside, path)
+        return self._move(temporary, path)
 
     def _below(self) -> list[str]:
-        """Paths from here to all files in it and below; no link is followed."""
+        """Relative paths of all files here and below; links are not followed."""
         if self.local_path is not None:
-            found = os.walk(self.path)
-            paths = [f"{folder}/{name}" for folder, _, names in found for name in names]
+            folders = os.walk(self.path)
+            paths = [f"{folder}/{name}" for folder, _, names in folders for name in names]
         else:
             selector = fs.FileSelector(self.path, allow_not_found=True, recursive=True)
             infos = self.filesystem.get_file_info(selector)
@@ -206,10 +209,10 @@ class Directory:
         return [path.removeprefix(f"{self.path}/") for path in paths]
 
     def _names(self, kind: fs.FileType) -> list[str]:
-        found = self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        infos = self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
         return sorted(
             info.base_name
-            for info in found
+            for info in infos
             if info.type == kind and not info.base_name.startswith(".")
         )
 
@@ -220,7 +223,7 @@ class Directory:
         try:
             os.fsync(descriptor)
         except OSError as error:
-            # Not every file system knows how to flush a directory.
+            # Some file systems cannot flush a directory.
             if error.errno != errno.EINVAL:
                 raise
         finally:
@@ -231,31 +234,14 @@ class Directory:
             self.filesystem.delete_file(path)
 
 
-def _local_content(path: str, most: int) -> bytes:
-    """The content of a local file; see `Directory.read`."""
-    # A pipe would otherwise wait for whoever writes to it.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as source:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "not a plain file", path)
-        _check_size(found.st_size, most, path)
-        return source.read(found.st_size)
-
-
-def _check_size(size: int, most: int, path: str) -> None:
-    if size > most:
-        raise OSError(errno.EFBIG, f"too long, {size:,} bytes of at most {most:,}", path)
-
-
 def absolute_storage(storage: str) -> str:
-    """A storage location that means the same in every process and working directory.
+    """Storage location as an absolute path; URIs are returned as they are.
 
     Raises:
-        InputError: If it begins with `~` and a user that there is not.
+        InputError: If it is not valid text, or begins with `~` and an unknown user.
     """
     if not is_encodable(storage):
-        raise InputError(f"storage {storage!r} must be a text")
+        raise InputError(f"storage must be valid text; got {storage!r}")
     if "://" in storage:
         return storage
     try:
@@ -265,38 +251,53 @@ def absolute_storage(storage: str) -> str:
 
 
 def open_directory(storage: str) -> Directory:
-    """Open a storage location.
+    """Directory of a storage location.
 
     Args:
-        storage: A local path, or a URI that pyarrow knows (`s3://`, `gs://`, `file://`, ...),
-            which may hold credentials.
+        storage: Local path, or URI that pyarrow knows (`s3://`, `gs://`, `file://`, ...), which may
+            hold credentials.
 
     Raises:
-        InputError: If the URI is none that pyarrow can open.
+        InputError: If pyarrow cannot open the URI.
     """
     if "://" not in storage:
         return Directory(fs.LocalFileSystem(), absolute_storage(storage))
     try:
         filesystem, path = fs.FileSystem.from_uri(storage)
     except (OSError, ValueError) as error:
-        said = f"storage {storage!r} cannot be opened: {error}"
-        # A cause that holds credentials would show them in the traceback.
-        raise InputError(redact(said)) from (error if redact(said) == said else None)
+        message = f"storage {storage!r} cannot be opened: {error}"
+        # The traceback of a cause that holds credentials would show them.
+        raise InputError(redact(message)) from (error if redact(message) == message else None)
     return Directory(filesystem, path.rstrip("/"))
 
 
-def check_writable(place: Directory) -> None:
-    """Make a directory if need be and prove that files can be put in it.
+def check_writable(directory: Directory) -> None:
+    """Creates a directory if it does not exist, and checks that files can be written to it.
 
     Raises:
         InputError: If they cannot.
     """
     try:
-        # A name of its own, as two sweeps may start at once.
-        name = f"write-check-{uuid.uuid4().hex}"
-        place.write(name, b"")
-        place.filesystem.delete_file(f"{place.path}/{name}")
+        name = f"write-check-{uuid.uuid4().hex}"  # unique, as two sweeps may start at once
+        directory.write(name, b"")
+        directory.delete(name)
     except OSError as error:
         raise InputError(
-            f"storage {place.path} must be a directory that can be written to; got: {error}"
+            f"storage {directory.path} must be a writable directory: {error}"
         ) from error
+
+
+def _read_local(path: str, max_bytes: int) -> bytes:
+    # O_NONBLOCK: opening a pipe would otherwise wait for a writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as source:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", path)
+        _check_size(status.st_size, max_bytes, path)
+        return source.read(status.st_size)
+
+
+def _check_size(size: int, max_bytes: int, path: str) -> None:
+    if size > max_bytes:
+        raise OSError(errno.EFBIG, f"too long, {size:,} bytes of at most {max_bytes:,}", path)

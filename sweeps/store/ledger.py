@@ -32,7 +32,7 @@ from sweeps.store.codec import (
     replicate_keys,
 )
 from sweeps.store.filesystem import Directory, open_directory
-from sweeps.store.tenure import check
+from sweeps.store.lease import check_lease
 from sweeps.study.yaml_reader import Bounds, dump_yaml, parse_yaml
 
 _SPEC = "spec.yaml"
@@ -59,7 +59,7 @@ class Ledger:
         Args:
             storage: Local path or URI under which sweeps live.
             sweep: The sweep's name.
-            run: The run of it whose packs are to be written; see `sweeps.store.tenure`.
+            run: The run of it whose packs are to be written; see `sweeps.store.lease`.
 
         Raises:
             InputError: If the name could not be a directory's, or the URI cannot be opened.
@@ -116,7 +116,7 @@ class Ledger:
             OSError: If that cannot be told.
         """
         if self.run_id is not None:
-            check(self.directory, self.run_id)
+            check_lease(self.directory, self.run_id)
 
     def pack_ids(self) -> list[str]:
         """Ids of the packs in the ledger, readable or not."""

@@ -28,8 +28,8 @@ from sweeps.engine.handing_over import answer
 from sweeps.engine.progress import ResourceUse
 from sweeps.engine.status import Status, look
 from sweeps.errors import InputError, StudyError
+from sweeps.store.lease import read_heartbeat
 from sweeps.store.ledger import Ledger
-from sweeps.store.pulse import read_heartbeat
 from sweeps.study.loader import load
 
 if TYPE_CHECKING:
@@ -191,8 +191,8 @@ def awaited(what: str, come: Callable[[], T], meanwhile: Callable[[], None] = la
 
 def _use(ledger: Ledger) -> ResourceUse | None:
     """What the sweep works on, once that is told and all that can be is in training."""
-    pulse = read_heartbeat(ledger)
-    use = None if pulse is None else pulse.use
+    heartbeat = read_heartbeat(ledger.directory)
+    use = None if heartbeat is None else heartbeat.use
     return use if use is not None and use.packs == use.cpus else None
 
 
@@ -234,7 +234,7 @@ def test_submitting_a_sweep_again_changes_nothing(story: Story) -> None:
 def test_status_and_log_of_a_sweep_are_read_with_address_and_token_alone(story: Story) -> None:
     told = json.loads(story.laptop.run("status", story.laptop.sweep, "--json")[0])
     assert (told["finished"], told["failed"], told["points"]) == (_POINTS, 0, _POINTS)
-    assert (told["job"]["state"], told["pulse"]["phase"]) == ("SUCCEEDED", "ended")
+    assert (told["job"]["state"], told["heartbeat"]["phase"]) == ("SUCCEEDED", "ended")
     result = sweeps.open_result(story.laptop.sweep, str(story.laptop.storage))
     assert [row["point_id"] for row in told["front"]] == list(result.front()["point_id"])
     assert set(told["objectives"]) < set(told["front"][0])

@@ -1,0 +1,366 @@
+"""Lease on a sweep: one driver runs it at a time, and only workers of its latest run write to it.
+
+A lease has three parts. A file lock keeps a second driver out where the storage is a directory. The
+run id in `lease.json` is a fencing token: workers compare it with their own before they write, so a
+worker that outlives its driver changes nothing. The heartbeat in `progress.json` shows everyone
+else that the driver is alive and how far it is.
+
+The operating system frees the file lock of a dead process. Object stores have no locks, and a file
+server may keep the lock of a machine that crashed: there, a lease without a heartbeat for a minute
+counts as abandoned, and the next driver takes it over.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from filelock import FileLock, Timeout
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from sweeps.errors import InputError, make_printable
+from sweeps.store.filesystem import Directory
+
+HEARTBEAT_SECONDS: Final = 5.0
+ABANDONED_SECONDS: Final = 60.0
+"""Age of the last heartbeat beyond which another driver may take a lease over."""
+
+_LOCK_FILE: Final = ".lock"
+_LEASE_FILE: Final = "lease.json"
+_HEARTBEAT_FILE: Final = "progress.json"
+_MAX_BYTES: Final = 64 * 1024
+_LAST_HEARTBEAT_SECONDS: Final = 15.0
+_OLD_TEMPORARY_SECONDS: Final = 3600.0
+# Identifies a boot of a machine; containers share the one of their machine.
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+_Count = Annotated[int, Field(ge=0)]
+_Words = Annotated[str, Field(max_length=1000)]
+_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class RunSupersededError(RuntimeError):
+    """Raised when a worker is about to write for a run that has ended or was taken over."""
+
+
+class Lease(BaseModel):
+    """Content of `lease.json`.
+
+    Attributes:
+        run_id: The latest run; None once it has ended.
+        host: Name of the driver's machine.
+        process: Process id of the driver.
+        boot_id: Boot of the driver's machine; empty where the system has none.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: Annotated[str, Field(max_length=100)] | None = None
+    host: Annotated[str, Field(max_length=300)] = "another machine"
+    process: int = 0
+    boot_id: Annotated[str, Field(max_length=100)] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUse:
+    """Resources of the cluster that a sweep trains on.
+
+    Attributes:
+        packs: Packs in training.
+        nodes: Nodes that are alive.
+        busy_nodes: Nodes that train.
+        cpus: CPUs of all nodes, as Ray counts them.
+        busy_cpus: CPUs given to packs in training.
+        gpus: GPUs of all nodes, as Ray counts them.
+        busy_gpus: GPUs given to packs in training.
+    """
+
+    packs: int
+    nodes: int
+    busy_nodes: int
+    cpus: float
+    busy_cpus: float
+    gpus: float
+    busy_gpus: float
+
+
+Phase = Literal["starting", "training", "publishing", "ended", "stopped"]
+
+
+class Heartbeat(BaseModel):
+    """Content of `progress.json`: state of the driver when it last wrote.
+
+    Attributes:
+        format: Version of the file format.
+        phase: Current phase; the last heartbeat of a driver has `ended` or `stopped`.
+        updated_at: Time of writing by the driver's clock.
+        doing: Preparation in progress, in words; None while packs are trained.
+        share: Share of this run's work that is done, in [0, 1].
+        rate: Points per minute in this run; None before the first point.
+        eta: Estimated seconds left; None while unknown.
+        use: Resources in use; None before they are known.
+        trainings: Replicates finished, and replicates in all; None before they are known.
+        waiting: What training waits for, in words.
+        setbacks: Number of packs that were lost and are tried again.
+        setback: The last of them, in words.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    format: Literal[1] = 1
+    phase: Phase
+    updated_at: AwareDatetime
+    doing: _Words | None = None
+    share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    rate: _Amount | None = None
+    eta: _Amount | None = None
+    use: ResourceUse | None = None
+    trainings: tuple[_Count, _Count] | None = None
+    waiting: _Words | None = None
+    setbacks: _Count = 0
+    setback: _Words | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the driver announced its end."""
+        return self.phase in ("ended", "stopped")
+
+
+_PROGRESS_FIELDS: Final = tuple(Heartbeat.model_fields.keys() - {"format", "phase", "updated_at"})
+
+
+class HeartbeatWriter:
+    """Writes the heartbeat of a run every few seconds.
+
+    Attributes:
+        run_id: The run.
+        phase: Current phase of the driver.
+        problem: Why the last heartbeat could not be written; None if none failed.
+    """
+
+    def __init__(self, sweep: Directory, run_id: str) -> None:
+        """Prepares to write; nothing is written yet.
+
+        Args:
+            sweep: The sweep's directory.
+            run_id: The run.
+        """
+        self.run_id = run_id
+        self.phase: Phase = "starting"
+        self.problem: str | None = None
+        self._sweep = sweep
+        self._progress: Mapping[str, Any] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def update(self, progress: object) -> None:
+        """Takes over the progress that the next heartbeat shows.
+
+        Args:
+            progress: Object with the attributes of `Heartbeat` from `doing` on.
+        """
+        self._progress = {name: getattr(progress, name) for name in _PROGRESS_FIELDS}
+
+    def start(self) -> None:
+        """Writes the first heartbeat, and starts a thread for the next ones."""
+        self._write()
+        self._thread.start()
+
+    def stop(self, phase: Phase) -> None:
+        """Stops the thread and writes the last heartbeat, unless the storage hangs."""
+        self._stopping.set()
+        self._thread.join(_LAST_HEARTBEAT_SECONDS)
+        if not self._thread.is_alive():
+            self.phase = phase
+            self._write()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(HEARTBEAT_SECONDS):
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            check_lease(self._sweep, self.run_id)
+            beat = Heartbeat(phase=self.phase, updated_at=datetime.now(UTC), **self._progress)
+            self._sweep.write(_HEARTBEAT_FILE, beat.model_dump_json().encode())
+        except (OSError, ValidationError, RunSupersededError) as error:
+            self.problem = f"{_HEARTBEAT_FILE} could not be written: {error}"
+
+
+@contextmanager
+def acquire_lease(sweep: Directory) -> Iterator[HeartbeatWriter]:
+    """Makes this process the only driver of a sweep while the block runs.
+
+    Workers of every earlier run are fenced off. Temporary files that killed writers left behind
+    are deleted.
+
+    Args:
+        sweep: The sweep's directory; created if it does not exist.
+
+    Yields:
+        The run's heartbeat, already started; `run_id` is what workers need. When the block ends,
+        its phase becomes `ended`, or `stopped` if it was set to that or the block raised.
+
+    Raises:
+        InputError: If another driver holds the lease, or the directory cannot be locked or written.
+    """
+    lock = _acquire_lock(sweep)
+    try:
+        heartbeat = _start_run(sweep)
+        try:
+            yield heartbeat
+        except BaseException:
+            heartbeat.phase = "stopped"
+            raise
+        finally:
+            _end_run(sweep, heartbeat)
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def check_lease(sweep: Directory, run_id: str) -> None:
+    """Checks that a run is still the latest one of its sweep.
+
+    Args:
+        sweep: The sweep's directory.
+        run_id: The run.
+
+    Raises:
+        RunSupersededError: If the run has ended, or another one has begun.
+        OSError: If the lease cannot be read.
+    """
+    lease = _read_lease(sweep)
+    if lease is None or lease.run_id != run_id:
+        raise RunSupersededError(
+            f"{sweep.path}/{_LEASE_FILE} does not name the run that this process works for: that "
+            "run has ended, another one has begun, or this machine does not share the storage"
+        )
+
+
+def read_heartbeat(sweep: Directory) -> Heartbeat | None:
+    """Last heartbeat of a sweep's driver; None if there is none that can be read."""
+    try:
+        return Heartbeat.model_validate_json(sweep.read(_HEARTBEAT_FILE, _MAX_BYTES))
+    except (OSError, ValidationError):
+        return None
+
+
+def _acquire_lock(sweep: Directory) -> FileLock | None:
+    """File lock of a sweep; None on storage without locks, where heartbeats alone decide."""
+    try:
+        sweep.create()
+        if sweep.local_path is None:
+            _refuse_unless_abandoned(sweep)
+            return None
+        path = sweep.local_path / _LOCK_FILE
+        lock = FileLock(path, timeout=0, thread_local=False, fallback_to_soft=False)
+        try:
+            lock.acquire()
+        except Timeout:
+            _refuse_unless_abandoned(sweep)
+            path.unlink(missing_ok=True)  # the next acquire locks a new file
+            lock.acquire()
+    except Timeout as error:
+        raise InputError(f"another driver just took over {sweep.path}; try again later") from error
+    except OSError as error:
+        raise InputError(
+            f"{sweep.path} must be a writable directory on a file system with locks (flock); "
+            f"got: {error}"
+        ) from error
+    return lock
+
+
+def _refuse_unless_abandoned(sweep: Directory) -> None:
+    """Raises an InputError that names the lease's holder, unless the holder is gone."""
+    holder = _read_lease(sweep) or Lease()
+    is_here = bool(holder.boot_id) and holder.boot_id == _boot_id()
+    age = _heartbeat_age(sweep)
+    is_locked = sweep.local_path is not None
+    if is_locked and holder.run_id is not None and not is_here and age > ABANDONED_SECONDS:
+        return  # a file server that keeps the lock of a machine that crashed
+    if not is_locked and _has_ended(holder, is_here, age):
+        return
+    host = "this machine" if is_here else make_printable(holder.host)
+    by = f"process {holder.process} on {host}" if holder.process else "another process"
+    hint = f"; if it is dead, try again {ABANDONED_SECONDS:.0f} s after its last heartbeat"
+    hint = "" if is_here else f"{hint}, which was {age:.0f} s ago"
+    name = sweep.path.rpartition("/")[2]
+    raise InputError(f"the sweep {name!r} is being run by {by}; wait for it or stop it{hint}")
+
+
+def _has_ended(holder: Lease, is_here: bool, age: float) -> bool:
+    """Whether the holder's run is over, as far as its lease and heartbeat tell."""
+    if holder.run_id is None or age > ABANDONED_SECONDS:
+        return True
+    # Another container of this machine has another host name, and process ids of its own.
+    return is_here and holder.host == _host() and not Path(f"/proc/{holder.process}").exists()
+
+
+def _heartbeat_age(sweep: Directory) -> float:
+    """Seconds since the holder last wrote, by the clock of the storage."""
+    clock = f"clock-{uuid.uuid4().hex}"
+    sweep.write(clock, b"")
+    now = sweep.modified_at(clock) or 0.0
+    sweep.delete(clock)
+    times = [sweep.modified_at(name) for name in (_LEASE_FILE, _HEARTBEAT_FILE)]
+    return now - max((time for time in times if time is not None), default=now)
+
+
+def _start_run(sweep: Directory) -> HeartbeatWriter:
+    run_id = uuid.uuid4().hex
+    lease = Lease(run_id=run_id, host=_host(), process=os.getpid(), boot_id=_boot_id())
+    own = replace(sweep, run_id=run_id)
+    try:
+        own.write(_LEASE_FILE, lease.model_dump_json().encode())
+        for name in ("ledger", "checkpoints"):
+            (own / name).refresh()
+        _delete_temporary_files(sweep)
+    except OSError as error:
+        raise InputError(f"{sweep.path} must be writable; got: {error}") from error
+    heartbeat = HeartbeatWriter(own, run_id)
+    heartbeat.start()
+    return heartbeat
+
+
+def _end_run(sweep: Directory, heartbeat: HeartbeatWriter) -> None:
+    """Writes the last heartbeat and ends the run, so that its workers no longer write."""
+    heartbeat.stop("stopped" if heartbeat.phase == "stopped" else "ended")
+    with suppress(OSError, RunSupersededError):  # the next run deletes what is left
+        check_lease(sweep, heartbeat.run_id)
+        sweep.write(_LEASE_FILE, Lease().model_dump_json().encode())
+        _delete_temporary_files(sweep)
+
+
+def _delete_temporary_files(sweep: Directory) -> None:
+    """Deletes temporary files of all runs, and old ones of processes without a run."""
+    began = sweep.modified_at(_LEASE_FILE) or 0.0
+    for path, is_of_run in sweep.temporary_files().items():
+        written = sweep.modified_at(path)
+        if is_of_run or (written is not None and began - written > _OLD_TEMPORARY_SECONDS):
+            with suppress(FileNotFoundError):
+                sweep.delete(path)
+
+
+def _read_lease(sweep: Directory) -> Lease | None:
+    """The lease; None where there is none, or its content is not one."""
+    try:
+        return Lease.model_validate_json(sweep.read(_LEASE_FILE, _MAX_BYTES))
+    except (FileNotFoundError, ValidationError):
+        return None
+
+
+def _host() -> str:
+    return socket.gethostname()[:300]
+
+
+def _boot_id() -> str:
+    return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
