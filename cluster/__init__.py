@@ -1,4 +1,4 @@
-"""Ray: start one for this machine alone, join one that runs, or have one run a sweep.
+"""Ray: start one for this machine, join a running one, or submit jobs to one.
 
 Importing this package does not load Ray; a name's module loads when it is first used.
 """
@@ -9,47 +9,46 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cluster.admission import check
-    from cluster.connection import Connection, Machine, connect, this_machine
-    from cluster.errors import ConnectionFailed
-    from cluster.jobs import JobFailed
-    from cluster.serving import serve
-    from cluster.submission import SubmissionRefused, submit
+    from cluster.connection import Connection, Machine, check_address, connect, local_machine
+    from cluster.errors import ClusterError, ConnectError, JobError
+    from cluster.submission import JobSpec, SubmitOutcome, submit
 
 __all__ = [
+    "ClusterError",
+    "ConnectError",
     "Connection",
-    "ConnectionFailed",
-    "JobFailed",
+    "JobError",
+    "JobSpec",
     "Machine",
-    "SubmissionRefused",
-    "check",
+    "SubmitOutcome",
+    "check_address",
     "connect",
-    "serve",
+    "local_machine",
     "submit",
-    "this_machine",
 ]
 
-_DEFINED_IN = {
+_MODULES = {
+    "ClusterError": "cluster.errors",
+    "ConnectError": "cluster.errors",
     "Connection": "cluster.connection",
-    "ConnectionFailed": "cluster.errors",
-    "JobFailed": "cluster.jobs",
+    "JobError": "cluster.errors",
+    "JobSpec": "cluster.submission",
     "Machine": "cluster.connection",
-    "SubmissionRefused": "cluster.submission",
-    "check": "cluster.admission",
+    "SubmitOutcome": "cluster.submission",
+    "check_address": "cluster.connection",
     "connect": "cluster.connection",
-    "serve": "cluster.serving",
+    "local_machine": "cluster.connection",
     "submit": "cluster.submission",
-    "this_machine": "cluster.connection",
 }
 
 
 def __getattr__(name: str) -> object:
-    """A public name, from the module that defines it."""
-    if name not in _DEFINED_IN:
+    """Returns a public name from the module that defines it."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_DEFINED_IN[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    """The public names."""
+    """Returns the public names."""
     return __all__

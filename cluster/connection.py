@@ -1,46 +1,47 @@
-"""A connection to Ray: one started here and taken away again, or one that others run."""
+"""Connection to Ray: one that is started here and removed again, or one that runs already."""
 
 from __future__ import annotations
 
 import logging
 import os
 import secrets
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from types import TracebackType
 from typing import Any
 
-from cluster.admission import UNPROTECTED, check, is_beyond, is_protected, located, parts
-from cluster.errors import ConnectionFailed
-from cluster.ports import is_loopback
-from cluster.restraint import bare, loopback_only, quiet, signals_kept
-from cluster.secrets import RAY_MODE, RAY_TOKEN, ray_token
-from cluster.vigil import vigil
+import ray
+from ray.exceptions import RayError
+
+from cluster import ray_internals
+from cluster.auth import MODE, TOKEN, WITH_TOKEN, WITHOUT_TOKEN, is_loopback, read_token, uses_token
+from cluster.errors import ConnectError
+from cluster.head_monitor import monitor_head
+from cluster.local_ray import ray_directory
+from cluster.probe import AUTO, check_head, is_remote
+from cluster.scaling import managed
 
 _OBJECT_STORE_BYTES = 128 * 2**20
-_REAPER_SECONDS = 15.0
 _ACCELERATOR = "accelerator_type:"
-_MODULES = "RAY_preload_python_modules"
-# How often a driver tries to reach a head, 40 seconds each; Ray's own default is 20 times.
+_PRELOADED_MODULES = "RAY_preload_python_modules"
+# Seconds between a driver's attempts to reach a head, each of 40 s; Ray's default is 20 attempts.
 _ATTEMPTS = "RAY_gcs_server_port_wait_time_s"
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What one machine lends to Ray.
+    """Resources of one machine of a Ray.
 
     Attributes:
-        cpus: As Ray counts them.
-        gpus: As Ray counts them.
-        memory: Bytes that Ray may give to work; 0 where it does not say.
-        accelerator: The kind of its GPUs, as Ray calls it; empty without one.
-        host: Its name.
-        node: Ray's own name for it.
+        cpus: CPUs, as Ray counts them.
+        gpus: GPUs, as Ray counts them.
+        memory: Bytes that Ray may give to work; 0 if unknown.
+        accelerator: Kind of its GPUs, as Ray names it; empty without GPUs.
+        host: Host name.
+        node: Ray's id of the node.
     """
 
     cpus: float
@@ -51,14 +52,14 @@ class Machine:
     node: str = ""
 
     @classmethod
-    def of(cls, node: Mapping[str, Any]) -> Machine:
-        """A node as `ray.nodes` describes it."""
-        offer: Mapping[str, float] = node["Resources"]
-        kinds = [name for name in offer if name.startswith(_ACCELERATOR)]
+    def from_node(cls, node: Mapping[str, Any]) -> Machine:
+        """Returns the machine of an entry of `ray.nodes`."""
+        resources: Mapping[str, float] = node["Resources"]
+        kinds = [name for name in resources if name.startswith(_ACCELERATOR)]
         return cls(
-            offer.get("CPU", 0),
-            offer.get("GPU", 0),
-            int(offer.get("memory", 0)),
+            resources.get("CPU", 0),
+            resources.get("GPU", 0),
+            int(resources.get("memory", 0)),
             kinds[0].removeprefix(_ACCELERATOR) if kinds else "",
             node["NodeManagerHostname"],
             node["NodeID"],
@@ -67,11 +68,11 @@ class Machine:
 
 @dataclass
 class Connection:
-    """A Ray that this process may use, until `close`.
+    """Connection of this process to a Ray; a context manager that closes it.
 
     Attributes:
-        address: Where its head is.
-        started: Whether it was started here, so that closing ends it.
+        address: `HOST:PORT` of the head.
+        started: Whether `connect` started the Ray, so that `close` ends it.
     """
 
     address: str
@@ -79,39 +80,31 @@ class Connection:
     _undo: ExitStack = field(default_factory=ExitStack, repr=False)
 
     def cpus(self) -> int:
-        """How many CPUs it has, as Ray counts them."""
+        """Returns the number of CPUs, as Ray counts them."""
         return self._total("CPU")
 
     def gpus(self) -> int:
-        """How many GPUs it has, as Ray counts them."""
+        """Returns the number of GPUs, as Ray counts them."""
         return self._total("GPU")
 
     def machines(self) -> list[Machine]:
-        """The machines that it runs on now."""
-        import ray
+        """Returns the machines that are alive now."""
+        return [Machine.from_node(node) for node in alive_nodes()]
 
-        nodes = ray.nodes()  # type: ignore[no-untyped-call]
-        return [Machine.of(node) for node in nodes if node["Alive"]]
+    def is_remote(self) -> bool:
+        """Returns whether other machines can reach any of its machines."""
+        return not all(is_loopback(node["NodeManagerAddress"]) for node in alive_nodes())
 
-    def is_beyond(self) -> bool:
-        """Whether any of its machines can be reached from others."""
-        import ray
-
-        nodes = ray.nodes()  # type: ignore[no-untyped-call]
-        return not all(is_loopback(node["NodeManagerAddress"]) for node in nodes if node["Alive"])
-
-    def grows(self) -> bool:
-        """Whether it has an autoscaler, which may bring machines that someone asks for."""
-        from cluster.scaling import managed
-
+    def has_autoscaler(self) -> bool:
+        """Returns whether an autoscaler can add machines."""
         return not self.started and managed()
 
     def close(self) -> None:
-        """Leave it; if it was started here, end it and remove its files."""
+        """Disconnects; ends the Ray and removes its files if `connect` started it."""
         self._undo.close()
 
     def __enter__(self) -> Connection:
-        """Use it for a block."""
+        """Returns itself."""
         return self
 
     def __exit__(
@@ -120,12 +113,10 @@ class Connection:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close it."""
+        """Closes the connection."""
         self.close()
 
     def _total(self, resource: str) -> int:
-        import ray
-
         return int(ray.cluster_resources().get(resource, 0))  # type: ignore[no-untyped-call]
 
 
@@ -134,78 +125,98 @@ def connect(
     *,
     cpus: int | None = None,
     modules: Sequence[str] = (),
-    remedy: str = "",
+    advice: str = "",
 ) -> Connection:
-    """Start a Ray for this process alone, or join one.
+    """Starts a Ray for this process alone, or joins one.
 
-    One that is started listens on loopback only, wants a token that it alone knows, sends no
-    telemetry, has no dashboard, and goes with this process however that ends. Call it from the
-    main thread: Ray's processes end with the thread that started them.
+    A Ray that is started listens on loopback only, requires a random token, sends no telemetry, has
+    no dashboard, and ends with this process, however that ends. Call this from the main thread:
+    Ray's processes end with the thread that started them.
 
-    Where this process already has a connection of Ray's own (`ray.init`), that is used and left
-    as it is.
+    If this process is connected already, by `ray.init`, that connection is used and left open.
 
     Args:
-        address: `host:port` of a running Ray, or `auto`; None starts one.
-        cpus: Logical CPUs of a Ray that is started; as many as the machine has by default. It holds
-            a process ready for each.
-        modules: That processes of a Ray that is started load while nothing is asked of them yet.
-        remedy: What the user can do when the head of one that was joined goes, which is told on
-            standard error some seconds after it did.
+        address: `HOST:PORT` of a running Ray, or `auto`; None starts one.
+        cpus: Logical CPUs of a Ray that is started, by default those of the machine. It keeps one
+            process ready for each.
+        modules: Modules that processes of a Ray that is started load while they are idle.
+        advice: Sentence for the user, printed if the head of a joined Ray stops answering.
 
     Raises:
-        ConnectionFailed: If Ray cannot be started, or none answers at the address.
+        ConnectError: If Ray cannot be started, or the Ray at the address cannot be joined.
     """
-    check(address)
+    ray_internals.check_version()
+    head = _checked_head(address)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     undo = ExitStack()
     try:
-        if "ray" in sys.modules and _connected():
-            return _borrowed(undo, remedy)
-        with signals_kept():
-            if address is None:
+        if ray.is_initialized():
+            if not ray_internals.owns_head():
+                undo.enter_context(_monitored(_head_address(), advice))
+            return Connection(_head_address(), False, undo)
+        with ray_internals.keeping_sigterm():
+            if head is None:
                 _start(undo, cpus, modules)
             else:
-                _join(undo, address, remedy)
-        return Connection(_head(), address is None, undo)
-    except (RuntimeError, ConnectionError, ValueError, OSError) as error:
+                _join(undo, head, advice, is_own=address == AUTO)
+        return Connection(_head_address(), head is None, undo)
+    except (RayError, RuntimeError, ConnectionError, ValueError, OSError) as error:
         undo.close()
-        wanted = "a local Ray did not start" if address is None else f"no Ray answers at {address}"
-        raise ConnectionFailed(f"{wanted}: {error}") from error
+        failure = "a local Ray did not start" if head is None else f"cannot join the Ray at {head}"
+        raise ConnectError(f"{failure}: {error}") from error
     except BaseException:
         undo.close()
         raise
 
 
-def this_machine() -> Machine:
-    """What `connect()` would find: this machine, or the first of those that Ray runs on already."""
-    if "ray" in sys.modules and _connected():
-        return Connection(_head(), started=False).machines()[0]
-    from ray._private.resource_and_label_spec import ResourceAndLabelSpec
+def check_address(address: str | None) -> None:
+    """Checks within seconds that `connect` can use an address.
 
-    spec = ResourceAndLabelSpec(object_store_memory=_OBJECT_STORE_BYTES)
-    spec.resolve(is_head=True, node_ip_address="127.0.0.1")
-    return Machine(spec.num_cpus or 0, spec.num_gpus or 0)
+    Args:
+        address: `HOST:PORT`, `auto`, or None for a Ray that is started, which needs no check.
+
+    Raises:
+        ConnectError: If it cannot.
+    """
+    _checked_head(address)
 
 
-def _borrowed(undo: ExitStack, remedy: str) -> Connection:
-    """The connection that this process has already."""
-    from ray._private import worker
+def local_machine() -> Machine:
+    """Returns this machine, as Ray would see it, or the first machine of a connected Ray."""
+    if ray.is_initialized():
+        return Machine.from_node(alive_nodes()[0])
+    return Machine(*ray_internals.count_local_resources(_OBJECT_STORE_BYTES))
 
-    if worker._global_node is None or not worker._global_node.is_head():
-        undo.enter_context(_watched(_head(), remedy))
-    return Connection(_head(), False, undo)
+
+def alive_nodes() -> list[dict[str, Any]]:
+    """Returns the entries of `ray.nodes` that are alive."""
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    return [node for node in nodes if node["Alive"]]
+
+
+def _checked_head(address: str | None) -> str | None:
+    if address != AUTO:
+        if address is not None:
+            check_head(address)
+        return address
+    head = ray_internals.find_local_address()
+    try:
+        check_head(head, is_own=True)
+    except ConnectError as error:
+        raise ConnectError(f"{AUTO} is {head} on this machine: {error}") from error
+    return head
 
 
 def _start(undo: ExitStack, cpus: int | None, modules: Sequence[str]) -> None:
-    # Ray's Unix sockets live below it, and their paths must stay under 108 characters.
-    directory = tempfile.mkdtemp(prefix="sweeps-ray-", dir=_short_directory())
-    undo.enter_context(_reaped(directory))
-    undo.enter_context(_authenticated({RAY_MODE: "token", RAY_TOKEN: secrets.token_hex(32)}))
-    undo.enter_context(quiet())
-    with loopback_only(), bare(), _environment({_MODULES: ",".join(modules)} if modules else {}):
-        import ray
-
+    directory = undo.enter_context(ray_directory())
+    undo.enter_context(_authentication({MODE: WITH_TOKEN, TOKEN: secrets.token_hex(32)}))
+    undo.enter_context(ray_internals.without_worker_messages())
+    preloaded = {_PRELOADED_MODULES: ",".join(modules)} if modules else {}
+    with (
+        ray_internals.loopback_only(),
+        ray_internals.without_extra_servers(),
+        _environment(preloaded),
+    ):
         undo.callback(_shut_down)
         ray.init(
             num_cpus=cpus,
@@ -217,74 +228,59 @@ def _start(undo: ExitStack, cpus: int | None, modules: Sequence[str]) -> None:
         )
 
 
-def _join(undo: ExitStack, address: str, remedy: str) -> None:
-    protected = is_protected() and bool(os.environ.get(RAY_MODE) or ray_token())
-    if not protected and is_beyond(address):
-        _warn_of_openness(address)
-    undo.enter_context(_authenticated({RAY_MODE: "token" if protected else UNPROTECTED}))
-    undo.enter_context(quiet())
-    undo.enter_context(_watched(located(address), remedy))
-    import ray
-    from ray.exceptions import RayError
-
+def _join(undo: ExitStack, head: str, advice: str, is_own: bool) -> None:
+    has_token = uses_token() and bool(os.environ.get(MODE) or read_token())
+    if not has_token and is_remote(head) and not is_own:
+        _warn_of_no_token(head)
+    undo.enter_context(_authentication({MODE: WITH_TOKEN if has_token else WITHOUT_TOKEN}))
+    undo.enter_context(ray_internals.without_worker_messages())
+    undo.enter_context(_monitored(head, advice))
     undo.callback(_shut_down)
-    once = _environment({_ATTEMPTS: os.environ.get(_ATTEMPTS, "1")})
-    # Ray would look for one that is on loopback at this machine's own address.
-    with once, loopback_only() if is_loopback(parts(address)[0]) else nullcontext():
-        try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        except RayError as error:
-            raise ConnectionError(str(error)) from error
+    # Without this, Ray looks for a head on loopback at the machine's own address.
+    own: AbstractContextManager[None]
+    own = nullcontext() if is_remote(head) else ray_internals.loopback_only()
+    with _environment({_ATTEMPTS: os.environ.get(_ATTEMPTS, "1")}), own:
+        ray.init(address=head, log_to_driver=False, logging_level=logging.ERROR)
 
 
-@contextmanager
-def _watched(address: str, remedy: str) -> Iterator[None]:
-    """Say when the head is gone: Ray will end this process, without a word of use."""
+def _monitored(head: str, advice: str) -> AbstractContextManager[None]:
+    """Warns when the head stops answering."""
 
-    def tell(seconds: float) -> None:
+    def warn(seconds: float) -> None:
         _warn(
-            f"the head of Ray at {address} has not answered for {seconds:.0f} seconds. Unless it "
-            f"comes back within a minute Ray ends this command. {remedy}".rstrip()
+            f"the head of Ray at {head} has not answered for {seconds:.0f} seconds. Unless it "
+            f"answers within about a minute, Ray ends this command. {advice}".rstrip()
         )
 
-    with vigil(address, tell):
-        yield
+    return monitor_head(head, read_token() if uses_token() else None, warn)
 
 
-@cache  # once, however often it is joined
-def _warn_of_openness(address: str) -> None:
-    _warn(f"{RAY_MODE}={UNPROTECTED}: whoever reaches {address} can run anything there.")
+@cache  # once per process
+def _warn_of_no_token(head: str) -> None:
+    _warn(f"{MODE}={WITHOUT_TOKEN}: every user who reaches {head} can run code there.")
 
 
-def _warn(words: str) -> None:
-    print(f"Warning: {words}", file=sys.stderr, flush=True)
+def _warn(text: str) -> None:
+    print(f"Warning: {text}", file=sys.stderr, flush=True)
 
 
-def _connected() -> bool:
-    import ray
-
-    return bool(ray.is_initialized())
-
-
-def _head() -> str:
-    import ray
-
+def _head_address() -> str:
     return str(ray.get_runtime_context().gcs_address)
 
 
-def _short_directory() -> str:
-    default = tempfile.gettempdir()
-    return default if len(default) <= 24 else "/tmp"
+def _shut_down() -> None:
+    with ray_internals.keeping_sigterm():
+        ray.shutdown()
 
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
+    originals = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in originals.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
@@ -292,47 +288,11 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _authenticated(values: Mapping[str, str]) -> Iterator[None]:
-    """Set how Ray authenticates, also when it has read its settings already."""
+def _authentication(values: Mapping[str, str]) -> Iterator[None]:
+    """Sets Ray's variables for authentication, and makes Ray read them."""
     try:
         with _environment(values):
-            _reread_authentication()
+            ray_internals.reload_auth_settings()
             yield
     finally:
-        _reread_authentication()
-
-
-def _reread_authentication() -> None:
-    if "ray" not in sys.modules:
-        return
-    from ray import _raylet
-
-    _raylet.Config.initialize("")  # type: ignore[attr-defined]
-    _raylet.AuthenticationTokenLoader.instance().reset_cache()  # type: ignore[attr-defined]
-
-
-def _shut_down() -> None:
-    import ray
-
-    with signals_kept():
-        ray.shutdown()
-
-
-@contextmanager
-def _reaped(directory: str) -> Iterator[None]:
-    """Have a directory, and the processes marked with it, removed at the end or at our death."""
-    reaper = subprocess.Popen(
-        [sys.executable, "-m", "cluster.reaper", directory],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        start_new_session=True,
-    )
-    try:
-        yield
-    finally:
-        if reaper.stdin is not None:
-            reaper.stdin.close()
-        with suppress(subprocess.TimeoutExpired):  # it goes on by itself, however slow the disk
-            reaper.wait(_REAPER_SECONDS)
+        ray_internals.reload_auth_settings()

@@ -1,11 +1,33 @@
-"""What `cluster` refuses before it starts anything."""
+"""Errors of this package; their messages say what to do and hold no secret."""
 
 from __future__ import annotations
 
 
-class ConnectionFailed(RuntimeError):
-    """There is no Ray to be had at the address."""
+class ClusterError(Exception):
+    """Base of every error that this package raises on purpose."""
 
 
-class ServingRefused(ValueError):
-    """A server cannot be started as asked for; the message says what to change."""
+class ConnectError(ClusterError):
+    """No Ray at the address can be used; the message says why."""
+
+
+class UnreachableError(ConnectError):
+    """The address does not answer now; a later attempt may succeed."""
+
+
+class JobError(ClusterError):
+    """A job on the cluster failed or is not available; the message says why."""
+
+
+class SecretError(ClusterError):
+    """A file of a secret is missing or other users can read it.
+
+    Attributes:
+        problem: Description of the fault.
+        remedy: Command or advice that mends it; empty where `problem` says it.
+    """
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        """Join both into one message."""
+        self.problem, self.remedy = problem, remedy
+        super().__init__(f"{problem}: {remedy}" if remedy else problem)

@@ -1,324 +1,338 @@
-"""Ray Jobs over HTTP: all that a machine outside a cluster needs of it.
-
-`Jobs` is the client; `ask` runs one command of `sweeps` on the cluster and returns what it printed.
-Importing this module does not load Ray.
-"""
+"""Client of a cluster's job server: Ray's Jobs REST API over HTTP, without loading Ray."""
 
 from __future__ import annotations
 
-import shlex
+import hashlib
+import os
 import time
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final, Literal
+from http.client import BadStatusLine, RemoteDisconnected
+from typing import Any, Final, Literal
+from urllib.parse import quote, urlsplit
 
-from cluster.errors import ConnectionFailed
-from cluster.job_server import Unreachable, checked, client, knock, unreachable
-from cluster.secrets import SecretRefused
-from cluster.shipping import LAUNCHER, shipment
-from cluster.uris import holds_secret
+import requests
+from requests.utils import get_environ_proxies, select_proxy
 
-State = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
+from cluster.auth import bypass_proxies_for_loopback, read_token
+from cluster.errors import ConnectError, JobError, SecretError, UnreachableError
 
-ASK_SECONDS: Final = 180.0
-"""That the cluster has to answer, the start of a process on it included."""
+JobState = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
 
+# Seconds to connect and to answer: for the first request, and for later ones.
+_FIRST_TIMEOUT: Final = (5.0, 15.0)
+_TIMEOUT: Final = (10.0, 120.0)
 _POLL_SECONDS = 0.5
-_DISMISS_SECONDS = 20.0
-# Ray looks after a job that ended for about a second more, and would write down a deleted one anew.
-_SETTLE_SECONDS = 3.0
-_LONGEST = 2000
-
-
-class JobFailed(RuntimeError):
-    """A job on the cluster came to nothing, or cannot be had; the message says why."""
+_MESSAGE_LENGTH = 2000
+_TOKEN_ADVICE = (
+    "put it into RAY_AUTH_TOKEN, or into ~/.ray/auth_token with mode 0600 (the cluster's head has "
+    "it in the same places)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What Ray knows of a job.
+    """Status of a job, as Ray reports it.
 
     Attributes:
-        job_id: The id it was submitted under.
-        state: As Ray calls it.
-        message: What Ray says of the state.
+        job_id: Submission id.
+        state: Ray's name of its state.
+        message: Ray's remark on the state.
         started: Unix time in seconds, by the cluster's clock; None before.
         ended: Unix time in seconds, by the cluster's clock; None before.
-        metadata: What was submitted with it.
+        metadata: Values that were submitted with it.
     """
 
     job_id: str
-    state: State
+    state: JobState
     message: str = ""
     started: float | None = None
     ended: float | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def active(self) -> bool:
-        """Whether it runs or is about to."""
+    def is_active(self) -> bool:
+        """Whether it runs or waits to start."""
         return self.state in ("PENDING", "RUNNING")
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether it ended with success."""
+        return self.state == "SUCCEEDED"
 
-class Jobs:
-    """The job server of a cluster's head.
+
+class JobClient:
+    """Connection to the job server of a cluster's head.
 
     Attributes:
         address: `http://HOST:PORT` or `https://HOST:PORT`.
-        ray_version: That the cluster runs.
+        ray_version: Version of Ray on the cluster.
     """
 
     def __init__(self, address: str) -> None:
-        """Find the server, and be let in; takes seconds at the most.
+        """Check the address and the token with one request; takes at most 20 seconds.
 
-        The token is looked for where Ray looks for it: RAY_AUTH_TOKEN, the file that
-        RAY_AUTH_TOKEN_PATH names, `~/.ray/auth_token`; before each request anew, so that it may
-        change meanwhile. RAY_ADDRESS and `~/.netrc` change nothing.
+        Each request reads the token again from where Ray reads it: RAY_AUTH_TOKEN, the file named
+        by RAY_AUTH_TOKEN_PATH, or `~/.ray/auth_token`. `~/.netrc` is not used.
 
         Args:
-            address: Of the head's dashboard, as `http://HEAD:8265`.
+            address: Address of the head's dashboard, as `http://HEAD:8265`.
 
         Raises:
-            ConnectionFailed: If it is no such address, nothing or something else answers there, it
-                cannot be trusted, or it does not let us in.
+            ConnectError: If the address has another form, no job server of Ray answers there, its
+                certificate is not trusted, or it rejects the token.
         """
-        self.address = checked(address)
-        self.ray_version = knock(self.address)
-        self._client = client(self.address)
+        self.address = parse_address(address)
+        bypass_proxies_for_loopback()
+        response = self._request("GET", "/api/version", timeout=_FIRST_TIMEOUT)
+        try:
+            self.ray_version = str(response.json()["ray_version"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConnectError(
+                f"{self.address} is not a Ray job server (status {response.status_code}). Give the "
+                "address of the head's dashboard (port 8265 by default); the head needs "
+                "ray[default]"
+            ) from error
 
     def find(self, job_id: str) -> Job | None:
-        """What Ray knows of a job; None if there is none of that id.
+        """Returns a job's status; None if the cluster has no job of that id.
 
         Raises:
-            ConnectionFailed: If the server does not answer.
+            ConnectError: If the server does not answer.
         """
-        with self._asking():
-            try:
-                found = self._client.get_job_info(job_id)
-            except RuntimeError as error:
-                if "status code 404" in str(error):
-                    return None
-                raise
-        return Job(
-            job_id,
-            found.status.value,
-            found.message or "",
-            None if found.start_time is None else found.start_time / 1000,
-            None if found.end_time is None else found.end_time / 1000,
-            found.metadata or {},
-        )
+        response = self._request("GET", _job_path(job_id))
+        if response.status_code == requests.codes.not_found:
+            return None
+        return _job(job_id, _checked(response))
 
-    def ids(self) -> list[str]:
-        """The ids of all jobs that were submitted to the server and not deleted.
+    def list_jobs(self) -> list[Job]:
+        """Returns the jobs that were submitted to the server and not deleted.
 
         Raises:
-            ConnectionFailed: If the server does not answer.
+            ConnectError: If the server does not answer.
         """
-        with self._asking():
-            return [job.submission_id for job in self._client.list_jobs() if job.submission_id]
+        entries = _checked(self._request("GET", "/api/jobs/"))
+        return [_job(each["submission_id"], each) for each in entries if each["submission_id"]]
 
-    def submit(
+    def upload(self, archive: bytes) -> str:
+        """Stores a zip archive on the cluster, unless it has the same one; returns its URI.
+
+        Raises:
+            JobError: If the cluster does not accept it.
+            ConnectError: If the server does not answer.
+        """
+        name = f"_ray_pkg_{hashlib.sha256(archive).hexdigest()[:32]}.zip"
+        path = f"/api/packages/gcs/{name}"
+        # This request also keeps the archive from being removed before a job uses it.
+        if self._request("GET", path).status_code != requests.codes.ok:
+            _check_status(self._request("PUT", path, data=archive))
+        return f"gcs://{name}"
+
+    def start(
         self,
         job_id: str,
-        arguments: Sequence[str],
-        folder: Path,
+        entrypoint: str,
         *,
+        package: str | None = None,
         environment: Mapping[str, str] | None = None,
-        defaults: Mapping[str, str] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        """Start a job that takes no CPU, on the interpreter that Ray runs on there.
+        """Starts a job that reserves no CPU. Every user of the cluster can read these arguments.
 
         Args:
-            job_id: Not taken yet.
-            arguments: Of Python. Everybody who may see the cluster can read them.
-            folder: A `shipment`, which becomes the working directory of all its processes.
-            environment: Variables for all its processes; no secrets.
-            defaults: Variables for its first process where the cluster has not set them itself.
-            metadata: To be kept with it; no secrets.
+            job_id: Submission id that is not in use.
+            entrypoint: Shell command.
+            package: URI of an uploaded archive, the working directory of its processes.
+            environment: Variables of all its processes.
+            metadata: Values to keep with it.
 
         Raises:
-            SecretRefused: If any of that holds a password or key; nothing was sent.
-            JobFailed: If the id is taken, or the cluster takes no job.
-            ConnectionFailed: If the server does not answer.
+            JobError: If the id is in use, or the cluster does not accept the job.
+            ConnectError: If the server does not answer.
         """
-        _check_public(arguments, environment or {}, defaults or {}, metadata or {})
-        with self._asking():
-            self._client.submit_job(
-                entrypoint=_shell(arguments, defaults or {}),
-                submission_id=job_id,
-                runtime_env={"working_dir": str(folder), "env_vars": dict(environment or {})},
-                metadata=dict(metadata or {}),
-            )
+        runtime_env: dict[str, Any] = {"env_vars": dict(environment or {})}
+        if package is not None:
+            runtime_env["working_dir"] = package
+        body = {
+            "entrypoint": entrypoint,
+            "submission_id": job_id,
+            "runtime_env": runtime_env,
+            "metadata": dict(metadata or {}),
+        }
+        _check_status(self._request("POST", "/api/jobs/", json=body))
 
     def stop(self, job_id: str) -> bool:
-        """Have a job told to end; whether it ran. It may take its time to.
+        """Asks a job to end, which may take it a while; returns whether it ran.
 
         Raises:
-            JobFailed: If there is none of that id.
-            ConnectionFailed: If the server does not answer.
+            JobError: If there is no job of that id.
+            ConnectError: If the server does not answer.
         """
-        with self._asking():
-            return bool(self._client.stop_job(job_id))
+        return bool(_checked(self._request("POST", f"{_job_path(job_id)}/stop"))["stopped"])
 
     def delete(self, job_id: str) -> None:
-        """Have a job forgotten that has ended, so that its id can be used again.
+        """Removes a job that ended seconds ago or earlier, so that its id can be used again.
 
         Raises:
-            JobFailed: If it has not ended, or there is none of that id.
-            ConnectionFailed: If the server does not answer.
+            JobError: If it has not ended, or there is no job of that id.
+            ConnectError: If the server does not answer.
         """
-        time.sleep(_SETTLE_SECONDS)
-        with self._asking():
-            self._client.delete_job(job_id)
+        _check_status(self._request("DELETE", _job_path(job_id)))
 
     def log(self, job_id: str) -> str:
-        """All that a job has printed so far.
+        """Returns everything that a job has printed so far.
 
         Raises:
-            JobFailed: If there is none of that id, or the node that keeps it is gone.
-            ConnectionFailed: If the server does not answer.
+            JobError: If there is no job of that id, or the node that keeps its log is gone.
+            ConnectError: If the server does not answer.
         """
-        with self._asking():
-            return str(self._client.get_job_logs(job_id))
+        return str(_checked(self._request("GET", f"{_job_path(job_id)}/logs"))["logs"] or "")
 
     def follow(self, job_id: str) -> Iterator[Job]:
-        """A job's states, as often as one may ask, until it has ended.
+        """Yields a job's status twice a second, until it has ended.
 
         Raises:
-            JobFailed: If there is none of that id (any more).
-            ConnectionFailed: If the server does not answer.
+            JobError: If there is no job of that id (any more).
+            ConnectError: If the server does not answer.
         """
         while True:
             job = self.find(job_id)
             if job is None:
-                raise JobFailed(f"the cluster at {self.address} knows no job {job_id!r}")
+                raise JobError(f"the cluster at {self.address} has no job {job_id!r}")
             yield job
-            if not job.active:
+            if not job.is_active:
                 return
             time.sleep(_POLL_SECONDS)
 
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """A block that talks to the server, whose failures are told in words."""
-        import requests
-        from ray.exceptions import AuthenticationError
-
+    def _request(self, method: str, path: str, **options: Any) -> requests.Response:
+        options.setdefault("timeout", _TIMEOUT)
         try:
-            yield
-        except ConnectionFailed:
-            raise
+            response = requests.request(
+                method, f"{self.address}{path}", auth=_authorize, allow_redirects=False, **options
+            )
         except requests.RequestException as error:
-            raise Unreachable(unreachable(self.address, error)) from error
-        except AuthenticationError as error:
-            raise ConnectionFailed(
-                f"{self.address} does not let us in any more: its token is another now"
-            ) from error
-        except RuntimeError as error:
-            raise JobFailed(_last_words(str(error))) from error
+            raise UnreachableError(_unreachable(self.address, error)) from error
+        if response.status_code in (401, 403):
+            raise ConnectError(_rejected(self.address) + _proxy_hint(self.address))
+        return response
 
 
-def ask(
-    address: str,
-    arguments: Sequence[str],
-    *,
-    env: Mapping[str, str] | None = None,
-    files: Mapping[str, bytes] | None = None,
-    timeout: float = ASK_SECONDS,
-) -> str:
-    """Run a command of `sweeps` on a cluster's head and return what it printed.
-
-    This machine's own packages are what runs there. What the command writes to standard error is
-    not returned. It is stopped if it takes too long, and the cluster forgets it afterwards.
-
-    Args:
-        address: `http://HEAD:8265`.
-        arguments: Of `sweeps`. Everybody who may see the cluster can read them.
-        env: Variables to set; no secrets.
-        files: Name to content, laid into the command's working directory.
-        timeout: Seconds that all of it may take.
-
-    Returns:
-        Its standard output, where it exited with 0, or with 1 and had something to say.
+def parse_address(address: str) -> str:
+    """Returns the address of a job server without a trailing slash.
 
     Raises:
-        SecretRefused: If an argument or variable holds a password or key.
-        JobFailed: With its own message, if it exited otherwise; also if it took too long.
-        ConnectionFailed: If there is no such server, or it does not let us in.
+        ConnectError: If it is not `http://HOST:PORT` or `https://HOST:PORT`.
     """
-    jobs, mark = Jobs(address), uuid.uuid4().hex
-    job_id = f"ask-{mark}"
-    command = ["-m", "cluster.answering", mark, *arguments]
     try:
-        with shipment(files) as folder:
-            jobs.submit(job_id, command, folder, environment=env)
-        _await(jobs, job_id, timeout)
-        log = jobs.log(job_id)
-    finally:
-        _dismiss(jobs, job_id)
-    return _answer(log, mark)
-
-
-def _check_public(arguments: Sequence[str], *tables: Mapping[str, str]) -> None:
-    values = [value for table in tables for value in table.values()]
-    if any(map(holds_secret, [*arguments, *values])):
-        raise SecretRefused(
-            "a password or key is not sent with a job, as everybody who may see the cluster could "
-            "read it: put it into the environment of the cluster's nodes"
+        parts = urlsplit(address)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        has_more = parts.username is not None or parts.query or parts.path.strip("/")
+    except ValueError:  # an unclosed bracket, or a port that is not a number
+        is_valid = False
+    if not is_valid or has_more:
+        given = "an address with a password in it" if "@" in address else repr(address)
+        raise ConnectError(
+            "a job server's address must be http://HEAD:8265 or https://HEAD:PORT and nothing "
+            f"else; got {given}"
         )
+    return f"{parts.scheme}://{parts.netloc}"
 
 
-def _shell(arguments: Sequence[str], defaults: Mapping[str, str]) -> str:
-    """A job's entrypoint; `exec`, so that a signal to the job is one to Python alone."""
-    lines = [
-        f'[ -n "${{{name}:-}}" ] || export {name}={shlex.quote(value)}'
-        for name, value in defaults.items()
-    ]
-    return "; ".join([*lines, f"exec sh {LAUNCHER} {shlex.join(arguments)}"])
-
-
-def _await(jobs: Jobs, job_id: str, timeout: float) -> None:
-    deadline = time.monotonic() + timeout
-    for job in jobs.follow(job_id):
-        if job.active and time.monotonic() > deadline:
-            raise JobFailed(
-                f"the cluster at {jobs.address} gave no answer within {timeout:g} s "
-                f"({_last_words(job.message)})"
-            )
-
-
-def _dismiss(jobs: Jobs, job_id: str) -> None:
-    """Stop a job and have it forgotten; if that fails it is left to the cluster."""
-    with suppress(ConnectionFailed, JobFailed):
-        job = jobs.find(job_id)
-        if job is not None and job.active:
-            jobs.stop(job_id)
-            _await(jobs, job_id, _DISMISS_SECONDS)
-        jobs.delete(job_id)
-
-
-def _answer(log: str, mark: str) -> str:
-    """What was printed, out of a log that may hold much else."""
-    before, begun, rest = log.partition(f"\n{mark} begin\n")
-    printed, ended, after = rest.partition(f"\n{mark} end ")
-    if not begun or not ended:
-        raise JobFailed(f"the cluster gave no answer: {_last_words(log) or 'it said nothing'}")
-    code = after.partition("\n")[0]
-    if code == "0" or (code == "1" and printed.strip()):
-        return printed
-    raise JobFailed(_complaint(before))
-
-
-def _complaint(said: str) -> str:
-    """The message of a command that refused, or the last that it said."""
-    _, refused, message = said.rpartition("\nError: ")
-    return message.strip() if refused else _last_words(said) or "it gave no reason"
-
-
-def _last_words(text: str) -> str:
-    """What a long message, perhaps with a traceback, comes to."""
+def last_line(text: str) -> str:
+    """Returns the last line of a message, such as a traceback, that is not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:_LONGEST] if lines else ""
+    return lines[-1][:_MESSAGE_LENGTH] if lines else ""
+
+
+def _authorize(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Sends the current token, instead of an account that `~/.netrc` has for the host."""
+    request.headers.pop("Authorization", None)
+    if token := _token():
+        request.headers["Authorization"] = f"Bearer {token}"
+    return request
+
+
+def _token() -> str | None:
+    try:
+        return read_token()
+    except SecretError as error:
+        raise ConnectError(f"the cluster's token cannot be used: {error}") from error
+
+
+def _job_path(job_id: str) -> str:
+    return f"/api/jobs/{quote(job_id, safe='')}"
+
+
+def _check_status(response: requests.Response) -> None:
+    if response.status_code != requests.codes.ok:
+        raise JobError(last_line(response.text) or f"status {response.status_code}")
+
+
+def _checked(response: requests.Response) -> Any:
+    _check_status(response)
+    try:
+        return response.json()
+    except ValueError as error:
+        raise JobError("the job server's reply is not JSON") from error
+
+
+def _job(job_id: str, entry: Mapping[str, Any]) -> Job:
+    return Job(
+        job_id,
+        entry["status"],
+        entry.get("message") or "",
+        _seconds(entry.get("start_time")),
+        _seconds(entry.get("end_time")),
+        entry.get("metadata") or {},
+    )
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
+def _rejected(address: str) -> str:
+    if _token() is None:
+        return f"{address} requires the cluster's token, and none is set: {_TOKEN_ADVICE}"
+    sources = {
+        "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN", "").strip(),
+        "the file of RAY_AUTH_TOKEN_PATH": os.environ.get("RAY_AUTH_TOKEN_PATH"),
+        "~/.ray/auth_token": "default",
+    }
+    source = next(name for name, value in sources.items() if value)
+    return f"{address} rejects the token in {source}: {_TOKEN_ADVICE}"
+
+
+def _unreachable(address: str, error: Exception) -> str:
+    if isinstance(error, requests.exceptions.SSLError):
+        return (
+            f"no trusted connection to {address}: {_root_cause(error)}. Name the certificate of "
+            "the authority in REQUESTS_CA_BUNDLE, or use http:// if the server has no TLS"
+        )
+    return (
+        f"no Ray job server answers at {address}: {_root_cause(error)}. Check the address (port "
+        "8265 of the head by default), that the head runs, and that this machine reaches it; use "
+        f"an SSH tunnel if the job server listens on loopback only{_proxy_hint(address)}"
+    )
+
+
+def _proxy_hint(address: str) -> str:
+    """Advice for an answer that may be a proxy's; the proxy's own address may hold a password."""
+    if select_proxy(address, get_environ_proxies(address, no_proxy=None)) is None:
+        return ""
+    host = urlsplit(address).hostname
+    return (
+        ". The request went through the proxy of the environment (http_proxy and the like); set "
+        f"NO_PROXY={host} to bypass it"
+    )
+
+
+def _root_cause(error: BaseException) -> str:
+    """Text of the innermost error in a chain of causes."""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    if isinstance(error, BadStatusLine) and not isinstance(error, RemoteDisconnected):
+        return "the server there does not speak HTTP"
+    text = getattr(error, "strerror", None) or str(error)
+    # A malformed proxy address may hold a password.
+    return text.rstrip(".") if text and "@" not in text else type(error).__name__

@@ -1,4 +1,4 @@
-"""Asking every node of a cluster the same thing, within a bounded time."""
+"""Calls of a function on every node of a cluster, within a bounded time."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from cluster.connection import Machine
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from cluster.connection import Machine, alive_nodes
 
 T = TypeVar("T")
 
 SECONDS: Final = 60.0
-"""That a node has to answer, the start of a process on it included."""
+"""Default time limit of a node's answer, including the start of a process on it."""
 
 _FETCH_SECONDS = 5.0
 _NAME_LENGTH = 8
@@ -20,16 +24,16 @@ _NAME_LENGTH = 8
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """A node that did not do what it was asked.
+    """Result of a node on which the call failed.
 
     Attributes:
-        reason: In words.
-        silent: Whether nothing came back at all, as the node was lost or took too long; else it
-            failed at what it was asked.
+        reason: Description of the failure.
+        is_lost: Whether no answer came at all, because the node was lost or took too long; False if
+            the function raised an exception.
     """
 
     reason: str
-    silent: bool = False
+    is_lost: bool = False
 
 
 def on_every_node(
@@ -38,30 +42,29 @@ def on_every_node(
     seconds: float = SECONDS,
     environment: Mapping[str, str] | None = None,
 ) -> dict[Machine, T | NoAnswer]:
-    """Call a function on every node that is alive, on all at once; each takes no CPU from others.
+    """Calls a function on all nodes that are alive at the same time; reserves no CPU.
 
-    Needs a connection of Ray's own, as `connect` makes one. The function and the classes of what
-    it takes and returns travel by name, so every node must have their modules.
+    Needs a connection to Ray. Every node must have the module of the function, and those of its
+    arguments and result.
 
     Args:
-        function: What to call, one of a module's own.
+        function: Function of a module.
         args: Its arguments.
-        seconds: A node that has not answered by then is not waited for.
-        environment: Variables to set for it, beside those that the node was started with.
+        seconds: Time limit of each node.
+        environment: Variables to set for the call, beside those of the node.
 
     Returns:
-        Node to what the function returned there, or why it did not.
+        The function's result for each node, or the reason why there is none.
     """
-    import ray
-
-    nodes = ray.nodes()  # type: ignore[no-untyped-call]
-    machines = [Machine.of(node) for node in nodes if node["Alive"]]
+    machines = [Machine.from_node(node) for node in alive_nodes()]
     options: dict[str, Any] = {"num_cpus": 0, "max_retries": 0}
     if environment:
         options["runtime_env"] = {"env_vars": dict(environment)}
     remote = ray.remote(**options)(_call)
     tasks = {
-        machine: remote.options(scheduling_strategy=_pinned(machine)).remote(function, *args)
+        machine: remote.options(
+            scheduling_strategy=NodeAffinitySchedulingStrategy(machine.node, soft=False)
+        ).remote(function, *args)
         for machine in machines
     }
     _, late = ray.wait(list(tasks.values()), num_returns=len(tasks), timeout=seconds)
@@ -70,48 +73,35 @@ def on_every_node(
     return {
         machine: NoAnswer(f"no answer within {seconds:g} s", True)
         if task in late
-        else _answer(task)
+        else _result(task)
         for machine, task in tasks.items()
     }
 
 
-def names(machines: Iterable[Machine]) -> dict[Machine, str]:
-    """What to call each: its host, with the begin of Ray's own name where a host has several."""
-    known = list(machines)
-    hosts = Counter(machine.host for machine in known)
+def node_names(machines: Iterable[Machine]) -> dict[Machine, str]:
+    """Returns a name for each machine: its host, with Ray's node id where a host has several."""
+    listed = list(machines)
+    hosts = Counter(machine.host for machine in listed)
     return {
         machine: machine.host
         if hosts[machine.host] == 1
         else f"{machine.host} ({machine.node[:_NAME_LENGTH]})"
-        for machine in known
+        for machine in listed
     }
 
 
-def _pinned(machine: Machine) -> Any:
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    return NodeAffinitySchedulingStrategy(machine.node, soft=False)
-
-
 def _call(function: Callable[..., T], *args: object) -> T | NoAnswer:
-    """On the node. What is raised there travels as text: its class may be unknown elsewhere."""
+    """Runs on the node. An exception travels as text: its class may not exist elsewhere."""
     try:
         return function(*args)
-    except Exception as error:  # whatever it is, others are asked too
+    except Exception as error:  # one node's failure must not hide the answers of others
         return NoAnswer(f"{type(error).__name__}: {error}")
 
 
-def _answer(task: Any) -> Any:
-    import ray
-    from ray.exceptions import RayError, RayTaskError
-
+def _result(task: Any) -> Any:
     try:
         return ray.get(task, timeout=_FETCH_SECONDS)
     except RayError as error:
-        return NoAnswer(_last_line(str(error)), silent=not isinstance(error, RayTaskError))
-
-
-def _last_line(text: str) -> str:
-    """What a traceback ends in, or the only thing that is said."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it failed without a reason"
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = lines[-1] if lines else "it failed without a reason"
+        return NoAnswer(reason, is_lost=not isinstance(error, RayTaskError))

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
     from sweeps.analysis.pareto import attainment, hypervolume, pareto_front
     from sweeps.analysis.results import Result, open_result
+    from sweeps.cli.submission import submit
     from sweeps.study.loader import load
     from sweeps.study.spec import Study
 
-__all__ = ["attainment", "hypervolume", "load", "open_result", "pareto_front", "run"]
+__all__ = ["attainment", "hypervolume", "load", "open_result", "pareto_front", "run", "submit"]
 
 _DEFINED_IN = {
     "attainment": "sweeps.analysis.pareto",
@@ -24,6 +25,7 @@ _DEFINED_IN = {
     "load": "sweeps.study.loader",
     "open_result": "sweeps.analysis.results",
     "pareto_front": "sweeps.analysis.pareto",
+    "submit": "sweeps.cli.submission",
 }
 
 

@@ -92,7 +92,7 @@ def ray_head(
         process.terminate()
         process.wait()
         subprocess.run(
-            [sys.executable, "-m", "cluster.reaper", str(folder)],
+            [sys.executable, "-m", "cluster.local_ray", str(folder)],
             stdin=subprocess.DEVNULL, check=True,
         )  # fmt: skip
         folder.with_suffix(".log").unlink()

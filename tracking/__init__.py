@@ -10,7 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tracking.errors import TrackingError, redact
+from tracking.errors import TrackingError
+from tracking.redaction import redact
 
 if TYPE_CHECKING:
     from tracking.frame import points_frame, replicates_frame

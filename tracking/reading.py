@@ -16,8 +16,9 @@ from pydantic import Field, StrictBool, StrictStr, TypeAdapter
 
 from privnets.points import Scalar, TradeoffPoint, merge_replicates
 from tracking import runs
-from tracking.errors import TrackingError, redact
+from tracking.errors import TrackingError
 from tracking.frame import Row, point_row, table
+from tracking.redaction import redact
 from tracking.run_record import MAX_TAG, clipped
 from tracking.store import connect, resolve_uri, translate_errors
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from privnets.points import TradeoffPoint, merge_replicates
 from tracking import runs, sqlite
-from tracking.errors import TrackingError, redact
+from tracking.errors import TrackingError
 from tracking.frame import SUFFIXES
+from tracking.redaction import redact
 from tracking.run_record import RunRecord, build_run_record
 from tracking.store import connect, create, in_flight, resolve_uri, sqlite_path, translate_errors
 

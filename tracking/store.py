@@ -25,9 +25,10 @@ from urllib.parse import unquote, urlsplit
 
 from tracking import schema
 from tracking.bounded import bound_answers
-from tracking.errors import RejectedRecordError, TrackingError, redact
+from tracking.errors import RejectedRecordError, TrackingError
 from tracking.http import REFUSED, is_refused, nonsense, refusal, told
 from tracking.mounts import is_shared
+from tracking.redaction import redact
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -22,7 +22,7 @@ from sweeps.store.following import is_complete
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest
 from sweeps.study.spec import Study
-from tracking.errors import redact
+from tracking.redaction import redact
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

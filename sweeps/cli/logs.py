@@ -44,7 +44,7 @@ def logs(
 
 def _follow(found: Found) -> None:
     """Print a log as it grows, until its job has ended."""
-    from cluster.job_server import Unreachable
+    from cluster.errors import UnreachableError
 
     job_id, shown, lost = found.known.job_id, 0, None
     while True:
@@ -52,7 +52,7 @@ def _follow(found: Found) -> None:
         try:
             job = found.jobs.find(job_id)
             text = found.jobs.log(job_id)
-        except Unreachable as error:
+        except UnreachableError as error:
             lost = lost or began
             if began - lost > _GIVE_UP_SECONDS:
                 raise
@@ -65,7 +65,7 @@ def _follow(found: Found) -> None:
         lost, shown = None, shown if len(text) >= shown else 0
         _show(text[shown:])
         shown = len(text)
-        if job is None or not job.active:
+        if job is None or not job.is_active:
             return
         time.sleep(max(_POLL_SECONDS, _REST * (time.monotonic() - began)))
 

@@ -12,6 +12,8 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from cluster.auth import bypass_proxies_for_loopback
+
 # Command: panel of the help, module, function (or Typer app), one line of help.
 _COMMANDS: Final[dict[str, tuple[str, str, str, str]]] = {
     "list": ("Studies", "studies", "list_studies", "List the packaged studies."),
@@ -79,6 +81,7 @@ def _sweeps() -> None:
 
 def main() -> None:
     """Runs the command line; bad input gives one message and exit code 2."""
+    bypass_proxies_for_loopback()
     try:
         app()
     except Exception as error:
@@ -92,16 +95,12 @@ def main() -> None:
 def _describe_bad_input(error: Exception) -> str | None:
     """Returns the message of an error that the user can correct; None for any other."""
     # Imported here because a command that succeeds needs none of it.
-    from cluster.errors import ConnectionFailed, ServingRefused
-    from cluster.jobs import JobFailed
-    from cluster.secrets import SecretRefused
-    from cluster.submission import SubmissionRefused
+    from cluster.errors import ClusterError
     from privnets.data import DataError
     from sweeps.errors import InputError, StudyError, make_printable
-    from tracking.errors import TrackingError, redact
+    from tracking.errors import TrackingError
+    from tracking.redaction import redact
 
-    of_sweeps = (InputError, StudyError, DataError, TrackingError)
-    of_clusters = (ConnectionFailed, ServingRefused, SecretRefused, JobFailed, SubmissionRefused)
-    if isinstance(error, (*of_sweeps, *of_clusters)):
+    if isinstance(error, (InputError, StudyError, DataError, TrackingError, ClusterError)):
         return make_printable(redact(str(error)))
     return None

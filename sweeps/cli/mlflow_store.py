@@ -5,17 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-import cluster
 import tracking
-from cluster.guests import ServerFailed
-from cluster.mlflow_process import Certificate, Place, serving
-from cluster.ports import check_port, is_loopback
-from cluster.serving import ADMIN, PASSWORD, Permission, TeamServer
-from cluster.uris import holds_secret
 from sweeps.analysis.formatting import format_count
 from sweeps.analysis.results import DEFAULT_STORAGE, open_result, read_result
 from sweeps.cli.options import Storage, Sweep, TrackingUri
@@ -27,13 +21,22 @@ from sweeps.report.summary import write_summary
 from sweeps.store.filesystem import absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest
-from tracking.errors import redact, strip_credentials
 from tracking.pages import study_pages
+from tracking.redaction import holds_secret, redact, strip_credentials
+from tracking.server import (
+    ADMIN,
+    PASSWORD_VARIABLE,
+    ServerStoppedError,
+    mlflow_server,
+    team_server,
+)
 
 _HOST = "127.0.0.1"
 _LISTED_STUDIES = 10
 _LISTED_DIFFERENCES = 50
 _TLS_PANEL = "TLS"
+
+Permission = Literal["READ", "EDIT", "MANAGE", "NO_PERMISSIONS"]
 
 
 def sync(sweep: Sweep, tracking_uri: TrackingUri = None, storage: Storage = None) -> None:
@@ -91,44 +94,52 @@ def serve(
     database: Annotated[
         str | None,
         typer.Option(
-            metavar="postgresql://USER@HOST/NAME",
-            help="A PostgreSQL that runs, its password in ~/.pgpass; one of its own by default.",
+            metavar="URI",
+            help="Its database, as postgresql://USER@HOST/NAME with the password in ~/.pgpass; "
+            "SQLite in --data by default.",
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = _HOST,
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 5000,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = _HOST,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 5000,
     artifacts: Annotated[
         str | None, typer.Option(metavar="DIR_OR_URI", help="DIR/artifacts of --data by default.")
     ] = None,
     allowed_hosts: Annotated[
         str | None,
-        typer.Option(metavar="NAME[,NAME...]", help="The names by which clients call it."),
+        typer.Option(metavar="NAME[,NAME...]", help="Names by which clients call it."),
     ] = None,
     data: Annotated[
-        Path, typer.Option(metavar="DIR", help="Its secrets, and its own PostgreSQL.")
+        Path, typer.Option(metavar="DIR", help="Directory of its secrets and its database.")
     ] = Path("sweeps-server"),
-    workers: Annotated[int, typer.Option(min=1, max=64, help="One is the fastest.")] = 1,
     permission: Annotated[
-        Permission, typer.Option(help="What an account may do with what others recorded.")
+        Permission, typer.Option(help="Permission of an account for the experiments of others.")
     ] = "EDIT",
     tls_cert: Annotated[
-        Path | None, typer.Option(metavar="FILE", rich_help_panel=_TLS_PANEL)
+        Path | None,
+        typer.Option(metavar="FILE", help="Its certificate.", rich_help_panel=_TLS_PANEL),
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", rich_help_panel=_TLS_PANEL)
+        Path | None,
+        typer.Option(metavar="FILE", help="Key of the certificate.", rich_help_panel=_TLS_PANEL),
     ] = None,
 ) -> None:
-    """Serve MLflow on PostgreSQL to a team, with accounts, until Ctrl-C."""
-    if database is not None:
-        _check_no_password(database)
-    names = tuple(name.strip() for name in (allowed_hosts or "").split(",") if name.strip())
+    """Serve MLflow to a team, with accounts, until Ctrl-C."""
+    for option, value in (("--database", database), ("--artifacts", artifacts)):
+        if value is not None and holds_secret(value):
+            raise InputError(
+                f"{option} holds a password, which every user of this machine could read: put it "
+                "into ~/.pgpass (chmod 600), PGPASSWORD, or the variables of the object store"
+            )
+    if (tls_cert is None) != (tls_key is None):
+        raise InputError("TLS needs both --tls-cert and --tls-key")
+    tls = (tls_cert.absolute(), tls_key.absolute()) if tls_cert and tls_key else None
+    names = [name.strip() for name in (allowed_hosts or "").split(",") if name.strip()]
 
     def serve_team() -> None:
-        with cluster.serve(
-            database, host=host, port=port, artifacts=artifacts, allowed_hosts=names, data=data,
-            workers=workers, permission=permission, certificate=_certificate(tls_cert, tls_key),
+        with team_server(
+            data, database, artifacts, host, port, names, permission, tls
         ) as server:  # fmt: skip
-            _print_server(server, names, host)
+            _print_server(server.uri, names, data)
             server.wait()
 
     _serve_until_stopped(serve_team)
@@ -142,21 +153,18 @@ def _serve_until_stopped(serve: Callable[[], None]) -> None:
                 serve()
         except Interrupted as interrupted:
             raise typer.Exit(128 + interrupted.signal) from None
-        except ServerFailed as error:
+        except ServerStoppedError as error:
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(1) from None
 
 
 def _serve_ui(uri: str, port: int) -> None:
-    check_port(_HOST, port)
     pages = study_pages(uri, _LISTED_STUDIES)
-    place = Place(_HOST, port)
-    with serving(uri, place) as server:
-        typer.echo(f"MLflow UI on {redact(uri)}: {place.uri} (Ctrl-C stops it)")
-        _print_pages(place.uri, pages)
+    with mlflow_server(uri, _HOST, port) as server:
+        typer.echo(f"MLflow UI on {redact(uri)}: {server.uri} (Ctrl-C stops it)")
+        _print_pages(server.uri, pages)
         sys.stdout.flush()
-        code = server.wait()
-    raise ServerFailed(f"the MLflow server stopped with exit code {code}")
+        server.wait()
 
 
 def _print_pages(server: str, pages: Mapping[str, str]) -> None:
@@ -164,48 +172,21 @@ def _print_pages(server: str, pages: Mapping[str, str]) -> None:
         say(f"  {study}: {server}/{page}")
 
 
-def _check_no_password(database: str) -> None:
-    if holds_secret(database):
-        raise InputError(
-            "--database holds a password, which every user of this machine could read there: "
-            "leave it out of the URI and put it into ~/.pgpass (chmod 600) or PGPASSWORD"
-        )
-
-
-def _certificate(certificate: Path | None, key: Path | None) -> Certificate | None:
-    if (certificate is None) != (key is None):
-        raise InputError("TLS needs both --tls-cert and --tls-key")
-    if certificate is None or key is None:
-        return None
-    return Certificate(certificate.absolute(), key.absolute())
-
-
-def _print_server(server: TeamServer, names: tuple[str, ...], host: str) -> None:
-    scheme, port = server.uri.partition("://")[0], server.uri.rpartition(":")[2]
-    address = server.uri if is_loopback(host) else f"{scheme}://{_client_name(names)}:{port}"
-    typer.echo(f"MLflow for a team on {server.database}: {address} (Ctrl-C stops it)")
-    typer.echo(f"  artifacts: {server.artifacts}")
-    typer.echo(f"  password of {ADMIN}: {server.password_file or f'as in {PASSWORD}'}")
-    typer.echo(f"  accounts for others: {address}/signup, as {ADMIN}")
+def _print_server(uri: str, names: list[str], data: Path) -> None:
+    scheme, _, rest = uri.partition("://")
+    if names:
+        uri = f"{scheme}://{names[0].partition(':')[0]}:{rest.rpartition(':')[2]}"
+    typer.echo(f"MLflow for a team: {uri} (Ctrl-C stops it)")
+    typer.echo(f"  password of {ADMIN}: {PASSWORD_VARIABLE} or {data.absolute()}/admin-password")
+    typer.echo(f"  accounts for others: {uri}/signup, as {ADMIN}")
     typer.echo("Clients set:")
-    typer.echo(f"  export MLFLOW_TRACKING_URI={address}")
+    typer.echo(f"  export MLFLOW_TRACKING_URI={uri}")
     typer.echo("and keep their account in ~/.mlflow/credentials (chmod 600):")
     typer.echo("  [mlflow]\n  mlflow_tracking_username = NAME\n  mlflow_tracking_password = ...")
     sys.stdout.flush()
-    if not server.password_fits:
-        typer.echo(
-            f"Warning: {server.password_file or PASSWORD} is not the password of {ADMIN}; the "
-            "database keeps the password of its first start",
-            err=True,
-        )
-    if scheme == "http" and not is_loopback(host):
+    if names and scheme == "http":
         typer.echo(
             "Warning: passwords travel unencrypted; give --tls-cert and --tls-key, or use a "
             "proxy with TLS",
             err=True,
         )
-
-
-def _client_name(names: tuple[str, ...]) -> str:
-    plain = [name.partition(":")[0] for name in names if "*" not in name]
-    return plain[0] if plain else "HOST"

@@ -47,23 +47,25 @@ def status(
 
 def _asked(found: Found, storage: str | None) -> Status | None:
     """What a cluster knows; None if the sweep has left no trace in its storage yet."""
-    from cluster.jobs import JobFailed, ask
-    from cluster.submission import remembered
-    from sweeps.engine.handing_over import answer
+    from cluster.errors import JobError
+    from sweeps.cli.submission import earlier_value
+    from sweeps.engine.handing_over import answer, run_on_cluster
     from sweeps.engine.status import Status
     from sweeps.errors import InputError
 
-    where = storage or remembered(found.job, "storage")
+    where = storage or earlier_value(found.job, "storage")
     if where is None:
         raise InputError(
             f"the job {found.known.job_id} does not say where it keeps its points: pass --storage"
         )
     try:
-        told = ask(found.jobs.address, ["status", found.sweep, "--storage", where, "--json"])
-    except JobFailed as error:
+        told = run_on_cluster(
+            found.jobs.address, ["status", found.sweep, "--storage", where, "--json"]
+        )
+    except JobError as error:
         if found.job is None:
             raise
-        begins = "; its driver may have just begun" if found.job.active else ""
+        begins = "; its driver may have just begun" if found.job.is_active else ""
         say(f"The storage tells nothing of it yet{begins}: {error}", err=True)
         return None
     return answer(Status, told)
@@ -97,7 +99,7 @@ def _lines(status: Status | None, job: Job | None) -> list[tuple[str, str]]:
         words = state_words(None if job is None else job.state, status.heartbeat)
         lines += [("sweep", f"{status.sweep} of study {status.study}: {words}")]
         lines += [("points", _points(status))]
-        lines += _work(status) if job is None or job.active else []
+        lines += _work(status) if job is None or job.is_active else []
         lines += _driver(status)
         lines += [("lost", f"pack {pack}: {reason}") for pack, reason in status.lost.items()]
         lines += [("storage", status.storage)]

@@ -27,7 +27,7 @@ def stop(sweep: Sweep, address: Address = None) -> None:
     from sweeps.cli.submission_request import find
 
     found = find(sweep, address)
-    if not found.known.active:
+    if not found.known.is_active:
         typer.echo(f"sweep {sweep} is not being run: its job is {found.known.state}")
         return
     found.jobs.stop(found.known.job_id)
@@ -45,29 +45,29 @@ def _await(found: Found) -> Job:
     """Wait for the end of a job that was told to stop, and show that one waits.
 
     Raises:
-        JobFailed: If it takes longer than Ray gives it.
+        JobError: If it takes longer than Ray gives it.
     """
-    from cluster.jobs import JobFailed
-    from cluster.submission import STOP_SECONDS
+    from cluster.errors import JobError
+    from sweeps.cli.submission import STOP_SECONDS
 
     began = told = time.monotonic()
     for job in found.jobs.follow(found.known.job_id):
         now = time.monotonic()
-        if not job.active:
+        if not job.is_active:
             return job
         if now - began > STOP_SECONDS + _SPARE_SECONDS:
             break
         if now - told >= _LINE_SECONDS:
             told = now
             typer.echo(f"waiting since {now - began:.0f} s ...", err=True)
-    raise JobFailed(
+    raise JobError(
         f"the job {found.known.job_id} has not ended within {STOP_SECONDS + _SPARE_SECONDS:.0f} s; "
         "sweeps logs shows what it does, and sweeps stop asks again"
     )
 
 
 def _tell(found: Found, job: Job, seconds: float) -> None:
-    from cluster.submission import STOP_SECONDS
+    from sweeps.cli.submission import STOP_SECONDS
     from sweeps.errors import make_printable
 
     if job.state == "SUCCEEDED":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from sweeps.errors import InputError, StudyError
 
 if TYPE_CHECKING:
-    from cluster.jobs import Job, Jobs
+    from cluster.jobs import Job, JobClient
     from sweeps.study.spec import Study
 
 _ADDRESS = "RAY_ADDRESS"
@@ -43,7 +43,7 @@ class Found:
     """
 
     sweep: str
-    jobs: Jobs
+    jobs: JobClient
     job: Job | None
 
     @property
@@ -62,10 +62,11 @@ class Found:
         )
 
     def _others(self) -> str:
-        from cluster.submission import job_id
+        from sweeps.cli.submission import job_id
 
         prefix = job_id("")
-        names = [each.removeprefix(prefix) for each in self.jobs.ids() if each.startswith(prefix)]
+        ids = [job.job_id for job in self.jobs.list_jobs()]
+        names = [each.removeprefix(prefix) for each in ids if each.startswith(prefix)]
         return f"; it knows {', '.join(sorted(names)[:_MOST_NAMED])}" if names else ""
 
 
@@ -102,24 +103,24 @@ def job_server(address: str | None) -> str | None:
     return found if found and found.startswith(("http://", "https://")) else None
 
 
-def reach(address: str | None) -> Jobs:
+def reach(address: str | None) -> JobClient:
     """The job server of a cluster.
 
     Raises:
         InputError: If no address is known.
-        ConnectionFailed: If there is none there, or it does not let us in.
+        ConnectError: If there is none there, or it does not let us in.
     """
-    from cluster.jobs import Jobs
+    from cluster.jobs import JobClient
 
     if address is not None:
-        return Jobs(address)
+        return JobClient(address)
     found = job_server(None)
     if found is None:
         raise InputError(
             "the cluster's address must be given: pass --address http://HEAD:8265, or set "
             f"{_ADDRESS} to it"
         )
-    return Jobs(found)
+    return JobClient(found)
 
 
 def find(sweep: str, address: str | None) -> Found:
@@ -127,9 +128,9 @@ def find(sweep: str, address: str | None) -> Found:
 
     Raises:
         InputError: If no address is known.
-        ConnectionFailed: If there is no job server there, or it does not let us in.
+        ConnectError: If there is no job server there, or it does not let us in.
     """
-    from cluster.submission import job_id
+    from sweeps.cli.submission import job_id
 
     jobs = reach(address)
     return Found(sweep, jobs, jobs.find(job_id(sweep)))

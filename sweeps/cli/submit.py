@@ -13,17 +13,18 @@ from sweeps.cli.options import JobServer as Address
 from sweeps.cli.options import Study as StudyName
 
 if TYPE_CHECKING:
-    from cluster.jobs import Job, Jobs
-    from cluster.submission import Fate, Order
+    from cluster.jobs import Job, JobClient
+    from cluster.submission import SubmitOutcome
+    from sweeps.cli.submission import SweepJob
     from sweeps.cli.submission_request import Request
     from sweeps.study.spec import Study
 
 _TRACKING = "MLFLOW_TRACKING_URI"
-_FATES = {
+_STATES = {
     "submitted": "submitted as",
     "resubmitted": "submitted again, to go on where it ended, as",
-    "active": "is being run already as",
-    "done": "is done; it was",
+    "running": "is being run already as",
+    "finished": "is done; it was",
 }
 
 
@@ -64,20 +65,20 @@ def submit(
     Submitting a sweep again continues it if it ended early, and else changes nothing. Exit codes: 0
     the cluster has it; 2 bad input, or the cluster is not fit for it: nothing was started.
     """
-    from cluster.submission import job_id, place, sweep_name
+    from sweeps.cli.submission import default_sweep_name, job_id, submit_sweep
     from sweeps.cli.submission_request import reach, request
 
     asked = request(study, set_ or (), num_points)
     _check_size(asked, yes)
     jobs = reach(address)
-    sweep = name or sweep_name(asked.study.to_dict())
+    sweep = name or default_sweep_name(asked.study.to_dict())
     earlier = jobs.find(job_id(sweep))
     order = _order(asked.study, sweep, storage, tracking_uri, data, earlier, yes)
     for note in (*asked.notes, *_unseen(order)):
         typer.echo(f"note: {note}", err=True)
     if not no_check and not _settled(order, earlier):
         _check_cluster(jobs, asked.study, order)
-    _tell(order, jobs, place(jobs, order, earlier))
+    _tell(order, jobs, submit_sweep(jobs, order, earlier))
 
 
 def _check_size(asked: Request, yes: bool) -> None:
@@ -99,23 +100,23 @@ def _order(
     data: str | None,
     earlier: Job | None,
     large: bool,
-) -> Order:
+) -> SweepJob:
     """What to submit: as said, and for the rest as it was submitted before."""
-    from cluster.submission import Order, known_storage, remembered
+    from sweeps.cli.submission import SweepJob, earlier_value, find_storage
     from sweeps.cli.terminal import command_line as typed
 
-    return Order(
-        spec=study.to_dict(),
+    return SweepJob(
+        study=study.to_dict(),
         name=sweep,
-        storage=known_storage(sweep, storage, earlier),
-        tracking_uri=tracking_uri or remembered(earlier, "tracking_uri"),
-        data=data or remembered(earlier, "data"),
+        storage=find_storage(sweep, storage, earlier),
+        tracking_uri=tracking_uri or earlier_value(earlier, "tracking_uri"),
+        data=data or earlier_value(earlier, "data"),
         command=typed(),
         large=large,
     )
 
 
-def _unseen(order: Order) -> Iterator[str]:
+def _unseen(order: SweepJob) -> Iterator[str]:
     """What is set here and not over there, where a user may take it for granted."""
     if order.tracking_uri is None and os.environ.get(_TRACKING):
         yield (
@@ -125,17 +126,17 @@ def _unseen(order: Order) -> Iterator[str]:
         )
 
 
-def _settled(order: Order, earlier: Job | None) -> bool:
+def _settled(order: SweepJob, earlier: Job | None) -> bool:
     """Whether there is nothing to start."""
-    from cluster.submission import check_same
+    from sweeps.cli.submission import check_same_sweep
 
     if earlier is None:
         return False
-    check_same(order, earlier)
-    return earlier.active or earlier.state == "SUCCEEDED"
+    check_same_sweep(order, earlier)
+    return earlier.is_active or earlier.is_finished
 
 
-def _check_cluster(jobs: Jobs, study: Study, order: Order) -> None:
+def _check_cluster(jobs: JobClient, study: Study, order: SweepJob) -> None:
     """Have the cluster looked at, from its own side.
 
     Raises:
@@ -165,10 +166,10 @@ def _line(subject: str, node: str, found: str) -> str:
     return f"{subject} on {node}: {found}" if node else f"{subject}: {found}"
 
 
-def _tell(order: Order, jobs: Jobs, fate: Fate) -> None:
+def _tell(order: SweepJob, jobs: JobClient, outcome: SubmitOutcome) -> None:
     from sweeps.cli.submission_request import told_from
 
     option = told_from(jobs.address)
-    typer.echo(f"sweep {order.name} {_FATES[fate]} job {order.job_id} of {jobs.address}")
+    typer.echo(f"sweep {order.name} {_STATES[outcome.state]} job {order.job_id} of {jobs.address}")
     for command in (f"status {order.name}", f"logs {order.name} --follow", f"stop {order.name}"):
         typer.echo(f"  sweeps {command}{option}")

@@ -15,7 +15,7 @@ from rich.table import Table as RichTable
 
 from sweeps.analysis.tables import Table
 from sweeps.errors import make_printable
-from tracking.errors import redact
+from tracking.redaction import redact
 
 SUBMIT_COMMAND: Final = "SWEEPS_SUBMITTED_BY"
 """Environment variable of a cluster's job: the command line that submitted the sweep."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sweeps.doctor.check import Check
 
 if TYPE_CHECKING:
-    from cluster.knocking import Reaction
+    from cluster.probe import ProbeResult
 
 SUBJECT = "authentication"
 _REMEDY = (
@@ -19,16 +19,16 @@ _TLS_REMEDY = (
 )
 
 
-def judge(reaction: Reaction, loopback: bool) -> Check:
+def judge(reaction: ProbeResult, loopback: bool) -> Check:
     """What it means how the head reacts to a call without a token.
 
     Args:
         reaction: Its.
         loopback: Whether nobody beyond this machine could call.
     """
-    if reaction == "refused":
+    if reaction == "rejected":
         return Check(SUBJECT, "", "ok", "a call without the token is refused")
-    if reaction != "answered":
+    if reaction != "accepted":
         found = "the head neither answers nor refuses a call without a token"
         return Check(
             SUBJECT, "", "warning", found, "try again; if it lasts, look at the head's log"
@@ -48,7 +48,7 @@ def judge_server(address: str, answers: bool, loopback: bool) -> list[Check]:
         answers: Whether it answers.
         loopback: Whether nobody beyond this machine could call.
     """
-    checks = [judge("answered", loopback)] if answers else []
+    checks = [judge("accepted", loopback)] if answers else []
     if address.startswith("http://") and not loopback:
         found = f"{address} has no TLS: whoever sees the network sees the token"
         checks.append(Check(SUBJECT, "", "warning", found, _TLS_REMEDY))

@@ -27,13 +27,14 @@ def look(clustered: bool = True) -> list[Check]:
 
 
 def _judge(path: Path, state: State) -> Check | None:
-    from cluster.secrets import SecretRefused, check_private
+    from cluster.auth import check_private
+    from cluster.errors import SecretError
 
     try:
         check_private(path)
-    except SecretRefused as error:
+    except SecretError as error:
         remedy = f"{error.remedy}; if others had time to read it, change the secret too"
-        return Check(SUBJECT, "", state, error.found, remedy)
+        return Check(SUBJECT, "", state, error.problem, remedy)
     return None
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _VISIT_SECONDS = PART_SECONDS + 5.0
 _ROUND_SECONDS = 20.0
+_PROBE_SECONDS = 10.0
 _DEAD = "look at the raylet's log there (/tmp/ray/session_latest/logs), and start Ray there again"
 _NO_STORAGE = Check(
     storage.SUBJECT, "", "warning", "not looked at: none is named", "give --storage"
@@ -37,7 +38,7 @@ def examine(request: Request) -> Report:
         request: Where a sweep is to run, and what it needs.
 
     Raises:
-        ConnectionFailed: If there is no Ray at the address, or it does not let us in.
+        ConnectError: If there is no Ray at the address, or it does not let us in.
         InputError: If the storage cannot be opened, or something is asked that cannot be.
         StudyError: If there is more wrong with the study than that its data are missing.
     """
@@ -53,13 +54,13 @@ def examine(request: Request) -> Report:
 
 
 def _examine_here(request: Request) -> Report:
-    from cluster.connection import this_machine
+    from cluster.connection import local_machine
     from sweeps.analysis.results import DEFAULT_STORAGE
 
     where = absolute_storage(request.storage or DEFAULT_STORAGE)
     open_directory(where)  # before anything is asked of it
     tracked = Tracking(request.tracking_uri, default=True)
-    return _report(Alone(this_machine()), request.study, where, tracked)
+    return _report(Alone(local_machine()), request.study, where, tracked)
 
 
 def _examine_cluster(request: Request, address: str) -> Report:
@@ -91,9 +92,10 @@ def _check_study(study: Study) -> None:
 
 def _stranger(connection: Connection) -> Check:
     """A call without a token."""
-    from cluster.knocking import knock
+    from cluster.probe import probe
 
-    return authentication.judge(knock(connection.address, None), not connection.is_beyond())
+    result = probe(connection.address, None, _PROBE_SECONDS)
+    return authentication.judge(result, not connection.is_remote())
 
 
 def _report(parties: Parties, study: Study | None, where: str | None, tracked: Tracking) -> Report:

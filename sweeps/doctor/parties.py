@@ -83,11 +83,11 @@ class Cluster(Parties):
             machines: The nodes that are alive now; those that join later are not asked.
             environment: Variables to set on them.
         """
-        from cluster.nodes import names
+        from cluster.nodes import node_names
 
         self.leader = DRIVER
         self.machines = {machine.node: machine for machine in machines}
-        self.called = {m.node: name for m, name in names(machines).items()} | {DRIVER: DRIVER}
+        self.called = {m.node: name for m, name in node_names(machines).items()} | {DRIVER: DRIVER}
         self._environment = environment
 
     def ask(

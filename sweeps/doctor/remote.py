@@ -30,19 +30,19 @@ def examine_over_http(request: Request) -> Report:
         request: With the address of the job server.
 
     Raises:
-        ConnectionFailed: If it does not answer, or does not let us in.
-        JobFailed: If the cluster cannot examine itself; the message is its own.
+        ConnectError: If it does not answer, or does not let us in.
+        JobError: If the cluster cannot examine itself; the message is its own.
         InputError: If what is asked for means something else over there, or holds a secret that
             others would see.
     """
-    from cluster.jobs import ask
     from sweeps.engine.data_on_nodes import environment
+    from sweeps.engine.handing_over import run_on_cluster
 
     address = request.address or ""
-    said = ask(
+    said = run_on_cluster(
         address,
         _arguments(request),
-        env=environment(request.data),
+        environment=environment(request.data),
         files=_files(request),
         timeout=_SECONDS,
     )
@@ -81,7 +81,7 @@ def _server(address: str) -> list[Check]:
 
     import requests
 
-    from cluster.ports import is_loopback
+    from cluster.auth import is_loopback
 
     # A session of its own: not even a netrc file is to speak for us. An authority is still ours.
     authority = os.environ.get("REQUESTS_CA_BUNDLE") or True

@@ -17,7 +17,7 @@ from pathlib import Path
 from sweeps.doctor.bounded import Trouble
 from sweeps.doctor.check import Check
 from sweeps.store.filesystem import Directory, open_directory
-from tracking.errors import redact
+from tracking.redaction import redact
 
 SUBJECT = "storage"
 # More than a file system keeps beside a name, so that a full disk shows.

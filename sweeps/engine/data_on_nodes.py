@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from sweeps.engine import node_data
-from sweeps.engine.handing_over import check_place, check_public, is_job_server
+from sweeps.engine.handing_over import (
+    check_place,
+    check_public,
+    is_job_server,
+    run_on_cluster,
+)
 from sweeps.engine.node_data import OnNode
 from sweeps.errors import InputError
 
@@ -46,9 +51,9 @@ def states(address: str, directory: str | None = None) -> Nodes:
         directory: The data directory on nodes; their own if None.
 
     Raises:
-        ConnectionFailed: If there is no Ray at the address, or it does not let us in.
+        ConnectError: If there is no Ray at the address, or it does not let us in.
         InputError: If the directory means something else over there.
-        JobFailed: If the cluster cannot tell; the message is its own.
+        JobError: If the cluster cannot tell; the message is its own.
     """
     if is_job_server(address):
         return _through_jobs(address, ["list"], directory, LIST_SECONDS)
@@ -66,9 +71,9 @@ def get(name: str, source: str | None, address: str, directory: str | None = Non
 
     Raises:
         DataError: If there is no such data set.
-        ConnectionFailed: If there is no Ray at the address, or it does not let us in.
+        ConnectError: If there is no Ray at the address, or it does not let us in.
         InputError: If a path means something else over there, or holds a secret.
-        JobFailed: If the cluster cannot be asked; the message is its own.
+        JobError: If the cluster cannot be asked; the message is its own.
     """
     from privnets import data
 
@@ -98,14 +103,14 @@ def require(plan: Plan) -> None:
     Raises:
         InputError: If a node has not the data that the plan was made from.
     """
-    from cluster.nodes import names, on_every_node
+    from cluster.nodes import node_names, on_every_node
     from sweeps.planning import plan as planning
 
     wanted = planning.data_fingerprints(
         plan.study.experiment, (point.config for point in plan.points)
     )
     told = on_every_node(node_data.fingerprints, plan.study.to_dict(), seconds=LIST_SECONDS)
-    called = names(told)
+    called = node_names(told)
     lacks = {called[machine]: _lack(wanted, found) for machine, found in told.items()}
     if wrong := [f"node {node}: {lack}" for node, lack in lacks.items() if lack is not None]:
         raise InputError(f"{'; '.join(wrong)}. {_REMEDY}")
@@ -116,7 +121,7 @@ def _lack(wanted: Mapping[str, str], found: Mapping[str, str] | NoAnswer) -> str
     from cluster.nodes import NoAnswer
 
     if isinstance(found, NoAnswer):
-        return None if found.silent else found.reason.removeprefix("DataError: ").rstrip(".")
+        return None if found.is_lost else found.reason.removeprefix("DataError: ").rstrip(".")
     others = sorted(name for name in wanted if found.get(name) != wanted[name])
     return f"other data than the driver's go by the name {', '.join(others)}" if others else None
 
@@ -129,11 +134,11 @@ def _joined(
     *args: object,
 ) -> Nodes:
     from cluster.connection import connect
-    from cluster.nodes import NoAnswer, names, on_every_node
+    from cluster.nodes import NoAnswer, node_names, on_every_node
 
     with connect(address):
         told = on_every_node(function, *args, seconds=seconds, environment=environment(directory))
-    called = names(told)
+    called = node_names(told)
     return {
         called[machine]: OnNode(problem=found.reason.removeprefix("DataError: "))
         if isinstance(found, NoAnswer)
@@ -145,13 +150,11 @@ def _joined(
 def _through_jobs(
     address: str, words: Sequence[str], directory: str | None, seconds: float
 ) -> Nodes:
-    from cluster.jobs import ask
-
     check_place("--data", directory)
-    said = ask(
+    said = run_on_cluster(
         address,
         ["data", *words, "--address", "auto", "--json"],
-        env=environment(directory),
+        environment=environment(directory),
         timeout=seconds + _MORE_SECONDS,
     )
     try:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from cluster.proxies import spare_own_machine
+from cluster.auth import bypass_proxies_for_loopback
 from sweeps.analysis.results import DEFAULT_STORAGE, Result, read_result
 from sweeps.engine.capacity import cluster_capacity, pending_replicates
 from sweeps.engine.progress import SweepProgress, display_progress
@@ -33,7 +33,7 @@ from sweeps.store.manifest import (
     write_manifest,
 )
 from sweeps.study.spec import Resources, Study
-from tracking.errors import redact
+from tracking.redaction import redact
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,12 @@ def execute(
             address, this machine is too small for a pack, the storage cannot be written, or a node
             of the cluster lacks the data; nothing was started.
         TrackingError: If the tracking store cannot be used; nothing was started.
-        ConnectionFailed: If there is no Ray.
+        ConnectError: If there is no Ray.
         Interrupted: If two signals asked for an end; what was finished is kept.
     """
     import tracking
 
-    spare_own_machine()
+    bypass_proxies_for_loopback()
     where, ledger = absolute_storage(storage), Ledger(absolute_storage(storage), sweep)
     uri = tracking.resolve_uri(tracking_uri)
     typed = command or f"sweeps run {plan.study.name}"
@@ -177,12 +177,12 @@ def _check_place(plan: Plan, ledger: Ledger, address: str | None) -> None:
 
 
 def _check_address(address: str | None) -> None:
-    from cluster.admission import check
-    from cluster.errors import ConnectionFailed
+    from cluster.connection import check_address
+    from cluster.errors import ConnectError
 
     try:
-        check(address)
-    except ConnectionFailed as error:
+        check_address(address)
+    except ConnectError as error:
         raise InputError(str(error)) from error
 
 
@@ -195,16 +195,16 @@ def _check_nodes(plan: Plan, ledger: Ledger, address: str) -> None:
     from sweeps.engine.data_on_nodes import require
 
     if pending_replicates(plan, ledger):
-        with connect(address, remedy="Nothing was begun: give the command again."):
+        with connect(address, advice="Nothing was begun: give the command again."):
             require(plan)
 
 
 def _check_resources(resources: Resources) -> None:
     """Whether a pack fits on this machine; what any machine has is not looked up."""
-    from cluster.connection import this_machine
+    from cluster.connection import local_machine
 
     if resources.cpus > 1 or resources.gpus:
-        cluster_capacity([this_machine()], resources)
+        cluster_capacity([local_machine()], resources)
 
 
 def _train(

@@ -1,18 +1,26 @@
-"""What may be handed to a cluster's job server, where all who may see the cluster can read it.
+"""Commands of this program on a cluster, through its job server: arguments and replies.
 
-And what comes back.
+Every user of the cluster can read the arguments and the files of a job.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from cluster.uris import holds_secret
+from cluster.errors import JobError
+from cluster.jobs import last_line
+from cluster.submission import COMMAND_SECONDS, JobSpec, run_command
 from sweeps.errors import InputError
+from tracking.redaction import holds_secret
 
 M = TypeVar("M", bound=BaseModel)
+
+PACKAGES: Final = ("sweeps", "privnets", "tracking", "cluster")
+"""Packages that a job uses as they are installed here."""
+DISTRIBUTION: Final = "privnets-sweeps"
 
 
 def is_job_server(address: str) -> bool:
@@ -73,3 +81,48 @@ def answer(kind: type[M], text: str) -> M:
             f"({error.error_count()} problems, the first: {error.errors()[0]['msg']}); are both of "
             "one version?"
         ) from error
+
+
+def run_on_cluster(
+    address: str,
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    files: Mapping[str, bytes] | None = None,
+    timeout: float = COMMAND_SECONDS,
+) -> str:
+    """Runs a command of `sweeps` on a cluster's head, with the packages installed here.
+
+    Args:
+        address: Address of the job server, as `http://HEAD:8265`.
+        arguments: Arguments of `sweeps`.
+        environment: Variables of the command.
+        files: Names and contents of files for the command's working directory.
+        timeout: Seconds after which the command is stopped.
+
+    Returns:
+        Its standard output, if it exited with 0, or with 1 after printing something.
+
+    Raises:
+        InputError: If an argument or variable holds a password or key.
+        JobError: With the command's own message, if it exited otherwise or took too long.
+        ConnectError: If there is no such server, or it rejects the token.
+    """
+    if any(map(holds_secret, [*arguments, *(environment or {}).values()])):
+        raise InputError(
+            "a password or key is not sent to a cluster, because every user of the cluster could "
+            "read it: put it into the environment of the cluster's nodes"
+        )
+    spec = JobSpec(
+        submission_id="",
+        arguments=("-m", "sweeps", *arguments),
+        packages=PACKAGES,
+        distribution=DISTRIBUTION,
+        environment=environment or {},
+        files=files or {},
+    )
+    output = run_command(spec, address, timeout)
+    if output.exit_code == 0 or (output.exit_code == 1 and output.stdout.strip()):
+        return output.stdout
+    _, is_refusal, message = output.stderr.rpartition("\nError: ")
+    raise JobError(message.strip() if is_refusal else last_line(output.stderr) or "no message")

@@ -214,7 +214,7 @@ def run_pending_packs(
         interruption: Asked often whether to end.
 
     Raises:
-        ConnectionFailed: If there is no Ray.
+        ConnectError: If there is no Ray.
         Interrupted: If a signal came while Ray was started, or a second one did.
         InputError: If Ray has not what a pack is to be given.
     """
@@ -233,7 +233,7 @@ def run_pending_packs(
         if interruption.is_requested():
             return
         room = cluster_capacity(machines, plan.study.resources)
-        packs = work.cut(machines, room, _GROWTH if connection.grows() else 1)
+        packs = work.cut(machines, room, _GROWTH if connection.has_autoscaler() else 1)
         watch.expect(packs)
         carriage = Carriage(
             storage=storage,
@@ -243,7 +243,7 @@ def run_pending_packs(
             resources=plan.study.resources,
             concurrency=room.workers,
             machines=None if connection.started else connection.machines,
-            grows=connection.grows,
+            grows=connection.has_autoscaler,
             stopping=StoppingRule.from_plan(plan),
         )
         if not interruption.is_requested():
@@ -281,16 +281,16 @@ class _Work:
 
 def _connected(plan: Plan, address: str | None, remedy: str) -> Connection:
     """Join a Ray, or start one that is no larger than packs need and loads what they need."""
-    from cluster.connection import connect, this_machine
+    from cluster.connection import connect, local_machine
 
     if address is not None:
-        return connect(address, remedy=remedy)
+        return connect(address, advice=remedy)
     resources = plan.study.resources
-    cpus = resources.cpus * cluster_capacity([this_machine()], resources).workers
+    cpus = resources.cpus * cluster_capacity([local_machine()], resources).workers
     experiment = privnets.experiment(plan.study.experiment)
     own = (type(experiment).__module__, *experiment.training_modules)
     modules = ("sweeps.engine.preload", "sweeps.engine.worker", *own)
-    return connect(cpus=max(1, math.ceil(cpus)), modules=modules, remedy=remedy)
+    return connect(cpus=max(1, math.ceil(cpus)), modules=modules, advice=remedy)
 
 
 @contextmanager

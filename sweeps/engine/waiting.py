@@ -113,7 +113,7 @@ class _Doubt:
         self._looked = now
         future = outlook(self._resources.cpus, self._resources.gpus)
         untold = future == "unknown" and not any(m.cpus or m.gpus for m in machines)
-        alone = untold and not self._connection.grows()
+        alone = untold and not self._connection.has_autoscaler()
         if future == "coming" or (untold and not alone):
             self._since = now
         if now - self._since >= (self._empty if alone else self._patience):

@@ -18,7 +18,7 @@ from sweeps.publishing.process import FINISH, HURRY, STORAGE, PublishOutcome
 from sweeps.store.columns import is_table_column, replicates
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
-from tracking.errors import redact
+from tracking.redaction import redact
 
 _STOP_SECONDS = 30.0
 _ASK_SECONDS = 0.2

@@ -17,7 +17,7 @@ from pyarrow import fs
 
 from sweeps.errors import InputError
 from sweeps.study.yaml_reader import is_encodable
-from tracking.errors import redact
+from tracking.redaction import redact
 
 MAX_BYTES: Final = 2**30
 """Default limit on the size of a file that is read."""

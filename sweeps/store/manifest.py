@@ -20,7 +20,7 @@ from sweeps.planning.plan import Plan, data_fingerprints, make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.versions import installed_versions
 from sweeps.study.spec import Study
-from tracking.errors import strip_credentials
+from tracking.redaction import strip_credentials
 
 _CREDENTIALS = (
     "MLFLOW_TRACKING_TOKEN",

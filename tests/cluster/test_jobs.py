@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
-from cluster import ConnectionFailed
-from cluster.jobs import Jobs
-from cluster.secrets import SecretRefused, write_secret
-from cluster.shipping import shipment
+from cluster import ConnectError
+from cluster.jobs import JobClient
+from cluster.submission import JobSpec, build_archive
 
 
 class Server(ThreadingHTTPServer):
@@ -68,38 +69,38 @@ def _nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ["127.0.0.1:8265", "ray://127.0.0.1:10001", "http://", "http://h:x", "http://h:8265/else"],
 )
 def test_an_address_of_another_form_is_refused_with_the_right_one(address: str) -> None:
-    with pytest.raises(ConnectionFailed, match=r"http://HEAD:8265 .* got "):
-        Jobs(address)
+    with pytest.raises(ConnectError, match=r"http://HEAD:8265 .* got "):
+        JobClient(address)
 
 
 def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
-    with pytest.raises(ConnectionFailed) as refused:
-        Jobs("http://me:hush@127.0.0.1:8265")
+    with pytest.raises(ConnectError) as refused:
+        JobClient("http://me:hush@127.0.0.1:8265")
     assert "hush" not in str(refused.value)
 
 
 def test_an_unreachable_head_is_told_within_seconds() -> None:
     began = time.monotonic()
-    with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1: .*refused.*an SSH tunnel"):
-        Jobs("http://127.0.0.1:1")
+    with pytest.raises(ConnectError, match=r"127\.0\.0\.1:1: .*refused.*an SSH tunnel"):
+        JobClient("http://127.0.0.1:1")
     assert time.monotonic() - began < 30
 
 
 def test_a_name_that_is_no_host_is_told() -> None:
-    with pytest.raises(ConnectionFailed, match=r"no Ray job server answers at http://no\.invalid"):
-        Jobs("http://no.invalid:8265")
+    with pytest.raises(ConnectError, match=r"no Ray job server answers at http://no\.invalid"):
+        JobClient("http://no.invalid:8265")
 
 
 @pytest.mark.parametrize("status", [200, 404, 302])
 def test_a_server_of_another_kind_is_told_from_ray(status: int) -> None:
-    with server(status) as other, pytest.raises(ConnectionFailed, match="no Ray job server at"):
-        Jobs(f"http://127.0.0.1:{other.server_port}")
+    with server(status) as other, pytest.raises(ConnectError, match="is not a Ray job server"):
+        JobClient(f"http://127.0.0.1:{other.server_port}")
 
 
 def test_a_missing_token_is_told_with_the_places_for_it() -> None:
-    with server(401) as other, pytest.raises(ConnectionFailed) as refused:
-        Jobs(f"http://127.0.0.1:{other.server_port}")
-    assert "there is none here" in str(refused.value)
+    with server(401) as other, pytest.raises(ConnectError) as refused:
+        JobClient(f"http://127.0.0.1:{other.server_port}")
+    assert "none is set" in str(refused.value)
     assert "RAY_AUTH_TOKEN" in str(refused.value)
     assert "~/.ray/auth_token" in str(refused.value)
 
@@ -108,9 +109,9 @@ def test_a_wrong_token_is_told_with_its_source_and_not_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "hush-hush")
-    with server(403) as other, pytest.raises(ConnectionFailed) as refused:
-        Jobs(f"http://127.0.0.1:{other.server_port}")
-    assert "refuses the token in RAY_AUTH_TOKEN" in str(refused.value)
+    with server(403) as other, pytest.raises(ConnectError) as refused:
+        JobClient(f"http://127.0.0.1:{other.server_port}")
+    assert "rejects the token in RAY_AUTH_TOKEN" in str(refused.value)
     assert "hush" not in str(refused.value)
 
 
@@ -119,12 +120,9 @@ def test_a_token_that_others_can_read_is_never_sent(tmp_path: Path) -> None:
     path.parent.mkdir()
     path.write_text("hush")
     path.chmod(0o644)
-    with server(200) as other, pytest.raises(ConnectionFailed, match=f"chmod 600 {path}"):
-        Jobs(f"http://127.0.0.1:{other.server_port}")
+    with server(200) as other, pytest.raises(ConnectError, match=f"chmod 600 {path}"):
+        JobClient(f"http://127.0.0.1:{other.server_port}")
     assert other.asked == 0
-
-
-_URI = "s3://key:hush@bucket/sweeps"
 
 
 class Recorder(BaseHTTPRequestHandler):
@@ -161,41 +159,26 @@ def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_no_account_of_a_netrc_file_is_sent(recorder: str) -> None:
-    assert Jobs(recorder).find("absent") is None
-    assert len(Recorder.said) >= 3
+    assert JobClient(recorder).find("absent") is None
+    assert len(Recorder.said) == 2
     assert set(Recorder.said) == {None}
 
 
 def test_a_token_that_changes_is_sent_as_it_is_by_then(recorder: str, tmp_path: Path) -> None:
     path = tmp_path / ".ray" / "auth_token"
     path.parent.mkdir()
-    write_secret(path, "first")
-    jobs = Jobs(recorder)
-    path.unlink()
-    write_secret(path, "second")
+    path.touch(0o600)
+    path.write_text("first")
+    jobs = JobClient(recorder)
+    path.write_text("second")
     before = list(Recorder.said)
     jobs.find("absent")
     assert set(before) == {"Bearer first"}
     assert Recorder.said[len(before) :] == ["Bearer second"]
     path.chmod(0o644)
-    with pytest.raises(ConnectionFailed, match=f"chmod 600 {path}"):
+    with pytest.raises(ConnectError, match=f"chmod 600 {path}"):
         jobs.find("absent")
     assert len(Recorder.said) == len(before) + 1
-
-
-@pytest.mark.parametrize(
-    "more",
-    [{"arguments": [_URI]}, {"environment": {"S": _URI}}, {"metadata": {"storage": _URI}}],
-)
-def test_no_password_is_sent_with_a_job(
-    recorder: str, tmp_path: Path, more: dict[str, Any]
-) -> None:
-    jobs = Jobs(recorder)
-    before = len(Recorder.said)
-    with pytest.raises(SecretRefused, match="environment of the cluster's nodes") as refused:
-        jobs.submit("job", **{"arguments": [], "folder": tmp_path, **more})
-    assert "hush" not in str(refused.value)
-    assert len(Recorder.said) == before
 
 
 def test_a_proxy_that_cannot_be_is_told_of_without_its_password(
@@ -205,34 +188,44 @@ def test_a_proxy_that_cannot_be_is_told_of_without_its_password(
         monkeypatch.setenv(name, "http://ann:hush@[proxy:3128")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ConnectionFailed) as refused:
-        Jobs("http://192.0.2.1:8265")
+    with pytest.raises(ConnectError) as refused:
+        JobClient("http://192.0.2.1:8265")
     assert "hush" not in str(refused.value)
 
 
 def test_a_server_without_tls_is_told_from_one_that_is_not_there() -> None:
     with (
         server(200) as other,
-        pytest.raises(ConnectionFailed, match=r"REQUESTS_CA_BUNDLE.*http://"),
+        pytest.raises(ConnectError, match=r"REQUESTS_CA_BUNDLE.*http://"),
     ):
-        Jobs(f"https://127.0.0.1:{other.server_port}")
+        JobClient(f"https://127.0.0.1:{other.server_port}")
 
 
-def test_a_shipment_is_a_whole_installation_and_nothing_else() -> None:
-    with shipment({"study.yaml": b"name: x\n"}) as folder:
-        kept = {path.name for path in folder.iterdir()}
-        assert {"sweeps", "privnets", "tracking", "cluster", "study.yaml"} < kept
-        assert not list(folder.rglob("__pycache__"))
-        assert sum(path.stat().st_size for path in folder.rglob("*")) < 20e6
-        code = (
-            "import sweeps, importlib.metadata as m; "
-            "print(sweeps.__file__, m.distribution('privnets-sweeps').read_text('METADATA')[:8])"
-        )
-        ran = subprocess.run(
-            [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
-        )
-        assert ran.stdout.split()[0] == f"{folder}/sweeps/__init__.py"
-    assert not folder.exists()
+def test_an_archive_holds_the_packages_their_metadata_and_the_files(tmp_path: Path) -> None:
+    spec = JobSpec(
+        submission_id="job", arguments=(), packages=("privnets", "cluster"),
+        distribution="privnets-sweeps", files={"study.yaml": b"name: x\n"},
+    )  # fmt: skip
+    content = build_archive(spec)
+    assert content == build_archive(spec), "equal content is uploaded once"
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        names = archive.namelist()
+        archive.extractall(tmp_path)
+    assert {"launch.sh", "study.yaml", "privnets/__init__.py", "cluster/jobs.py"} < set(names)
+    assert not [name for name in names if "__pycache__" in name or name.startswith("sweeps/")]
+    code = (
+        "import privnets, importlib.metadata as m; "
+        "print(privnets.__file__, m.distribution('privnets-sweeps').read_text('METADATA')[:8])"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.split()[0] == f"{tmp_path}/privnets/__init__.py"
+
+
+def test_a_file_s_name_must_not_contain_a_directory() -> None:
+    with pytest.raises(ValueError, match="without a directory"):
+        build_archive(JobSpec(submission_id="job", arguments=(), files={"../x": b""}))
 
 
 def test_the_client_loads_without_ray() -> None:

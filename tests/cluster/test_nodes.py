@@ -17,7 +17,7 @@ from ray_head import Head, ray_head
 from ray_node import ray_node
 
 from cluster.connection import Machine
-from cluster.nodes import names
+from cluster.nodes import node_names
 
 pytestmark = pytest.mark.ray
 
@@ -29,7 +29,7 @@ from cluster.nodes import NoAnswer, on_every_node
 with cluster.connect(sys.argv[1]):
     told = eval(sys.argv[2])
 print(json.dumps({
-    machine.node: {"silent" if found.silent else "failed": found.reason}
+    machine.node: {"silent" if found.is_lost else "failed": found.reason}
     if isinstance(found, NoAnswer) else found
     for machine, found in told.items()
 }))
@@ -108,7 +108,7 @@ def test_nodes_of_one_host_are_told_apart() -> None:
         Machine(1, 0, host=host, node=node)
         for host, node in (("a", "1" * 56), ("b", "2" * 56), ("b", "3" * 56))
     )
-    assert names([alone, first, second]) == {
+    assert node_names([alone, first, second]) == {
         alone: "a",
         first: "b (22222222)",
         second: "b (33333333)",

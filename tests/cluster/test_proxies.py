@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.proxies import spare_own_machine
+from cluster.auth import bypass_proxies_for_loopback
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def test_no_proxy_sees_what_is_asked_of_this_machine(tmp_path: Path) -> None:
         told = status(server, proxy, tmp_path)
     assert (heard, overheard) == (["/api/version"], [])
     assert told.returncode == 2
-    assert "refuses the token" in told.stderr
+    assert "rejects the token" in told.stderr
     assert "proxy" not in told.stderr
 
 
@@ -86,5 +86,5 @@ def test_hosts_that_are_spared_already_stay(
         monkeypatch.delenv(name)
     for name, value in before.items():
         monkeypatch.setenv(name, value)
-    spare_own_machine()
+    bypass_proxies_for_loopback()
     assert os.environ.get("no_proxy") == after

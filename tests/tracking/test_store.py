@@ -18,7 +18,7 @@ from mlflow_server import free_port
 
 import tracking
 from tracking import TrackingError, redact, resolve_uri
-from tracking.errors import strip_credentials
+from tracking.redaction import strip_credentials
 from tracking.store import translate_errors
 
 

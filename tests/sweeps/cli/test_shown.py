@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.uris import holds_secret
-from tracking.errors import redact, strip_credentials
+from tracking.redaction import holds_secret, redact, strip_credentials
 
 WITH_SECRETS = [
     "http://ann:hunter2@host:5000/path",

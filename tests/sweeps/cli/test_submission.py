@@ -18,13 +18,13 @@ from ray_head import Head, ray_head
 from small_sweeps import STUDY, rows, study_file
 from typer.testing import CliRunner
 
-import cluster
 import sweeps
-from cluster.jobs import Job, JobFailed, Jobs, ask
-from cluster.submission import Order, SubmissionRefused, job_id, sweep_name
+from cluster.errors import JobError
+from cluster.jobs import Job, JobClient
 from sweeps.cli.main import app
+from sweeps.cli.submission import SweepJob, default_sweep_name, job_id
 from sweeps.cli.submission_request import find, request
-from sweeps.engine.handing_over import answer
+from sweeps.engine.handing_over import answer, run_on_cluster
 from sweeps.engine.progress import ResourceUse
 from sweeps.engine.status import Status, look
 from sweeps.errors import InputError, StudyError
@@ -57,7 +57,7 @@ class Laptop:
         token.touch(0o600)
         token.write_text(head.token)
         study = study_file(self.folder, _HELD)
-        self.sweep = sweep_name(load(study).to_dict())
+        self.sweep = default_sweep_name(load(study).to_dict())
         self.ledger = Ledger(str(self.storage), self.sweep)
         self.address = head.address
         self._tracking_uri = tracking_uri
@@ -148,7 +148,7 @@ def story(
 ) -> Story:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_TOKEN", head.token)
-        jobs = Jobs(head.address)
+        jobs = JobClient(head.address)
         laptop = Laptop(tmp_path_factory.mktemp("laptop"), head, tracking_uri)
         job = job_id(laptop.sweep)
         issue(tickets, _TICKETS)
@@ -173,10 +173,10 @@ def issue(tickets: Path, count: int) -> None:
         (tickets / str(number)).touch()
 
 
-def assert_active(jobs: Jobs, job: str) -> None:
+def assert_active(jobs: JobClient, job: str) -> None:
     found = jobs.find(job)
     assert found is not None
-    assert found.active, f"{found.state}: {found.message}\n{jobs.log(job)}"
+    assert found.is_active, f"{found.state}: {found.message}\n{jobs.log(job)}"
 
 
 def awaited(what: str, come: Callable[[], T], meanwhile: Callable[[], None] = lambda: None) -> T:
@@ -225,9 +225,9 @@ def test_submitting_a_sweep_again_changes_nothing(story: Story) -> None:
     assert "is being run already as job" in story.twice
     before = laptop.written()
     study = load(laptop.folder / "small.yaml")
-    assert cluster.submit(study, laptop.address) == f"sweep-{laptop.sweep}"
-    assert cluster.submit(laptop.folder / "small.yaml", laptop.address) == f"sweep-{laptop.sweep}"
-    assert Jobs(laptop.address).find(f"sweep-{laptop.sweep}") == story.done
+    assert sweeps.submit(study, laptop.address) == f"sweep-{laptop.sweep}"
+    assert sweeps.submit(laptop.folder / "small.yaml", laptop.address) == f"sweep-{laptop.sweep}"
+    assert JobClient(laptop.address).find(f"sweep-{laptop.sweep}") == story.done
     assert laptop.written() == before
 
 
@@ -245,20 +245,20 @@ def test_status_and_log_of_a_sweep_are_read_with_address_and_token_alone(story: 
 def test_a_name_belongs_to_one_study(story: Story) -> None:
     laptop = story.laptop
     study = load(laptop.folder / "small.yaml", ["replicates=3"])
-    with pytest.raises(SubmissionRefused, match="is taken on this cluster by a sweep of another"):
-        cluster.submit(study, laptop.address, name=laptop.sweep)
+    with pytest.raises(InputError, match="belongs to a sweep of another study"):
+        sweeps.submit(study, laptop.address, name=laptop.sweep)
 
 
 def test_who_has_not_the_token_is_told_in_one_message(story: Story) -> None:
-    before = Jobs(story.laptop.address).ids()
+    before = JobClient(story.laptop.address).list_jobs()
     said, complaint = story.laptop.run(
         *story.laptop.submission(), "--name", "mine", code=2, RAY_AUTH_TOKEN="0" * 64
     )
     assert said == ""
     assert complaint.startswith("Error: ")
-    assert "refuses the token in RAY_AUTH_TOKEN" in complaint
+    assert "rejects the token in RAY_AUTH_TOKEN" in complaint
     assert "Traceback" not in complaint
-    assert Jobs(story.laptop.address).ids() == before
+    assert JobClient(story.laptop.address).list_jobs() == before
 
 
 def test_a_cluster_says_what_it_does_not_know_and_what_it_does(story: Story) -> None:
@@ -267,11 +267,10 @@ def test_a_cluster_says_what_it_does_not_know_and_what_it_does(story: Story) -> 
         _ = found.known
 
 
-def test_a_question_that_is_refused_says_why_and_leaves_no_job(story: Story) -> None:
+def test_a_question_that_is_refused_says_why(story: Story) -> None:
     storage = str(story.laptop.storage)
-    with pytest.raises(JobFailed, match="there is no sweep 'absent'"):
-        ask(story.laptop.address, ["status", "absent", "--storage", storage])
-    assert not [each for each in Jobs(story.laptop.address).ids() if each.startswith("ask-")]
+    with pytest.raises(JobError, match="there is no sweep 'absent'"):
+        run_on_cluster(story.laptop.address, ["status", "absent", "--storage", storage])
 
 
 def test_another_address_in_the_environment_diverts_nothing(
@@ -279,7 +278,7 @@ def test_another_address_in_the_environment_diverts_nothing(
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:1")
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:1")
-    assert Jobs(head.address).find("absent") is None
+    assert JobClient(head.address).find("absent") is None
 
 
 def test_data_that_only_the_cluster_has_stop_no_submission(
@@ -292,7 +291,7 @@ def test_data_that_only_the_cluster_has_stop_no_submission(
         request("adult-regularization", ["fixed.train_size=-1"])
 
 
-_GOOD: dict[str, Any] = {"spec": {"name": "s"}, "name": "s", "storage": "/shared"}
+_GOOD: dict[str, Any] = {"study": {"name": "s"}, "name": "s", "storage": "/shared"}
 
 
 @pytest.mark.parametrize(
@@ -315,8 +314,8 @@ _GOOD: dict[str, Any] = {"spec": {"name": "s"}, "name": "s", "storage": "/shared
 def test_places_that_other_machines_could_not_find_and_secrets_are_refused(
     wrong: dict[str, Any], remedy: str
 ) -> None:
-    with pytest.raises(SubmissionRefused, match=remedy) as refused:
-        Order(**{**_GOOD, **wrong})
+    with pytest.raises(InputError, match=remedy) as refused:
+        SweepJob(**{**_GOOD, **wrong})
     assert "hush" not in str(refused.value)
 
 
@@ -340,5 +339,5 @@ def test_a_front_is_the_same_on_the_other_side(uninterrupted: RunOutcome) -> Non
 
 def test_a_database_in_the_storage_is_the_default_where_the_cluster_names_none() -> None:
     name = "MLFLOW_TRACKING_URI"
-    assert Order(**_GOOD).defaults()[name] == "sqlite:////shared/mlflow.db"
-    assert name not in Order(**_GOOD, tracking_uri="http://server:5000").defaults()
+    assert SweepJob(**_GOOD).default_variables()[name] == "sqlite:////shared/mlflow.db"
+    assert name not in SweepJob(**_GOOD, tracking_uri="http://server:5000").default_variables()

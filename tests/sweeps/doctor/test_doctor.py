@@ -22,10 +22,10 @@ from ray_head import Head, ray_head
 from ray_node import ray_node
 from support import requires_data
 
-import cluster
 from privnets import data
 from sweeps.doctor import Check, clocks, versions
 from sweeps.doctor.check import together
+from tracking.server import team_server
 
 # Before any test names another data directory.
 pytestmark = pytest.mark.ray
@@ -237,12 +237,10 @@ def test_an_unreachable_head_is_one_message_within_seconds(scheme: str) -> None:
 
 @pytest.mark.slow
 def test_a_wrong_tracking_password_is_found_and_the_right_one_lets_in() -> None:
-    # Short, as a socket lies below it, and open to the account that PostgreSQL runs as.
     with tempfile.TemporaryDirectory(prefix="dr-", dir="/tmp") as folder:
-        Path(folder).chmod(0o711)
-        with cluster.serve(port=free_port(), data=Path(folder, "team")) as server:
-            assert server.password_file is not None
-            right = server.password_file.read_text().strip()
+        team = Path(folder, "team")
+        with team_server(team, port=free_port()) as server:
+            right = (team / "admin-password").read_text().strip()
             for password, code in (("wrong", 1), (right, 0)):
                 run = doctor(
                     "--storage", folder, "--tracking-uri", server.uri,

@@ -88,7 +88,7 @@ def test_an_autoscaler_that_has_not_looked_round_yet_is_no_trouble(joined: Conne
 
     internal_kv._internal_kv_put("__autoscaling_status", json.dumps({"time": 0.0}))
     try:
-        assert not joined.grows()
+        assert not joined.has_autoscaler()
         with pytest.raises(InputError, match="no machine has as many"):
             wait_for_capacity(joined, Resources(cpus=3), Told(), lambda: False, patience=0.0)
     finally:

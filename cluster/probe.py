@@ -1,0 +1,217 @@
+"""Test whether the head of a Ray accepts this process, within seconds.
+
+Ray's own client tries for minutes and then reports neither the cause nor a remedy. Each check here
+is for a mistake that users make: a wrong address, a missing token, TLS on one side only.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from cluster.auth import MODE, WITH_TOKEN, WITHOUT_TOKEN, is_loopback, read_token, uses_token
+from cluster.errors import ConnectError, SecretError, UnreachableError
+
+if TYPE_CHECKING:
+    import grpc
+
+ProbeResult = Literal["accepted", "rejected", "foreign", "silent", "unknown"]
+
+AUTO: Final = "auto"
+"""Address that stands for the Ray of this machine."""
+
+_CONNECT_SECONDS = 5.0
+_ANSWER_SECONDS = 15.0
+_METHOD: Final = "/ray.rpc.NodeInfoGcsService/CheckAlive"
+_RESULTS: Final[dict[str, ProbeResult]] = {
+    "UNAUTHENTICATED": "rejected",
+    "UNAVAILABLE": "foreign",
+    "UNIMPLEMENTED": "foreign",
+}
+_TLS: Final = "RAY_USE_TLS"
+_TLS_FILES: Final = ("RAY_TLS_CA_CERT", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY")
+# Ray's own calls ignore the environment's proxies unless this is set.
+_USE_PROXY: Final = "RAY_grpc_enable_http_proxy"
+
+
+def check_head(address: str, is_own: bool = False) -> None:
+    """Checks that a Ray head listens at an address and accepts this process.
+
+    Args:
+        address: `HOST:PORT` of the head.
+        is_own: Whether this machine is part of that Ray, which then may work without a token.
+
+    Raises:
+        ConnectError: If the address has another form, nothing or something else listens there, it
+            does not answer in time, only one side uses TLS, or the token is missing or wrong.
+    """
+    host, port = _parse(address)
+    token = _checked_token(address, is_own)
+    try:
+        socket.create_connection((host, port), _CONNECT_SECONDS).close()
+    except (OSError, ValueError, OverflowError) as error:  # ValueError: a malformed host name
+        raise UnreachableError(f"no Ray answers at {address}: {error}") from error
+    result = probe(address, token, _ANSWER_SECONDS)
+    if result == "silent":
+        raise UnreachableError(_silent(address))
+    if result == "foreign":
+        raise ConnectError(_explain_foreign(address))
+    if result == "rejected":
+        fault = "rejects this token" if token else "requires a token, and none is set"
+        raise ConnectError(
+            f"the Ray at {address} {fault}: put the cluster's token into ~/.ray/auth_token "
+            f"(chmod 600) or RAY_AUTH_TOKEN, and leave {MODE} unset or set it to {WITH_TOKEN}"
+        )
+
+
+def probe(address: str, token: str | None, seconds: float) -> ProbeResult:
+    """Sends one small request to the head of a Ray.
+
+    Args:
+        address: `HOST:PORT`.
+        token: Token to send; None for a request without.
+        seconds: Time limit; below 20, after which gRPC gives up by itself.
+
+    Returns:
+        `foreign` if the server is not a Ray, or only one side uses TLS; `silent` if no answer came
+        in time.
+
+    Raises:
+        ConnectError: If Ray is to use TLS and one of its files cannot be read.
+    """
+    import grpc  # only commands that join a cluster need it
+
+    metadata = [("authorization", f"Bearer {token}")] if token else []
+    with _channel(address) as channel:
+        # A gRPC deadline is a time of day, and clocks may jump.
+        call = channel.unary_unary(_METHOD).future(b"", metadata=metadata)
+        try:
+            call.result(seconds)
+        except grpc.FutureTimeoutError:
+            call.cancel()
+            return "silent"
+        except grpc.RpcError as error:
+            return _RESULTS.get(error.code().name, "unknown")
+    return "accepted"
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Returns host and port of an address; a host of IPv6 without its brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), port
+
+
+def is_remote(address: str) -> bool:
+    """Returns whether an address is not on this machine's loopback interface."""
+    return not is_loopback(split_address(address)[0])
+
+
+def _parse(address: str) -> tuple[str, int]:
+    if "://" in address:
+        raise ConnectError(
+            f"{address.partition('://')[0]}:// is the address of another server of the cluster. On "
+            f"a machine of the cluster give the head's HOST:6379 or {AUTO}; from elsewhere submit "
+            "a job to the job server at http://HEAD:8265"
+        )
+    host, port = split_address(address)
+    if not (host and port.isascii() and port.isdigit()):
+        raise ConnectError(f"an address must be HOST:PORT or {AUTO}; got {address!r}")
+    if ":" in host and not address.startswith("["):
+        raise ConnectError(f"an address of IPv6 must be [HOST]:PORT; got {address!r}")
+    return host, int(port)
+
+
+def _checked_token(address: str, is_own: bool) -> str | None:
+    """Token to join with; None where none is set and none is needed."""
+    if not uses_token():
+        return None
+    try:
+        token = read_token()
+    except SecretError as error:
+        raise ConnectError(f"Ray's token: {error}") from error
+    if token is None and is_remote(address) and not is_own:
+        raise ConnectError(
+            f"{address} is another machine, and no token is set for it: put the cluster's token "
+            "into ~/.ray/auth_token (chmod 600) or RAY_AUTH_TOKEN. For a cluster without one, "
+            "create it with `(umask 077; ray get-auth-token --generate > /dev/null)` and start all "
+            f"nodes with it and {MODE}={WITH_TOKEN}; or set {MODE}={WITHOUT_TOKEN} on a network "
+            "that only trusted users can reach"
+        )
+    return token
+
+
+def _silent(address: str) -> str:
+    return (
+        f"the server at {address} does not answer: look at the head's processes and its log "
+        "(gcs_server.out), and try again"
+    )
+
+
+def _explain_foreign(address: str) -> str:
+    files = ", ".join(_TLS_FILES)
+    match _uses_tls(), _speaks_tls(address):
+        case _, None:
+            return _silent(address)
+        case False, True:
+            return (
+                f"the server at {address} uses TLS, and this command does not: set {_TLS}=1 and "
+                f"{files} as on the cluster's nodes"
+            )
+        case True, False:
+            return (
+                f"{_TLS} is set, and the server at {address} uses no TLS: unset it, or give the "
+                "address of the cluster that uses TLS"
+            )
+        case True, True:
+            return (
+                f"this command and the server at {address} reject each other's certificates: those "
+                f"of {files} must be of the cluster's own authority and valid today, and the "
+                f"head's must list {split_address(address)[0]}"
+            )
+    return (
+        f"the server at {address} is not the head of a Ray; a head's address is HOST:6379 unless "
+        "it was started with another --port"
+    )
+
+
+def _uses_tls() -> bool:
+    return os.environ.get(_TLS, "0").lower() in ("1", "true")
+
+
+def _speaks_tls(address: str) -> bool | None:
+    """Whether a server uses TLS; None if it does not answer."""
+    host, port = split_address(address)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent to it
+    try:
+        with socket.create_connection((host, int(port)), _CONNECT_SECONDS) as connection:
+            context.wrap_socket(connection).close()
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    except OSError as error:
+        return False if isinstance(error, ConnectionResetError) else None
+    return True
+
+
+def _channel(address: str) -> grpc.Channel:
+    import grpc
+
+    options = [("grpc.enable_http_proxy", int(os.environ.get(_USE_PROXY, "0") in ("1", "true")))]
+    if not _uses_tls():
+        return grpc.insecure_channel(address, options)
+    authority, certificate, key = map(_content, _TLS_FILES)
+    credentials = grpc.ssl_channel_credentials(authority, key, certificate)
+    return grpc.secure_channel(address, credentials, options)
+
+
+def _content(variable: str) -> bytes:
+    path = os.environ.get(variable)
+    if not path:
+        raise ConnectError(f"{_TLS} is set, and {variable} is not: Ray needs all three files")
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConnectError(f"{variable}={path}: {error.strerror}") from error

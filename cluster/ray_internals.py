@@ -1,0 +1,133 @@
+"""The only use of Ray's private interfaces; each has a reason, and all depend on Ray's version.
+
+The block functions replace a part of Ray while they run and restore it at their end.
+`tests/cluster/test_ray_internals.py` fails when an upgrade of Ray removes what this module uses.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+import ray
+from ray import _raylet
+from ray._private import node, parameter, ray_constants, services, utils, worker
+from ray._private.resource_and_label_spec import ResourceAndLabelSpec
+
+from cluster.errors import ConnectError, UnreachableError
+
+SUPPORTED_VERSION: Final = "2.60"
+
+
+def check_version() -> None:
+    """Checks that the installed Ray is of the version that this module was written for.
+
+    Raises:
+        ConnectError: If it is another one.
+    """
+    if ray.__version__.split(".")[:2] != SUPPORTED_VERSION.split("."):
+        raise ConnectError(
+            f"Ray {SUPPORTED_VERSION} is required, and Ray {ray.__version__} is installed: pip "
+            f"install 'ray=={SUPPORTED_VERSION}.*'"
+        )
+
+
+def find_local_address() -> str:
+    """Returns `HOST:PORT` of the Ray that this machine is a part of, or of RAY_ADDRESS.
+
+    Ray resolves "auto" only inside `ray.init`, after which it is too late to probe the head.
+
+    Raises:
+        UnreachableError: If there is no such Ray.
+    """
+    services.find_gcs_addresses.cache_clear()  # type: ignore[attr-defined]
+    try:
+        return str(services.get_ray_address_from_environment("auto", None))
+    except ConnectionError as error:
+        raise UnreachableError(f"this machine runs no Ray: {error}") from error
+
+
+def count_local_resources(object_store_bytes: int) -> tuple[float, float]:
+    """Returns the CPUs and GPUs that Ray would detect on this machine, without starting it."""
+    spec = ResourceAndLabelSpec(object_store_memory=object_store_bytes)
+    spec.resolve(is_head=True, node_ip_address="127.0.0.1")
+    return spec.num_cpus or 0, spec.num_gpus or 0
+
+
+def owns_head() -> bool:
+    """Returns whether this process started the Ray that it is connected to."""
+    return worker._global_node is not None and worker._global_node.is_head()
+
+
+def reload_auth_settings() -> None:
+    """Makes Ray read its variables for authentication again; it caches them when it loads."""
+    _raylet.Config.initialize("")  # type: ignore[attr-defined]
+    _raylet.AuthenticationTokenLoader.instance().reset_cache()  # type: ignore[attr-defined]
+
+
+@contextmanager
+def loopback_only() -> Iterator[None]:
+    """Makes Ray use 127.0.0.1 as its node's address, so that it listens nowhere else.
+
+    `ray.init` replaces a loopback address by the machine's own. This constant is what keeps Ray on
+    loopback on desktop systems.
+    """
+    with _replaced(ray_constants, ENABLE_RAY_CLUSTER=False):
+        yield
+
+
+@contextmanager
+def without_extra_servers() -> Iterator[None]:
+    """Makes Ray start no autoscaler, no log monitor and no dashboard server.
+
+    A Ray for one driver uses none of them. They take almost two seconds of a core, and `ray.init`
+    waits for the last one.
+    """
+    options: Any = {"no_monitor": True, "include_log_monitor": False}
+    params = partial(parameter.RayParams, **options)
+    with (
+        _replaced(parameter, RayParams=params),
+        _replaced(node.Node, start_api_server=lambda self, **options: None),
+    ):
+        yield
+
+
+@contextmanager
+def without_worker_messages() -> Iterator[None]:
+    """Keeps Ray's messages about dead workers off standard output; callers report failures."""
+    with _replaced(worker, _worker_logs_enabled=False):
+        yield
+
+
+@contextmanager
+def keeping_sigterm() -> Iterator[None]:
+    """Keeps this process's handler of SIGTERM, which `ray.init` and `ray.shutdown` replace.
+
+    Ray's own handler would end the process in the middle of a start.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with _replaced(utils, set_sigterm_handler=lambda sigterm_handler: None):
+            yield
+    finally:
+        if handler is not None:  # None: installed by a C library, which Python cannot restore
+            signal.signal(signal.SIGTERM, handler)
+
+
+@contextmanager
+def _replaced(owner: object, **values: Any) -> Iterator[None]:
+    originals = {name: getattr(owner, name) for name in values}
+    for name, value in values.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in originals.items():
+            setattr(owner, name, value)

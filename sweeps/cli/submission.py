@@ -1,0 +1,306 @@
+"""Sweeps as jobs of a cluster: one job for each sweep's name, however often it is submitted.
+
+The job runs a driver that continues from the sweep's storage, so a job that was stopped or lost is
+submitted again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import yaml
+
+import cluster
+from cluster.jobs import Job, JobClient
+from cluster.submission import JobSpec, SubmitOutcome
+from sweeps.cli.terminal import SUBMIT_COMMAND
+from sweeps.engine.handing_over import DISTRIBUTION, PACKAGES
+from sweeps.errors import InputError
+from sweeps.study.loader import load
+from sweeps.study.spec import Study
+from tracking.redaction import holds_secret
+
+STUDY_FILE: Final = "study.yaml"
+STOP_SECONDS: Final = 120
+"""Time that a job has to store checkpoints and end, before it is killed."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_NAME_RULE = "at most 200 letters, digits, '.', '_' or '-' that begin with a letter or digit"
+_DIGEST_LENGTH = 8
+# Advice for an option whose value differs from that of the sweep's earlier job.
+_REMEDIES = {
+    "storage": "leave --storage out to continue from there; if the storage was moved, delete the "
+    "job first (ray job delete)",
+    "tracking_uri": "leave --tracking-uri out, or stop the sweep first; `sweeps sync` publishes "
+    "a finished one elsewhere",
+    "data": "leave --data out, or stop the sweep first",
+}
+
+
+@dataclass(frozen=True)
+class SweepJob:
+    """A sweep to run on a cluster; all paths are as the cluster's nodes see them.
+
+    Attributes:
+        study: Study as plain values.
+        name: Name of the sweep.
+        storage: Absolute path or URI that holds sweeps.
+        tracking_uri: URI of the MLflow store; if None that of the cluster's environment, or else a
+            database in the storage.
+        data: Data directory; that of the nodes' environment if None.
+        command: Command that submits it again, for people to read.
+        large: Whether the user has confirmed a very large plan.
+    """
+
+    study: Mapping[str, Any]
+    name: str
+    storage: str
+    tracking_uri: str | None = None
+    data: str | None = None
+    command: str = ""
+    large: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the values.
+
+        Raises:
+            InputError: If a path means something else on other nodes, or a value holds a secret.
+        """
+        if not _NAME.fullmatch(self.name):
+            raise InputError(f"a sweep's name must be {_NAME_RULE}; got {self.name!r}")
+        _check_location("storage", self.storage)
+        _check_tracking(self.tracking_uri, self.storage)
+        if self.data is not None and not PurePosixPath(self.data).is_absolute():
+            raise InputError(
+                "data must be an absolute path of a directory on the cluster's nodes; "
+                f"got {self.data!r}"
+            )
+
+    @property
+    def job_id(self) -> str:
+        """Submission id of its job."""
+        return job_id(self.name)
+
+    def metadata(self) -> dict[str, str]:
+        """Returns the values that `status`, `logs` and `stop` read from the job."""
+        values = {
+            "sweep": self.name,
+            "study": str(self.study.get("name", "")),
+            "digest": study_digest(self.study),
+            "storage": self.storage,
+            "tracking_uri": self.tracking_uri or "",
+            "data": self.data or "",
+            "command": self.command,
+        }
+        return {key: value for key, value in values.items() if value}
+
+    def default_variables(self) -> dict[str, str]:
+        """Returns variables of the driver, where the cluster does not set them."""
+        variables = {SUBMIT_COMMAND: self.command or "sweeps submit, with the same study"}
+        if self.tracking_uri is None and "://" not in self.storage:
+            variables["MLFLOW_TRACKING_URI"] = f"sqlite:///{self.storage.rstrip('/')}/mlflow.db"
+        return variables
+
+    def job_spec(self) -> JobSpec:
+        """Returns the job of a driver that continues from the storage."""
+        text = yaml.safe_dump(dict(self.study), sort_keys=False, allow_unicode=True)
+        arguments = ["-m", "sweeps", "run", STUDY_FILE, "--name", self.name]
+        arguments += ["--address", "auto", "--storage", self.storage]
+        arguments += ["--tracking-uri", self.tracking_uri] if self.tracking_uri else []
+        arguments += ["--yes"] if self.large else []
+        # Ray reads the first two when it stops the job.
+        stop = {"RAY_JOB_STOP_SIGNAL": "SIGINT", "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS)}
+        return JobSpec(
+            submission_id=self.job_id,
+            arguments=tuple(arguments),
+            packages=PACKAGES,
+            distribution=DISTRIBUTION,
+            files={STUDY_FILE: text.encode()},
+            environment=stop | ({"PRIVNETS_DATA": self.data} if self.data else {}),
+            defaults=self.default_variables(),
+            metadata=self.metadata(),
+        )
+
+
+def submit(
+    study: str | os.PathLike[str] | Study,
+    address: str,
+    *,
+    name: str | None = None,
+    storage: str | None = None,
+    tracking_uri: str | None = None,
+    data: str | None = None,
+    large: bool = False,
+) -> str:
+    """Submits a study's sweep to a cluster; returns the id of the job once the cluster has it.
+
+    Submitting a sweep that runs or has finished changes nothing. One that ended early continues
+    from its storage.
+
+    Args:
+        study: A packaged study's name, a path to a YAML file, or a study.
+        address: Address of the cluster's job server, as `http://HEAD:8265`.
+        name: Name of the sweep, by default the study's with a digest of its values.
+        storage: Absolute path or URI that holds sweeps, as every node sees it. It may be left out
+            if the cluster has an earlier job of the sweep.
+        tracking_uri: URI of the MLflow store, as the cluster sees it, without password; by default
+            that of the cluster's environment, or else a database in the storage.
+        data: Data directory on the nodes; that of their environment by default.
+        large: Whether to run a plan of more points than are run without confirmation.
+
+    Raises:
+        InputError: If it cannot be submitted as given; nothing was started.
+        ConnectError: If there is no such job server, or it rejects the token.
+        JobError: If the cluster does not accept the job.
+    """
+    values = (study if isinstance(study, Study) else load(study)).to_dict()
+    client = JobClient(address)
+    sweep = name or default_sweep_name(values)
+    earlier = client.find(job_id(sweep))
+    job = SweepJob(
+        values,
+        sweep,
+        find_storage(sweep, storage, earlier),
+        tracking_uri or earlier_value(earlier, "tracking_uri"),
+        data or earlier_value(earlier, "data"),
+        large=large,
+    )
+    submit_sweep(client, job, earlier)
+    return job.job_id
+
+
+def submit_sweep(client: JobClient, job: SweepJob, earlier: Job | None) -> SubmitOutcome:
+    """Starts a sweep's job, unless a job of its name runs or has finished.
+
+    Args:
+        client: Client of the cluster.
+        job: Sweep to start.
+        earlier: Job of that id on the cluster, if any.
+
+    Raises:
+        InputError: If the name belongs to a sweep of another study.
+        ConnectError: If the server does not answer.
+        JobError: If the cluster does not accept the job.
+    """
+    if earlier is not None:
+        check_same_sweep(job, earlier)
+    outcome = cluster.submit(job.job_spec(), client)
+    if outcome.existing is not None:
+        check_same_sweep(job, outcome.existing)
+    return outcome
+
+
+def check_same_sweep(job: SweepJob, earlier: Job) -> None:
+    """Checks that an earlier job is of the same sweep, and that no new value would be ignored.
+
+    Raises:
+        InputError: If its study or storage differs, or it runs or has finished with other values.
+    """
+    if earlier.metadata.get("digest", study_digest(job.study)) != study_digest(job.study):
+        raise InputError(
+            f"the name {job.name!r} belongs to a sweep of another study on this cluster "
+            f"({earlier.metadata.get('study', 'unknown')}); choose another --name, or leave it out"
+        )
+    is_settled = earlier.is_active or earlier.is_finished
+    for key in _REMEDIES if is_settled else ("storage",):
+        before, now = (values.get(key, "") for values in (earlier.metadata, job.metadata()))
+        if before.rstrip("/") != now.rstrip("/"):
+            raise InputError(
+                f"the sweep {job.name!r} has the {key.replace('_', ' ')} "
+                f"{before or 'of its nodes'} and not {now}: {_REMEDIES[key]}; for a separate sweep "
+                "choose another --name"
+            )
+
+
+def find_storage(sweep: str, storage: str | None, earlier: Job | None) -> str:
+    """Returns the given storage, or else that of an earlier job.
+
+    Raises:
+        InputError: If there is neither.
+    """
+    storage = storage or earlier_value(earlier, "storage")
+    if storage is None:
+        raise InputError(
+            f"storage must be given, because this cluster has no earlier job of sweep {sweep!r}: "
+            "pass --storage with an absolute path that every node shares (as on NFS), or a URI "
+            "such as s3://BUCKET/sweeps"
+        )
+    return storage
+
+
+def earlier_value(earlier: Job | None, key: str) -> str | None:
+    """Returns a value that an earlier job was submitted with; None if there is none."""
+    return None if earlier is None else earlier.metadata.get(key) or None
+
+
+def default_sweep_name(study: Mapping[str, Any]) -> str:
+    """Returns the name of a study's sweep; equal studies have equal names."""
+    return f"{study['name']}-{study_digest(study)}"
+
+
+def job_id(sweep: str) -> str:
+    """Returns the submission id of a sweep's job."""
+    return f"sweep-{sweep}"
+
+
+def study_digest(study: Mapping[str, Any]) -> str:
+    """Returns a digest of a study's values."""
+    canonical = json.dumps(study, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_LENGTH]
+
+
+def _check_location(option: str, location: str) -> None:
+    if "://" not in location and not Path(location).is_absolute():
+        raise InputError(
+            f"{option} must be an absolute path or a URI, as every node of the cluster sees it; "
+            f"got {location!r}"
+        )
+    if holds_secret(location):
+        raise InputError(
+            f"{option} must not hold a password or key, because every user of the cluster could "
+            "read it: put credentials into the environment of the cluster's nodes"
+        )
+    _check_form(location)
+
+
+def _check_tracking(uri: str | None, storage: str) -> None:
+    if uri is None:
+        if "://" in storage:
+            raise InputError(
+                "a tracking URI must be given where the storage is a URI: pass --tracking-uri with "
+                "that of an MLflow server, as http://HOST:5000"
+            )
+        return
+    if holds_secret(uri):
+        raise InputError(
+            "a tracking URI must not hold a user or password, because every user of the cluster "
+            "could read it: put MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD into the "
+            "environment of the cluster's head, or ~/.mlflow/credentials there with mode 0600"
+        )
+    _check_form(uri)
+    if "://" not in uri or (uri.startswith("sqlite:") and not uri.startswith("sqlite:////")):
+        raise InputError(
+            "a tracking URI must mean the same on every node, as http://HOST:5000 or "
+            f"sqlite:////absolute/path/mlflow.db; got {uri!r}"
+        )
+
+
+def _check_form(uri: str) -> None:
+    # White space is part of a path; readers of URIs treat it differently.
+    if re.search(r"[\x00-\x1f\x7f-\x9f]" + (r"|\s" if "://" in uri else ""), uri):
+        raise InputError(
+            "a path or URI contains white space or control characters: write white space in a URI "
+            "as %20, and leave control characters out"
+        )
+    try:
+        urlsplit(uri)
+    except ValueError as error:  # an unclosed bracket
+        raise InputError(f"a given URI is malformed: {error}") from error

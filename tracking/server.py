@@ -1,0 +1,274 @@
+"""MLflow's server as a child process: for the pages of one user, or with accounts for a team."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import secrets
+import shlex
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+
+import sqlalchemy
+
+from tracking.errors import TrackingError
+from tracking.redaction import redact
+
+ADMIN = "admin"
+PASSWORD_VARIABLE = "MLFLOW_AUTH_ADMIN_PASSWORD"
+
+_START_SECONDS = 120.0
+_STOP_SECONDS = 6.0
+_SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "PYTHONWARNINGS": "ignore:starlette.middleware.wsgi is deprecated",
+}
+# Variables for clients, or that would change which requests are allowed.
+_NOT_INHERITED = ("MLFLOW_AUTH_", "MLFLOW_SERVER_", "MLFLOW_TRACKING_", "MLFLOW_ENABLE_WORKSPACES")
+_LOOPBACK = ("localhost", "127.0.0.1", "[[]::1]")  # MLflow's patterns: "[" begins a set
+# Leader of the server's process group, which ends the group when this process closes the pipe or
+# dies.
+_GUARD = "trap '' INT TERM HUP; cat; kill -TERM 0; sleep 5; kill -KILL 0"
+
+
+class ServerStoppedError(TrackingError):
+    """MLflow's server ended by itself, or did not start; it has printed why."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that answers.
+
+    Attributes:
+        uri: Address for clients on this machine.
+        process: MLflow's process.
+    """
+
+    uri: str
+    process: subprocess.Popen[bytes]
+
+    def wait(self) -> None:
+        """Returns never.
+
+        Raises:
+            ServerStoppedError: When the server has ended by itself.
+        """
+        code = self.process.wait()
+        raise ServerStoppedError(f"the MLflow server ended by itself (exit code {code})")
+
+
+@contextmanager
+def mlflow_server(
+    store: str,
+    host: str = "127.0.0.1",
+    port: int = 5000,
+    options: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    tls: tuple[Path, Path] | None = None,
+) -> Iterator[Server]:
+    """Serves a store while the block runs; the server ends with this process, however that ends.
+
+    Args:
+        store: URI of the store; it may hold a password.
+        host: Address of this machine to listen on.
+        port: Free port.
+        options: Further options of `mlflow server`, which every user of this machine can read.
+        environment: Further variables of the server; secrets belong here.
+        tls: Files of the certificate and of its key; None for plain HTTP.
+
+    Raises:
+        TrackingError: If the host or port cannot be listened on.
+        ServerStoppedError: If the server ends before it answers, or does not answer in two minutes.
+    """
+    _check_port(host, port)
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_INHERITED)}
+    variables = {**inherited, **_SETTINGS, "MLFLOW_BACKEND_STORE_URI": store, **(environment or {})}
+    uvicorn = "--log-level warning --timeout-graceful-shutdown 3"
+    if tls is not None:
+        uvicorn += " " + shlex.join(["--ssl-certfile", str(tls[0]), "--ssl-keyfile", str(tls[1])])
+    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", host]
+    command += ["--port", str(port), "--uvicorn-opts", uvicorn, *options]
+    own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    address = f"{'http' if tls is None else 'https'}://{f'[{own}]' if ':' in own else own}:{port}"
+    with _child(command, variables) as process:
+        _wait_for_answer(process, address)
+        yield Server(address, process)
+
+
+@contextmanager
+def team_server(
+    folder: Path,
+    database: str | None = None,
+    artifacts: str | None = None,
+    host: str = "127.0.0.1",
+    port: int = 5000,
+    allowed_hosts: Sequence[str] = (),
+    permission: str = "EDIT",
+    tls: tuple[Path, Path] | None = None,
+) -> Iterator[Server]:
+    """Serves a team's runs, with MLflow's accounts, while the block runs.
+
+    Every request needs an account. The first is `admin`, whose password is the value of
+    MLFLOW_AUTH_ADMIN_PASSWORD or else in `<folder>/admin-password`, created at the first start.
+
+    Args:
+        folder: Directory of secrets, and of the default database and artifacts.
+        database: SQLAlchemy URI; SQLite in the folder by default.
+        artifacts: Directory or URI; `<folder>/artifacts` by default.
+        host: Address of this machine to listen on.
+        port: Free port.
+        allowed_hosts: Names by which clients call the server, required beyond loopback: without
+            them any web page could reach it through a reader's browser.
+        permission: MLflow's permission of an account for the experiments of others.
+        tls: Files of the certificate and of its key; None for plain HTTP.
+
+    Raises:
+        TrackingError: If the database cannot be used, other users can read a secret, or the host or
+            port cannot be listened on.
+        ServerStoppedError: If MLflow does not start.
+    """
+    if not allowed_hosts and not host.startswith("127.") and host not in ("localhost", "::1"):
+        raise TrackingError(f"{host} is reachable by others", "give --allowed-hosts NAME[,NAME...]")
+    if database is not None:
+        database = database.replace("postgresql://", "postgresql+psycopg2://", 1)  # as installed
+        _check_database(database)
+    folder = folder.expanduser().absolute()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    names = [p for name in allowed_hosts for p in (name, f"{name}:*")]
+    hosts = [*names, *(p for name in _LOOPBACK for p in (name, f"{name}:*"))]
+    options = ["--app-name", "basic-auth", "--allowed-hosts", ",".join(hosts), "--serve-artifacts"]
+    options += ["--artifacts-destination", artifacts or str(folder / "artifacts")]
+    if names:
+        origins = [f"{scheme}://{name}" for name in names for scheme in ("http", "https")]
+        options += ["--cors-allowed-origins", ",".join(origins)]
+    accounts = database or f"sqlite:///{folder}/accounts.db"
+    environment = {
+        PASSWORD_VARIABLE: os.environ.get(PASSWORD_VARIABLE) or _secret(folder / "admin-password"),
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": _secret(folder / "session-key"),
+        "MLFLOW_AUTH_CONFIG_PATH": str(_write_settings(folder, accounts, permission)),
+    }
+    store = database or f"sqlite:///{folder}/mlflow.db"
+    with mlflow_server(store, host, port, options, environment, tls) as server:
+        yield server
+
+
+def _check_database(uri: str) -> None:
+    try:
+        engine = sqlalchemy.create_engine(uri)
+        engine.connect().close()
+        engine.dispose()
+    except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as error:
+        reason = " ".join(str(getattr(error, "orig", error)).split())
+        raise TrackingError(f"the database {redact(uri)} cannot be used: {reason}") from None
+
+
+def _secret(path: Path) -> str:
+    """Content of a file that only its owner can read, created with a random value."""
+    if not path.exists():
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_urlsafe(32))
+    if path.stat().st_mode & 0o077:
+        raise TrackingError(f"other users can read {path}", f"chmod 600 {path} and change it")
+    return path.read_text().strip()
+
+
+def _write_settings(folder: Path, database: str, permission: str) -> Path:
+    """Writes MLflow's settings of accounts, which hold the database's password if it has one."""
+    settings = configparser.ConfigParser(interpolation=None)
+    settings["mlflow"] = {
+        "default_permission": permission,
+        "database_uri": database.replace("%", "%%"),
+        "admin_username": ADMIN,
+        "authorization_function": "mlflow.server.auth:authenticate_request_basic_auth",
+        "auth_cache_ttl_seconds": "60",  # checking a password is slow on purpose
+    }
+    path = folder / "accounts.ini"
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        settings.write(file)
+    return path
+
+
+def _check_port(host: str, port: int) -> None:
+    """Checks that no other server listens there, whose pages would be taken for these."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        with socket.socket(family) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+    except OSError as error:
+        raise TrackingError(
+            f"cannot listen on {host}, port {port}: {error.strerror}", "give another --port"
+        ) from error
+
+
+def _wait_for_answer(process: subprocess.Popen[bytes], address: str) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            code = process.returncode
+            raise ServerStoppedError(f"the MLflow server did not start (exit code {code})")
+        if _answers(urlsplit(address)):
+            return
+        time.sleep(0.1)
+    raise ServerStoppedError(f"the MLflow server did not answer in {_START_SECONDS:.0f} s")
+
+
+def _answers(address: SplitResult) -> bool:
+    """Whether a server on this machine answers; asked without proxy."""
+    connection: HTTPConnection
+    if address.scheme == "https":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        # Its certificate is for another name than this machine's own address.
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = HTTPSConnection(address.netloc, timeout=10, context=context)
+    else:
+        connection = HTTPConnection(address.netloc, timeout=10)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == HTTPStatus.OK
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _child(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process for the block, which ends with its children at the end of it or of this process."""
+    guard = subprocess.Popen(
+        ["/bin/sh", "-c", _GUARD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        process_group=0,
+    )
+    process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=2, process_group=guard.pid
+    )
+    try:
+        yield process
+    finally:
+        try:
+            os.killpg(guard.pid, signal.SIGTERM)
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            os.killpg(guard.pid, signal.SIGKILL)
+            process.wait()
+            guard.communicate()
