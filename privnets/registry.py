@@ -59,7 +59,9 @@ class Registry(Generic[T]):
             return EntryPoint(name, self._builtin[name], self.group)
         offers = {point.value: point for point in entry_points(group=self.group, name=name)}
         if not offers:
-            raise ValueError(f"{self._kind} must be one of {list(self.names())}; got {name!r}.")
+            raise ValueError(
+                f"{self._kind} must be one of {', '.join(self.names())}; got {name!r}."
+            )
         if len(offers) > 1:
             values = ", ".join(sorted(offers))
             raise ExtensionError(f"several packages offer {self._kind} {name!r}: {values}")

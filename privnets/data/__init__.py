@@ -1,22 +1,32 @@
 """Data sets: a catalog, the published files, and arrays ready for training.
 
-Loaders read the original files, check that they are the published ones and never change them.
-Importing this package loads neither torch nor scikit-learn nor pandas.
+Readers verify the published files and never change them. Importing this package loads neither
+torch nor scikit-learn nor pandas.
 """
 
 from privnets.data import eco, mnist
-from privnets.data.catalog import DataError, DataFile, DatasetInfo, info, names
-from privnets.data.datasets import Dataset, fingerprint, load, status
+from privnets.data.catalog import (
+    DATASETS,
+    Dataset,
+    DataSource,
+    fingerprint,
+    info,
+    load,
+    names,
+    status,
+)
 from privnets.data.fetching import copy, fetch
-from privnets.data.files import directory
-from privnets.data.preparation import Prepared, prepare
+from privnets.data.files import DataError, DataFile, DatasetInfo, directory
+from privnets.data.preparation import PreparedData, prepare
 
 __all__ = [
+    "DATASETS",
     "DataError",
     "DataFile",
+    "DataSource",
     "Dataset",
     "DatasetInfo",
-    "Prepared",
+    "PreparedData",
     "copy",
     "directory",
     "eco",

@@ -1,13 +1,16 @@
-"""UCI Adult: 14 attributes of a person and whether their income exceeds 50,000 dollars."""
+"""UCI Adult: 14 attributes of a person, and whether the income exceeds 50,000 dollars."""
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.data.catalog import DataError
+from privnets.data.catalog import DataSource, Table
+from privnets.data.files import DataError, DataFile, DatasetInfo
 
 ATTRIBUTES = (
     "age",
@@ -29,14 +32,50 @@ _NUMERIC = frozenset(
     {"age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week"}
 )
 _TARGETS = {"<=50K": 0.0, ">50K": 1.0}
+_URL = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult"
+
+
+class Adult(DataSource):
+    """Table of adult.data followed by adult.test."""
+
+    info = DatasetInfo(
+        name="adult",
+        title="Adult (Census Income)",
+        records=48_842,
+        attributes=14,
+        task="binary",
+        classes=2,
+        source="https://archive.ics.uci.edu/dataset/2/adult",
+        licence="CC BY 4.0",
+        citation="R. Kohavi and B. Becker, UCI Machine Learning Repository, 1996",
+        files=(
+            DataFile(
+                "adult.data",
+                f"{_URL}/adult.data",
+                3_974_305,
+                "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+            ),
+            DataFile(
+                "adult.test",
+                f"{_URL}/adult.test",
+                2_003_153,
+                "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+            ),
+        ),
+    )
+
+    def read(self, paths: Sequence[Path]) -> Table:
+        """Reads both files; see `parse`."""
+        train, test = (path.read_text(encoding="ascii") for path in paths)
+        return *parse(train, test), ATTRIBUTES
 
 
 def parse(train: str, test: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Read adult.data followed by adult.test.
+    """Parses adult.data followed by adult.test.
 
-    A category becomes its place in the alphabetical order of that column's categories over both
-    files; `?` (missing) is a category of its own. adult.test opens with a comment line and ends
-    its labels in a dot; both files end in an empty line.
+    A category becomes its position in the alphabetical order of the column's categories over both
+    files; `?` (missing) is a category. adult.test starts with a comment line and has a dot after
+    each label; both files end with an empty line.
 
     Args:
         train: Text of adult.data.
@@ -46,25 +85,26 @@ def parse(train: str, test: str) -> tuple[NDArray[np.float64], NDArray[np.float6
         Attributes, shape [N, 14], and targets, shape [N]: 1 for an income above 50K.
 
     Raises:
-        DataError: If a row is none of 14 attributes and a label.
+        DataError: If a row does not have 14 attributes and a label.
     """
     rows = _rows("adult.data", train) + _rows("adult.test", test)
     if not rows:
         raise DataError("adult.data and adult.test have no rows.")
     *columns, labels = zip(*rows, strict=True)
-    x = [_codes(name, column) for name, column in zip(ATTRIBUTES, columns, strict=True)]
+    x = [_encode(name, column) for name, column in zip(ATTRIBUTES, columns, strict=True)]
     return np.column_stack(x), np.array([_target(label) for label in labels])
 
 
 def _rows(name: str, text: str) -> list[list[str]]:
     try:
-        read = list(csv.reader(text.splitlines(), skipinitialspace=True))
+        lines = list(csv.reader(text.splitlines(), skipinitialspace=True))
     except csv.Error as error:
-        raise DataError(f"{name} is no csv file: {error}.") from error
-    rows = [[cell.strip() for cell in row] for row in read if row and not row[0].startswith("|")]
-    wrong = [len(row) for row in rows if len(row) != len(ATTRIBUTES) + 1]
-    if wrong:
-        raise DataError(f"{name} has a row of {wrong[0]} columns, expected {len(ATTRIBUTES) + 1}.")
+        raise DataError(f"{name} is not a csv file: {error}.") from error
+    rows = [[cell.strip() for cell in row] for row in lines if row and not row[0].startswith("|")]
+    expected = len(ATTRIBUTES) + 1
+    for row in rows:
+        if len(row) != expected:
+            raise DataError(f"{name} has a row of {len(row)} columns, expected {expected}.")
     return rows
 
 
@@ -75,7 +115,7 @@ def _target(label: str) -> float:
         raise DataError(f"an income of adult must be <=50K or >50K; got {label!r}.") from None
 
 
-def _codes(name: str, column: tuple[str, ...]) -> NDArray[np.float64]:
+def _encode(name: str, column: tuple[str, ...]) -> NDArray[np.float64]:
     if name in _NUMERIC:
         return _numbers(name, column)
     codes = {category: code for code, category in enumerate(sorted(set(column)))}
@@ -84,9 +124,9 @@ def _codes(name: str, column: tuple[str, ...]) -> NDArray[np.float64]:
 
 def _numbers(name: str, column: tuple[str, ...]) -> NDArray[np.float64]:
     try:
-        found = np.array(column, dtype=np.float64)
+        numbers = np.array(column, dtype=np.float64)
     except ValueError as error:
         raise DataError(f"the attribute {name} of adult must hold numbers: {error}.") from error
-    if not np.isfinite(found).all():
+    if not np.isfinite(numbers).all():
         raise DataError(f"the attribute {name} of adult must hold finite numbers.")
-    return found
+    return numbers

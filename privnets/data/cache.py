@@ -1,7 +1,7 @@
-"""Prepared arrays on disk: a saving that nothing depends on.
+"""Cache of arrays on disk, which only saves time.
 
-A cache file that is absent, truncated or altered is as good as none, and a directory that cannot
-be written only costs the time to prepare again.
+An absent, truncated or altered file counts as a miss. If the directory is not writable, arrays are
+computed again in every process.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def directory() -> Path:
-    """The cache directory: `PRIVNETS_CACHE`, else the platform's user cache directory."""
-    chosen = os.environ.get("PRIVNETS_CACHE")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
+    """Returns the cache directory: `PRIVNETS_CACHE`, else the platform's user cache directory."""
+    configured = os.environ.get("PRIVNETS_CACHE")
+    if configured:
+        return Path(configured).expanduser().absolute()
     return platformdirs.user_cache_path("privnets", appauthor=False)
 
 
 def read(path: Path) -> dict[str, NDArray[Any]] | None:
-    """The arrays that `write` left; None when the file is absent, unreadable or damaged."""
+    """Returns the arrays of a file from `write`; None if it is absent, unreadable or damaged."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -40,40 +40,40 @@ def read(path: Path) -> dict[str, NDArray[Any]] | None:
     digest, body = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
     if hashlib.sha256(body).digest() != digest:
         return None
-    # Whoever can write here can also work out a digest.
+    # A hostile file may carry a correct digest, so parsing must tolerate any content.
     with suppress(OSError, ValueError, EOFError, zipfile.BadZipFile, MemoryError, RuntimeError):
         return _arrays(body)
     return None
 
 
 def write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Keep arrays for `read`: written aside, then renamed; silent where that is impossible."""
+    """Writes arrays to a temporary file and renames it; ignores failures."""
     named: dict[str, Any] = dict(arrays)
     stream = io.BytesIO()
     np.savez(stream, **named)
     body = stream.getvalue()
-    # A read-only or full disk must not stop an experiment whose data are at hand.
+    # A read-only or full disk must not stop an experiment.
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         _replace(path, hashlib.sha256(body).digest() + body)
 
 
 def _arrays(body: bytes) -> dict[str, NDArray[Any]] | None:
-    """The arrays in an archive as `write` makes them: none of its members is packed."""
+    """Parses an archive whose members are not compressed, as `write` creates them."""
     with zipfile.ZipFile(io.BytesIO(body)) as archive:
         if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
             return None
     with np.lib.npyio.NpzFile(io.BytesIO(body), allow_pickle=False) as archive:
-        found = {key: archive[key] for key in archive.files}
-    return found if all(isinstance(each, np.ndarray) for each in found.values()) else None
+        arrays = {key: archive[key] for key in archive.files}
+    return arrays if all(isinstance(each, np.ndarray) for each in arrays.values()) else None
 
 
 def _replace(path: Path, content: bytes) -> None:
-    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)
-        os.replace(aside, path)
+        os.replace(temporary, path)
     except BaseException:
-        os.unlink(aside)
+        os.unlink(temporary)
         raise

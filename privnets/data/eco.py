@@ -1,14 +1,14 @@
 """ECO: power of Swiss households with their occupancy, from either of two sources.
 
-- As published (doi 10.5905/ethz-1007-35), when there are such files anywhere below
-  `<PRIVNETS_DATA>/eco/published`: unpack `NN_sm_csv.zip` and `NN_occupancy_csv.zip` of any
-  households there; `privnets.data.eco_published` tells the format. All that are there are used.
-- Else `<PRIVNETS_DATA>/eco/eco_h2_15min.csv.gz`: household 2 alone, from 1 June to 30 August 2012,
-  by quarter-hours. 29 June ends at 21:45; of the 38 days after it there are the hours from 06:00 to
-  21:45 only; 25 days are absent, and occupancy is missing on four.
+- Published files (doi 10.5905/ethz-1007-35), if any lie below `<PRIVNETS_DATA>/eco/published`:
+  unpack `NN_sm_csv.zip` and `NN_occupancy_csv.zip` of any households there. All are used;
+  `privnets.data.eco_files` describes the format.
+- Otherwise `<PRIVNETS_DATA>/eco/eco_h2_15min.csv.gz`: household 2, from 1 June to 30 August 2012,
+  by quarter-hours. 29 June ends at 21:45, and the 38 days after it have only the hours from 06:00
+  to 21:45. 25 days are absent, and occupancy is missing on four.
 
-Other aggregated files of the set lack occupancy (households 1, 4 and 6) or are not the power of
-the whole house (its plugs), so there is nothing to hide or to release in them.
+Other aggregated files of the data set are not usable: they lack occupancy (households 1, 4 and 6)
+or hold the power of single plugs.
 """
 
 from __future__ import annotations
@@ -18,32 +18,129 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.data import cache, eco_aggregated, eco_published
-from privnets.data.catalog import DataError, info
-from privnets.data.files import State, digest, directory, fault_of, state_of
-from privnets.data.household import MISSING, STEPS, Household, Quarters, Resolution, at
+from privnets.data import cache
+from privnets.data.catalog import DataSource
+from privnets.data.eco_files import (
+    AGGREGATED_NAME,
+    MISSING,
+    PublishedFiles,
+    QuarterHours,
+    find_published,
+    majority,
+    parse_aggregated,
+    read_published,
+)
+from privnets.data.files import (
+    DataError,
+    DataFile,
+    DatasetInfo,
+    FileState,
+    digest,
+    directory,
+    fault_of,
+)
 
-__all__ = ["MISSING", "STEPS", "Household", "Recordings", "Resolution", "fingerprint", "read"]
+__all__ = ["MISSING", "STEPS", "Eco", "Household", "Recordings", "Resolution", "read", "source"]
 
 _VERSION = 1
-"""Raised when reading comes to mean something else; part of fingerprints."""
+"""Raised when the meaning of the arrays changes; part of fingerprints."""
 
+Resolution = Literal["hour", "quarter-hour"]
 Source = Literal["published", "aggregated"]
+
+STEPS: Final = {"hour": 24, "quarter-hour": 96}
+"""Steps of a day, by resolution."""
+
+_DAY_SECONDS = 86_400
+_PARTS = ("dates", "watt_seconds", "seconds", "occupancy")
+
+
+class Eco(DataSource):
+    """Series of power with occupancy."""
+
+    info = DatasetInfo(
+        name="eco",
+        title="ECO (Electricity Consumption and Occupancy), household 2 by quarter-hours",
+        records=5_208,
+        attributes=1,
+        task="binary",
+        classes=2,
+        source="https://doi.org/10.5905/ethz-1007-35",
+        licence="CC BY 4.0",
+        citation=(
+            "C. Beckel, W. Kleiminger, R. Cicchetti, T. Staake and S. Santini, BuildSys, 2014; "
+            "W. Kleiminger, C. Beckel and S. Santini, UbiComp, 2015"
+        ),
+        files=(
+            DataFile(
+                AGGREGATED_NAME,
+                None,
+                119_573,
+                "73e90bc994cd5a4c9012dc94d6d957242dc25d94253395ba52837e80ff53031f",
+            ),
+        ),
+        kind="series",
+    )
+
+    def state(self) -> FileState:
+        """Whether there are files to read, and whether they are intact."""
+        return "present" if source() == "published" else super().state()
+
+    def fingerprint(self) -> str:
+        """Identifies the source and its exact contents: 32 hexadecimal digits.
+
+        A published file is hashed again only if its size or a time stamp changes.
+
+        Raises:
+            DataError: If there are no files, or the aggregated one is altered.
+        """
+        households = find_published(_published_folder())
+        if households:
+            return _identity("published", _contents_digest(households))
+        (file,) = self.info.files
+        folder = directory() / "eco"
+        if fault := fault_of(file, folder / file.name):
+            raise DataError(
+                f"data set 'eco' cannot be used: {fault}. Looked in {folder}. Put {file.name} "
+                "there, or unpack NN_sm_csv.zip and NN_occupancy_csv.zip of "
+                f"https://doi.org/10.5905/ethz-1007-35 in {_published_folder()}, or set "
+                "PRIVNETS_DATA to a directory that holds eco."
+            )
+        return _identity("aggregated", file.sha256)
+
+
+@dataclass(frozen=True, eq=False)
+class Household:
+    """One household in steps of an hour or a quarter-hour, on its local wall clock.
+
+    Attributes:
+        number: Number of the household, from 1.
+        dates: Days in order, with gaps, datetime64[D], shape [d].
+        power: Mean power of each step in W, 0 where it is not present, float64, shape [d, T].
+        present: Whether at least half of the step was metered, bool, shape [d, T].
+        occupancy: 1 at home, 0 absent, or `MISSING`, int64, shape [d, T].
+    """
+
+    number: int
+    dates: NDArray[np.datetime64]
+    power: NDArray[np.float64]
+    present: NDArray[np.bool_]
+    occupancy: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Recordings:
-    """What there is of ECO. Arrays are shared and read-only.
+    """All households of ECO that are available. Arrays are shared and read-only.
 
     Attributes:
-        households: By number.
-        source: Which files they are from.
-        fingerprint: Of the source, the contents of its files and the way they are read.
+        households: In order of their numbers.
+        source: Format of the files.
+        fingerprint: Identifies the source, its contents and the way they are read.
     """
 
     households: tuple[Household, ...]
@@ -52,55 +149,44 @@ class Recordings:
 
 
 def source() -> Source:
-    """Which files would be read; reads none."""
-    return "published" if eco_published.find(_published()) else "aggregated"
-
-
-def status() -> State:
-    """Whether there is anything to read, and whether it is intact."""
-    if source() == "published":
-        return "present"
-    return state_of(info("eco"), directory())
-
-
-def fingerprint() -> str:
-    """Identify the source and its exact contents: 32 hexadecimal digits, alike everywhere.
-
-    Published files are hashed again only when a size or a time stamp changes.
-
-    Raises:
-        DataError: If there are no files, or the aggregated one is altered.
-    """
-    households = eco_published.find(_published())
-    if households:
-        return _identity("published", _contents(households))
-    (file,) = info("eco").files
-    if fault := fault_of(file, directory() / "eco" / file.name):
-        raise DataError(
-            f"data set 'eco' cannot be used: {fault}. Looked in {directory() / 'eco'}. Put "
-            f"{file.name} there, or unpack NN_sm_csv.zip and NN_occupancy_csv.zip of "
-            f"https://doi.org/10.5905/ethz-1007-35 in {_published()}, or set PRIVNETS_DATA to a "
-            "directory that holds eco."
-        )
-    return _identity("aggregated", file.sha256)
+    """Returns the format of the files that `read` would use; reads none."""
+    return "published" if find_published(_published_folder()) else "aggregated"
 
 
 def read(resolution: Resolution = "quarter-hour") -> Recordings:
-    """All households in steps of some length, read once per process.
+    """Returns all households at a resolution, read once per process.
 
     Raises:
-        DataError: If there are no files, or they are not what they should be.
+        DataError: If there are no files, or they do not have the expected format.
     """
-    return _recordings(fingerprint(), source(), resolution)
+    return _read(Eco().fingerprint(), source(), resolution)
 
 
-def _published() -> Path:
+def resample(quarters: QuarterHours, resolution: Resolution) -> Household:
+    """Converts quarter-hours to steps of some length.
+
+    The power of a step is the mean over its metered seconds; it is present if at least half of the
+    step was metered. An hour is occupied if at least half of its labelled quarter-hours are, and
+    missing if fewer than half of them have a label.
+    """
+    steps = STEPS[resolution]
+    shape = (len(quarters.dates), steps, quarters.seconds.shape[1] // steps)
+    seconds = quarters.seconds.reshape(shape).sum(axis=2)
+    watt_seconds = quarters.watt_seconds.reshape(shape).sum(axis=2)
+    present = 2 * seconds >= _DAY_SECONDS // steps
+    power = np.where(present, watt_seconds / np.maximum(seconds, 1), 0.0)
+    labels = quarters.occupancy.reshape(shape)
+    occupancy = majority((labels == 1).sum(axis=2), (labels != MISSING).sum(axis=2), shape[2])
+    return Household(quarters.number, quarters.dates, power, present, occupancy)
+
+
+def _published_folder() -> Path:
     return directory() / "eco" / "published"
 
 
 @lru_cache(maxsize=4)
-def _recordings(identity: str, origin: Source, resolution: Resolution) -> Recordings:
-    households = tuple(at(quarters, resolution) for quarters in _quarters(identity, origin))
+def _read(identity: str, origin: Source, resolution: Resolution) -> Recordings:
+    households = tuple(resample(quarters, resolution) for quarters in _quarters(identity, origin))
     for household in households:
         for array in vars(household).values():
             if isinstance(array, np.ndarray):
@@ -109,28 +195,27 @@ def _recordings(identity: str, origin: Source, resolution: Resolution) -> Record
 
 
 @lru_cache(maxsize=2)
-def _quarters(identity: str, origin: Source) -> tuple[Quarters, ...]:
+def _quarters(identity: str, origin: Source) -> tuple[QuarterHours, ...]:
     if origin == "aggregated":
-        return (eco_aggregated.parse((directory() / "eco" / eco_aggregated.NAME).read_bytes()),)
+        return (parse_aggregated((directory() / "eco" / AGGREGATED_NAME).read_bytes()),)
     path = cache.directory() / f"eco-{identity}.prepared"
-    kept = cache.read(path)
-    if kept is not None:
-        return _unpacked(kept)
-    found = tuple(eco_published.read(*item) for item in eco_published.find(_published()).items())
-    cache.write(path, _packed(found))
-    return found
+    arrays = cache.read(path)
+    if arrays is not None:
+        return _from_arrays(arrays)
+    households = tuple(
+        read_published(*item) for item in find_published(_published_folder()).items()
+    )
+    cache.write(path, _to_arrays(households))
+    return households
 
 
-_PARTS = ("dates", "watt_seconds", "seconds", "occupancy")
-
-
-def _packed(households: tuple[Quarters, ...]) -> dict[str, NDArray[Any]]:
+def _to_arrays(households: tuple[QuarterHours, ...]) -> dict[str, NDArray[Any]]:
     return {f"{h.number}/{part}": getattr(h, part) for h in households for part in _PARTS}
 
 
-def _unpacked(arrays: Mapping[str, NDArray[Any]]) -> tuple[Quarters, ...]:
+def _from_arrays(arrays: Mapping[str, NDArray[Any]]) -> tuple[QuarterHours, ...]:
     numbers = sorted({int(key.partition("/")[0]) for key in arrays})
-    return tuple(Quarters(n, *(arrays[f"{n}/{part}"] for part in _PARTS)) for n in numbers)
+    return tuple(QuarterHours(n, *(arrays[f"{n}/{part}"] for part in _PARTS)) for n in numbers)
 
 
 def _identity(origin: Source, content: str) -> str:
@@ -138,25 +223,25 @@ def _identity(origin: Source, content: str) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()[:32]
 
 
-def _contents(households: Mapping[int, eco_published.Files]) -> str:
-    """One digest of all published files, kept on disk as they are many gigabytes."""
+def _contents_digest(households: Mapping[int, PublishedFiles]) -> str:
+    """Returns one checksum of all published files, cached on disk: they have many gigabytes."""
     named = tuple(
         (f"{number:02d}/{path.name}", path)
         for number, files in households.items()
         for path in (*files.meter.values(), *files.occupancy)
     )
-    found = [(name, path, path.stat()) for name, path in named]
-    stamps = [(n, str(p), s.st_size, s.st_mtime_ns, s.st_ctime_ns) for n, p, s in found]
-    return _digest(named, hashlib.sha256(repr(stamps).encode()).hexdigest()[:32])
+    states = [(name, path, path.stat()) for name, path in named]
+    stamps = [(n, str(p), s.st_size, s.st_mtime_ns, s.st_ctime_ns) for n, p, s in states]
+    return _cached_digest(named, hashlib.sha256(repr(stamps).encode()).hexdigest()[:32])
 
 
 @lru_cache(maxsize=4)
-def _digest(named: tuple[tuple[str, Path], ...], stamp: str) -> str:
-    place = cache.directory() / f"eco-{stamp}.digest"
-    kept = cache.read(place)
-    if kept is not None:
-        return kept["digest"].tobytes().hex()
+def _cached_digest(named: tuple[tuple[str, Path], ...], stamp: str) -> str:
+    path = cache.directory() / f"eco-{stamp}.digest"
+    arrays = cache.read(path)
+    if arrays is not None:
+        return arrays["digest"].tobytes().hex()
     lines = sorted(f"{name} {digest(path)}" for name, path in named)
-    found = hashlib.sha256("\n".join(lines).encode()).digest()
-    cache.write(place, {"digest": np.frombuffer(found, dtype=np.uint8)})
-    return found.hex()
+    combined = hashlib.sha256("\n".join(lines).encode()).digest()
+    cache.write(path, {"digest": np.frombuffer(combined, dtype=np.uint8)})
+    return combined.hex()

@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from privnets.data.catalog import DataError, DataFile, DatasetInfo, info
-from privnets.data.files import directory, fault_of
+from privnets.data.catalog import info
+from privnets.data.files import DataError, DataFile, DatasetInfo, directory, fault_of
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -27,6 +27,7 @@ _Retrieve = Callable[[DataFile, Path], None]
 _DOWNLOAD_CHUNK_BYTES = 2**16
 _COPY_CHUNK_BYTES = 2**20
 _TIMEOUT_SECONDS = 30
+_UNCHANGED = "Nothing was changed."
 
 
 def fetch(name: str, report: Report | None = None) -> list[Path]:
@@ -180,9 +181,6 @@ class _DownloadProgress:
 
     def close(self) -> None:
         """Does nothing; required by pooch."""
-
-
-_UNCHANGED = "Nothing was changed."
 
 
 def _open_source(source: str) -> tuple[FileSystem, str]:

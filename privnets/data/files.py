@@ -1,82 +1,133 @@
-"""Published files on disk: where they lie, and whether they are the published ones."""
+"""Published files of data sets: descriptions, location on disk, and verification."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import stat
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 import platformdirs
 
-from privnets.data.catalog import DataError, DataFile, DatasetInfo
+Task = Literal["regression", "binary", "multiclass"]
+Kind = Literal["table", "images", "series"]
+FileState = Literal["present", "absent", "altered"]
 
-State = Literal["present", "absent", "altered"]
+
+class DataError(Exception):
+    """Raised when a data set is unknown, absent, truncated or altered, or cannot be fetched.
+
+    The message names the file, the directory searched, and how to obtain the file.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One published file.
+
+    Attributes:
+        name: File name inside the data set's folder.
+        url: Address of the public source; None if no source serves it as one file.
+        size: Bytes.
+        sha256: Checksum of the bytes, in hexadecimal digits.
+    """
+
+    name: str
+    url: str | None
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetInfo:
+    """Description of a data set, available without reading it.
+
+    Attributes:
+        name: Name in configurations and commands, and of its folder in the data directory.
+        title: Published name.
+        records: Rows, N.
+        attributes: Columns beside the target, d.
+        task: `binary` has targets 0 and 1, `multiclass` 0 to `classes` - 1.
+        classes: Number of classes; 0 for regression.
+        source: Web page of the public source.
+        licence: Licence that the source states.
+        citation: Original publication.
+        files: Empty if scikit-learn ships the data set.
+        kind: `load` reads a `table`; the module with the data set's name reads `images` and
+            `series`.
+    """
+
+    name: str
+    title: str
+    records: int
+    attributes: int
+    task: Task
+    classes: int
+    source: str
+    licence: str
+    citation: str
+    files: tuple[DataFile, ...] = ()
+    kind: Kind = "table"
 
 
 def directory() -> Path:
-    """The data directory: `PRIVNETS_DATA`, else the platform's user data directory.
+    """Returns the data directory: `PRIVNETS_DATA`, else the platform's user data directory.
 
     Raises:
-        DataError: If it begins with `~` and a user that there is not.
+        DataError: If the path starts with `~` and an unknown user.
     """
-    chosen = os.environ.get("PRIVNETS_DATA")
-    if chosen:
+    configured = os.environ.get("PRIVNETS_DATA")
+    if configured:
         try:
-            return Path(chosen).expanduser().absolute()
+            return Path(configured).expanduser().absolute()
         except RuntimeError as error:
-            raise DataError(f"PRIVNETS_DATA is {chosen!r}: {error}") from error
+            raise DataError(f"PRIVNETS_DATA is {configured!r}: {error}") from error
     return platformdirs.user_data_path("privnets", appauthor=False)
 
 
 def verify(dataset: DatasetInfo, root: Path) -> None:
-    """Check that a data set's files are the published ones.
-
-    A file's digest is computed once and remembered until its size or a time stamp changes.
-
-    Args:
-        dataset: Its files are looked for in `root/<name>`.
-        root: The data directory.
+    """Checks that the files in `root/<name>` are the published ones.
 
     Raises:
-        DataError: If any file is absent, unreadable, truncated or altered; tells of all of them.
+        DataError: If any file is absent, unreadable, truncated or altered; lists all of them.
     """
     folder = root / dataset.name
     faults = [fault for file in dataset.files if (fault := fault_of(file, folder / file.name))]
     if faults:
-        wanted = " and ".join(f"{dataset.name}/{file.name}" for file in dataset.files)
+        paths = " and ".join(f"{dataset.name}/{file.name}" for file in dataset.files)
         raise DataError(
             f"data set {dataset.name!r} cannot be used: {'; '.join(faults)}. "
             f"Looked in {folder}. Get it with `sweeps data fetch {dataset.name}`, "
-            f"or set PRIVNETS_DATA to a directory that holds {wanted}."
+            f"or set PRIVNETS_DATA to a directory that holds {paths}."
         )
 
 
-def state_of(dataset: DatasetInfo, root: Path) -> State:
-    """Whether a data set's files lie in `root/<name>`, and whether they are the published ones.
+def state_of(dataset: DatasetInfo, root: Path) -> FileState:
+    """Returns the state of the files in `root/<name>`.
 
     Returns:
-        `altered` when a file that is there is not the published one, else `absent` when one is
-        missing, else `present`.
+        `altered` if a file differs from the published one, else `absent` if one is missing, else
+        `present`.
     """
     paths = {file: root / dataset.name / file.name for file in dataset.files}
-    there = {file: path for file, path in paths.items() if path.exists()}
-    if any(fault_of(file, path) for file, path in there.items()):
+    existing = {file: path for file, path in paths.items() if path.exists()}
+    if any(fault_of(file, path) for file, path in existing.items()):
         return "altered"
-    return "present" if len(there) == len(paths) else "absent"
+    return "present" if len(existing) == len(paths) else "absent"
 
 
 def fault_of(file: DataFile, path: Path) -> str | None:
-    """What is wrong with a file, in words; None when it is the published one."""
+    """Describes the fault of a file in words; None if it is the published one."""
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
             return f"{file.name} is not a file"
-        if found.st_size != file.size:
-            how = "truncated" if found.st_size < file.size else "altered"
-            return f"{file.name} is {how} ({found.st_size:,} bytes, expected {file.size:,})"
+        if status.st_size != file.size:
+            fault = "truncated" if status.st_size < file.size else "altered"
+            return f"{file.name} is {fault} ({status.st_size:,} bytes, expected {file.size:,})"
         sha256 = digest(path)
     except FileNotFoundError:
         return f"{file.name} is absent"
@@ -88,13 +139,13 @@ def fault_of(file: DataFile, path: Path) -> str | None:
 
 
 def digest(path: Path) -> str:
-    """The sha256 of a file's bytes, remembered until its size or a time stamp changes.
+    """Returns the sha256 of a file, cached until its size or a time stamp changes.
 
     Raises:
-        OSError: If it cannot be read.
+        OSError: If the file cannot be read.
     """
-    found = path.stat()
-    return _digest(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    status = path.stat()
+    return _digest(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 @lru_cache(maxsize=256)

@@ -1,4 +1,4 @@
-"""Location-30: which of 446 places and place types a Foursquare user visited, in 30 clusters."""
+"""Location-30: places and place types that Foursquare users visited, in 30 clusters of users."""
 
 from __future__ import annotations
 
@@ -6,19 +6,58 @@ import gzip
 import io
 import tarfile
 import zlib
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.data.catalog import DataError
+from privnets.data.catalog import DataSource, Table
+from privnets.data.files import DataError, DataFile, DatasetInfo
 
 _MEMBER = "bangkok"
 _CLASSES = 30
-_MOST_BYTES = 16 * 2**20  # the published archive unpacks to 4.3 MiB
+_MAX_BYTES = 16 * 2**20  # the published archive unpacks to 4.3 MiB
+_URL = (
+    "https://raw.githubusercontent.com/privacytrustlab/datasets/"
+    "169de9de00de049dd2e571cf7279e64698ac046a"
+)
+
+
+class Location30(DataSource):
+    """Table of 446 binary features and 30 classes."""
+
+    info = DatasetInfo(
+        name="location30",
+        title="Location-30 (Foursquare check-ins, Bangkok)",
+        records=5_010,
+        attributes=446,
+        task="multiclass",
+        classes=_CLASSES,
+        source="https://github.com/privacytrustlab/datasets",
+        licence="none stated: research only, do not redistribute",
+        citation=(
+            "R. Shokri, M. Stronati, C. Song and V. Shmatikov, IEEE S&P, 2017; "
+            "from D. Yang et al.'s check-ins"
+        ),
+        files=(
+            DataFile(
+                "dataset_location.tgz",
+                f"{_URL}/dataset_location.tgz",
+                287_293,
+                "927203f85a868f8ee17a0ded1dc61699efe602167beabe34fbf45b4b1de94b33",
+            ),
+        ),
+    )
+
+    def read(self, paths: Sequence[Path]) -> Table:
+        """Reads the archive; see `parse`."""
+        x, y = parse(paths[0].read_bytes())
+        return x, y, tuple(f"place-{column}" for column in range(x.shape[1]))
 
 
 def parse(archive: bytes) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Read the published archive in memory; nothing is unpacked to disk.
+    """Parses the published archive in memory; no file is unpacked to disk.
 
     Args:
         archive: Bytes of dataset_location.tgz.
@@ -28,14 +67,14 @@ def parse(archive: bytes) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
     Raises:
         DataError: If it is not a gzipped tar, unpacks to more than 16 MiB, lacks the regular
-            file `bangkok`, or that is no table of classes and zeros and ones.
+            file `bangkok`, or that is not a table of classes, zeros and ones.
     """
-    table = _table(_member(_unpacked(archive)))
+    table = _parse_table(_extract(_decompress(archive)))
     return table[:, 1:].astype(np.float64), table[:, 0] - 1
 
 
-def _table(content: bytes) -> NDArray[np.int64]:
-    """Class and features of each record."""
+def _parse_table(content: bytes) -> NDArray[np.int64]:
+    """Returns the class and the features of each record."""
     if not content.strip():
         raise DataError(f"Location-30's file {_MEMBER!r} is empty.")
     try:
@@ -43,10 +82,10 @@ def _table(content: bytes) -> NDArray[np.int64]:
             io.BytesIO(content), dtype=np.int64, delimiter=",", quotechar='"', ndmin=2
         )
     except (ValueError, OverflowError) as error:
-        raise DataError(f"Location-30's file {_MEMBER!r} is no table: {error}.") from error
+        raise DataError(f"Location-30's file {_MEMBER!r} is not a table: {error}.") from error
     classes, features = table[:, 0], table[:, 1:]
-    known = ((classes >= 1) & (classes <= _CLASSES)).all()
-    if not features.shape[1] or not known or not ((features == 0) | (features == 1)).all():
+    valid = ((classes >= 1) & (classes <= _CLASSES)).all()
+    if not features.shape[1] or not valid or not ((features == 0) | (features == 1)).all():
         raise DataError(
             f"Location-30's file {_MEMBER!r} must hold classes from 1 to {_CLASSES}, each with "
             "features of 0 and 1."
@@ -54,25 +93,25 @@ def _table(content: bytes) -> NDArray[np.int64]:
     return table
 
 
-def _unpacked(archive: bytes) -> bytes:
+def _decompress(archive: bytes) -> bytes:
     try:
         with gzip.open(io.BytesIO(archive)) as stream:
-            tar = stream.read(_MOST_BYTES + 1)
+            tar = stream.read(_MAX_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"Location-30's archive is not a whole gzip file: {error}.") from error
-    if len(tar) > _MOST_BYTES:
-        raise DataError(f"Location-30's archive unpacks to more than {_MOST_BYTES:,} bytes.")
+        raise DataError(f"Location-30's archive is not a complete gzip file: {error}.") from error
+    if len(tar) > _MAX_BYTES:
+        raise DataError(f"Location-30's archive unpacks to more than {_MAX_BYTES:,} bytes.")
     return tar
 
 
-def _member(tar: bytes) -> bytes:
+def _extract(tar: bytes) -> bytes:
     try:
         with tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as members:
             for member in members:
                 if member.name == _MEMBER and member.isreg() and not member.issparse():
                     stream = members.extractfile(member)
                     return stream.read() if stream else b""
-    # Headers that cannot be are for tarfile, or for what it calls, to complain of.
+    # Invalid headers raise errors of tarfile or of the functions that it calls.
     except (tarfile.TarError, OSError, ValueError, EOFError, OverflowError) as error:
         raise DataError(f"Location-30's archive is not a tar file: {error}.") from error
     raise DataError(f"Location-30's archive has no regular file {_MEMBER!r}.")

@@ -1,4 +1,4 @@
-"""MNIST: handwritten digits of 28x28 pixels, in the four idx files of their authors."""
+"""MNIST: handwritten digits of 28x28 pixels, in the four idx files of the authors."""
 
 from __future__ import annotations
 
@@ -11,24 +11,68 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.data.catalog import DataError, info
-from privnets.data.datasets import fingerprint
-from privnets.data.files import directory
+from privnets.data.catalog import DataSource
+from privnets.data.files import DataError, DataFile, DatasetInfo, directory
 
 _TRAIN, _TEST, _SIDE = 60_000, 10_000, 28
 _UNSIGNED_BYTES = 0x08
+_URL = "https://ossci-datasets.s3.amazonaws.com/mnist"
+_ADVICE = "Get it with `sweeps data fetch mnist`."
+
+
+class Mnist(DataSource):
+    """Images with the digit as target; see `read`."""
+
+    info = DatasetInfo(
+        name="mnist",
+        title="MNIST handwritten digits, 28x28 (60,000 to train, 10,000 to test)",
+        records=70_000,
+        attributes=784,
+        task="multiclass",
+        classes=10,
+        source="http://yann.lecun.com/exdb/mnist/",
+        licence="commonly given as CC BY-SA 3.0",
+        citation="Y. LeCun, C. Cortes and C. J. C. Burges, The MNIST database, 1998",
+        files=(
+            DataFile(
+                "train-images-idx3-ubyte.gz",
+                f"{_URL}/train-images-idx3-ubyte.gz",
+                9_912_422,
+                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            ),
+            DataFile(
+                "train-labels-idx1-ubyte.gz",
+                f"{_URL}/train-labels-idx1-ubyte.gz",
+                28_881,
+                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            ),
+            DataFile(
+                "t10k-images-idx3-ubyte.gz",
+                f"{_URL}/t10k-images-idx3-ubyte.gz",
+                1_648_877,
+                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            ),
+            DataFile(
+                "t10k-labels-idx1-ubyte.gz",
+                f"{_URL}/t10k-labels-idx1-ubyte.gz",
+                4_542,
+                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+            ),
+        ),
+        kind="images",
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class Images:
-    """MNIST as published. The arrays are shared and read-only: copy before changing them.
+class MnistImages:
+    """MNIST as published. The arrays are shared and read-only: copy them before changing them.
 
     Attributes:
         train_x: Grey levels, uint8, 0 is the background, shape [60000, 28, 28].
         train_y: Digits, int64, shape [60000].
         test_x: Shape [10000, 28, 28].
         test_y: Shape [10000].
-        fingerprint: Of the data and of the way it is read.
+        fingerprint: Identifies the data and the way it is read.
     """
 
     train_x: NDArray[np.uint8]
@@ -38,48 +82,48 @@ class Images:
     fingerprint: str
 
 
-def read() -> Images:
-    """MNIST from the data directory, parsed once per process.
+def read() -> MnistImages:
+    """Returns MNIST from the data directory, parsed once per process.
 
     Raises:
         DataError: If a file is absent, truncated or altered.
     """
-    return _read(fingerprint("mnist"))
+    return _read(Mnist().fingerprint())
 
 
 def parse(content: bytes, name: str, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """One gzipped idx file of unsigned bytes.
+    """Parses one gzipped idx file of unsigned bytes.
 
-    The format is the one described on the data set's page: two zero bytes, the type of the
-    values, the number of dimensions, each dimension as a big-endian 32-bit integer, the values.
+    Format: two zero bytes, the type of the values, the number of dimensions, each dimension as a
+    big-endian 32-bit integer, the values.
 
     Args:
-        content: The file's bytes.
-        name: What messages call it.
-        shape: The dimensions it must have.
+        content: Bytes of the file.
+        name: Name of the file, for messages.
+        shape: Expected dimensions.
 
     Raises:
-        DataError: If it is no whole gzip file, or its header or length is another.
+        DataError: If it is not a complete gzip file, or has another header or length.
     """
-    body = _unpacked(content, name, 4 + 4 * len(shape) + int(np.prod(shape)))
+    body = _decompress(content, name, 4 + 4 * len(shape) + int(np.prod(shape)))
     header = bytes((0, 0, _UNSIGNED_BYTES, len(shape)))
     header += np.array(shape, dtype=">u4").tobytes()
     if not body.startswith(header):
         raise DataError(
             f"{name} is not the published idx file: its header is {body[: len(header)].hex()}, "
-            f"expected {header.hex()}. Get it with `sweeps data fetch mnist`."
+            f"expected {header.hex()}. {_ADVICE}"
         )
     return np.frombuffer(body, dtype=np.uint8, offset=len(header)).reshape(shape)
 
 
 @lru_cache(maxsize=1)
-def _read(identity: str) -> Images:
+def _read(identity: str) -> MnistImages:
     shapes = ((_TRAIN, _SIDE, _SIDE), (_TRAIN,), (_TEST, _SIDE, _SIDE), (_TEST,))
     train_x, train_y, test_x, test_y = (
         parse((directory() / "mnist" / file.name).read_bytes(), file.name, shape)
-        for file, shape in zip(info("mnist").files, shapes, strict=True)
+        for file, shape in zip(Mnist.info.files, shapes, strict=True)
     )
-    return Images(train_x, _labels(train_y), test_x, _labels(test_y), identity)
+    return MnistImages(train_x, _labels(train_y), test_x, _labels(test_y), identity)
 
 
 def _labels(values: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -88,18 +132,13 @@ def _labels(values: NDArray[np.uint8]) -> NDArray[np.int64]:
     return labels
 
 
-def _unpacked(content: bytes, name: str, size: int) -> bytes:
+def _decompress(content: bytes, name: str, size: int) -> bytes:
     try:
         with gzip.open(io.BytesIO(content)) as stream:
             body = stream.read(size + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(
-            f"{name} is not a whole gzip file: {error}. Get it with `sweeps data fetch mnist`."
-        ) from error
+        raise DataError(f"{name} is not a complete gzip file: {error}. {_ADVICE}") from error
     if len(body) != size:
-        found = f"more than {size:,}" if len(body) > size else f"{len(body):,}"
-        raise DataError(
-            f"{name} unpacks to {found} bytes, expected {size:,}. "
-            "Get it with `sweeps data fetch mnist`."
-        )
+        length = f"more than {size:,}" if len(body) > size else f"{len(body):,}"
+        raise DataError(f"{name} unpacks to {length} bytes, expected {size:,}. {_ADVICE}")
     return body

@@ -1,4 +1,4 @@
-"""Public preprocessing: every column z-scored, then rotated onto principal components."""
+"""Public preprocessing: z-scored columns, rotated onto principal components."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.data import cache
-from privnets.data.catalog import Task, info
-from privnets.data.datasets import Dataset, Target, fingerprint, load
+from privnets.data.catalog import Dataset, Target, fingerprint, info, load
+from privnets.data.files import Task
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedData:
     """A data set ready for training.
 
     The arrays are shared and read-only: copy them (as `torch.tensor` does) before changing them.
 
     Attributes:
-        x: Scores on the principal components, float64, C-contiguous, shape [N, p]; every column
-            has mean zero, and there is no column for an intercept.
-        y: Targets, shape [N]: float64 0 or 1 (binary), float64 standardised to mean zero and
-            variance one (regression), or int64 from 0 to `classes` - 1 (multiclass).
+        x: Scores on the principal components, float64, C-contiguous, shape [N, p]. Each column
+            has mean 0; there is no column for an intercept.
+        y: Targets, shape [N]: float64 0 or 1 (binary), float64 with mean 0 and variance 1
+            (regression), or int64 from 0 to `classes` - 1 (multiclass).
         classes: Number of classes; 0 for regression.
-        task: What `y` is.
-        fingerprint: Of the data and of the way it is read and prepared.
+        task: Kind of target.
+        fingerprint: Identifies the data and the way it is read and prepared.
         explained_variance: Variance (divisor N) of each column of `x`, decreasing, shape [p].
             Over all components it sums to the number of attributes that are not constant.
     """
@@ -39,44 +39,45 @@ class Prepared:
     explained_variance: NDArray[np.float64]
 
 
-def prepare(name: str, features: int | None = None) -> Prepared:
-    """A data set z-scored and projected onto its leading principal components.
+def prepare(name: str, features: int | None = None) -> PreparedData:
+    """Returns a data set, z-scored and projected onto its leading principal components.
 
-    Means, standard deviations (divisor N) and components are taken over all N records, members of
-    a training set and others alike: this is *public* preprocessing, known to every attacker, and
-    what it gives away about a record is not part of any leakage measured afterwards. A constant
-    column has no z-score and becomes zeros; it adds nothing to any component. A component's sign
-    makes its largest loading positive. Components beyond the data's rank are exactly zero, not
-    rounding noise.
+    Means, standard deviations (divisor N) and components come from all N records, members of a
+    training set and others alike. This is *public* preprocessing, known to every attacker; no
+    leakage measure includes the information that it reveals about a record. A constant column
+    becomes zeros. The largest loading of a component is positive. Components beyond the data's
+    rank are exactly zero.
 
     Args:
-        name: The data set.
-        features: Principal components kept, p; None keeps them all, one per attribute.
+        name: Data set.
+        features: Number of principal components, p; None keeps one for each attribute.
 
     Raises:
         ValueError: If `features` is not in [1, attributes].
-        DataError: If there is no such data set, or a file is absent, truncated or altered.
+        DataError: If no data set has this name, or a file is absent, truncated or altered.
     """
     attributes = info(name).attributes
-    kept = attributes if features is None else features
-    if not 1 <= kept <= attributes:
+    components = attributes if features is None else features
+    if not 1 <= components <= attributes:
         raise ValueError(
             f"features must be in [1, {attributes}] for data set {name!r}; got {features}."
         )
-    return _leading(name, fingerprint(name), kept)
+    return _leading_components(name, fingerprint(name), components)
 
 
 @lru_cache(maxsize=16)
-def _leading(name: str, identity: str, features: int) -> Prepared:
+def _leading_components(name: str, identity: str, features: int) -> PreparedData:
     dataset = info(name)
-    x, y, variance = _rotated(name, identity)
+    x, y, variance = _all_components(name, identity)
     leading = np.array(x[:, :features], order="C")
     leading.setflags(write=False)
-    return Prepared(leading, y, dataset.classes, dataset.task, identity, variance[:features])
+    return PreparedData(leading, y, dataset.classes, dataset.task, identity, variance[:features])
 
 
 @lru_cache(maxsize=4)
-def _rotated(name: str, identity: str) -> tuple[NDArray[np.float64], Target, NDArray[np.float64]]:
+def _all_components(
+    name: str, identity: str
+) -> tuple[NDArray[np.float64], Target, NDArray[np.float64]]:
     path = cache.directory() / f"{name}-{identity}.prepared"
     arrays = cache.read(path)
     if arrays is None:
@@ -90,12 +91,12 @@ def _rotated(name: str, identity: str) -> tuple[NDArray[np.float64], Target, NDA
 
 
 def z_scores(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Columns with mean zero and standard deviation one (divisor N); constant ones become zeros.
+    """Scales columns to mean 0 and standard deviation 1 (divisor N); constant ones become zeros.
 
     Args:
         x: Shape [N, d].
     """
-    # Compared with equality: a constant column's deviation may be rounding noise, not zero.
+    # Equality, since the computed deviation of a constant column may be rounding noise.
     constant = (x == x[:1]).all(axis=0)
     scale = np.where(constant, 1.0, x.std(axis=0))
     scores: NDArray[np.float64] = np.where(constant, 0.0, (x - x.mean(axis=0)) / scale)
@@ -105,13 +106,13 @@ def z_scores(x: NDArray[np.float64]) -> NDArray[np.float64]:
 def principal_components(
     z: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Rotate centred columns onto their principal components, by a full SVD.
+    """Rotates centred columns onto their principal components, by a full SVD.
 
-    Each component's largest loading is positive. Components beyond the numerical rank
-    (a singular value under max(N, d) machine epsilons of the largest) are set to zero.
+    The largest loading of a component is positive. Components beyond the numerical rank (singular
+    value below max(N, d) machine epsilons times the largest) are set to zero.
 
     Args:
-        z: Columns of mean zero, shape [N, d], N >= d.
+        z: Columns with mean 0, shape [N, d], N >= d.
 
     Returns:
         Scores, shape [N, d], and their variances (divisor N), decreasing, shape [d].
@@ -119,8 +120,8 @@ def principal_components(
     left, singular, loadings = np.linalg.svd(z, full_matrices=False)
     largest = np.abs(loadings).argmax(axis=1, keepdims=True)
     signs = np.sign(np.take_along_axis(loadings, largest, axis=1)).ravel()
-    live = singular > singular[0] * max(z.shape) * np.finfo(np.float64).eps
-    singular = np.where(live, singular, 0.0)
+    in_rank = singular > singular[0] * max(z.shape) * np.finfo(np.float64).eps
+    singular = np.where(in_rank, singular, 0.0)
     return left * (singular * signs), singular**2 / len(z)
 
 

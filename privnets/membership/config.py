@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from functools import partial
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from privnets.config import ExperimentConfig
+from privnets import data
+from privnets.config import ExperimentConfig, OneOf
 
 _NETWORK_FIELDS = frozenset({"hidden_layers", "hidden_units", "steps", "learning_rate"})
 
@@ -23,7 +25,7 @@ class MembershipConfig(ExperimentConfig):
         {"seed", "weight_decay", "noise_std", "learning_rate"}
     )
 
-    dataset: Literal["adult", "location30", "digits", "diabetes"] = Field(
+    dataset: Annotated[str, OneOf(partial(data.names, "table"))] = Field(
         description="the universe of records"
     )
     model: Literal["linear", "logistic", "mlp"] = Field(description="the target model")

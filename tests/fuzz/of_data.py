@@ -14,14 +14,9 @@ import numpy as np
 from privnets.data import (
     DataError,
     cache,
+    eco_files,
 )
 from privnets.data import adult as census
-from privnets.data import (
-    eco_aggregated as aggregated,
-)
-from privnets.data import (
-    eco_published as published,
-)
 from privnets.data import (
     location30 as location,
 )
@@ -112,7 +107,7 @@ def eco_aggregated(folder: Path) -> Target:
     corpus = [gzip.compress(text, mtime=0)]
 
     def read(content: bytes) -> bool:
-        found = aggregated.parse(content)
+        found = eco_files.parse_aggregated(content)
         assert np.isfinite(found.watt_seconds).all()
         return True
 
@@ -144,8 +139,8 @@ def eco_published(folder: Path) -> Target:
         place.mkdir(exist_ok=True)
         (place / f"{day.decode()}.csv").write_bytes(power)
         (folder / "02_summer.csv").write_bytes(recorded)
-        households = published.find(folder)
-        found = published.read(2, households[2])
+        households = eco_files.find_published(folder)
+        found = eco_files.read_published(2, households[2])
         assert np.isfinite(found.watt_seconds).all()
         return True
 

@@ -22,7 +22,7 @@ def config(**fields: object) -> AdversarialConfig:
 
 @pytest.fixture(scope="module")
 def both() -> tuple[privnets.TradeoffPoint, privnets.TradeoffPoint]:
-    panel = {"evaluation": "attackers", "attack_size": 256, "attack_steps": 50}
+    panel = {"evaluation": "attackers", "attack_steps": 50}
     (exact,) = EXPERIMENT.run([config(seed=3)])
     (judged,) = EXPERIMENT.run([config(seed=3, **panel)])
     return exact, judged

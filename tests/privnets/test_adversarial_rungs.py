@@ -147,7 +147,7 @@ def test_an_experiment_without_estimates_has_no_rungs():
         {"dataset": "digits", "model": "logistic", "train_size": 40}
     )
     assert membership.interim_objectives(each) == frozenset()
-    with pytest.raises(ValueError, match="membership estimates no objective in training"):
+    with pytest.raises(ValueError, match="'membership' estimates no objective during training"):
         membership.stages_with_rungs([each], (0.5,))
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from privnets.data import DataError
-from privnets.data.catalog import DataFile, DatasetInfo
 from privnets.data.fetching import download
+from privnets.data.files import DataFile, DatasetInfo
 
 CONTENTS = {"a.csv": bytes(range(256)) * 1_000, "b.csv": b"second\n" * 10}
 
@@ -155,7 +155,7 @@ def test_a_directory_that_cannot_be_written_is_said_so(server, tmp_path):
 def test_a_killed_fetch_leaves_no_half_written_file(server, tmp_path):
     script = (
         "import sys\nfrom pathlib import Path\n"
-        "from privnets.data.catalog import DataFile, DatasetInfo\n"
+        "from privnets.data.files import DataFile, DatasetInfo\n"
         "from privnets.data.fetching import download\n"
         f"download({described(server, 'good', 'stalled')!r}, Path(sys.argv[1]))\n"
     )

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from support import requires_data
 
 from privnets import data
-from privnets.data import cache, eco, eco_aggregated, eco_published
-from privnets.data.household import Quarters, at, majority
+from privnets.data import cache, eco, eco_files
+from privnets.data.eco import resample
+from privnets.data.eco_files import QuarterHours, majority
 
 SECONDS = 86_400
 
@@ -35,7 +36,7 @@ def root(tmp_path, monkeypatch):
 
 def forget() -> None:
     """As in a new process."""
-    for cached in (eco._recordings, eco._quarters, eco._digest):
+    for cached in (eco._read, eco._quarters, eco._cached_digest):
         cached.cache_clear()
 
 
@@ -107,7 +108,7 @@ def test_reading_again_takes_what_was_kept_and_gives_the_same(root, tmp_path, mo
     published(root)
     before = eco.read("hour")
     forget()
-    monkeypatch.setattr(eco_published, "read", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(eco, "read_published", lambda *_: pytest.fail("read again"))
     again = eco.read("hour")
     for one, other in zip(before.households, again.households, strict=True):
         for part in ("dates", "power", "present", "occupancy"):
@@ -118,17 +119,17 @@ def test_reading_again_takes_what_was_kept_and_gives_the_same(root, tmp_path, mo
 
 def test_the_fingerprint_covers_what_is_in_published_files_and_not_where(root, tmp_path):
     published(root)
-    whole = eco.fingerprint()
+    whole = data.fingerprint("eco")
     assert data.status("eco") == "present"
     assert data.fingerprint("eco") == eco.read().fingerprint == whole
     folder = root / "eco" / "published"
     moved = folder / "unpacked" / "02_sm_csv"
     moved.parent.mkdir()
     (folder / "02_sm_csv").rename(moved)
-    assert eco.fingerprint() == whole
+    assert data.fingerprint("eco") == whole
     path = moved / "02" / "2012-07-01.csv"
     path.write_text(path.read_text().replace(",230,", ",229,", 1))
-    assert eco.fingerprint() != whole
+    assert data.fingerprint("eco") != whole
 
 
 def test_occupancy_that_nobody_recorded_is_missing_and_never_zero(tmp_path):
@@ -138,24 +139,24 @@ def test_occupancy_that_nobody_recorded_is_missing_and_never_zero(tmp_path):
     values[1_800:2_250] = "1"  # half of the third: occupied
     values[2_700:3_600] = "nan"
     write_occupancy(tmp_path / "02_summer.csv", {"05-Jun-2012": values})
-    ((day, labels),) = eco_published.occupancy_days(tmp_path / "02_summer.csv")
+    ((day, labels),) = eco_files.occupancy_days(tmp_path / "02_summer.csv")
     assert day == "2012-06-05"
     assert labels[:4].tolist() == [0, -1, 1, -1]
     assert set(labels[4:]) == {0}
 
 
-def quarters(occupancy: np.ndarray, seconds: int = 900) -> Quarters:
+def quarters(occupancy: np.ndarray, seconds: int = 900) -> QuarterHours:
     shape = occupancy.shape
     date = np.arange("2012-06-01", shape[0], dtype="datetime64[D]")
-    return Quarters(2, date, np.ones(shape), np.full(shape, seconds), occupancy)
+    return QuarterHours(2, date, np.ones(shape), np.full(shape, seconds), occupancy)
 
 
 @given(st.lists(st.sampled_from([-1, 0, 1]), min_size=4, max_size=4))
 def test_an_hour_is_what_most_of_its_known_quarters_are(labels):
     occupancy = np.full((1, 96), -1)
     occupancy[0, 8:12] = labels
-    found = at(
-        Quarters(
+    found = resample(
+        QuarterHours(
             2,
             np.array(["2012-06-01"], dtype="datetime64[D]"),
             np.zeros((1, 96)),
@@ -194,7 +195,7 @@ def test_a_meter_file_of_another_format_is_named(tmp_path, harm, message):
     write_day(path, np.arange(SECONDS) / 100)
     path.write_text(harm(path.read_text()))
     with pytest.raises(data.DataError, match=message) as caught:
-        eco_published.meter_day(path)
+        eco_files.meter_day(path)
     assert str(path) in str(caught.value)
     assert "https://doi.org/10.5905/ethz-1007-35" in str(caught.value)
 
@@ -203,7 +204,7 @@ def test_a_meter_file_of_another_format_is_named(tmp_path, harm, message):
     ("row", "message"),
     [
         ("01-Jun-2012" + ",1" * (SECONDS - 1), "line 2 has 86,399 values, expected 86,400"),
-        ("01-Jun-2012" + ",2" * SECONDS, "line 2 holds b'2'; a value is 0, 1, -1 or nothing"),
+        ("01-Jun-2012" + ",2" * SECONDS, "line 2 holds b'2'; expected 0, 1, -1 or nothing"),
         ("2012-06-01" + ",1" * SECONDS, "line 2 starts with b'2012-06-01', not with a date"),
         ("01-Jui-2012" + ",1" * SECONDS, "is not a file of ECO as published"),
     ],
@@ -213,7 +214,7 @@ def test_an_occupancy_file_of_another_format_is_named(tmp_path, row, message):
     path = tmp_path / "02_summer.csv"
     path.write_text(f",'00:00:00'\n{row}\n")
     with pytest.raises(data.DataError, match=message):
-        list(eco_published.occupancy_days(path))
+        list(eco_files.occupancy_days(path))
 
 
 def test_households_without_common_days_are_said_so(root):
@@ -222,7 +223,7 @@ def test_households_without_common_days_are_said_so(root):
     (folder / "04_sm_csv" / "04_sm_csv" / "04" / "2012-12-01.csv").rename(
         folder / "04_sm_csv" / "04_sm_csv" / "04" / "2012-12-02.csv"
     )
-    with pytest.raises(data.DataError, match="household 4 has occupancy on no day that it has"):
+    with pytest.raises(data.DataError, match="household 4 has no day with both"):
         eco.read()
 
 
@@ -246,9 +247,9 @@ def test_both_sources_give_the_same_households(root):
         for d, day in enumerate(("2012-06-30", "2012-07-01"))
         for q in range(96)
     ]
-    other = eco_aggregated.parse(aggregated(*rows))
+    other = eco_files.parse_aggregated(aggregated(*rows))
     for resolution in ("hour", "quarter-hour"):
-        one, two = eco.read(resolution).households[0], at(other, resolution)
+        one, two = eco.read(resolution).households[0], resample(other, resolution)
         np.testing.assert_array_equal(one.dates, two.dates)
         np.testing.assert_allclose(one.power, two.power)
         np.testing.assert_array_equal(one.present, two.present)
@@ -258,8 +259,8 @@ def test_both_sources_give_the_same_households(root):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (aggregated("2012-06-01 00:00:00,1,1,1")[:-9], "not a whole gzip file of text"),
-        (b"time,power_w", "not a whole gzip file of text"),
+        (aggregated("2012-06-01 00:00:00,1,1,1")[:-9], "not a complete gzip file of text"),
+        (b"time,power_w", "not a complete gzip file of text"),
         (aggregated(header="time,watts,occupancy\n"), "has no column power_w"),
         (aggregated(), "has no rows"),
         (aggregated("2012-06-01 00:07:00,1,1,1"), "line 2: cannot read .*not a quarter-hour"),
@@ -277,7 +278,7 @@ def test_both_sources_give_the_same_households(root):
 )  # fmt: skip
 def test_an_aggregated_file_of_another_format_is_named(content, message):
     with pytest.raises(data.DataError, match=message) as caught:
-        eco_aggregated.parse(content)
+        eco_files.parse_aggregated(content)
     assert "privnets.data.eco" in str(caught.value)
 
 
@@ -301,7 +302,7 @@ def test_absent_and_altered_files_are_told_apart_with_what_to_do(root):
 def test_the_data_at_hand_are_what_their_table_says():
     if eco.source() != "aggregated":
         pytest.skip("published files of ECO are at hand")
-    frame = pd.read_csv(data.directory() / "eco" / eco_aggregated.NAME, parse_dates=["time"])
+    frame = pd.read_csv(data.directory() / "eco" / eco_files.AGGREGATED_NAME, parse_dates=["time"])
     (household,) = eco.read("quarter-hour").households
     assert (household.number, len(household.dates)) == (2, 67)
     assert household.present.sum() == len(frame) == 5_208
@@ -319,25 +320,25 @@ def test_the_data_at_hand_are_what_their_table_says():
 @requires_data("eco")
 def test_published_files_take_precedence(root, monkeypatch):
     monkeypatch.undo()
-    real = data.directory() / "eco" / eco_aggregated.NAME
+    real = data.directory() / "eco" / eco_files.AGGREGATED_NAME
     digest = hashlib.sha256(real.read_bytes()).hexdigest()
     monkeypatch.setenv("PRIVNETS_DATA", str(root))
     (root / "eco").mkdir(parents=True)
-    shutil.copyfile(real, root / "eco" / eco_aggregated.NAME)
+    shutil.copyfile(real, root / "eco" / eco_files.AGGREGATED_NAME)
     assert digest == data.info("eco").files[0].sha256
-    before = eco.fingerprint()
+    before = data.fingerprint("eco")
     assert eco.source() == "aggregated"
     published(root)
     assert eco.source() == "published"
-    assert eco.fingerprint() != before
+    assert data.fingerprint("eco") != before
     os.rename(root / "eco" / "published", root / "eco" / "elsewhere")
-    assert eco.fingerprint() == before
+    assert data.fingerprint("eco") == before
 
 
 def test_a_damaged_digest_on_disk_is_made_again(root):
     published(root)
-    whole = eco.fingerprint()
+    whole = data.fingerprint("eco")
     forget()
     (kept,) = cache.directory().glob("eco-*.digest")
     kept.write_bytes(b"damaged")
-    assert eco.fingerprint() == whole
+    assert data.fingerprint("eco") == whole

@@ -7,8 +7,7 @@ import pytest
 from support import requires_data
 
 from privnets import data
-from privnets.data.catalog import DataFile, DatasetInfo
-from privnets.data.files import state_of, verify
+from privnets.data.files import DataFile, DatasetInfo, state_of, verify
 
 CONTENTS = {"first.csv": b"1,2,3\n" * 50, "second.csv": b"4,5,6\n" * 70}
 

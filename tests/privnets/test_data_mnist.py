@@ -29,8 +29,8 @@ def test_an_idx_file_is_read_row_by_row():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (gzip.compress(idx(2, 3))[:-9], "small is not a whole gzip file"),
-        (b"no gzip at all", "small is not a whole gzip file"),
+        (gzip.compress(idx(2, 3))[:-9], "small is not a complete gzip file"),
+        (b"no gzip at all", "small is not a complete gzip file"),
         (gzip.compress(idx(2, 3)[:-1]), "unpacks to 17 bytes, expected 18"),
         (gzip.compress(idx(2, 3) + bytes(10**6)), "unpacks to more than 18 bytes"),
         (gzip.compress(idx(3, 2)), "header is 000008020000000300000002, expected 0000080200000002"),

@@ -11,7 +11,8 @@ _LIBRARIES = (
     "matplotlib.backends.backend_agg",
     "pandas",
     "plotly.io",
-    "privnets.data",
+    "privnets.data.adult",
+    "privnets.data.location30",
     "pyarrow.compute",
     "pyarrow.parquet",
     "safetensors.numpy",
@@ -82,7 +83,7 @@ def datasets(folder: str) -> str:
 
 
 def _parsed(path: Path) -> object:
-    from privnets.data import adult, cache, eco_aggregated, location30, mnist
+    from privnets.data import adult, cache, eco_files, location30, mnist
 
     content = path.read_bytes()
     match path.name.partition(".")[0]:
@@ -93,7 +94,7 @@ def _parsed(path: Path) -> object:
         case "mnist":
             return mnist.parse(content, "images.gz", (3, 4, 4)).shape
         case "eco_aggregated":
-            return eco_aggregated.parse(content).dates.shape
+            return eco_files.parse_aggregated(content).dates.shape
         case _:
             return cache.read(path)
 

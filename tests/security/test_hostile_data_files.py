@@ -21,9 +21,9 @@ import pytest
 from hostile_files import objects, pickled, tar_of, torched, zip_of
 from watched import watched
 
-from privnets.data import DataError, adult, cache, eco_aggregated, eco_published, location30, mnist
-from privnets.data.catalog import DataFile, DatasetInfo
+from privnets.data import DataError, adult, cache, eco_files, location30, mnist
 from privnets.data.fetching import download
+from privnets.data.files import DataFile, DatasetInfo
 
 TABLE = b'"1",0,1\n"30",1,0\n'
 ROW = (
@@ -166,10 +166,10 @@ def test_a_location30_table_of_something_else_is_told(table: bytes) -> None:
 def test_an_aggregated_line_of_something_else_is_told_shortly(line: str) -> None:
     content = gzip.compress(f"time,power_w,occupancy\n{line}\n".encode())
     if line.endswith("1,1,1"):
-        assert len(eco_aggregated.parse(content).dates) == 1
+        assert len(eco_files.parse_aggregated(content).dates) == 1
         return
     with pytest.raises(DataError) as caught:
-        eco_aggregated.parse(content)
+        eco_files.parse_aggregated(content)
     assert len(str(caught.value)) < 1000
 
 
@@ -177,7 +177,7 @@ def test_published_days_that_cannot_be_are_told(tmp_path: Path) -> None:
     path = tmp_path / "02_summer.csv"
     path.write_bytes(b"\n99-Jul-2012" + b",1" * 86_400)
     with pytest.raises(DataError, match="not a file of ECO"):
-        list(eco_published.occupancy_days(path))
+        list(eco_files.occupancy_days(path))
 
 
 def test_pipes_and_endless_files_among_published_ones_keep_nobody_waiting(tmp_path: Path) -> None:
@@ -185,10 +185,10 @@ def test_pipes_and_endless_files_among_published_ones_keep_nobody_waiting(tmp_pa
     os.mkfifo(pipe)
     huge.touch()
     os.truncate(huge, 2**40)
-    with pytest.raises(DataError, match="no plain file"):
-        eco_published.meter_day(pipe)
+    with pytest.raises(DataError, match="not a regular file"):
+        eco_files.meter_day(pipe)
     with pytest.raises(DataError, match="more than"):
-        list(eco_published.occupancy_days(huge))
+        list(eco_files.occupancy_days(huge))
 
 
 @pytest.mark.parametrize(

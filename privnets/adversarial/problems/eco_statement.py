@@ -40,7 +40,7 @@ class EcoStatement(Statement):
 
     def fingerprint(self, config: AdversarialConfig) -> str:
         """Of the source of the recordings and its contents."""
-        return eco.fingerprint()
+        return eco.Eco().fingerprint()
 
     def sizes(self, config: AdversarialConfig) -> Sizes:
         """Numbers of windows of the aggregated household; published ones give more."""

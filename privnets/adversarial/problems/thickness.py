@@ -114,7 +114,7 @@ def read() -> Thickness:
 
 
 @lru_cache(maxsize=1)
-def _read(images: mnist.Images) -> Thickness:
+def _read(images: mnist.MnistImages) -> Thickness:
     return Thickness(
         *_labelled(images.train_x, images.train_y), *_labelled(images.test_x, images.test_y)
     )

@@ -185,5 +185,5 @@ def test_a_pack_that_finds_its_data_gone_says_on_which_node(tmp_path: Path) -> N
     assert code == 1
     assert reasons
     for reason in reasons:
-        assert reason.startswith(f"privnets.data.catalog.DataError: node {gethostname()} (")
+        assert reason.startswith(f"privnets.data.files.DataError: node {gethostname()} (")
         assert "data set 'location30' cannot be used" in reason
