@@ -1,8 +1,8 @@
-"""Trade-off points in MLflow: record them, read them back, prove that nothing is missing.
+"""Trade-off points in MLflow: record them, read them back, and verify that none is missing.
 
-Every function takes a `tracking_uri`: None means `MLFLOW_TRACKING_URI`, or else `mlflow.db` in the
-working directory. Importing this package loads neither MLflow nor pandas; what needs them loads
-when it is first asked for.
+Every function takes a `tracking_uri`. None means `MLFLOW_TRACKING_URI`, or else `mlflow.db` in
+the working directory. Importing this package loads neither MLflow nor pandas: each public name is
+imported on first use.
 """
 
 from __future__ import annotations
@@ -20,6 +20,20 @@ if TYPE_CHECKING:
     from tracking.store import check, create, resolve_uri
     from tracking.summary import record_sweep, sweep_tags
 
+_MODULES = {
+    "Recorder": "tracking.recorder",
+    "check": "tracking.store",
+    "compare": "tracking.reading",
+    "create": "tracking.store",
+    "load_points": "tracking.reading",
+    "points_frame": "tracking.frame",
+    "record": "tracking.recorder",
+    "record_sweep": "tracking.summary",
+    "replicates_frame": "tracking.frame",
+    "resolve_uri": "tracking.store",
+    "sweep_tags": "tracking.summary",
+}
+
 __all__ = [
     "Recorder",
     "TrackingError",
@@ -36,23 +50,9 @@ __all__ = [
     "sweep_tags",
 ]
 
-_HOMES = {
-    "Recorder": "tracking.recorder",
-    "check": "tracking.store",
-    "compare": "tracking.reading",
-    "create": "tracking.store",
-    "load_points": "tracking.reading",
-    "points_frame": "tracking.frame",
-    "record": "tracking.recorder",
-    "record_sweep": "tracking.summary",
-    "replicates_frame": "tracking.frame",
-    "resolve_uri": "tracking.store",
-    "sweep_tags": "tracking.summary",
-}
-
 
 def __getattr__(name: str) -> object:
-    """Load a public function from the module that defines it."""
-    if name not in _HOMES:
+    """Imports a public name from its module."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'tracking' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,4 +1,4 @@
-"""Errors of tracking stores; their messages hold no credentials."""
+"""Errors of tracking stores. Their messages never contain credentials."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from tracking.redaction import redact
 
 
 class TrackingError(Exception):
-    """The tracking store cannot be used, or does not hold what was asked for.
+    """Raised when a tracking store cannot be used, or lacks what was asked for.
 
-    A caller that publishes may try again later: nothing here is left half-done for good.
+    A later call may succeed: every write can be repeated.
 
     Attributes:
-        found: What is wrong, in words.
-        remedy: What to do about it, in words; empty where that is part of the former.
+        problem: Description of the failure.
+        remedy: Advice; empty where `problem` contains it.
     """
 
-    def __init__(self, found: str, remedy: str = "") -> None:
-        """Tell both in one sentence, credentials blotted out."""
-        self.found, self.remedy = redact(found), redact(remedy)
-        super().__init__(f"{self.found}; {self.remedy}." if remedy else self.found)
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        """Joins both parts into one sentence, with credentials redacted."""
+        self.problem, self.remedy = redact(problem), redact(remedy)
+        super().__init__(f"{self.problem}; {self.remedy}." if remedy else self.problem)
 
 
 class CredentialsRejectedError(TrackingError):
-    """A tracking server answers, and does not let this account in."""
+    """Raised when a tracking server rejects the account."""
 
 
 class RejectedRecordError(TrackingError):
-    """The tracking store answers, and finds what it was sent wrong; it would do so again."""
+    """Raised when a tracking store rejects a record as invalid; a retry would fail again."""

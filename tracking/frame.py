@@ -1,4 +1,4 @@
-"""Points as tables: the one layout that ledger, MLflow, files and reports share."""
+"""Tables of points: the layout that ledger, MLflow, exported files and reports share."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from privnets.points import Replicate, Scalar, TradeoffPoint
 
 SUFFIXES = (".std", ".ci_low", ".ci_high")
 
-
 POINT_COLUMNS = {"replicates": "int64"}
-"""What a row says of its point alone, to the type in a table."""
+"""Columns of a table of points only, with their types."""
 
 REPLICATE_COLUMNS = {"seed": "int64", "failure": "str", "stopped": "str"}
-"""What a row says of its replicate alone, to the type in a table."""
+"""Columns of a table of replicates only, with their types."""
 
 
 @dataclass(frozen=True)
-class Row:
-    """What a point, or one of its replicates, says in a table.
+class TableRow:
+    """TableRow of a table: a point, or one of its replicates.
 
     Attributes:
-        point_id: The point's.
-        experiment: The point's.
+        point_id: Id of the point.
+        experiment: Name of the experiment.
         status: `finished`, `stopped` or `failed`.
         finished_at: Unix seconds.
-        own: `replicates` (how many succeeded) of a point; `seed`, `failure` and `stopped` of a
+        own: `replicates` (number that succeeded) of a point; `seed`, `failure` and `stopped` of a
             replicate.
         config: Field to value.
         metrics: Key to value.
@@ -48,18 +47,18 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
-    """What a table says, column by column, its rows in any order.
+class TableColumns:
+    """Columns of a table, with rows in any order.
 
     Attributes:
-        point_ids: Of each point.
-        experiments: Of each point.
-        configs: Of each point, field to value.
-        points: Each row's point, as its place in the three above, shape [rows].
-        status: Of each row.
+        point_ids: Ids of the points, length P.
+        experiments: Experiment of each point, length P.
+        configs: Configuration of each point, field to value, length P.
+        points: Index of each row's point, in [0, P), shape [rows].
+        status: Status of each row.
         finished_at: Unix seconds, shape [rows].
-        own: `POINT_COLUMNS` or `REPLICATE_COLUMNS`, of each row.
-        metrics: Key to values, NaN for a row that lacks it, shape [rows].
+        own: `POINT_COLUMNS` or `REPLICATE_COLUMNS` of each row.
+        metrics: Key to values, NaN where a row lacks it, shape [rows].
     """
 
     point_ids: Sequence[str]
@@ -73,34 +72,33 @@ class Columns:
 
 
 def points_frame(points: Iterable[TradeoffPoint], sweep: str) -> pd.DataFrame:
-    """One row per point, in order of configuration whatever the order of `points`.
+    """Returns one row per point, sorted by configuration.
 
-    Columns: `point_id`, `sweep`, `experiment`, `status`, `replicates` (how many succeeded),
+    Columns: `point_id`, `sweep`, `experiment`, `status`, `replicates` (number that succeeded),
     `finished_at` (UTC, microseconds), `config/<field>` sorted, then every metric (the mean over
     replicates), each followed by its `.std`, `.ci_low` and `.ci_high`. A metric that a point
     lacks is NaN.
 
     Args:
         points: Points, each `point_id` once.
-        sweep: The sweep's name.
+        sweep: Name of the sweep.
     """
-    return table([point_row(point) for point in points], sweep)
+    return table_from_rows([point_row(point) for point in points], sweep)
 
 
 def replicates_frame(points: Iterable[TradeoffPoint], sweep: str) -> pd.DataFrame:
-    """One row per point and replicate, in order of configuration, then seed.
+    """Returns one row per point and replicate, sorted by configuration, then seed.
 
-    Columns as in `points_frame`, with `seed`, `failure` and `stopped` (missing when it did not
-    fail, or came to its end) in place of `replicates`, and with this replicate's own metrics,
-    which have no spread.
+    Columns as in `points_frame`, with `seed`, `failure` and `stopped` (the reasons, where they
+    apply) instead of `replicates`, and with the metrics of the replicate.
     """
     rows = [_replicate_row(point, r) for point in points for r in point.replicates]
-    return frame(_columns(rows, REPLICATE_COLUMNS), REPLICATE_COLUMNS, sweep)
+    return table_from_columns(_columns(rows, REPLICATE_COLUMNS), REPLICATE_COLUMNS, sweep)
 
 
-def point_row(point: TradeoffPoint) -> Row:
-    """What a point's row says."""
-    return Row(
+def point_row(point: TradeoffPoint) -> TableRow:
+    """Returns the row of a point."""
+    return TableRow(
         point_id=point.point_id,
         experiment=point.experiment,
         status=point.status,
@@ -111,23 +109,23 @@ def point_row(point: TradeoffPoint) -> Row:
     )
 
 
-def table(rows: Sequence[Row], sweep: str) -> pd.DataFrame:
-    """`points_frame` of rows from anywhere."""
-    return frame(_columns(rows, POINT_COLUMNS), POINT_COLUMNS, sweep)
+def table_from_rows(rows: Sequence[TableRow], sweep: str) -> pd.DataFrame:
+    """Returns the table of `points_frame` for given rows."""
+    return table_from_columns(_columns(rows, POINT_COLUMNS), POINT_COLUMNS, sweep)
 
 
-def frame(columns: Columns, own: Mapping[str, str], sweep: str) -> pd.DataFrame:
-    """`points_frame` or `replicates_frame` of columns from anywhere.
+def table_from_columns(columns: TableColumns, own: Mapping[str, str], sweep: str) -> pd.DataFrame:
+    """Returns the table of `points_frame` or `replicates_frame` for given columns.
 
     Args:
-        columns: What it says.
+        columns: Values.
         own: `POINT_COLUMNS` or `REPLICATE_COLUMNS`.
-        sweep: The sweep's name.
+        sweep: Name of the sweep.
     """
     fields = {f: [c.get(f) for c in columns.configs] for f in _fields(columns.configs)}
     order = _order(columns, fields)
     points = columns.points[order]
-    found: dict[str, Any] = {
+    table: dict[str, Any] = {
         "point_id": pd.array(columns.point_ids, dtype="str").take(points),
         "sweep": pd.array([sweep], dtype="str").take(np.zeros_like(points)),
         "experiment": pd.array(columns.experiments, dtype="str").take(points),
@@ -136,14 +134,14 @@ def frame(columns: Columns, own: Mapping[str, str], sweep: str) -> pd.DataFrame:
         "finished_at": _timestamps(columns.finished_at[order]),
     }
     for field, values in fields.items():
-        found[f"config/{field}"] = pd.Series(values).array.take(points)
+        table[f"config/{field}"] = pd.Series(values).array.take(points)
     for key in _metric_order(columns.metrics):
-        found[key] = columns.metrics[key][order]
-    return pd.DataFrame(found)
+        table[key] = columns.metrics[key][order]
+    return pd.DataFrame(table)
 
 
-def _replicate_row(point: TradeoffPoint, replicate: Replicate) -> Row:
-    return Row(
+def _replicate_row(point: TradeoffPoint, replicate: Replicate) -> TableRow:
+    return TableRow(
         point_id=point.point_id,
         experiment=point.experiment,
         status=_status(replicate),
@@ -160,9 +158,9 @@ def _status(replicate: Replicate) -> str:
     return "finished" if replicate.stopped is None else "stopped"
 
 
-def _columns(rows: Sequence[Row], own: Iterable[str]) -> Columns:
+def _columns(rows: Sequence[TableRow], own: Iterable[str]) -> TableColumns:
     keys = {key for row in rows for key in row.metrics}
-    return Columns(
+    return TableColumns(
         point_ids=[row.point_id for row in rows],
         experiments=[row.experiment for row in rows],
         configs=[row.config for row in rows],
@@ -187,27 +185,27 @@ def _timestamps(seconds: NDArray[np.float64]) -> pd.Series:
 
 
 def _metric_order(keys: Iterable[str]) -> list[str]:
-    known = set(keys)
-    spread = {key + suffix for key in known for suffix in SUFFIXES}
-    means = sorted(known - spread)
-    return [name for key in means for name in (key, *(key + s for s in SUFFIXES)) if name in known]
+    names = set(keys)
+    spread = {key + suffix for key in names for suffix in SUFFIXES}
+    means = sorted(names - spread)
+    return [name for key in means for name in (key, *(key + s for s in SUFFIXES)) if name in names]
 
 
-def _order(columns: Columns, fields: Mapping[str, Sequence[Scalar]]) -> NDArray[np.int64]:
-    """Rows by configuration, field by field, then by point and seed."""
+def _order(columns: TableColumns, fields: Mapping[str, Sequence[Scalar]]) -> NDArray[np.int64]:
+    """Returns the order of rows by configuration, field by field, then by point and seed."""
     keys = [_ranks(values)[columns.points] for values in (*fields.values(), columns.point_ids)]
     seeds = np.asarray(columns.own.get("seed", np.zeros(len(columns.points))))
     return np.lexsort([seeds, *reversed(keys)])
 
 
 def _ranks(values: Sequence[Scalar]) -> NDArray[np.int64]:
-    """Each value's place among all: absent values first, numbers by size, then text."""
-    ordered = sorted(set(values), key=_place)
+    """Returns the rank of each value: missing values first, then numbers, then text."""
+    ordered = sorted(set(values), key=_sort_key)
     ranks = {value: rank for rank, value in enumerate(ordered)}
     return np.array([ranks[value] for value in values], dtype=np.int64)
 
 
-def _place(value: Scalar) -> tuple[int, float, str]:
+def _sort_key(value: Scalar) -> tuple[int, float, str]:
     if value is None:
         return (0, 0.0, "")
     return (2, 0.0, value) if isinstance(value, str) else (1, float(value), "")

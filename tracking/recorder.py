@@ -1,4 +1,4 @@
-"""Record points in MLflow so that doing it again, or twice at once, adds nothing."""
+"""Recording of points in MLflow. Repeated and concurrent calls add nothing."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 
 from privnets.points import TradeoffPoint, merge_replicates
 from tracking import runs, sqlite
+from tracking.client import connect, translate_errors
 from tracking.errors import TrackingError
 from tracking.frame import SUFFIXES
-from tracking.redaction import redact
 from tracking.run_record import RunRecord, build_run_record
-from tracking.store import connect, create, in_flight, resolve_uri, sqlite_path, translate_errors
+from tracking.store import create, parallel_calls, resolve_uri, sqlite_path
 
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
-
-_ROUNDS = 5
+_MAX_ROUNDS = 5
 
 
 def record(
@@ -34,36 +33,34 @@ def record(
     name_fields: Sequence[str] = (),
     keys: Collection[str] = (),
 ) -> int:
-    """Record points under their sweep's parent run, one child run each.
+    """Records points as child runs of their sweep's parent run.
 
-    Idempotent: a run is found again by its point's id, what it holds carries the record's own
-    timestamps, and it counts as recorded only once it is FINISHED, KILLED (stopped early) or
-    FAILED, which is set last.
-    So a call that was killed is completed by the next, a repeated call adds nothing, and when two
-    processes record the same point at once the earliest run stays. A point that has gained
-    replicates since replaces its run, and so does one that was computed again and has other
-    values or times. Of processes that record different values at once, the point that finished
-    last stays.
+    Idempotent. A run is identified by its point id, and its values carry the timestamps of the
+    point. Its status is set last: only FINISHED, KILLED (stopped early) and FAILED runs count as
+    recorded. So the next call completes what a killed call began, and a repeated call adds
+    nothing. A run is replaced when its point has more replicates, other values or other times.
+    When two processes record the same point at once, the run created first stays; if their values
+    differ, the point that finished last stays.
 
     Args:
         points: Points with all their replicates.
-        sweep: The sweep's name.
-        study: The experiment's name; by default the one that holds the sweep, or else `sweep`.
-        tracking_uri: As `resolve_uri` takes it.
+        sweep: Name of the sweep.
+        study: Name of the experiment; by default the one that holds the sweep, or else `sweep`.
+        tracking_uri: See `resolve_uri`.
         log_scaled: Configuration fields that get a `log10_<field>` parameter (`LOG10_OF_ZERO` for
             zero, `LOG10_OF_INFINITY` for infinity).
-        name_fields: Configuration fields that name the run, as in `train_size=100`; by default
-            the point's id does.
-        keys: Metrics that every run is to have, NaN where its point lacks them; their `.std`,
-            `.ci_low` and `.ci_high` need not be named. Those of the given points always count.
+        name_fields: Configuration fields that form the run's name, as in `train_size=100`; by
+            default the point id.
+        keys: Metrics that every run must have, NaN where its point lacks them. Their `.std`,
+            `.ci_low` and `.ci_high` are included. Metrics of the given points always count.
 
     Returns:
-        How many points were new, or completed.
+        Number of points that were new or completed.
 
     Raises:
-        TrackingError: If the store fails or does not answer; a later call takes up from there.
+        TrackingError: If the store fails or does not respond; a later call continues.
         ValueError: If a `log_scaled` field is negative, or a configuration is too long for a tag.
-        OSError: If a point's files cannot be read.
+        OSError: If an artifact of a point cannot be read.
     """
     recorder = Recorder(
         sweep,
@@ -77,19 +74,17 @@ def record(
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where to record."""
-
+class _Target:
     client: MlflowClient
-    home: runs.Home
+    parent: runs.ParentRun
 
 
 class Recorder:
-    """Records the points of one sweep batch by batch, as `record` does, but looks less often.
+    """Records the points of one sweep in batches, like `record` but with fewer reads.
 
-    It looks at what MLflow holds before the first batch, when a call has failed, and when asked to
-    `confirm`; in between it goes by what it wrote. What another process records meanwhile under
-    the same sweep is settled at its next look.
+    It reads MLflow's runs before the first batch, after a failed call, and in `confirm`. Between
+    these it relies on its own writes. Runs that another process adds meanwhile under the same
+    sweep are resolved at the next read.
     """
 
     def __init__(
@@ -102,218 +97,203 @@ class Recorder:
         name_fields: Sequence[str] = (),
         keys: Collection[str] = (),
     ) -> None:
-        """Say where to record and how; nothing is read or written yet.
-
-        Args:
-            sweep: As `record` takes it, and so are the others.
-            study: See `record`.
-            tracking_uri: See `record`.
-            log_scaled: See `record`.
-            name_fields: See `record`.
-            keys: See `record`.
+        """Takes the arguments of `record`; reads and writes nothing yet.
 
         Raises:
-            TrackingError: If the URI is no server's and no database's.
+            TrackingError: If the URI names neither a server nor a database.
         """
         self._sweep = sweep
         self._study = study
         self._uri = resolve_uri(tracking_uri)
         self._log_scaled = log_scaled
         self._name_fields = tuple(name_fields)
-        # A failed point has no metrics of its own; NaN keeps the columns of all runs equal.
+        # Failed points have no metrics; NaN keeps the keys of all runs equal.
         self._columns = {f"{key}{suffix}" for key in keys for suffix in ("", *SUFFIXES)}
-        self._in_flight = in_flight(self._uri)
-        self._place: _Place | None = None
-        self._held: dict[str, runs.Child] = {}
-        self._written: dict[str, str] = {}
+        self._target: _Target | None = None
+        self._children: dict[str, runs.ChildRun] = {}
+        self._contents: dict[str, str] = {}
 
     def record(self, points: Iterable[TradeoffPoint]) -> int:
-        """Record a batch.
+        """Records a batch.
 
         Args:
             points: Points with all their replicates.
 
         Returns:
-            How many were new, or completed.
+            Number of points that were new or completed.
 
         Raises:
-            RejectedRecordError: If the store finds a point of the batch wrong.
-            TrackingError: If the store fails or does not answer; a later call takes up from there.
-            ValueError: As `record`; nothing was written.
-            OSError: As `record`; nothing was written.
+            RejectedRecordError: If the store rejects a point of the batch as invalid.
+            TrackingError: If the store fails or does not respond; a later call continues.
+            ValueError: See `record`; nothing was written.
+            OSError: See `record`; nothing was written.
         """
-        sheets = self._sheets(points)
-        return self._write(sheets, self._place or self._look()) if sheets else 0
+        records = self._build(points)
+        return self._write(records, self._target or self._read()) if records else 0
 
     def confirm(self) -> set[str]:
-        """Look again, and settle what others recorded meanwhile.
+        """Reads MLflow's runs again, and resolves those that other processes recorded.
 
         Returns:
-            Ids of the points recorded here that MLflow lacks now.
+            Ids of points that were recorded here and are missing now.
 
         Raises:
-            TrackingError: If the store fails or does not answer.
+            TrackingError: If the store fails or does not respond.
         """
-        self._look()
-        whole = {child.point_id for child in self._held.values() if child.complete}
-        return self._written.keys() - whole
+        self._read()
+        complete = {child.point_id for child in self._children.values() if child.complete}
+        return self._contents.keys() - complete
 
     def record_until_settled(self, points: Iterable[TradeoffPoint]) -> int:
-        """Record a batch, looking at its points before and after, until nothing is left to do.
+        """Records a batch, and reads its runs before and after until nothing is missing.
 
         Raises:
-            TrackingError: As `record`, and if the runs disappear again and again.
-            ValueError: As `record`; nothing was written.
-            OSError: As `record`; nothing was written.
+            TrackingError: See `record`; also if the runs disappear repeatedly.
+            ValueError: See `record`; nothing was written.
+            OSError: See `record`; nothing was written.
         """
-        sheets = self._sheets(points)
-        for _ in range(_ROUNDS):
-            if not sheets or not self._write(sheets, self._look(sheets)):
-                return len(self._written)
+        records = self._build(points)
+        for _ in range(_MAX_ROUNDS):
+            if not records or not self._write(records, self._read(records)):
+                return len(self._contents)
         raise TrackingError(
-            f"{redact(self._uri)}: runs of the sweep {self._sweep!r} disappear while they are "
-            "recorded."
+            f"{self._uri}: runs of the sweep {self._sweep!r} disappear while they are recorded."
         )
 
-    def _sheets(self, points: Iterable[TradeoffPoint]) -> list[RunRecord]:
+    def _build(self, points: Iterable[TradeoffPoint]) -> list[RunRecord]:
         merged = merge_replicates(points)
         return [build_run_record(point, self._log_scaled, self._name_fields) for point in merged]
 
-    def _look(self, sheets: Sequence[RunRecord] = ()) -> _Place:
-        """See which runs there are, of these points or of all."""
-        self._place = None
+    def _read(self, records: Sequence[RunRecord] = ()) -> _Target:
+        """Reads the runs of these records, or of all points."""
+        self._target = None
         create(self._uri)
         client = connect(self._uri)
-        contents = {sheet.point.point_id: sheet.content for sheet in sheets}
-        # What was written here is no longer preferred, or two that differ never settle.
-        wanted = {i: content for i, content in contents.items() if i not in self._written}
+        contents = {record.point.point_id: record.content for record in records}
+        # Preferring a content that was written here would never settle two that differ.
+        preferred = {i: content for i, content in contents.items() if i not in self._contents}
         with translate_errors(self._uri):
-            home = runs.make_home(client, self._sweep, self._study, self._uri)
-            found = self._children(client, home, contents.keys())
-            self._held = runs.settle(client, home, found, wanted)
-        self._place = _Place(client, home)
-        return self._place
+            parent = runs.get_or_create_parent(client, self._sweep, self._study, self._uri)
+            children = self._read_children(client, parent, contents.keys())
+            self._children = runs.resolve_duplicates(client, parent, children, preferred)
+        self._target = _Target(client, parent)
+        return self._target
 
-    def _children(
-        self, client: MlflowClient, home: runs.Home, ids: Set[str]
-    ) -> Iterable[runs.Child]:
-        """The runs of these points, or of all."""
+    def _read_children(
+        self, client: MlflowClient, parent: runs.ParentRun, ids: Set[str]
+    ) -> Iterable[runs.ChildRun]:
+        """Returns the runs of these points, or of all."""
         path = sqlite_path(self._uri)
-        found = None if path is None else sqlite.children(path, home, self._sweep)
-        if found is not None:
-            return (child for child in found if not ids or child.point_id in ids)
+        children = None if path is None else sqlite.children(path, parent, self._sweep)
+        if children is not None:
+            return (child for child in children if not ids or child.point_id in ids)
         if ids:
-            return map(runs.child, runs.children_of(client, home, self._sweep, sorted(ids)))
-        return map(runs.child, runs.children(client, home, self._sweep))
+            runs_ = runs.children_with_ids(client, parent, self._sweep, sorted(ids))
+        else:
+            runs_ = runs.children(client, parent, self._sweep)
+        return map(runs.child_run, runs_)
 
-    def _write(self, sheets: Sequence[RunRecord], place: _Place) -> int:
-        todo = [sheet for sheet in sheets if not self._holds(sheet)]
-        known = self._columns.union(*(sheet.point.metrics for sheet in sheets))
-        columns = sorted(known)
+    def _write(self, records: Sequence[RunRecord], target: _Target) -> int:
+        missing = [record for record in records if not self._is_recorded(record)]
+        keys = self._columns.union(*(record.point.metrics for record in records))
+        columns = sorted(keys)
         try:
             with translate_errors(self._uri):
-                left = self._insert(todo, columns, place)
-                self._bring_all(left, columns, place)
+                remaining = self._insert(missing, columns, target)
+                self._write_with_client(remaining, columns, target)
         except TrackingError:
-            self._place = None  # a call may have gone through although it failed
+            self._target = None  # a call may have succeeded although it reported a failure
             raise
-        self._columns = known  # not those that the store refuses, or it would refuse all points
-        return len(todo)
+        self._columns = keys  # only now: a rejected key would make the store reject all points
+        return len(missing)
 
     def _insert(
-        self, sheets: Sequence[RunRecord], columns: Sequence[str], place: _Place
+        self, records: Sequence[RunRecord], columns: Sequence[str], target: _Target
     ) -> list[RunRecord]:
-        """Write what can go straight into the database; gives what is left."""
+        """Writes records directly into a SQLite store; returns those that remain."""
         path = sqlite_path(self._uri)
         if path is None:
-            return list(sheets)
-        fresh = [sheet for sheet in sheets if self._begun(sheet) is None]
-        made = sqlite.insert(path, place.home, self._sweep, fresh, columns)
-        for sheet in fresh:
-            if sheet.point.point_id in made:
-                self._note(sheet, made[sheet.point.point_id], place)
-        return [sheet for sheet in sheets if sheet.point.point_id not in made]
+            return list(records)
+        new = [record for record in records if self._partial_run(record) is None]
+        run_ids = sqlite.insert(path, target.parent, self._sweep, new, columns)
+        for record in new:
+            if record.point.point_id in run_ids:
+                self._replace(record, run_ids[record.point.point_id], target)
+        return [record for record in records if record.point.point_id not in run_ids]
 
-    def _bring_all(
-        self, sheets: Sequence[RunRecord], columns: Sequence[str], place: _Place
+    def _write_with_client(
+        self, records: Sequence[RunRecord], columns: Sequence[str], target: _Target
     ) -> None:
-        pool = ThreadPoolExecutor(self._in_flight)
+        pool = ThreadPoolExecutor(parallel_calls(self._uri))
         try:
-            list(pool.map(lambda sheet: self._bring(sheet, columns, place), sheets))
+            list(pool.map(lambda record: self._write_run(record, columns, target), records))
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _holds(self, sheet: RunRecord) -> bool:
-        held = self._held.get(sheet.point.point_id)
-        if held is None:
+    def _is_recorded(self, record: RunRecord) -> bool:
+        child = self._children.get(record.point.point_id)
+        if child is None:
             return False
-        ours = len(sheet.point.replicates)
-        if ours != held.attempted:
-            # A run with more replicates is its writer's to complete.
-            return held.attempted > ours
-        settled = self._written.get(sheet.point.point_id) == sheet.content
-        return held.complete and (settled or held.content == sheet.content)
+        replicates = len(record.point.replicates)
+        if replicates != child.attempted:
+            # A run with more replicates is left to the process that writes it.
+            return child.attempted > replicates
+        own = self._contents.get(record.point.point_id) == record.content
+        return child.complete and (own or child.content == record.content)
 
-    def _begun(self, sheet: RunRecord) -> str | None:
-        """The run that was begun with what is to be written."""
-        old = self._held.get(sheet.point.point_id)
-        return old.run_id if old is not None and old.content == sheet.content else None
+    def _partial_run(self, record: RunRecord) -> str | None:
+        """Returns the run that an earlier call created for the same content."""
+        child = self._children.get(record.point.point_id)
+        return child.run_id if child is not None and child.content == record.content else None
 
-    def _bring(self, sheet: RunRecord, columns: Sequence[str], place: _Place) -> None:
-        """Bring a point's run up to date, or put another in its place."""
-        run_id = self._begun(sheet) or _open(place.client, place.home, self._sweep, sheet)
-        stands = _fill(place.client, run_id, sheet, columns)
-        self._note(sheet, run_id, place)
-        if not stands:
-            del self._held[sheet.point.point_id]
+    def _write_run(self, record: RunRecord, columns: Sequence[str], target: _Target) -> None:
+        run_id = self._partial_run(record) or _create_run(target, self._sweep, record)
+        exists = _fill_run(target.client, run_id, record, columns)
+        self._replace(record, run_id, target)
+        if not exists:
+            del self._children[record.point.point_id]
 
-    def _note(self, sheet: RunRecord, run_id: str, place: _Place) -> None:
-        """Take a run for the point's, in place of any other."""
-        point_id = sheet.point.point_id
-        old = self._held.get(point_id)
+    def _replace(self, record: RunRecord, run_id: str, target: _Target) -> None:
+        """Notes the run of a point, and deletes the run that it replaces."""
+        point_id = record.point.point_id
+        old = self._children.get(point_id)
         if old is not None and old.run_id != run_id:
-            runs.delete(place.client, old.run_id)
-        self._written[point_id] = sheet.content
-        self._held[point_id] = _child(run_id, place.home, sheet)
+            runs.delete_run(target.client, old.run_id)
+        self._contents[point_id] = record.content
+        self._children[point_id] = runs.ChildRun(
+            run_id=run_id,
+            point_id=point_id,
+            parent_id=target.parent.run_id,
+            content=record.content,
+            attempted=len(record.point.replicates),
+            complete=True,
+            finished_at=record.point.finished_at,
+            recorded_at=time.time(),
+        )
 
 
-def _open(client: MlflowClient, home: runs.Home, sweep: str, sheet: RunRecord) -> str:
-    created = client.create_run(
-        home.experiment_id,
-        start_time=sheet.started,
-        tags=sheet.tags(sweep, home.parent_id),
-        run_name=sheet.run_name,
+def _create_run(target: _Target, sweep: str, record: RunRecord) -> str:
+    run = target.client.create_run(
+        target.parent.experiment_id,
+        start_time=record.started,
+        tags=record.tags(sweep, target.parent.run_id),
+        run_name=record.run_name,
     )
-    return str(created.info.run_id)
+    return str(run.info.run_id)
 
 
-def _fill(client: MlflowClient, run_id: str, sheet: RunRecord, columns: Sequence[str]) -> bool:
-    """Write all that a run says; whether the run is still there."""
-    from mlflow.exceptions import MlflowException
-
+def _fill_run(client: MlflowClient, run_id: str, record: RunRecord, columns: Sequence[str]) -> bool:
+    """Writes the content of a run; returns whether the run still exists."""
     try:
-        client.log_batch(run_id, sheet.metrics(columns), sheet.params())
-        _log_files(client, run_id, sheet.files)
-        client.set_terminated(run_id, sheet.status, sheet.ended)
+        client.log_batch(run_id, record.metrics(columns), record.params())
+        _log_files(client, run_id, record.files)
+        client.set_terminated(run_id, record.status, record.ended)
     except MlflowException:
-        # Another process recorded the same point and kept its own run: the next look tells.
-        if not runs.deleted(client, run_id):
+        # Another process recorded the same point and kept its own run; the next read shows it.
+        if not runs.is_deleted(client, run_id):
             raise
         return False
     return True
-
-
-def _child(run_id: str, home: runs.Home, sheet: RunRecord) -> runs.Child:
-    return runs.Child(
-        run_id=run_id,
-        point_id=sheet.point.point_id,
-        parent_id=home.parent_id,
-        content=sheet.content,
-        attempted=len(sheet.point.replicates),
-        complete=True,
-        finished_at=sheet.point.finished_at,
-        recorded_at=time.time(),
-    )
 
 
 def _log_files(client: MlflowClient, run_id: str, files: Mapping[PurePosixPath, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""A point as its run will say it: name, parameters, tags, values and files, checked beforehand."""
+"""Run records: the name, parameters, tags, values and files of a point's MLflow run."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+
+from mlflow.entities import Metric, Param
 
 from privnets.points import Scalar, TradeoffPoint
 from tracking import runs
 
-if TYPE_CHECKING:
-    from mlflow.entities import Metric, Param
-
 LOG10_OF_ZERO = -12.0
-"""What `log10_<field>` says for a knob of 0: that of 1e-12, below any value these knobs take.
+"""Value of `log10_<field>` for a knob of 0, which is that of 1e-12.
 
-Parallel coordinates drop a run whose value is not finite, and 0 is the end of most axes.
+MLflow's parallel coordinates drop runs with values that are not finite.
 """
 
 LOG10_OF_INFINITY = -LOG10_OF_ZERO
-"""What `log10_<field>` says for a knob of infinity, as an order of leakage may be: that of 1e12."""
+"""Value of `log10_<field>` for a knob of infinity, such as an order alpha; that of 1e12."""
 
 MAX_TAG = 8000
 MAX_PARAM = 6000
@@ -32,13 +30,13 @@ _RUN_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A point with what its run will say.
+    """A point in the form that its MLflow run takes.
 
     Attributes:
         point: The point.
-        run_name: Its run's name.
-        config: Its configuration as JSON.
-        content: A digest of what `tracking.compare` compares.
+        run_name: Name of the run.
+        config: Configuration as JSON.
+        content: Digest of everything that `tracking.compare` compares.
         files: Artifacts by their path within the run.
     """
 
@@ -51,35 +49,33 @@ class RunRecord:
 
     @property
     def started(self) -> int:
-        """When the first replicate finished, in milliseconds."""
+        """Unix time in milliseconds at which the first replicate finished."""
         return milliseconds(min((r.finished_at for r in self.point.replicates), default=0.0))
 
     @property
     def ended(self) -> int:
-        """When the last replicate finished, in milliseconds."""
+        """Unix time in milliseconds at which the last replicate finished."""
         return milliseconds(self.point.finished_at)
 
     @property
     def status(self) -> str:
-        """How the run ends."""
+        """Final status of the run."""
         return _RUN_STATUS[self.point.status]
 
     def params(self) -> list[Param]:
-        """The configuration as the run's parameters."""
-        from mlflow.entities import Param
-
+        """Returns the configuration as parameters of the run."""
         return [Param(key, value) for key, value in self._params.items()]
 
     def metrics(self, keys: Sequence[str]) -> list[Metric]:
-        """The run's values and curves.
+        """Returns values and curves of the run.
 
         Args:
-            keys: The metrics that it has, NaN where its point lacks them.
+            keys: Metrics of the run; NaN where the point lacks them.
         """
         return list(_metrics(self.point, keys))
 
     def tags(self, sweep: str, parent_id: str) -> dict[str, str]:
-        """The run's tags, as of now."""
+        """Returns the tags of the run, with the current time as its creation time."""
         point = self.point
         tags = {
             runs.PARENT: parent_id,
@@ -87,7 +83,7 @@ class RunRecord:
             runs.SWEEP: sweep,
             runs.POINT_ID: point.point_id,
             runs.ATTEMPTED: str(len(point.replicates)),
-            runs.RECORDED_AT: runs.now(),
+            runs.RECORDED_AT: runs.creation_timestamp(),
             "experiment": point.experiment,
             "status": point.status,
             "replicates": str(len(point.succeeded)),
@@ -96,20 +92,20 @@ class RunRecord:
             "config": self.config,
         }
         notes = "\n".join(f"{key}: {reason}" for key, reason in point.notes.items())
-        said = {"failure": point.failure, "stopped": point.stopped, "notes": notes}
-        said[runs.NOTE] = _verbatim("\n\n".join(text for text in said.values() if text))
-        return tags | {key: clipped(text) for key, text in said.items() if text}
+        texts = {"failure": point.failure, "stopped": point.stopped, "notes": notes}
+        texts[runs.NOTE] = _verbatim("\n\n".join(text for text in texts.values() if text))
+        return tags | {key: truncate(text) for key, text in texts.items() if text}
 
 
 def build_run_record(
     point: TradeoffPoint, log_scaled: frozenset[str], fields: Sequence[str]
 ) -> RunRecord:
-    """What a point's run will say.
+    """Builds the run record of a point.
 
     Args:
         point: The point.
         log_scaled: Configuration fields that get a `log10_<field>` parameter.
-        fields: Configuration fields that name the run; without any its id does.
+        fields: Configuration fields that form the name of the run; its id if there are none.
 
     Raises:
         ValueError: If a `log_scaled` field is negative, a configuration is too long for a tag or
@@ -121,26 +117,26 @@ def build_run_record(
         run_name=_run_name(point, fields),
         config=_config_tag(point.config),
         content=_content(point),
-        files={inside(name): content for name, content in point.artifacts.items()},
+        files={relative_path(name): content for name, content in point.artifacts.items()},
         _params=_parameters(point.config, log_scaled),
     )
 
 
 def milliseconds(seconds: float) -> int:
-    """Unix seconds as MLflow's whole milliseconds; at least 1, as MLflow takes 0 for absent."""
+    """Converts Unix seconds to whole milliseconds, at least 1: MLflow reads 0 as absent."""
     return max(1, round(seconds * 1000))
 
 
-def clipped(text: str, length: int = MAX_TAG) -> str:
-    """The text, or its beginning with an ellipsis where MLflow would refuse its length."""
+def truncate(text: str, length: int = MAX_TAG) -> str:
+    """Shortens a text to the length that MLflow accepts, with an ellipsis at its end."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def inside(name: str) -> PurePosixPath:
-    """An artifact's name as a path that stays inside its run.
+def relative_path(name: str) -> PurePosixPath:
+    """Returns the relative path of an artifact.
 
     Raises:
-        ValueError: If it does not.
+        ValueError: If the path would leave the run.
     """
     path = PurePosixPath(name)
     if not name or path.is_absolute() or ".." in path.parts:
@@ -149,12 +145,12 @@ def inside(name: str) -> PurePosixPath:
 
 
 def _verbatim(text: str) -> str:
-    """A text as MLflow's pages show it unchanged: in Markdown, what is indented is no markup."""
+    """Indents a text, so that MLflow's pages do not interpret it as Markdown."""
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def _config_tag(config: Mapping[str, Scalar]) -> str:
-    """A configuration as its run's tag of JSON, with `Infinity` for infinity."""
+    """Returns a configuration as JSON, with `Infinity` for infinity."""
     if undefined := [name for name, value in config.items() if value != value]:
         raise ValueError(f"a configuration's values must not be NaN; {undefined[0]} is.")
     text = json.dumps(dict(config), sort_keys=True)
@@ -164,14 +160,14 @@ def _config_tag(config: Mapping[str, Scalar]) -> str:
 
 
 def _parameters(config: Mapping[str, Scalar], log_scaled: frozenset[str]) -> dict[str, str]:
-    """A configuration as MLflow parameters: numbers as text, with `log10_` companions."""
-    found = {}
+    """Returns a configuration as MLflow parameters, with `log10_` companions."""
+    parameters = {}
     for field, value in sorted(config.items()):
         text = value if isinstance(value, str) else json.dumps(value)
-        found[field] = clipped(text, MAX_PARAM)
+        parameters[field] = truncate(text, MAX_PARAM)
         if field in log_scaled and value is not None:
-            found[f"log10_{field}"] = repr(_log10(field, value))
-    return found
+            parameters[f"log10_{field}"] = repr(_log10(field, value))
+    return parameters
 
 
 def _log10(field: str, value: Scalar) -> float:
@@ -185,8 +181,6 @@ def _log10(field: str, value: Scalar) -> float:
 
 
 def _metrics(point: TradeoffPoint, keys: Sequence[str]) -> Iterator[Metric]:
-    from mlflow.entities import Metric
-
     when = milliseconds(point.finished_at)
     for key in keys:
         yield Metric(key, float(point.metrics.get(key, math.nan)), when, 0)
@@ -197,7 +191,7 @@ def _metrics(point: TradeoffPoint, keys: Sequence[str]) -> Iterator[Metric]:
 
 def _run_name(point: TradeoffPoint, fields: Sequence[str]) -> str:
     parts = [f"{field}={_short(point.config.get(field))}" for field in fields]
-    return clipped(" ".join(parts), 250) or point.point_id
+    return truncate(" ".join(parts), 250) or point.point_id
 
 
 def _short(value: Scalar) -> str:
@@ -207,8 +201,8 @@ def _short(value: Scalar) -> str:
 
 
 def _content(point: TradeoffPoint) -> str:
-    """A digest of what `compare` compares: points of equal digest make equal runs."""
-    said = {
+    """Returns a digest of everything that `compare` compares: equal digests mean equal runs."""
+    content = {
         "experiment": point.experiment,
         "config": dict(point.config),
         "status": point.status,
@@ -219,4 +213,4 @@ def _content(point: TradeoffPoint) -> str:
         "metrics": {key: repr(float(value)) for key, value in point.metrics.items()},
         "curves": {n: repr(float(c.values[-1])) for n, c in point.curves.items() if c.values},
     }
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

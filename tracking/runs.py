@@ -1,9 +1,9 @@
-"""How a sweep lies in MLflow, and how to find it there.
+"""Layout of a sweep in MLflow: one experiment per study, a parent run per sweep, a run per point.
 
-One experiment per study, in it one parent run per sweep (tag `kind` = `sweep`), under that one
-child run per point (tag `point_id`). MLflow cannot refuse a second run for the same point, so two
-processes that record at once may each create one. Which of them stays follows from tags alone:
-every process decides alike, deletes the others, and moves children to the parent that stayed.
+The parent run has the tag `kind` = `sweep`, each child run a tag `point_id`. MLflow cannot reject
+a second run for the same point, so two processes that record at the same time may each create
+one. Tags alone decide which run stays: all processes decide alike, delete the others, and move
+children to the remaining parent.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from mlflow.exceptions import MlflowException
+
+from tracking.client import connect, translate_errors
 from tracking.errors import TrackingError
 from tracking.store import artifact_root
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
-    from mlflow.entities import Run
 
 PARENT = "mlflow.parentRunId"
 NOTE = "mlflow.note.content"
@@ -32,34 +32,35 @@ FINISHED_AT = "finished_at"
 CONTENT = "content"
 CURVES = "curve/"
 COMPLETE = ("FINISHED", "KILLED", "FAILED")
-TAGS_OF_CHILD = (PARENT, POINT_ID, CONTENT, ATTEMPTED, FINISHED_AT, RECORDED_AT)
+CHILD_TAGS = (PARENT, POINT_ID, CONTENT, ATTEMPTED, FINISHED_AT, RECORDED_AT)
 
-_PAGE = 1000
-_ONE_BY_ONE = 100
-_MOST_PAGES = 4000
+_PAGE_SIZE = 1000
+_MAX_PAGES = 4000
+_MAX_SINGLE_SEARCHES = 100
+_MLFLOW_DEFAULT_EXPERIMENT = "Default"
 
 
 @dataclass(frozen=True)
-class Home:
-    """Where a sweep's points are: its experiment and its parent run."""
+class ParentRun:
+    """Parent run of a sweep, and the experiment that contains it."""
 
     experiment_id: str
-    parent_id: str
+    run_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
-    """What is known of a point's run, without its many values.
+class ChildRun:
+    """Run of a point, without its metrics.
 
     Attributes:
-        run_id: MLflow's.
-        point_id: The point's.
-        parent_id: The run above it; None without any.
-        content: Its `content` tag, a digest of what it says; None without any.
-        attempted: How many replicates the point had when it was recorded; -1 when unknown.
-        complete: Whether all was written.
-        finished_at: When the point finished, Unix seconds; 0 when unknown.
-        recorded_at: When the run was created, Unix seconds; infinite when unknown.
+        run_id: Id of the run.
+        point_id: Id of the point.
+        parent_id: Id of the parent run; None without one.
+        content: Digest of the record that was written; None where absent.
+        attempted: Number of replicates at recording time; -1 where unknown.
+        complete: Whether everything was written.
+        finished_at: Unix seconds at which the point finished; 0 where unknown.
+        recorded_at: Unix seconds at which the run was created; infinite where unknown.
     """
 
     run_id: str
@@ -72,179 +73,230 @@ class Child:
     recorded_at: float
 
     @classmethod
-    def of(cls, run_id: str, status: str, tags: Mapping[str, str]) -> Child:
-        """What a point's run says; anybody may have written its tags, but for the point's id."""
+    def from_tags(cls, run_id: str, status: str, tags: Mapping[str, str]) -> ChildRun:
+        """Reads a run from its tags. They are untrusted, except that a point id is present."""
         return cls(
             run_id=run_id,
             point_id=tags[POINT_ID],
             parent_id=tags.get(PARENT),
             content=tags.get(CONTENT),
-            attempted=int(_matching(r"\d{1,9}", tags.get(ATTEMPTED), "-1")),
+            attempted=int(_match_or(r"\d{1,9}", tags.get(ATTEMPTED), "-1")),
             complete=status in COMPLETE,
-            # As `repr` writes a Unix time; anything else, NaN above all, has no place in an order.
-            finished_at=float(_matching(r"\d{1,12}\.\d{1,20}", tags.get(FINISHED_AT), "0")),
+            # Other texts, such as NaN, cannot be ordered.
+            finished_at=float(_match_or(r"\d{1,12}\.\d{1,20}", tags.get(FINISHED_AT), "0")),
             recorded_at=_recorded_at(tags),
         )
 
 
-def child(run: Run) -> Child:
-    """What is known of a point's run."""
-    return Child.of(str(run.info.run_id), run.info.status, run.data.tags)
+def child_run(run: Run) -> ChildRun:
+    """Returns the `ChildRun` of an MLflow run."""
+    return ChildRun.from_tags(str(run.info.run_id), run.info.status, run.data.tags)
 
 
-def find_home(client: MlflowClient, sweep: str, study: str | None) -> Home | None:
-    """The sweep's home, or None when MLflow has none.
+def find_parent(client: MlflowClient, sweep: str, study: str | None) -> ParentRun | None:
+    """Returns the parent run of a sweep, None where MLflow has none.
 
     Args:
-        client: Of the store.
-        sweep: The sweep's name.
-        study: The experiment's name; None to look in all.
+        client: Client of the store.
+        sweep: Name of the sweep.
+        study: Name of the experiment; None searches all experiments.
 
     Raises:
         TrackingError: If several experiments hold a sweep of that name.
     """
-    parents = _parents(client, sweep, study)
-    return _home(parents[0]) if parents else None
+    parents = _search_parents(client, sweep, study)
+    return _parent(parents[0]) if parents else None
 
 
-def make_home(client: MlflowClient, sweep: str, study: str | None, uri: str) -> Home:
-    """The sweep's home, created where MLflow has none; of several parents one is left.
+def get_or_create_parent(
+    client: MlflowClient, sweep: str, study: str | None, uri: str
+) -> ParentRun:
+    """Returns the parent run of a sweep, created where absent; of several one remains.
 
     Args:
-        client: Of the store.
-        sweep: The sweep's name.
-        study: The experiment's name; None for the one that holds the sweep, or else `sweep`.
-        uri: The store's resolved URI.
+        client: Client of the store.
+        sweep: Name of the sweep.
+        study: Name of the experiment; None for the one that holds the sweep, or else `sweep`.
+        uri: Resolved URI of the store.
 
     Raises:
         TrackingError: If the experiment was deleted, or several hold a sweep of that name.
     """
-    parents = _parents(client, sweep, study)
+    parents = _search_parents(client, sweep, study)
     if not parents:
-        experiment_id = _make_experiment(client, study or sweep, uri)
-        _make_parent(client, experiment_id, sweep, study or sweep)
-        parents = _parents(client, sweep, study or sweep)
+        experiment_id = _get_or_create_experiment(client, study or sweep, uri)
+        _create_parent(client, experiment_id, sweep, study or sweep)
+        parents = _search_parents(client, sweep, study or sweep)
     if not parents:
         raise TrackingError(f"the sweep {sweep!r} was deleted while it was being recorded.")
-    home = _home(parents[0])
-    for parent in parents[1:]:
-        _dissolve(client, parent, home)
-    return home
+    parent = _parent(parents[0])
+    for duplicate in parents[1:]:
+        _merge_into(client, duplicate, parent)
+    return parent
 
 
-def children(client: MlflowClient, home: Home, sweep: str) -> Iterator[Run]:
-    """Every child run of the sweep, complete or not, in a stable order."""
-    runs = search(client, [home.experiment_id], f"tags.{SWEEP} = {_quoted(sweep)}")
+def children(client: MlflowClient, parent: ParentRun, sweep: str) -> Iterator[Run]:
+    """Yields every child run of a sweep, complete or not, in a stable order."""
+    runs = search_runs(client, [parent.experiment_id], f"tags.{SWEEP} = {_quote(sweep)}")
     return (run for run in runs if POINT_ID in run.data.tags)
 
 
-def children_of(client: MlflowClient, home: Home, sweep: str, ids: Sequence[str]) -> Iterator[Run]:
-    """The child runs of the points in `ids`: a search each when they are few, else one for all."""
-    if len(ids) > _ONE_BY_ONE:
-        asked = set(ids)
-        return (r for r in children(client, home, sweep) if r.data.tags[POINT_ID] in asked)
-    in_sweep = f"tags.{SWEEP} = {_quoted(sweep)}"
+def children_with_ids(
+    client: MlflowClient, parent: ParentRun, sweep: str, ids: Sequence[str]
+) -> Iterator[Run]:
+    """Yields the child runs of some points: one search each if they are few, else one in all."""
+    if len(ids) > _MAX_SINGLE_SEARCHES:
+        wanted = set(ids)
+        return (r for r in children(client, parent, sweep) if r.data.tags[POINT_ID] in wanted)
+    in_sweep = f"tags.{SWEEP} = {_quote(sweep)}"
     return (
         run
         for point_id in ids
-        for run in search(
-            client, [home.experiment_id], f"tags.{POINT_ID} = {_quoted(point_id)} and {in_sweep}"
+        for run in search_runs(
+            client, [parent.experiment_id], f"tags.{POINT_ID} = {_quote(point_id)} and {in_sweep}"
         )
     )
 
 
-def settle(
-    client: MlflowClient, home: Home, children: Iterable[Child], wanted: Mapping[str, str]
-) -> dict[str, Child]:
-    """Leave one run per point, under the parent: the first in the order of `grouped`.
+def resolve_duplicates(
+    client: MlflowClient,
+    parent: ParentRun,
+    children: Iterable[ChildRun],
+    preferred: Mapping[str, str],
+) -> dict[str, ChildRun]:
+    """Deletes all but one run per point, in the order of `group_by_point`.
 
     Args:
-        client: Of the store.
-        home: The sweep's home.
+        client: Client of the store.
+        parent: Parent run of the sweep; remaining runs are moved below it.
         children: Child runs of the sweep.
-        wanted: Point id to the `content` tag that its run should have, where that is known; of
-            runs with as many replicates, the one that has it comes first.
+        preferred: Point id to the content digest that its run should have, where known. It
+            decides between runs with equally many replicates.
 
     Returns:
-        Point id to the run that stayed.
+        Point id to the remaining run.
     """
-    groups: dict[str, list[Child]] = {}
-    for one in children:
-        groups.setdefault(one.point_id, []).append(one)
-    kept: dict[str, Child] = {}
+    groups: dict[str, list[ChildRun]] = {}
+    for child in children:
+        groups.setdefault(child.point_id, []).append(child)
+    remaining: dict[str, ChildRun] = {}
     for point_id, group in groups.items():
-        kept[point_id], *others = sorted(group, key=lambda c: _rank(c, wanted.get(point_id)))
+        first, *others = sorted(group, key=lambda c: _rank(c, preferred.get(point_id)))
+        remaining[point_id] = first
         for other in others:
-            delete(client, other.run_id)
-        if kept[point_id].parent_id != home.parent_id:
-            client.set_tag(kept[point_id].run_id, PARENT, home.parent_id)
-    return kept
+            delete_run(client, other.run_id)
+        if first.parent_id != parent.run_id:
+            client.set_tag(first.run_id, PARENT, parent.run_id)
+    return remaining
 
 
-def grouped(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Runs by point id, in each group the one that is to stay first.
+def group_by_point(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """Groups runs by point id, each group in order of preference.
 
-    That is the one with the most replicates; of those the one whose point finished last, then the
+    The run with the most replicates comes first; then the one whose point finished last, then the
     one created first.
     """
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.data.tags[POINT_ID], []).append(run)
     return {
-        point_id: sorted(group, key=lambda run: _rank(child(run), None))
+        point_id: sorted(group, key=lambda run: _rank(child_run(run), None))
         for point_id, group in groups.items()
     }
 
 
-def delete(client: MlflowClient, run_id: str) -> None:
-    """Delete a run, unless another process has just done so."""
-    from mlflow.exceptions import MlflowException
-
+def delete_run(client: MlflowClient, run_id: str) -> None:
+    """Deletes a run unless another process has just deleted it."""
     try:
         client.delete_run(run_id)
     except MlflowException:
-        if not deleted(client, run_id):
+        if not is_deleted(client, run_id):
             raise
 
 
-def deleted(client: MlflowClient, run_id: str) -> bool:
-    """Whether a run is gone."""
+def is_deleted(client: MlflowClient, run_id: str) -> bool:
+    """Whether a run was deleted."""
     return str(client.get_run(run_id).info.lifecycle_stage) == "deleted"
 
 
-def search(client: MlflowClient, experiment_ids: list[str], filter_string: str) -> Iterator[Run]:
-    """Every run that matches, however many: MLflow's own search stops at a thousand."""
+def search_runs(
+    client: MlflowClient, experiment_ids: list[str], filter_string: str
+) -> Iterator[Run]:
+    """Yields every matching run; a single search of MLflow stops at a thousand."""
     token: str | None = None
     seen: set[str] = set()
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         page = client.search_runs(
             experiment_ids,
             filter_string,
-            max_results=_PAGE,
+            max_results=_PAGE_SIZE,
             order_by=["attributes.run_id ASC"],
             page_token=token,
         )
-        # Pages count from the start, so runs created meanwhile may push one onto two pages.
-        fresh = [run for run in page if run.info.run_id not in seen]
-        seen.update(run.info.run_id for run in fresh)
-        yield from fresh
+        # Pages count from the start, so a run created meanwhile may shift one to the next page.
+        new = [run for run in page if run.info.run_id not in seen]
+        seen.update(run.info.run_id for run in new)
+        yield from new
         token = page.token
         if not token:
             return
-        if not fresh:
+        if not new:
             break
-    raise TrackingError("the tracking server's search for runs does not come to an end.")
+    raise TrackingError("the tracking server's search for runs does not end.")
 
 
-def now() -> str:
-    """The present moment as the `recorded_at` tag, which orders runs by their creation."""
+def creation_timestamp() -> str:
+    """Returns the current time as a `recorded_at` tag, which orders runs by their creation."""
     return f"{time.time():.6f}"
 
 
-def _rank(child: Child, wanted: str | None) -> tuple[int, bool, float, float, str]:
-    other = wanted is not None and child.content != wanted
-    seniority = (child.recorded_at, child.run_id)
-    return (-child.attempted, other, -child.finished_at, *seniority)
+def study_pages(uri: str, limit: int) -> dict[str, str]:
+    """Returns the MLflow pages of the studies that changed last.
+
+    Args:
+        uri: Resolved URI of an existing store.
+        limit: Largest number of studies.
+
+    Returns:
+        Study to the path of its page below the server's address, the latest first.
+
+    Raises:
+        TrackingError: If the store fails or does not exist.
+    """
+    client = connect(uri)
+    with translate_errors(uri):
+        # One more, because MLflow's own empty experiment is left out.
+        experiments = client.search_experiments(
+            max_results=limit + 1, order_by=["last_update_time DESC"]
+        )
+    ids = {e.name: e.experiment_id for e in experiments if e.name != _MLFLOW_DEFAULT_EXPERIMENT}
+    return {name: runs_page(number) for name, number in list(ids.items())[:limit]}
+
+
+def study_page(uri: str, study: str) -> str | None:
+    """Returns the MLflow page of a study, None where the store does not hold it.
+
+    Args:
+        uri: Resolved URI of an existing store.
+        study: Name of the study.
+
+    Raises:
+        TrackingError: If the store fails or does not exist.
+    """
+    client = connect(uri)
+    with translate_errors(uri):
+        experiment = client.get_experiment_by_name(study)
+    return None if experiment is None else runs_page(experiment.experiment_id)
+
+
+def runs_page(experiment_id: str) -> str:
+    """Returns the path of an experiment's page, in the mode that shows runs."""
+    return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning"
+
+
+def _rank(child: ChildRun, preferred: str | None) -> tuple[int, bool, float, float, str]:
+    differs = preferred is not None and child.content != preferred
+    return (-child.attempted, differs, -child.finished_at, child.recorded_at, child.run_id)
 
 
 def _seniority(run: Run) -> tuple[float, str]:
@@ -252,91 +304,95 @@ def _seniority(run: Run) -> tuple[float, str]:
 
 
 def _recorded_at(tags: Mapping[str, str]) -> float:
-    return float(_matching(r"\d{1,12}\.\d{6}", tags.get(RECORDED_AT), "inf"))
+    return float(_match_or(r"\d{1,12}\.\d{6}", tags.get(RECORDED_AT), "inf"))
 
 
-def _matching(pattern: str, text: str | None, otherwise: str) -> str:
-    return text if text is not None and re.fullmatch(pattern, text) else otherwise
+def _match_or(pattern: str, text: str | None, default: str) -> str:
+    return text if text is not None and re.fullmatch(pattern, text) else default
 
 
 def _experiment_ids(client: MlflowClient, study: str | None) -> list[str]:
     if study is not None:
-        found = client.get_experiment_by_name(study)
-        return [found.experiment_id] if found and found.lifecycle_stage == "active" else []
+        experiment = client.get_experiment_by_name(study)
+        active = experiment is not None and experiment.lifecycle_stage == "active"
+        return [experiment.experiment_id] if active else []
     ids: dict[str, None] = {}
     token: str | None = None
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         before = len(ids)
-        page = client.search_experiments(max_results=_PAGE, page_token=token)
+        page = client.search_experiments(max_results=_PAGE_SIZE, page_token=token)
         ids.update(dict.fromkeys(experiment.experiment_id for experiment in page))
         token = page.token
         if not token:
             return list(ids)
         if len(ids) == before:
             break
-    raise TrackingError("the tracking server's list of studies does not come to an end.")
+    raise TrackingError("the tracking server's list of experiments does not end.")
 
 
-def _parents(client: MlflowClient, sweep: str, study: str | None) -> list[Run]:
-    chosen = f"tags.{KIND} = 'sweep' and tags.{SWEEP} = {_quoted(sweep)}"
+def _search_parents(client: MlflowClient, sweep: str, study: str | None) -> list[Run]:
+    condition = f"tags.{KIND} = 'sweep' and tags.{SWEEP} = {_quote(sweep)}"
     ids = _experiment_ids(client, study)
-    found = sorted(search(client, ids, chosen), key=_seniority) if ids else []
-    if len({run.info.experiment_id for run in found}) > 1:
-        raise TrackingError(f"several studies hold a sweep named {sweep!r}: say which study.")
-    return found
+    parents = sorted(search_runs(client, ids, condition), key=_seniority) if ids else []
+    if len({run.info.experiment_id for run in parents}) > 1:
+        raise TrackingError(f"several studies hold a sweep named {sweep!r}: name the study.")
+    return parents
 
 
-def _home(parent: Run) -> Home:
-    return Home(str(parent.info.experiment_id), str(parent.info.run_id))
+def _parent(run: Run) -> ParentRun:
+    return ParentRun(str(run.info.experiment_id), str(run.info.run_id))
 
 
-def _dissolve(client: MlflowClient, parent: Run, home: Home) -> None:
-    of_parent = f"tags.`{PARENT}` = '{parent.info.run_id}'"
-    for child in search(client, [home.experiment_id], of_parent):
-        client.set_tag(child.info.run_id, PARENT, home.parent_id)
-    delete(client, parent.info.run_id)
+def _merge_into(client: MlflowClient, duplicate: Run, parent: ParentRun) -> None:
+    condition = f"tags.`{PARENT}` = '{duplicate.info.run_id}'"
+    for child in search_runs(client, [parent.experiment_id], condition):
+        client.set_tag(child.info.run_id, PARENT, parent.run_id)
+    delete_run(client, duplicate.info.run_id)
 
 
-def _make_experiment(client: MlflowClient, name: str, uri: str) -> str:
-    from mlflow.exceptions import MlflowException
-
-    found = client.get_experiment_by_name(name)
-    if found is None:
+def _get_or_create_experiment(client: MlflowClient, name: str, uri: str) -> str:
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
         root = artifact_root(uri)
         folder = re.sub(r"[^A-Za-z0-9_.-]", "-", name)
         try:
             return client.create_experiment(name, root and f"{root}/{folder}")
         except MlflowException:
-            # Another process may have created it since.
-            found = client.get_experiment_by_name(name)
-            if found is None:
+            # Another process may have created it meanwhile.
+            experiment = client.get_experiment_by_name(name)
+            if experiment is None:
                 raise
-    if found.lifecycle_stage != "active":
+    if experiment.lifecycle_stage != "active":
         raise TrackingError(
             f"the experiment {name!r} was deleted in MLflow; restore it with "
-            f"`mlflow experiments restore -x {found.experiment_id}`, or choose another name."
+            f"`mlflow experiments restore -x {experiment.experiment_id}`, or choose another name."
         )
-    return str(found.experiment_id)
+    return str(experiment.experiment_id)
 
 
-def _make_parent(client: MlflowClient, experiment_id: str, sweep: str, study: str) -> None:
-    tags = {KIND: "sweep", SWEEP: sweep, RECORDED_AT: now(), NOTE: _description(sweep, study)}
+def _create_parent(client: MlflowClient, experiment_id: str, sweep: str, study: str) -> None:
+    tags = {
+        KIND: "sweep",
+        SWEEP: sweep,
+        RECORDED_AT: creation_timestamp(),
+        NOTE: _description(sweep, study),
+    }
     client.create_run(experiment_id, tags=tags, run_name=sweep)
 
 
 def _description(sweep: str, study: str) -> str:
     return (
-        f"The sweep **{sweep}** of the study **{study}**. Each run under this one is a trade-off "
-        "point: one configuration, with every metric its mean over replicates and beside it "
-        "`.std`, `.ci_low` and `.ci_high` (95%). To compare points, select them in the table; for "
-        "a knob on a logarithmic scale choose its `log10_` parameter. This run's artifacts hold "
-        "the specification, all points, the Pareto front and the report.\n\n"
-        f"`sweeps points {sweep}` and `sweeps pareto {sweep}` give the same as tables."
+        f"Sweep **{sweep}** of the study **{study}**. Each child run is a trade-off point: one "
+        "configuration. Every metric is a mean over replicates, with `.std`, `.ci_low` and "
+        "`.ci_high` (95%) beside it. To compare points, select them in the table. For a knob on a "
+        "logarithmic scale choose its `log10_` parameter. The artifacts of this run are the "
+        "specification, all points, the Pareto front and the report.\n\n"
+        f"`sweeps points {sweep}` and `sweeps pareto {sweep}` print the same tables."
     )
 
 
-def _quoted(text: str) -> str:
-    quote = '"' if "'" in text else "'"
-    if quote in text or "\\" in text:
+def _quote(text: str) -> str:
+    mark = '"' if "'" in text else "'"
+    if mark in text or "\\" in text:
         raise TrackingError(f"MLflow cannot search for a name with quotes or backslashes: {text!r}")
-    return f"{quote}{text}{quote}"
+    return f"{mark}{text}{mark}"

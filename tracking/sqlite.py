@@ -1,43 +1,50 @@
-"""Whole runs straight into a SQLite store and its folder, a batch in one transaction.
+"""Direct access to SQLite stores: creation, and whole runs written in one transaction per batch.
 
-MLflow's own client writes value by value through its object-relational mapping, which takes ten
-times as long. What it would write is known for the schemas in `SCHEMAS`, where a test holds both
-ways to the same rows; any other store, and any run out of the ordinary, is the client's.
+MLflow's client writes value by value through its object-relational mapping, which takes ten times
+as long (`tests/benchmarks/publishing.py`). The rows that it would write are known for the schemas
+in `SCHEMAS`; a test compares both ways row by row. All other stores, and unusual runs, are left to
+the client.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
 import shutil
 import sqlite3
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from filelock import FileLock
+from mlflow.entities import Metric
+from mlflow.exceptions import MlflowException
+
 from tracking import runs, schema
+from tracking.client import set_environment, translate_errors
+from tracking.mlflow_internals import open_database
+from tracking.mounts import is_shared
 from tracking.run_record import RunRecord
 
-if TYPE_CHECKING:
-    from mlflow.entities import Metric
-
 SCHEMAS = frozenset({"dc11669786a5"})
-"""Revisions of MLflow's schema that are known here; the first is that of MLflow 3.17."""
+"""Known revisions of MLflow's schema; the first is that of MLflow 3.17."""
 
-# Names that MLflow takes on every platform; it knows more of them.
+# A subset of the names that MLflow accepts on every platform.
 _NAME = re.compile(r"[\w-][\w. -]*(/[\w-][\w. -]*)*")
-_LONGEST_NAME = 200
-_LOCKED_SECONDS = 20
+_MAX_NAME = 200
+_LOCK_SECONDS = 20
+_CREATION_LOCK_SECONDS = 120
 _CHILDREN = f"""
     SELECT runs.run_uuid, runs.status, tags.key, tags.value
     FROM tags AS chosen JOIN runs USING (run_uuid) JOIN tags USING (run_uuid)
     WHERE chosen.key = 'sweep' AND chosen.value = ? AND runs.experiment_id = ?
-    AND runs.lifecycle_stage = 'active' AND tags.key IN ({", ".join("?" * len(runs.TAGS_OF_CHILD))})
+    AND runs.lifecycle_stage = 'active' AND tags.key IN ({", ".join("?" * len(runs.CHILD_TAGS))})
 """
 _INSERTS = {
     "runs": (
@@ -55,7 +62,7 @@ _Row = tuple[str | int | float | bool | None, ...]
 
 @dataclass
 class _Rows:
-    """What goes into each table."""
+    """New rows of each table."""
 
     runs: list[_Row] = field(default_factory=list)
     tags: list[_Row] = field(default_factory=list)
@@ -64,74 +71,100 @@ class _Rows:
     latest_metrics: list[_Row] = field(default_factory=list)
 
 
-def children(path: Path, home: runs.Home, sweep: str) -> list[runs.Child] | None:
-    """The child runs of a sweep, complete or not; None where the schema is not known here.
+def create_store(path: Path, uri: str, artifact_root: str | None) -> None:
+    """Creates a store with its complete schema unless another process has just done so.
+
+    Several processes that open a new store at once would all run its migrations and fail. So one
+    process creates it under a lock as a temporary file, and moves it into place.
+
+    Args:
+        path: Of the new file.
+        uri: Of the store.
+        artifact_root: Default location of artifacts.
+
+    Raises:
+        TrackingError: If the file cannot be created.
+    """
+    set_environment()
+    with translate_errors(uri):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_name(f".{path.name}.lock"), timeout=_CREATION_LOCK_SECONDS):
+            if not path.exists():
+                _create_store(path, uri, artifact_root)
+
+
+def children(path: Path, parent: runs.ParentRun, sweep: str) -> list[runs.ChildRun] | None:
+    """Returns the child runs of a sweep, complete or not; None where the schema is unknown.
 
     Args:
         path: The SQLite store.
-        home: The sweep's.
-        sweep: The sweep's name.
+        parent: Parent run of the sweep.
+        sweep: Name of the sweep.
 
     Raises:
-        sqlite3.Error: If the store fails, or there is none.
+        sqlite3.Error: If the store fails or does not exist.
     """
     with closing(_open(path)) as database:
-        if schema.revision(database) not in SCHEMAS:
+        if schema.read_revision(database) not in SCHEMAS:
             return None
-        wanted = (sweep, int(home.experiment_id), *runs.TAGS_OF_CHILD)
+        arguments = (sweep, int(parent.experiment_id), *runs.CHILD_TAGS)
         statuses: dict[str, str] = {}
         tags: dict[str, dict[str, str]] = {}
-        for run_id, status, key, value in database.execute(_CHILDREN, wanted):
+        for run_id, status, key, value in database.execute(_CHILDREN, arguments):
             statuses[run_id] = status
             tags.setdefault(run_id, {})[key] = value
     return [
-        runs.Child.of(run_id, status, tags[run_id])
+        runs.ChildRun.from_tags(run_id, status, tags[run_id])
         for run_id, status in statuses.items()
         if runs.POINT_ID in tags[run_id]
     ]
 
 
 def insert(
-    path: Path, home: runs.Home, sweep: str, sheets: Sequence[RunRecord], columns: Sequence[str]
+    path: Path,
+    parent: runs.ParentRun,
+    sweep: str,
+    records: Sequence[RunRecord],
+    columns: Sequence[str],
 ) -> dict[str, str]:
-    """Create the runs of those points that can be written this way, complete.
+    """Creates complete runs for all points that can be written directly.
 
     Args:
         path: The SQLite store.
-        home: The sweep's.
-        sweep: The sweep's name.
-        sheets: Points without a run that could be completed.
-        columns: The metrics of every run.
+        parent: Parent run of the sweep.
+        sweep: Name of the sweep.
+        records: Points without a run that could be completed.
+        columns: Metrics of every run.
 
     Returns:
-        Point id to its new run's; points that are not in it are left to MLflow's client.
+        Point id to run id. Points that are missing here are left to MLflow's client.
 
     Raises:
-        sqlite3.Error: If the store fails, or there is none; there are no new runs then.
-        OSError: If a file cannot be written; there are no new runs then.
+        sqlite3.Error: If the store fails or does not exist; no run was created.
+        OSError: If a file cannot be written; no run was created.
     """
     with closing(_open(path)) as database:
-        location = _location(database, home)
-        folder = _local(location or "")
-        ordinary = [sheet for sheet in sheets if _is_ordinary(sheet, columns)]
+        location = _artifact_location(database, parent)
+        folder = _local_folder(location or "")
+        ordinary = [record for record in records if _is_ordinary(record, columns)]
         if location is None or folder is None or not ordinary:
             return {}
-        made = {sheet.point.point_id: uuid.uuid4().hex for sheet in ordinary}
+        run_ids = {record.point.point_id: uuid.uuid4().hex for record in ordinary}
         rows = _Rows()
         try:
-            for sheet in ordinary:
-                run_id = made[sheet.point.point_id]
-                _add(rows, run_id, sheet, home, sweep, columns, location)
-                write_files(folder / run_id / "artifacts", sheet.files)
-            _execute(database, rows)
+            for record in ordinary:
+                run_id = run_ids[record.point.point_id]
+                _add(rows, run_id, record, parent, sweep, columns, location)
+                write_files(folder / run_id / "artifacts", record.files)
+            _insert_rows(database, rows)
         except BaseException:
-            _clear(database, folder, made.values())
+            _remove_orphaned_folders(database, folder, run_ids.values())
             raise
-    return made
+    return run_ids
 
 
 def write_files(folder: Path, files: Mapping[PurePosixPath, bytes]) -> None:
-    """Put a run's files into a folder.
+    """Writes the artifacts of a run into a folder.
 
     Raises:
         OSError: If they cannot be written.
@@ -142,50 +175,96 @@ def write_files(folder: Path, files: Mapping[PurePosixPath, bytes]) -> None:
         path.write_bytes(content)
 
 
+def _create_store(path: Path, uri: str, artifact_root: str | None) -> None:
+    temporary = path.with_name(f".{path.name}.creating")
+    # SQLite would replay the log of a deleted database into a new one of the same name.
+    for stale in (temporary, *_log_files(temporary), *_log_files(path)):
+        stale.unlink(missing_ok=True)
+    _write_empty_store(temporary, artifact_root)
+    # Write-ahead logging needs shared memory, so it cannot be used on a network file system.
+    if not is_shared(path.parent):
+        with closing(sqlite3.connect(temporary)) as database:
+            database.execute("PRAGMA journal_mode = WAL")
+    os.replace(temporary, path)
+    # Drops connections that this process may hold to an earlier file of the same name.
+    open_database(uri, artifact_root)
+
+
+def _write_empty_store(path: Path, artifact_root: str | None) -> None:
+    path.write_bytes(schema.read_empty_store() or _build_empty_store())
+    try:
+        open_database(f"sqlite:///{path}", artifact_root)
+    except MlflowException:
+        # Another build of the same version wrote the cache, as a development version may.
+        path.write_bytes(_build_empty_store())
+        open_database(f"sqlite:///{path}", artifact_root)
+
+
+def _build_empty_store() -> bytes:
+    """Lets MLflow build an empty store, caches it, and returns the content of the file."""
+    with tempfile.TemporaryDirectory(prefix="tracking-schema-") as folder:
+        path = Path(folder, "mlflow.db")
+        open_database(f"sqlite:///{path}", folder)
+        with closing(sqlite3.connect(path)) as database, database:
+            # The only row that contains the store's location; MLflow adds it where it is missing.
+            database.execute("DELETE FROM experiments")
+            revision = schema.read_revision(database)
+        content = path.read_bytes()
+    schema.cache_empty_store(content)
+    if revision is not None:
+        schema.remember_revision(revision)
+    return content
+
+
+def _log_files(database: Path) -> list[Path]:
+    return [database.with_name(database.name + end) for end in ("-wal", "-shm", "-journal")]
+
+
 def _open(path: Path) -> sqlite3.Connection:
-    """A store that is there; SQLite would make an empty one where none is."""
-    return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=_LOCKED_SECONDS)
+    """Opens an existing store; by default SQLite would create an empty one."""
+    return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=_LOCK_SECONDS)
 
 
-def _clear(database: sqlite3.Connection, folder: Path, run_ids: Iterable[str]) -> None:
-    """Remove the folders of runs that are not in the store."""
-    # Where the store cannot even say which runs it holds, no folder may go.
+def _remove_orphaned_folders(
+    database: sqlite3.Connection, folder: Path, run_ids: Iterable[str]
+) -> None:
+    # Where the store cannot say which runs it holds, no folder may be removed.
     with suppress(sqlite3.Error):
         for run_id in run_ids:
-            known = database.execute("SELECT 1 FROM runs WHERE run_uuid = ?", (run_id,))
-            if known.fetchone() is None:
+            row = database.execute("SELECT 1 FROM runs WHERE run_uuid = ?", (run_id,)).fetchone()
+            if row is None:
                 shutil.rmtree(folder / run_id, ignore_errors=True)
 
 
-def _execute(database: sqlite3.Connection, rows: _Rows) -> None:
+def _insert_rows(database: sqlite3.Connection, rows: _Rows) -> None:
     database.execute("PRAGMA foreign_keys = ON")
     with database:
         for table, names in _INSERTS.items():
-            places = ", ".join("?" * len(names.split(",")))
-            statement = f"INSERT INTO {table} ({names}) VALUES ({places})"
+            marks = ", ".join("?" * len(names.split(",")))
+            statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"
             database.executemany(statement, getattr(rows, table))
 
 
-def _is_ordinary(sheet: RunRecord, columns: Iterable[str]) -> bool:
-    """Whether a run has no name that MLflow might refuse."""
-    names = (*columns, *sheet.point.curves, *(param.key for param in sheet.params()))
-    return all(len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) for name in names)
+def _is_ordinary(record: RunRecord, columns: Iterable[str]) -> bool:
+    """Whether MLflow certainly accepts every name of a run."""
+    names = (*columns, *record.point.curves, *(param.key for param in record.params()))
+    return all(len(name) <= _MAX_NAME and _NAME.fullmatch(name) for name in names)
 
 
-def _location(database: sqlite3.Connection, home: runs.Home) -> str | None:
-    """Where an experiment's artifacts go; None if the experiment is not for this way of writing."""
-    if schema.revision(database) not in SCHEMAS:
+def _artifact_location(database: sqlite3.Connection, parent: runs.ParentRun) -> str | None:
+    """Returns the artifact location of an experiment, None where rows must not be written."""
+    if schema.read_revision(database) not in SCHEMAS:
         return None
-    found = database.execute(
+    row = database.execute(
         "SELECT artifact_location FROM experiments WHERE experiment_id = ? AND "
         "lifecycle_stage = 'active'",
-        (int(home.experiment_id),),
+        (int(parent.experiment_id),),
     ).fetchone()
-    return None if found is None else str(found[0])
+    return None if row is None else str(row[0])
 
 
-def _local(location: str) -> Path | None:
-    """The folder that a location of artifacts means; None if it is not on this machine."""
+def _local_folder(location: str) -> Path | None:
+    """Returns the folder of an artifact location, None if it is not on this machine."""
     parts = urlsplit(location)
     plain = parts.scheme == "file" and not (parts.netloc or parts.query or parts.fragment)
     return Path(unquote(parts.path)) if plain else None
@@ -194,21 +273,21 @@ def _local(location: str) -> Path | None:
 def _add(
     rows: _Rows,
     run_id: str,
-    sheet: RunRecord,
-    home: runs.Home,
+    record: RunRecord,
+    parent: runs.ParentRun,
     sweep: str,
     columns: Sequence[str],
     location: str,
 ) -> None:
     folder = f"{location.rstrip('/')}/{run_id}/artifacts"
     source = ("UNKNOWN", "", "", "unknown")
-    times = (sheet.started, sheet.ended)
-    place = ("", "active", folder, int(home.experiment_id))
-    rows.runs.append((run_id, sheet.run_name, *source, sheet.status, *times, *place))
-    tags = {**sheet.tags(sweep, home.parent_id), "mlflow.runName": sheet.run_name}
+    times = (record.started, record.ended)
+    rest = ("", "active", folder, int(parent.experiment_id))
+    rows.runs.append((run_id, record.run_name, *source, record.status, *times, *rest))
+    tags = {**record.tags(sweep, parent.run_id), "mlflow.runName": record.run_name}
     rows.tags += [(run_id, key, value) for key, value in tags.items()]
-    rows.params += [(run_id, param.key, param.value) for param in sheet.params()]
-    values = list(dict.fromkeys(_value(run_id, metric) for metric in sheet.metrics(columns)))
+    rows.params += [(run_id, param.key, param.value) for param in record.params()]
+    values = list(dict.fromkeys(_metric_row(run_id, m) for m in record.metrics(columns)))
     rows.metrics += values
     latest: dict[str, tuple[str, str, float, bool, int, int]] = {}
     for value in values:
@@ -216,13 +295,13 @@ def _add(
     rows.latest_metrics += latest.values()
 
 
-def _value(run_id: str, metric: Metric) -> tuple[str, str, float, bool, int, int]:
+def _metric_row(run_id: str, metric: Metric) -> tuple[str, str, float, bool, int, int]:
     # SQL has neither NaN nor infinities.
     largest = sys.float_info.max
-    value = 0.0 if math.isnan(metric.value) else min(max(metric.value, -largest), largest)
     undefined = math.isnan(metric.value)
+    value = 0.0 if undefined else min(max(metric.value, -largest), largest)
     return (run_id, metric.key, value, undefined, metric.timestamp, metric.step)
 
 
-def _recency(value: tuple[str, str, float, bool, int, int]) -> tuple[int, int, float]:
-    return (value[5], value[4], value[2])
+def _recency(row: tuple[str, str, float, bool, int, int]) -> tuple[int, int, float]:
+    return (row[5], row[4], row[2])

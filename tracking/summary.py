@@ -1,4 +1,4 @@
-"""What a sweep's parent run shows: its files, the hypervolume so far, how it stands."""
+"""The parent run of a sweep: its files, tags, status and hypervolume."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
 
 from tracking import runs
-from tracking.run_record import MAX_PARAM, clipped, inside, milliseconds
-from tracking.store import connect, create, translate_errors
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
+from tracking.client import connect, translate_errors
+from tracking.run_record import MAX_PARAM, milliseconds, relative_path, truncate
+from tracking.store import create
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
@@ -36,30 +37,29 @@ def record_sweep(
     tags: Mapping[str, str] = _NO_TEXT,
     status: Status | None = None,
 ) -> None:
-    """Bring the parent run of a sweep up to date; calling again with the same adds nothing.
+    """Updates the parent run of a sweep; a repeated call adds nothing.
 
     Args:
-        sweep: The sweep's name.
-        study: The experiment's name; by default the one that holds the sweep, or else `sweep`.
-        tracking_uri: As `resolve_uri` takes it.
-        files: Path within the run to the file it is copied from; skipped where the run already
-            holds the same content.
+        sweep: Name of the sweep.
+        study: Name of the experiment; by default the one that holds the sweep, or else `sweep`.
+        tracking_uri: See `resolve_uri`.
+        files: Path within the run to a local file; skipped where the run holds the same content.
         hypervolume: Step, value and Unix time (seconds) of the hypervolume so far. Steps that the
-            run has already stay as they are.
-        params: What the sweep was told. MLflow writes a parameter once: the first value stays.
-        tags: What may change; `mlflow.note.content` replaces the description.
-        status: How the sweep stands; None leaves it, and a new run is RUNNING.
+            run already holds do not change.
+        params: Parameters. MLflow writes a parameter once: the first value stays.
+        tags: Tags; `mlflow.note.content` replaces the description.
+        status: New status; None leaves it, and a new run is RUNNING.
 
     Raises:
-        TrackingError: If the store fails or does not answer; a later call takes up from there.
-        ValueError: If a name in `files` leads outside the run.
+        TrackingError: If the store fails or does not respond; a later call continues.
+        ValueError: If a name in `files` leaves the run.
         OSError: If a file cannot be read.
     """
-    contents = {str(inside(name)): path.read_bytes() for name, path in files.items()}
+    contents = {str(relative_path(name)): path.read_bytes() for name, path in files.items()}
     uri = create(tracking_uri)
     client = connect(uri)
     with translate_errors(uri):
-        run_id = runs.make_home(client, sweep, study, uri).parent_id
+        run_id = runs.get_or_create_parent(client, sweep, study, uri).run_id
         _log(client, run_id, hypervolume, params, tags)
         _upload(client, run_id, contents)
         if status is not None:
@@ -69,21 +69,21 @@ def record_sweep(
 def sweep_tags(
     sweep: str, tracking_uri: str | None = None, study: str | None = None
 ) -> dict[str, str]:
-    """The tags of a sweep's parent run; empty where there is none. Anybody may have written them.
+    """Returns the tags of a sweep's parent run, empty without one. They are untrusted input.
 
     Args:
-        sweep: The sweep's name.
-        tracking_uri: As `resolve_uri` takes it.
-        study: The experiment's name, where several hold a sweep of that name.
+        sweep: Name of the sweep.
+        tracking_uri: See `resolve_uri`.
+        study: Name of the experiment, where several hold a sweep of that name.
 
     Raises:
-        TrackingError: If the store fails or does not answer.
+        TrackingError: If the store fails or does not respond.
     """
     uri = create(tracking_uri)
     client = connect(uri)
     with translate_errors(uri):
-        home = runs.find_home(client, sweep, study)
-        return {} if home is None else dict(client.get_run(home.parent_id).data.tags)
+        parent = runs.find_parent(client, sweep, study)
+        return {} if parent is None else dict(client.get_run(parent.run_id).data.tags)
 
 
 def _log(
@@ -93,32 +93,30 @@ def _log(
     params: Mapping[str, str],
     tags: Mapping[str, str],
 ) -> None:
-    from mlflow.entities import Metric, Param, RunTag
-
-    known = client.get_run(run_id).data.params
-    held = client.get_metric_history(run_id, _HYPERVOLUME) if hypervolume else ()
-    steps = {metric.step for metric in held}
-    lacking = [entry for entry in hypervolume if entry[0] not in steps]
+    old_params = client.get_run(run_id).data.params
+    history = client.get_metric_history(run_id, _HYPERVOLUME) if hypervolume else ()
+    steps = {metric.step for metric in history}
+    new = [entry for entry in hypervolume if entry[0] not in steps]
     client.log_batch(
         run_id,
-        [Metric(_HYPERVOLUME, value, milliseconds(when), step) for step, value, when in lacking],
-        [Param(k, clipped(v, MAX_PARAM)) for k, v in params.items() if k not in known],
-        [RunTag(key, clipped(value)) for key, value in tags.items()],
+        [Metric(_HYPERVOLUME, value, milliseconds(when), step) for step, value, when in new],
+        [Param(k, truncate(v, MAX_PARAM)) for k, v in params.items() if k not in old_params],
+        [RunTag(key, truncate(value)) for key, value in tags.items()],
     )
 
 
 def _upload(client: MlflowClient, run_id: str, contents: Mapping[str, bytes]) -> None:
-    known = client.get_run(run_id).data.tags
+    tags = client.get_run(run_id).data.tags
     for name, content in contents.items():
         digest = hashlib.sha256(content).hexdigest()
-        if known.get(_CONTENT + name) == digest:
+        if tags.get(_CONTENT + name) == digest:
             continue
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
             client.log_artifacts(run_id, folder)
-        # Only now, so that an upload cut short is done again.
+        # Set last, so that an interrupted upload is repeated.
         client.set_tag(run_id, _CONTENT + name, digest)
 
 

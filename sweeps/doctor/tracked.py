@@ -56,7 +56,7 @@ def _look(uri: str | None, here: bool) -> Check:
         tracking.check(resolved)
     except CredentialsRejectedError as error:
         remedy = error.remedy if here else f"{error.remedy}, {_AT_THE_HEAD}"
-        return Check(SUBJECT, "", "failed", error.found, remedy)
+        return Check(SUBJECT, "", "failed", error.problem, remedy)
     except tracking.TrackingError as error:
-        return Check(SUBJECT, "", "failed", error.found, error.remedy or _LATER)
+        return Check(SUBJECT, "", "failed", error.problem, error.remedy or _LATER)
     return Check(SUBJECT, "", "ok", f"{tracking.redact(resolved)} can be used")

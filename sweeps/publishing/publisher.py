@@ -222,7 +222,7 @@ class Publisher:
         """Where a server shows the study's runs; None if there is no server, or it does not say."""
         if not self._uri.startswith(("http://", "https://")):
             return None
-        from tracking.pages import study_page
+        from tracking.runs import study_page
 
         try:
             return study_page(self._uri, self._manifest.study.name)

@@ -172,18 +172,18 @@ class Replicates:
         return frozenset(names.unique().to_pylist())
 
     def _frame(self, sweep: str, own_columns: Mapping[str, str], **columns: Any) -> pd.DataFrame:
-        from tracking.frame import Columns, frame
+        from tracking.frame import TableColumns, table_from_columns
 
         experiments, configs = (
             self.table[name].take(self.firsts).to_pylist() for name in ("experiment", "config")
         )
-        named = Columns(
+        named = TableColumns(
             point_ids=self.point_ids,
             experiments=experiments,
             configs=[parse_config(config) for config in configs],
             **columns,
         )
-        return frame(named, own_columns, sweep)
+        return table_from_columns(named, own_columns, sweep)
 
     def _sums(self) -> dict[str, Floats]:
         """Every metric's mean over the finished replicates of a point, and its spread."""

@@ -22,8 +22,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 import privnets
 import tracking
-from tracking.pages import runs_page, study_pages
 from tracking.run_record import LOG10_OF_ZERO
+from tracking.runs import runs_page, study_pages
 
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 FLAGS = (

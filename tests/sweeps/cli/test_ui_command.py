@@ -20,7 +20,7 @@ from mlflow_server import free_port
 
 import tracking
 from privnets.points import Replicate, TradeoffPoint
-from tracking.pages import study_page
+from tracking.runs import study_page
 
 STUDY = "a study to show"
 

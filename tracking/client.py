@@ -1,0 +1,214 @@
+"""MLflow clients: connections to a tracking store, and translation of their errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import sqlalchemy
+from google.protobuf.json_format import (  # type: ignore[import-untyped, unused-ignore]
+    Error as ProtobufError,
+)
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from requests import exceptions
+from sqlalchemy.exc import SQLAlchemyError
+from urllib3.exceptions import NameResolutionError
+
+from tracking.errors import CredentialsRejectedError, RejectedRecordError, TrackingError
+from tracking.mlflow_internals import ask_server, bounded_responses, silence_logs
+from tracking.redaction import redact
+from tracking.store import PARALLEL_SERVER_CALLS, is_server, read_sqlite_revision, sqlite_path
+
+_CHECK_SECONDS = 3
+_UNAUTHORIZED, _FORBIDDEN = 401, 403
+_MAX_QUOTE = 200
+_MAX_MESSAGE = 1000
+# MLflow's defaults retry for several minutes; the publisher tries again anyway. Redirects would
+# send credentials to another server, and ~/.netrc would replace the account that the user gave.
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "MLFLOW_HTTP_POOL_MAXSIZE": str(PARALLEL_SERVER_CALLS),
+    "MLFLOW_ALLOW_HTTP_REDIRECTS": "false",
+    "NETRC": os.devnull,
+}
+# Raised by MLflow's client when the response of a server has an unexpected form.
+_MALFORMED_RESPONSE = (
+    json.JSONDecodeError,
+    ProtobufError,
+    RecursionError,
+    AttributeError,
+    TypeError,
+    KeyError,
+)
+
+
+def set_environment() -> None:
+    """Sets MLflow's environment variables, except those that the user has set."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    silence_logs()
+
+
+def connect(uri: str) -> MlflowClient:
+    """Returns a client of an existing store.
+
+    Args:
+        uri: As returned by `resolve_uri`.
+
+    Raises:
+        TrackingError: If the store does not exist, or another version of MLflow made its schema.
+    """
+    set_environment()
+    path = sqlite_path(uri)
+    if path is not None:
+        read_sqlite_revision(path)
+    elif not is_server(uri):
+        _check_database(uri)
+    with translate_errors(uri):
+        return MlflowClient(uri)
+
+
+def check_server(uri: str) -> None:
+    """Checks within seconds that an MLflow server responds and accepts the account.
+
+    Raises:
+        TrackingError: If it does not.
+    """
+    set_environment()
+    with translate_errors(uri):
+        response = ask_server(uri, _CHECK_SECONDS)
+    if response.status_code in (_UNAUTHORIZED, _FORBIDDEN):
+        raise _rejection(uri, response.status_code, response.text)
+    is_json = response.headers.get("Content-Type", "").startswith("application/json")
+    if response.status_code != 200 or not is_json:
+        raise TrackingError(
+            f"{uri} does not answer as an MLflow server: {response.status_code} "
+            f"{response.text[:_MAX_QUOTE].strip()!r}."
+        )
+
+
+@contextmanager
+def translate_errors(uri: str) -> Iterator[None]:
+    """Turns errors of MLflow, its database and its transport into `TrackingError`.
+
+    Inside the block the responses of a server are bounded in size and time.
+
+    Args:
+        uri: Of the store that the block talks to.
+
+    Raises:
+        RejectedRecordError: If the store rejects the data as invalid.
+        TrackingError: In all other cases.
+    """
+    expected: tuple[type[Exception], ...]
+    expected = (MlflowException, SQLAlchemyError, sqlite3.Error, ImportError, OSError)
+    with ExitStack() as stack:
+        if is_server(uri):
+            expected += _MALFORMED_RESPONSE
+            stack.enter_context(bounded_responses())
+        try:
+            yield
+        except expected as error:
+            text = f"{uri} {error}"
+            # A cause that contains credentials would show them in the traceback.
+            raise _translate(uri, error) from (error if redact(text) == text else None)
+
+
+def _translate(uri: str, error: Exception) -> TrackingError:
+    failure = (
+        _explain_server_error(uri, error) if is_server(uri) else TrackingError(f"{uri}: {error}")
+    )
+    invalid = isinstance(error, MlflowException) and error.error_code == "INVALID_PARAMETER_VALUE"
+    return RejectedRecordError(str(failure)) if invalid else failure
+
+
+def _explain_server_error(uri: str, error: Exception) -> TrackingError:
+    status = _http_status(error)
+    if status in (_UNAUTHORIZED, _FORBIDDEN):
+        return _rejection(uri, status, str(error))
+    # MLflow wraps errors of requests, which wrap errors of urllib3, and so on.
+    chain = list(_causes(error))
+    if any(isinstance(e, exceptions.ConnectionError | exceptions.Timeout) for e in chain):
+        return TrackingError(
+            f"no MLflow server answers at {uri} ({_network_reason(chain)})",
+            "start it, or leave --tracking-uri out and publish later with `sweeps sync`",
+        )
+    malformed = (exceptions.RetryError, exceptions.ContentDecodingError, *_MALFORMED_RESPONSE)
+    if any(isinstance(e, malformed) for e in chain):
+        return TrackingError(
+            f"{uri} does not answer as an MLflow server: {_innermost_text(chain)}."
+        )
+    return TrackingError(f"{uri}: {str(error)[:_MAX_MESSAGE]}")
+
+
+def _http_status(error: Exception) -> int | None:
+    if isinstance(error, exceptions.HTTPError) and error.response is not None:
+        return int(error.response.status_code)
+    if isinstance(error, MlflowException):
+        return int(error.get_http_status_code())  # type: ignore[no-untyped-call]
+    return None
+
+
+def _rejection(uri: str, status: int, response: str) -> TrackingError:
+    """Explains a response of 401 or 403: wrong credentials, or a host name that is not allowed."""
+    quote = " ".join(response[:_MAX_QUOTE].split())
+    if "Invalid Host" in response:
+        return TrackingError(
+            f"{uri} rejects this host name ({quote})", "start the server with --allowed-hosts"
+        )
+    # MLflow's text for 401 only points to its manual.
+    code = str(status) if status == _UNAUTHORIZED else f"{status}: {quote}"
+    return CredentialsRejectedError(
+        f"{uri} rejects the credentials ({code})",
+        "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN), "
+        "or write the former two into ~/.mlflow/credentials (chmod 600)",
+    )
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        # urllib3 keeps the error that ended its retries in `reason`, sometimes only there.
+        reason = getattr(error, "reason", None)
+        linked = error.__cause__ or error.__context__
+        error = linked or (reason if isinstance(reason, BaseException) else None)
+
+
+def _network_reason(chain: list[BaseException]) -> str:
+    if any(isinstance(error, ConnectionRefusedError) for error in chain):
+        return "connection refused"
+    if any(isinstance(error, NameResolutionError) for error in chain):
+        return "no such host"
+    if any(isinstance(error, TimeoutError | exceptions.Timeout) for error in chain):
+        return "timed out"
+    return _innermost_text(chain)
+
+
+def _innermost_text(chain: list[BaseException]) -> str:
+    innermost = chain[-1]
+    text = innermost.strerror if isinstance(innermost, OSError) else None
+    return " ".join((text or str(innermost))[:_MAX_QUOTE].split())
+
+
+def _check_database(uri: str) -> None:
+    """Connects once: MLflow itself would retry for about two minutes."""
+    with translate_errors(uri):
+        try:
+            url = sqlalchemy.make_url(uri)
+        except ValueError as error:  # the port is not a number
+            message = redact(f"{uri} is not the address of a database: {error}")
+            raise TrackingError(message) from None
+        options = {} if url.get_backend_name() == "mssql" else {"connect_timeout": _CHECK_SECONDS}
+        engine = sqlalchemy.create_engine(url, connect_args=options)
+        try:
+            engine.connect().close()
+        finally:
+            engine.dispose()
