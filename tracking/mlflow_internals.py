@@ -16,6 +16,7 @@ from typing import Any, Final
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from mlflow.utils import request_utils
 from mlflow.utils.credentials import get_default_host_creds
+from mlflow.utils.request_utils import TCPKeepAliveHTTPAdapter
 from mlflow.utils.rest_utils import http_request
 from requests import PreparedRequest, Response
 from requests.exceptions import ContentDecodingError, RequestException
@@ -27,7 +28,6 @@ MAX_RESPONSE_BYTES: Final = 2**29
 MAX_RESPONSE_SECONDS: Final = 300.0
 """Longest accepted time for the body of a response."""
 
-_ORIGINAL_ADAPTER: Final = request_utils.TCPKeepAliveHTTPAdapter
 _CHUNK_BYTES: Final = 2**16
 _lock = threading.Lock()
 _users = 0
@@ -75,7 +75,7 @@ def silence_logs() -> None:
     warnings.filterwarnings("ignore", message="The ``noload`` loader strategy is deprecated")
 
 
-class _BoundedAdapter(request_utils.TCPKeepAliveHTTPAdapter):  # type: ignore[misc]
+class _BoundedAdapter(TCPKeepAliveHTTPAdapter):
     """Rejects responses that are too long or take too long, and ignores Retry-After."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -84,8 +84,10 @@ class _BoundedAdapter(request_utils.TCPKeepAliveHTTPAdapter):  # type: ignore[mi
             options["max_retries"] = retries.new(respect_retry_after_header=False)
         super().__init__(*args, **options)
 
-    def send(self, request: PreparedRequest, stream: bool = False, **options: Any) -> Response:
-        response: Response = super().send(request, stream=stream, **options)
+    def send(  # type: ignore[override]
+        self, request: PreparedRequest, stream: bool = False, **options: Any
+    ) -> Response:
+        response = super().send(request, stream=stream, **options)
         if not stream:
             _read_body(response)
         return response
@@ -109,11 +111,11 @@ def bounded_responses() -> Iterator[None]:
         with _lock:
             _users -= 1
             if _users == 0:
-                _use_adapter(_ORIGINAL_ADAPTER)
+                _use_adapter(TCPKeepAliveHTTPAdapter)
 
 
-def _use_adapter(adapter: type) -> None:
-    request_utils.TCPKeepAliveHTTPAdapter = adapter
+def _use_adapter(adapter: type[TCPKeepAliveHTTPAdapter]) -> None:
+    request_utils.TCPKeepAliveHTTPAdapter = adapter  # type: ignore[misc]
     request_utils._cached_get_request_session.cache_clear()  # sessions keep their adapter
 
 

@@ -314,8 +314,9 @@ def _match_or(pattern: str, text: str | None, default: str) -> str:
 def _experiment_ids(client: MlflowClient, study: str | None) -> list[str]:
     if study is not None:
         experiment = client.get_experiment_by_name(study)
-        active = experiment is not None and experiment.lifecycle_stage == "active"
-        return [experiment.experiment_id] if active else []
+        if experiment is None or experiment.lifecycle_stage != "active":
+            return []
+        return [experiment.experiment_id]
     ids: dict[str, None] = {}
     token: str | None = None
     for _ in range(_MAX_PAGES):

@@ -191,17 +191,25 @@ def _create_store(path: Path, uri: str, artifact_root: str | None) -> None:
 
 
 def _write_empty_store(path: Path, artifact_root: str | None) -> None:
-    path.write_bytes(schema.read_empty_store() or _build_empty_store())
+    path.write_bytes(schema.read_empty_store() or build_empty_store())
     try:
         open_database(f"sqlite:///{path}", artifact_root)
     except MlflowException:
         # Another build of the same version wrote the cache, as a development version may.
-        path.write_bytes(_build_empty_store())
+        path.write_bytes(build_empty_store())
         open_database(f"sqlite:///{path}", artifact_root)
 
 
-def _build_empty_store() -> bytes:
-    """Lets MLflow build an empty store, caches it, and returns the content of the file."""
+def build_empty_store() -> bytes:
+    """Lets MLflow build an empty store, and caches it.
+
+    Returns:
+        The content of the file.
+
+    Raises:
+        MlflowException: If MLflow fails.
+        OSError: If there is no space for temporary files.
+    """
     with tempfile.TemporaryDirectory(prefix="tracking-schema-") as folder:
         path = Path(folder, "mlflow.db")
         open_database(f"sqlite:///{path}", folder)

@@ -197,7 +197,7 @@ def runs(folder: Path) -> Target:
     from mlflow.entities import Metric, Run, RunData, RunInfo, RunTag
 
     from tracking.reading import _row
-    from tracking.runs import Child
+    from tracking.runs import ChildRun
 
     tags = {
         "point_id": "p0",
@@ -223,14 +223,14 @@ def runs(folder: Path) -> Target:
             [RunTag(k, v) for k, v in texts.items()],
         )
         if "point_id" in texts:
-            Child.of("r", "FINISHED", texts)
+            ChildRun.from_tags("r", "FINISHED", texts)
         try:
             row = _row(Run(info, data))
         except TrackingError:
             return False
-        from tracking.frame import table
+        from tracking.frame import table_from_rows
 
-        table([row], "sweep")
+        table_from_rows([row], "sweep")
         return True
 
     return Target("runs", folder, read, lambda: [valid], lambda: edited([valid], _JSON))

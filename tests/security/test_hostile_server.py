@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import tracking
-from tracking import TrackingError, bounded
+from tracking import TrackingError, mlflow_internals
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 SECRET = "hunter2-marked"
@@ -202,7 +202,7 @@ def dripping(request: BaseHTTPRequestHandler) -> None:
 def test_an_endless_answer_takes_neither_memory_nor_time(
     late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounded, "MOST_BYTES", 2**26)
+    monkeypatch.setattr(mlflow_internals, "MAX_RESPONSE_BYTES", 2**26)
     with served(after_the_check(endless) if late else endless) as (uri, _):
         before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
         said = _said(
@@ -217,7 +217,7 @@ def test_an_endless_answer_takes_neither_memory_nor_time(
 
 
 def test_an_answer_byte_by_byte_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "MOST_SECONDS", 2.0)
+    monkeypatch.setattr(mlflow_internals, "MAX_RESPONSE_SECONDS", 2.0)
     with served(dripping) as (uri, _):
         began = time.monotonic()
         with pytest.raises(TrackingError, match=r"an answer of more than .* or 2 s"):

@@ -24,9 +24,9 @@ def points(sqlite_uri: str, sweep: str) -> list[TradeoffPoint]:
 def run(points: list[TradeoffPoint], sqlite_uri: str, sweep: str) -> Run:
     """The first point's."""
     client = MlflowClient(sqlite_uri)
-    home = runs.find_home(client, sweep, None)
+    home = runs.find_parent(client, sweep, None)
     assert home is not None
-    (found,) = runs.children_of(client, home, sweep, [points[0].point_id])
+    (found,) = runs.children_with_ids(client, home, sweep, [points[0].point_id])
     return found
 
 

@@ -29,7 +29,7 @@ from tracking.run_record import LOG10_OF_ZERO
 def _all_runs(uri: str, sweep: str) -> list[Run]:
     client = MlflowClient(uri)
     experiments = [e.experiment_id for e in client.search_experiments()]
-    return list(runs.search(client, experiments, f"tags.sweep = '{sweep}'"))
+    return list(runs.search_runs(client, experiments, f"tags.sweep = '{sweep}'"))
 
 
 def _children(uri: str, sweep: str) -> dict[str, Run]:

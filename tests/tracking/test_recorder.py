@@ -55,9 +55,9 @@ def test_what_was_deleted_meanwhile_is_missed(
     points, ours = made_points(3), recorder()
     ours.record(points)
     client = MlflowClient(uri)
-    home = runs.find_home(client, sweep, None)
+    home = runs.find_parent(client, sweep, None)
     assert home is not None
-    (run,) = runs.children_of(client, home, sweep, [points[1].point_id])
+    (run,) = runs.children_with_ids(client, home, sweep, [points[1].point_id])
     client.delete_run(run.info.run_id)
     assert ours.confirm() == {points[1].point_id}
     assert ours.record(points) == 1
@@ -81,9 +81,9 @@ def test_later_batches_have_the_keys_of_earlier_ones(
     ours.record([made_point(1, failed=True)])
     assert load_points(sweep, uri)[ADVANTAGE].isna().sum() == 1
     client = MlflowClient(uri)
-    home = runs.find_home(client, sweep, None)
+    home = runs.find_parent(client, sweep, None)
     assert home is not None
-    (failed,) = runs.children_of(client, home, sweep, [made_point(1).point_id])
+    (failed,) = runs.children_with_ids(client, home, sweep, [made_point(1).point_id])
     assert set(made_point(0).metrics) <= set(failed.data.metrics)
 
 

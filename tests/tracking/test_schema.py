@@ -1,4 +1,4 @@
-"""A copied store is MLflow's own, whatever became of the copy that is kept."""
+"""A store copied from the cache equals MLflow's own, whatever happened to the cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from made_points import made_points
 
 import tracking
-from tracking import schema
+from tracking import schema, sqlite
 
 TIMES = {"creation_time", "last_update_time"}
 MLFLOW_ALONE = """
@@ -32,13 +32,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy as it is kept; MLflow takes seconds to make one."""
-    folder = tmp_path_factory.mktemp("whole")
+def valid_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A valid cached store; MLflow takes seconds to build one."""
+    folder = tmp_path_factory.mktemp("valid_cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRIVNETS_CACHE", str(folder))
-        schema.make()
-    return kept(folder / "tracking")
+        sqlite.build_empty_store()
+    return cached_file(folder / "tracking")
 
 
 def create(folder: Path) -> Path:
@@ -47,7 +47,7 @@ def create(folder: Path) -> Path:
     return folder / "mlflow.db"
 
 
-def kept(cache: Path) -> Path:
+def cached_file(cache: Path) -> Path:
     (found,) = cache.glob("*.db")
     return found
 
@@ -93,9 +93,9 @@ def test_a_copied_store_is_the_one_mlflow_makes(tmp_path: Path) -> None:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-def test_processes_that_find_no_copy_do_not_harm_each_other(tmp_path: Path, cache: Path) -> None:
+def test_processes_without_a_cache_do_not_disturb_each_other(tmp_path: Path, cache: Path) -> None:
     code = (
-        "import sys, tracking; from tracking.store import connect;"
+        "import sys, tracking; from tracking.client import connect;"
         "connect(tracking.create(f'sqlite:///{sys.argv[1]}/mlflow.db'))"
     )
     started = [
@@ -105,11 +105,11 @@ def test_processes_that_find_no_copy_do_not_harm_each_other(tmp_path: Path, cach
     ended = [(process.communicate(timeout=120)[1], process.returncode) for process in started]
     assert ended == [(b"", 0)] * 2
     assert content_of(create(tmp_path / "a")).keys() == content_of(create(tmp_path / "b")).keys()
-    assert schema.empty_store() == kept(cache).read_bytes()[32:]
+    assert schema.read_empty_store() == cached_file(cache).read_bytes()[32:]
 
 
 def another_revision(content: bytes) -> bytes:
-    """A whole copy, kept by an MLflow that calls itself as ours and has another schema."""
+    """A cached store of another build with the same version and another schema."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.deserialize(content[32:])
         database.execute("UPDATE alembic_version SET version_num = 'another'")
@@ -123,24 +123,24 @@ def another_revision(content: bytes) -> bytes:
     [lambda content: b"", lambda content: content[:-1], another_revision],
     ids=["empty", "cut short", "another revision"],
 )
-def test_a_copy_that_is_of_no_use_is_made_anew(  # type: ignore[no-untyped-def]
-    tmp_path: Path, cache: Path, whole: Path, damage
+def test_a_damaged_cache_is_rebuilt(  # type: ignore[no-untyped-def]
+    tmp_path: Path, cache: Path, valid_cache: Path, damage
 ) -> None:
     cache.mkdir(parents=True)
-    path = cache / whole.name
-    path.write_bytes(damage(whole.read_bytes()))
+    path = cache / valid_cache.name
+    path.write_bytes(damage(valid_cache.read_bytes()))
     create(tmp_path / "store")
     with (
         closing(sqlite3.connect(":memory:")) as database,
         closing(sqlite3.connect(":memory:")) as other,
     ):
-        database.deserialize(whole.read_bytes()[32:])
-        other.deserialize(schema.empty_store())
-        assert schema.revision(other) == schema.revision(database)
-    assert path.read_bytes()[:32] == hashlib.sha256(schema.empty_store()).digest()
+        database.deserialize(valid_cache.read_bytes()[32:])
+        other.deserialize(schema.read_empty_store() or b"")
+        assert schema.read_revision(other) == schema.read_revision(database)
+    assert path.read_bytes()[:32] == hashlib.sha256(schema.read_empty_store() or b"").digest()
 
 
-def test_where_no_copy_can_be_kept_a_store_is_made_all_the_same(
+def test_a_store_is_created_where_the_cache_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()

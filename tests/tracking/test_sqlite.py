@@ -97,7 +97,7 @@ def inserted(points: Sequence[TradeoffPoint], folder: Path) -> list[str]:
 def test_the_installed_schema_is_known(tmp_path: Path) -> None:
     """If not, everything still works, but slowly: compare both ways with it, and add it."""
     with closing(sqlite3.connect(record([made_point(0)], tmp_path))) as database:
-        assert schema.revision(database) in sqlite.SCHEMAS
+        assert schema.read_revision(database) in sqlite.SCHEMAS
 
 
 def test_names_that_mlflow_might_refuse_are_left_to_it(tmp_path: Path) -> None:

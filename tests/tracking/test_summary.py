@@ -15,9 +15,9 @@ from tracking.summary import Status
 
 def _parent(uri: str, sweep: str) -> Run:
     client = MlflowClient(uri)
-    home = runs.find_home(client, sweep, None)
+    home = runs.find_parent(client, sweep, None)
     assert home is not None
-    return client.get_run(home.parent_id)
+    return client.get_run(home.run_id)
 
 
 def test_files_are_shown_under_their_names(uri: str, sweep: str, tmp_path: Path) -> None:
@@ -102,4 +102,4 @@ def test_a_file_that_is_not_there_leaves_no_trace(
 ) -> None:
     with pytest.raises(FileNotFoundError):
         record_sweep(sweep, tracking_uri=sqlite_uri, files={"report.html": tmp_path / "none"})
-    assert runs.find_home(MlflowClient(sqlite_uri), sweep, None) is None
+    assert runs.find_parent(MlflowClient(sqlite_uri), sweep, None) is None

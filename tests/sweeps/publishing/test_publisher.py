@@ -194,9 +194,9 @@ def test_what_was_deleted_while_it_published_is_published_again(
     publisher = Publisher(ledger, manifest, uri)
     assert publisher.publish()
     client = MlflowClient(uri)
-    home = runs.find_home(client, "sweep", None)
+    home = runs.find_parent(client, "sweep", None)
     assert home is not None
-    (run,) = runs.children_of(client, home, "sweep", ids(plan, 1))
+    (run,) = runs.children_with_ids(client, home, "sweep", ids(plan, 1))
     client.delete_run(run.info.run_id)
     assert publisher.publish_whole()
     assert held(uri) == ids(plan, 0, 1)
@@ -262,9 +262,9 @@ def test_stopping_takes_no_time_while_the_server_is_away(
 
 def parent_of(uri: str) -> Run:
     client = MlflowClient(uri)
-    home = runs.find_home(client, "sweep", None)
+    home = runs.find_parent(client, "sweep", None)
     assert home is not None
-    return client.get_run(home.parent_id)
+    return client.get_run(home.run_id)
 
 
 def orders(*given: str) -> queue.Queue[str]:
@@ -325,7 +325,7 @@ def test_a_sweep_stopped_before_it_said_anything_leaves_no_trace(
     ledger: Ledger, manifest: Manifest, uri: str
 ) -> None:
     follow(Publisher(ledger, manifest, uri), orders("stop"), Pace())
-    assert runs.find_home(MlflowClient(uri), "sweep", None) is None
+    assert runs.find_parent(MlflowClient(uri), "sweep", None) is None
 
 
 def test_a_publisher_that_is_killed_leaves_everything_to_be_done(
