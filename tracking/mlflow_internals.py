@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -71,8 +70,6 @@ def silence_logs() -> None:
     """Silences messages of MLflow and Alembic that also arrive as exceptions where they matter."""
     for name in ("mlflow.store.db", "mlflow.store.db.utils", "alembic"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    # Comes from MLflow's mapping of a table that is not used here, under SQLAlchemy 2.1.
-    warnings.filterwarnings("ignore", message="The ``noload`` loader strategy is deprecated")
 
 
 class _BoundedAdapter(TCPKeepAliveHTTPAdapter):

@@ -35,7 +35,7 @@ def record(
 ) -> int:
     """Records points as child runs of their sweep's parent run.
 
-    Idempotent. A run is identified by its point id, and its values carry the timestamps of the
+    Idempotent. A run is identified by its point id, and its values have the timestamps of the
     point. Its status is set last: only FINISHED, KILLED (stopped early) and FAILED runs count as
     recorded. So the next call completes what a killed call began, and a repeated call adds
     nothing. A run is replaced when its point has more replicates, other values or other times.

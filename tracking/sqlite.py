@@ -29,7 +29,6 @@ from mlflow.exceptions import MlflowException
 from tracking import runs, schema
 from tracking.client import set_environment, translate_errors
 from tracking.mlflow_internals import open_database
-from tracking.mounts import is_shared
 from tracking.run_record import RunRecord
 
 SCHEMAS = frozenset({"dc11669786a5"})
@@ -40,6 +39,23 @@ _NAME = re.compile(r"[\w-][\w. -]*(/[\w-][\w. -]*)*")
 _MAX_NAME = 200
 _LOCK_SECONDS = 20
 _CREATION_LOCK_SECONDS = 120
+_MOUNTS = Path("/proc/self/mounts")
+_NETWORK_FILESYSTEMS = frozenset(
+    [
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "fuse",
+        "gpfs",
+        "lustre",
+        "nfs",
+        "nfs4",
+        "smb3",
+        "virtiofs",
+    ]
+)
 _CHILDREN = f"""
     SELECT runs.run_uuid, runs.status, tags.key, tags.value
     FROM tags AS chosen JOIN runs USING (run_uuid) JOIN tags USING (run_uuid)
@@ -175,6 +191,26 @@ def write_files(folder: Path, files: Mapping[PurePosixPath, bytes]) -> None:
         path.write_bytes(content)
 
 
+def is_on_network_filesystem(folder: Path) -> bool:
+    """Whether other machines may have mounted a folder too.
+
+    Args:
+        folder: Absolute path; for its missing part the nearest existing parent counts.
+
+    Returns:
+        False also where the system does not list its mounts.
+    """
+    if not _MOUNTS.exists():
+        return False
+    kinds: dict[Path, str] = {}
+    for line in _MOUNTS.read_text().splitlines():
+        _, mount_point, kind, *_ = line.split(" ")
+        kinds[Path(mount_point.replace("\\040", " "))] = kind
+    real = folder.resolve()
+    nearest = next((kinds[path] for path in (real, *real.parents) if path in kinds), "")
+    return nearest.partition(".")[0] in _NETWORK_FILESYSTEMS
+
+
 def _create_store(path: Path, uri: str, artifact_root: str | None) -> None:
     temporary = path.with_name(f".{path.name}.creating")
     # SQLite would replay the log of a deleted database into a new one of the same name.
@@ -182,7 +218,7 @@ def _create_store(path: Path, uri: str, artifact_root: str | None) -> None:
         stale.unlink(missing_ok=True)
     _write_empty_store(temporary, artifact_root)
     # Write-ahead logging needs shared memory, so it cannot be used on a network file system.
-    if not is_shared(path.parent):
+    if not is_on_network_filesystem(path.parent):
         with closing(sqlite3.connect(temporary)) as database:
             database.execute("PRAGMA journal_mode = WAL")
     os.replace(temporary, path)
@@ -208,7 +244,7 @@ def build_empty_store() -> bytes:
 
     Raises:
         MlflowException: If MLflow fails.
-        OSError: If there is no space for temporary files.
+        OSError: If temporary files cannot be written.
     """
     with tempfile.TemporaryDirectory(prefix="tracking-schema-") as folder:
         path = Path(folder, "mlflow.db")

@@ -135,7 +135,7 @@ def read_sqlite_revision(path: Path) -> str | None:
             retry for about two minutes.
     """
     if not path.exists():
-        raise TrackingError(f"there is no tracking store at {path}.")
+        raise TrackingError(f"no tracking store exists at {path}.")
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)) as database:
             return schema.read_revision(database)

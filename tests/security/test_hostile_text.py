@@ -160,4 +160,4 @@ def test_names_that_are_none_are_refused_from_mlflow(tmp_path: Path) -> None:
         database.execute("UPDATE tags SET value = ? WHERE key = 'experiment'", (HOSTILE,))
     with pytest.raises(tracking.TrackingError) as caught:
         tracking.load_points("s", uri)
-    assert "is no name" in str(caught.value)
+    assert "is not a valid name" in str(caught.value)

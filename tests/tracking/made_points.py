@@ -1,4 +1,4 @@
-"""Points with everything in them that recording has to carry, made from an index alone."""
+"""Points with everything in them that recording must preserve, computed from an index alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A directory is told to be shared by the file system that it really is on."""
+"""Network file systems are recognised by the mount that really contains a folder."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tracking import mounts
+from tracking import sqlite
 
 
 @pytest.fixture
-def _mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a kernel would tell it of other mounts."""
+def _mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of mounts in the form of the kernel's."""
     lines = (
         "/dev/sda1 / ext4 rw 0 0",
         f"server:/export {tmp_path}/a\\040b nfs4 rw 0 0",
@@ -20,12 +20,12 @@ def _mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         f"mirror {tmp_path}/mirror fuse rw 0 0",
         f"/dev/sdc1 {tmp_path}/stick fuseblk rw 0 0",
     )
-    told = tmp_path / "mounts"
-    told.write_text("\n".join(lines) + "\n")
-    monkeypatch.setattr(mounts, "_MOUNTS", told)
+    table = tmp_path / "mounts"
+    table.write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr(sqlite, "_MOUNTS", table)
 
 
-@pytest.mark.usefixtures("_mounted")
+@pytest.mark.usefixtures("_mounts")
 @pytest.mark.parametrize(
     ("folder", "shared"),
     [
@@ -43,8 +43,8 @@ def test_the_nearest_mount_decides_also_behind_a_link(
     tmp_path: Path, folder: str, shared: bool
 ) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "a b")
-    assert mounts.is_shared(tmp_path / folder) == shared
+    assert sqlite.is_on_network_filesystem(tmp_path / folder) == shared
 
 
 def test_a_temporary_directory_is_this_machine_s_own(tmp_path: Path) -> None:
-    assert not mounts.is_shared(tmp_path)
+    assert not sqlite.is_on_network_filesystem(tmp_path)

@@ -1,4 +1,4 @@
-"""What a team's store is: PostgreSQL, reached directly or behind a server, holds the same."""
+"""PostgreSQL, reached directly or behind a server, holds the same points."""
 
 from __future__ import annotations
 

@@ -30,14 +30,14 @@ def run(points: list[TradeoffPoint], sqlite_uri: str, sweep: str) -> Run:
     return found
 
 
-def test_an_unknown_sweep_is_said_to_be_unknown(uri: str) -> None:
+def test_an_unknown_sweep_is_reported(uri: str) -> None:
     for read in (load_points, lambda name, store: compare([], name, store)):
-        with pytest.raises(TrackingError, match="no sweep named 'nowhere'"):
+        with pytest.raises(TrackingError, match="does not contain a sweep named 'nowhere'"):
             read("nowhere", uri)
 
 
 @pytest.mark.parametrize("name", ["it's", 'a "quoted" name', "ünïcode λ", "50% done_"])
-def test_names_are_found_whatever_they_hold(sqlite_uri: str, name: str) -> None:
+def test_names_with_special_characters_can_be_searched(sqlite_uri: str, name: str) -> None:
     record(made_points(1), sweep=name, tracking_uri=sqlite_uri)
     assert compare(made_points(1), name, sqlite_uri) == []
 
@@ -53,7 +53,7 @@ def test_equal_points_have_no_difference(
     assert compare(points, sweep, sqlite_uri) == []
 
 
-def test_missing_and_extra_points_are_told(
+def test_missing_and_extra_points_are_reported(
     points: list[TradeoffPoint], sqlite_uri: str, sweep: str
 ) -> None:
     assert compare([points[0], made_point(9)], sweep, sqlite_uri) == [
@@ -62,22 +62,24 @@ def test_missing_and_extra_points_are_told(
     ]
 
 
-def test_a_point_written_in_part_is_told(
+def test_an_incomplete_run_is_reported(
     points: list[TradeoffPoint], run: Run, sqlite_uri: str, sweep: str
 ) -> None:
     MlflowClient(sqlite_uri).update_run(run.info.run_id, "RUNNING")
     (line,) = compare(points, sweep, sqlite_uri)
-    assert line == f"{points[0].point_id}: written only in part, RUNNING in MLflow"
+    assert line == f"{points[0].point_id}: incomplete, RUNNING in MLflow"
 
 
-def test_a_doubled_point_is_told(
+def test_a_duplicated_point_is_reported(
     points: list[TradeoffPoint], run: Run, sqlite_uri: str, sweep: str
 ) -> None:
     MlflowClient(sqlite_uri).create_run(run.info.experiment_id, tags=run.data.tags)
-    assert f"{points[0].point_id}: doubled, 2 runs in MLflow" in compare(points, sweep, sqlite_uri)
+    assert f"{points[0].point_id}: duplicated, 2 runs in MLflow" in compare(
+        points, sweep, sqlite_uri
+    )
 
 
-def test_a_number_that_differs_in_its_last_bit_is_told(
+def test_a_difference_in_the_last_bit_is_reported(
     points: list[TradeoffPoint], run: Run, sqlite_uri: str, sweep: str
 ) -> None:
     value = points[0].metrics[ADVANTAGE]
@@ -89,10 +91,10 @@ def test_a_number_that_differs_in_its_last_bit_is_told(
     ]
 
 
-def test_other_differences_are_told(
+def test_other_differences_are_reported(
     points: list[TradeoffPoint], sqlite_uri: str, sweep: str
 ) -> None:
-    """Of the configuration, the experiment, the time, a NaN and a curve."""
+    """Covers the configuration, the experiment, the time, a NaN and a curve."""
     first = points[0]
     later = [
         replace(

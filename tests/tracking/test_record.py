@@ -1,4 +1,4 @@
-"""Recording a point carries all of it, and doing so again adds nothing."""
+"""Recording preserves every part of a point, and a repeated call adds nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _parent(uri: str, sweep: str) -> Run:
     return found
 
 
-def _shown(uri: str, sweep: str) -> dict[str, str]:
+def _visible_text(uri: str, sweep: str) -> dict[str, str]:
     # As text, in which NaN equals NaN.
     return {
         point_id: json.dumps(run.to_dictionary(), sort_keys=True)
@@ -72,9 +72,9 @@ def test_what_is_read_is_what_was_recorded(uri: str, sweep: str) -> None:
 def test_recording_again_adds_nothing(uri: str, sweep: str) -> None:
     points = made_points(3)
     assert record(points, sweep=sweep, tracking_uri=uri) == 3
-    before = _shown(uri, sweep)
+    before = _visible_text(uri, sweep)
     assert record([*points, *points], sweep=sweep, tracking_uri=uri) == 0
-    assert _shown(uri, sweep) == before
+    assert _visible_text(uri, sweep) == before
     _assert_held_once(uri, sweep, points)
 
 
@@ -143,19 +143,19 @@ def test_a_run_that_stopped_between_any_two_calls_is_completed(uri: str, sweep: 
     _assert_held_once(uri, sweep, points)
 
 
-def test_of_doubled_runs_the_earliest_stays(uri: str, sweep: str) -> None:
+def test_the_earliest_of_duplicated_runs_stays(uri: str, sweep: str) -> None:
     point = made_point(0)
     record([point], sweep=sweep, tracking_uri=uri)
     first = _children(uri, sweep)[point.point_id]
     late = first.data.tags | {"recorded_at": f"{time.time() + 60:.6f}"}
     MlflowClient(uri).create_run(first.info.experiment_id, tags=late)
-    assert any("doubled" in line for line in compare([point], sweep, uri))
+    assert any("duplicated" in line for line in compare([point], sweep, uri))
     record([point], sweep=sweep, tracking_uri=uri)
     assert _children(uri, sweep)[point.point_id].info.run_id == first.info.run_id
     _assert_held_once(uri, sweep, [point])
 
 
-def test_of_doubled_parents_the_earliest_gets_all_children(uri: str, sweep: str) -> None:
+def test_the_earliest_of_duplicated_parents_gets_all_children(uri: str, sweep: str) -> None:
     points = made_points(3)
     record(points, sweep=sweep, tracking_uri=uri)
     late = _parent(uri, sweep)
@@ -166,7 +166,7 @@ def test_of_doubled_parents_the_earliest_gets_all_children(uri: str, sweep: str)
     _assert_held_once(uri, sweep, points)
 
 
-def test_a_point_that_gained_replicates_replaces_its_run(uri: str, sweep: str) -> None:
+def test_a_point_with_more_replicates_replaces_its_run(uri: str, sweep: str) -> None:
     few, more = made_point(1, replicates=2), made_point(1, replicates=4)
     record([few], sweep=sweep, tracking_uri=uri)
     assert record([more], sweep=sweep, tracking_uri=uri) == 1
@@ -175,7 +175,7 @@ def test_a_point_that_gained_replicates_replaces_its_run(uri: str, sweep: str) -
     _assert_held_once(uri, sweep, [more])
 
 
-def _retrained(point: TradeoffPoint, *, later: float, value: float) -> TradeoffPoint:
+def _with_other_values(point: TradeoffPoint, *, later: float, value: float) -> TradeoffPoint:
     made = tuple(
         replace(r, finished_at=r.finished_at + later, metrics={**r.metrics, ADVANTAGE: value})
         for r in point.replicates
@@ -187,9 +187,9 @@ def _retrained(point: TradeoffPoint, *, later: float, value: float) -> TradeoffP
 def test_a_point_that_was_computed_again_replaces_its_run(
     uri: str, sweep: str, later: float
 ) -> None:
-    """As many replicates as before, of other values or times, newer or (restored) older."""
+    """The new run has as many replicates, with other values or times, later or earlier."""
     before, other = made_points(2)
-    after = _retrained(before, later=later, value=0.25)
+    after = _with_other_values(before, later=later, value=0.25)
     record([before, other], sweep=sweep, tracking_uri=uri)
     assert record([after, other], sweep=sweep, tracking_uri=uri) == 1
     _assert_held_once(uri, sweep, [after, other])
@@ -201,12 +201,12 @@ def test_a_half_written_run_is_not_completed_with_other_values(uri: str, sweep: 
     record([before], sweep=sweep, tracking_uri=uri)
     half = _children(uri, sweep)[before.point_id].info.run_id
     MlflowClient(uri).update_run(half, "RUNNING")
-    after = _retrained(before, later=60.0, value=0.25)
+    after = _with_other_values(before, later=60.0, value=0.25)
     record([after], sweep=sweep, tracking_uri=uri)
     _assert_held_once(uri, sweep, [after])
 
 
-def test_a_failed_point_recorded_alone_has_the_keys_it_should(uri: str, sweep: str) -> None:
+def test_a_failed_point_recorded_alone_has_all_keys(uri: str, sweep: str) -> None:
     good, bad = made_point(0), made_point(1, failed=True)
     keys = {key for r in good.replicates for key in r.metrics}
     for point in (bad, good):
@@ -255,7 +255,7 @@ def test_an_infinite_knob_has_a_finite_logarithm_above_all_others(uri: str, swee
     assert 9 == float(large["log10_alpha"]) < float(infinite["log10_alpha"]) < math.inf
 
 
-def test_a_knob_that_is_no_number_is_refused(sqlite_uri: str, sweep: str) -> None:
+def test_a_log_scaled_field_must_be_a_number(sqlite_uri: str, sweep: str) -> None:
     point = replace(made_point(0), config={"alpha": math.nan})
     with pytest.raises(ValueError, match="must not be NaN; alpha is"):
         record([point], sweep=sweep, tracking_uri=sqlite_uri)
@@ -312,7 +312,7 @@ def test_a_failed_point_is_a_failed_run_with_its_reason(uri: str, sweep: str) ->
     assert children[good.point_id].info.status == "FINISHED"
 
 
-def test_notes_are_shown(uri: str, sweep: str) -> None:
+def test_notes_are_visible_text(uri: str, sweep: str) -> None:
     point = made_point(0)
     record([point], sweep=sweep, tracking_uri=uri)
     notes = _children(uri, sweep)[point.point_id].data.tags["notes"]
@@ -342,7 +342,7 @@ def test_a_large_point_is_sent_in_parts(uri: str, sweep: str) -> None:
 def test_searches_go_on_past_their_first_page(
     sqlite_uri: str, sweep: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "_PAGE", 4)
+    monkeypatch.setattr(runs, "_PAGE_SIZE", 4)
     points = made_points(18)
     record(points, sweep=sweep, tracking_uri=sqlite_uri)
     assert record(points, sweep=sweep, tracking_uri=sqlite_uri) == 0
@@ -364,15 +364,15 @@ def test_without_a_study_a_sweep_stays_where_it_is(sqlite_uri: str, sweep: str) 
     _assert_held_once(sqlite_uri, sweep, points)
 
 
-def test_a_name_that_two_studies_use_must_be_told_apart(sqlite_uri: str, sweep: str) -> None:
+def test_a_sweep_name_in_two_studies_needs_the_study(sqlite_uri: str, sweep: str) -> None:
     for study in "ab":
         record(made_points(1), sweep=sweep, study=f"{sweep}{study}", tracking_uri=sqlite_uri)
-    with pytest.raises(TrackingError, match="say which study"):
+    with pytest.raises(TrackingError, match="name the study"):
         load_points(sweep, sqlite_uri)
     assert len(load_points(sweep, sqlite_uri, study=f"{sweep}a")) == 1
 
 
-def test_a_deleted_experiment_is_said_to_be_deleted(sqlite_uri: str, sweep: str) -> None:
+def test_a_deleted_experiment_is_reported(sqlite_uri: str, sweep: str) -> None:
     record(made_points(1), sweep=sweep, tracking_uri=sqlite_uri)
     MlflowClient(sqlite_uri).delete_experiment(_parent(sqlite_uri, sweep).info.experiment_id)
     with pytest.raises(TrackingError, match="mlflow experiments restore"):

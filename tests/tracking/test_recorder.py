@@ -35,7 +35,7 @@ def test_no_points_need_no_store(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_recorders_that_do_not_see_each_other_one_run_stays(
+def test_one_run_stays_when_two_recorders_overlap(
     recorder: Callable[[], Recorder], uri: str, sweep: str
 ) -> None:
     points = made_points(5)
@@ -44,12 +44,12 @@ def test_of_recorders_that_do_not_see_each_other_one_run_stays(
         each.record(points[:1])
     ours.record(points)
     theirs.record(points)
-    assert any("doubled" in line for line in compare(points, sweep, uri))
+    assert any("duplicated" in line for line in compare(points, sweep, uri))
     assert theirs.confirm() == ours.confirm() == set()
     assert compare(points, sweep, uri) == []
 
 
-def test_what_was_deleted_meanwhile_is_missed(
+def test_runs_deleted_meanwhile_are_reported_as_missing(
     recorder: Callable[[], Recorder], uri: str, sweep: str
 ) -> None:
     points, ours = made_points(3), recorder()
@@ -65,7 +65,7 @@ def test_what_was_deleted_meanwhile_is_missed(
     assert compare(points, sweep, uri) == []
 
 
-def test_a_point_that_gained_replicates_replaces_its_run(
+def test_a_point_with_more_replicates_replaces_its_run(
     recorder: Callable[[], Recorder], uri: str, sweep: str
 ) -> None:
     few, more, ours = made_point(1, replicates=2), made_point(1, replicates=4), recorder()
@@ -87,7 +87,7 @@ def test_later_batches_have_the_keys_of_earlier_ones(
     assert set(made_point(0).metrics) <= set(failed.data.metrics)
 
 
-def test_after_a_failure_it_looks_again(tmp_path: Path) -> None:
+def test_runs_are_read_again_after_a_failure(tmp_path: Path) -> None:
     """A call that failed may have gone through, and another may have recorded since."""
     points, port = made_points(6), free_port()
     tracking.create(f"sqlite:///{tmp_path}/mlflow.db")

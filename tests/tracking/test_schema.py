@@ -149,7 +149,7 @@ def test_a_store_is_created_where_the_cache_cannot_be_written(
 
 
 def _check(uri: str) -> str:
-    """What checking a store has loaded."""
+    """Modules that a check of a store has loaded."""
     code = f"import sys, tracking; tracking.check({uri!r}); print('mlflow' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ

@@ -87,11 +87,11 @@ def test_both_ways_make_the_same_rows(tmp_path: Path, monkeypatch: pytest.Monkey
 def inserted(points: Sequence[TradeoffPoint], folder: Path) -> list[str]:
     """Ids of the points that go straight into a fresh store."""
     recorder = tracking.Recorder("s", tracking_uri=f"sqlite:///{folder}/mlflow.db")
-    place = recorder._look()
-    made = sqlite.insert(
-        folder / "mlflow.db", place.home, "s", recorder._sheets(points), ["privacy/a"]
+    target = recorder._read()
+    run_ids = sqlite.insert(
+        folder / "mlflow.db", target.parent, "s", recorder._build(points), ["privacy/a"]
     )
-    return sorted(made)
+    return sorted(run_ids)
 
 
 def test_the_installed_schema_is_known(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_names_that_mlflow_might_refuse_are_left_to_it(tmp_path: Path) -> None:
 
 
 def test_artifacts_that_go_elsewhere_are_left_to_mlflow(tmp_path: Path) -> None:
-    """As of an experiment that a server has made with the same database."""
+    """A server with the same database may have created the experiment."""
     uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
     MlflowClient(uri).create_experiment("s", artifact_location="s3://bucket/folder")
     assert inserted([made_point(0)], tmp_path) == []
@@ -145,8 +145,8 @@ def test_a_batch_is_written_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     assert tracking.compare(points, "s", uri) == []
 
 
-def test_a_store_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
-    """Whatever its folder is called."""
+def test_connecting_creates_no_store(tmp_path: Path) -> None:
+    """The name of its folder does not matter."""
     folder = tmp_path / "no #1"
     folder.mkdir()
     uri = tracking.create(f"sqlite:///{folder}/mlflow.db")

@@ -51,12 +51,12 @@ def test_a_relative_file_becomes_absolute(tmp_path: Path, monkeypatch: pytest.Mo
         "sqlite:///:memory:",
     ],
 )
-def test_what_is_no_server_and_no_database_is_refused(uri: str) -> None:
+def test_other_schemes_are_refused(uri: str) -> None:
     with pytest.raises(TrackingError, match="sqlite:///"):
         resolve_uri(uri)
 
 
-def test_a_path_that_versions_read_differently_is_refused() -> None:
+def test_a_path_with_escapes_is_refused() -> None:
     with pytest.raises(TrackingError, match="free of %"):
         resolve_uri("sqlite:////data/100%25/mlflow.db")
 
@@ -148,7 +148,7 @@ def test_check_says_soon_that_a_server_is_silent(silent: int) -> None:
 
 
 def test_check_says_that_a_host_does_not_exist() -> None:
-    """Of a name that is reserved for never existing (RFC 2606)."""
+    """The name is reserved and never exists (RFC 2606)."""
     with pytest.raises(TrackingError) as caught:
         tracking.check("http://server.invalid:5000")
     server = "http://server.invalid:5000"
@@ -181,7 +181,7 @@ def test_check_refuses_a_file_that_is_no_database(tmp_path: Path) -> None:
         tracking.check(f"sqlite:///{file}")
 
 
-def test_check_refuses_a_folder_that_cannot_be(tmp_path: Path) -> None:
+def test_check_refuses_a_folder_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TrackingError, match="not a writable directory"):
         tracking.check(f"sqlite:///{tmp_path}/file/mlflow.db")
@@ -224,13 +224,13 @@ def web() -> Iterator[http.server.HTTPServer]:
         ((503, b"overloaded"), "does not answer as an MLflow server: 503"),
         (
             (401, b"who are you"),
-            r"refuses the credentials \(401\); put MLFLOW_TRACKING_USERNAME and .*PASSWORD",
+            r"rejects the credentials \(401\); set MLFLOW_TRACKING_USERNAME and .*PASSWORD",
         ),
-        ((403, b"not you"), "refuses the credentials .*MLFLOW_TRACKING_USERNAME and .*PASSWORD"),
+        ((403, b"not you"), "rejects the credentials .*MLFLOW_TRACKING_USERNAME and .*PASSWORD"),
         ((403, b"Invalid Host header"), "--allowed-hosts"),
     ],
 )
-def test_check_refuses_what_is_no_mlflow_server(
+def test_check_refuses_other_servers(
     web: http.server.HTTPServer, answer: tuple[int, bytes], message: str
 ) -> None:
     web.answer = answer  # type: ignore[attr-defined]
@@ -243,9 +243,9 @@ def test_check_refuses_what_is_no_mlflow_server(
     [
         (
             (401, b"who are you"),
-            r"refuses the credentials \(401\); put MLFLOW_TRACKING_USERNAME and .*PASSWORD",
+            r"rejects the credentials \(401\); set MLFLOW_TRACKING_USERNAME and .*PASSWORD",
         ),
-        ((403, b"not you"), "refuses the credentials .*MLFLOW_TRACKING_USERNAME and .*PASSWORD"),
+        ((403, b"not you"), "rejects the credentials .*MLFLOW_TRACKING_USERNAME and .*PASSWORD"),
         ((503, b"overloaded"), "does not answer as an MLflow server: too many 503 error responses"),
         ((400, b"a reason of its own"), "a reason of its own"),
     ],
@@ -256,7 +256,7 @@ def test_recording_says_why_a_server_refuses(
     message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever answers later than the check may refuse, too."""
+    """A server may also refuse after the check."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     web.answer = answer  # type: ignore[attr-defined]
     with pytest.raises(TrackingError, match=message):
@@ -265,10 +265,12 @@ def test_recording_says_why_a_server_refuses(
         )
 
 
-def test_a_new_store_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
+def test_several_processes_can_create_a_store_at_once(tmp_path: Path) -> None:
     """Its schema is made once, and none of them fails."""
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    code = f"import tracking; from tracking.store import connect; connect(tracking.create({uri!r}))"
+    code = (
+        f"import tracking; from tracking.client import connect; connect(tracking.create({uri!r}))"
+    )
     started = [
         subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) for _ in range(3)
     ]
@@ -276,7 +278,7 @@ def test_a_new_store_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
     assert ended == [(b"", 0)] * 3
 
 
-def test_an_interrupted_creation_is_done_again(tmp_path: Path) -> None:
+def test_an_interrupted_creation_is_repeated(tmp_path: Path) -> None:
     """Also where a deleted database has left its log behind."""
     for name in (".mlflow.db.creating", ".mlflow.db.creating-wal", "mlflow.db-wal"):
         (tmp_path / name).write_bytes(b"cut short")
@@ -284,14 +286,14 @@ def test_an_interrupted_creation_is_done_again(tmp_path: Path) -> None:
     assert tracking.record(made_points(1), sweep="s", tracking_uri=uri) == 1
 
 
-def test_a_deleted_store_is_made_anew(tmp_path: Path) -> None:
+def test_a_deleted_store_is_created_again(tmp_path: Path) -> None:
     """A process that has had it open writes to the new file."""
     uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
     tracking.record(made_points(1), sweep="old", tracking_uri=uri)
     (tmp_path / "mlflow.db").unlink()
     tracking.record(made_points(2), sweep="new", tracking_uri=uri)
     assert tracking.compare(made_points(2), "new", uri) == []
-    with pytest.raises(TrackingError, match="no sweep named 'old'"):
+    with pytest.raises(TrackingError, match="does not contain a sweep named 'old'"):
         tracking.load_points("old", uri)
 
 
@@ -323,6 +325,6 @@ def test_an_account_of_a_netrc_file_is_sent_only_if_that_is_named(
     if meant:
         monkeypatch.setenv("NETRC", str(file))
     web.answer = (401, b"")  # type: ignore[attr-defined]
-    with pytest.raises(TrackingError, match="refuses the credentials"):
+    with pytest.raises(TrackingError, match="rejects the credentials"):
         tracking.check(f"http://127.0.0.1:{web.server_port}")
     assert (web.caller == "Bearer given") == (not meant)  # type: ignore[attr-defined]

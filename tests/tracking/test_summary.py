@@ -47,7 +47,7 @@ def test_only_changed_files_are_sent_again(
     assert (stored / "other.txt").read_text() == "second"
 
 
-def test_hypervolume_grows_by_step_and_is_never_doubled(uri: str, sweep: str) -> None:
+def test_hypervolume_has_one_value_per_step(uri: str, sweep: str) -> None:
     steps = [(1, 0.1, 1.7e9), (2, 0.25, 1.7e9 + 1), (3, 0.25, 1.7e9 + 2)]
     for known in (1, 2, 3, 3):
         record_sweep(sweep, tracking_uri=uri, hypervolume=steps[:known])
@@ -77,7 +77,7 @@ def test_tags_change_and_parameters_stay(uri: str, sweep: str) -> None:
     assert (data.params["seed"], data.tags["commit"]) == ("first", "second")
 
 
-def test_a_sweep_that_goes_on_runs_again(uri: str, sweep: str) -> None:
+def test_a_resumed_sweep_is_running_again(uri: str, sweep: str) -> None:
     statuses: list[Status] = ["RUNNING", "KILLED", "RUNNING", "FAILED", "FINISHED"]
     for status in statuses:
         record_sweep(sweep, tracking_uri=uri, status=status)
@@ -97,9 +97,7 @@ def test_a_described_parent_is_shared_with_its_points(sqlite_uri: str, sweep: st
     assert parent.info.run_name == sweep
 
 
-def test_a_file_that_is_not_there_leaves_no_trace(
-    sqlite_uri: str, sweep: str, tmp_path: Path
-) -> None:
+def test_a_missing_file_leaves_no_run(sqlite_uri: str, sweep: str, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         record_sweep(sweep, tracking_uri=sqlite_uri, files={"report.html": tmp_path / "none"})
     assert runs.find_parent(MlflowClient(sqlite_uri), sweep, None) is None

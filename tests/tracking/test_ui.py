@@ -172,7 +172,7 @@ def test_every_point_of_a_sweep_can_be_compared(
     assert len({link.get_attribute("href") for link in links}) == 24
 
     _choose_axes(browser, ["log10_weight_decay", "train_size"], [PRIVACY, UTILITY])
-    axes = _plotted(browser, "log10_weight_decay", "train_size", PRIVACY, UTILITY)
+    axes = _plot_data(browser, "log10_weight_decay", "train_size", PRIVACY, UTILITY)
     browser.save_screenshot(str(tmp_path / "parallel-coordinates.png"))
     lines = sorted(zip(axes["train_size"], axes[PRIVACY], axes[UTILITY], strict=True))
     assert lines == shown.rows("train_size", PRIVACY, UTILITY)
@@ -181,13 +181,13 @@ def test_every_point_of_a_sweep_can_be_compared(
     _click(browser, "[role=tab][id$=trigger-scatter-plot]")
     _choose_one(browser, "#x-axis-selector", UTILITY)
     _choose_one(browser, "#y-axis-selector", PRIVACY)
-    axes = _plotted(browser, UTILITY, PRIVACY)
+    axes = _plot_data(browser, UTILITY, PRIVACY)
     browser.save_screenshot(str(tmp_path / "scatter.png"))
     assert sorted(zip(axes[UTILITY], axes[PRIVACY], strict=True)) == shown.rows(UTILITY, PRIVACY)
 
 
 def _rows(browser: Chrome, count: int) -> list[WebElement]:
-    """The rows of the runs table, once there are so many."""
+    """The rows of the runs table, when there are many."""
 
     def rows() -> list[WebElement]:
         found = browser.find_elements(By.CSS_SELECTOR, ROWS)
@@ -242,7 +242,7 @@ def _choose_one(browser: Chrome, box: str, title: str) -> None:
 
 
 def _plot(browser: Chrome) -> dict[str, Any]:
-    """What Plotly draws on the open tab: its first trace's data, by axis."""
+    """Returns the data of Plotly's first trace on the open tab, by axis."""
     return browser.execute_script(
         """const plot = document.querySelector(arguments[0]);
         if (!plot || !plot.data) return {};
@@ -255,7 +255,7 @@ def _plot(browser: Chrome) -> dict[str, Any]:
     )
 
 
-def _plotted(browser: Chrome, *axes: str) -> dict[str, list[float]]:
+def _plot_data(browser: Chrome, *axes: str) -> dict[str, list[float]]:
     """`_plot`, once it shows these axes and no others."""
     _await(browser, lambda: set(_plot(browser)) == set(axes))
     return _plot(browser)

@@ -169,7 +169,7 @@ def tracking_lacks(sweep: str, uri: str) -> bool:
     try:
         tracking.load_points(sweep, uri)
     except TrackingError as error:
-        return "holds no sweep" in str(error)
+        return "does not contain a sweep" in str(error)
     return False
 
 
