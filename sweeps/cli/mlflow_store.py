@@ -21,8 +21,8 @@ from sweeps.report.summary import write_summary
 from sweeps.store.filesystem import absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest
-from tracking.pages import study_pages
 from tracking.redaction import holds_secret, redact, strip_credentials
+from tracking.runs import study_pages
 from tracking.server import (
     ADMIN,
     PASSWORD_VARIABLE,
