@@ -24,7 +24,7 @@ class SecretError(ClusterError):
 
     Attributes:
         problem: Description of the fault.
-        remedy: Command or advice that mends it; empty where `problem` says it.
+        remedy: Command or advice that corrects it; may be empty.
     """
 
     def __init__(self, problem: str, remedy: str = "") -> None:

@@ -64,6 +64,8 @@ class Job:
 class JobClient:
     """Connection to the job server of a cluster's head.
 
+    Each method raises `ConnectError` if the server does not answer or rejects the token.
+
     Attributes:
         address: `http://HOST:PORT` or `https://HOST:PORT`.
         ray_version: Version of Ray on the cluster.
@@ -95,22 +97,14 @@ class JobClient:
             ) from error
 
     def find(self, job_id: str) -> Job | None:
-        """Returns a job's status; None if the cluster has no job of that id.
-
-        Raises:
-            ConnectError: If the server does not answer.
-        """
+        """Returns a job's status; None if the cluster has no job of that id."""
         response = self._request("GET", _job_path(job_id))
         if response.status_code == requests.codes.not_found:
             return None
         return _job(job_id, _checked(response))
 
     def list_jobs(self) -> list[Job]:
-        """Returns the jobs that were submitted to the server and not deleted.
-
-        Raises:
-            ConnectError: If the server does not answer.
-        """
+        """Returns the jobs that were submitted to the server and not deleted."""
         entries = _checked(self._request("GET", "/api/jobs/"))
         return [_job(each["submission_id"], each) for each in entries if each["submission_id"]]
 
@@ -119,7 +113,6 @@ class JobClient:
 
         Raises:
             JobError: If the cluster does not accept it.
-            ConnectError: If the server does not answer.
         """
         name = f"_ray_pkg_{hashlib.sha256(archive).hexdigest()[:32]}.zip"
         path = f"/api/packages/gcs/{name}"
@@ -148,7 +141,6 @@ class JobClient:
 
         Raises:
             JobError: If the id is in use, or the cluster does not accept the job.
-            ConnectError: If the server does not answer.
         """
         runtime_env: dict[str, Any] = {"env_vars": dict(environment or {})}
         if package is not None:
@@ -165,8 +157,7 @@ class JobClient:
         """Asks a job to end, which may take it a while; returns whether it ran.
 
         Raises:
-            JobError: If there is no job of that id.
-            ConnectError: If the server does not answer.
+            JobError: If no job has that id.
         """
         return bool(_checked(self._request("POST", f"{_job_path(job_id)}/stop"))["stopped"])
 
@@ -174,8 +165,7 @@ class JobClient:
         """Removes a job that ended seconds ago or earlier, so that its id can be used again.
 
         Raises:
-            JobError: If it has not ended, or there is no job of that id.
-            ConnectError: If the server does not answer.
+            JobError: If it has not ended, or no job has that id.
         """
         _check_status(self._request("DELETE", _job_path(job_id)))
 
@@ -183,8 +173,7 @@ class JobClient:
         """Returns everything that a job has printed so far.
 
         Raises:
-            JobError: If there is no job of that id, or the node that keeps its log is gone.
-            ConnectError: If the server does not answer.
+            JobError: If no job has that id, or the node with its log was lost.
         """
         return str(_checked(self._request("GET", f"{_job_path(job_id)}/logs"))["logs"] or "")
 
@@ -192,8 +181,7 @@ class JobClient:
         """Yields a job's status twice a second, until it has ended.
 
         Raises:
-            JobError: If there is no job of that id (any more).
-            ConnectError: If the server does not answer.
+            JobError: If no job has that id.
         """
         while True:
             job = self.find(job_id)

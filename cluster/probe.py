@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ProbeResult = Literal["accepted", "rejected", "foreign", "silent", "unknown"]
 
 AUTO: Final = "auto"
-"""Address that stands for the Ray of this machine."""
+"""Address of the Ray that this machine is part of."""
 
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 15.0

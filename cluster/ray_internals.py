@@ -42,7 +42,7 @@ def find_local_address() -> str:
     Ray resolves "auto" only inside `ray.init`, after which it is too late to probe the head.
 
     Raises:
-        UnreachableError: If there is no such Ray.
+        UnreachableError: If this machine runs none.
     """
     services.find_gcs_addresses.cache_clear()  # type: ignore[attr-defined]
     try:

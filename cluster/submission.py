@@ -97,7 +97,7 @@ def submit(spec: JobSpec, cluster: str | JobClient) -> SubmitOutcome:
         cluster: Address of the job server, as `http://HEAD:8265`, or a client of it.
 
     Raises:
-        ConnectError: If there is no such job server, or it rejects the token.
+        ConnectError: If no job server answers there, or it rejects the token.
         JobError: If the cluster does not accept the job.
     """
     client = JobClient(cluster) if isinstance(cluster, str) else cluster
@@ -128,7 +128,7 @@ def run_command(
         timeout: Seconds after which the command is stopped.
 
     Raises:
-        ConnectError: If there is no such job server, or it rejects the token.
+        ConnectError: If no job server answers there, or it rejects the token.
         JobError: If the cluster does not accept the command, or it takes too long.
     """
     client = JobClient(cluster) if isinstance(cluster, str) else cluster

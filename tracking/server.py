@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import configparser
 import os
 import secrets
 import shlex
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
 
 import sqlalchemy
 
@@ -38,9 +33,15 @@ _SETTINGS = {
 # Variables for clients, or that would change which requests are allowed.
 _NOT_INHERITED = ("MLFLOW_AUTH_", "MLFLOW_SERVER_", "MLFLOW_TRACKING_", "MLFLOW_ENABLE_WORKSPACES")
 _LOOPBACK = ("localhost", "127.0.0.1", "[[]::1]")  # MLflow's patterns: "[" begins a set
-# Leader of the server's process group, which ends the group when this process closes the pipe or
-# dies.
+# Leader of the server's process group; ends the group when this process dies or closes the pipe.
 _GUARD = "trap '' INT TERM HUP; cat; kill -TERM 0; sleep 5; kill -KILL 0"
+_ACCOUNT_SETTINGS = """[mlflow]
+default_permission = {permission}
+database_uri = {database}
+admin_username = admin
+authorization_function = mlflow.server.auth:authenticate_request_basic_auth
+auth_cache_ttl_seconds = 60
+"""
 
 
 class ServerStoppedError(TrackingError):
@@ -49,21 +50,16 @@ class ServerStoppedError(TrackingError):
 
 @dataclass(frozen=True)
 class Server:
-    """A server that answers.
-
-    Attributes:
-        uri: Address for clients on this machine.
-        process: MLflow's process.
-    """
+    """A server that answers, at `uri` for clients on this machine."""
 
     uri: str
     process: subprocess.Popen[bytes]
 
     def wait(self) -> None:
-        """Returns never.
+        """Waits for the end of the server.
 
         Raises:
-            ServerStoppedError: When the server has ended by itself.
+            ServerStoppedError: When it has ended by itself.
         """
         code = self.process.wait()
         raise ServerStoppedError(f"the MLflow server ended by itself (exit code {code})")
@@ -101,10 +97,10 @@ def mlflow_server(
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", host]
     command += ["--port", str(port), "--uvicorn-opts", uvicorn, *options]
     own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    address = f"{'http' if tls is None else 'https'}://{f'[{own}]' if ':' in own else own}:{port}"
     with _child(command, variables) as process:
-        _wait_for_answer(process, address)
-        yield Server(address, process)
+        _wait_until_listening(process, own, port)
+        scheme = "http" if tls is None else "https"
+        yield Server(f"{scheme}://{f'[{own}]' if ':' in own else own}:{port}", process)
 
 
 @contextmanager
@@ -120,8 +116,8 @@ def team_server(
 ) -> Iterator[Server]:
     """Serves a team's runs, with MLflow's accounts, while the block runs.
 
-    Every request needs an account. The first is `admin`, whose password is the value of
-    MLFLOW_AUTH_ADMIN_PASSWORD or else in `<folder>/admin-password`, created at the first start.
+    Every request needs an account. The first is `admin`, with the password of the variable
+    MLFLOW_AUTH_ADMIN_PASSWORD or else of `<folder>/admin-password`, created at the first start.
 
     Args:
         folder: Directory of secrets, and of the default database and artifacts.
@@ -150,14 +146,16 @@ def team_server(
     hosts = [*names, *(p for name in _LOOPBACK for p in (name, f"{name}:*"))]
     options = ["--app-name", "basic-auth", "--allowed-hosts", ",".join(hosts), "--serve-artifacts"]
     options += ["--artifacts-destination", artifacts or str(folder / "artifacts")]
-    if names:
-        origins = [f"{scheme}://{name}" for name in names for scheme in ("http", "https")]
-        options += ["--cors-allowed-origins", ",".join(origins)]
-    accounts = database or f"sqlite:///{folder}/accounts.db"
+    origins = [f"{scheme}://{name}" for name in names for scheme in ("http", "https")]
+    options += ["--cors-allowed-origins", ",".join(origins)] if origins else []
+    accounts = (database or f"sqlite:///{folder}/accounts.db").replace("%", "%%")
+    settings = folder / "accounts.ini"  # with the database's password if it has one
+    settings.unlink(missing_ok=True)
+    _write_private(settings, _ACCOUNT_SETTINGS.format(permission=permission, database=accounts))
     environment = {
         PASSWORD_VARIABLE: os.environ.get(PASSWORD_VARIABLE) or _secret(folder / "admin-password"),
         "MLFLOW_FLASK_SERVER_SECRET_KEY": _secret(folder / "session-key"),
-        "MLFLOW_AUTH_CONFIG_PATH": str(_write_settings(folder, accounts, permission)),
+        "MLFLOW_AUTH_CONFIG_PATH": str(settings),
     }
     store = database or f"sqlite:///{folder}/mlflow.db"
     with mlflow_server(store, host, port, options, environment, tls) as server:
@@ -166,9 +164,7 @@ def team_server(
 
 def _check_database(uri: str) -> None:
     try:
-        engine = sqlalchemy.create_engine(uri)
-        engine.connect().close()
-        engine.dispose()
+        sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool).connect().close()
     except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as error:
         reason = " ".join(str(getattr(error, "orig", error)).split())
         raise TrackingError(f"the database {redact(uri)} cannot be used: {reason}") from None
@@ -177,28 +173,15 @@ def _check_database(uri: str) -> None:
 def _secret(path: Path) -> str:
     """Content of a file that only its owner can read, created with a random value."""
     if not path.exists():
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_urlsafe(32))
+        _write_private(path, secrets.token_urlsafe(32))
     if path.stat().st_mode & 0o077:
         raise TrackingError(f"other users can read {path}", f"chmod 600 {path} and change it")
     return path.read_text().strip()
 
 
-def _write_settings(folder: Path, database: str, permission: str) -> Path:
-    """Writes MLflow's settings of accounts, which hold the database's password if it has one."""
-    settings = configparser.ConfigParser(interpolation=None)
-    settings["mlflow"] = {
-        "default_permission": permission,
-        "database_uri": database.replace("%", "%%"),
-        "admin_username": ADMIN,
-        "authorization_function": "mlflow.server.auth:authenticate_request_basic_auth",
-        "auth_cache_ttl_seconds": "60",  # checking a password is slow on purpose
-    }
-    path = folder / "accounts.ini"
-    path.unlink(missing_ok=True)
+def _write_private(path: Path, text: str) -> None:
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        settings.write(file)
-    return path
+        file.write(text)
 
 
 def _check_port(host: str, port: int) -> None:
@@ -214,51 +197,30 @@ def _check_port(host: str, port: int) -> None:
         ) from error
 
 
-def _wait_for_answer(process: subprocess.Popen[bytes], address: str) -> None:
+def _wait_until_listening(process: subprocess.Popen[bytes], host: str, port: int) -> None:
+    """Waits for MLflow to open its port, which it does once it can answer."""
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             code = process.returncode
             raise ServerStoppedError(f"the MLflow server did not start (exit code {code})")
-        if _answers(urlsplit(address)):
-            return
+        with suppress(OSError):
+            return socket.create_connection((host, port), timeout=10).close()
         time.sleep(0.1)
     raise ServerStoppedError(f"the MLflow server did not answer in {_START_SECONDS:.0f} s")
-
-
-def _answers(address: SplitResult) -> bool:
-    """Whether a server on this machine answers; asked without proxy."""
-    connection: HTTPConnection
-    if address.scheme == "https":
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        # Its certificate is for another name than this machine's own address.
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        connection = HTTPSConnection(address.netloc, timeout=10, context=context)
-    else:
-        connection = HTTPConnection(address.netloc, timeout=10)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == HTTPStatus.OK
-    except (OSError, HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 @contextmanager
 def _child(
     command: Sequence[str], environment: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process for the block, which ends with its children at the end of it or of this process."""
+    """A process that ends with its own children at the end of the block, or of this process."""
+    null = subprocess.DEVNULL
     guard = subprocess.Popen(
-        ["/bin/sh", "-c", _GUARD],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        process_group=0,
+        ["/bin/sh", "-c", _GUARD], stdin=subprocess.PIPE, stdout=null, stderr=null, process_group=0
     )
     process = subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=2, process_group=guard.pid
+        command, env=environment, stdin=null, stdout=2, process_group=guard.pid
     )
     try:
         yield process

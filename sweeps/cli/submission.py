@@ -158,7 +158,7 @@ def submit(
 
     Raises:
         InputError: If it cannot be submitted as given; nothing was started.
-        ConnectError: If there is no such job server, or it rejects the token.
+        ConnectError: If no job server answers there, or it rejects the token.
         JobError: If the cluster does not accept the job.
     """
     values = (study if isinstance(study, Study) else load(study)).to_dict()

@@ -106,7 +106,7 @@ def run_on_cluster(
     Raises:
         InputError: If an argument or variable holds a password or key.
         JobError: With the command's own message, if it exited otherwise or took too long.
-        ConnectError: If there is no such server, or it rejects the token.
+        ConnectError: If no job server answers there, or it rejects the token.
     """
     if any(map(holds_secret, [*arguments, *(environment or {}).values()])):
         raise InputError(
