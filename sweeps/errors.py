@@ -1,19 +1,26 @@
-"""What is wrong with an input, said so that it can be mended."""
+"""Errors that users see, and the texts that they are made of."""
 
 from __future__ import annotations
 
 import difflib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-_LONGEST = 60
-_MOST_LISTED = 20
-_ALIKE = 8
+FieldPath = tuple[str | int, ...]
+"""Keys and list positions that lead to a value."""
+
+_MAX_VALUE_LENGTH = 60
+_MAX_CHOICES = 20
+_SIMILAR_CHOICES = 8
 
 
-class InputError(ValueError):
-    """Bad input other than a study: one clear message, and nothing was started."""
+class UserError(ValueError):
+    """Base of errors that name a user's mistake; the command line prints them without a traceback."""
+
+
+class InputError(UserError):
+    """Raised for bad input other than a study, before anything starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,80 +28,87 @@ class FieldError:
     """One mistake in a study.
 
     Attributes:
-        key: The key, its parts joined by dots; empty for the file as a whole.
-        found: What is there.
-        allowed: What may be there.
+        path: Keys that lead to the value; empty for the file as a whole.
+        given: The value, as messages show it.
+        expected: The values that are allowed.
         file: The file, or `--set` for an override.
         line: Line in the file, counted from 1; None where there is no such line.
     """
 
-    key: str
-    found: str
-    allowed: str
+    path: FieldPath
+    given: str
+    expected: str
     file: str = "study"
     line: int | None = None
 
+    @property
+    def key(self) -> str:
+        """The path, joined by dots."""
+        return ".".join(map(str, self.path))
+
+    def at(self, file: str, line: int | None) -> FieldError:
+        """Returns the same mistake with its place in a file."""
+        return replace(self, file=file, line=line)
+
     def __str__(self) -> str:
-        """`FILE:LINE key: found X; allowed Y`, on one line."""
+        """`FILE:LINE key: got X; expected Y`, on one line."""
         place = self.file if self.line is None else f"{self.file}:{self.line}"
-        subject = f"{place} {self.key}" if self.key else place
-        text = " ".join(f"{subject}: found {self.found}; allowed {self.allowed}".split())
+        subject = f"{place} {self.key}" if self.path else place
+        text = " ".join(f"{subject}: got {self.given}; expected {self.expected}".split())
         return make_printable(text)
 
 
-class StudyError(ValueError):
-    """Everything that is wrong with a study.
+class StudyError(UserError):
+    """Raised with every mistake of a study.
 
     Attributes:
-        problems: Every mistake, in order of line.
+        errors: The mistakes, in order of line.
     """
 
-    def __init__(self, problems: Sequence[FieldError]) -> None:
-        """Gather problems into one message.
+    def __init__(self, errors: Sequence[FieldError]) -> None:
+        """Joins the mistakes into one message.
 
         Args:
-            problems: At least one.
+            errors: At least one.
         """
-        ordered = sorted(dict.fromkeys(problems), key=lambda p: (p.file, p.line or 0))
-        self.errors = tuple(ordered)
-        super().__init__("\n".join(str(problem) for problem in ordered))
+        unique = dict.fromkeys(errors)
+        self.errors = tuple(sorted(unique, key=lambda error: (error.file, error.line or 0)))
+        super().__init__("\n".join(map(str, self.errors)))
 
     def __reduce__(self) -> tuple[type[StudyError], tuple[tuple[FieldError, ...]]]:
-        """Travel between processes with the problems, not with their text."""
+        """Pickles the mistakes themselves, for errors that workers raise."""
         return StudyError, (self.errors,)
 
 
 def make_printable(text: str) -> str:
-    """A text without what would steer a terminal, or write in another direction: `?` instead.
-
-    Line ends and tabs stay. Names and reasons in files are not trusted to hold nothing else.
-    """
+    """Replaces characters that could steer a terminal by `?`; keeps line ends and tabs."""
     return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 
 def format_value(value: object) -> str:
-    """A value as an error message shows it: short, on one line, told apart by type."""
+    """Formats a value for an error message: short, on one line, with texts in quotes."""
     if isinstance(value, dict):
         return f"a mapping of {len(value)} keys" if value else "an empty mapping"
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):
         text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    shortened = f"{text[: _MAX_VALUE_LENGTH - 3]}..."
+    return text if len(text) <= _MAX_VALUE_LENGTH else shortened
 
 
-def describe_choices(names: Iterable[str], wrong: object = None) -> str:
-    """The allowed names, and which of them `wrong` was probably meant to be.
+def describe_choices(names: Iterable[str], given: object = None) -> str:
+    """Lists the allowed names, with a hint if `given` resembles one of them.
 
-    Of very many names those most like `wrong` are given.
+    Of more than 20 names only those most similar to `given` are listed.
     """
-    known = sorted(names)
-    if not known:
+    choices = sorted(names)
+    if not choices:
         return "none"
-    asked = str(wrong)[:_LONGEST]  # comparing takes the square of a length
-    near = difflib.get_close_matches(asked, known, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
-    if len(known) <= _MOST_LISTED:
-        return f"one of {', '.join(known)}{hint}"
-    alike = difflib.get_close_matches(asked, known, n=_ALIKE, cutoff=0.0)
-    return f"one of {', '.join(alike)} and {len(known) - len(alike)} others{hint}"
+    text = str(given)[:_MAX_VALUE_LENGTH]  # difflib takes quadratic time
+    closest = difflib.get_close_matches(text, choices, n=1)
+    hint = f" (did you mean {closest[0]}?)" if closest else ""
+    if len(choices) <= _MAX_CHOICES:
+        return f"one of {', '.join(choices)}{hint}"
+    similar = difflib.get_close_matches(text, choices, n=_SIMILAR_CHOICES, cutoff=0.0)
+    return f"one of {', '.join(similar)} and {len(choices) - len(similar)} others{hint}"

@@ -24,7 +24,7 @@ from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.progress import SweepProgress, Tally
 from sweeps.engine.signals import StopRequest
 from sweeps.engine.waiting import lack, wait_for_capacity
-from sweeps.planning.measuring import CalibrationSettings, calibrate
+from sweeps.planning.calibration import CalibrationSettings, calibrate
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan, PlannedReplicate
 from sweeps.store.checkpoints import ReplicateKey
@@ -270,8 +270,8 @@ class _Work:
                 study.experiment,
                 list(self.missing.values()),
                 CalibrationSettings(study.resources, machines, room.workers, room.memory),
-                stopping=self.stopping,
-                tell=begun,
+                is_stopping=self.stopping,
+                on_measure=begun,
             )
         for problem in known.problems:
             self.watch.troubled(problem)

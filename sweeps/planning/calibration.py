@@ -1,36 +1,155 @@
-"""Measuring, on the machine that trains them, how long stacks take by their size.
+"""Calibration: cost curves for the structures of a sweep, measured by workers before it starts.
 
-What was measured is kept in the cache directory of that machine. Machines of equal hardware and
-versions measure alike, so hosts are not told apart by name.
+Only sweeps that take long compared with the measurement are calibrated. Of many structures the most
+expensive are measured; similar ones take over their curves, scaled by the cost model.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import platform
+import socket
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from functools import lru_cache
-from importlib.metadata import version
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
+import privnets
 from privnets.config import ExperimentConfig
 from privnets.contract import Experiment
-from privnets.data import cache
-from sweeps.planning.cost_curves import CostCurve, by_doubling
-from sweeps.planning.devices import is_out_of_memory, peak_memory
+from sweeps.errors import InputError
+from sweeps.planning.cost_curves import CostCurve, cache_curve, curve_key, read_cached_curve
+from sweeps.planning.devices import (
+    DeviceNotFoundError,
+    device_name,
+    free_memory,
+    is_out_of_memory,
+    peak_memory,
+    select_device,
+)
+from sweeps.planning.packing import ReplicateGroup, group_by_structure
+from sweeps.planning.plan import PlannedReplicate
 from sweeps.study.spec import Resources
 
-# A larger stack must save this share of each member's time to be worth another measurement.
-_WORTH = 0.05
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    import ray
+
+    from cluster.connection import Machine
+
+    ObjectRef: TypeAlias = ray.ObjectRef[Any]
+
+# Fraction of each worker's expected time for measuring, and limits on it in seconds.
+_TIME_SHARE: Final = 0.05
+_MIN_SECONDS, _MAX_SECONDS = 2.0, 10.0
+_MAX_STRUCTURES, _MAX_MEMBERS = 8, 256
+# Minimum speed-up by stacking, according to the cost model, that is worth a measurement.
+_MIN_SPEEDUP: Final = 1.1
+# Minimum saving of time per member that is worth the measurement of a larger stack.
+_MIN_SAVING: Final = 0.05
+# Additional time for imports, for loading data, and until a worker is free.
+_PATIENCE_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Knowledge about stacks and devices before the partition into packs.
+
+    Attributes:
+        curves: Cost curve of each structure; the cost model serves for the others.
+        memory: Bytes of GPU memory that a pack may take; None without GPUs, or if unknown.
+        problems: Descriptions of failures, which only cost speed.
+    """
+
+    curves: Mapping[str, CostCurve] = field(default_factory=dict)
+    memory: int | None = None
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CalibrationSettings:
+    """Conditions under which packs will run.
+
+    Attributes:
+        resources: Resources of a pack.
+        machines: All machines.
+        workers: Number of packs that run at once.
+        memory: Bytes of main memory for each pack.
+    """
+
+    resources: Resources
+    machines: Sequence[Machine]
+    workers: int
+    memory: int
+
+
+def calibrate(
+    experiment: str,
+    replicates: Sequence[PlannedReplicate],
+    settings: CalibrationSettings,
+    *,
+    is_stopping: Callable[[], bool],
+    on_measure: Callable[[], None],
+) -> Calibration:
+    """Measures the cost curves that a sweep needs, if the sweep is long enough.
+
+    Args:
+        experiment: Name of the experiment.
+        replicates: Replicates to train.
+        settings: Conditions under which they will run.
+        is_stopping: Polled often; once it returns True, measuring ends.
+        on_measure: Called before the first measurement.
+
+    Raises:
+        InputError: If packs need GPUs and torch sees none.
+    """
+    resources = settings.resources
+    if resources.pack != "auto" or not replicates:
+        return Calibration()
+    implementation = privnets.experiment(experiment)
+    groups = _groups(implementation, replicates)
+    seconds = _time_limit(groups, settings.workers)
+    curves = {}
+    if _is_local(settings.machines):
+        curves = _cached(implementation, groups, resources, settings.memory)
+    chosen = _choose_groups(groups, settings) if seconds else []
+    chosen = [group for group in chosen if group.structure not in curves]
+    if not chosen and not resources.gpus:
+        return Calibration(_share_curves(curves, groups))
+    on_measure()
+    requests = [
+        _MeasurementRequest(
+            experiment,
+            group.structure,
+            [member.config.model_dump(mode="json") for member in group.members[:_MAX_MEMBERS]],
+            resources.model_dump(),
+            settings.memory,
+            seconds,
+        )
+        for group in chosen
+    ]
+    measured = _measure_on_workers(requests, settings, seconds, is_stopping)
+    curves = _share_curves({**curves, **measured.curves}, groups)
+    return Calibration(curves, measured.memory, measured.problems)
+
+
+def cached_curves(
+    experiment: str, replicates: Sequence[PlannedReplicate], resources: Resources, memory: int
+) -> dict[str, CostCurve]:
+    """Returns the curves that were measured on this machine before, by structure.
+
+    Args:
+        experiment: Name of the experiment.
+        replicates: Replicates to train.
+        resources: Resources of a pack.
+        memory: Bytes of main memory for each pack.
+    """
+    implementation = privnets.experiment(experiment)
+    groups = _groups(implementation, replicates)
+    return _share_curves(_cached(implementation, groups, resources, memory), groups)
 
 
 def measure_cost_curve(
@@ -41,95 +160,44 @@ def measure_cost_curve(
     memory: int,
     seconds: float,
 ) -> CostCurve | None:
-    """Rehearse larger and larger stacks while they are faster per member, or time is up.
+    """Times stacks of increasing size, until larger ones are no faster per member.
 
     Args:
-        experiment: Whose stacks they are.
-        configs: Of one structure, two or more; stacks are made of the first ones.
-        device: Where tensors live, as torch names it.
-        memory: Bytes of the device that a stack may take.
-        seconds: After so many no further size is begun; two sizes are measured in any case.
+        experiment: The experiment.
+        configs: At least two configurations of one structure; stacks take the first ones.
+        device: Name of the torch device.
+        memory: Bytes of device memory that a stack may take.
+        seconds: Time limit for starting another size; two sizes are measured in any case.
 
     Returns:
-        The curve; None from an experiment that cannot estimate_runtime, or where not even two fit.
+        The curve; None if the experiment cannot estimate run times, or two do not fit.
     """
-    began, memory_each = time.monotonic(), experiment.cost(configs[0]).memory
+    start, memory_each = time.monotonic(), experiment.cost(configs[0]).memory
     totals: list[float] = []
     complete = False
-    sizes = by_doubling(len(configs))
+    sizes = [2**i for i in range(len(configs).bit_length())]
     for size in sizes:
-        late = time.monotonic() - began > seconds
-        if complete or (len(totals) > 1 and (late or size * memory_each > memory)):
+        is_late = time.monotonic() - start > seconds
+        if complete or (len(totals) > 1 and (is_late or size * memory_each > memory)):
             break
-        found = _rehearsed(experiment, configs[:size], device)
-        if found is None:
-            complete = True  # whatever the device has room for was measured
+        timing = _time_stack(experiment, configs[:size], device)
+        if timing is None:
+            complete = True  # the device has no memory for larger stacks
             break
-        totals.append(found[0])
-        memory_each = math.ceil(found[1] / size) or memory_each
-        complete = _no_faster(totals)
+        totals.append(timing[0])
+        memory_each = math.ceil(timing[1] / size) or memory_each
+        complete = _has_levelled_off(totals)
     if len(totals) < 2:
         return None
-    # Whatever else the machine does only adds: a stack takes no longer than a larger one.
-    lasting = tuple(min(totals[i:]) for i in range(len(totals)))
-    return CostCurve(tuple(sizes[: len(totals)]), lasting, memory_each, complete=complete)
+    # Other work on the machine only adds time, so a stack takes at most as long as a larger one.
+    lower_bounds = tuple(min(totals[i:]) for i in range(len(totals)))
+    return CostCurve(tuple(sizes[: len(totals)]), lower_bounds, memory_each, complete=complete)
 
 
-def read_cached_curve(identity: str, most: int, memory: int) -> CostCurve | None:
-    """What was measured of a structure on a machine like this one.
-
-    Args:
-        identity: From `identify`.
-        most: The largest stack that is of interest.
-        memory: Bytes of the device that a stack may take.
-
-    Returns:
-        The curve; None where there is none, it is damaged, or it ends, for want of time, members
-        or memory, before what `most` and `memory` allow.
-    """
-    held = cache.read(_path(identity))
-    curve = None if held is None else _decoded(held)
-    if curve is None:
-        return None
-    largest = min(most, memory // curve.memory)
-    return curve if curve.complete or 2 * curve.sizes[-1] > largest else None
-
-
-def cache_curve(identity: str, curve: CostCurve) -> None:
-    """Keep a curve for `recall`; silent where the cache cannot be written."""
-    arrays = {
-        "sizes": np.array(curve.sizes, dtype=np.int64),
-        "totals": np.array(curve.totals, dtype=np.float64),
-        "memory": np.array(curve.memory, dtype=np.int64),
-        "complete": np.array(curve.complete),
-    }
-    cache.write(_path(identity), arrays)
-
-
-def curve_key(experiment: Experiment, structure: str, resources: Resources, device: str) -> str:
-    """What a curve holds for: hardware, versions, and what is trained with how much of it.
-
-    Args:
-        experiment: Whose stacks they are.
-        structure: As `ExperimentConfig.structure` gives it.
-        resources: Of a pack.
-        device: The accelerator's name; empty without one.
-    """
-    about: Mapping[str, object] = {
-        "experiment": [experiment.name, experiment.version],
-        "structure": structure,
-        "processor": _processor(),
-        "device": device,
-        "resources": [resources.cpus, resources.gpus],
-        "versions": _versions(),
-    }
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def _rehearsed(
+def _time_stack(
     experiment: Experiment, configs: Sequence[ExperimentConfig], device: str
 ) -> tuple[float, int] | None:
-    """Seconds of a stack, and bytes of the device at the most; None where it cannot be told."""
+    """Returns a stack's seconds and peak device memory; None if it cannot be timed."""
     try:
         with peak_memory(device) as peak:
             total = experiment.estimate_runtime(configs, device)
@@ -142,38 +210,193 @@ def _rehearsed(
     return total, peak.bytes
 
 
-def _no_faster(totals: Sequence[float]) -> bool:
-    """Whether twice in a row a size, twice the one before, saved too little: once may be chance."""
-    slow = [large / 2 > (1 - _WORTH) * small for small, large in pairwise(totals)]
+def _has_levelled_off(totals: Sequence[float]) -> bool:
+    """Returns whether the last two doublings saved too little; a single one may be chance."""
+    slow = [large / 2 > (1 - _MIN_SAVING) * small for small, large in pairwise(totals)]
     return len(slow) > 1 and slow[-1] and slow[-2]
 
 
-def _path(identity: str) -> Path:
-    return cache.directory() / f"stacks-{identity}"
+def _groups(
+    experiment: Experiment, replicates: Iterable[PlannedReplicate]
+) -> list[ReplicateGroup]:
+    structures = sorted(group_by_structure(replicates).items())
+    return [ReplicateGroup.from_members(experiment, *entry) for entry in structures]
 
 
-def _decoded(held: Mapping[str, NDArray[Any]]) -> CostCurve | None:
-    """A curve, if that is what the arrays are."""
-    with suppress(KeyError, ValueError, TypeError):
-        sizes, totals = held["sizes"].tolist(), held["totals"].tolist()
-        memory, complete = int(held["memory"]), bool(held["complete"])
-        doubling = len(sizes) > 1 and sizes == [2**i for i in range(len(sizes))]
-        sound = len(totals) == len(sizes) and all(0 < t < math.inf for t in totals)
-        if doubling and sound and memory > 0:
-            return CostCurve(tuple(sizes), tuple(totals), memory, complete=complete)
-    return None
+def _total_seconds(group: ReplicateGroup) -> float:
+    return group.curve.stack_seconds(len(group.members))
 
 
-@lru_cache
-def _versions() -> tuple[str, ...]:
-    return tuple(version(name) for name in ("privnets-sweeps", "torch", "numpy"))
+def _speedup(group: ReplicateGroup) -> float:
+    """Estimates how much faster one stack is than its members alone."""
+    alone = len(group.members) * group.curve.stack_seconds(1)
+    return alone / max(_total_seconds(group), 1e-9)
 
 
-@lru_cache
-def _processor() -> str:
-    """The processor's name, as far as the system tells it."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+def _similarity_key(group: ReplicateGroup) -> str:
+    """Returns the fields that are not numbers; equal keys have curves of similar form."""
+    values = json.loads(group.structure)
+    is_number = {k: isinstance(v, int | float) and not isinstance(v, bool) for k, v in values.items()}
+    return json.dumps({k: v for k, v in values.items() if not is_number[k]}, sort_keys=True)
+
+
+def _time_limit(groups: Sequence[ReplicateGroup], workers: int) -> float:
+    """Returns the seconds that measuring may take; 0 if the sweep is too short."""
+    share = _TIME_SHARE * math.fsum(map(_total_seconds, groups)) / workers
+    return min(share, _MAX_SECONDS) if share >= _MIN_SECONDS else 0.0
+
+
+def _choose_groups(
+    groups: Sequence[ReplicateGroup], settings: CalibrationSettings
+) -> list[ReplicateGroup]:
+    """Chooses the most expensive group of each kind, then others by cost, one per worker."""
+    gpus = settings.resources.gpus
+    useful = [g for g in groups if len(g.members) > 1 and (gpus or _speedup(g) > _MIN_SPEEDUP)]
+    useful.sort(key=lambda group: -_total_seconds(group))
+    first = list({_similarity_key(group): group for group in reversed(useful)}.values())[::-1]
+    others = [group for group in useful if group not in first]
+    return [*first, *others][: min(_MAX_STRUCTURES, settings.workers)]
+
+
+def _cached(
+    experiment: Experiment, groups: Sequence[ReplicateGroup], resources: Resources, memory: int
+) -> dict[str, CostCurve]:
+    """Reads curves from this machine's cache; with GPUs the key is known to workers alone."""
+    curves: dict[str, CostCurve] = {}
+    for group in groups if not resources.gpus else ():
+        key = curve_key(experiment, group.structure, resources, "")
+        curve = read_cached_curve(key, min(len(group.members), _MAX_MEMBERS), memory)
+        if curve is not None:
+            curves[group.structure] = curve
+    return curves
+
+
+def _share_curves(
+    curves: Mapping[str, CostCurve], groups: Sequence[ReplicateGroup]
+) -> dict[str, CostCurve]:
+    """Adds scaled curves for the groups that resemble a measured one."""
+    shared = dict(curves)
+    measured = [group for group in groups if group.structure in curves]
+    for group in groups:
+        similar = [g for g in measured if _similarity_key(g) == _similarity_key(group)]
+        if group.structure in curves or not similar:
+            continue
+        seconds = group.curve.stack_seconds(8)
+        ratios = {g.structure: seconds / g.curve.stack_seconds(8) for g in similar}
+        nearest = min(ratios, key=lambda structure: abs(math.log(ratios[structure])))
+        shared[group.structure] = curves[nearest].scale(ratios[nearest], group.curve.memory)
+    return shared
+
+
+def _is_local(machines: Sequence[Machine]) -> bool:
+    return len(machines) == 1 and machines[0].host == socket.gethostname()
+
+
+@dataclass(frozen=True)
+class _MeasurementRequest:
+    """Task for a worker, in plain values."""
+
+    experiment: str
+    structure: str
+    members: Sequence[Mapping[str, Any]]
+    resources: Mapping[str, Any]
+    memory: int
+    seconds: float
+
+
+def _measure_on_workers(
+    requests: Sequence[_MeasurementRequest],
+    settings: CalibrationSettings,
+    seconds: float,
+    is_stopping: Callable[[], bool],
+) -> Calibration:
+    """Runs all measurements at once, each with the resources of a pack.
+
+    Free GPU memory is read first, while the GPUs are empty.
+    """
+    import ray  # `sweeps show` reads cached curves without it
+
+    resources = settings.resources
+    remote = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus, max_retries=0)
+    deadline = time.monotonic() + _PATIENCE_SECONDS + 4 * seconds
+    probes = _start_memory_probes(settings, remote) if resources.gpus else []
+    unfinished = _wait(probes, deadline, is_stopping)
+    measurements = {remote(_measure_in_worker).remote(r): r.structure for r in requests}
+    unfinished += _wait([*measurements], deadline, is_stopping)
+    finished = [ref for ref in (*probes, *measurements) if ref not in unfinished]
+    results, problems = _results(finished)
+    curves = {s: results[ref] for ref, s in measurements.items() if results.get(ref) is not None}
+    free = [results[ref] for ref in probes if ref in results]
+    if unfinished and not is_stopping():
+        problems.append("pack sizes were not measured: no worker was free")
+    return Calibration(curves, min(free, default=None), tuple(problems))
+
+
+def _wait(
+    refs: list[ObjectRef], deadline: float, is_stopping: Callable[[], bool]
+) -> list[ObjectRef]:
+    """Waits until the deadline; cancels the tasks that are unfinished then and returns them."""
+    import ray
+
+    unfinished = refs
+    while unfinished and time.monotonic() < deadline and not is_stopping():
+        _, unfinished = ray.wait(unfinished, num_returns=len(unfinished), timeout=_POLL_SECONDS)
+    for ref in unfinished:
+        ray.cancel(ref, force=True)
+    return unfinished
+
+
+def _results(refs: Iterable[ObjectRef]) -> tuple[dict[ObjectRef, Any], list[str]]:
+    """Returns the results of tasks, and descriptions of those that failed."""
+    import ray
+
+    results, problems = {}, []
+    for ref in refs:
+        try:
+            results[ref] = ray.get(ref)
+        except DeviceNotFoundError as error:
+            raise InputError(f"resources.gpus: {error.args[-1]}") from error
+        except ray.exceptions.RayError as error:
+            reason = str(error).strip().splitlines()[-1]
+            problems.append(f"pack sizes were not measured: {reason}")
+    return results, problems
+
+
+def _start_memory_probes(
+    settings: CalibrationSettings, remote: Callable[..., Any]
+) -> list[ObjectRef]:
+    """Starts one task on each kind of machine that returns the free memory of its GPU."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    resources = settings.resources
+    kinds = {(m.cpus, m.gpus, m.accelerator): m for m in settings.machines if m.gpus}
+    probe = remote(_free_memory_in_worker)
+    return [
+        probe.options(
+            scheduling_strategy=NodeAffinitySchedulingStrategy(machine.node, soft=True)
+        ).remote(resources.gpus, resources.cpus)
+        for machine in kinds.values()
+    ]
+
+
+def _measure_in_worker(request: _MeasurementRequest) -> CostCurve | None:
+    """Returns the curve from the worker's cache, or measures it and writes it there."""
+    resources = Resources.model_validate(request.resources)
+    device = select_device(resources.gpus, resources.cpus)
+    memory = free_memory(resources.gpus) if device == "cuda" else request.memory
+    experiment = privnets.experiment(request.experiment)
+    key = curve_key(experiment, request.structure, resources, device_name(device))
+    curve = read_cached_curve(key, len(request.members), memory)
+    if curve is None:
+        configs = [experiment.Config.model_validate(values) for values in request.members]
+        curve = measure_cost_curve(
+            experiment, configs, device=device, memory=memory, seconds=request.seconds
+        )
+        if curve is not None:
+            cache_curve(key, curve)
+    return curve
+
+
+def _free_memory_in_worker(gpus: float, cpus: float) -> int:
+    select_device(gpus, cpus)
+    return free_memory(gpus)

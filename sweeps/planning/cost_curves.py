@@ -1,35 +1,51 @@
-"""How long stacks take by their size, and which sizes pay."""
+"""Cost curves: the training time of a stack as a function of its size, and a cache of them.
+
+Measured curves are kept in the cache directory of the machine. Machines with equal hardware and
+versions share them, so the host's name is not part of a curve's key.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import platform
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
 
-from privnets.contract import Cost
+import numpy as np
+from numpy.typing import NDArray
+
+from privnets.contract import Cost, Experiment
+from privnets.data import cache
+from sweeps.study.spec import Resources
 
 PACK_SECONDS: Final = 0.05
-"""What a pack costs beside its training: a trial, a file of the ledger, a checkpoint's removal."""
+"""Overhead of a pack: a trial, a file in the ledger, the removal of a checkpoint."""
 
-# A size is as good as the best within this share of its time per member, and bearable within that.
-_AS_GOOD, _BEARABLE = 1.05, 1.4
-# What nobody measured is stacked no further than has been seen to pay anywhere, unless it is cheap.
-_UNMEASURED, _CHEAP_SECONDS = 16, 1.0
+# A size is good, or acceptable, if its time per member is within this factor of the best.
+_GOOD, _ACCEPTABLE = 1.05, 1.4
+# Without measurements stacks have at most this size, or take at most this many seconds.
+_MAX_UNMEASURED, _CHEAP_SECONDS = 16, 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class CostCurve:
-    """Seconds that a stack takes, piecewise linear in its size.
+    """Training time of a stack, piecewise linear in its size.
 
     Attributes:
-        sizes: Ascending, two or more.
+        sizes: Stack sizes, ascending; at least two.
         totals: Seconds of a whole stack of each size.
-        memory: Bytes of the device that a member takes.
-        measured: Whether it was measured on the machine; else it follows from the cost model.
-        complete: Whether a larger stack than the last would not be faster; False where measuring
-            ended for another reason.
+        memory: Bytes of device memory per member.
+        measured: Whether the times were measured; otherwise they follow from the cost model.
+        complete: Whether larger stacks would not be faster per member; False where measuring ended
+            for another reason.
     """
 
     sizes: tuple[int, ...]
@@ -40,82 +56,157 @@ class CostCurve:
 
     @classmethod
     def from_cost(cls, cost: Cost) -> CostCurve:
-        """As an experiment's cost model has it."""
+        """Makes a curve from an experiment's cost model."""
         totals = (cost.shared + cost.seconds, cost.shared + 2 * cost.seconds)
         return cls((1, 2), totals, cost.memory, measured=False)
 
     def pack_seconds(self, size: int) -> float:
-        """Of a stack, and of what a pack costs beside."""
+        """Estimates the seconds of a pack, its overhead included."""
         return PACK_SECONDS + self.stack_seconds(size)
 
     def stack_seconds(self, size: int) -> float:
-        """Of a stack alone; beyond the sizes that are known on along the last line."""
+        """Interpolates the seconds of a stack; extrapolates beyond the largest known size."""
         right = min(max(bisect_right(self.sizes, size), 1), len(self.sizes) - 1)
         small, large = self.sizes[right - 1 : right + 1]
         low, high = self.totals[right - 1 : right + 1]
         return max(low + (high - low) * (size - small) / (large - small), 0.0)
 
     def seconds_per_member(self, size: int) -> float:
-        """Seconds per member of a pack."""
+        """Estimates the seconds of a pack, divided by its size."""
         return self.pack_seconds(size) / size
 
     def scale(self, factor: float, memory: int) -> CostCurve:
-        """The same form for dearer or cheaper work."""
+        """Returns a curve of the same form for more or less expensive work."""
         totals = tuple(total * factor for total in self.totals)
         return replace(self, totals=totals, memory=memory)
 
 
 @dataclass(frozen=True, slots=True)
 class PackSizes:
-    """Which sizes a stack may have.
+    """Efficient stack sizes.
 
     Attributes:
-        least: The smallest that is bearable.
-        good: The smallest that is as good as the best.
-        most: The largest that is as good as the best.
+        smallest: Smallest acceptable size.
+        preferred: Smallest good size.
+        largest: Largest good size.
     """
 
-    least: int
-    good: int
-    most: int
+    smallest: int
+    preferred: int
+    largest: int
 
     @classmethod
-    def of(cls, curve: CostCurve, members: int, memory: int) -> PackSizes:
-        """What a curve says.
+    def from_curve(cls, curve: CostCurve, members: int, memory: int) -> PackSizes:
+        """Finds the efficient sizes on a curve.
 
         Args:
-            curve: Of the structure.
-            members: How many there are.
+            curve: Cost curve of the structure.
+            members: Number of replicates.
             memory: Bytes that a stack may take.
         """
         fitting = max(1, memory // max(curve.memory, 1))
-        most = min(members, fitting, _farthest(curve))
-        asked = sorted({*_candidates(most), *(size for size in curve.sizes if size <= most)})
-        best = min(map(curve.seconds_per_member, asked))
-        as_good = [size for size in asked if curve.seconds_per_member(size) <= _AS_GOOD * best]
-        bearable = next(
-            size for size in asked if curve.seconds_per_member(size) <= _BEARABLE * best
-        )
-        return cls(bearable, as_good[0], as_good[-1])
+        limit = min(members, fitting, _largest_supported(curve))
+        sizes = sorted({*_candidates(limit), *(size for size in curve.sizes if size <= limit)})
+        seconds = {size: curve.seconds_per_member(size) for size in sizes}
+        best = min(seconds.values())
+        good = [size for size in sizes if seconds[size] <= _GOOD * best]
+        acceptable = next(size for size in sizes if seconds[size] <= _ACCEPTABLE * best)
+        return cls(acceptable, good[0], good[-1])
 
 
-def _farthest(curve: CostCurve) -> int:
-    """The largest stack that what is known speaks for."""
+def _largest_supported(curve: CostCurve) -> int:
+    """Returns the largest stack that measurements, or its low cost, justify."""
     last = curve.sizes[-1]
-    known = last if curve.measured and curve.complete else max(last, _UNMEASURED)
+    known = last if curve.measured and curve.complete else max(last, _MAX_UNMEASURED)
     cheap = _CHEAP_SECONDS / max(curve.stack_seconds(known) / known, 1e-9)
     return max(known, math.floor(cheap))
 
 
-def _candidates(most: int) -> Iterator[int]:
-    """PackSizes up to `most`, each at most half as large again as the one before; itself included."""  # noqa: E501
+def _candidates(limit: int) -> Iterator[int]:
+    """Yields sizes up to `limit`, each about half as large again as the one before."""
     size = 1
-    while size < most:
+    while size < limit:
         yield size
         size += max(1, size // 2)
-    yield most
+    yield limit
 
 
-def by_doubling(most: int) -> Sequence[int]:
-    """1, 2, 4 and so on, up to `most`."""
-    return [2**i for i in range(most.bit_length())]
+def read_cached_curve(key: str, max_size: int, memory: int) -> CostCurve | None:
+    """Reads a curve that was measured on a machine like this one.
+
+    Args:
+        key: From `curve_key`.
+        max_size: Largest stack of interest.
+        memory: Bytes of device memory that a stack may take.
+
+    Returns:
+        The curve. None if there is none, if it is damaged, or if it ends below the size that
+        `max_size` and `memory` allow.
+    """
+    arrays = cache.read(_cache_path(key))
+    curve = None if arrays is None else _decode(arrays)
+    if curve is None:
+        return None
+    largest = min(max_size, memory // curve.memory)
+    return curve if curve.complete or 2 * curve.sizes[-1] > largest else None
+
+
+def cache_curve(key: str, curve: CostCurve) -> None:
+    """Writes a curve to the cache; does nothing where the cache cannot be written."""
+    arrays = {
+        "sizes": np.array(curve.sizes, dtype=np.int64),
+        "totals": np.array(curve.totals, dtype=np.float64),
+        "memory": np.array(curve.memory, dtype=np.int64),
+        "complete": np.array(curve.complete),
+    }
+    cache.write(_cache_path(key), arrays)
+
+
+def curve_key(experiment: Experiment, structure: str, resources: Resources, device: str) -> str:
+    """Identifies a curve by hardware, versions, and the work and resources of a pack.
+
+    Args:
+        experiment: The experiment.
+        structure: From `ExperimentConfig.structure`.
+        resources: Resources of a pack.
+        device: Name of the accelerator; empty without one.
+    """
+    parts: Mapping[str, object] = {
+        "experiment": [experiment.name, experiment.version],
+        "structure": structure,
+        "processor": _processor(),
+        "device": device,
+        "resources": [resources.cpus, resources.gpus],
+        "versions": _versions(),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _cache_path(key: str) -> Path:
+    return cache.directory() / f"stacks-{key}"
+
+
+def _decode(arrays: Mapping[str, NDArray[Any]]) -> CostCurve | None:
+    """Checks the contents of a cache file; returns None if they are not a curve."""
+    with suppress(KeyError, ValueError, TypeError):
+        sizes, totals = arrays["sizes"].tolist(), arrays["totals"].tolist()
+        memory, complete = int(arrays["memory"]), bool(arrays["complete"])
+        is_doubling = len(sizes) > 1 and sizes == [2**i for i in range(len(sizes))]
+        is_positive = len(totals) == len(sizes) and all(0 < t < math.inf for t in totals)
+        if is_doubling and is_positive and memory > 0:
+            return CostCurve(tuple(sizes), tuple(totals), memory, complete=complete)
+    return None
+
+
+@lru_cache
+def _versions() -> tuple[str, ...]:
+    return tuple(version(name) for name in ("privnets-sweeps", "torch", "numpy"))
+
+
+@lru_cache
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

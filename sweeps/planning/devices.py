@@ -1,4 +1,7 @@
-"""The device that a process has been given to train on."""
+"""Device that a worker trains on, and its memory.
+
+Torch is imported inside the functions: the driver uses this module and never loads torch.
+"""
 
 from __future__ import annotations
 
@@ -6,37 +9,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-# Of a GPU's free memory: what is left goes to CUDA itself and to fragments.
-_USABLE = 0.9
+# Fraction of a GPU's free memory that packs may take; the rest is for CUDA and fragmentation.
+_USABLE_FRACTION = 0.9
 
 
 class DeviceNotFoundError(RuntimeError):
-    """A GPU was promised, and torch sees none."""
+    """Raised if Ray assigns a GPU that torch cannot see."""
 
 
 @dataclass
 class PeakMemory:
-    """The most memory that torch had in use at once.
+    """Maximum memory that torch allocated.
 
     Attributes:
-        bytes: Of the device; 0 on a CPU, where nobody counts.
+        bytes: Bytes of the device; 0 on a CPU, where it is not measured.
     """
 
     bytes: int = 0
 
 
 def select_device(gpus: float, cpus: float) -> str:
-    """Set torch up for its part of a machine.
+    """Limits torch to the assigned share of a machine.
 
     Args:
-        gpus: GPUs that this process was given; below 1 it may use that share of one's memory.
-        cpus: Cores that it was given.
+        gpus: Assigned GPUs; a number below 1 limits the fraction of memory.
+        cpus: Assigned cores.
 
     Returns:
-        The device, as torch names it.
+        The name of the torch device.
 
     Raises:
-        DeviceNotFoundError: If it was given a GPU and torch sees none.
+        DeviceNotFoundError: If a GPU is assigned and torch sees none.
     """
     import torch
 
@@ -54,30 +57,28 @@ def select_device(gpus: float, cpus: float) -> str:
 
 
 def device_name(device: str) -> str:
-    """The accelerator's name; empty without one."""
+    """Returns the name of the accelerator; empty without one."""
     import torch
 
     return torch.cuda.get_device_name() if device == "cuda" else ""
 
 
 def free_memory(gpus: float) -> int:
-    """Bytes of GPU memory that a process given so many GPUs may count on."""
+    """Returns the bytes of GPU memory that a process with this many GPUs may use."""
     import torch
 
     free, _ = torch.cuda.mem_get_info()
-    return int(_USABLE * free * min(gpus, 1.0))
+    return int(_USABLE_FRACTION * free * min(gpus, 1.0))
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error says that a GPU has no more memory."""
-    import torch
-
-    return isinstance(error, torch.OutOfMemoryError)
+    """Returns whether torch raised the error because a GPU has no memory left."""
+    return type(error).__name__ == "OutOfMemoryError"
 
 
 @contextmanager
 def peak_memory(device: str) -> Iterator[PeakMemory]:
-    """A block, and how much of the device's memory it took."""
+    """Measures the peak of device memory within a block; known when the block ends."""
     peak = PeakMemory()
     if device == "cpu":
         yield peak

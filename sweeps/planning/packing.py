@@ -1,4 +1,4 @@
-"""Packs: replicates that are trained together as one stack, in one trial."""
+"""Packs: replicates that one Ray Tune trial trains as one stack."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from sweeps.planning.partition import Workload, partition, split_evenly
 from sweeps.planning.plan import PlannedReplicate
 from sweeps.study.spec import Resources
 
-# A sweep whose packs are longer than this begins with a pack of a single point.
-_EARLY_SECONDS: Final = 10.0
-_UNMEASURED: Final[Mapping[str, CostCurve]] = MappingProxyType({})
+# If all packs are longer, the sweep starts with a pack of one point, for an early first result.
+_FIRST_RESULT_SECONDS: Final = 10.0
+_NO_CURVES: Final[Mapping[str, CostCurve]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class Pack:
     """Replicates of one structure.
 
     Attributes:
-        pack_id: Hash of the members: equal packs have equal ids on any machine.
-        experiment: The experiment's name.
-        replicates: The members, those of one seed side by side.
+        pack_id: Hash of the members; equal packs have equal ids on any machine.
+        experiment: Name of the experiment.
+        replicates: The members, ordered by seed.
     """
 
     pack_id: str
@@ -45,53 +45,52 @@ def make_packs(
     size: Literal["auto"] | int,
     workers: int,
     memory: int,
-    curves: Mapping[str, CostCurve] = _UNMEASURED,
+    curves: Mapping[str, CostCurve] = _NO_CURVES,
 ) -> list[Pack]:
-    """ReplicateGroup replicates by structure and cut the groups into packs.
+    """Groups replicates by structure and partitions the groups into packs.
 
-    With `auto` a pack is as large as pays and fits into memory, but leaves every worker something
-    to do until the end: the last ones are smaller, though none so small that it wastes much. Which
-    replicates share a pack follows from the arguments alone.
+    With `auto` a pack is as large as is efficient and fits into memory, while every worker has work
+    until the end: the last packs are smaller. The result depends on the arguments alone.
 
     Args:
-        replicates: Of one experiment, in any order.
-        experiment: The experiment's name.
-        size: Replicates in a pack at most, or `auto`.
-        workers: How many packs run at once.
+        replicates: Replicates of one experiment, in any order.
+        experiment: Name of the experiment.
+        size: Maximum number of replicates in a pack, or `auto`.
+        workers: Number of packs that run at once.
         memory: Bytes that one pack may take.
-        curves: Structure to how long its stacks take; by the cost model where it is missing.
+        curves: Cost curve of each structure; the cost model serves for the others.
 
     Returns:
-        The longest first; before them one pack of a single point where they are long.
+        Packs, the longest first; before them one pack of a single point if all packs are long.
     """
-    runs = privnets.experiment(experiment)
+    implementation = privnets.experiment(experiment)
     groups = [
-        ReplicateGroup.of(runs, members, curves.get(structure))
+        ReplicateGroup.from_members(implementation, structure, members, curves.get(structure))
         for structure, members in sorted(group_by_structure(replicates).items())
     ]
     if size != "auto":
-        return _packs(experiment, groups, [split_evenly(len(g.members), size) for g in groups])
-    loads = [group.load(memory) for group in groups]
-    sizes = partition(loads, max(workers, 1))
-    first = _early(groups, loads, sizes)
+        sizes = [split_evenly(len(group.members), size) for group in groups]
+        return _packs(experiment, groups, sizes)
+    workloads = [group.workload(memory) for group in groups]
+    sizes = partition(workloads, max(workers, 1))
+    first = _first_result_group(groups, workloads, sizes)
     if first is None:
         return _packs(experiment, groups, sizes)
-    early, rest = groups[first].split()
-    loads[first] = rest.load(memory)
-    groups[first] = rest
-    begun = _packs(experiment, [early], [[len(early.members)]])
-    return begun + _packs(experiment, groups, partition(loads, max(workers, 1)))
+    point, groups[first] = groups[first].split_first_point()
+    workloads[first] = groups[first].workload(memory)
+    early = _packs(experiment, [point], [[len(point.members)]])
+    return early + _packs(experiment, groups, partition(workloads, max(workers, 1)))
 
 
 def local_capacity(resources: Resources) -> tuple[int, int]:
-    """What this machine alone offers packs.
+    """Returns the capacity of this machine for packs.
 
     Args:
-        resources: What a pack is given, and how many may run at once.
+        resources: Resources of a pack, and the limit on packs that run at once.
 
     Returns:
-        How many packs run at once, and the bytes of memory that each may take: its part of half
-        the machine's.
+        The number of packs that run at once, and bytes of memory for each: together they may take
+        half of the machine's memory.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     workers = max(1, int((cores or 1) / max(resources.cpus, 1.0)))
@@ -103,53 +102,76 @@ def local_capacity(resources: Resources) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ReplicateGroup:
-    """Replicates of one structure, point by point, and how long their stacks take."""
+    """Replicates of one structure, ordered by point, with the cost curve of their stacks."""
 
+    structure: str
     members: Sequence[PlannedReplicate]
     curve: CostCurve
 
     @classmethod
-    def of(
-        cls, experiment: Experiment, members: Sequence[PlannedReplicate], curve: CostCurve | None
+    def from_members(
+        cls,
+        experiment: Experiment,
+        structure: str,
+        members: Sequence[PlannedReplicate],
+        curve: CostCurve | None = None,
     ) -> ReplicateGroup:
-        """Price replicates of one structure.
+        """Orders replicates and adds their cost curve.
 
         Args:
-            experiment: Theirs.
-            members: In any order.
-            curve: As measured; None to go by the cost model.
+            experiment: The experiment.
+            structure: Structure that all members have.
+            members: Replicates in any order.
+            curve: Measured cost curve; None to use the cost model.
         """
         ordered = sorted(members, key=lambda r: (r.point_id, r.seed))
-        return cls(ordered, curve or CostCurve.from_cost(mean_cost(experiment, ordered)))
+        return cls(structure, ordered, curve or CostCurve.from_cost(_mean_cost(experiment, ordered)))
 
-    def load(self, memory: int) -> Workload:
-        """To be cut into packs of so many bytes at most."""
+    def workload(self, memory: int) -> Workload:
+        """Describes the group to `partition`, for packs of at most `memory` bytes."""
         count = len(self.members)
-        return Workload(count, self.curve, PackSizes.of(self.curve, count, memory))
+        return Workload(count, self.curve, PackSizes.from_curve(self.curve, count, memory))
 
-    def split(self) -> tuple[ReplicateGroup, ReplicateGroup]:
-        """The first point, and the others."""
-        first = [m for m in self.members if m.point_id == self.members[0].point_id]
-        return ReplicateGroup(first, self.curve), ReplicateGroup(
-            self.members[len(first) :], self.curve
+    def split_first_point(self) -> tuple[ReplicateGroup, ReplicateGroup]:
+        """Splits off the replicates of the first point."""
+        count = sum(member.point_id == self.members[0].point_id for member in self.members)
+        first, others = self.members[:count], self.members[count:]
+        return (
+            ReplicateGroup(self.structure, first, self.curve),
+            ReplicateGroup(self.structure, others, self.curve),
         )
 
-    def parts(self, sizes: Sequence[int]) -> list[tuple[PlannedReplicate, ...]]:
-        """Consecutive members by so many at a time.
+    def split(self, sizes: Sequence[int]) -> list[tuple[PlannedReplicate, ...]]:
+        """Splits the members into consecutive packs of the given sizes.
 
-        Members of one seed stand together, as they may share their random draws, but not those of
-        all points: points are to be complete one after the other, not all in the end.
+        Members of one seed are adjacent, since they may share random draws. Points are ordered in
+        blocks, so that they finish one after the other and not all at the end.
         """
         block = max(sizes)
-        place = {name: i for i, name in enumerate(dict.fromkeys(m.point_id for m in self.members))}
+        index = {name: i for i, name in enumerate(dict.fromkeys(m.point_id for m in self.members))}
         ordered = sorted(
-            self.members, key=lambda m: (place[m.point_id] // block, m.seed, m.point_id)
+            self.members, key=lambda m: (index[m.point_id] // block, m.seed, m.point_id)
         )
-        return [tuple(ordered[a:b]) for a, b in pairwise(accumulate(sizes, initial=0))]
+        bounds = pairwise(accumulate(sizes, initial=0))
+        return [tuple(ordered[start:end]) for start, end in bounds]
 
 
-def mean_cost(experiment: Experiment, members: Iterable[PlannedReplicate]) -> Cost:
-    """What one of several replicates costs: the mean of seconds, the most of memory."""
+def group_by_structure(
+    replicates: Iterable[PlannedReplicate],
+) -> dict[str, list[PlannedReplicate]]:
+    """Returns each structure with its replicates."""
+    structures: dict[str, str] = {}
+    groups: dict[str, list[PlannedReplicate]] = {}
+    for replicate in replicates:
+        # The seed is never structural, so the replicates of a point share their structure.
+        if replicate.point_id not in structures:
+            structures[replicate.point_id] = replicate.config.structure()
+        groups.setdefault(structures[replicate.point_id], []).append(replicate)
+    return groups
+
+
+def _mean_cost(experiment: Experiment, members: Iterable[PlannedReplicate]) -> Cost:
+    """Averages the seconds of replicates; takes the maximum of their memory."""
     points = {member.point_id: member.config for member in members}
     costs = [experiment.cost(config) for config in points.values()]
     return Cost(
@@ -159,33 +181,23 @@ def mean_cost(experiment: Experiment, members: Iterable[PlannedReplicate]) -> Co
     )
 
 
-def group_by_structure(replicates: Iterable[PlannedReplicate]) -> dict[str, list[PlannedReplicate]]:
-    """Structure to its replicates."""
-    structures: dict[str, str] = {}
-    groups: dict[str, list[PlannedReplicate]] = {}
-    for replicate in replicates:
-        # The seed is stackable everywhere, so the replicates of a point share their structure.
-        if replicate.point_id not in structures:
-            structures[replicate.point_id] = replicate.config.structure()
-        groups.setdefault(structures[replicate.point_id], []).append(replicate)
-    return groups
-
-
-def _early(
-    groups: Sequence[ReplicateGroup], loads: Sequence[Workload], sizes: Sequence[Sequence[int]]
+def _first_result_group(
+    groups: Sequence[ReplicateGroup],
+    workloads: Sequence[Workload],
+    sizes: Sequence[Sequence[int]],
 ) -> int | None:
-    """The group whose first point is soon done, where all packs are long and hold more; or None."""
+    """Returns the index of the group whose first point should start alone; None if none should."""
     shortest = min(
-        (load.curve.pack_seconds(min(own)) for load, own in zip(loads, sizes, strict=True)),
+        (w.curve.pack_seconds(min(own)) for w, own in zip(workloads, sizes, strict=True)),
         default=0.0,
     )
-    if shortest <= _EARLY_SECONDS:
+    if shortest <= _FIRST_RESULT_SECONDS:
         return None
     waits = []
-    for group, load in zip(groups, loads, strict=True):
-        replicates = sum(m.point_id == group.members[0].point_id for m in group.members)
-        fits = replicates <= load.sizes.most and replicates < len(group.members)
-        waits.append(load.curve.pack_seconds(replicates) if fits else math.inf)
+    for group, workload in zip(groups, workloads, strict=True):
+        count = sum(member.point_id == group.members[0].point_id for member in group.members)
+        fits = count <= workload.sizes.largest and count < len(group.members)
+        waits.append(workload.curve.pack_seconds(count) if fits else math.inf)
     quickest = min(range(len(waits)), key=waits.__getitem__)
     return quickest if waits[quickest] < shortest else None
 
@@ -193,16 +205,16 @@ def _early(
 def _packs(
     experiment: str, groups: Sequence[ReplicateGroup], sizes: Sequence[Sequence[int]]
 ) -> list[Pack]:
-    """The longest first; of equal length, those of earlier points."""
-    found = [
-        (group.curve.pack_seconds(len(part)), _made(experiment, part))
+    """Makes packs, the longest first; packs of equal length are in the order of their points."""
+    packs = [
+        (group.curve.pack_seconds(len(members)), _pack(experiment, members))
         for group, own in zip(groups, sizes, strict=True)
-        for part in group.parts(own)
+        for members in group.split(own)
     ]
-    return [made for _, made in sorted(found, key=lambda p: -p[0])]
+    return [pack for _, pack in sorted(packs, key=lambda entry: -entry[0])]
 
 
-def _made(experiment: str, members: tuple[PlannedReplicate, ...]) -> Pack:
+def _pack(experiment: str, members: tuple[PlannedReplicate, ...]) -> Pack:
     names = "\n".join(sorted(f"{m.point_id}:{m.seed}" for m in members))
     digest = hashlib.sha256(f"{experiment}\n{names}".encode()).hexdigest()
     return Pack(digest[:16], experiment, members)

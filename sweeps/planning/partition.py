@@ -1,9 +1,8 @@
-"""How to cut work into packs, so that all workers are busy until the end.
+"""Partition of replicates into packs, so that all workers are busy until the end.
 
-Packs are handed out in order of decreasing length, each to the first worker that is free. Several
-ways to cut are tried on paper, even ones and ones by guided self-scheduling (Polychronopoulos and
-Kuck 1987: a pack is a share of what is left, so that sizes shrink toward the end), and the one that
-ends first is taken.
+Packs start in order of decreasing length, each on the first free worker. Several partitions are
+simulated: equal packs, and guided self-scheduling (Polychronopoulos and Kuck 1987), in which a pack
+is a share of the remaining work. The one that ends first is chosen.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ from typing import Final
 
 from sweeps.planning.cost_curves import CostCurve, PackSizes
 
-# A pack is no longer than this unless its size needs it: it is in the ledger only when it ends.
-_LONGEST_SECONDS: Final = 20.0
-# Shares of what each worker would still have to do.
-_GUIDED: Final = (1.5, 2.0, 3.0)
-_EVEN: Final = (1, 2, 3, 4)
-# Packs take longer or shorter than was thought, by about this share.
+# Limit on a pack's length where smaller packs are as good: results are saved when a pack ends.
+_MAX_SECONDS: Final = 20.0
+# Packs per worker that each partition aims at.
+_GUIDED_FACTORS: Final = (1.5, 2.0, 3.0)
+_EQUAL_ROUNDS: Final = (1, 2, 3, 4)
+# Relative error of estimated pack lengths.
 _UNCERTAINTY: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Members of one structure, to be cut into packs.
+    """Replicates of one structure.
 
     Attributes:
-        members: How many.
-        curve: How long stacks of them take.
-        sizes: Which stacks may be made.
+        members: Number of replicates.
+        curve: Cost curve of their stacks.
+        sizes: Efficient stack sizes.
     """
 
     members: int
@@ -42,86 +41,91 @@ class Workload:
 
     @property
     def seconds(self) -> float:
-        """Of one worker for all of it, about."""
-        return self.members * self.curve.seconds_per_member(self.sizes.good)
+        """Estimated seconds of one worker for all members."""
+        return self.members * self.curve.seconds_per_member(self.sizes.preferred)
 
-    def within(self, seconds: float) -> int:
-        """The size of a pack of about so many seconds, as far as sizes allow."""
-        wanted = seconds / self.curve.seconds_per_member(self.sizes.good)
-        longest = _LONGEST_SECONDS / self.curve.seconds_per_member(self.sizes.most)
-        most = min(max(self.sizes.good, math.floor(longest)), self.sizes.most)
-        return max(self.sizes.least, min(round(wanted), most))
+    def size_for(self, seconds: float) -> int:
+        """Returns an efficient pack size that takes about `seconds`."""
+        wanted = seconds / self.curve.seconds_per_member(self.sizes.preferred)
+        fitting = _MAX_SECONDS / self.curve.seconds_per_member(self.sizes.largest)
+        largest = min(max(self.sizes.preferred, math.floor(fitting)), self.sizes.largest)
+        return max(self.sizes.smallest, min(round(wanted), largest))
 
 
-def partition(loads: Sequence[Workload], workers: int) -> list[list[int]]:
-    """PackSizes of the packs of each load, in the order in which its members are to be taken.
+def partition(workloads: Sequence[Workload], workers: int) -> list[list[int]]:
+    """Chooses the pack sizes of each workload, in the order in which its members are taken.
 
     Args:
-        loads: All work there is.
-        workers: How many packs run at once.
+        workloads: All the work.
+        workers: Number of packs that run at once.
     """
-    tried = [_guided(loads, workers, factor) for factor in _GUIDED]
-    tried += [_even(loads, workers, rounds) for rounds in _EVEN]
-    return min(tried, key=lambda found: _expected(_lengths(loads, found), workers))
+    candidates = [_guided_partition(workloads, workers, factor) for factor in _GUIDED_FACTORS]
+    candidates += [_equal_partition(workloads, workers, rounds) for rounds in _EQUAL_ROUNDS]
+    return min(candidates, key=lambda c: _expected_end([*_pack_seconds(workloads, c)], workers))
 
 
-def split_evenly(members: int, size: int) -> list[int]:
-    """PackSizes, as equal as can be, of the fewest packs that are no larger than `size`."""
-    count = math.ceil(members / size)
+def split_evenly(members: int, max_size: int) -> list[int]:
+    """Splits members into the fewest packs of at most `max_size`, as equal as possible."""
+    count = math.ceil(members / max_size)
     bounds = [members * i // count for i in range(count + 1)]
-    return [b - a for a, b in pairwise(bounds)]
+    return [end - start for start, end in pairwise(bounds)]
 
 
 def makespan(seconds: Iterable[float], workers: int) -> float:
-    """When the last worker is done, each taking the next pack once it is free.
+    """Simulates when the last worker ends, if each takes the next pack once it is free.
 
     Args:
-        seconds: Of the packs, in order.
-        workers: How many.
+        seconds: Length of each pack, in order.
+        workers: Number of workers.
     """
-    free = [0.0] * workers
+    free_at = [0.0] * workers
     for length in seconds:
-        heapq.heapreplace(free, free[0] + length)
-    return max(free)
+        heapq.heapreplace(free_at, free_at[0] + length)
+    return max(free_at)
 
 
-def _even(loads: Sequence[Workload], workers: int, rounds: int) -> list[list[int]]:
-    """Packs of like length, so that each worker gets so many."""
-    share = sum(load.seconds for load in loads) / (workers * rounds)
-    return [split_evenly(load.members, load.within(share)) for load in loads]
+def _equal_partition(workloads: Sequence[Workload], workers: int, rounds: int) -> list[list[int]]:
+    """Makes packs of equal length, `rounds` of them per worker."""
+    length = sum(workload.seconds for workload in workloads) / (workers * rounds)
+    return [split_evenly(workload.members, workload.size_for(length)) for workload in workloads]
 
 
-def _guided(loads: Sequence[Workload], workers: int, factor: float) -> list[list[int]]:
-    """Packs that are each a share of what is left, those of the dearest structure first."""
-    left = sum(load.seconds for load in loads)
-    found: list[list[int]] = [[] for _ in loads]
-    dearest = [load.curve.pack_seconds(load.sizes.least) for load in loads]
-    for i in sorted(range(len(loads)), key=lambda i: -dearest[i]):
-        load, members = loads[i], loads[i].members
+def _guided_partition(
+    workloads: Sequence[Workload], workers: int, factor: float
+) -> list[list[int]]:
+    """Makes each pack a share of the remaining work, the most expensive structure first."""
+    remaining = sum(workload.seconds for workload in workloads)
+    sizes: list[list[int]] = [[] for _ in workloads]
+    shortest = [workload.curve.pack_seconds(workload.sizes.smallest) for workload in workloads]
+    for i in sorted(range(len(workloads)), key=lambda i: -shortest[i]):
+        workload, members = workloads[i], workloads[i].members
         while members:
-            size = _sparing(load.sizes, members, load.within(left / (workers * factor)))
-            found[i].append(size)
+            wanted = workload.size_for(remaining / (workers * factor))
+            size = _avoid_small_rest(workload.sizes, members, wanted)
+            sizes[i].append(size)
             members -= size
-            left -= size * load.curve.seconds_per_member(load.sizes.good)
-    return found
+            remaining -= size * workload.curve.seconds_per_member(workload.sizes.preferred)
+    return sizes
 
 
-def _sparing(sizes: PackSizes, members: int, size: int) -> int:
-    """A size that leaves nothing, or enough for another pack."""
-    if members - size >= sizes.least or size >= members:
+def _avoid_small_rest(sizes: PackSizes, members: int, size: int) -> int:
+    """Adjusts a size so that it leaves no members, or enough for another pack."""
+    if members - size >= sizes.smallest or size >= members:
         return min(size, members)
-    small = members < 2 * sizes.least and members <= sizes.most
-    return members if small else math.ceil(members / 2)
+    fits_one_pack = members < 2 * sizes.smallest and members <= sizes.largest
+    return members if fits_one_pack else math.ceil(members / 2)
 
 
-def _lengths(loads: Sequence[Workload], found: Sequence[Sequence[int]]) -> Iterator[float]:
-    for load, sizes in zip(loads, found, strict=True):
-        known = {size: load.curve.pack_seconds(size) for size in set(sizes)}
-        yield from (known[size] for size in sizes)
+def _pack_seconds(
+    workloads: Sequence[Workload], partition: Sequence[Sequence[int]]
+) -> Iterator[float]:
+    for workload, sizes in zip(workloads, partition, strict=True):
+        seconds = {size: workload.curve.pack_seconds(size) for size in set(sizes)}
+        yield from (seconds[size] for size in sizes)
 
 
-def _expected(lengths: Iterable[float], workers: int) -> float:
-    """When all is done, and later by what the last packs may take longer."""
+def _expected_end(lengths: Sequence[float], workers: int) -> float:
+    """Returns the makespan, plus the delay expected of the last packs."""
     ordered = sorted(lengths, reverse=True)
     last = ordered[-workers:]
     return makespan(ordered, workers) + _UNCERTAINTY * math.fsum(last) / len(last)

@@ -1,31 +1,34 @@
-"""Plans: the points and seeds that a study comes to, checked against its experiment."""
+"""Plans: the points and seeds of a sweep, derived from its study."""
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cached_property
 from typing import Final
 
 import privnets
 from privnets.config import ExperimentConfig, point_id
-from privnets.contract import Direction, Experiment
-from sweeps.errors import InputError, StudyError
-from sweeps.planning.search import grid_size
+from privnets.contract import Direction
+from sweeps.errors import FieldError, InputError, StudyError
+from sweeps.study.search import Proposal
+from sweeps.study.search_space import grid_size
 from sweeps.study.spec import MAX_POINTS, Study
-from sweeps.study.validation import validate_study
+from sweeps.study.validation import ValidationResult, validate_study
 
 CONFIRM_ABOVE_POINTS: Final = 10_000
-"""A plan of more points than this is not run without being asked for twice."""
+"""Larger plans run only after the user has confirmed them."""
 
 MAX_TRAININGS: Final = 10_000_000
-"""Beyond, the list of them alone would take a machine's memory."""
+"""Limit on points times replicates; their list must fit into memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedPoint:
-    """A point to be trained: its identity, and its configuration with the base seed."""
+    """Point to train: its id, and its configuration with the base seed."""
 
     point_id: str
     config: ExperimentConfig
@@ -42,15 +45,17 @@ class PlannedReplicate:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep trains.
+    """Trainings of a sweep.
 
     Attributes:
-        study: The study, its objectives filled in.
-        objectives: Metric to direction.
-        points: Each once, in the order of the search.
-        seeds: Of every point's replicates: the base seed and those that follow it.
-        log_fields: Swept fields that read better on a logarithmic scale.
-        notes: What the author should know, such as points that were the same.
+        study: The study, with its objectives filled in.
+        objectives: Metrics with their direction.
+        points: Each point once, in the order of the search.
+        seeds: Seeds of the replicates of every point: the base seed and those that follow it.
+        log_fields: Swept fields that plots show on a logarithmic scale.
+        notes: Remarks for the author, for example on merged points.
+        asks: Number of points that each `Search.ask` proposed; one entry unless the search is
+            adaptive. Replaying the asks, and telling the results between them, gives this plan.
     """
 
     study: Study
@@ -59,76 +64,115 @@ class Plan:
     seeds: tuple[int, ...]
     log_fields: frozenset[str]
     notes: tuple[str, ...] = ()
+    asks: tuple[int, ...] = ()
 
     def replicates(self) -> list[PlannedReplicate]:
-        """Every training, point by point."""
+        """Lists every training, point by point."""
         return [
             PlannedReplicate(p.point_id, seed, p.config.model_copy(update={"seed": seed}))
             for p in self.points
             for seed in self.seeds
         ]
 
+    def grow(self, proposals: Sequence[Proposal]) -> Plan:
+        """Adds the points of a later ask; points that the plan already has are skipped.
+
+        Args:
+            proposals: Values of the swept fields.
+        """
+        experiment = privnets.experiment(self.study.experiment)
+        configs = [
+            experiment.Config.model_validate({**self.study.fixed, **proposal}, strict=True)
+            for proposal in proposals
+        ]
+        points = {point.point_id: point for point in self.points}
+        for point in _unique_points(self.study.experiment, configs):
+            points.setdefault(point.point_id, point)
+        return replace(self, points=tuple(points.values()), asks=(*self.asks, len(proposals)))
+
     def cost_seconds(self) -> float:
-        """Roughly the seconds that one core takes for all of it."""
-        return _seconds(self.study, (point.config for point in self.points))
+        """Estimates the seconds that one core takes for all trainings."""
+        return _cost_seconds(self.study, (point.config for point in self.points))
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of all point ids and seeds; equal plans have equal digests."""
+        ids = sorted(point.point_id for point in self.points)
+        return hashlib.sha256("\n".join([*ids, *map(str, self.seeds)]).encode()).hexdigest()
+
+    @property
+    def experiment_version(self) -> int:
+        """Version of the experiment that computes the points."""
+        return privnets.experiment(self.study.experiment).version
+
+    def metric_keys(self) -> tuple[str, ...]:
+        """Returns every metric that some replicate reports, sorted."""
+        experiment = privnets.experiment(self.study.experiment)
+        return tuple(sorted({k for p in self.points for k in experiment.metric_keys(p.config)}))
+
+    def data_fingerprints(self) -> dict[str, str]:
+        """Returns each data set with its fingerprint; see `data_fingerprints`."""
+        return data_fingerprints(self.study.experiment, (point.config for point in self.points))
 
 
 def make_plan(study: Study, num_points: int | None = None) -> Plan:
-    """Work out what a study comes to.
+    """Plans a sweep.
 
     Args:
         study: The study.
-        num_points: How many points the search draws, in place of the study's own number.
+        num_points: Number of points, in place of the study's own.
 
     Raises:
-        StudyError: With everything that is wrong with the study.
-        InputError: If `num_points` is no number of points.
+        StudyError: With every mistake of the study.
+        InputError: If `num_points` is out of range.
     """
     study = set_num_points(study, num_points)
-    checked = validate_study(study)
-    if checked.errors:
-        raise StudyError(checked.errors)
-    if (trainings := len(checked.configs) * study.replicates) > MAX_TRAININGS:
-        found, allowed = f"{trainings:,} trainings", f"at most {MAX_TRAININGS:,} in all"
-        raise StudyError([study.source.problem(("replicates",), found, allowed)])
+    result = validate_study(study)
+    if result.errors:
+        raise StudyError(result.errors)
+    configs = result.configs
+    if (trainings := len(configs) * study.replicates) > MAX_TRAININGS:
+        given, expected = f"{trainings:,} trainings", f"at most {MAX_TRAININGS:,} in all"
+        raise StudyError([study.source.locate(FieldError(("replicates",), given, expected))])
+    points = _unique_points(study.experiment, configs)
     experiment = privnets.experiment(study.experiment)
-    configs = _identified(experiment, checked.configs)
-    objectives = study.objectives or experiment.default_objectives(checked.configs[0])
-    base = checked.configs[0].seed
+    objectives = dict(study.objectives or experiment.default_objectives(configs[0]))
+    base = configs[0].seed
     return Plan(
-        study=study.model_copy(update={"objectives": dict(objectives)}),
-        objectives=dict(objectives),
-        points=tuple(PlannedPoint(name, config) for name, config in configs.items()),
+        study=study.model_copy(update={"objectives": objectives}),
+        objectives=objectives,
+        points=points,
         seeds=tuple(range(base, base + study.replicates)),
-        log_fields=frozenset(name for name, axis in study.space.items() if axis.log_scaled),
-        notes=(*checked.notes, *_notes(study, len(checked.configs), len(configs))),
+        log_fields=frozenset(name for name, axis in study.space.items() if axis.is_log_scaled),
+        notes=(*result.notes, *_search_notes(study), *_merge_notes(study, result, len(points))),
+        asks=(len(configs),),
     )
 
 
 def data_fingerprints(experiment: str, configs: Iterable[ExperimentConfig]) -> dict[str, str]:
-    """Data set to the fingerprint of its files here.
+    """Returns each data set that configurations use, with the fingerprint of its files here.
 
     Args:
-        experiment: That the configurations are of.
-        configs: Which say what data they use.
+        experiment: Name of the experiment.
+        configs: Its configurations.
 
     Raises:
         DataError: If a data set is absent or altered.
     """
-    runs = privnets.experiment(experiment)
-    found: dict[str, str] = {}
+    implementation = privnets.experiment(experiment)
+    fingerprints: dict[str, str] = {}
     for config in configs:
-        name = str(getattr(config, runs.data_field, runs.name))
-        if name not in found:
-            found[name] = runs.fingerprint(config)
-    return found
+        name = str(getattr(config, implementation.data_field, implementation.name))
+        if name not in fingerprints:
+            fingerprints[name] = implementation.fingerprint(config)
+    return fingerprints
 
 
 def set_num_points(study: Study, num_points: int | None) -> Study:
-    """A study whose search draws another number of points; the same where that is None.
+    """Returns the study with another number of points; unchanged for None.
 
     Raises:
-        InputError: If it is no number of points.
+        InputError: If the number is out of range.
     """
     if num_points is None:
         return study
@@ -139,7 +183,7 @@ def set_num_points(study: Study, num_points: int | None) -> Study:
 
 
 def confirmation_question(plan: Plan) -> str | None:
-    """What to ask before so large a plan is run; None when it is not large."""
+    """Returns the question to ask before a large plan runs; None for other plans."""
     if len(plan.points) <= CONFIRM_ABOVE_POINTS:
         return None
     return (
@@ -149,13 +193,13 @@ def confirmation_question(plan: Plan) -> str | None:
 
 
 def estimate_cost(study: Study) -> float | None:
-    """A plan's `cost`, told without a look at its data; None if the study cannot be planned."""
-    checked = validate_study(study, data=False)
-    return None if checked.errors else _seconds(study, checked.configs)
+    """Estimates a plan's cost in seconds without reading data; None for an invalid study."""
+    result = validate_study(study, data=False)
+    return None if result.errors else _cost_seconds(study, result.configs)
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds in words that one can read at a glance."""
+    """Formats a duration with one unit."""
     if seconds < 1.5:
         return "1 second"
     if seconds < 120:
@@ -167,32 +211,42 @@ def format_duration(seconds: float) -> str:
     return f"{timedelta(seconds=seconds).days:,} days"
 
 
-def _seconds(study: Study, configs: Iterable[ExperimentConfig]) -> float:
+def _cost_seconds(study: Study, configs: Iterable[ExperimentConfig]) -> float:
     experiment = privnets.experiment(study.experiment)
     return math.fsum(experiment.cost(config).seconds for config in configs) * study.replicates
 
 
-def _identified(
-    experiment: Experiment, configs: Iterable[ExperimentConfig]
-) -> dict[str, ExperimentConfig]:
-    """Each point once, by its identity; configurations of one structure share their data."""
-    fingerprints: dict[str, str] = {}
-    points: dict[str, ExperimentConfig] = {}
-    for config in configs:
+def _unique_points(name: str, configs: Iterable[ExperimentConfig]) -> tuple[PlannedPoint, ...]:
+    """Returns each point once; configurations that differ in unused fields alone are merged."""
+    experiment = privnets.experiment(name)
+    fingerprints: dict[str, str] = {}  # configurations of equal structure share their data
+    points: dict[str, PlannedPoint] = {}
+    for config in (config.canonical() for config in configs):
         structure = config.structure()
         if structure not in fingerprints:
             fingerprints[structure] = experiment.fingerprint(config)
-        fingerprint = fingerprints[structure]
-        identity = point_id(experiment.name, experiment.version, config, fingerprint)
-        points.setdefault(identity, config)
-    return points
+        identity = point_id(name, experiment.version, config, fingerprints[structure])
+        points.setdefault(identity, PlannedPoint(identity, config))
+    return tuple(points.values())
 
 
-def _notes(study: Study, proposed: int, kept: int) -> list[str]:
-    notes = []
-    if study.search.algorithm == "grid" and proposed < grid_size(study.space):
-        total, seed = grid_size(study.space), study.search.seed
-        notes.append(f"{proposed:,} of the grid's {total:,} combinations, drawn by seed {seed}.")
-    if kept < proposed:
-        notes.append(f"{proposed - kept:,} of {proposed:,} points are the same as others: merged.")
-    return notes
+def _search_notes(study: Study) -> list[str]:
+    size, wanted = grid_size(study.space), study.search.num_points
+    if wanted is None or (study.space and study.search.algorithm != "grid"):
+        return []
+    if wanted < size:
+        seed = study.search.seed
+        return [f"{wanted:,} of the grid's {size:,} combinations, drawn by seed {seed}."]
+    if wanted > size:
+        return [f"num_points is {wanted:,}, but the grid has only {size:,} combinations."]
+    return []
+
+
+def _merge_notes(study: Study, result: ValidationResult, kept: int) -> list[str]:
+    merged, proposed = len(result.configs) - kept, len(result.configs)
+    if not merged:
+        return []
+    redundant = {name for config in result.configs for name in config.redundant_fields()}
+    swept = sorted(redundant & study.space.keys())
+    reason = f", as not every point uses {' and '.join(swept)}" if swept else ""
+    return [f"{merged:,} of {proposed:,} points are the same as others{reason}: merged."]

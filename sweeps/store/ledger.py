@@ -33,11 +33,11 @@ from sweeps.store.codec import (
 )
 from sweeps.store.filesystem import Directory, open_directory
 from sweeps.store.lease import check_lease
-from sweeps.study.yaml_reader import Bounds, dump_yaml, parse_yaml
+from sweeps.study.yaml_reader import dump_yaml, parse_yaml
 
 _SPEC = "spec.yaml"
 _MOST_BYTES = 1024**2
-_BOUNDS = Bounds(_MOST_BYTES, nodes=200_000)
+_MOST_VALUES = 200_000
 _MOST_LISTED = 20
 _READERS = 8
 _ALLOWED = f"it must be at most {_MOST_BYTES // 1024**2} MiB"
@@ -198,7 +198,8 @@ class Ledger:
                 f"there is no sweep {self.sweep!r}: {where} does not exist{self._others()}"
             )
         try:
-            found = parse_yaml(self.directory.read(_SPEC, _MOST_BYTES).decode(), _BOUNDS)
+            text = self.directory.read(_SPEC, _MOST_BYTES).decode()
+            found = parse_yaml(text, _MOST_BYTES, _MOST_VALUES)
         except (OSError, ValueError) as error:
             raise InputError(f"{where} cannot be read: {error}") from error
         if not isinstance(found.value, dict):

@@ -1,6 +1,6 @@
-"""Study files: from a packaged name or a path to a checked `Study`, or to all that is wrong.
+"""Study files: from a packaged name or a path, with overrides, to a checked `Study`.
 
-Files are not trusted: they are read as plain YAML of bounded size and depth.
+Files are not trusted: they are read as plain YAML of limited size and depth.
 """
 
 from __future__ import annotations
@@ -9,155 +9,190 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from sweeps.errors import FieldError, StudyError, describe_choices, format_value
-from sweeps.study.complaints import complaints
-from sweeps.study.overrides import override
-from sweeps.study.spec import Path, Place, Study, StudySource
-from sweeps.study.yaml_reader import MOST_BYTES, YamlDocument, YamlError, parse_yaml
+from sweeps.errors import FieldError, FieldPath, StudyError, describe_choices, format_value
+from sweeps.study.search_space import AXIS_KINDS
+from sweeps.study.spec import Study, StudySource
+from sweeps.study.validation import field_errors, validate_study
+from sweeps.study.yaml_reader import MAX_CHARACTERS, YamlError, is_encodable, parse_yaml
 
 _SUFFIXES: Final = (".yaml", ".yml")
-_NO_CLAIM: Final = {"statement": "", "metric": "", "axis": "", "trend": "constant"}
+_OVERRIDE: Final = "--set"
+_OVERRIDE_FORM: Final = "key=value, as fixed.train_size=100 or space.weight_decay.grid=[0, 1]"
+_PLACEHOLDER_CLAIM: Final = {"statement": "", "metric": "", "axis": "", "trend": "constant"}
 
 
 def study_names() -> list[str]:
-    """The packaged studies."""
-    found = (f.name for f in _folder().iterdir())
-    return sorted(name.removesuffix(".yaml") for name in found if name.endswith(".yaml"))
+    """Returns the names of the packaged studies."""
+    files = (file.name for file in _packaged_studies().iterdir())
+    return sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml"))
 
 
 def load(study: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Study:
-    """A study, checked for its shape.
+    """Reads a study and checks its shape.
 
-    Whether its experiment can run it is checked by `sweeps.planning.plan.plan`; when the shape is
-    wrong, that is checked here too as far as can be, so that all mistakes are told at once.
+    `sweeps.planning.plan.make_plan` checks it against its experiment. If the shape is wrong, this
+    function does so too as far as possible, so that one message has all mistakes.
 
     Args:
         study: A packaged study's name, or a path to a YAML file.
-        overrides: `key=value` with dots between a key's parts, as `space.weight_decay.grid=[0, 1]`;
-            values are YAML.
+        overrides: `key=value` with dots between the parts of a key, as
+            `space.weight_decay.grid=[0, 1]`; values are YAML.
 
     Raises:
-        StudyError: With everything that is wrong.
+        StudyError: With every mistake.
     """
-    file, text = _text(os.fspath(study))
+    file, text = _read_text(os.fspath(study))
     try:
         document = parse_yaml(text)
     except YamlError as error:
-        raise StudyError([_problem(file, error)]) from error
+        raise StudyError([error.error.at(file, error.error.line)]) from error
     if not isinstance(document.value, dict):
-        found = "nothing" if document.value is None else format_value(document.value)
-        raise StudyError([FieldError("", found, "a mapping that describes a study", file)])
-    raw, places, wrong = override(document.value, _places(file, document), overrides)
-    problems = [*(_problem(file, error) for error in document.repeated), *wrong]
-    return read_study(raw, StudySource(file, places), problems)
+        given = "nothing" if document.value is None else format_value(document.value)
+        raise StudyError([FieldError((), given, "a mapping that describes a study", file)])
+    raw = document.value
+    places = {path: (file, line) for path, line in document.lines.items()}
+    errors = [error.at(file, error.line) for error in document.repeated]
+    errors += filter(None, [_apply_override(raw, places, change) for change in overrides])
+    return read_study(raw, StudySource(file, places), errors)
 
 
 def read_study(
-    raw: Mapping[str, Any], source: StudySource | None = None, problems: Sequence[FieldError] = ()
+    raw: Mapping[str, Any], source: StudySource | None = None, errors: Sequence[FieldError] = ()
 ) -> Study:
-    """A study from plain values, as a file or `Study.to_dict` gives them.
+    """Makes a study from plain values, as a file or `Study.to_dict` gives them.
 
     Args:
         raw: Plain values.
-        source: Where they were written.
-        problems: What is known to be wrong with them.
+        source: Their places in files.
+        errors: Mistakes found so far.
 
     Raises:
-        StudyError: With everything that is wrong.
+        StudyError: With every mistake.
     """
     source = source or StudySource()
     try:
         study = Study.model_validate(raw)
     except ValidationError as error:
-        found = complaints(error, Study)
-        shape = [source.problem(*complaint) for complaint in found]
-        rest = _further(raw, source, {_part(complaint.path) for complaint in found})
-        raise StudyError([*problems, *shape, *rest]) from error
-    study = study.written(source)
-    if problems:
-        raise StudyError([*problems, *_further(raw, source, set())])
-    return study
+        shape = field_errors(error, Study)
+        others = _experiment_errors(raw, source, {_removable_part(e.path) for e in shape})
+        raise StudyError([*errors, *map(source.locate, shape), *others]) from error
+    if errors:
+        raise StudyError([*errors, *_experiment_errors(raw, source, set())])
+    return study.with_source(source)
 
 
-def _further(
-    raw: Mapping[str, Any], source: StudySource, broken: set[Path]
+def _experiment_errors(
+    raw: Mapping[str, Any], source: StudySource, invalid: set[FieldPath]
 ) -> Sequence[FieldError]:
-    """What is wrong with the parts whose shape is right."""
-    from sweeps.study.validation import validate_study
-
-    study = Study.model_validate(_without(raw, broken))
-    return validate_study(study.written(source), broken).errors
+    """Checks the valid parts of a study against its experiment."""
+    study = Study.model_validate(_without(raw, invalid))
+    return validate_study(study.with_source(source), invalid).errors
 
 
-def _part(path: Path) -> Path:
-    """The smallest part of a study that can be left out so that the rest keeps its meaning."""
-    entries = len(path) > 1 and path[0] in ("fixed", "space", "objectives", "claims")
-    return path[:2] if entries else path[:1]
+def _removable_part(path: FieldPath) -> FieldPath:
+    """Returns the smallest part of a study that can be removed without changing the rest."""
+    is_entry = len(path) > 1 and path[0] in ("fixed", "space", "objectives", "claims")
+    return path[:2] if is_entry else path[:1]
 
 
-def _without(raw: Mapping[str, Any], broken: Collection[Path]) -> dict[str, Any]:
-    kept = {key: value for key, value in raw.items() if (key,) not in broken}
-    for path in broken:
+def _without(raw: Mapping[str, Any], invalid: Collection[FieldPath]) -> dict[str, Any]:
+    """Removes invalid parts, and fills in what every study needs."""
+    valid = {key: value for key, value in raw.items() if (key,) not in invalid}
+    for path in invalid:
         if len(path) > 1:
-            top = str(path[0])
-            kept[top] = _without_entry(kept[top], path[1])
-    if not kept.get("objectives"):
-        kept.pop("objectives", None)
-    return {"name": "unnamed", "experiment": "unknown", **kept}
+            part = str(path[0])
+            valid[part] = _without_entry(valid[part], path[1])
+    if not valid.get("objectives"):
+        valid.pop("objectives", None)
+    return {"name": "unnamed", "experiment": "unknown", **valid}
 
 
 def _without_entry(part: Any, entry: str | int) -> Any:
     if isinstance(part, dict):
         return {key: value for key, value in part.items() if key != entry}
-    # A claim's place is kept, so that the others are still found at theirs.
-    return [_NO_CLAIM if i == entry else claim for i, claim in enumerate(part)]
+    # The other claims keep their positions, which lead to their lines.
+    return [_PLACEHOLDER_CLAIM if i == entry else claim for i, claim in enumerate(part)]
 
 
-def _text(study: str) -> tuple[str, str]:
-    """The file's name as messages give it, and its text."""
-    if not _looks_like_path(study) and study in study_names():
-        packaged = _folder() / f"{study}.yaml"
+def _read_text(study: str) -> tuple[str, str]:
+    """Returns a file's name for messages, and its text."""
+    if not _is_path(study) and study in study_names():
+        packaged = _packaged_studies() / f"{study}.yaml"
         return str(packaged), packaged.read_text(encoding="utf-8")
-    path = FilePath(study)
-    if not os.path.exists(path) and not _looks_like_path(study):
-        raise StudyError([FieldError("", "no such study", _known(study), study)])
-    return study, _contents(path)
-
-
-def _contents(path: FilePath) -> str:
-    allowed = f"a readable YAML file of at most {MOST_BYTES // 1024} KiB"
+    path = Path(study)
+    if not os.path.exists(path) and not _is_path(study):
+        expected = f"a path to a YAML file, or {describe_choices(study_names(), study)}"
+        raise StudyError([FieldError((), "no such study", expected, study)])
+    expected = f"a readable YAML file of at most {MAX_CHARACTERS // 1024} KiB"
     try:
         with path.open("rb") as file:
-            return file.read(MOST_BYTES + 1).decode("utf-8-sig")
+            return study, file.read(MAX_CHARACTERS + 1).decode("utf-8-sig")
     except OSError as error:
-        found = error.strerror or str(error)
-        raise StudyError([FieldError("", found, allowed, str(path))]) from error
+        given = error.strerror or str(error)
+        raise StudyError([FieldError((), given, expected, study)]) from error
     except UnicodeDecodeError as error:
-        found = f"bytes that are not UTF-8 text (at {error.start})"
-        raise StudyError([FieldError("", found, allowed, str(path))]) from error
+        given = f"bytes that are not UTF-8 text (at {error.start})"
+        raise StudyError([FieldError((), given, expected, study)]) from error
 
 
-def _known(study: str) -> str:
-    return f"a path to a YAML file, or {describe_choices(study_names(), study)}"
-
-
-def _looks_like_path(study: str) -> bool:
+def _is_path(study: str) -> bool:
     separators = tuple(filter(None, (os.sep, os.altsep)))
     return study.endswith(_SUFFIXES) or any(separator in study for separator in separators)
 
 
-def _folder() -> Traversable:
+def _packaged_studies() -> Traversable:
     return resources.files("sweeps") / "studies"
 
 
-def _problem(file: str, error: YamlError) -> FieldError:
-    return FieldError(error.key, error.found, error.allowed, file, error.line)
+def _apply_override(
+    raw: dict[str, Any], places: dict[FieldPath, tuple[str, int | None]], change: str
+) -> FieldError | None:
+    """Applies one `key=value` to a study in place; returns its mistake, if any.
+
+    An axis has one kind, so `space.F.grid=[...]` replaces the axis of any other kind, and
+    `space.F=null` removes it.
+    """
+    key, equals, text = change.partition("=")
+    path = _split_key(key.strip())
+    if not equals or not all(path) or not is_encodable(key):
+        return FieldError((), format_value(change), _OVERRIDE_FORM, _OVERRIDE)
+    try:
+        value = parse_yaml(text).value
+    except YamlError as error:
+        return FieldError((key,), error.error.given, error.error.expected, _OVERRIDE)
+    if path[0] == "space" and len(path) > 2 and path[-1] in AXIS_KINDS:
+        path, value = path[:-1], {path[-1]: value}
+    obstacle = _set_value(raw, path, value)
+    if obstacle is not None:
+        given = f"{format_value(obstacle)} above it"
+        return FieldError((key,), given, "a mapping there", _OVERRIDE)
+    for inner in [place for place in places if place[: len(path)] == path]:
+        del places[inner]
+    places[path] = (_OVERRIDE, None)
+    return None
 
 
-def _places(file: str, document: YamlDocument) -> dict[Path, Place]:
-    return {path: Place(file, line) for path, line in document.lines.items()}
+def _split_key(key: str) -> tuple[str, ...]:
+    # The name of a metric may itself contain dots.
+    return tuple(key.split(".", 1 if key.startswith("objectives.") else -1))
+
+
+def _set_value(raw: dict[str, Any], path: Sequence[str], value: object) -> object:
+    """Sets a nested value; returns the value above it that is not a mapping, if any."""
+    target = raw
+    for part in path[:-1]:
+        if target.get(part) is None:
+            target[part] = {}
+        target = target[part]
+        if not isinstance(target, dict):
+            return target
+    if len(path) == 2 and path[0] == "space" and value is None:
+        target.pop(path[1], None)
+    else:
+        target[path[-1]] = value
+    return None

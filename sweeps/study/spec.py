@@ -1,7 +1,7 @@
-"""Studies: what a sweep is to find out, as immutable values.
+"""Study models: the contents of a study file as immutable values.
 
-A `Study` is checked for its shape alone; whether its experiment can run it is for
-`sweeps.study.validation` to say.
+Validation here covers shape and types. `sweeps.study.validation` checks a study against its
+experiment.
 """
 
 from __future__ import annotations
@@ -22,81 +22,56 @@ from pydantic import (
     StringConstraints,
 )
 
-from sweeps.errors import FieldError, describe_choices
+from sweeps.errors import FieldError, FieldPath
 from sweeps.study.search_space import AnyAxis, Value
 
-Algorithm = Literal["grid", "random", "sobol"]
-AVAILABLE: Final = ("grid", "random", "sobol")
-PLANNED: Final = ("tpe", "nsga2", "gp", "frontier")
 MAX_POINTS: Final = 1_000_000
 MAX_REPLICATES: Final = 10_000
-_LARGEST_COUNT: Final = 1_000_000
-
-Path = tuple[str | int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A file and a line in it, counted from 1."""
-
-    file: str
-    line: int | None = None
+_MAX_COUNT: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class StudySource:
-    """Where the parts of a study were written; no part of what the study is.
+    """Files and lines that a study was read from; not part of the study's value.
 
     Attributes:
         file: The file as the user named it.
-        places: Path of a key to where its value stands.
+        places: Path of each key to its file and line.
     """
 
     file: str = field(default="study", compare=False)
-    places: Mapping[Path, Place] = field(default_factory=dict, compare=False)
+    places: Mapping[FieldPath, tuple[str, int | None]] = field(default_factory=dict, compare=False)
 
-    def problem(self, path: Path, found: str, allowed: str) -> FieldError:
-        """A problem at a key, or at the nearest key above it that was written."""
-        place = self._nearest(path)
-        return FieldError(".".join(map(str, path)), found, allowed, place.file, place.line)
-
-    def _nearest(self, path: Path) -> Place:
-        for length in range(len(path), -1, -1):
-            if path[:length] in self.places:
-                return self.places[path[:length]]
-        return Place(self.file)
+    def locate(self, error: FieldError) -> FieldError:
+        """Adds the file and line of the key, or of the nearest enclosing key in the file."""
+        for length in range(len(error.path), -1, -1):
+            if place := self.places.get(error.path[:length]):
+                return error.at(*place)
+        return error.at(self.file, None)
 
 
-def _algorithm(value: object) -> object:
-    if value in AVAILABLE:
-        return value
-    raise ValueError(
-        f"{describe_choices(AVAILABLE, value)}; not available yet: {', '.join(PLANNED)}"
-    )
-
-
-def _count(value: object) -> object:
+def _check_count(value: object) -> object:
     if value == "auto":
         return value
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _LARGEST_COUNT:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_COUNT:
         return value
-    raise ValueError(f"auto, or a whole number from 1 to {_LARGEST_COUNT}")
+    raise ValueError(f"auto, or a whole number from 1 to {_MAX_COUNT}")
 
 
-def _devices(value: float) -> float:
+def _check_device_count(value: float) -> float:
     if value > 1 and value != int(value):
-        raise ValueError("a whole number, or a share below 1")
+        raise ValueError("a whole number, or a fraction below 1")
     return value
 
 
-def _rising(shares: tuple[float, ...]) -> tuple[float, ...]:
-    if not shares or any(second <= first for first, second in pairwise(shares)):
-        raise ValueError("shares of training that rise, at least one")
-    return shares
+def _check_rungs(fractions: tuple[float, ...]) -> tuple[float, ...]:
+    if not fractions or any(second <= first for first, second in pairwise(fractions)):
+        raise ValueError("increasing fractions of training, at least one")
+    return fractions
 
 
-def _switched(value: object) -> object:
-    """A section that may also be `true`, all of it at its defaults, or `false`."""
+def _expand_switch(value: object) -> object:
+    """Turns `true` into a section with default values, and `false` into none."""
     if isinstance(value, bool):
         return {} if value else None
     if value is None or isinstance(value, dict | BaseModel):
@@ -104,37 +79,36 @@ def _switched(value: object) -> object:
     raise ValueError("true, false or a mapping of rungs, reduction and confidence")
 
 
-class _Part(BaseModel):
+class _StudySection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 Text = Annotated[str, StringConstraints(strict=True)]
 Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-Count = Annotated[int | Literal["auto"], PlainValidator(_count)]
+Count = Annotated[int | Literal["auto"], PlainValidator(_check_count)]
 Devices = Annotated[
-    float, Field(strict=True, ge=0, le=4096, allow_inf_nan=False), AfterValidator(_devices)
+    float, Field(strict=True, ge=0, le=4096, allow_inf_nan=False), AfterValidator(_check_device_count)
 ]
+Fraction = Annotated[float, Field(strict=True, gt=0, le=1)]
 
-Share = Annotated[float, Field(strict=True, gt=0, le=1)]
 
-
-class Reproduces(_Part):
-    """The published figure that a study draws again."""
+class Reproduces(_StudySection):
+    """Published figure that a study draws again."""
 
     paper: Text
     figure: Value = None
 
 
-class Claim(_Part):
-    """A trend that a publication claims, which a sweep can put to the test.
+class Claim(_StudySection):
+    """Published trend that a sweep can test.
 
     Attributes:
         statement: The claim in words.
-        metric: The metric that moves.
-        axis: The configuration field that moves it.
-        trend: How the metric moves as the field grows.
-        where: Values of other configuration fields at which the claim is made.
-        caveat: What theory says against the published picture, if anything.
+        metric: Metric that changes.
+        axis: Configuration field that changes it.
+        trend: Direction of the metric as the field grows.
+        where: Values of other fields for which the claim is made.
+        caveat: Theoretical reservation about the published figure, if any.
     """
 
     statement: Text
@@ -145,16 +119,22 @@ class Claim(_Part):
     caveat: Text | None = None
 
 
-class SearchSpec(_Part):
-    """How points are chosen from the space."""
+class SearchSpec(_StudySection):
+    """Search algorithm with its settings.
 
-    algorithm: Annotated[Algorithm, PlainValidator(_algorithm)] = "grid"
+    Attributes:
+        algorithm: Name of the algorithm; see `sweeps.study.search`.
+        num_points: Number of points to try; None for every point of a grid.
+        seed: Seed of the algorithm's random draws.
+    """
+
+    algorithm: Text = "grid"
     num_points: Annotated[int, Field(strict=True, ge=1, le=MAX_POINTS)] | None = None
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = 0
 
 
-class Resources(_Part):
-    """What one pack is given, and how many run at once."""
+class Resources(_StudySection):
+    """Resources of one pack, and the number of packs that run at once."""
 
     cpus: Devices = 1
     gpus: Devices = 0
@@ -162,35 +142,35 @@ class Resources(_Part):
     concurrency: Count = "auto"
 
 
-class EarlyStopping(_Part):
-    """When points leave their pack before the end: see `sweeps.engine.early_stopping`.
+class EarlyStopping(_StudySection):
+    """Rule that stops dominated points during training; see `sweeps.engine.early_stopping`.
 
     Attributes:
-        reduction: Of the points, a rung leaves room for one in so many of those before.
-        rungs: Shares of training at which it is decided.
-        confidence: That a point which leaves is dominated.
+        reduction: Each rung keeps at least one in this many points.
+        rungs: Fractions of training at which points may stop.
+        confidence: Required probability that a stopped point is dominated.
     """
 
     reduction: Annotated[float, Field(strict=True, gt=1, le=1000)] = 2.0
-    rungs: Annotated[tuple[Share, ...], AfterValidator(_rising)] = (0.125, 0.25, 0.5)
+    rungs: Annotated[tuple[Fraction, ...], AfterValidator(_check_rungs)] = (0.125, 0.25, 0.5)
     confidence: Annotated[float, Field(strict=True, ge=0.5, lt=1)] = 0.95
 
 
-class Study(_Part):
-    """A sweep's whole specification.
+class Study(_StudySection):
+    """Complete specification of a sweep.
 
     Attributes:
-        name: Of the study; sweeps of it are grouped under it.
-        experiment: Which experiment runs.
-        description: What the study shows.
-        reproduces: The published figure it draws again.
-        claims: Published trends that its report puts to the test.
-        fixed: Configuration field to its one value.
-        space: Configuration field to the axis it is swept on.
+        name: Name of the study; groups its sweeps.
+        experiment: Name of the experiment that runs.
+        description: Purpose of the study.
+        reproduces: Published figure that it draws again.
+        claims: Published trends that its report tests.
+        fixed: Configuration fields with one value.
+        space: Configuration fields that are swept, each with its axis.
         replicates: Seeds per point.
         search: How points are chosen from the space.
-        objectives: Metric to its direction; None for the experiment's own.
-        resources: What a pack is given.
+        objectives: Metrics with their direction; None for the experiment's own.
+        resources: Resources of a pack.
         early_stopping: When dominated points stop training; None, or false, for never.
     """
 
@@ -205,21 +185,21 @@ class Study(_Part):
     search: SearchSpec = Field(default_factory=SearchSpec)
     objectives: Annotated[dict[str, Literal["min", "max"]], Field(min_length=1)] | None = None
     resources: Resources = Field(default_factory=Resources)
-    early_stopping: Annotated[EarlyStopping | None, BeforeValidator(_switched)] = None
+    early_stopping: Annotated[EarlyStopping | None, BeforeValidator(_expand_switch)] = None
 
     _source: StudySource = PrivateAttr(default_factory=StudySource)
 
     @property
     def source(self) -> StudySource:
-        """Where its parts were written, for messages."""
+        """Files and lines of its parts, for error messages."""
         return self._source
 
-    def written(self, source: StudySource) -> Study:
-        """The same study, whose problems are found in `source`."""
+    def with_source(self, source: StudySource) -> Study:
+        """Returns the same study, with errors located in `source`."""
         study = self.model_copy()
         study._source = source
         return study
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values from which `Study.model_validate` makes an equal study."""
+        """Returns plain values from which `Study.model_validate` makes an equal study."""
         return self.model_dump(mode="json")

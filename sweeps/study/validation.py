@@ -1,16 +1,14 @@
-"""Whether an experiment can run a study: every mistake at once, and the configurations if none.
-
-Mistakes hide behind mistakes: a bad value is put aside, and a stand-in for it lets the rest of the
-study be checked.
-"""
+"""Validation of a study against its experiment: every mistake at once, or its configurations."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 import privnets
 from privnets.config import ExperimentConfig
@@ -18,24 +16,90 @@ from privnets.contract import Experiment
 from privnets.data import DataError
 from privnets.points import Scalar
 from privnets.registry import EXPERIMENTS, ExtensionError
-from sweeps.errors import FieldError, describe_choices, format_value
-from sweeps.planning import search
-from sweeps.study.complaints import Complaint, complaints
-from sweeps.study.spec import Claim, Path, Study
+from sweeps.errors import FieldError, FieldPath, describe_choices, format_value
+from sweeps.study.search import Proposal, Search, search_class
+from sweeps.study.search_space import AXIS_KINDS, grid_size
+from sweeps.study.spec import Claim, Study
 
-_SEEDS: Final = 2**31
-_LISTED: Final = 5
+_MAX_SEED: Final = 2**31
+_MAX_LISTED_VALUES: Final = 5
+
+_EXPECTED: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "greater_than_equal": lambda limits: f"at least {_format_limit(limits['ge'])}",
+    "greater_than": lambda limits: f"above {_format_limit(limits['gt'])}",
+    "less_than_equal": lambda limits: f"at most {_format_limit(limits['le'])}",
+    "less_than": lambda limits: f"below {_format_limit(limits['lt'])}",
+    "too_short": lambda limits: f"at least {limits['min_length']} of them",
+    "too_long": lambda limits: f"at most {limits['max_length']} of them",
+    "literal_error": lambda limits: limits["expected"].replace("'", ""),
+    "finite_number": lambda _: "a finite number",
+    "int_type": lambda _: "a whole number",
+    "int_from_float": lambda _: "a whole number",
+    "float_type": lambda _: "a number",
+    "bool_type": lambda _: "true or false",
+    "string_type": lambda _: "a text",
+    "dict_type": lambda _: "a mapping",
+    "model_type": lambda _: "a mapping",
+    "tuple_type": lambda _: "a list",
+    "missing": lambda _: "a value, which is required",
+    "string_pattern_mismatch": lambda _: (
+        "up to 100 letters, digits, dots, dashes and underscores, a letter or digit first"
+    ),
+}
+"""Type of a pydantic error to the words for the expected values."""
+
+
+def field_errors(error: ValidationError, model: type[BaseModel]) -> list[FieldError]:
+    """Translates every error of a validation by pydantic.
+
+    Args:
+        error: Raised by `model.model_validate`.
+        model: The model; its field names serve as suggestions.
+    """
+    return [_field_error(details, model) for details in error.errors(include_url=False)]
+
+
+def _field_error(details: ErrorDetails, model: type[BaseModel]) -> FieldError:
+    path, kind, value = details["loc"], details["type"], details["input"]
+    if len(path) > 2 and path[0] == "space" and path[2] in AXIS_KINDS:
+        path = path[:2] + path[3:]  # without the tag that pydantic adds to an axis
+    if kind == "extra_forbidden":
+        names = _field_names(model, path[:-1])
+        return FieldError(path, "an unknown key", describe_choices(names, path[-1]))
+    if kind == "axis" and isinstance(value, dict) and value:
+        keys = list(map(str, value))
+        expected = describe_choices(AXIS_KINDS, keys[0]) if len(keys) == 1 else details["msg"]
+        return FieldError(path, f"the keys {', '.join(keys[:5])}", expected)
+    given = "nothing" if kind == "missing" else format_value(value)
+    if kind in _EXPECTED:
+        return FieldError(path, given, _EXPECTED[kind](details.get("ctx", {})))
+    message = details["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    return FieldError(path, given, re.sub("^must be ", "only what is ", message))
+
+
+def _format_limit(limit: float) -> str:
+    return str(int(limit)) if limit == int(limit) else str(limit)
+
+
+def _field_names(model: type[BaseModel], path: FieldPath) -> list[str]:
+    """Returns the field names of the nested model at a path."""
+    for part in path:
+        if isinstance(part, str):
+            annotation = model.model_fields[part].annotation
+            candidates = (annotation, *get_args(annotation))
+            model = next(t for t in candidates if isinstance(t, type) and issubclass(t, BaseModel))
+    return list(model.model_fields)
 
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:
-    """What a check found.
+    """Outcome of a validation.
 
     Attributes:
         errors: Every mistake.
-        configs: One per proposal of the search, in its order, with the base seed; for a study
-            without problems.
-        notes: What is no mistake and yet worth knowing.
+        configs: One configuration per proposed point, in order, with the base seed; empty if there
+            are mistakes.
+        notes: Remarks on unusual but valid parts.
     """
 
     errors: tuple[FieldError, ...]
@@ -44,251 +108,272 @@ class ValidationResult:
 
 
 def validate_study(
-    study: Study, broken: Collection[Path] = (), *, data: bool = True
+    study: Study, invalid: Collection[FieldPath] = (), *, data: bool = True
 ) -> ValidationResult:
-    """Check a study against its experiment.
+    """Validates a study against its experiment.
 
     Args:
         study: The study.
-        broken: Paths of parts that were left out of it because they are known to be wrong.
-        data: Whether its data must be here, present and intact; not where others will run it.
+        invalid: Paths of parts that were removed from it because they are invalid.
+        data: Whether its data must be present and intact on this machine.
     """
-    if ("experiment",) in broken:
+    if ("experiment",) in invalid:
         return ValidationResult(())
     try:
         experiment = privnets.experiment(study.experiment)
     except (ValueError, ExtensionError) as error:
-        return ValidationResult(_placed(study, [_no_experiment(study.experiment, error)]))
-    examination = _Examination(study, experiment, broken, data)
-    configs = examination.run()
-    problems = _placed(study, examination.complaints)
-    return ValidationResult(
-        problems, () if problems else tuple(configs), tuple(_notes(study, experiment))
-    )
+        return ValidationResult((study.source.locate(_experiment_error(study, error)),))
+    validator = StudyValidator(study, experiment, invalid, data)
+    configs = validator.run()
+    errors = tuple(map(study.source.locate, _merge_values(validator.errors)))
+    notes = tuple(_notes(study, experiment))
+    return ValidationResult(errors, () if errors else tuple(configs), notes)
 
 
-def _no_experiment(name: str, error: Exception) -> Complaint:
+def _experiment_error(study: Study, error: Exception) -> FieldError:
     if isinstance(error, ExtensionError):
-        return Complaint(("experiment",), str(error), "an experiment that can be loaded")
-    return Complaint(
-        ("experiment",), format_value(name), describe_choices(EXPERIMENTS.names(), name)
-    )
+        return FieldError(("experiment",), str(error), "an experiment that can be loaded")
+    expected = describe_choices(EXPERIMENTS.names(), study.experiment)
+    return FieldError(("experiment",), format_value(study.experiment), expected)
 
 
-class _Examination:
-    """One study against one experiment.
+class StudyValidator:
+    """Validation of one study against one experiment.
+
+    Invalid values are replaced by valid placeholders, so that one pass reports every error.
 
     Attributes:
-        complaints: What was found so far.
+        errors: Mistakes found so far.
     """
 
     def __init__(
-        self, study: Study, experiment: Experiment, broken: Collection[Path], data: bool
+        self, study: Study, experiment: Experiment, invalid: Collection[FieldPath], data: bool
     ) -> None:
-        self._with_data = data
-        self.complaints: list[Complaint] = []
+        """Prepares a validation; see `validate_study` for the arguments."""
+        self.errors: list[FieldError] = []
         self._study = study
         self._experiment = experiment
+        self._checks_data = data
         self._fields = experiment.Config.model_fields
-        self._broken = broken
-        self._known = not {("fixed",), ("space",)} & set(broken)
-        self._search_known = not any(path[0] == "search" for path in broken)
-        self._objectives_known = not any(path[0] == "objectives" for path in broken)
-        # Fields whose values are wrong or were left out: nothing more is said of them.
-        self._bad = {str(p[1]) for p in broken if len(p) > 1 and p[0] in ("fixed", "space")}
+        self._invalid = invalid
+        # Fields with an invalid or removed value: no further errors are reported for them.
+        self._invalid_fields = {
+            str(path[1]) for path in invalid if len(path) > 1 and path[0] in ("fixed", "space")
+        }
 
     def run(self) -> list[ExperimentConfig]:
-        """Look at everything; the configurations as far as they can be made."""
-        self._names()
-        self._values()
-        self._seeds()
-        configs = self._configs(self._proposals())
-        self._data(configs)
+        """Validates every part; returns the configurations, with placeholders if need be."""
+        self._check_names()
+        self._check_required()
+        self._check_values()
+        self._check_seeds()
+        configs = self._make_configs(self._proposals())
+        self._check_configs(configs)
         if configs:
-            self._metrics(configs)
-            self._stopping(configs)
-        self._claims()
+            self._check_metrics(configs)
+            self._check_early_stopping(configs)
+        self._check_claims()
         return configs
 
-    def _names(self) -> None:
+    def _check_names(self) -> None:
         study = self._study
         for part in ("fixed", "space"):
             for name in getattr(study, part):
                 if name not in self._fields:
-                    allowed = describe_choices(self._fields, name)
-                    self._add((part, name), "an unknown field", allowed)
+                    expected = describe_choices(self._fields, name)
+                    self._add((part, name), "an unknown field", expected)
         for name in sorted(study.fixed.keys() & study.space.keys()):
             self._add(("space", name), "it in fixed as well", "one of the two")
         if "seed" in study.space:
-            allowed = "replicates: N, which gives every point N seeds"
-            self._add(("space", "seed"), "an axis", allowed)
+            expected = "replicates: N, which gives every point N seeds"
+            self._add(("space", "seed"), "an axis", expected)
+
+    def _check_required(self) -> None:
+        present = self._study.fixed.keys() | self._study.space.keys() | self._invalid_fields
         for name, field in self._fields.items():
-            given = name in study.fixed or name in study.space or name in self._bad
-            if field.is_required() and not given:
-                if self._known:
-                    allowed = f"a value here, or an axis in space: {field.description}"
-                    self._add(("fixed", name), "nothing", allowed)
-                self._bad.add(name)
+            if field.is_required() and name not in present:
+                if not {("fixed",), ("space",)} & {*self._invalid}:
+                    expected = f"a value here, or an axis in space: {field.description}"
+                    self._add(("fixed", name), "nothing", expected)
+                self._invalid_fields.add(name)
 
-    def _values(self) -> None:
-        """Every value of every field on its own."""
-        study = self._study
-        given: list[tuple[Path, Sequence[Scalar]]]
-        given = [(("fixed", name), (value,)) for name, value in study.fixed.items()]
-        given += [(("space", name), axis.probes()) for name, axis in study.space.items()]
-        for path, values in given:
-            if path[1] in self._fields and path[1] not in self._bad:
-                for value in values:
-                    self._value(path, value)
-        self._bad |= {str(c.path[1]) for c in self.complaints if c.path[0] in ("fixed", "space")}
+    def _check_values(self) -> None:
+        """Checks every value of every field on its own."""
+        values: list[tuple[FieldPath, Sequence[Scalar]]] = [
+            *((("fixed", name), (value,)) for name, value in self._study.fixed.items()),
+            *((("space", name), axis.check_values()) for name, axis in self._study.space.items()),
+        ]
+        for path, candidates in values:
+            if path[1] in self._fields and path[1] not in self._invalid_fields:
+                for value in candidates:
+                    self._check_value(path, value)
+        self._invalid_fields |= {
+            str(error.path[1]) for error in self.errors if error.path[0] in ("fixed", "space")
+        }
 
-    def _value(self, path: Path, value: Scalar) -> None:
-        """One value; that other fields are missing was seen to."""
+    def _check_value(self, path: FieldPath, value: Scalar) -> None:
         name = str(path[1])
         try:
             self._experiment.Config.model_validate({name: value}, strict=True)
-        except ValidationError as error:
-            for complaint in complaints(error, self._experiment.Config):
-                if complaint.path[:1] == (name,):
-                    self._add(
-                        path, complaint.found, complaint.allowed + self._hint(path, complaint)
-                    )
+        except ValidationError as validation_error:
+            for error in field_errors(validation_error, self._experiment.Config):
+                if error.path[:1] == (name,):  # other fields are missing here
+                    hint = self._range_hint(path, error)
+                    self._add(path, error.given, error.expected + hint)
 
-    def _hint(self, path: Path, complaint: Complaint) -> str:
+    def _range_hint(self, path: FieldPath, error: FieldError) -> str:
         axis = self._study.space.get(str(path[1])) if path[0] == "space" else None
-        continuum = axis is not None and axis.members() is None
-        return ", by range" if continuum and complaint.allowed == "a whole number" else ""
+        is_interval = axis is not None and axis.values() is None
+        return ", by range" if is_interval and error.expected == "a whole number" else ""
 
-    def _seeds(self) -> None:
+    def _check_seeds(self) -> None:
         base = self._study.fixed.get("seed", 0)
-        if isinstance(base, int) and base + self._study.replicates > _SEEDS:
-            found = f"{self._study.replicates} of them from seed {base} on"
-            self._add(("replicates",), found, f"seeds below {_SEEDS}")
+        if isinstance(base, int) and base + self._study.replicates > _MAX_SEED:
+            given = f"{self._study.replicates} of them from seed {base} on"
+            self._add(("replicates",), given, f"seeds below {_MAX_SEED}")
 
-    def _proposals(self) -> list[search.Proposal]:
-        """What the search gives, or each axis's values in turn when it cannot be asked."""
-        space = {n: axis for n, axis in self._study.space.items() if n not in self._bad}
-        found = search.complaints(self._study.space, self._study.search)
-        if self._search_known:
-            self.complaints += found
-            if not found:
-                return search.propose(space, self._study.search)
+    def _proposals(self) -> list[Proposal]:
+        """Returns the proposed points, or each axis's values in turn if the search is invalid."""
+        study = self._study
+        space = {n: axis for n, axis in study.space.items() if n not in self._invalid_fields}
+        search = self._search_class()
+        if search is not None and not space:
+            return [{}]
+        if search is not None:
+            return search(space, study.search).ask(study.search.num_points or grid_size(space))
         first = {name: axis.at(0.0) for name, axis in space.items()}
-        rest = [{**first, n: value} for n, axis in space.items() for value in axis.probes()]
-        return [first, *rest]
+        others = [{**first, n: v} for n, axis in space.items() for v in axis.check_values()]
+        return [first, *others]
 
-    def _configs(self, proposals: Sequence[search.Proposal]) -> list[ExperimentConfig]:
-        fixed = {n: v for n, v in self._study.fixed.items() if n not in self._bad}
-        fixed |= self._stand_ins()
+    def _search_class(self) -> type[Search] | None:
+        """Returns the search algorithm; None if it cannot search the space."""
+        if self._is_invalid("search"):
+            return None
+        spec = self._study.search
+        try:
+            search = search_class(spec.algorithm)
+        except ValueError as error:
+            given = format_value(spec.algorithm)
+            self._add(("search", "algorithm"), given, str(error))
+            return None
+        errors = search.find_errors(self._study.space, spec)
+        self.errors += errors
+        return None if errors else search
+
+    def _make_configs(self, proposals: Sequence[Proposal]) -> list[ExperimentConfig]:
+        fixed = {n: v for n, v in self._study.fixed.items() if n not in self._invalid_fields}
+        fixed |= self._placeholders()
         configs: list[ExperimentConfig] = []
         for proposal in proposals:
             try:
                 values = {**fixed, **proposal}
                 configs.append(self._experiment.Config.model_validate(values, strict=True))
-            except ValidationError as error:
-                for path, found, allowed in complaints(error, self._experiment.Config):
-                    self._field(str(path[0]) if path else "", found, allowed)
+            except ValidationError as validation_error:
+                for error in field_errors(validation_error, self._experiment.Config):
+                    name = str(error.path[0]) if error.path else ""
+                    self._add_to_field(name, error.given, error.expected)
         return configs
 
-    def _stand_ins(self) -> dict[str, Any]:
-        """An allowed value for each required field that has none of its own."""
-        lacking = [n for n in self._bad if n in self._fields and self._fields[n].is_required()]
-        if not lacking:
-            return {}
-        schema = self._experiment.Config.model_json_schema()["properties"]
-        return {name: _allowed_value(schema[name]) for name in lacking}
+    def _placeholders(self) -> dict[str, Any]:
+        """Returns an allowed value for each required field without a valid one."""
+        names = [n for n in self._invalid_fields if n in self._fields]
+        schema = self._experiment.Config.model_json_schema()["properties"] if names else {}
+        return {n: _allowed_value(schema[n]) for n in names if self._fields[n].is_required()}
 
-    def _data(self, configs: Iterable[ExperimentConfig]) -> None:
-        """What the data and the other fields forbid."""
+    def _check_configs(self, configs: Iterable[ExperimentConfig]) -> None:
+        """Checks whole configurations, and the data that they need."""
+        structures: set[str] = set()  # configurations of equal structure share their data
         for config in configs:
             for problem in self._experiment.invalid_fields(config):
-                self._field(problem.field, problem.value, problem.expected)
-            if not self._with_data:
-                continue
-            try:
-                self._experiment.fingerprint(config)
-            except DataError as error:
-                allowed = "a data set that is present and intact"
-                self._field(self._experiment.data_field, str(error).rstrip("."), allowed)
+                self._add_to_field(problem.field, problem.value, problem.expected)
+            if self._checks_data and (structure := config.structure()) not in structures:
+                structures.add(structure)
+                self._check_data(config)
 
-    def _metrics(self, configs: Sequence[ExperimentConfig]) -> None:
-        """Metrics that some point does not report."""
+    def _check_data(self, config: ExperimentConfig) -> None:
+        try:
+            self._experiment.fingerprint(config)
+        except DataError as error:
+            expected = "a data set that is present and intact"
+            self._add_to_field(self._experiment.data_field, str(error).rstrip("."), expected)
+
+    def _check_metrics(self, configs: Sequence[ExperimentConfig]) -> None:
+        """Checks that every point reports the metrics of objectives and claims."""
         samples = list({config.structure(): config for config in configs}.values())
-        reported = set.intersection(*(set(self._experiment.metric_keys(c)) for c in samples))
-        if self._kind_unknown():  # with another value in its place others would be reported
+        reported = set.intersection(*({*self._experiment.metric_keys(c)} for c in samples))
+        if self._has_placeholder_choice():  # another choice would report other metrics
             reported |= self._experiment.objectives.keys()
-        asked: list[tuple[Path, str]] = [
-            (("objectives", m), m) for m in self._study.objectives or {}
+        metrics: list[tuple[FieldPath, str]] = [
+            *((("objectives", metric), metric) for metric in self._study.objectives or {}),
+            *((("claims", i, "metric"), claim.metric) for i, claim in self._valid_claims()),
         ]
-        asked += [(("claims", i, "metric"), claim.metric) for i, claim in self._sound_claims()]
-        for path, metric in asked:
+        for path, metric in metrics:
             if metric not in reported:
-                allowed = describe_choices(reported & self._experiment.objectives.keys(), metric)
-                self._add(path, f"{metric}, which not every point reports", allowed)
-        if self._study.objectives is None and not self._bad and self._objectives_known:
-            self._defaults(samples)
+                expected = describe_choices(reported & self._experiment.objectives.keys(), metric)
+                self._add(path, f"{metric}, which not every point reports", expected)
+        if self._study.objectives is None and not self._invalid_fields:
+            self._check_default_objectives(samples)
 
-    def _stopping(self, configs: Sequence[ExperimentConfig]) -> None:
-        """Objectives of which training tells nothing, where points are to be stopped by them."""
-        if self._study.early_stopping is None:
+    def _check_default_objectives(self, samples: Sequence[ExperimentConfig]) -> None:
+        if self._is_invalid("objectives"):
             return
-        told = frozenset.intersection(*map(self._experiment.interim_objectives, configs))
-        if not told:
-            name = self._study.experiment
-            self._unstoppable("objectives", f"false with {name}, the only choice")
-        elif self._objectives_known and not self._kind_unknown():
-            objectives = self._study.objectives or self._experiment.default_objectives(configs[0])
-            known = objectives.keys() & self._experiment.objectives.keys()
-            if untold := sorted(known - told):
-                allowed = f"false, or as objectives only {', '.join(sorted(told))}"
-                self._unstoppable(", ".join(untold), allowed)
-
-    def _unstoppable(self, untold: str, allowed: str) -> None:
-        found = f"points to be stopped by {untold} of which training tells nothing before its end"
-        self._add(("early_stopping",), found, allowed)
-
-    def _kind_unknown(self) -> bool:
-        """Whether a field of named choices, as a model or a data set is, has a stand-in."""
-        schema = self._experiment.Config.model_json_schema()["properties"]
-        return any("enum" in schema.get(name, {}) for name in self._bad)
-
-    def _defaults(self, samples: Sequence[ExperimentConfig]) -> None:
-        """The experiment's own objectives, if its points agree on them."""
         defaults = [dict(self._experiment.default_objectives(config)) for config in samples]
-        if any(each != defaults[0] for each in defaults):
+        if any(objectives != defaults[0] for objectives in defaults):
             self._add(("objectives",), "nothing", "metrics that every point reports: min or max")
 
-    def _claims(self) -> None:
-        """Claims about fields that the experiment lacks."""
-        for i, claim in self._sound_claims():
+    def _check_early_stopping(self, configs: Sequence[ExperimentConfig]) -> None:
+        """Checks that training estimates the objectives that stop points."""
+        if self._study.early_stopping is None:
+            return
+        estimated = frozenset.intersection(*map(self._experiment.interim_objectives, configs))
+        if not estimated:
+            name = self._study.experiment
+            self._add_early_stopping("objectives", f"false, the only choice with {name}")
+        elif not self._is_invalid("objectives") and not self._has_placeholder_choice():
+            objectives = self._study.objectives or self._experiment.default_objectives(configs[0])
+            valid = objectives.keys() & self._experiment.objectives.keys()
+            if missing := sorted(valid - estimated):
+                expected = f"false, or as objectives only {', '.join(sorted(estimated))}"
+                self._add_early_stopping(", ".join(missing), expected)
+
+    def _add_early_stopping(self, missing: str, expected: str) -> None:
+        given = f"points to be stopped by {missing}, which training does not estimate"
+        self._add(("early_stopping",), given, expected)
+
+    def _has_placeholder_choice(self) -> bool:
+        """Returns whether a field of named choices, such as the model, has a placeholder."""
+        schema = self._experiment.Config.model_json_schema()["properties"]
+        return any("enum" in schema.get(name, {}) for name in self._invalid_fields)
+
+    def _check_claims(self) -> None:
+        for i, claim in self._valid_claims():
             if claim.axis not in self._fields:
-                allowed = describe_choices(self._fields, claim.axis)
-                self._add(("claims", i, "axis"), format_value(claim.axis), allowed)
+                expected = describe_choices(self._fields, claim.axis)
+                self._add(("claims", i, "axis"), format_value(claim.axis), expected)
             for name in claim.where:
                 if name not in self._fields:
-                    allowed = describe_choices(self._fields, name)
-                    self._add(("claims", i, "where", name), "an unknown field", allowed)
+                    expected = describe_choices(self._fields, name)
+                    self._add(("claims", i, "where", name), "an unknown field", expected)
 
-    def _sound_claims(self) -> list[tuple[int, Claim]]:
+    def _valid_claims(self) -> list[tuple[int, Claim]]:
         claims = enumerate(self._study.claims)
-        return [(i, claim) for i, claim in claims if ("claims", i) not in self._broken]
+        return [(i, claim) for i, claim in claims if ("claims", i) not in self._invalid]
 
-    def _field(self, name: str, found: str, allowed: str) -> None:
-        """Complain of a field, unless its value is a stand-in."""
-        if name not in self._bad:
-            self._add(self._path(name), found, allowed)
+    def _is_invalid(self, section: str) -> bool:
+        return any(path[0] == section for path in self._invalid)
 
-    def _path(self, name: str) -> Path:
-        if name in self._study.space:
-            return "space", name
-        return ("fixed", name) if name else ("fixed",)
+    def _add_to_field(self, name: str, given: str, expected: str) -> None:
+        """Adds an error for a field, unless the field has a placeholder."""
+        if name not in self._invalid_fields:
+            part = "space" if name in self._study.space else "fixed"
+            self._add((part, name) if name else (part,), given, expected)
 
-    def _add(self, path: Path, found: str, allowed: str) -> None:
-        self.complaints.append(Complaint(path, found, allowed))
+    def _add(self, path: FieldPath, given: str, expected: str) -> None:
+        self.errors.append(FieldError(path, given, expected))
 
 
 def _allowed_value(schema: Mapping[str, Any]) -> object:
-    """Some value that a field's JSON schema allows."""
+    """Returns a value that a field's JSON schema allows."""
     for key in ("const", "default", "minimum", "maximum"):
         if key in schema:
             return schema[key]
@@ -297,29 +382,26 @@ def _allowed_value(schema: Mapping[str, Any]) -> object:
     return {"integer": 1, "number": 1.0, "boolean": False}.get(schema.get("type", ""), "")
 
 
-def _placed(study: Study, found: Iterable[Complaint]) -> tuple[FieldError, ...]:
-    """Problems with their places; those that differ only in what was found are told as one."""
-    groups: dict[tuple[Path, str], list[str]] = {}
-    for complaint in found:
-        groups.setdefault((complaint.path, complaint.allowed), []).append(complaint.found)
-    return tuple(
-        study.source.problem(path, _listed(list(dict.fromkeys(values))), allowed)
-        for (path, allowed), values in groups.items()
-    )
-
-
-def _listed(values: Sequence[str]) -> str:
-    more = f" and {len(values) - _LISTED} more" if len(values) > _LISTED else ""
-    return ", ".join(values[:_LISTED]) + more
+def _merge_values(errors: Iterable[FieldError]) -> Iterator[FieldError]:
+    """Merges errors that differ only in the given value."""
+    groups: dict[tuple[FieldPath, str], dict[str, FieldError]] = {}
+    for error in errors:
+        groups.setdefault((error.path, error.expected), {})[error.given] = error
+    for group in groups.values():
+        values = list(group)
+        more = len(values) - _MAX_LISTED_VALUES
+        given = ", ".join(values[:_MAX_LISTED_VALUES]) + (f" and {more} more" if more > 0 else "")
+        yield replace(next(iter(group.values())), given=given)
 
 
 def _notes(study: Study, experiment: Experiment) -> Iterator[str]:
     for metric, direction in (study.objectives or {}).items():
         usual = experiment.objectives.get(metric, direction)
         if direction != usual:
-            yield f"{metric} is to be {direction}, though the experiment calls {usual} better."
+            better = {"min": "smaller", "max": "larger"}[usual]
+            yield f"{metric} has the direction {direction} here, but {better} is better for it."
     if study.early_stopping is not None and study.claims:
-        yield "Claims are put to the test on the points that early stopping leaves, not on all."
+        yield "Claims are tested on the points that early stopping leaves, not on all points."
     for claim in study.claims:
         if claim.axis not in study.space:
-            yield f"A claim is not put to the test, as {claim.axis} is not swept: {claim.statement}"
+            yield f"A claim is not tested, because {claim.axis} is not swept: {claim.statement}"

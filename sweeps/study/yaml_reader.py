@@ -1,89 +1,62 @@
-"""YAML from strangers: plain values with the line each was written on, within bounds.
+"""Safe YAML: plain values with the line of each key, within size limits.
 
-Scalars are read as YAML 1.2's core schema has it, so `1e-6` is a number and `no` is a word; `dump`
-writes what both that schema and YAML 1.1 read as it was.
+Scalars follow the core schema of YAML 1.2: `1e-6` is a number and `no` is a text. `dump_yaml`
+writes YAML that readers of version 1.1 understand in the same way.
 """
 
 from __future__ import annotations
 
+import io
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.composer import MaxDepthExceededError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.representer import SafeRepresenter
+from ruamel.yaml.resolver import VersionedResolver, implicit_resolvers
 
-from sweeps.study.spec import Path
+from sweeps.errors import FieldError, FieldPath
 
-MOST_BYTES: Final = 256 * 1024
-MOST_DEPTH: Final = 20
-MOST_NODES: Final = 20_000
-_MOST_DIGITS: Final = 300
+MAX_CHARACTERS: Final = 256 * 1024
+MAX_DEPTH: Final = 20
+MAX_VALUES: Final = 20_000
+_MAX_DIGITS: Final = 300
+
 _TAG: Final = "tag:yaml.org,2002:"
-
-# Complaints of the parser's: what it wanted, and what was there.
-_EXPECTED: Final = re.compile(r"expected (?P<expected>.+?),? but (?:got|found) (?P<found>.+)")
-
-_LINE_ENDS: Final = frozenset("\x85\u2028\u2029")
-_COLLECTIONS: Final = (_TAG + "map", _TAG + "seq")
-
-
-def _real(text: str) -> float:
-    return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-
-
-def _truth(text: str) -> bool:
-    if text.lower() not in ("true", "false"):  # a tag may say of anything that it is a truth
-        raise ValueError("neither true nor false")
-    return text.lower() == "true"
-
-
-def _text_of(text: str) -> str:
-    if not is_encodable(text):  # an escape may name half of a pair
-        raise ValueError("half of a character")
-    return text
-
-
-_SCALARS: Final[Mapping[str, Callable[[str], object]]] = {
-    _TAG + "null": lambda _: None,
-    _TAG + "bool": _truth,
-    _TAG + "int": int,
-    _TAG + "float": _real,
-    _TAG + "str": _text_of,
+_COLLECTION_TAGS: Final = (_TAG + "map", _TAG + "seq")
+_CORE_SCHEMA: Final = {
+    _TAG + "null": re.compile(r"(~|null|Null|NULL|)$"),
+    _TAG + "bool": re.compile(r"(true|True|TRUE|false|False|FALSE)$"),
+    _TAG + "int": re.compile(r"[-+]?[0-9]+$"),
+    _TAG + "float": re.compile(
+        r"([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
+    ),
 }
+_LINE_BREAKS: Final = frozenset("\x85\u2028\u2029")
 
 
 class YamlError(ValueError):
-    """A text that is not an acceptable YAML document.
+    """Raised for text that is not acceptable YAML.
 
     Attributes:
-        line: Where, counted from 1; None when it is no one line.
-        key: The key, where there is one.
-        found: What is there.
-        allowed: What may be there.
+        error: The mistake, with its line.
     """
 
-    def __init__(self, found: str, allowed: str, line: int | None = None, key: str = "") -> None:
-        """Say what was found, what is allowed, and where."""
-        super().__init__(f"found {found}; allowed {allowed}")
-        self.found, self.allowed, self.line, self.key = found, allowed, line, key
+    def __init__(self, given: str, expected: str, line: int | None = None) -> None:
+        """Describes the mistake.
 
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How large a document may be.
-
-    Attributes:
-        characters: Of its text.
-        nodes: Values in it, an alias as often as it is used.
-    """
-
-    characters: int = MOST_BYTES
-    nodes: int = MOST_NODES
-
-
-STUDY: Final = Bounds()
-"""Of what people write."""
+        Args:
+            given: The offending text.
+            expected: The text that would be accepted.
+            line: Line of the text, counted from 1.
+        """
+        self.error = FieldError((), given, expected, line=line)
+        super().__init__(f"got {given}; expected {expected}")
 
 
 @dataclass(slots=True)
@@ -92,43 +65,46 @@ class YamlDocument:
 
     Attributes:
         value: Mappings, lists and scalars.
-        lines: Path of a key or list element to the line it was written on, counted from 1.
-        repeated: Keys that a mapping has twice; the first one counts.
+        lines: Line of each key and list element, counted from 1.
+        repeated: Errors for keys that occur twice in a mapping; the first value counts.
     """
 
     value: Any = None
-    lines: dict[Path, int] = field(default_factory=dict)
-    repeated: list[YamlError] = field(default_factory=list)
+    lines: dict[FieldPath, int] = field(default_factory=dict)
+    repeated: list[FieldError] = field(default_factory=list)
 
 
-def parse_yaml(text: str, bounds: Bounds = STUDY) -> YamlDocument:
-    """Read one YAML document.
+def parse_yaml(
+    text: str, max_characters: int = MAX_CHARACTERS, max_values: int = MAX_VALUES
+) -> YamlDocument:
+    """Parses one YAML document from an untrusted source.
 
     Args:
-        text: Untrusted.
-        bounds: How large it may be.
+        text: The document.
+        max_characters: Limit on the length of the text.
+        max_values: Limit on the number of values; an alias counts each time it is used.
 
     Raises:
-        YamlError: If the text is no YAML, too large, too deeply nested, or expands through
-            its aliases to too much.
+        YamlError: If the text is not YAML, holds tags, or exceeds a limit.
     """
-    if len(text) > bounds.characters:
-        raise YamlError("a longer text", f"at most {bounds.characters:,} characters")
-    reader = _Reader(bounds.nodes)
+    if len(text) > max_characters:
+        raise YamlError("a longer text", f"at most {max_characters:,} characters")
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Resolver = _CoreResolver
+    yaml.max_depth = MAX_DEPTH + 1
     try:
-        node = _Loader(text).get_single_node()
-    except YamlError:
-        raise
-    # Of characters and versions that cannot be, PyYAML lets Python complain.
-    except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise _syntax(error) from error
-    if node is not None:
-        reader.document.value = reader.read(node, ())
+        with warnings.catch_warnings(action="ignore"):  # about anchors that are used twice
+            root = yaml.compose(text)
+    except (YAMLError, ValueError, OverflowError) as error:
+        raise _syntax_error(error) from error
+    reader = _NodeReader(max_values)
+    if root is not None:
+        reader.document.value = reader.read(root, ())
     return reader.document
 
 
 def is_encodable(text: str) -> bool:
-    """Whether a text holds characters alone: half of a surrogate pair can be written nowhere."""
+    """Returns whether a text can be written as UTF-8; lone surrogates cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -137,148 +113,141 @@ def is_encodable(text: str) -> bool:
 
 
 def dump_yaml(value: Mapping[str, Any], width: int = 80) -> str:
-    """Plain values as YAML that `parse` reads as they were, without aliases.
+    """Writes plain values as YAML without aliases.
 
     Args:
         value: Mappings, lists and scalars.
-        width: At which lines are broken.
+        width: Column at which long lines are broken.
     """
-    text: str = yaml.dump(
-        dict(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width
-    )
-    return text
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Representer = _PlainRepresenter
+    yaml.default_flow_style, yaml.allow_unicode, yaml.width = False, True, width
+    yaml.sort_base_mapping_type_on_output = False
+    stream = io.StringIO()
+    yaml.dump(dict(value), stream)
+    return stream.getvalue()
 
 
-class _Dumper(yaml.SafeDumper):
-    """Quotes whatever either schema would take for something other than a text."""
+class _CoreResolver(VersionedResolver):
+    """Resolves plain scalars by the core schema, whatever version a text declares."""
+
+    @property
+    def versioned_resolver(self) -> Mapping[str | None, list[tuple[str, re.Pattern[str]]]]:
+        """First character (None for any) to tags and their patterns."""
+        return {None: [*_CORE_SCHEMA.items()]}
+
+
+class _PlainRepresenter(SafeRepresenter):
+    """Writes scalars so that YAML 1.1 and 1.2 read them alike."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Always: what is the same twice is written twice."""
+        """Returns True: equal values are written twice."""
         return True
 
-    def represent_str(self, data: str) -> yaml.ScalarNode:
-        """A text, quoted with escapes where a line would end at other signs than are written."""
-        style = '"' if _LINE_ENDS & set(data) else None
-        node: yaml.ScalarNode = self.represent_scalar(_TAG + "str", data, style=style)
+    def represent_str(self, data: str) -> ScalarNode:
+        """Quotes texts that some version of YAML would read as another type."""
+        patterns = [*_CORE_SCHEMA.values(), *(entry[2] for entry in implicit_resolvers)]
+        style = "'" if any(pattern.match(data) for pattern in patterns) else None
+        return self.represent_scalar(_TAG + "str", data, '"' if _LINE_BREAKS & {*data} else style)
+
+    def represent_float(self, data: float) -> ScalarNode:
+        """Writes `1e-06` as `1.0e-06`, which YAML 1.1 needs."""
+        node = super().represent_float(data)
+        if "." not in node.value:
+            node.value = node.value.replace("e", ".0e")
         return node
 
 
-_Dumper.add_representer(str, _Dumper.represent_str)
-
-
-class _Loader(yaml.SafeLoader):
-    """Composes nodes to a bounded depth; resolves scalars by YAML 1.2's core schema."""
-
-    depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose a node, unless it lies too deep.
-
-        Raises:
-            YamlError: If it does.
-        """
-        if self.depth > MOST_DEPTH:
-            raise _too_deep(self.line + 1)
-        self.depth += 1
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-
-_Loader.yaml_implicit_resolvers = {}
-for _name, _pattern in (
-    ("null", r"(~|null|Null|NULL|)$"),
-    ("bool", r"(true|True|TRUE|false|False|FALSE)$"),
-    ("int", r"[-+]?[0-9]+$"),
-    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$"),
-    ("float", r"([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"),
-):
-    for _kind in (_Loader, _Dumper):
-        _kind.add_implicit_resolver(_TAG + _name, re.compile(_pattern), None)
+_PlainRepresenter.add_representer(str, _PlainRepresenter.represent_str)
+_PlainRepresenter.add_representer(float, _PlainRepresenter.represent_float)
 
 
 @dataclass(slots=True)
-class _Reader:
-    """Turns nodes into values; an alias counts as often as it is used."""
+class _NodeReader:
+    """Turns composed nodes into values and counts them, aliases included."""
 
-    most: int
+    max_values: int
     document: YamlDocument = field(default_factory=YamlDocument)
-    nodes: int = 0
+    count: int = 0
 
-    def read(self, node: yaml.Node, path: Path) -> Any:
-        self.nodes += 1
-        if self.nodes > self.most:
-            raise YamlError("more values, aliases expanded", f"at most {self.most:,}")
-        if len(path) > MOST_DEPTH:  # an alias may stand inside what it names
-            raise _too_deep(_line(node))
-        if isinstance(node, yaml.CollectionNode) and node.tag not in _COLLECTIONS:
-            raise YamlError(_text(node), "a plain mapping or list", _line(node))
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
+    def read(self, node: Node, path: FieldPath) -> Any:
+        self.count += 1
+        if self.count > self.max_values:
+            raise YamlError("more values, aliases expanded", f"at most {self.max_values:,}")
+        if len(path) > MAX_DEPTH:  # an alias may name a collection that contains it
+            raise YamlError("deeper nesting", f"at most {MAX_DEPTH} levels", _line(node))
+        if isinstance(node, CollectionNode) and node.tag not in _COLLECTION_TAGS:
+            raise YamlError(_describe(node), "a plain mapping or list", _line(node))
+        if isinstance(node, MappingNode):
+            return self._read_mapping(node, path)
+        if isinstance(node, SequenceNode):
             return [self._entry(child, (*path, i), child) for i, child in enumerate(node.value)]
-        return _scalar(node)
+        return _read_scalar(node)
 
-    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+    def _read_mapping(self, node: MappingNode, path: FieldPath) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for key_node, child in node.value:
-            if key_node.tag != _TAG + "str":
-                raise YamlError(f"the key {_text(key_node)}", "a text as key", _line(key_node))
-            inside = (*path, _scalar(key_node))
-            if inside[-1] in values:
-                self._repeated(key_node, inside)
-            else:
-                values[inside[-1]] = self._entry(key_node, inside, child)
+            key = _read_scalar(key_node) if key_node.tag == _TAG + "str" else None
+            if not isinstance(key, str):
+                raise YamlError(
+                    f"the key {_describe(key_node)}", "a text as key", _line(key_node)
+                )
+            inner = (*path, key)
+            if key not in values:
+                values[key] = self._entry(key_node, inner, child)
+                continue
+            first = self.document.lines[inner]
+            repeated = FieldError(inner, f"it again (first in line {first})", "each key once")
+            self.document.repeated.append(repeated.at("study", _line(key_node)))
         return values
 
-    def _entry(self, written: yaml.Node, path: Path, child: yaml.Node) -> Any:
-        self.document.lines[path] = _line(written)
+    def _entry(self, start: Node, path: FieldPath, child: Node) -> Any:
+        self.document.lines[path] = _line(start)
         return self.read(child, path)
 
-    def _repeated(self, node: yaml.Node, path: Path) -> None:
-        found = f"it again (first in line {self.document.lines[path]})"
-        error = YamlError(found, "each key once", _line(node), ".".join(map(str, path)))
-        self.document.repeated.append(error)
+
+def _read_bool(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
 
 
-def _scalar(node: yaml.Node) -> Any:
-    allowed = "a plain text, number, true, false or null"
-    refusal = YamlError(_text(node), allowed, _line(node))
-    convert = _SCALARS.get(node.tag)  # an explicit tag may name anything
-    if convert is None or (convert is not _text_of and len(node.value) > _MOST_DIGITS):
+def _read_float(text: str) -> float:
+    return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+
+
+_SCALARS: Final[Mapping[str, Callable[[str], object]]] = {
+    _TAG + "null": lambda _: None,
+    _TAG + "bool": _read_bool,
+    _TAG + "int": int,
+    _TAG + "float": _read_float,
+}
+
+
+def _read_scalar(node: Node) -> Any:
+    expected = "a plain text, number, true, false or null"
+    refusal = YamlError(_describe(node), expected, _line(node))
+    if node.tag == _TAG + "str" and is_encodable(node.value):
+        return node.value
+    if node.tag not in _SCALARS or len(node.value) > _MAX_DIGITS:
         raise refusal
     try:
-        return convert(node.value)
-    except ValueError as error:
+        return _SCALARS[node.tag](node.value)
+    except (ValueError, KeyError) as error:  # an explicit tag may contradict the text
         raise refusal from error
 
 
-def _line(node: yaml.Node) -> int:
+def _line(node: Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-def _text(node: yaml.Node) -> str:
-    tag = node.tag.removeprefix(_TAG)
-    return f"a {tag}" if isinstance(node, yaml.CollectionNode) else f"{tag} {node.value[:40]!r}"
+def _describe(node: Node) -> str:
+    tag = str(node.tag).removeprefix(_TAG)
+    return f"a {tag}" if isinstance(node, CollectionNode) else f"{tag} {node.value[:40]!r}"
 
 
-def _too_deep(line: int) -> YamlError:
-    return YamlError("deeper nesting", f"at most {MOST_DEPTH} levels", line)
-
-
-def _found(problem: str) -> str:
-    """The parser's complaint as the object of `found`."""
-    if told := _EXPECTED.fullmatch(problem):
-        return f"{told['found']} in place of {told['expected']}"
-    if problem.startswith(("found ", "but found ")):
-        return problem.removeprefix("but ").removeprefix("found ")
-    if problem.startswith("could not find expected "):
-        return f"no {problem.removeprefix('could not find expected ')}"
-    return f"a mistake ({problem})"
-
-
-def _syntax(error: Exception) -> YamlError:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        found = f"{_found(error.problem or '')} {error.context or ''}".strip()
-        return YamlError(found, "valid YAML", error.problem_mark.line + 1)
-    return YamlError(next(iter(str(error).splitlines()), "none"), "valid YAML")
+def _syntax_error(error: Exception) -> YamlError:
+    marked = isinstance(error, MarkedYAMLError) and error.problem_mark is not None
+    line = error.problem_mark.line + 1 if marked else None
+    if isinstance(error, MaxDepthExceededError):
+        return YamlError("deeper nesting", f"at most {MAX_DEPTH} levels", line)
+    reasons = [error.context, error.problem] if marked else str(error).splitlines()[:1]
+    return YamlError(f"a syntax error ({', '.join(filter(None, reasons))})", "valid YAML", line)

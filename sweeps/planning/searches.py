@@ -1,0 +1,114 @@
+"""Search algorithms of this project: a grid, random draws and a Sobol sequence.
+
+With more points, each proposes those that fewer points would have given, and others.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Final, final
+
+import numpy as np
+
+from sweeps.errors import FieldError
+from sweeps.study.search import Proposal, Search
+from sweeps.study.search_space import Axis, grid_size
+from sweeps.study.spec import MAX_POINTS, SearchSpec
+
+_SOBOL_BITS: Final = 30
+
+
+@final
+class GridSearch(Search):
+    """Every combination of listed values, the last axis changing fastest.
+
+    With `num_points` it is a random subset of that size, in the grid's order.
+    """
+
+    def __init__(self, space: Mapping[str, Axis], spec: SearchSpec) -> None:
+        """Chooses the combinations; see `Search`."""
+        super().__init__(space, spec)
+        size = grid_size(space)
+        if spec.num_points is None or spec.num_points >= size:
+            self._positions: Iterator[int] = iter(range(size))
+        else:
+            order = np.random.default_rng(spec.seed).permutation(size)
+            self._positions = iter(np.sort(order[: spec.num_points]).tolist())
+
+    @classmethod
+    def find_errors(cls, space: Mapping[str, Axis], spec: SearchSpec) -> list[FieldError]:
+        """Finds intervals, and grids of more than a million combinations."""
+        expected = "grid, choice or range, or the search algorithm random or sobol"
+        errors = [
+            FieldError(("space", name), f"{_kind(axis)} in a grid search", expected)
+            for name, axis in space.items()
+            if axis.values() is None
+        ]
+        if (size := grid_size(space)) > MAX_POINTS:
+            errors.append(
+                FieldError(("space",), f"{size:,} combinations", f"at most {MAX_POINTS:,}")
+            )
+        return errors
+
+    def ask(self, count: int) -> list[Proposal]:
+        """Proposes the next combinations."""
+        return [self._combination(position) for position in islice(self._positions, count)]
+
+    def _combination(self, position: int) -> Proposal:
+        """Reads a position as a number with one digit per axis."""
+        proposal: Proposal = {}
+        for name, axis in reversed(self.space.items()):
+            values = axis.values() or ()
+            position, digit = divmod(position, len(values))
+            proposal[name] = values[digit]
+        return dict(reversed(proposal.items()))
+
+
+class _SequenceSearch(Search):
+    """Points from a sequence in the unit cube, mapped to the axes."""
+
+    def __init__(self, space: Mapping[str, Axis], spec: SearchSpec) -> None:
+        super().__init__(space, spec)
+        self._proposed = 0
+
+    def ask(self, count: int) -> list[Proposal]:
+        """Proposes the next points of the sequence."""
+        rows = self._sequence(self._proposed + count)[self._proposed :]
+        self._proposed += count
+        return [
+            {name: axis.at(x) for (name, axis), x in zip(self.space.items(), row, strict=True)}
+            for row in rows
+        ]
+
+    @abstractmethod
+    def _sequence(self, length: int) -> list[list[float]]:
+        """Returns the first `length` points, with one coordinate in [0, 1) per axis."""
+
+
+@final
+class RandomSearch(_SequenceSearch):
+    """Independent draws, uniform along each axis."""
+
+    def _sequence(self, length: int) -> list[list[float]]:
+        random = np.random.default_rng(self.spec.seed)
+        rows: list[list[float]] = random.random((length, len(self.space))).tolist()
+        return rows
+
+
+@final
+class SobolSearch(_SequenceSearch):
+    """Scrambled Sobol sequence, which fills the space evenly (Owen, J. Complexity 14, 1998)."""
+
+    def _sequence(self, length: int) -> list[list[float]]:
+        from scipy.stats import qmc  # takes a second to load
+
+        seed = self.spec.seed
+        engine = qmc.Sobol(len(self.space), scramble=True, bits=_SOBOL_BITS, rng=seed)
+        rows: list[list[float]] = engine.random_base2((length - 1).bit_length())[:length].tolist()
+        return rows
+
+
+def _kind(axis: Axis) -> str:
+    return next(iter(type(axis).model_fields))
