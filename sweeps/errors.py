@@ -16,7 +16,7 @@ _SIMILAR_CHOICES = 8
 
 
 class UserError(ValueError):
-    """Base of errors that name a user's mistake; the command line prints them without a traceback."""
+    """Base of errors that name a user's mistake; they are printed without a traceback."""
 
 
 class InputError(UserError):

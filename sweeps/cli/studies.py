@@ -12,12 +12,12 @@ import privnets
 from sweeps.analysis.formatting import format_count, format_setting
 from sweeps.cli.options import Changes, NumPoints, Study
 from sweeps.cli.terminal import say
-from sweeps.planning.measuring import cached_curves
+from sweeps.planning.calibration import cached_curves
 from sweeps.planning.packing import local_capacity, make_packs
 from sweeps.planning.plan import Plan, estimate_cost, format_duration, make_plan
-from sweeps.planning.search import grid_size
 from sweeps.study import spec
 from sweeps.study.loader import load, study_names
+from sweeps.study.search_space import grid_size
 from sweeps.study.yaml_reader import dump_yaml
 
 _LISTED_POINTS: Final = 40

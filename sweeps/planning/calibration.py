@@ -216,9 +216,7 @@ def _has_levelled_off(totals: Sequence[float]) -> bool:
     return len(slow) > 1 and slow[-1] and slow[-2]
 
 
-def _groups(
-    experiment: Experiment, replicates: Iterable[PlannedReplicate]
-) -> list[ReplicateGroup]:
+def _groups(experiment: Experiment, replicates: Iterable[PlannedReplicate]) -> list[ReplicateGroup]:
     structures = sorted(group_by_structure(replicates).items())
     return [ReplicateGroup.from_members(experiment, *entry) for entry in structures]
 
@@ -236,7 +234,9 @@ def _speedup(group: ReplicateGroup) -> float:
 def _similarity_key(group: ReplicateGroup) -> str:
     """Returns the fields that are not numbers; equal keys have curves of similar form."""
     values = json.loads(group.structure)
-    is_number = {k: isinstance(v, int | float) and not isinstance(v, bool) for k, v in values.items()}
+    is_number = {
+        k: isinstance(v, int | float) and not isinstance(v, bool) for k, v in values.items()
+    }
     return json.dumps({k: v for k, v in values.items() if not is_number[k]}, sort_keys=True)
 
 

@@ -125,7 +125,9 @@ class ReplicateGroup:
             curve: Measured cost curve; None to use the cost model.
         """
         ordered = sorted(members, key=lambda r: (r.point_id, r.seed))
-        return cls(structure, ordered, curve or CostCurve.from_cost(_mean_cost(experiment, ordered)))
+        return cls(
+            structure, ordered, curve or CostCurve.from_cost(_mean_cost(experiment, ordered))
+        )
 
     def workload(self, memory: int) -> Workload:
         """Describes the group to `partition`, for packs of at most `memory` bytes."""

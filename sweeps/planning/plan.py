@@ -232,7 +232,9 @@ def _unique_points(name: str, configs: Iterable[ExperimentConfig]) -> tuple[Plan
 
 def _search_notes(study: Study) -> list[str]:
     size, wanted = grid_size(study.space), study.search.num_points
-    if wanted is None or (study.space and study.search.algorithm != "grid"):
+    if wanted is not None and not study.space:
+        return ["num_points has no effect, because no field is swept."]
+    if wanted is None or study.search.algorithm != "grid":
         return []
     if wanted < size:
         seed = study.search.seed

@@ -59,11 +59,11 @@ class GridSearch(Search):
     def _combination(self, position: int) -> Proposal:
         """Reads a position as a number with one digit per axis."""
         proposal: Proposal = {}
-        for name, axis in reversed(self.space.items()):
+        for name, axis in reversed([*self.space.items()]):
             values = axis.values() or ()
             position, digit = divmod(position, len(values))
             proposal[name] = values[digit]
-        return dict(reversed(proposal.items()))
+        return {name: proposal[name] for name in self.space}
 
 
 class _SequenceSearch(Search):

@@ -55,6 +55,7 @@ def load(study: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Study:
         given = "nothing" if document.value is None else format_value(document.value)
         raise StudyError([FieldError((), given, "a mapping that describes a study", file)])
     raw = document.value
+    places: dict[FieldPath, tuple[str, int | None]]
     places = {path: (file, line) for path, line in document.lines.items()}
     errors = [error.at(file, error.line) for error in document.repeated]
     errors += filter(None, [_apply_override(raw, places, change) for change in overrides])

@@ -72,6 +72,8 @@ class Search(ABC):
 
     def tell(self, results: Sequence[TradeoffPoint]) -> None:
         """Receives finished points; a search that is not adaptive ignores them."""
+        if self.is_adaptive:
+            raise NotImplementedError
 
 
 def search_names() -> list[str]:

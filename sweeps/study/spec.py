@@ -58,7 +58,7 @@ def _check_count(value: object) -> object:
     raise ValueError(f"auto, or a whole number from 1 to {_MAX_COUNT}")
 
 
-def _check_device_count(value: float) -> float:
+def _check_share(value: float) -> float:
     if value > 1 and value != int(value):
         raise ValueError("a whole number, or a fraction below 1")
     return value
@@ -87,7 +87,9 @@ Text = Annotated[str, StringConstraints(strict=True)]
 Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Count = Annotated[int | Literal["auto"], PlainValidator(_check_count)]
 Devices = Annotated[
-    float, Field(strict=True, ge=0, le=4096, allow_inf_nan=False), AfterValidator(_check_device_count)
+    float,
+    Field(strict=True, ge=0, le=4096, allow_inf_nan=False),
+    AfterValidator(_check_share),
 ]
 Fraction = Annotated[float, Field(strict=True, gt=0, le=1)]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ _MAX_DIGITS: Final = 300
 
 _TAG: Final = "tag:yaml.org,2002:"
 _COLLECTION_TAGS: Final = (_TAG + "map", _TAG + "seq")
-_CORE_SCHEMA: Final = {
+_CORE_SCHEMA: Final[Mapping[str, re.Pattern[str]]] = {
     _TAG + "null": re.compile(r"(~|null|Null|NULL|)$"),
     _TAG + "bool": re.compile(r"(true|True|TRUE|false|False|FALSE)$"),
     _TAG + "int": re.compile(r"[-+]?[0-9]+$"),
@@ -37,6 +37,7 @@ _CORE_SCHEMA: Final = {
         r"([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
     ),
 }
+_OTHER_SCHEMAS: Final[Sequence[Any]] = [entry[2] for entry in implicit_resolvers]
 _LINE_BREAKS: Final = frozenset("\x85\u2028\u2029")
 
 
@@ -119,7 +120,7 @@ def dump_yaml(value: Mapping[str, Any], width: int = 80) -> str:
         value: Mappings, lists and scalars.
         width: Column at which long lines are broken.
     """
-    yaml = YAML(typ="safe", pure=True)
+    yaml: Any = YAML(typ="safe", pure=True)
     yaml.Representer = _PlainRepresenter
     yaml.default_flow_style, yaml.allow_unicode, yaml.width = False, True, width
     yaml.sort_base_mapping_type_on_output = False
@@ -146,7 +147,7 @@ class _PlainRepresenter(SafeRepresenter):
 
     def represent_str(self, data: str) -> ScalarNode:
         """Quotes texts that some version of YAML would read as another type."""
-        patterns = [*_CORE_SCHEMA.values(), *(entry[2] for entry in implicit_resolvers)]
+        patterns = [*_CORE_SCHEMA.values(), *_OTHER_SCHEMAS]
         style = "'" if any(pattern.match(data) for pattern in patterns) else None
         return self.represent_scalar(_TAG + "str", data, '"' if _LINE_BREAKS & {*data} else style)
 
@@ -189,9 +190,7 @@ class _NodeReader:
         for key_node, child in node.value:
             key = _read_scalar(key_node) if key_node.tag == _TAG + "str" else None
             if not isinstance(key, str):
-                raise YamlError(
-                    f"the key {_describe(key_node)}", "a text as key", _line(key_node)
-                )
+                raise YamlError(f"the key {_describe(key_node)}", "a text as key", _line(key_node))
             inner = (*path, key)
             if key not in values:
                 values[key] = self._entry(key_node, inner, child)
@@ -227,10 +226,11 @@ def _read_scalar(node: Node) -> Any:
     refusal = YamlError(_describe(node), expected, _line(node))
     if node.tag == _TAG + "str" and is_encodable(node.value):
         return node.value
-    if node.tag not in _SCALARS or len(node.value) > _MAX_DIGITS:
+    convert = _SCALARS.get(str(node.tag))
+    if convert is None or len(node.value) > _MAX_DIGITS:
         raise refusal
     try:
-        return _SCALARS[node.tag](node.value)
+        return convert(node.value)
     except (ValueError, KeyError) as error:  # an explicit tag may contradict the text
         raise refusal from error
 
@@ -245,9 +245,12 @@ def _describe(node: Node) -> str:
 
 
 def _syntax_error(error: Exception) -> YamlError:
-    marked = isinstance(error, MarkedYAMLError) and error.problem_mark is not None
-    line = error.problem_mark.line + 1 if marked else None
+    if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:
+        return YamlError(
+            f"a syntax error ({next(iter(str(error).splitlines()), '')})", "valid YAML"
+        )
+    line = error.problem_mark.line + 1
     if isinstance(error, MaxDepthExceededError):
         return YamlError("deeper nesting", f"at most {MAX_DEPTH} levels", line)
-    reasons = [error.context, error.problem] if marked else str(error).splitlines()[:1]
-    return YamlError(f"a syntax error ({', '.join(filter(None, reasons))})", "valid YAML", line)
+    reasons = filter(None, [error.context, error.problem])
+    return YamlError(f"a syntax error ({', '.join(reasons)})", "valid YAML", line)

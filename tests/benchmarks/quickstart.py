@@ -53,7 +53,7 @@ def main() -> None:
     study = sweeps.load("quickstart")
     points = 1
     for axis in study.space.values():
-        points *= len(list(axis.members()))
+        points *= len(list(axis.values()))
     stock = list(_STOCK) if options.all else list(_STOCK)[:1]
     taken: dict[str, list[float]] = {name: [] for name in (_PLATFORM, *stock)}
     for _ in range(options.rounds):

@@ -77,7 +77,7 @@ def main(folder: Path, how: str) -> None:
     study = sweeps.load("quickstart")
     space: dict[str, Any] = dict(study.fixed)
     for field, axis in study.space.items():
-        space[field] = tune.grid_search(list(axis.members()))
+        space[field] = tune.grid_search(list(axis.values()))
     if how == "seeds":
         space["seed"] = tune.grid_search(list(range(study.replicates)))
     else:

@@ -90,7 +90,7 @@ def documents(folder: Path) -> Target:
         except YamlError:
             return False
         if isinstance(found.value, dict):
-            again = parsing.parse_yaml(parsing.dump_yaml(found.value), parsing.Bounds(2**22)).value
+            again = parsing.parse_yaml(parsing.dump_yaml(found.value), 2**22).value
             assert repr(again) == repr(found.value)
         return True
 
@@ -151,7 +151,7 @@ def _planned(study: str, changes: tuple[str, ...]) -> bool:
         found = loading.load(study, changes)
         size = 1
         for axis in found.space.values():
-            members = axis.members()
+            members = axis.values()
             size *= 1 if members is None else len(members)
         if max(size, found.search.num_points or 1) <= _MOST_POINTS:
             make_plan(found)

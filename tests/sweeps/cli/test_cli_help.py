@@ -48,7 +48,7 @@ def test_help_takes_less_than_half_a_second_of_cpu_and_names_the_commands():
     ("arguments", "message"),
     [
         (("show", "quikstart"), "(did you mean quickstart?)"),
-        (("show", "quickstart", "--set", "replicates=0"), "--set replicates: found 0; allowed at"),
+        (("show", "quickstart", "--set", "replicates=0"), "--set replicates: got 0; expected at"),
         (("show", "quickstart", "--num-points", "0"), "'--num-points'"),
         (("shwo", "quickstart"), "No such command 'shwo'"),
     ],

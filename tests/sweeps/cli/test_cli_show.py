@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 import privnets
 from sweeps.cli.main import app
-from sweeps.planning.calibration import cache_curve, curve_key
-from sweeps.planning.cost_curves import CostCurve
+from sweeps.planning.cost_curves import CostCurve, cache_curve, curve_key
 from sweeps.planning.plan import format_duration, make_plan
 from sweeps.study.loader import load, study_names
 from sweeps.study.spec import Resources

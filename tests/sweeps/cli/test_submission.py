@@ -287,7 +287,7 @@ def test_data_that_only_the_cluster_has_stop_no_submission(
     monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
     assert request("adult-regularization").points == 8
     assert request("eco-alpha").points > 1
-    with pytest.raises(StudyError, match="train_size: found -1"):
+    with pytest.raises(StudyError, match="train_size: got -1"):
         request("adult-regularization", ["fixed.train_size=-1"])
 
 

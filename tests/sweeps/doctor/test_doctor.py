@@ -291,7 +291,7 @@ def test_a_study_that_is_wrong_is_bad_input(tmp_path: Path) -> None:
     path.write_text(STUDY.replace("features: 5", "features: -5"))
     run = doctor("--study", str(path))
     assert (run.code, run.out) == (2, "")
-    assert "fixed.features: found -5" in run.err
+    assert "fixed.features: got -5" in run.err
 
 
 def test_versions_that_differ_in_their_build_alone_are_a_warning() -> None:

@@ -197,17 +197,17 @@ def test_a_point_that_fails_sends_none_away(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("early_stopping=7", "early_stopping: found 7; allowed true, false or a mapping"),
-        ("early_stopping={rung: [0.5]}", "early_stopping.rung: found an unknown key"),
-        ("early_stopping={rungs: [0.5, 0.5]}", "allowed shares of training that rise"),
-        ("early_stopping={rungs: []}", "allowed shares of training that rise, at least one"),
-        ("early_stopping={rungs: [0.5, 2]}", "early_stopping.rungs.1: found 2; allowed at most 1"),
-        ("early_stopping={reduction: 1}", "early_stopping.reduction: found 1; allowed above 1"),
-        ("early_stopping={confidence: 1}", "early_stopping.confidence: found 1; allowed below 1"),
+        ("early_stopping=7", "early_stopping: got 7; expected true, false or a mapping"),
+        ("early_stopping={rung: [0.5]}", "early_stopping.rung: got an unknown key"),
+        ("early_stopping={rungs: [0.5, 0.5]}", "expected increasing fractions of training"),
+        ("early_stopping={rungs: []}", "expected increasing fractions of training, at least one"),
+        ("early_stopping={rungs: [0.5, 2]}", "early_stopping.rungs.1: got 2; expected at most 1"),
+        ("early_stopping={reduction: 1}", "early_stopping.reduction: got 1; expected above 1"),
+        ("early_stopping={confidence: 1}", "early_stopping.confidence: got 1; expected below 1"),
         (
             "objectives={exact/loss: min}",
-            "early_stopping: found points to be stopped by exact/loss of which training tells "
-            "nothing before its end; allowed false, or as objectives only exact/censored, ",
+            "early_stopping: got points to be stopped by exact/loss, which training does not "
+            "estimate; expected false, or as objectives only exact/censored, ",
         ),
     ],
 )
@@ -226,8 +226,8 @@ def test_an_experiment_that_estimates_nothing_refuses_it_beside_other_mistakes(
         make_plan(load("quickstart", ["early_stopping=true", mistake]))
     first, second = sorted(str(problem) for problem in caught.value.errors)
     assert first == (
-        "--set early_stopping: found points to be stopped by objectives of which training tells "
-        "nothing before its end; allowed false with membership, the only choice"
+        "--set early_stopping: got points to be stopped by objectives, which training does not "
+        "estimate; expected false, the only choice with membership"
     )
     assert mistake.split("=")[0] in second
 

@@ -1,83 +1,146 @@
+"""Search algorithms: one set of tests for all, and properties of each."""
+
 import math
 from itertools import pairwise, product
 
 import pytest
 from scipy.stats import kstest, qmc
 
-from sweeps.planning.search import complaints, grid_size, propose
+from privnets.points import TradeoffPoint
+from sweeps.planning.plan import make_plan
+from sweeps.study.search import Proposal, Search, search_class, search_names
+from sweeps.study.search_space import grid_size
 from sweeps.study.spec import Study
 
 LISTED = {"a": {"grid": [1, 2, 3]}, "b": {"choice": ["x", "y"]}, "c": {"range": [0, 4, 2]}}
 MIXED = {**LISTED, "u": {"uniform": [-1, 3]}, "l": {"loguniform": [1e-4, 1]}}
 DRAWN = ("random", "sobol")
 
+# Computed with numpy 2 and scipy 1.17.
+RANDOM_POINTS = [0.6369616873214543, 0.2697867137638703, 0.04097352393619469, 0.016527635528529094]
+SOBOL_POINTS = [
+    *(0.40994958858937025, 0.9641202185302973),
+    *(0.7219116594642401, 0.10752477683126926),
+    *(0.9048664066940546, 0.5285515235736966),
+]
+GRID_POINTS = [2, 4, 6]
 
-def made(space: dict[str, object], **search: object):
-    study = Study.model_validate(
-        {"name": "s", "experiment": "membership", "space": space, "search": search}
+
+def space_of(algorithm: str) -> dict[str, object]:
+    return LISTED if algorithm == "grid" else MIXED
+
+
+def start(space: dict[str, object], **search: object) -> Search:
+    raw = {"name": "s", "experiment": "membership", "space": space, "search": search}
+    study = Study.model_validate(raw)
+    algorithm = search_class(study.search.algorithm)
+    assert not algorithm.find_errors(study.space, study.search)
+    return algorithm(study.space, study.search)
+
+
+def propose(space: dict[str, object], **search: object) -> list[Proposal]:
+    return start(space, **search).ask(int(search.get("num_points", 1000)))
+
+
+def error_paths(space: dict[str, object], **search: object) -> list[object]:
+    raw = {"name": "s", "experiment": "membership", "space": space, "search": search}
+    study = Study.model_validate(raw)
+    algorithm = search_class(study.search.algorithm)
+    return [error.path for error in algorithm.find_errors(study.space, study.search)]
+
+
+@pytest.mark.parametrize("algorithm", search_names())
+def test_the_same_seed_proposes_the_same_points(algorithm):
+    def propose_nine(seed: int) -> list[Proposal]:
+        return propose(space_of(algorithm), algorithm=algorithm, num_points=9, seed=seed)
+
+    assert propose_nine(1) == propose_nine(1)
+    assert propose_nine(1) != propose_nine(2)
+
+
+@pytest.mark.parametrize("algorithm", search_names())
+def test_several_asks_propose_the_same_points_as_one(algorithm):
+    settings = {"algorithm": algorithm, "num_points": 9, "seed": 3}
+    search = start(space_of(algorithm), **settings)
+    in_parts = [*search.ask(2), *search.ask(4), *search.ask(3)]
+    assert in_parts == propose(space_of(algorithm), **settings)
+
+
+@pytest.mark.parametrize("algorithm", search_names())
+def test_results_do_not_change_the_points_unless_the_search_is_adaptive(algorithm):
+    settings = {"algorithm": algorithm, "num_points": 9, "seed": 3}
+    search = start(space_of(algorithm), **settings)
+    first = search.ask(4)
+    search.tell([TradeoffPoint("0" * 20, "membership", first[0], ())])
+    assert search.is_adaptive or [*first, *search.ask(5)] == propose(
+        space_of(algorithm), **settings
     )
-    return study.space, study.search
 
 
-def test_a_grid_is_every_combination_with_the_last_axis_fastest():
-    found = propose(*made(LISTED))
-    assert [tuple(p.values()) for p in found] == list(product([1, 2, 3], ["x", "y"], [0, 2, 4]))
-    assert list(found[0]) == ["a", "b", "c"]
-
-
-def test_an_empty_space_has_one_point():
-    assert propose(*made({})) == [{}]
-    assert propose(*made({}, algorithm="sobol", num_points=8)) == [{}]
+@pytest.mark.parametrize("algorithm", search_names())
+def test_every_proposal_has_a_value_of_each_axis(algorithm):
+    for proposal in propose(space_of(algorithm), algorithm=algorithm, num_points=16):
+        assert list(proposal) == list(space_of(algorithm))
+        assert proposal["a"] in {1, 2, 3}
+        assert proposal["b"] in {"x", "y"}
+        assert proposal["c"] in {0, 2, 4}
 
 
 @pytest.mark.parametrize("algorithm", ["grid", *DRAWN])
-def test_more_points_of_the_same_study_hold_those_that_fewer_had(algorithm):
-    space = LISTED if algorithm == "grid" else MIXED
-    runs = [
-        [tuple(p.items()) for p in propose(*made(space, algorithm=algorithm, num_points=n, seed=3))]
+def test_more_points_contain_those_of_fewer(algorithm):
+    proposals = [
+        [
+            tuple(p.items())
+            for p in propose(space_of(algorithm), algorithm=algorithm, num_points=n, seed=3)
+        ]
         for n in (3, 4, 7, 16)
     ]
-    assert [len(run) for run in runs] == [3, 4, 7, 16]
-    assert all(set(small) <= set(large) for small, large in pairwise(runs))
+    assert [len(points) for points in proposals] == [3, 4, 7, 16]
+    assert all(set(small) <= set(large) for small, large in pairwise(proposals))
 
 
-@pytest.mark.parametrize("algorithm", ["grid", *DRAWN])
-def test_the_seed_alone_decides(algorithm):
-    space = LISTED if algorithm == "grid" else MIXED
-
-    def run(seed: int):
-        return propose(*made(space, algorithm=algorithm, num_points=9, seed=seed))
-
-    assert run(1) == run(1)
-    assert run(1) != run(2)
+def test_a_grid_has_every_combination_and_the_last_axis_changes_fastest():
+    proposals = propose(LISTED)
+    combinations = product([1, 2, 3], ["x", "y"], [0, 2, 4])
+    assert [tuple(p.values()) for p in proposals] == list(combinations)
 
 
-def test_a_part_of_a_grid_keeps_the_grid_s_order_and_is_never_more_than_the_grid():
-    whole = propose(*made(LISTED))
-    part = propose(*made(LISTED, num_points=7, seed=1))
-    assert [p for p in whole if p in part] == part
-    assert propose(*made(LISTED, num_points=99)) == whole
+def test_a_subset_of_a_grid_keeps_the_order_of_the_grid():
+    grid = propose(LISTED)
+    subset = propose(LISTED, num_points=7, seed=1)
+    assert [p for p in grid if p in subset] == subset
+    assert propose(LISTED, num_points=99) == grid
+
+
+def test_known_points_of_each_algorithm():
+    """Plans of existing sweeps must not change."""
+    unit = {"u": {"uniform": [0, 1]}, "v": {"uniform": [0, 1]}}
+    random = propose(unit, algorithm="random", num_points=2, seed=0)
+    sobol = propose(unit, algorithm="sobol", num_points=3, seed=0)
+    assert [v for p in random for v in p.values()] == pytest.approx(RANDOM_POINTS, abs=1e-12)
+    assert [v for p in sobol for v in p.values()] == pytest.approx(SOBOL_POINTS, abs=1e-12)
+    assert [p["a"] for p in propose({"a": {"range": [0, 9]}}, num_points=3, seed=0)] == GRID_POINTS
 
 
 @pytest.mark.parametrize("algorithm", DRAWN)
 def test_draws_are_uniform_along_each_axis(algorithm):
     count = 512
-    found = propose(*made(MIXED, algorithm=algorithm, num_points=count, seed=5))
-    linear = [(p["u"] + 1) / 4 for p in found]
-    geometric = [math.log(p["l"] / 1e-4) / math.log(1e4) for p in found]
+    proposals = propose(MIXED, algorithm=algorithm, num_points=count, seed=5)
+    linear = [(p["u"] + 1) / 4 for p in proposals]
+    geometric = [math.log(p["l"] / 1e-4) / math.log(1e4) for p in proposals]
     assert kstest(linear, "uniform").pvalue > 1e-3
     assert kstest(geometric, "uniform").pvalue > 1e-3
     for name, values in (("a", [1, 2, 3]), ("b", ["x", "y"]), ("c", [0, 2, 4])):
-        shares = [sum(p[name] == value for p in found) / count for value in values]
+        fractions = [sum(p[name] == value for p in proposals) / count for value in values]
         spread = math.sqrt(1 / len(values) * (1 - 1 / len(values)) / count)
-        assert all(abs(share - 1 / len(values)) < 4 * spread for share in shares)
+        assert all(abs(fraction - 1 / len(values)) < 4 * spread for fraction in fractions)
 
 
 def test_a_sobol_sequence_fills_the_space_more_evenly_than_random_draws():
     def discrepancy(algorithm: str) -> float:
         unit = {name: {"uniform": [0, 1]} for name in "abc"}
-        found = propose(*made(unit, algorithm=algorithm, num_points=128, seed=0))
-        return float(qmc.discrepancy([list(p.values()) for p in found]))
+        proposals = propose(unit, algorithm=algorithm, num_points=128, seed=0)
+        return float(qmc.discrepancy([list(p.values()) for p in proposals]))
 
     assert discrepancy("sobol") < discrepancy("random") / 3
 
@@ -92,15 +155,38 @@ def test_a_sobol_sequence_fills_the_space_more_evenly_than_random_draws():
         ({name: {"range": [1, 1000]} for name in "abc"}, {}, ("space",)),
     ],
 )
-def test_what_an_algorithm_cannot_search_is_told(space, search, path):
-    assert path in [complaint.path for complaint in complaints(*made(space, **search))]
-
-
-def test_what_it_can_search_raises_no_complaint():
-    assert not complaints(*made(LISTED))
-    assert not complaints(*made(MIXED, algorithm="random", num_points=1))
-    assert not complaints(*made(MIXED, algorithm="sobol", num_points=1))
+def test_an_unsuitable_space_is_an_error(space, search, path):
+    assert path in error_paths(space, **search)
 
 
 def test_the_size_of_a_grid_too_large_to_list_is_known():
-    assert grid_size(made({name: {"range": [1, 10**9]} for name in "abc"})[0]) == 10**27
+    raw = {name: {"range": [1, 10**9]} for name in "abc"}
+    study = Study.model_validate({"name": "s", "experiment": "membership", "space": raw})
+    assert grid_size(study.space) == 10**27
+
+
+class ConstantSearch(Search):
+    """Algorithm of a package: proposes the start of each axis."""
+
+    def ask(self, count: int) -> list[Proposal]:
+        return [{name: axis.at(0.0) for name, axis in self.space.items()}] * min(count, 1)
+
+
+def test_an_installed_package_adds_an_algorithm_by_an_entry_point(tmp_path, monkeypatch):
+    folder = tmp_path / "added-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: added\nVersion: 1.0\n")
+    location = f"{ConstantSearch.__module__}:ConstantSearch"
+    (folder / "entry_points.txt").write_text(f"[sweeps.searches]\nconstant = {location}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "constant" in search_names()
+    study = {
+        "name": "s",
+        "experiment": "membership",
+        "fixed": {"dataset": "digits", "model": "logistic", "train_size": 50},
+        "space": {"weight_decay": {"uniform": [0.25, 1]}},
+        "search": {"algorithm": "constant", "num_points": 4},
+    }
+    (point,) = make_plan(Study.model_validate(study)).points
+    assert point.config.weight_decay == 0.25
+    search_class.cache_clear()

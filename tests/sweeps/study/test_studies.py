@@ -1,4 +1,4 @@
-"""The packaged studies: what each reproduces, and that the experiment can run it."""
+"""Packaged studies: contents, and plans without errors."""
 
 import math
 import re
@@ -26,19 +26,19 @@ RELEASES = {
     "eco-alpha": "eco",
     "eco-side-information": "eco",
 }
-"""Study of adversarial release to the data set it needs, if any."""
+"""Adversarial study to the data set that it needs, if any."""
 SMALL = {"digits-quick", "toy-gaussian-exact"}
-"""Those that two cores run whole."""
+"""Studies that need no reduced settings."""
 THRESHOLD = "privacy/attack/threshold_gaussian/advantage"
 
 
-def test_the_packaged_studies_are_these():
+def test_names_of_the_packaged_studies():
     assert study_names() == sorted([*FIGURES, *RELEASES, "quickstart"])
     assert [load(name).name for name in study_names()] == study_names()
 
 
 @pytest.mark.parametrize(("name", "figure"), FIGURES.items())
-def test_a_figure_s_study_says_which_it_is_and_what_the_paper_claims_of_its_one_axis(name, figure):
+def test_each_figure_study_names_its_figure_and_the_claims_of_the_paper(name, figure):
     study = load(name)
     assert study.reproduces is not None
     assert (study.reproduces.paper, study.reproduces.figure) == ("arXiv:2001.10648", figure)
@@ -62,21 +62,21 @@ def test_a_figure_s_study_says_which_it_is_and_what_the_paper_claims_of_its_one_
         ("adult-noise", "weight_decay", 0.0),
     ],
 )
-def test_what_the_paper_fixes_is_fixed(name, field, value):
+def test_values_fixed_in_the_paper_are_fixed(name, field, value):
     assert load(name).fixed[field] == value
 
 
-def test_the_paper_s_noise_levels_are_among_those_tried():
-    assert {0, 10, 30, 100} <= set(load("adult-noise").space["noise_std"].members())
+def test_the_noise_levels_of_the_paper_are_swept():
+    assert {0, 10, 30, 100} <= set(load("adult-noise").space["noise_std"].values())
 
 
 @requires_data("adult")
 @pytest.mark.parametrize("name", FIGURES)
-def test_the_experiment_can_run_a_figure_s_study(name):
-    planned = make_plan(load(name))
-    assert len(planned.points) >= 5
-    assert len(planned.seeds) >= (4 if "network" in name else 16)
-    assert not planned.notes
+def test_each_figure_study_can_be_planned(name):
+    plan = make_plan(load(name))
+    assert len(plan.points) >= 5
+    assert len(plan.seeds) >= (4 if "network" in name else 16)
+    assert not plan.notes
 
 
 @pytest.mark.parametrize(
@@ -87,25 +87,25 @@ def test_the_experiment_can_run_a_figure_s_study(name):
     ],
 )
 @pytest.mark.parametrize("reduced", [False, True])
-def test_the_experiment_can_run_a_study_of_releases_at_full_size_and_reduced(name, reduced):
-    """The settings for two cores are those that the study's own description gives."""
+def test_each_release_study_can_be_planned_at_full_and_reduced_size(name, reduced):
+    """The reduced settings are those in the study's description."""
     found = re.findall(r'--set (?:"([^"]+)"|(\S+))', load(name).description)
     settings = [quoted or plain for quoted, plain in found]
     assert settings or name in SMALL
-    planned = make_plan(load(name, [s.rstrip(".") for s in settings] if reduced else []))
-    assert len(planned.points) >= 4
-    assert not planned.notes
+    plan = make_plan(load(name, [s.rstrip(".") for s in settings] if reduced else []))
+    assert len(plan.points) >= 4
+    assert not plan.notes
 
 
 def test_the_orders_of_amnist_lie_below_at_and_above_one():
-    orders = load("amnist-alpha").space["alpha"].members()
+    orders = load("amnist-alpha").space["alpha"].values()
     assert min(orders) < 1 < max(orders)
     assert {1.0, math.inf} <= set(orders)
 
 
-def test_the_quickstart_needs_no_download_and_is_large_enough(tmp_path, monkeypatch):
+def test_the_quickstart_needs_no_download(tmp_path, monkeypatch):
     monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
-    planned = make_plan(load("quickstart"))
-    assert len(planned.points) >= 24
-    assert len(planned.seeds) >= 8
-    assert not planned.notes
+    plan = make_plan(load("quickstart"))
+    assert len(plan.points) >= 24
+    assert len(plan.seeds) >= 8
+    assert not plan.notes
