@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -13,10 +12,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-import privnets
 from privnets.contract import Direction
 from sweeps.errors import InputError
-from sweeps.planning.plan import Plan, data_fingerprints, make_plan
+from sweeps.planning.plan import Plan, make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.versions import installed_versions
 from sweeps.study.spec import Study
@@ -43,6 +41,7 @@ class PlanSummary(BaseModel):
         objectives: Metric to direction.
         log_fields: Swept fields on a logarithmic scale.
         metrics: Every key that any of its replicates reports; empty where it was not noted.
+        asks: Number of points that each ask of the search proposed; see `Plan.asks`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,6 +54,7 @@ class PlanSummary(BaseModel):
     objectives: dict[str, Direction]
     log_fields: tuple[str, ...]
     metrics: tuple[str, ...] = ()
+    asks: tuple[int, ...] = ()
 
 
 class Manifest(BaseModel):
@@ -102,7 +102,7 @@ def create_manifest(plan: Plan, sweep: str, *, command: str, tracking_uri: str) 
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         study=plan.study,
         plan=_facts(plan),
-        data=_fingerprints(plan),
+        data=plan.data_fingerprints(),
         tracking_uri=strip_credentials(tracking_uri),
         versions=installed_versions(),
         git_commit=_git_commit(),
@@ -211,7 +211,7 @@ def plan_differences(manifest: Manifest, plan: Plan) -> list[str]:
     if facts.experiment_version != manifest.plan.experiment_version:
         before, now = manifest.plan.experiment_version, facts.experiment_version
         reasons.append(f"{plan.study.experiment} was of version {before} and is now of {now}")
-    reasons += _changed_data(manifest.data, _fingerprints(plan))
+    reasons += _changed_data(manifest.data, plan.data_fingerprints())
     return reasons or [
         f"it has {manifest.plan.points} points of {len(manifest.plan.seeds)} replicates, this has "
         f"{facts.points} of {len(plan.seeds)}, with other configurations or objectives"
@@ -219,24 +219,17 @@ def plan_differences(manifest: Manifest, plan: Plan) -> list[str]:
 
 
 def _facts(plan: Plan) -> PlanSummary:
-    names = sorted(point.point_id for point in plan.points)
-    digest = hashlib.sha256("\n".join([*names, *map(str, plan.seeds)]).encode()).hexdigest()
-    experiment = privnets.experiment(plan.study.experiment)
-    metrics = {key for point in plan.points for key in experiment.metric_keys(point.config)}
     return PlanSummary(
-        points=len(names),
-        replicates=len(names) * len(plan.seeds),
+        points=len(plan.points),
+        replicates=len(plan.points) * len(plan.seeds),
         seeds=plan.seeds,
-        digest=digest,
-        experiment_version=experiment.version,
+        digest=plan.digest,
+        experiment_version=plan.experiment_version,
         objectives=dict(plan.objectives),
         log_fields=tuple(sorted(plan.log_fields)),
-        metrics=tuple(sorted(metrics)),
+        metrics=plan.metric_keys(),
+        asks=plan.asks,
     )
-
-
-def _fingerprints(plan: Plan) -> dict[str, str]:
-    return data_fingerprints(plan.study.experiment, (point.config for point in plan.points))
 
 
 def _stops(study: Study) -> str:

@@ -48,6 +48,7 @@ def test_a_sweep_is_planned_again_from_its_spec_alone(ledger: Ledger, plan: Plan
     assert again.seeds == plan.seeds
     assert again.objectives == plan.objectives
     assert again.log_fields == plan.log_fields
+    assert again.asks == plan.asks == read_manifest(ledger).plan.asks
 
 
 def test_infinite_values_are_kept_in_the_spec(ledger: Ledger, tmp_path: Path) -> None:
