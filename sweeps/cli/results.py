@@ -20,8 +20,8 @@ from sweeps.analysis.tables import Table, front_table, points_table, varying_fie
 from sweeps.cli.options import Json, Maximize, Minimize, Output, Storage, Sweep
 from sweeps.cli.terminal import print_table, say
 from sweeps.errors import InputError
-from sweeps.report import write_report
-from sweeps.report.figures.plots import front_figure, save_front_png, save_page
+from sweeps.report.figures.front import front_chart, save_front
+from sweeps.report.page import write_report
 
 _MLFLOW_METRICS = 4
 
@@ -163,10 +163,7 @@ def _count_excluded(front: pd.DataFrame, points: pd.DataFrame) -> str:
 
 def _plot(points: pd.DataFrame, front: pd.DataFrame, objectives: Objectives, path: Path) -> None:
     try:
-        if path.suffix.lower() == ".png":
-            save_front_png(points, front, objectives, path)
-        else:
-            save_page(front_figure(points, front, objectives), path)
+        save_front(front_chart(points, front, objectives), path)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from error
     typer.echo(f"plot saved in {path}")

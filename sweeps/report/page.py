@@ -1,7 +1,7 @@
-"""The page: what a sweep found, what it rests on, and how it was run.
+"""HTML page of a report: results of a sweep, their basis, and how it was run.
 
-Everything that a user named (sweeps, fields, values, reasons) is escaped, and the page's content
-security policy lets no script run but the two it was written with, and nothing load.
+Every name and reason from users is escaped. The page's content security policy allows only its own
+two scripts and loads nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
@@ -24,19 +23,20 @@ from plotly.offline import get_plotlyjs
 from sweeps.analysis.claims import judge_claim
 from sweeps.analysis.pareto import attainment, pareto_front
 from sweeps.analysis.tables import (
-    Table,
     best_first,
     describe_config,
     evenly_spaced_rows,
     front_table,
     varying_fields,
 )
-from sweeps.report.figures.attackers import attacker_report
-from sweeps.report.figures.axes import SweptAxis, axis_figure
-from sweeps.report.figures.curves import curve_set
-from sweeps.report.figures.pictures import Picture, pictures
-from sweeps.report.figures.plots import front_figure
-from sweeps.report.figures.roc import roc_figure
+from sweeps.report.attackers import attacker_report
+from sweeps.report.figures.axes import SweptField, field_chart
+from sweeps.report.figures.charts import Chart
+from sweeps.report.figures.curves import group_curves
+from sweeps.report.figures.front import front_chart, save_front
+from sweeps.report.figures.plotly_charts import plotly_figure
+from sweeps.report.figures.roc import roc_chart
+from sweeps.report.sections import FigureSection, figure_sections
 from sweeps.report.sources import ReportSource
 from sweeps.report.tables import facts_table, failures_table, notes_table, stopped_table
 from sweeps.study.yaml_reader import dump_yaml
@@ -45,13 +45,13 @@ _ROC_POINTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Chart:
-    """A figure to embed.
+class EmbeddedChart:
+    """Chart in a page.
 
     Attributes:
-        name: Its element's id.
-        label: What it shows, for those who cannot see it.
-        json: The figure, safe inside a script element.
+        name: Id of its element.
+        label: Description for readers who cannot see it.
+        json: Plotly figure, safe inside a script element.
         height: Pixels.
     """
 
@@ -61,44 +61,15 @@ class _Chart:
     height: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """A picture with what is said about it.
-
-    Attributes:
-        name: Its id.
-        heading: Its heading.
-        captions: Paragraphs below it.
-        missing: What could not be shown.
-        chart: To explore; None for a still picture.
-        image: A still picture as a data URI; empty where there is none.
-        label: What the still picture shows.
-    """
-
-    name: str
-    heading: str
-    captions: tuple[str, ...]
-    missing: tuple[str, ...]
-    chart: _Chart | None
-    image: str
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Front:
-    chart: _Chart
-    table: Table
-    excluded: str
-    attained: bool
-
-
-def write_report(data: ReportSource, path: Path, drawn: Sequence[Picture] | None = None) -> Path:
-    """Write the report of a sweep as one page that opens without a network.
+def write_report(
+    data: ReportSource, path: Path, sections: Sequence[FigureSection] | None = None
+) -> Path:
+    """Writes the report of a sweep as one page that opens without a network.
 
     Args:
         data: The sweep's result.
-        path: Where to; replaced whole if it is there.
-        drawn: Its pictures, if they were made already.
+        path: The file; an existing one is replaced atomically.
+        sections: Figure sections, if they exist already.
 
     Returns:
         The path.
@@ -106,35 +77,62 @@ def write_report(data: ReportSource, path: Path, drawn: Sequence[Picture] | None
     Raises:
         OSError: If the file cannot be written.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        aside.write_text(render(data, drawn), encoding="utf-8", newline="\n")
-        aside.replace(path)
+        temporary.write_text(render_report(data, sections), encoding="utf-8", newline="\n")
+        temporary.replace(path)
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return path
 
 
-def render(data: ReportSource, drawn: Sequence[Picture] | None = None) -> str:
+def write_report_files(data: ReportSource, folder: Path) -> None:
+    """Writes the report, each figure as PNG, and the front as a table, a page and a PNG file.
+
+    Raises:
+        OSError: If a file cannot be written.
+    """
+    sections = figure_sections(data)
+    write_report(data, folder / "report.html", sections)
+    for section in sections:
+        if section.png is not None:
+            (folder / f"{section.name}.png").write_bytes(section.png)
+    front = _front(data, data.points)
+    if front is not None:
+        front.to_parquet(folder / "front.parquet")
+        chart = front_chart(data.points, front, data.objectives)
+        for name in ("front.html", "front.png"):
+            save_front(chart, folder / name)
+
+
+def render_report(data: ReportSource, sections: Sequence[FigureSection] | None = None) -> str:
     """The report's HTML; see `write_report`."""
     points = data.points
     fields = varying_fields(points)
-    front = _pareto(data, points)
-    plotly, charts = _script(get_plotlyjs()), _script(_text("charts.js"))
-    content: str = _template().render(
+    front = _front(data, points)
+    plotly, charts = _script(get_plotlyjs()), _script(_template_text("charts.js"))
+    content: str = _page_template().render(
         sweep=data.sweep,
         study=data.study,
-        policy=_policy(plotly, charts),
-        style=Markup(_text("page.css")),
+        policy=_security_policy(plotly, charts),
+        style=Markup(_template_text("page.css")),
         plotly=plotly,
         charts=charts,
         counts=_counts(data, points),
         objectives=", ".join(data.objectives),
         findings=[judge_claim(claim, data.replicates) for claim in data.study.claims],
-        pictures=[_section(p) for p in (pictures(data) if drawn is None else drawn)],
-        attackers=attacker_report(curve_set(data)),
-        front=None if front is None else _front(data, points, front, fields),
-        axes=list(_axes(data, points)),
+        sections=[
+            {
+                "section": section,
+                "chart": section.chart
+                and _embed(f"{section.name}-chart", section.label, section.chart),
+                "image": section.images and section.png and _data_uri(section.png),
+            }
+            for section in (figure_sections(data) if sections is None else sections)
+        ],
+        attackers=attacker_report(group_curves(data)),
+        front=None if front is None else _front_section(data, points, front, fields),
+        axes=list(_field_charts(data, points)),
         roc=None if front is None else _roc(data, front, fields),
         notes=notes_table(data.notes, points, fields),
         failures=failures_table(data, points, fields),
@@ -147,7 +145,7 @@ def render(data: ReportSource, drawn: Sequence[Picture] | None = None) -> str:
     return content
 
 
-def _template() -> Any:
+def _page_template() -> Any:
     environment = Environment(
         loader=PackageLoader("sweeps.report"),
         autoescape=True,
@@ -157,18 +155,18 @@ def _template() -> Any:
     return environment.get_template("page.html")
 
 
-def _text(name: str) -> str:
+def _template_text(name: str) -> str:
     return (resources.files("sweeps.report") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _script(source: str) -> Markup:
     if "</script" in source.lower():
-        raise ValueError("a script to embed must not hold the end of a script element.")
+        raise ValueError("a script to embed must not contain the end of a script element.")
     return Markup(source)
 
 
-def _policy(*scripts: str) -> str:
-    """Nothing loads and only the given scripts run; WebGL charts compile their own functions."""
+def _security_policy(*scripts: str) -> str:
+    """Loads nothing and runs only the given scripts; WebGL charts compile their own functions."""
     digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
     hashes = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     return (
@@ -189,35 +187,35 @@ def _counts(data: ReportSource, points: pd.DataFrame) -> list[tuple[str, str]]:
     ]
 
 
-def _pareto(data: ReportSource, points: pd.DataFrame) -> pd.DataFrame | None:
-    """The front, if there is any: a sweep whose points all failed knows no metric."""
+def _front(data: ReportSource, points: pd.DataFrame) -> pd.DataFrame | None:
+    """The front; None without one, as in a sweep whose points all failed."""
     if not set(data.objectives) <= set(points.columns):
         return None
     front = pareto_front(points, data.objectives)
     return None if front.empty else front
 
 
-def _front(
+def _front_section(
     data: ReportSource, points: pd.DataFrame, front: pd.DataFrame, fields: Sequence[str]
-) -> _Front:
+) -> dict[str, Any]:
     attained = None
     if len(data.objectives) == 2 and data.study.replicates > 1:
         attained = attainment(data.replicates, data.objectives)
-    figure = front_figure(points, front, data.objectives, attained)
-    return _Front(
-        chart=_chart("front-chart", "Pareto front with 95% intervals", figure),
-        table=front_table(front, data.objectives, fields),
-        excluded=_excluded(data, points, front),
-        attained=attained is not None,
-    )
+    chart = front_chart(points, front, data.objectives, attained)
+    return {
+        "chart": _embed("front-chart", "Pareto front with 95% intervals", chart),
+        "table": front_table(front, data.objectives, fields),
+        "excluded": _excluded(data, points, front),
+        "attained": attained is not None,
+    }
 
 
 def _excluded(data: ReportSource, points: pd.DataFrame, front: pd.DataFrame) -> str:
-    """Which points could take no part in the front, in words; empty when all did."""
+    """A sentence about points that took no part in the front; empty if all did."""
     counts = front.attrs["excluded"]
     finished = points.loc[points["status"] == "finished"]
     gaps = {metric: int(finished[metric].isna().sum()) for metric in data.objectives}
-    where = ", ".join(f"{metric} at {count}" for metric, count in gaps.items() if count)
+    undefined = ", ".join(f"{metric} at {count}" for metric, count in gaps.items() if count)
     stopped = int((points["status"] == "stopped").sum())
     parts = []
     if failed := counts["not_finished"] - stopped:
@@ -225,57 +223,44 @@ def _excluded(data: ReportSource, points: pd.DataFrame, front: pd.DataFrame) -> 
     if stopped:
         parts.append(f"{stopped} stopped early")
     if counts["undefined"]:
-        parts.append(f"{counts['undefined']} have an undefined objective ({where})")
+        parts.append(f"{counts['undefined']} have an undefined objective ({undefined})")
     return f"Points left out of the front: {'; '.join(parts)}." if parts else ""
 
 
-def _section(picture: Picture) -> _Section:
-    chart, image = None, ""
-    if (figure := picture.figure) is not None:
-        chart = _chart(f"{picture.name}-chart", picture.label, figure)
-    elif (still := picture.png) is not None:
-        image = f"data:image/png;base64,{base64.b64encode(still).decode()}"
-    return _Section(
-        picture.name,
-        picture.heading,
-        picture.captions,
-        picture.missing,
-        chart,
-        image,
-        picture.label,
-    )
-
-
-def _axes(data: ReportSource, points: pd.DataFrame) -> Iterator[_Chart]:
+def _field_charts(data: ReportSource, points: pd.DataFrame) -> Iterator[EmbeddedChart]:
     """A chart for each swept field in which finished points differ."""
     finished = points.loc[points["status"] == "finished"]
     swept = [field for field in varying_fields(finished) if field in data.study.space]
     for index, field in enumerate(swept):
-        metrics = [m for m in _metrics(data, field) if m in finished and finished[m].notna().any()]
-        if not metrics:
-            continue
-        others = tuple(other for other in swept if other != field)
-        axis = SweptAxis(field, others, field in data.log_fields)
-        figure = axis_figure(finished, axis, metrics, data.objectives)
-        yield _chart(f"axis-chart-{index}", f"Metrics along {field}", figure)
+        claimed = [claim.metric for claim in data.study.claims if claim.axis == field]
+        metrics = [
+            metric
+            for metric in dict.fromkeys([*data.objectives, *claimed])
+            if metric in finished and finished[metric].notna().any()
+        ]
+        if metrics:
+            others = tuple(other for other in swept if other != field)
+            chosen = SweptField(field, others, field in data.log_fields)
+            chart = field_chart(finished, chosen, metrics, data.objectives)
+            yield _embed(f"axis-chart-{index}", f"Metrics along {field}", chart)
 
 
-def _metrics(data: ReportSource, field: str) -> list[str]:
-    claimed = [claim.metric for claim in data.study.claims if claim.axis == field]
-    return list(dict.fromkeys([*data.objectives, *claimed]))
+def _roc(data: ReportSource, front: pd.DataFrame, fields: Sequence[str]) -> EmbeddedChart | None:
+    rows = evenly_spaced_rows(best_first(front, data.objectives), _ROC_POINTS)
+    labels = {row["point_id"]: describe_config(row, fields) for row in rows.to_dict("records")}
+    chart = roc_chart(list(data.select_points(labels).values()), labels)
+    return None if chart is None else _embed("roc-chart", "ROC curves of attacks", chart)
 
 
-def _roc(data: ReportSource, front: pd.DataFrame, fields: Sequence[str]) -> _Chart | None:
-    chosen = evenly_spaced_rows(best_first(front, data.objectives), _ROC_POINTS)
-    labels = {row["point_id"]: describe_config(row, fields) for row in chosen.to_dict("records")}
-    figure = roc_figure(list(data.select_points(labels).values()), labels)
-    return None if figure is None else _chart("roc-chart", "ROC curves of attacks", figure)
-
-
-def _chart(name: str, label: str, figure: go.Figure) -> _Chart:
-    # No "<" survives, so no content can end the script element that carries it.
+def _embed(name: str, label: str, chart: Chart) -> EmbeddedChart:
+    figure = plotly_figure(chart)
+    # Without "<" no content can end the script element that contains it.
     content = Markup(figure.to_json().replace("<", "\\u003c"))
-    return _Chart(name, label, content, figure.layout.height)
+    return EmbeddedChart(name, label, content, figure.layout.height)
+
+
+def _data_uri(png: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 def _times(data: ReportSource) -> dict[str, str]:

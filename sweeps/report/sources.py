@@ -1,9 +1,8 @@
-"""What a report is made from."""
+"""Input of a report."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pandas as pd
@@ -12,11 +11,10 @@ from privnets.points import TradeoffPoint
 from sweeps.analysis.pareto import Objectives
 from sweeps.store.columns import Note
 from sweeps.study.spec import Study
-from tracking.frame import points_frame, replicates_frame
 
 
 class ReportSource(Protocol):
-    """What a report is made from; a `Result` is one."""
+    """Input of a report; `Result` implements it."""
 
     @property
     def sweep(self) -> str:
@@ -40,14 +38,14 @@ class ReportSource(Protocol):
 
     @property
     def notes(self) -> Sequence[Note]:
-        """What is said of points' undefined metrics and flags."""
+        """Reasons of undefined metrics and raised flags."""
 
     @property
     def files(self) -> Collection[str]:
-        """Names of the files that some finished point came with."""
+        """Names of the files that finished points stored."""
 
     def select_points(self, point_ids: Collection[str]) -> Mapping[str, TradeoffPoint]:
-        """These points with their curves and files, by id; for a few of them."""
+        """The points with the given ids, with curves and files."""
 
     @property
     def log_fields(self) -> frozenset[str]:
@@ -55,55 +53,16 @@ class ReportSource(Protocol):
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """What `spec.yaml` holds."""
+        """Content of `spec.yaml`."""
 
     @property
     def pending(self) -> int:
-        """How many points are not finished."""
+        """Number of unfinished points."""
 
     @property
     def failures(self) -> Mapping[str, str]:
-        """Pack to why it came to nothing."""
+        """Failed pack to its reason."""
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """Damaged files of the ledger, each with the reason it was passed over."""
-
-
-@dataclass(frozen=True)
-class ReportInput:
-    """A report's source made of points; see `ReportSource`."""
-
-    study: Study
-    tradeoff_points: Sequence[TradeoffPoint]
-    sweep: str
-    objectives: Objectives
-    log_fields: frozenset[str] = frozenset()
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    pending: int = 0
-    failures: Mapping[str, str] = field(default_factory=dict)
-    unreadable: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def points(self) -> pd.DataFrame:
-        """See `tracking.points_frame`."""
-        return points_frame(self.tradeoff_points, self.sweep)
-
-    @property
-    def replicates(self) -> pd.DataFrame:
-        """See `tracking.replicates_frame`."""
-        return replicates_frame(self.tradeoff_points, self.sweep)
-
-    @property
-    def notes(self) -> Sequence[Note]:
-        """The points' own."""
-        return [Note(p.point_id, *note) for p in self.tradeoff_points for note in p.notes.items()]
-
-    @property
-    def files(self) -> Collection[str]:
-        """The finished points' own."""
-        return {n for p in self.tradeoff_points if p.status == "finished" for n in p.artifacts}
-
-    def select_points(self, point_ids: Collection[str]) -> Mapping[str, TradeoffPoint]:
-        """Those of the points."""
-        return {p.point_id: p for p in self.tradeoff_points if p.point_id in point_ids}
+        """Damaged file of the ledger to the reason that it was skipped."""

@@ -1,69 +1,149 @@
-"""Tensors that points come with, read from a storage that is not trusted."""
+"""Files that points stored, read from a storage that is not trusted, and points to show."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load
 
 from privnets.points import TradeoffPoint
+from sweeps.report.figures.curves import (
+    CurveSample,
+    CurveSet,
+    curve_samples,
+    evenly_spaced_curves,
+    label_point,
+)
+from sweeps.report.sources import ReportSource
 
-Shape = tuple[str | int, ...]
+T = TypeVar("T")
+TensorShape = tuple[str | int, ...]
 Tensors = Mapping[str, NDArray[Any]]
-_MOST_BYTES = 32 * 2**20
+_MAX_BYTES = 32 * 2**20
 
 
 class UnusableError(Exception):
-    """A file that is absent or not what it should be; the message says how."""
+    """Raised when a stored file is absent or invalid; the message gives the reason."""
 
 
-def read_tensors(point: TradeoffPoint, name: str, shapes: Mapping[str, Shape]) -> Tensors:
-    """The tensors of a safetensors file of a point's first replicate.
+@dataclass(frozen=True, slots=True, eq=False)
+class ChosenPoint(Generic[T]):
+    """Point to show.
+
+    Attributes:
+        name: Its swept settings in words; empty if there is only one point.
+        sample: Its place on a curve.
+        content: Content of its first replicate's file.
+    """
+
+    name: str
+    sample: CurveSample
+    content: T
+
+    @property
+    def caption(self) -> str:
+        """The point and the reason of its choice, in two or three lines."""
+        return f"{self.name}\n{self.sample.reason}" if self.name else self.sample.reason
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PointChoice(Generic[T]):
+    """Points to show, curve by curve, and sentences about points whose file is unusable."""
+
+    points: tuple[ChosenPoint[T], ...]
+    missing: tuple[str, ...]
+
+
+def choose_points(
+    data: ReportSource,
+    curves: CurveSet,
+    file: str,
+    read: Callable[[TradeoffPoint], T],
+    max_curves: int,
+) -> PointChoice[T] | None:
+    """Chooses the middle and the private end of a few curves, and reads their files.
+
+    Args:
+        data: The sweep.
+        curves: Its points by curve.
+        file: Name of the file that points stored.
+        read: Reads it; raises `UnusableError` if it is invalid.
+        max_curves: Most curves, evenly spaced.
+
+    Returns:
+        The points; None if no finished point stored the file, or no metric ranks privacy.
+    """
+    metric = next((m for m in data.objectives if m.startswith("privacy/")), None)
+    if metric is None or file not in data.files:
+        return None
+    samples = [
+        sample
+        for curve in evenly_spaced_curves(curves.curves, max_curves)
+        for sample in curve_samples(curve, metric)
+    ]
+    stored = data.select_points([sample.point_id for sample in samples])
+    points, missing = [], []
+    for sample in samples:
+        name = label_point(sample.row, curves.fields)
+        try:
+            if sample.point_id not in stored:
+                raise UnusableError("the ledger no longer contains it")
+            points.append(ChosenPoint(name, sample, read(stored[sample.point_id])))
+        except UnusableError as error:
+            missing.append(f"{name or 'the only point'} is not shown: {error}.")
+    return PointChoice(tuple(points), tuple(missing)) if points or missing else None
+
+
+def read_tensors(point: TradeoffPoint, name: str, shapes: Mapping[str, TensorShape]) -> Tensors:
+    """Reads tensors from a safetensors file of a point's first replicate.
 
     Args:
         point: The point.
-        name: The file.
-        shapes: Tensor to its shape. A number must be met; a name stands for any size from 1 that
-            is the same wherever the name comes again.
+        name: Name of the file.
+        shapes: Tensor to its shape. A number is an exact size. A name is any size from 1, equal
+            wherever the name is repeated.
 
     Returns:
-        The tensors asked for, all numbers finite.
+        The named tensors, with finite numbers only.
 
     Raises:
-        UnusableError: If the file is absent, damaged, larger than 32 MiB, or holds anything else.
+        UnusableError: If the file is absent, damaged, larger than 32 MiB, or differs from that.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     try:
         content = point.artifacts[name]
     except KeyError:
         raise UnusableError(f"there is no {name}") from None
     except OSError as error:
         raise UnusableError(f"{name} cannot be read: {error}") from error
-    if len(content) > _MOST_BYTES:
-        raise UnusableError(f"{name} is larger than {_MOST_BYTES >> 20} MiB")
+    if len(content) > _MAX_BYTES:
+        raise UnusableError(f"{name} is larger than {_MAX_BYTES >> 20} MiB")
     try:
-        found = load(content)
+        tensors = load(content)
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UnusableError(f"{name} is no safetensors file: {error}") from error
+        raise UnusableError(f"{name} is not a valid safetensors file: {error}") from error
     sizes: dict[str, int] = {}
-    return {key: _checked(found, key, shape, sizes) for key, shape in shapes.items()}
+    return {key: _check_tensor(tensors, key, shape, sizes) for key, shape in shapes.items()}
 
 
-def _checked(found: Tensors, key: str, shape: Shape, sizes: dict[str, int]) -> NDArray[Any]:
-    tensor = found.get(key)
+def _check_tensor(
+    tensors: Tensors, key: str, shape: TensorShape, sizes: dict[str, int]
+) -> NDArray[Any]:
+    """The named tensor; enters sizes that have names into `sizes`."""
+    tensor = tensors.get(key)
     if tensor is None:
         raise UnusableError(f"it lacks the tensor {key}")
     if tensor.ndim != len(shape) or not all(
-        sizes.setdefault(want, size) == size if isinstance(want, str) else want == size
-        for want, size in zip(shape, tensor.shape, strict=False)
+        sizes.setdefault(expected, size) == size if isinstance(expected, str) else expected == size
+        for expected, size in zip(shape, tensor.shape, strict=False)
     ):
-        wanted = ", ".join(map(str, shape))
-        raise UnusableError(f"{key} must be of shape [{wanted}]; got {list(tensor.shape)}")
+        expected_shape = ", ".join(map(str, shape))
+        raise UnusableError(f"{key} must be of shape [{expected_shape}]; got {list(tensor.shape)}")
     if not math.prod(tensor.shape):
         raise UnusableError(f"{key} is empty")
     if tensor.dtype.kind not in "biuf" or not np.isfinite(tensor).all():

@@ -17,9 +17,7 @@ from hypothesis import strategies as st
 from privnets.points import Curve, Replicate, TradeoffPoint
 from sweeps.analysis.results import read_failures
 from sweeps.analysis.tables import points_table
-from sweeps.report.figures.releases import read_images
-from sweeps.report.figures.scatter import read_cloud
-from sweeps.report.figures.week import read_week
+from sweeps.report.figures.releases import read_images, read_records, read_week
 from sweeps.report.stored import UnusableError
 from sweeps.store import sealing
 from sweeps.store.checkpoints import Checkpoint
@@ -168,7 +166,7 @@ def artifacts(folder: Path) -> Target:
         ),
         save({"released": np.zeros((2, 2)), "utility": bits, "secret": bits, "filter": np.eye(2)}),
     ]
-    readers: tuple[Callable[[TradeoffPoint], object], ...] = (read_images, read_week, read_cloud)
+    readers: tuple[Callable[[TradeoffPoint], object], ...] = (read_images, read_week, read_records)
 
     def read(content: bytes) -> bool:
         names = ("release.safetensors", "week.safetensors", "scatter.safetensors")

@@ -20,7 +20,7 @@ _LIBRARIES = (
     "scipy.special",
     "sweeps.store.checkpoints",
     "sweeps.planning.plan",
-    "sweeps.report.figures.pictures",
+    "sweeps.report.page",
     "sweeps.analysis.results",
 )
 
@@ -64,9 +64,9 @@ def checkpoint(storage: str, sweep: str) -> str:
 def report(storage: str, sweep: str) -> str:
     """The report of a sweep."""
     from sweeps.analysis.results import open_result
-    from sweeps.report.page import render
+    from sweeps.report.page import render_report
 
-    return f"{len(render(open_result(sweep, storage)))} characters"
+    return f"{len(render_report(open_result(sweep, storage)))} characters"
 
 
 def studies(folder: str) -> str:

@@ -1,1 +1,1 @@
-"""Figures of a sweep."""
+"""Figures of reports: data of each figure as a chart, and drawing of charts."""

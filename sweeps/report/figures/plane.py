@@ -1,175 +1,203 @@
-"""The information plane: what releases leak against what they censor, and what is possible at all.
+"""Information plane of the Gaussian mixture: leakage against censored information.
 
 The axes are I(S;Q) and I(U;X|Q) of "Learning data-derived privacy preserving representations"
-(ICLR 2019 submission), for the Gaussian mixture, where both are known exactly.
+(ICLR 2019 submission). Both are known exactly for the Gaussian mixture.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from privnets.measures.best_release import release_boundary
 from privnets.points import TradeoffPoint
 from sweeps.analysis.formatting import setting_as_number
-from sweeps.analysis.statistics import Interval
-from sweeps.analysis.tables import evenly_spaced_rows, row_interval
-from sweeps.report.figures.curves import CurveSet, Row, placed
+from sweeps.analysis.tables import METRIC_UNITS, Row, evenly_spaced_rows, row_interval
+from sweeps.report.figures.charts import (
+    GREY,
+    Chart,
+    ChartAxis,
+    ChartPanel,
+    ChartSeries,
+    legend_entry,
+    points_series,
+    ramp,
+    view_limits,
+)
+from sweeps.report.figures.curves import CurveSet, label_point, sort_along
 from sweeps.report.sources import ReportSource
 
 LEAKAGE, CENSORED = "privacy/leakage", "utility/censored"
 EXACT = ("exact/leakage", "exact/censored")
-BOUND = "bound/release"
 
-_DEPENDENCE, _TRADEOFF, _LINEAR_LOSS = "dependence", "tradeoff", "optimum/linear_loss"
-_MOST_PANELS = 6
-_MOST_POINTS = 50
-_FINE = 2001
+_DEPENDENCE, _WEIGHT = "dependence", "tradeoff"
+_MAX_PANELS, _MAX_POINTS = 6, 50
+_BOUNDARY_STEPS = 2001
 _ARC = 0.12
+_STYLES: Mapping[str, dict[str, Any]] = {
+    "in training": {"line": "solid", "width": 1, "opacity": 0.6},
+    "loss of the best linear filter": {"line": "solid", "width": 2.5},
+    "best release of any kind": {"symbol": "x", "size": 10},
+    "learned, exact": {"symbol": "circle", "size": 8},
+    "learned, estimated": {"symbol": "circle", "size": 12, "hollow": True},
+}
 
-Line = tuple[NDArray[np.float64], NDArray[np.float64]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Learned:
-    """A point in the plane.
-
-    Attributes:
-        name: Its swept settings in words.
-        shade: Its value of the field that runs along the curves; NaN where there is none.
-        leakage: Its estimate, with its interval.
-        censored: Its estimate, with its interval.
-        exact: Exact leakage and censored information of the learned filter.
-        path: The same in training, step by step; None where it was not followed.
-        best: Those of the release of least loss; None where that is not known.
-        linear: Near the learned filter, where the loss is the best linear filter's; None likewise.
-    """
-
-    name: str
-    shade: float
-    leakage: Interval
-    censored: Interval
-    exact: tuple[float, float]
-    path: Line | None
-    best: tuple[float, float] | None
-    linear: Line | None
+_Line = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Plane:
-    """The plane of one dependence between the bits.
+def information_plane(data: ReportSource, curves: CurveSet) -> Chart | None:
+    """A panel for each dependence between the bits, at most six; None without exact information.
 
-    Attributes:
-        title: Which.
-        bound: K, which leakage and censored information together never fall below.
-        boundary: The least that any release censors at each leakage; None where unknown.
-        points: What was learned, in order of their shades.
-    """
-
-    title: str
-    bound: float
-    boundary: Line | None
-    points: tuple[Learned, ...]
-
-
-def planes(data: ReportSource, curves: CurveSet) -> list[Plane]:
-    """A plane for each dependence, at most six; none unless exact information is known.
-
-    Of many points a plane shows some, evenly spread over the field that runs along curves.
+    A panel shows at most 50 points, evenly spaced over the field along curves.
     """
     points = data.points.loc[data.points["status"] == "finished"]
     if not {*EXACT, LEAKAGE, CENSORED, f"config/{_DEPENDENCE}"} <= set(points.columns):
-        return []
-    defined = points.loc[points[list(EXACT)].map(math.isfinite).all(axis=1)]
-    parts = list(defined.groupby(f"config/{_DEPENDENCE}"))[:_MOST_PANELS]
+        return None
+    known = points.loc[np.isfinite(points[list(EXACT)].to_numpy(dtype=np.float64)).all(axis=1)]
+    groups = list(known.groupby(f"config/{_DEPENDENCE}"))[:_MAX_PANELS]
+    if not groups:
+        return None
+    along = None if curves.along == _DEPENDENCE else curves.along
+    parts = [_spaced(part, along) for _, part in groups]
+    stored = data.select_points([name for part in parts for name in part["point_id"]])
+    colors = _field_colors(pd.concat(parts), along)
     fields = [field for field in curves.fields if field != _DEPENDENCE]
-    shown = [evenly_spaced_rows(_along(part, curves.along), _MOST_POINTS) for _, part in parts]
-    by_id = data.select_points([name for part in shown for name in part["point_id"]])
-    found = [
-        _plane(float(str(key)), some, by_id, fields, curves.along)
-        for (key, _), some in zip(parts, shown, strict=True)
+    panels = [
+        _panel(float(str(key)), part, len(whole), stored, fields, along, colors)
+        for (key, whole), part in zip(groups, parts, strict=True)
     ]
-    totals = [len(part) for _, part in parts]
-    return [_counted(plane, total) for plane, total in zip(found, totals, strict=True)]
+    return Chart(panels, columns=3, panel_height=400)
 
 
-def _counted(plane: Plane, total: int) -> Plane:
-    """Entitled with how many points it shows, where these are not all."""
-    if len(plane.points) == total:
-        return plane
-    return replace(plane, title=f"{plane.title} ({len(plane.points)} of {total:,} points)")
+def _spaced(part: pd.DataFrame, along: str | None) -> pd.DataFrame:
+    return evenly_spaced_rows(part if along is None else sort_along(part, along), _MAX_POINTS)
 
 
-def _along(part: pd.DataFrame, field: str | None) -> pd.DataFrame:
-    if field is None:
-        return part
-    return part.loc[part[f"config/{field}"].map(setting_as_number).sort_values(kind="stable").index]
+def _field_colors(points: pd.DataFrame, along: str | None) -> dict[float, str]:
+    """A color for each value of the field along curves, in order."""
+    if along is None:
+        return {}
+    values = sorted({setting_as_number(value) for value in points[f"config/{along}"]})
+    return dict(zip(values, ramp(len(values)), strict=True))
 
 
-def _plane(
+def _panel(
     dependence: float,
     part: pd.DataFrame,
-    by_id: Mapping[str, TradeoffPoint],
+    total: int,
+    stored: Mapping[str, TradeoffPoint],
     fields: Sequence[str],
     along: str | None,
-) -> Plane:
-    from privnets.measures.best_release import release_boundary
-
+    colors: Mapping[float, str],
+) -> ChartPanel:
     rows = part.to_dict("records")
-    boundary = release_boundary(dependence, _FINE) if 0 <= dependence <= 2 else None
-    points = []
+    bound = max(row_interval(rows[0], "bound/release").mean, 0.0)
+    boundary = release_boundary(dependence, _BOUNDARY_STEPS) if 0 <= dependence <= 2 else None
+    series = list(_limits(bound, boundary))
     for row in rows:
-        shade = setting_as_number(row.get(f"config/{along}")) if along in fields else math.nan
-        point = by_id.get(str(row["point_id"]))
-        points.append(_learned(placed(row, fields), shade, row, point, boundary))
-    bound = row_interval(rows[0], BOUND).mean
-    return Plane(f"{_DEPENDENCE} = {dependence:g}", max(bound, 0.0), boundary, tuple(points))
-
-
-def _learned(
-    name: str, shade: float, row: Row, point: TradeoffPoint | None, boundary: Line | None
-) -> Learned:
-    leakage, censored = (float(row[key]) for key in EXACT)
-    squared = row.get("config/objective") == "squared-kl"
-    weight = setting_as_number(row.get(f"config/{_TRADEOFF}")) if squared else math.nan
-    return Learned(
-        name=name,
-        shade=shade,
-        leakage=row_interval(row, LEAKAGE),
-        censored=row_interval(row, CENSORED),
-        exact=(leakage, censored),
-        path=_path(point),
-        best=_best(boundary, weight),
-        linear=_arc(row_interval(row, _LINEAR_LOSS).mean, weight, math.atan2(censored, leakage)),
+        color = colors.get(setting_as_number(row.get(f"config/{along}")), GREY)
+        point = stored.get(str(row["point_id"]))
+        series += _point_series(row, label_point(row, fields), color, point, boundary)
+    series += [legend_entry(name, color=GREY, **style) for name, style in _STYLES.items()]
+    for value, color in colors.items():
+        series.append(legend_entry(f"{along} = {value:g}", symbol="square", color=color, size=10))
+    limits = _limits_of_view(part, bound, boundary)
+    title = f"{_DEPENDENCE} = {dependence:g}"
+    if len(part) < total:
+        title += f" ({len(part)} of {total:,} points)"
+    return ChartPanel(
+        ChartAxis(f"leakage I(S;Q), {METRIC_UNITS[LEAKAGE]}", limits=limits),
+        ChartAxis(f"censored I(U;X|Q), {METRIC_UNITS[CENSORED]}", limits=limits),
+        series,
+        title,
+        square=True,
     )
 
 
-def _path(point: TradeoffPoint | None) -> Line | None:
-    if point is None:
-        return None
+def _limits(bound: float, boundary: _Line | None) -> Iterator[ChartSeries]:
+    """The impossible area below the bound, and the boundary of possible releases."""
+    yield ChartSeries([0, bound, 0], [0, 0, bound], hover=[], fill="shade")
+    yield ChartSeries(
+        [0, bound],
+        [bound, 0],
+        "bound: leakage + censored = K",
+        line="dot",
+        width=2,
+        hover=[f"K = {bound:.4g} nats"] * 2,
+    )
+    if boundary is not None:
+        name = "least that any release censors"
+        yield ChartSeries(*boundary, name, line="solid", width=2, hover=[])
+
+
+def _point_series(
+    row: Row, label: str, color: str, point: TradeoffPoint | None, boundary: _Line | None
+) -> Iterator[ChartSeries]:
+    """One point: its path in training, the optima, exact and estimated information."""
+    exact = tuple(float(row[key]) for key in EXACT)
+    weight = setting_as_number(row.get(f"config/{_WEIGHT}"))
+    if row.get("config/objective") != "squared-kl" or not 0 <= weight <= 1:
+        weight = math.nan
+    path = None if point is None else training_path(point)
+    if path is not None:
+        yield ChartSeries(*path, color=color, hover=[], **_STYLES["in training"])
+    loss = row_interval(row, "optimum/linear_loss").mean
+    if loss > 0 and not math.isnan(weight):
+        arc = equal_loss_arc(loss, weight, math.atan2(exact[1], exact[0]))
+        style = _STYLES["loss of the best linear filter"]
+        yield ChartSeries(*arc, color=color, hover=[], **style)
+    if boundary is not None and not math.isnan(weight):
+        best = best_on_boundary(boundary, weight)
+        yield _mark(label, best, color, "best release of any kind")
+    yield _mark(label, exact, color, "learned, exact")
+    leakage, censored = row_interval(row, LEAKAGE), row_interval(row, CENSORED)
+    hover = [f"{label}\nestimated: leaks {leakage}, censors {censored} nats"]
+    frame, style = pd.DataFrame([row]), _STYLES["learned, estimated"]
+    yield points_series(frame, LEAKAGE, CENSORED, hover, color=color, **style)
+
+
+def _mark(label: str, position: Sequence[float], color: str, kind: str) -> ChartSeries:
+    x, y = position
+    hover = [f"{label}\n{kind}: leaks {x:.4f}, censors {y:.4f} nats"]
+    return ChartSeries([x], [y], color=color, hover=hover, **_STYLES[kind])
+
+
+def _limits_of_view(
+    part: pd.DataFrame, bound: float, boundary: _Line | None
+) -> tuple[float, float] | None:
+    """Limits of both axes, which may cut the beginnings of paths."""
+    metrics = [*EXACT, LEAKAGE, CENSORED]
+    values = [0.0, bound, *part[metrics].to_numpy(dtype=np.float64).ravel()]
+    if boundary is not None:
+        values += [float(line.max()) for line in boundary]
+    columns = [m + s for m in (LEAKAGE, CENSORED) for s in (".ci_low", ".ci_high")]
+    ends = part.reindex(columns=columns).to_numpy(dtype=np.float64).ravel()
+    known = np.array(values)
+    return view_limits(known[np.isfinite(known)], ends[np.isfinite(ends)])
+
+
+def training_path(point: TradeoffPoint) -> _Line | None:
+    """Exact information during training; None if it was not recorded."""
     across, up = (point.curves.get(key) for key in EXACT)
     if across is None or up is None or across.steps != up.steps:
         return None
     return np.array(across.values), np.array(up.values)
 
 
-def _best(boundary: Line | None, weight: float) -> tuple[float, float] | None:
-    """Where on the boundary the loss (1 - a) B^2 + a A^2 is least."""
-    if boundary is None or not 0 <= weight <= 1:
-        return None
+def best_on_boundary(boundary: _Line, weight: float) -> tuple[float, float]:
+    """The release on the boundary with the least loss (1 - a) B^2 + a A^2."""
     leakage, censored = boundary
     least = int(np.argmin((1 - weight) * censored**2 + weight * leakage**2))
     return float(leakage[least]), float(censored[least])
 
 
-def _arc(loss: float, weight: float, direction: float) -> Line | None:
-    """A short stretch of equal loss around a direction from the origin."""
-    if not (loss > 0 and 0 <= weight <= 1):
-        return None
+def equal_loss_arc(loss: float, weight: float, direction: float) -> _Line:
+    """Short arc of equal loss around a direction from the origin."""
     angles = np.linspace(direction - _ARC, direction + _ARC, 21).clip(0, math.pi / 2)
     curvature = (1 - weight) * np.sin(angles) ** 2 + weight * np.cos(angles) ** 2
     radius = np.sqrt(loss / np.maximum(curvature, 1e-12))

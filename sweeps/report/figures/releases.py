@@ -1,44 +1,53 @@
-"""Images before and after: the middle of a trade-off curve and its private end."""
+"""Stored releases of chosen points: images, weeks of power, and records of the Gaussian mixture."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from privnets.points import TradeoffPoint
-from sweeps.report.chosen import Chosen
-from sweeps.report.stored import UnusableError, read_tensors
+from sweeps.report.figures.charts import GREY, ORANGE, Chart, ChartAxis, ChartPanel, ChartSeries
+from sweeps.report.figures.png_charts import ImageRow, draw_image_rows
+from sweeps.report.stored import ChosenPoint, UnusableError, read_tensors
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-FILE = "release.safetensors"
-SECRETS: Mapping[str, tuple[str, ...]] = {
+IMAGES_FILE, WEEK_FILE, RECORDS_FILE = (
+    f"{name}.safetensors" for name in ("release", "week", "scatter")
+)
+SECRET_NAMES: Mapping[str, tuple[str, ...]] = {
     "amnist": ("thin", "thick"),
     "digits": ("thin", "thick"),
 }
 """Problem to the names of its secret's classes."""
 
-_MOST_IMAGES = 20
-_LARGEST = 256
-_CELL, _LETTER, _GAP = 0.48, 0.053, 0.12
-_HEAD = 0.45
-_FINE, _FRAME = 84, "#adb5bd"
+Period = tuple[np.datetime64, np.datetime64]
+_MAX_IMAGES, _MAX_PIXELS = 20, 256
+_HEAD, _GAP = 0.45, 0.12
+_MAX_DAYS, _MAX_STEPS = 7, 1440
+_DAYS = (np.datetime64("1990-01-01").astype(int), np.datetime64("2100-01-01").astype(int))
+_MAX_RECORDS = 1000
+_ORIGINAL, _HOME = "#9aa3ab", "#4dabf7"
+# Color shows the useful bit; marker and lightness show the secret (Okabe and Ito's colors).
+_BITS = {
+    (0, 0): ("#0072b2", "circle"),
+    (0, 1): ("#56b4e9", "triangle-up"),
+    (1, 0): ("#d55e00", "circle"),
+    (1, 1): ("#e69f00", "triangle-up"),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Images:
+class ReleasedImages:
     """Test images of one replicate.
 
     Attributes:
         original: Ink in [0, 1], shape [m, h, w].
         released: Shape [m, h, w].
-        labels: What each shows.
+        labels: Utility label and secret of each.
     """
 
     original: NDArray[np.float64]
@@ -47,100 +56,216 @@ class Images:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Strip:
-    """A row of images, labelled or not, and whether it is the first of a curve."""
+class ReleasedWeek:
+    """Power of a few days of one replicate's test records, in order of time.
 
-    words: str
-    images: NDArray[np.float64]
-    labels: tuple[str, ...] = ()
-    first: bool = False
+    Attributes:
+        time: Start of each step, shape [n].
+        step: Length of a step.
+        original: Watts, shape [n]; NaN where nothing was measured.
+        released: Watts, shape [n]; NaN likewise.
+        secret: 1 at home, 0 away, -1 not recorded, shape [n].
+    """
+
+    time: NDArray[np.datetime64]
+    step: np.timedelta64
+    original: NDArray[np.float64]
+    released: NDArray[np.float64]
+    secret: NDArray[np.int64]
 
 
-def read_images(point: TradeoffPoint) -> Images:
-    """A point's images, at most 20.
+@dataclass(frozen=True, slots=True, eq=False)
+class ReleasedRecords:
+    """Released test records of one replicate.
+
+    Attributes:
+        released: Shape [m, 2].
+        utility: 0 or 1, shape [m].
+        secret: 0 or 1, shape [m].
+        filter: Matrix of the linear releaser, shape [2, 2].
+    """
+
+    released: NDArray[Any]
+    utility: NDArray[Any]
+    secret: NDArray[Any]
+    filter: NDArray[Any]
+
+
+def read_images(point: TradeoffPoint) -> ReleasedImages:
+    """Reads a point's images, at most 20.
 
     Raises:
         UnusableError: If it has none that can be shown.
     """
     image = ("m", 1, "h", "w")
     shapes = {"original": image, "released": image, "secret": ("m",), "utility": ("m",)}
-    found = read_tensors(point, FILE, shapes)
-    if max(found["original"].shape[2:]) > _LARGEST:
-        raise UnusableError(f"images must be at most {_LARGEST} pixels wide and high")
-    names = SECRETS.get(str(point.config.get("problem")), ())
-    pairs = zip(found["utility"][:_MOST_IMAGES], found["secret"][:_MOST_IMAGES], strict=True)
-    labels = tuple(f"{utility:.0f}\n{_named(secret, names)}" for utility, secret in pairs)
-    original, released = (_ink(found[key]) for key in ("original", "released"))
-    return Images(original, released, labels)
+    tensors = read_tensors(point, IMAGES_FILE, shapes)
+    if max(tensors["original"].shape[2:]) > _MAX_PIXELS:
+        raise UnusableError(f"images must be at most {_MAX_PIXELS} pixels wide and high")
+    names = SECRET_NAMES.get(str(point.config.get("problem")), ())
+    original, released = (
+        np.asarray(tensors[key][:_MAX_IMAGES, 0], dtype=np.float64).clip(0, 1)
+        for key in ("original", "released")
+    )
+    labels = tuple(
+        f"{utility:.0f}\n{_secret_name(secret, names)}"
+        for utility, secret in zip(tensors["utility"], tensors["secret"], strict=True)
+    )
+    return ReleasedImages(original, released, labels[:_MAX_IMAGES])
 
 
-def draw_releases(points: Sequence[Chosen[Images]]) -> Figure:
-    """Original images above what became of them, dark ink on white."""
-    from matplotlib.figure import Figure
-
-    strips = list(_strips(points))
-    columns = max(len(strip.images) for strip in strips)
-    gaps = [_HEAD if strip.labels else _GAP if strip.first else 0.0 for strip in strips]
-    height = _CELL * len(strips) + sum(gaps) + _GAP
-    longest = max(len(line) for strip in strips for line in strip.words.splitlines())
-    margin = 0.3 + _LETTER * longest
-    figure = Figure(figsize=(margin + _CELL * columns + 0.1, height))
-    width, top = figure.get_figwidth(), height
-    for strip, gap in zip(strips, gaps, strict=True):
-        top -= gap + _CELL
-        extent = (_CELL * len(strip.images) / width, 0.96 * _CELL / height)
-        _show(figure.add_axes((margin / width, top / height, *extent)), strip)
-        where = ((margin - 0.1) / width, (top + _CELL / 2) / height)
-        figure.text(*where, strip.words, ha="right", va="center", fontsize=6.5, parse_math=False)
-    return figure
+def _secret_name(value: Any, names: Sequence[str]) -> str:
+    is_named = float(value).is_integer() and 0 <= value < len(names)
+    return names[int(value)] if is_named else f"secret {value:.0f}"
 
 
-def _strips(points: Sequence[Chosen[Images]]) -> list[_Strip]:
-    """Originals once for as many releases as share them, then the releases."""
-    found: list[_Strip] = []
-    shown: Images | None = None
-    ended = False
+def draw_images(points: Sequence[ChosenPoint[ReleasedImages]]) -> Figure:
+    """Original images, once for all releases that share them, above the released ones."""
+    rows: list[ImageRow] = []
+    previous: ReleasedImages | None = None
+    gap = 0.0
     for chosen in points:
         images = chosen.content
-        if shown is None or not np.array_equal(shown.original, images.original):
-            shown = images
-            found.append(_Strip("original", images.original, images.labels))
-        found.append(_Strip(chosen.words, images.released, first=ended))
-        ended = chosen.sample.role != "middle"
-    return found
+        if previous is None or not np.array_equal(previous.original, images.original):
+            previous = images
+            rows.append(("original", images.original, images.labels, _HEAD))
+        rows.append((chosen.caption, images.released, (), gap))
+        gap = _GAP if chosen.sample.role != "middle" else 0.0
+    return draw_image_rows(rows)
 
 
-def _show(axes: Axes, strip: _Strip) -> None:
-    from matplotlib import colormaps
+def read_week(point: TradeoffPoint) -> ReleasedWeek:
+    """Reads a point's days of power.
 
-    shades = colormaps["gray_r"].with_extremes(bad=_FRAME)
-    image = axes.imshow(tiled(strip.images), cmap=shades, vmin=0, vmax=1, aspect="auto")
-    image.set(extent=(0, len(strip.images), 0, 1), interpolation="nearest")
-    axes.set_axis_off()
-    for column, label in enumerate(strip.labels):
-        axes.text(column + 0.5, 1.06, label, fontsize=7, ha="center", va="bottom")
-
-
-def tiled(images: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Images side by side, in pixels fine enough for a thin frame, which is NaN.
-
-    Args:
-        images: Shape [m, h, w].
-
-    Returns:
-        Shape [h * k, m * w * k] for some whole k.
+    Raises:
+        UnusableError: If it has none that can be shown.
     """
-    fine = max(1, -(-_FINE // max(images.shape[1:])))
-    large = images.repeat(fine, axis=1).repeat(fine, axis=2)
-    large[:, [0, -1], :] = np.nan
-    large[:, :, [0, -1]] = np.nan
-    return np.concatenate(list(large), axis=1)
+    table = ("d", "T")
+    shapes = {**dict.fromkeys(("original", "released", "secret", "present"), table), "day": ("d",)}
+    tensors = read_tensors(point, WEEK_FILE, shapes)
+    days, steps = tensors["original"].shape
+    if days > _MAX_DAYS or steps > _MAX_STEPS:
+        raise UnusableError(f"a week has at most {_MAX_DAYS} days of {_MAX_STEPS} steps")
+    day = tensors["day"].astype(np.int64)
+    if day.min() < _DAYS[0] or day.max() > _DAYS[1] or len(set(day.tolist())) < days:
+        raise UnusableError("day must be different days since 1970-01-01, between 1990 and 2100")
+    order = np.argsort(day)
+    # Microseconds, because a step may be no whole number of seconds.
+    step = np.timedelta64(86_400_000_000 // steps, "us")
+    start: NDArray[np.datetime64] = day[order].astype("datetime64[D]").astype("datetime64[us]")
+    absent = tensors["present"][order] == 0
+    secret = tensors["secret"][order].astype(np.int64)
+    return ReleasedWeek(
+        time=np.add.outer(start, step * np.arange(steps)).ravel(),
+        step=step,
+        original=np.where(absent, np.nan, tensors["original"][order]).ravel(),
+        released=np.where(absent, np.nan, tensors["released"][order]).ravel(),
+        secret=np.where(np.isin(secret, (0, 1)), secret, -1).ravel(),
+    )
 
 
-def _ink(images: NDArray[Any]) -> NDArray[np.float64]:
-    return np.asarray(images[:_MOST_IMAGES, 0], dtype=np.float64).clip(0, 1)
+def week_chart(points: Sequence[ChosenPoint[ReleasedWeek]]) -> Chart:
+    """Power before and after, one panel per point; shaded at home, hatched if not recorded."""
+    panels = [
+        ChartPanel(
+            ChartAxis("", date=True),
+            ChartAxis("power, W", limits=_power_limits(chosen.content)),
+            list(_week_series(chosen.content)),
+            chosen.caption.replace(":\n", ": "),
+        )
+        for chosen in points
+    ]
+    return Chart(panels, columns=1, panel_height=200)
 
 
-def _named(value: Any, names: Sequence[str]) -> str:
-    known = float(value).is_integer() and 0 <= value < len(names)
-    return names[int(value)] if known else f"secret {value:.0f}"
+def _power_limits(week: ReleasedWeek) -> tuple[float, float]:
+    powers = np.concatenate([week.original, week.released])
+    known = powers[np.isfinite(powers)]
+    low, high = known.min(initial=0.0), known.max(initial=1.0)
+    return float(low), float(high + 0.05 * (high - low))
+
+
+def _week_series(week: ReleasedWeek) -> Iterator[ChartSeries]:
+    if home := list(secret_periods(week, 1)):
+        yield ChartSeries(*_rectangles(week, home), "at home", _HOME, fill="shade", hover=[])
+    if unknown := list(secret_periods(week, -1)):
+        name = "occupancy not recorded"
+        yield ChartSeries(*_rectangles(week, unknown), name, GREY, fill="hatch", hover=[])
+    # The wider line is visible beneath the other where both are equal.
+    for name, values, color, width in (
+        ("original", week.original, _ORIGINAL, 3.0),
+        ("released", week.released, ORANGE, 1.3),
+    ):
+        times, heights = held_steps(week, values)
+        yield ChartSeries(times, heights, name, color, line="solid", step="hv", width=width)
+
+
+def _rectangles(week: ReleasedWeek, periods: Sequence[Period]) -> tuple[Any, Any]:
+    low, high = _power_limits(week)
+    times = [time for start, end in periods for time in (start, start, end, end, end)]
+    return np.array(times), [low, high, high, low, np.nan] * len(periods)
+
+
+def secret_periods(week: ReleasedWeek, kind: int) -> Iterator[Period]:
+    """Start and end of each uninterrupted period with a value of the secret."""
+    inside = np.flatnonzero(week.secret == kind)
+    breaks = np.flatnonzero(np.diff(week.time[inside]) != week.step)
+    for part in np.split(inside, breaks + 1):
+        if len(part):
+            yield week.time[part[0]], week.time[part[-1]] + week.step
+
+
+def held_steps(
+    week: ReleasedWeek, values: NDArray[np.float64]
+) -> tuple[NDArray[np.datetime64], NDArray[np.float64]]:
+    """Steps, each held to its end, with NaN where days or values are missing."""
+    apart = np.append(np.diff(week.time) != week.step, True)
+    absent = np.append(np.isnan(values[1:]), True)
+    ends = np.flatnonzero(~np.isnan(values) & (apart | absent)) + 1
+    closing = week.time[ends - 1] + week.step
+    times = np.insert(week.time, np.repeat(ends, 2), np.repeat(closing, 2))
+    held = np.column_stack([values[ends - 1], np.full(len(ends), np.nan)]).ravel()
+    return times, np.insert(values, np.repeat(ends, 2), held)
+
+
+def read_records(point: TradeoffPoint) -> ReleasedRecords:
+    """Reads a point's released records, at most 1000.
+
+    Raises:
+        UnusableError: If it has none that can be shown.
+    """
+    shapes = {"released": ("m", 2), "utility": ("m",), "secret": ("m",), "filter": (2, 2)}
+    tensors = read_tensors(point, RECORDS_FILE, shapes)
+    for bit in ("utility", "secret"):
+        if not np.isin(tensors[bit], (0, 1)).all():
+            raise UnusableError(f"{bit} must contain only 0 and 1")
+    released, utility, secret = (
+        tensors[key][:_MAX_RECORDS] for key in ("released", "utility", "secret")
+    )
+    return ReleasedRecords(released, utility, secret, tensors["filter"])
+
+
+def records_chart(points: Sequence[ChosenPoint[ReleasedRecords]]) -> Chart:
+    """Released records in the plane, one panel per point, with the center of each class."""
+    axes = [ChartAxis(f"released, {which} coordinate") for which in ("first", "second")]
+    panels = [
+        ChartPanel(
+            axes[0],
+            axes[1],
+            list(_record_series(chosen.content)),
+            f"{chosen.name or 'the release'}\n({chosen.sample.role})",
+            square=True,
+        )
+        for chosen in points
+    ]
+    return Chart(panels, columns=4, panel_height=300)
+
+
+def _record_series(records: ReleasedRecords) -> Iterator[ChartSeries]:
+    for (utility, secret), (color, symbol) in _BITS.items():
+        x, y = records.released[(records.utility == utility) & (records.secret == secret)].T
+        style: dict[str, Any] = {"symbol": symbol, "size": 5, "opacity": 0.55, "hover": []}
+        yield ChartSeries(x, y, f"U = {utility}, S = {secret}", color, **style)
+    cells = np.unique(np.column_stack([records.utility, records.secret]), axis=0)
+    x, y = (cells @ records.filter.T).T
+    yield ChartSeries(x, y, "center of a class", "#000000", symbol="cross", size=11, hover=[])

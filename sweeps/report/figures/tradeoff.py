@@ -1,227 +1,280 @@
-"""Trade-off curves to explore: what an attacker gets against what is useful."""
+"""Trade-off curves: the strongest attacker against utility, with floor and raw data."""
 
 from __future__ import annotations
 
-import html
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
-from sweeps.analysis.formatting import setting_as_number
+from sweeps.analysis.formatting import format_number, label_setting
 from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.statistics import Interval
-from sweeps.analysis.tables import METRIC_FLOORS
-from sweeps.report.figures.curves import CurveSet, TradeoffCurve
-from sweeps.report.figures.panels import (
-    BASELINE,
-    REACHED,
-    RING,
-    UNDER,
-    Level,
-    Panel,
-    baselines,
-    flagged,
-    floors,
-    look,
-    raw_marks,
-    reached,
+from sweeps.analysis.tables import (
+    METRIC_FLOORS,
+    RAW_DATA_VALUES,
+    Row,
+    raw_data_interval,
+    row_interval,
 )
-from sweeps.report.figures.plots import DOMINATED, THEME, bars, scaled, title, words
+from sweeps.report.figures.charts import (
+    DASHES,
+    GREY,
+    RED,
+    SYMBOLS,
+    Chart,
+    ChartAxis,
+    ChartPanel,
+    ChartSeries,
+    ColorScale,
+    Errors,
+    hover_texts,
+    is_wide,
+    legend_entry,
+    metric_axis,
+    points_series,
+    ramp,
+)
+from sweeps.report.figures.curves import CurveSet, TradeoffCurve, curve_samples, field_numbers
 
-_COLUMNS = 2
+STRONGEST = "privacy/attacker_balanced_accuracy"
+BELOW_FLOOR_FLAG = "flag/attacker_below_floor"
+FIRST_AT_FLOOR = "first whose interval\nreaches the floor"
+UNDER_TRAINED = "attacker under its floor:\nunder-trained"
+
+_MAX_PANELS = 4
+_SAME_LEVEL = 0.01
+_RING = "#868e96"
 
 
-def tradeoff_figure(curves: CurveSet, panels: Sequence[Panel], objectives: Objectives) -> go.Figure:
-    """The curves with 95% intervals on both axes; each point's configuration on hover.
+@dataclass(frozen=True, slots=True)
+class MetricLevel:
+    """A value that many points share.
+
+    Attributes:
+        value: Mean, with the widest of the points' intervals.
+        suffix: Settings of these points in words, if other points have another level.
+    """
+
+    value: Interval
+    suffix: str
+
+
+def tradeoff_pairs(curves: CurveSet, objectives: Objectives) -> list[tuple[str, str, pd.DataFrame]]:
+    """Each pair of a utility and a privacy objective to draw, with points where both are finite.
+
+    A privacy metric is drawn if it has a floor or a raw-data value for comparison.
+    """
+    references = {*METRIC_FLOORS, *RAW_DATA_VALUES}
+    privacy = [m for m in objectives if m.startswith("privacy/") and m in references]
+    utility = [m for m in objectives if m.startswith("utility/")]
+    all_points = curves.points
+    pairs = []
+    for y, x in itertools.product(privacy, utility):
+        if {x, y} <= set(all_points.columns):
+            finite = np.isfinite(all_points[[x, y]].to_numpy(dtype=np.float64)).all(axis=1)
+            if finite.any():
+                pairs.append((x, y, all_points.loc[finite]))
+    return pairs[:_MAX_PANELS]
+
+
+def tradeoff_chart(
+    curves: CurveSet, pairs: Sequence[tuple[str, str, pd.DataFrame]], objectives: Objectives
+) -> Chart:
+    """A panel for each pair: curves with 95% intervals, floors and raw data.
 
     Args:
-        curves: Every finished point, by curve.
-        panels: As `tradeoff_panels` gives, at least one.
-        objectives: Metric to `min` or `max`, for the titles.
+        curves: Points by curve.
+        pairs: From `tradeoff_pairs`.
+        objectives: Metric to `min` or `max`.
     """
-    columns = min(len(panels), _COLUMNS)
-    rows = math.ceil(len(panels) / columns)
-    figure = make_subplots(rows=rows, cols=columns, horizontal_spacing=0.12)
-    for index, panel in enumerate(panels):
-        where = {"row": index // columns + 1, "col": index % columns + 1}
-        for trace in _traces(curves, panel):
-            shown = index == 0 and trace.showlegend is not False
-            figure.add_trace(trace.update(showlegend=shown), **where)
-        across, up = _axis(panel, panel.x, panel.ends), _axis(panel, panel.y, panel.heights)
-        figure.update_xaxes(title_text=title(panel.x, objectives), **across, **where)
-        figure.update_yaxes(title_text=title(panel.y, objectives), **up, **where)
-    legend = {"orientation": "v", "yref": "paper", "y": 1, "x": 1.02, "yanchor": "top"}
-    height = max(100 + 420 * rows, 560)
-    layout = {"legend": legend, "margin": {"t": 40, "r": 20}, "modebar": {"orientation": "h"}}
-    return figure.update_layout(template=THEME, height=height, **layout)
+    panels = [_panel(curves, points, x, y, objectives) for x, y, points in pairs]
+    return Chart(panels, panel_height=440, side_legend=True)
 
 
-def _axis(panel: Panel, metric: str, ends: Sequence[float]) -> dict[str, Any]:
-    settings = scaled(panel.points, metric)
-    log = settings["type"] == "log"
-    return {**settings, "range": [math.log10(end) if log else end for end in ends]}
+def is_under_trained(row: Row) -> bool:
+    """Whether a replicate is flagged and the attacker's interval, if any, lies under the floor.
+
+    At full privacy half of the replicates lie under the floor by chance.
+    """
+    flagged = float(row.get(BELOW_FLOOR_FLAG, 0.0)) > 0
+    attacked, floor = row_interval(row, STRONGEST), row_interval(row, METRIC_FLOORS[STRONGEST])
+    return flagged and not attacked.high >= floor.mean
 
 
-def _traces(curves: CurveSet, panel: Panel) -> Iterator[go.Scatter]:
-    for level in floors(panel, curves.fields):
-        yield from _floor(level, panel)
-    for level in baselines(panel, curves.fields):
-        yield _baseline(level, panel)
+def _panel(
+    curves: CurveSet, points: pd.DataFrame, x: str, y: str, objectives: Objectives
+) -> ChartPanel:
+    rows = points.to_dict("records")
+    x_axis, y_axis = (
+        metric_axis(points, metric, objectives, _reference_values(rows, metric))
+        for metric in (x, y)
+    )
+    series = [*_level_series(points, x_axis, y, curves.fields)]
     if curves.joined:
-        yield from (_curve(curves, curve, panel) for curve in curves.curves)
+        series += [_curve_series(curves, curve, points, x, y) for curve in curves.curves]
     else:
-        yield _cloud(curves, panel)
-    first = reached(curves, panel)
-    if len(first):
-        yield _ring(first, panel)
-    if flagged(panel.points).any():
-        yield _legend_only(UNDER, {"symbol": "circle-open", "size": 9, "color": DOMINATED})
-    yield from _raw(panel)
+        series.append(_cloud_series(curves, points, x, y))
+    series += _marks(curves, points, x, y)
+    series += _raw_data_series(rows, x, y, log=x_axis.log)
+    return ChartPanel(x_axis, y_axis, series)
 
 
-def _floor(level: Level, panel: Panel) -> Iterator[go.Scatter]:
-    left, right = panel.ends
-    low, high = level.value.low, level.value.high
-    if high > low:
-        yield go.Scatter(
-            x=[left, right, right, left],
-            y=[low, low, high, high],
-            fill="toself",
-            mode="lines",
-            line={"width": 0},
-            fillcolor="rgba(134,142,150,.25)",
-            showlegend=False,
-            hoverinfo="skip",
-        )
-    yield _across(level, panel, "floor", {"color": DOMINATED, "width": 2, "dash": "dot"})
+def _reference_values(rows: Sequence[Row], metric: str) -> list[float]:
+    floor = METRIC_FLOORS.get(metric, "")
+    return [
+        value
+        for row in rows
+        for value in (raw_data_interval(row, metric).mean, row_interval(row, floor).mean)
+    ]
 
 
-def _baseline(level: Level, panel: Panel) -> go.Scatter:
-    line = {"color": BASELINE, "width": 1.5, "dash": "dash"}
-    return _across(level, panel, "attacker on raw data", line)
+def _level_series(
+    points: pd.DataFrame, x_axis: ChartAxis, y: str, fields: Sequence[str]
+) -> Iterator[ChartSeries]:
+    """Floors and raw-data values as horizontal lines, with bands for their intervals."""
+    ends = list(x_axis.limits or (0.0, 1.0))
+    raw = RAW_DATA_VALUES.get(y)
+    for metric, name, color, dash in (
+        (METRIC_FLOORS.get(y, ""), "floor", GREY, "dot"),
+        (raw if isinstance(raw, str) else "", "attacker on raw data", RED, "dash"),
+    ):
+        for level in metric_levels(points, y, metric, fields):
+            value, label = level.value, f"{name}{level.suffix}: {format_number(level.value.mean)}"
+            if name == "floor" and value.high > value.low:
+                band = [value.low, value.low, value.high, value.high]
+                corners = [*ends, *reversed(ends)]
+                yield ChartSeries(corners, band, color=color, hover=[], fill="shade")
+            hover = [f"{name}{level.suffix}: {value}"] * 2
+            yield ChartSeries(ends, [value.mean] * 2, label, color, line=dash, hover=hover)
 
 
-def _across(level: Level, panel: Panel, name: str, line: Mapping[str, Any]) -> go.Scatter:
-    return go.Scatter(
-        x=list(panel.ends),
-        y=[level.value.mean] * 2,
-        mode="lines",
-        name=html.escape(level.named(name)),
-        line=dict(line),
-        hovertemplate=f"{html.escape(name + level.where)}: {level.value}<extra></extra>",
+def metric_levels(
+    points: pd.DataFrame, y: str, metric: str, fields: Sequence[str]
+) -> list[MetricLevel]:
+    """Different values of a metric; values closer than 1% of the range of `y` count as one."""
+    if metric not in points:
+        return []
+    values = points[y]
+    step = _SAME_LEVEL * (float(values.max() - values.min()) or abs(float(values.iloc[0])))
+    known = points.loc[np.isfinite(points[metric])].sort_values(metric, kind="stable")
+    groups: list[list[Row]] = []
+    for row in known.to_dict("records"):
+        if groups and row[metric] - groups[-1][0][metric] <= step:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return [
+        MetricLevel(_widest([row_interval(row, metric) for row in group]), suffix)
+        for group, suffix in zip(groups, _suffixes(groups, fields), strict=True)
+    ]
+
+
+def _suffixes(groups: Sequence[Sequence[Row]], fields: Sequence[str]) -> list[str]:
+    """The settings of each group, in one field whose values no two groups share, if any."""
+    for field in fields:
+        values = [sorted({label_setting(row[f"config/{field}"]) for row in g}) for g in groups]
+        everything = [value for group in values for value in group]
+        if len(groups) > 1 and len(everything) == len(set(everything)):
+            return [f", {field} = {' or '.join(group)}" for group in values]
+    return [""] * len(groups)
+
+
+def _widest(intervals: Sequence[Interval]) -> Interval:
+    known = [one for one in intervals if math.isfinite(one.half)]
+    return Interval(
+        float(np.mean([one.mean for one in intervals])),
+        min((one.low for one in known), default=math.nan),
+        max((one.high for one in known), default=math.nan),
     )
 
 
-def _raw(panel: Panel) -> Iterator[go.Scatter]:
-    marks = raw_marks(panel)
-    if not marks:
-        return
-    yield go.Scatter(
-        x=[x.mean for x, _ in marks],
-        y=[y.mean for _, y in marks],
-        error_x=_around([x for x, _ in marks]),
-        error_y=_around([y for _, y in marks]),
-        mode="markers",
-        name="raw data",
-        marker={"symbol": "star", "size": 13, "color": BASELINE},
-        text=[f"raw data<br>{html.escape(panel.x)}: {x}<br>attacker: {y}" for x, y in marks],
-        hovertemplate="%{text}<extra></extra>",
-        cliponaxis=False,
+def _hover(curves: CurveSet, points: pd.DataFrame, x: str, y: str) -> list[str]:
+    metrics = [metric for metric in (x, y, METRIC_FLOORS.get(y, "")) if metric in points]
+    return hover_texts(points, curves.fields, metrics)
+
+
+def _curve_series(
+    curves: CurveSet, curve: TradeoffCurve, points: pd.DataFrame, x: str, y: str
+) -> ChartSeries:
+    own = curve.points.loc[curve.points["point_id"].isin(points["point_id"])]
+    symbol = curve.style if curves.styles > 1 else curve.color
+    return points_series(
+        own,
+        x,
+        y,
+        _hover(curves, own, x, y),
+        name=curve.label or "release",
+        color=ramp(curves.colors)[curve.color],
+        line=DASHES[curve.style % len(DASHES)],
+        width=1.8,
+        symbol=SYMBOLS[symbol % len(SYMBOLS)],
+        hollow=_under_trained(own),
     )
 
 
-def _around(found: Sequence[Interval]) -> dict[str, Any]:
-    down = np.nan_to_num([one.mean - one.low for one in found])
-    up = np.nan_to_num([one.high - one.mean for one in found])
-    return {"array": up, "arrayminus": down, "thickness": 1, "width": 2}
-
-
-def _curve(curves: CurveSet, curve: TradeoffCurve, panel: Panel) -> go.Scatter:
-    points, looks = panel.of(curve), look(curves, curve)
-    symbol = looks.symbol[0]
-    return go.Scatter(
-        x=points[panel.x],
-        y=points[panel.y],
-        error_x=bars(points, panel.x),
-        error_y=bars(points, panel.y),
-        mode="lines+markers",
-        name=html.escape(curve.label or "release"),
-        line={"color": looks.color, "width": 1.8, "dash": looks.dash[0]},
-        marker={
-            "symbol": [f"{symbol}-open" if flag else symbol for flag in flagged(points)],
-            "size": 8,
-            "color": looks.color,
-        },
-        text=_hover(points, curves, panel),
-        hovertemplate="%{text}<extra></extra>",
-    )
-
-
-def _cloud(curves: CurveSet, panel: Panel) -> go.Scatter:
-    points = panel.points
-    return go.Scatter(
-        x=points[panel.x],
-        y=points[panel.y],
-        error_x=_grey(bars(points, panel.x)),
-        error_y=_grey(bars(points, panel.y)),
-        mode="markers",
+def _cloud_series(curves: CurveSet, points: pd.DataFrame, x: str, y: str) -> ChartSeries:
+    scale = None
+    if curves.along is not None:
+        numbers = field_numbers(points, curves.along)
+        if np.isfinite(numbers).all():
+            scale = ColorScale(numbers, curves.along, log=is_wide(numbers))
+    return points_series(
+        points,
+        x,
+        y,
+        _hover(curves, points, x, y),
         name=f"releases ({len(points)})",
-        marker={
-            "symbol": ["circle-open" if flag else "circle" for flag in flagged(points)],
-            "size": 8,
-            **_shading(points, curves.along),
-        },
-        text=_hover(points, curves, panel),
-        hovertemplate="%{text}<extra></extra>",
+        scale=scale,
+        symbol="circle",
+        hollow=_under_trained(points),
     )
 
 
-def _grey(found: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if found is None else {**found, "color": DOMINATED}
+def _under_trained(points: pd.DataFrame) -> list[bool]:
+    return [is_under_trained(row) for row in points.to_dict("records")]
 
 
-def _shading(points: pd.DataFrame, field: str | None) -> dict[str, Any]:
-    """Colours by a field, logarithmic where it spans two decades."""
-    numbers = np.array(
-        [] if field is None else points[f"config/{field}"].map(setting_as_number).tolist()
-    )
-    if not len(numbers) or not np.isfinite(numbers).all():
-        return {"color": DOMINATED}
-    log = numbers.min() > 0 and numbers.max() >= 100 * numbers.min()
-    name = html.escape(f"log10 {field}" if log else f"{field}")
-    return {
-        "color": np.log10(numbers) if log else numbers,
-        "colorscale": "Plasma",
-        "colorbar": {
-            "title": {"text": name, "side": "right"},
-            "thickness": 12,
-            "len": 0.5,
-            "y": 0.3,
-        },
-    }
+def _marks(curves: CurveSet, points: pd.DataFrame, x: str, y: str) -> Iterator[ChartSeries]:
+    """Rings around the first points at the floor, and the meaning of hollow markers."""
+    samples = [sample for curve in curves.curves for sample in curve_samples(curve, y)]
+    at_floor = [sample.point_id for sample in samples if sample.role == "full privacy"]
+    ringed = points.loc[points["point_id"].isin(at_floor)]
+    ring: dict[str, Any] = {"symbol": "circle", "hollow": True, "color": _RING}
+    if len(ringed):
+        yield ChartSeries(ringed[x], ringed[y], FIRST_AT_FLOOR, size=18, hover=[], **ring)
+    if any(_under_trained(points)):
+        yield legend_entry(UNDER_TRAINED, **ring)
 
 
-def _hover(points: pd.DataFrame, curves: CurveSet, panel: Panel) -> list[str]:
-    metrics = [m for m in (panel.x, panel.y, METRIC_FLOORS.get(panel.y, "")) if m in points]
-    return [words(row, curves.fields, metrics) for row in points.to_dict("records")]
-
-
-def _ring(first: pd.DataFrame, panel: Panel) -> go.Scatter:
-    return go.Scatter(
-        x=first[panel.x],
-        y=first[panel.y],
-        mode="markers",
-        name=REACHED.replace("\n", "<br>"),
-        marker={"symbol": "circle-open", "size": 18, "color": RING, "line": {"width": 2}},
-        hoverinfo="skip",
+def _raw_data_series(rows: Sequence[Row], x: str, y: str, *, log: bool) -> Iterator[ChartSeries]:
+    """Stars at the utility and privacy of raw data, once for values that look alike."""
+    pairs: dict[tuple[str, str], tuple[Interval, Interval]] = {}
+    for row in rows:
+        across, up = raw_data_interval(row, x), raw_data_interval(row, y)
+        if math.isfinite(across.mean + up.mean) and (across.mean > 0 or not log):
+            pairs.setdefault((f"{across.mean:.2g}", f"{up.mean:.2g}"), (across, up))
+    if not pairs:
+        return
+    xs, ys = zip(*pairs.values(), strict=True)
+    yield ChartSeries(
+        [one.mean for one in xs],
+        [one.mean for one in ys],
+        "raw data",
+        RED,
+        symbol="star",
+        size=14,
+        x_errors=_errors(xs),
+        y_errors=_errors(ys),
+        hover=[f"raw data\n{x}: {a}\nattacker: {b}" for a, b in zip(xs, ys, strict=True)],
     )
 
 
-def _legend_only(name: str, marker: Mapping[str, Any]) -> go.Scatter:
-    shown = name.replace("\n", "<br>")
-    return go.Scatter(x=[None], y=[None], mode="markers", name=shown, marker=dict(marker))
+def _errors(intervals: Sequence[Interval]) -> Errors:
+    below = np.array([one.mean - one.low for one in intervals])
+    above = np.array([one.high - one.mean for one in intervals])
+    return np.nan_to_num(below), np.nan_to_num(above)

@@ -20,7 +20,7 @@ from sweeps.analysis.results import Result, open_result
 from sweeps.engine.executor import RunOutcome, execute
 from sweeps.engine.progress import SweepProgress
 from sweeps.errors import InputError
-from sweeps.report.summary import FILES, PICTURES, write_summary
+from sweeps.report.summary import FIGURE_FILES, SUMMARY_FILES, write_summary
 from sweeps.store.ledger import Ledger
 from tracking import TrackingError
 
@@ -63,7 +63,7 @@ def test_mlflow_holds_the_same_points(uninterrupted: RunOutcome, tracking_uri: s
 
 def test_the_sweep_leaves_its_summary_and_no_checkpoint(uninterrupted: RunOutcome) -> None:
     folder = Path(ledger_of(uninterrupted).directory.path)
-    assert set(FILES) - set(PICTURES) <= {path.name for path in folder.iterdir()}
+    assert set(SUMMARY_FILES) - set(FIGURE_FILES) <= {path.name for path in folder.iterdir()}
     assert list(folder.glob("checkpoints/*")) == []
     assert "plotly" in (folder / "report.html").read_text()
     front = pd.read_parquet(folder / "front.parquet")

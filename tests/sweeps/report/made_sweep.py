@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from privnets.contract import Direction
 from privnets.points import Curve, Replicate, TradeoffPoint
-from sweeps.report import ReportInput
+from sweeps.store.columns import Note
 from sweeps.study.spec import Study
+from tracking.frame import points_frame, replicates_frame
 
 OBJECTIVES: Mapping[str, Direction] = {
     "privacy/membership_advantage": "min",
@@ -21,12 +23,42 @@ OBJECTIVES: Mapping[str, Direction] = {
 
 
 @dataclass(frozen=True)
-class MadeSweep(ReportInput):
-    """What a report asks of a result."""
+class MadeSweep:
+    """Input of a report made from points."""
 
+    study: Study
+    tradeoff_points: Sequence[TradeoffPoint]
     sweep: str = "adult-train-size-made-up"
     objectives: Mapping[str, Direction] = field(default_factory=lambda: dict(OBJECTIVES))
     log_fields: frozenset[str] = frozenset({"train_size", "weight_decay"})
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    pending: int = 0
+    failures: Mapping[str, str] = field(default_factory=dict)
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def points(self) -> pd.DataFrame:
+        """See `tracking.points_frame`."""
+        return points_frame(self.tradeoff_points, self.sweep)
+
+    @property
+    def replicates(self) -> pd.DataFrame:
+        """See `tracking.replicates_frame`."""
+        return replicates_frame(self.tradeoff_points, self.sweep)
+
+    @property
+    def notes(self) -> Sequence[Note]:
+        """Notes of the points."""
+        return [Note(p.point_id, *note) for p in self.tradeoff_points for note in p.notes.items()]
+
+    @property
+    def files(self) -> Collection[str]:
+        """Names of the files that finished points stored."""
+        return {n for p in self.tradeoff_points if p.status == "finished" for n in p.artifacts}
+
+    def select_points(self, point_ids: Collection[str]) -> Mapping[str, TradeoffPoint]:
+        """The points with the given ids."""
+        return {p.point_id: p for p in self.tradeoff_points if p.point_id in point_ids}
 
 
 def made_study(**changes: Any) -> Study:

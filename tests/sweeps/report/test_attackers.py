@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from made_releases import ATTACKERS, FLOOR, STRONGEST, made_images, with_metrics
 
-from sweeps.report.figures.attackers import against_floor, attacker_report
-from sweeps.report.figures.curves import curve_set
+from sweeps.report.attackers import attacker_report, compare_with_floor
+from sweeps.report.figures.curves import group_curves
 
 
 def report(sweep):
-    return attacker_report(curve_set(sweep))
+    return attacker_report(group_curves(sweep))
 
 
 def column(found, name):
@@ -41,7 +41,7 @@ def test_floor_is_given_with_its_source_beside_raw_data_and_the_in_loop_adversar
     ("mean", "low", "high", "verdict"),
     [
         (0.6, 0.55, 0.65, "above"),
-        (0.52, 0.49, 0.55, "not told apart"),
+        (0.52, 0.49, 0.55, "not distinguished"),
         (0.45, 0.4, 0.49, "below"),
         (0.6, math.nan, math.nan, "no interval"),
         (math.nan, math.nan, math.nan, "undefined"),
@@ -49,7 +49,7 @@ def test_floor_is_given_with_its_source_beside_raw_data_and_the_in_loop_adversar
 )
 def test_the_verdict_rests_on_the_interval(mean, low, high, verdict):
     row = {STRONGEST: mean, f"{STRONGEST}.ci_low": low, f"{STRONGEST}.ci_high": high, FLOOR: 0.5}
-    assert against_floor(row) == verdict
+    assert compare_with_floor(row) == verdict
 
 
 def test_flags_are_told_in_words_with_their_number():
@@ -81,7 +81,7 @@ def test_a_flag_within_chance_accuses_nobody():
 def test_the_summary_counts_what_intervals_allow():
     found = report(made_images(alphas=(1.0,), gradients=("label",)))
     assert "Of 6 points" in found.summary
-    assert "lies above the floor at 5" in found.summary
+    assert "is above the floor at 5" in found.summary
     assert "under-trained, at 1" in found.summary
 
 

@@ -8,95 +8,100 @@ import pandas as pd
 import pytest
 from made_sweep import OBJECTIVES, made_points
 
-from sweeps.report.figures.axes import MOST_LINES, SweptAxis, axis_figure, place
+from sweeps.report.figures.axes import MAX_LINES, SweptField, field_chart, field_positions
+from sweeps.report.figures.plotly_charts import plotly_figure
 from tracking.frame import points_frame
 
 ADVANTAGE = "privacy/membership_advantage"
 
 
 def drawn(points: pd.DataFrame, field: str, *others: str, log: bool = True):
-    return axis_figure(points, SweptAxis(field, others, log), list(OBJECTIVES), OBJECTIVES)
+    return field_chart(points, SweptField(field, others, log), list(OBJECTIVES), OBJECTIVES)
 
 
 def test_lines_join_points_that_agree_in_the_other_fields():
     points = points_frame(made_points(), "sweep")
-    figure = drawn(points, "train_size", "weight_decay")
-    lines = [t for t in figure.data if t.yaxis == "y" and t.name]
-    assert [t.name for t in lines] == [f"weight_decay = {d}" for d in ("0", "0.0001", "0.01", "1")]
-    for line, decay in zip(lines, (0.0, 1e-4, 1e-2, 1.0), strict=True):
+    panel, _ = drawn(points, "train_size", "weight_decay").panels
+    lines = [series for series in panel.series if series.name]
+    decays = (0.0, 1e-4, 1e-2, 1.0)
+    assert [line.name for line in lines] == [f"weight_decay = {decay:g}" for decay in decays]
+    for line, decay in zip(lines, decays, strict=True):
         group = points[points["config/weight_decay"] == decay].sort_values("config/train_size")
+        assert line.line == "solid"
         assert list(line.x) == [10, 30, 100, 300, 1000]
         assert list(line.y) == list(group[ADVANTAGE])
-        assert line.error_y.array == pytest.approx(group[f"{ADVANTAGE}.ci_high"] - group[ADVANTAGE])
+        assert line.y_errors[1] == pytest.approx(group[f"{ADVANTAGE}.ci_high"] - group[ADVANTAGE])
 
 
-def test_bound_is_dotted_beside_the_metric_it_bounds_alone():
-    figure = drawn(points_frame(made_points(), "sweep"), "train_size", "weight_decay")
-    dotted = [t for t in figure.data if t.line.dash == "dot"]
-    assert len(dotted) == 4
-    assert {t.yaxis for t in dotted} == {"y"}
+def test_only_a_bounded_metric_has_a_dotted_bound():
+    advantage, error = drawn(
+        points_frame(made_points(), "sweep"), "train_size", "weight_decay"
+    ).panels
+    assert len([series for series in advantage.series if series.line == "dot"]) == 4
+    assert not [series for series in error.series if series.line == "dot"]
 
 
-def test_many_groups_are_shaded_points_without_lines():
-    decays = [0.01 * 2**i for i in range(MOST_LINES + 1)]
-    figure = drawn(points_frame(made_points(decays=decays), "sweep"), "train_size", "weight_decay")
-    assert [t.mode for t in figure.data] == ["markers", "markers"]
-    assert [t.marker.showscale for t in figure.data] == [True, False]
-    assert figure.data[0].marker.colorbar.title.text == "log10 weight_decay"
-    assert len(figure.data[0].x) == 5 * len(decays)
+def test_many_groups_are_colored_points_without_lines():
+    decays = [0.01 * 2**i for i in range(MAX_LINES + 1)]
+    chart = drawn(points_frame(made_points(decays=decays), "sweep"), "train_size", "weight_decay")
+    for panel in chart.panels:
+        (cloud,) = panel.series
+        assert cloud.line == ""
+        assert (cloud.scale.label, cloud.scale.log) == ("weight_decay", True)
+        assert len(cloud.x) == 5 * len(decays)
 
 
 def test_zero_lies_a_decade_left_of_the_smallest_value_on_a_log_axis():
-    positions, layout = place(pd.Series([0.0, 1e-6, 1.0]), log=True)
+    positions, axis, _ = field_positions(pd.Series([0.0, 1e-6, 1.0]), "field", log=True)
     assert list(positions) == pytest.approx([1e-7, 1e-6, 1.0])
-    assert layout["type"] == "log"
-    assert layout["ticktext"][0] == "0"
-    assert layout["tickvals"][0] == pytest.approx(1e-7)
-    assert len(layout["tickvals"]) == len(layout["ticktext"])
+    assert axis.log
+    assert axis.ticks[1][0] == "0"
+    assert axis.ticks[0][0] == pytest.approx(1e-7)
+    assert len(axis.ticks[0]) == len(axis.ticks[1])
 
 
 def test_infinity_lies_beyond_the_largest_value_in_order_of_rank():
-    positions, layout = place(pd.Series([8.0, math.inf, 0.5]), log=False)
+    positions, axis, ordered = field_positions(pd.Series([8.0, math.inf, 0.5]), "field", log=False)
     assert list(positions) == [1.0, 2.0, 0.0]
-    assert layout["ticktext"] == ["0.5", "8", "∞"]
-    assert layout["type"] == "linear"
+    assert axis.ticks[1] == ["0.5", "8", "∞"]
+    assert ordered
 
 
 def test_long_categories_leave_room_for_the_figure():
     names = ["x" * 100, "x" * 99 + "y", "short"]
-    positions, layout = place(pd.Series(names), log=False)
-    assert list(positions) == names
-    assert layout["tickvals"] == names
-    assert max(map(len, layout["ticktext"])) <= 32
+    positions, axis, _ = field_positions(pd.Series(names), "field", log=False)
+    assert list(positions) == [0, 1, 2]
+    assert max(map(len, axis.ticks[1])) <= 32
 
 
 @pytest.mark.parametrize(
-    ("values", "log", "kind"),
+    ("values", "log", "is_log", "ordered"),
     [
-        ([1, 10, 100], True, "log"),
-        ([1, 10, 100], False, "linear"),
-        ([-1.0, 1.0], True, "linear"),
-        ([0.0, 0.0], True, "linear"),
-        (["linear", "mlp"], False, "category"),
-        ([True, False], False, "category"),
-        ([5.0, None], True, "category"),
+        ([1, 10, 100], True, True, True),
+        ([1, 10, 100], False, False, True),
+        ([-1.0, 1.0], True, False, True),
+        ([0.0, 0.0], True, False, True),
+        (["linear", "mlp"], False, False, False),
+        ([True, False], False, False, False),
+        ([5.0, None], True, False, False),
     ],
 )
-def test_axis_type_follows_the_values(values, log, kind):
-    assert place(pd.Series(values), log=log)[1]["type"] == kind
+def test_axis_follows_the_values(values, log, is_log, ordered):
+    _, axis, is_ordered = field_positions(pd.Series(values), "field", log=log)
+    assert (axis.log, is_ordered) == (is_log, ordered)
 
 
 def test_values_without_a_number_come_last():
     points = points_frame(made_points(sizes=(5, 10, 20)), "sweep").drop(columns="config/train_size")
     points["config/features"] = [None, 10.0, 5.0] * 4
-    figure = drawn(points, "features", log=False)
-    assert list(dict.fromkeys(figure.data[0].x)) == ["5", "10", "null"]
+    panel = drawn(points, "features", log=False).panels[0]
+    assert panel.x.ticks[1] == ["5", "10", "null"]
 
 
 def test_categories_are_not_joined_and_are_escaped():
     points = points_frame(
         [*made_points(sizes=(10,)), *made_points(sizes=(30,), model="<b>mlp</b>")], "sweep"
     )
-    figure = drawn(points, "model", "train_size", log=False)
-    assert {t.mode for t in figure.data} == {"markers"}
-    assert {x for t in figure.data for x in t.x} == {"linear", "&lt;b&gt;mlp&lt;/b&gt;"}
+    chart = drawn(points, "model", "train_size", log=False)
+    assert {series.line for panel in chart.panels for series in panel.series} == {""}
+    assert "&lt;b&gt;mlp&lt;/b&gt;" in plotly_figure(chart).layout.xaxis.ticktext

@@ -24,8 +24,7 @@ from pages import Page
 
 from privnets.points import Replicate
 from sweeps.analysis.pareto import pareto_front
-from sweeps.report import ReportInput, write_report
-from sweeps.report.page import render
+from sweeps.report.page import render_report, write_report
 from sweeps.report.tables import failures_table, notes_table
 from sweeps.store.columns import Note
 
@@ -37,7 +36,7 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def page(made_sweep) -> Page:
-    return Page(render(made_sweep))
+    return Page(render_report(made_sweep))
 
 
 def test_front_chart_and_table_agree_with_the_front(page, made_sweep):
@@ -83,7 +82,7 @@ def test_what_was_stopped_early_is_told_apart_from_what_failed():
     points = made_points()
     points[0] = failed(points[0], "diverged")
     points[1] = stopped(points[1], "dominated at 25% of training by point ab12")
-    page = Page(render(MadeSweep(study=made_study(), tradeoff_points=points)))
+    page = Page(render_report(MadeSweep(study=made_study(), tradeoff_points=points)))
     assert "Points left out of the front: 1 failed; 1 stopped early." in page.sections["front"]
     assert "dominated at 25% of training by point ab12" in page.sections["stopped"]
     assert "dominated" not in page.sections["failures"]
@@ -139,7 +138,7 @@ def hostile_sweep() -> MadeSweep:
 
 
 def test_names_and_reasons_are_escaped():
-    text = render(hostile_sweep())
+    text = render_report(hostile_sweep())
     assert HOSTILE not in text
     assert "<img" not in text
     assert text.count("<script") == text.count("</script>")
@@ -179,7 +178,7 @@ def test_page_draws_its_charts_and_runs_nothing_foreign(tmp_path):
 
 def test_sweep_without_a_finished_point_still_reports():
     points = [failed(p, "diverged") for p in made_points(seeds=1)]
-    found = Page(render(MadeSweep(made_study(), points)))
+    found = Page(render_report(MadeSweep(made_study(), points)))
     assert "there is no front" in found.sections["front"]
     assert "diverged" in found.sections["failures"]
     assert found.sections["claims"].count("undefined —") == 2
@@ -187,12 +186,12 @@ def test_sweep_without_a_finished_point_still_reports():
 
 def test_lost_packs_and_damaged_files_are_told():
     sweep = MadeSweep(made_study(), [], failures={"p1": "worker died"}, unreadable={"f1": "torn"})
-    text = Page(render(sweep)).sections["failures"]
+    text = Page(render_report(sweep)).sections["failures"]
     assert all(word in text for word in ("p1", "worker died", "damaged file", "f1", "torn"))
 
 
 def test_empty_sweep_still_reports():
-    found = Page(render(MadeSweep(made_study(), [], pending=20)))
+    found = Page(render_report(MadeSweep(made_study(), [], pending=20)))
     assert "20 points are not finished yet" in found.sections["failures"]
 
 
@@ -201,17 +200,15 @@ def test_objective_undefined_everywhere_leaves_no_front():
         made = made_replicate(size, decay, seed)
         return replace(made, metrics={**made.metrics, "utility/test_mse": math.nan})
 
-    found = Page(render(MadeSweep(made_study(), made_points(replicate=replicate))))
+    found = Page(render_report(MadeSweep(made_study(), made_points(replicate=replicate))))
     assert "there is no front" in found.sections["front"]
 
 
-def test_report_takes_an_input_put_together_by_hand(made_sweep, tmp_path):
-    fields = ReportInput.__dataclass_fields__
-    data = ReportInput(**{name: getattr(made_sweep, name) for name in fields})
+def test_a_report_replaces_an_older_one(made_sweep, tmp_path):
     path = tmp_path / "report.html"
     path.write_text("an older report")
-    assert write_report(data, path) == path
-    assert path.read_text(encoding="utf-8") == render(made_sweep)
+    assert write_report(made_sweep, path) == path
+    assert path.read_text(encoding="utf-8") == render_report(made_sweep)
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 
 
@@ -227,7 +224,7 @@ def test_large_sweep_stays_small():
     study = made_study(
         space={"train_size": {"grid": sizes}, "weight_decay": {"grid": decays}}, replicates=1
     )
-    text = render(MadeSweep(study, points))
+    text = render_report(MadeSweep(study, points))
     found = Page(text)
     assert len(text) < 10e6
     assert "1,950 more are not shown" in found.sections["notes"]

@@ -13,17 +13,15 @@ from made_releases import made_images, made_power, made_toy, with_artifact
 from safetensors.numpy import load, save
 
 from privnets.points import TradeoffPoint
-from sweeps.report.figures.pictures import pictures
-from sweeps.report.figures.releases import read_images
-from sweeps.report.figures.scatter import read_cloud
-from sweeps.report.figures.week import read_week
+from sweeps.report.figures.releases import read_images, read_records, read_week
+from sweeps.report.sections import figure_sections
 from sweeps.report.stored import UnusableError, read_tensors
 
 IMAGE = "release.safetensors"
 SWEEPS = {
     IMAGE: (made_images(alphas=(1.0,), gradients=("label",), weights=(1.0,)), read_images),
     "week.safetensors": (made_power(alphas=(1.0,), weights=(1.0,)), read_week),
-    "scatter.safetensors": (made_toy((0.5,), (0.4,)), read_cloud),
+    "scatter.safetensors": (made_toy((0.5,), (0.4,)), read_records),
 }
 
 
@@ -77,7 +75,7 @@ def test_a_damaged_file_is_read_or_refused_in_order(data):
         ("week.safetensors", {"day": np.zeros(7, np.int64)}, "different days"),
         ("week.safetensors", {"day": np.arange(7) + 10**15}, "different days"),
         ("week.safetensors", {"present": np.ones((7, 23), np.uint8)}, "must be of shape"),
-        ("scatter.safetensors", {"secret": np.full(600, 7)}, "0 and 1 alone"),
+        ("scatter.safetensors", {"secret": np.full(600, 7)}, "only 0 and 1"),
         ("scatter.safetensors", {"filter": np.eye(3, dtype=np.float32)}, r"\[2, 2\]"),
     ],
 )
@@ -116,15 +114,13 @@ def test_what_cannot_be_shown_is_told_beside_what_can():
         with_artifact(p, IMAGE, b"junk") if p.config["privacy_weight"] == 30 else p
         for p in sweep.tradeoff_points
     ]
-    found = {p.name: p for p in pictures(replace(sweep, tradeoff_points=broken))}
+    found = {p.name: p for p in figure_sections(replace(sweep, tradeoff_points=broken))}
     (told,) = found["releases"].missing
-    assert told.startswith(
-        "privacy_weight = 30 is not shown: release.safetensors is no safetensors"
-    )
+    assert told.startswith("privacy_weight = 30 is not shown: release.safetensors is not a valid")
     assert found["releases"].png is not None
     junk = [with_artifact(p, IMAGE, b"junk") for p in sweep.tradeoff_points]
-    found = {p.name: p for p in pictures(replace(sweep, tradeoff_points=junk))}
+    found = {p.name: p for p in figure_sections(replace(sweep, tradeoff_points=junk))}
     assert len(found["releases"].missing) == 2
     assert found["releases"].png is None
     none = [with_artifact(p, IMAGE, None) for p in sweep.tradeoff_points]
-    assert [p.name for p in pictures(replace(sweep, tradeoff_points=none))] == ["tradeoff"]
+    assert [p.name for p in figure_sections(replace(sweep, tradeoff_points=none))] == ["tradeoff"]

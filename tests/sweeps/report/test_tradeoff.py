@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawing import all_series, named
 from made_releases import (
     FLOOR,
     STRONGEST,
@@ -19,24 +20,24 @@ from made_releases import (
 from made_sweep import failed
 from matplotlib.image import imread
 
-from sweeps.report.figures.curves import curve_set
-from sweeps.report.figures.panels import REACHED, UNDER, tradeoff_panels
-from sweeps.report.figures.plots import shades
-from sweeps.report.figures.tradeoff import tradeoff_figure
-from sweeps.report.figures.tradeoff_print import draw_tradeoff
+from sweeps.report.figures.charts import ramp
+from sweeps.report.figures.curves import group_curves
+from sweeps.report.figures.plotly_charts import plotly_figure
+from sweeps.report.figures.png_charts import draw_chart
+from sweeps.report.figures.tradeoff import (
+    FIRST_AT_FLOOR,
+    UNDER_TRAINED,
+    tradeoff_chart,
+    tradeoff_pairs,
+)
 
 ACCURACY, ERROR = "utility/accuracy", "utility/normalized_error"
 BASELINE = "baseline/attacker_balanced_accuracy"
 
 
 def drawn(sweep):
-    curves = curve_set(sweep)
-    return tradeoff_figure(curves, tradeoff_panels(curves, sweep.objectives), sweep.objectives)
-
-
-def named(figure, start):
-    start = start.replace("\n", "<br>")
-    return [t for t in figure.data if (t.name or "").startswith(start)]
+    curves = group_curves(sweep)
+    return tradeoff_chart(curves, tradeoff_pairs(curves, sweep.objectives), sweep.objectives)
 
 
 def test_each_curve_holds_its_points_with_both_intervals_in_order_of_the_weight():
@@ -53,17 +54,15 @@ def test_each_curve_holds_its_points_with_both_intervals_in_order_of_the_weight(
         own = own.sort_values("config/privacy_weight")
         assert list(line.x) == list(own[ACCURACY])
         assert list(line.y) == list(own[STRONGEST])
-        assert line.error_x.array == pytest.approx(own[f"{ACCURACY}.ci_high"] - own[ACCURACY])
-        assert line.error_y.arrayminus == pytest.approx(own[STRONGEST] - own[f"{STRONGEST}.ci_low"])
+        assert line.x_errors[1] == pytest.approx(own[f"{ACCURACY}.ci_high"] - own[ACCURACY])
+        assert line.y_errors[0] == pytest.approx(own[STRONGEST] - own[f"{STRONGEST}.ci_low"])
 
 
 def test_colours_are_of_one_scale_by_alpha_and_dashes_tell_gradients():
     lines = named(drawn(made_images()), "alpha")
-    assert [t.line.color for t in lines[::2]] == shades(4)
-    assert [t.line.color for t in lines[1::2]] == shades(4)
-    assert [t.line.dash for t in lines] == ["solid", "dash"] * 4
-    assert all(set(t.marker.symbol) <= {"circle", "circle-open"} for t in lines[::2])
-    assert {t.marker.symbol[0] for t in lines[1::2]} == {"square"}
+    assert [t.color for t in lines[::2]] == [t.color for t in lines[1::2]] == ramp(4)
+    assert [t.line for t in lines] == ["solid", "dash"] * 4
+    assert [t.symbol for t in lines] == ["circle", "square"] * 4
 
 
 def test_floor_and_raw_data_are_drawn_where_the_frame_has_them():
@@ -91,17 +90,17 @@ def test_floor_is_a_band_as_wide_as_its_interval():
         for p in sweep.tradeoff_points
     ]
     sweep = replace(sweep, tradeoff_points=points)
-    band = next(t for t in drawn(sweep).data if t.fill == "toself")
+    band = next(t for t in all_series(drawn(sweep)) if t.fill)
     assert min(band.y) == pytest.approx(sweep.points[f"{FLOOR}.ci_low"].min())
     assert max(band.y) == pytest.approx(sweep.points[f"{FLOOR}.ci_high"].max())
 
 
 def test_axes_show_no_accuracy_beyond_one_and_every_level():
-    figure = drawn(made_images(alphas=(1.0,), gradients=("label",), seeds=2))
-    low, high = figure.layout.yaxis.range
+    (panel,) = drawn(made_images(alphas=(1.0,), gradients=("label",), seeds=2)).panels
+    low, high = panel.y.limits
     assert low < 0.53
     assert 0.931 < high < 1.06
-    assert figure.layout.xaxis.range[1] < 1.06
+    assert panel.x.limits[1] < 1.06
 
 
 def test_floors_that_differ_are_told_apart_by_the_field_they_depend_on():
@@ -124,13 +123,13 @@ def test_under_trained_attackers_are_hollow_and_named():
     (line,) = named(figure, "release")
     flagged = sweep.points["flag/attacker_below_floor"] > 0
     assert flagged.any()
-    assert [s.endswith("-open") for s in line.marker.symbol] == list(flagged)
-    assert named(figure, UNDER)
+    assert list(line.hollow) == list(flagged)
+    assert named(figure, UNDER_TRAINED)
 
 
 def test_first_full_privacy_is_ringed():
     sweep = made_images(gradients=("label",))
-    (ring,) = named(drawn(sweep), REACHED)
+    (ring,) = named(drawn(sweep), FIRST_AT_FLOOR)
     points = sweep.points
     reaching = points[points[f"{STRONGEST}.ci_low"] <= points[FLOOR]]
     first = reaching.sort_values("config/privacy_weight").drop_duplicates("config/alpha")
@@ -153,9 +152,9 @@ def test_many_curves_are_one_cloud_shaded_by_the_weight():
     )
     figure = drawn(sweep)
     (cloud,) = named(figure, "releases (60)")
-    assert cloud.mode == "markers"
-    assert sorted(set(cloud.marker.color)) == pytest.approx([-1.0, 1.0])
-    assert cloud.marker.colorbar.title.text == "log10 privacy_weight"
+    assert cloud.line == ""
+    assert sorted(set(cloud.scale.values)) == pytest.approx([0.1, 10.0])
+    assert (cloud.scale.label, cloud.scale.log) == ("privacy_weight", True)
 
 
 def test_a_panel_for_each_utility():
@@ -163,14 +162,14 @@ def test_a_panel_for_each_utility():
     points = [with_metrics(p, utility__accuracy=0.9) for p in sweep.tradeoff_points]
     sweep = replace(sweep, tradeoff_points=points, objectives={**sweep.objectives, ACCURACY: "max"})
     figure = drawn(sweep)
-    assert {(t.xaxis, t.yaxis) for t in figure.data} == {("x", "y"), ("x2", "y2")}
-    assert ERROR in figure.layout.xaxis.title.text
-    assert ACCURACY in figure.layout.xaxis2.title.text
+    first, second = figure.panels
+    assert ERROR in first.x.label
+    assert ACCURACY in second.x.label
 
 
 def test_nothing_is_drawn_without_a_floor_or_raw_data_to_read_against(made_sweep):
     for sweep in (made_sweep, made_toy()):
-        assert tradeoff_panels(curve_set(sweep), sweep.objectives) == []
+        assert tradeoff_pairs(group_curves(sweep), sweep.objectives) == []
 
 
 def test_a_wide_error_is_drawn_on_a_logarithmic_axis():
@@ -181,25 +180,24 @@ def test_a_wide_error_is_drawn_on_a_logarithmic_axis():
         for p, e in zip(sweep.tradeoff_points, errors, strict=True)
     ]
     figure = drawn(replace(sweep, tradeoff_points=points))
-    assert figure.layout.xaxis.type == "log"
-    low, high = figure.layout.xaxis.range
-    assert (low, high) == (pytest.approx(-3, abs=0.3), pytest.approx(0, abs=0.3))
-    assert low < -3
-    assert high > 0
+    axis = figure.panels[0].x
+    low, high = axis.limits
+    assert axis.log
+    assert 5e-4 < low < 1e-3
+    assert 1 < high < 2
     assert not named(figure, "raw data"), "an error of 0 has no place on it"
 
 
 def test_names_are_escaped_and_no_formulas():
     sweep = made_images(alphas=(1.0, 2.0), gradients=("<b>$x_1$</b>", "label"), weights=(0.0, 1.0))
-    curves = curve_set(sweep)
-    panels = tradeoff_panels(curves, sweep.objectives)
-    figure = tradeoff_figure(curves, panels, sweep.objectives)
-    assert not any("<b>" in (t.name or "") for t in figure.data)
-    assert not any("<b>" in text for t in figure.data if t.text is not None for text in t.text)
-    print_ = draw_tradeoff(curves, panels, sweep.objectives)
-    texts = print_.legends[0].get_texts()
-    assert any("<b>$x_1$</b>" in t.get_text() for t in texts)
-    assert not any(t.get_parse_math() for t in texts)
+    chart = drawn(sweep)
+    figure = plotly_figure(chart)
+    assert not any("<b>" in (trace.name or "") for trace in figure.data)
+    hovers = [text for trace in figure.data if trace.text is not None for text in trace.text]
+    assert not any("<b>" in text for text in hovers)
+    texts = draw_chart(chart).legends[0].get_texts()
+    assert any("<b>$x_1$</b>" in text.get_text() for text in texts)
+    assert not any(text.get_parse_math() for text in texts)
 
 
 @pytest.mark.parametrize(
@@ -214,15 +212,13 @@ def test_names_are_escaped_and_no_formulas():
     ],
     ids=["curves", "one point", "cloud", "two floors"],
 )
-def test_the_print_holds_what_the_page_holds(sweep):
-    curves = curve_set(sweep)
-    panels = tradeoff_panels(curves, sweep.objectives)
-    page = tradeoff_figure(curves, panels, sweep.objectives)
-    sheet = draw_tradeoff(curves, panels, sweep.objectives)
-    told = {t.get_text().replace("\n", "<br>") for t in sheet.legends[0].get_texts()}
-    assert told == {t.name for t in page.data if t.showlegend}
+def test_the_png_holds_what_the_page_holds(sweep):
+    chart = drawn(sweep)
+    printed = draw_chart(chart)
+    labels = {text.get_text().replace("\n", "<br>") for text in printed.legends[0].get_texts()}
+    assert labels == {trace.name for trace in plotly_figure(chart).data if trace.showlegend}
     content = io.BytesIO()
-    sheet.savefig(content, format="png")
+    printed.savefig(content, format="png")
     content.seek(0)
     image = imread(content)[..., :3]
     red = np.abs(image - np.array([0xC2, 0x25, 0x5C]) / 255).max(axis=-1) < 0.02

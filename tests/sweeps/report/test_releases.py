@@ -7,27 +7,38 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawing import all_series, named
 from made_releases import made_images, made_power, made_toy, with_artifact
 from safetensors.numpy import load, save
 
-from sweeps.report.chosen import choose
-from sweeps.report.figures import releases, scatter, week
-from sweeps.report.figures.curves import curve_set
+from sweeps.report.figures import releases
+from sweeps.report.figures.charts import Chart
+from sweeps.report.figures.curves import group_curves
+from sweeps.report.figures.plotly_charts import plotly_figure
+from sweeps.report.figures.png_charts import draw_chart
+from sweeps.report.stored import choose_points
 
 HOUR = np.timedelta64(1, "h")
 
 
-def chosen(sweep, module, read, most=4):
-    return choose(sweep, curve_set(sweep), module.FILE, read, most).points
+SOURCES = {
+    "images": (releases.IMAGES_FILE, releases.read_images),
+    "week": (releases.WEEK_FILE, releases.read_week),
+    "records": (releases.RECORDS_FILE, releases.read_records),
+}
+
+
+def chosen(sweep, kind, max_curves=4):
+    return choose_points(sweep, group_curves(sweep), *SOURCES[kind], max_curves).points
 
 
 def test_originals_stand_once_above_the_releases_that_share_them():
     sweep = made_images(alphas=(1.0, 2.0), gradients=("label",))
-    points = chosen(sweep, releases, releases.read_images)
+    points = chosen(sweep, "images")
     assert [p.sample.role for p in points] == ["middle", "full privacy"] * 2
-    sheet = releases.draw_releases(points)
+    sheet = releases.draw_images(points)
     words = [t.get_text() for t in sheet.texts]
-    assert words == ["original", *(p.words for p in points)]
+    assert words == ["original", *(p.caption for p in points)]
     shown = [axes.images[0].get_array() for axes in sheet.axes]
     strips = [points[0].content.original, *(p.content.released for p in points)]
     for drawn, images in zip(shown, strips, strict=True):
@@ -40,17 +51,17 @@ def test_originals_stand_once_above_the_releases_that_share_them():
 def test_another_test_split_has_its_own_originals():
     sweep = made_images(alphas=(1.0,), gradients=("label",))
     last = sweep.tradeoff_points[-1]
-    found = load(last.artifacts[releases.FILE])
+    found = load(last.artifacts[releases.IMAGES_FILE])
     turned = save({k: np.ascontiguousarray(v[::-1]) for k, v in found.items()})
-    points = [*sweep.tradeoff_points[:-1], with_artifact(last, releases.FILE, turned)]
-    shown = chosen(replace(sweep, tradeoff_points=points), releases, releases.read_images)
-    sheet = releases.draw_releases(shown)
+    points = [*sweep.tradeoff_points[:-1], with_artifact(last, releases.IMAGES_FILE, turned)]
+    shown = chosen(replace(sweep, tradeoff_points=points), "images")
+    sheet = releases.draw_images(shown)
     assert [t.get_text() for t in sheet.texts].count("original") == 2
 
 
 def test_rows_of_images_do_not_overlap():
     sweep = made_images(alphas=(0.5, 1.0, 2.0), gradients=("label",))
-    sheet = releases.draw_releases(chosen(sweep, releases, releases.read_images))
+    sheet = releases.draw_images(chosen(sweep, "images"))
     sheet.canvas.draw()
     boxes = [t.get_window_extent() for t in sheet.texts]
     assert all(a.y0 >= b.y1 for a, b in itertools.pairwise(boxes))
@@ -66,83 +77,80 @@ def test_a_problem_without_names_of_its_secret_shows_numbers():
 
 
 def test_power_has_gaps_where_it_was_absent_and_missing_is_not_away():
-    (point, *_) = chosen(made_power(alphas=(1.0,)), week, week.read_week)
+    (point, *_) = chosen(made_power(alphas=(1.0,)), "week")
     found = point.content
     stored = load(
         next(
             p for p in made_power(alphas=(1.0,)).tradeoff_points
             if p.point_id == point.sample.point_id
-        ).artifacts[week.FILE]
+        ).artifacts[releases.WEEK_FILE]
     )  # fmt: skip
     absent = stored["present"].ravel() == 0
     assert absent.any()
     np.testing.assert_array_equal(np.isnan(found.released), absent)
     np.testing.assert_array_equal(np.isnan(found.original), absent)
     np.testing.assert_array_equal(found.secret, stored["secret"].ravel())
-    unknown = sum((right - left) / HOUR for left, right in found.stretches(-1))
+    unknown = sum((right - left) / HOUR for left, right in releases.secret_periods(found, -1))
     assert unknown == (stored["secret"] == -1).sum()
-    figure = week.week_figure([point])
-    bars = {t.name: t for t in figure.data if t.type == "bar"}
-    assert set(bars) == {"at home", "occupancy not recorded"}
-    assert bars["occupancy not recorded"].marker.pattern.shape == "/"
-    home = sum(bars["at home"].width) / 3.6e6
-    assert home == (stored["secret"] == 1).sum()
-    released = next(t for t in figure.data if t.name == "released")
+    series = {one.name: one for one in all_series(releases.week_chart([point]))}
+    assert series["occupancy not recorded"].fill == "hatch"
+    starts, ends = series["at home"].x[0::5], series["at home"].x[2::5]
+    assert sum(ends - starts, np.timedelta64(0)) / HOUR == (stored["secret"] == 1).sum()
+    released = series["released"]
     assert np.isnan(released.y).sum() == absent.sum() + 2
     before = int(np.flatnonzero(absent)[0]) - 1
     assert list(released.y[before : before + 2]) == [found.released[before]] * 2, "held to its end"
-    assert figure.layout.yaxis2.title.text == "power, W"
 
 
 def test_days_are_put_in_order_and_lines_break_between_those_apart():
     point = made_power(alphas=(1.0,), weights=(1.0,)).tradeoff_points[0]
-    found = load(point.artifacts[week.FILE])
+    found = load(point.artifacts[releases.WEEK_FILE])
     kept = {k: np.ascontiguousarray(v[[4, 0]]) for k, v in found.items()}
-    read = week.read_week(with_artifact(point, week.FILE, save(kept)))
+    read = releases.read_week(with_artifact(point, releases.WEEK_FILE, save(kept)))
     assert np.all(np.diff(read.time) > np.timedelta64(0))
     np.testing.assert_allclose(read.original[:24], found["original"][0])
     np.testing.assert_allclose(read.original[24:], found["original"][4])
     for kind in (0, 1):
-        for left, right in read.stretches(kind):
+        for left, right in releases.secret_periods(read, kind):
             assert right - left <= 24 * HOUR
-    figure = week.week_figure(
-        [replace(chosen(made_power(alphas=(1.0,)), week, week.read_week)[0], content=read)]
-    )
-    line = next(t for t in figure.data if t.name == "original")
+    (point,) = (replace(chosen(made_power(alphas=(1.0,)), "week")[0], content=read),)
+    (line,) = named(releases.week_chart([point]), "original")
     gap = int(np.flatnonzero(np.isnan(line.y))[0])
-    assert line.x[gap] == "2012-06-20T00:00:00"
-    assert line.x[gap + 1] == "2012-06-23T00:00:00"
+    assert line.x[gap] == np.datetime64("2012-06-20T00:00:00")
+    assert line.x[gap + 1] == np.datetime64("2012-06-23T00:00:00")
 
 
 def test_every_point_has_a_panel_of_its_week():
-    points = chosen(made_power(), week, week.read_week, most=3)
+    points = chosen(made_power(), "week", 3)
     assert len(points) == 6
-    assert len(week.draw_week(points).axes) == 6
-    figure = week.week_figure(points)
-    assert len([t for t in figure.data if t.name == "released"]) == 6
-    assert sum(bool(t.showlegend) for t in figure.data) == 4
+    chart = releases.week_chart(points)
+    assert len(draw_chart(chart).axes) == len(named(chart, "released")) == 6
+    figure = plotly_figure(chart)
+    assert sum(bool(trace.showlegend) for trace in figure.data) == 4
+    assert figure.layout.yaxis.title.text == "power, W"
 
 
-def test_scatter_shows_every_record_by_its_bits_and_the_centres():
-    points = chosen(made_toy(), scatter, scatter.read_cloud)
-    sheet = scatter.draw_scatter(points)
-    panels = [axes for axes in sheet.axes if axes.get_visible()]
-    assert len(panels) == len(points)
-    for axes, point in zip(panels, points, strict=True):
-        cloud, lines = point.content, {line.get_label(): line for line in axes.lines}
-        inside = (cloud.utility == 1) & (cloud.secret == 0)
+def test_records_are_shown_by_their_bits_with_the_centers_of_classes():
+    points = chosen(made_toy(), "records")
+    chart = releases.records_chart(points)
+    assert len(chart.panels) == len(points)
+    for panel, point in zip(chart.panels, points, strict=True):
+        records, own = point.content, Chart([panel])
+        inside = (records.utility == 1) & (records.secret == 0)
+        (series,) = named(own, "U = 1, S = 0")
         np.testing.assert_array_equal(
-            lines["U = 1, S = 0"].get_xydata(), cloud.released[inside].astype(float)
+            np.column_stack([series.x, series.y]), records.released[inside]
         )
-        centres = lines["centre of a class"].get_xydata()
-        only_unequal = "dependence = 0\n" in axes.get_title()
-        assert len(centres) == (2 if only_unequal else 4)
-        np.testing.assert_allclose(centres[1 if only_unequal else 2], cloud.filter[:, 0], rtol=1e-6)
-        total = sum(len(line.get_xdata()) for line in axes.lines)
-        assert total == len(cloud.released) + len(centres)
+        (centers,) = named(own, "center")
+        only_unequal = "dependence = 0\n" in panel.title.replace(",", "\n")
+        assert len(centers.x) == (2 if only_unequal else 4)
+        index = 1 if only_unequal else 2
+        center = [centers.x[index], centers.y[index]]
+        np.testing.assert_allclose(center, records.filter[:, 0], rtol=1e-6)
+        assert sum(len(one.x) for one in panel.series) == len(records.released) + len(centers.x)
 
 
 @pytest.mark.parametrize("most", [1, 2, 4])
 def test_a_few_curves_are_shown(most):
     sweep = made_images(gradients=("label",))
-    assert len(chosen(sweep, releases, releases.read_images, most)) == 2 * most
+    assert len(chosen(sweep, "images", most)) == 2 * most

@@ -21,10 +21,9 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
 
 from sweeps.analysis.pareto import pareto_front
-from sweeps.report import write_report
-from sweeps.report.figures.pictures import pictures
-from sweeps.report.page import render
-from sweeps.report.summary import PICTURES, copy_summary_files, write_summary
+from sweeps.report.page import render_report, write_report
+from sweeps.report.sections import figure_sections
+from sweeps.report.summary import FIGURE_FILES, copy_summary_files, write_summary
 from sweeps.store.ledger import Ledger
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -51,14 +50,14 @@ def finished(sweep: MadeSweep) -> Finished:
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_pictures_are_those_that_columns_and_files_allow(kind):
     make, names = KINDS[kind]
-    found = pictures(make())
-    assert [picture.name for picture in found] == names
-    assert {f"{picture.name}.png" for picture in found} <= set(PICTURES)
+    found = figure_sections(make())
+    assert [section.name for section in found] == names
+    assert {f"{section.name}.png" for section in found} <= set(FIGURE_FILES)
 
 
 def test_membership_sweeps_have_none_of_them(made_sweep):
-    assert pictures(made_sweep) == []
-    page = render(made_sweep)
+    assert figure_sections(made_sweep) == []
+    page = render_report(made_sweep)
     assert 'id="attackers"' not in page
     assert "<img" not in page
 
@@ -69,7 +68,7 @@ def test_pictures_lie_beside_the_report_and_go_with_it(kind, tmp_path: Path):
     ledger = Ledger(str(tmp_path / "storage"), "made")
     written = write_summary(ledger, finished(make()))
     files = {f"{name}.png" for name in names}
-    assert files == set(written) & set(PICTURES)
+    assert files == set(written) & set(FIGURE_FILES)
     stored = copy_summary_files(ledger, tmp_path)
     assert files | {"report.html"} <= set(stored)
     for name in files:
@@ -79,22 +78,22 @@ def test_pictures_lie_beside_the_report_and_go_with_it(kind, tmp_path: Path):
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_page_shows_them_all_and_stays_small(kind):
     make, names = KINDS[kind]
-    text = render(make())
+    text = render_report(make())
     assert len(text) < 12e6
     page = Page(text)
     assert set(names) <= set(page.sections)
     stills = [found for tag, found in page.tags if tag == "img"]
-    assert len(stills) == sum(name in ("releases", "scatter") for name in names)
+    assert len(stills) == ("releases" in names)
     for still in stills:
         kind, _, content = still["src"].partition(",")
         assert kind == "data:image/png;base64"
         assert imread(io.BytesIO(base64.b64decode(content))).ndim == 3
-    charts = {"tradeoff", "week", "information-plane"} & set(names)
+    charts = set(names) - {"releases"}
     assert {f"{name}-chart" for name in charts} <= set(page.figures)
 
 
 def test_still_pictures_are_the_only_things_with_a_source():
-    page = Page(render(made_images(alphas=(1.0,))))
+    page = Page(render_report(made_images(alphas=(1.0,))))
     assert [tag for tag, found in page.tags if "src" in found] == ["img"]
     policy = next(found["content"] for _, found in page.tags if "http-equiv" in found)
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
@@ -109,18 +108,18 @@ def test_points_left_out_are_told(kind):
         with_metrics(sweep.tradeoff_points[0], **{metric: math.nan}),
         *sweep.tradeoff_points[1:],
     ]
-    page = render(replace(sweep, tradeoff_points=points))
+    page = render_report(replace(sweep, tradeoff_points=points))
     if kind == "toy":
         assert "an undefined objective" in page
     else:
-        assert f"1 of {len(points)} points did not finish or lack one of the two" in page
+        assert f"1 of {len(points)} points are not shown" in page
 
 
 def test_nothing_defined_leaves_no_picture():
     sweep = made_images(alphas=(1.0,), gradients=("label",))
     undefined = {metric.replace("/", "__"): math.nan for metric in sweep.objectives}
     points = [with_metrics(p, **undefined) for p in sweep.tradeoff_points]
-    assert pictures(replace(sweep, tradeoff_points=points)) == []
+    assert figure_sections(replace(sweep, tradeoff_points=points)) == []
 
 
 def hostile() -> MadeSweep:
@@ -132,7 +131,7 @@ def hostile() -> MadeSweep:
 
 
 def test_settings_attackers_and_flags_are_escaped():
-    page = render(hostile())
+    page = render_report(hostile())
     assert HOSTILE not in page
     assert page.count("<script") == page.count("</script>")
     assert [found["class"] for tag, found in Page(page).tags if tag == "img"] == ["still"]
