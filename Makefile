@@ -1,4 +1,4 @@
-# `make demo` and `make test` need Python >= 3.11, make and a package index; they set up the rest.
+# `make demo` and `make test` need Python >= 3.11, make and a package index; they install the rest.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,17 +8,17 @@ AUDIT := .audit
 DEMO := quickstart digits-quick
 STORAGE := sweep-results
 TRACKING := sqlite:///mlflow.db
-# The modules that publish a table; the others are what these share.
+# Modules that publish a table; the others hold shared code.
 BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' tests/benchmarks/*.py)))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test tests-with-ray tests-of-privnets other-tests lint bench audit licences clean
+.PHONY: help demo test test-slow tests-with-ray tests-of-privnets other-tests lint docs bench audit licences clean
 
-help: ## Say what each target does
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help: ## Describe each target
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(INSTALLED) ## Run a sweep of each experiment; prints their fronts and their reports' paths
+demo: $(INSTALLED) ## Run a sweep of each experiment; print the fronts and the paths of the reports
 	@for study in $(DEMO); do \
 		$(BIN)/sweeps run $$study --name demo-$$study \
 			--storage $(STORAGE) --tracking-uri $(TRACKING) || exit; \
@@ -26,8 +26,7 @@ demo: $(INSTALLED) ## Run a sweep of each experiment; prints their fronts and th
 	@echo "Open in a browser:"
 	@for study in $(DEMO); do echo "  $(CURDIR)/$(STORAGE)/demo-$$study/report.html"; done
 
-# Three processes: whatever starts a Ray, one test after the other, which mostly waits; the experiments;
-# and all else.
+# Three processes: tests that start Ray and mostly wait, tests of privnets, and all others.
 test: lint ## Lint, then run the tests
 	@$(MAKE) --no-print-directory --jobs 3 --keep-going tests-with-ray tests-of-privnets other-tests
 
@@ -40,36 +39,42 @@ tests-of-privnets:
 other-tests:
 	$(BIN)/python -m pytest -m 'not ray' --ignore=tests/privnets
 
-lint: $(INSTALLED) ## Check style, formatting, types and the layers between packages
+test-slow: lint ## Run the slow tests: chaos campaigns, deployments, long fuzz runs
+	$(BIN)/python -m pytest --slow -m slow -p no:cacheprovider
+
+lint: $(INSTALLED) ## Check style, formatting, types and the layers of packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(INSTALLED) ## Run the benchmarks, which append to tests/benchmarks/results
+docs: $(INSTALLED) ## Build the documentation into docs/_build/html, warnings as errors
+	$(BIN)/python -m sphinx -W --keep-going -q -E -b html docs docs/_build/html
+
+bench: $(INSTALLED) ## Run the benchmarks; they append to tests/benchmarks/results
 	@for module in $(BENCHMARKS); do \
 		echo "== $$module"; $(BIN)/python -m tests.benchmarks.$$module || exit 1; \
 	done
 
-audit: $(BIN)/python ## Look up the pinned versions in PyPI's list of known vulnerabilities (needs pypi.org)
+audit: $(BIN)/python ## Look up the pinned versions in PyPI's list of vulnerabilities (needs pypi.org)
 	$(BIN)/python -m venv $(AUDIT)
 	$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
 	@$(AUDIT)/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict \
-		|| { echo "A vulnerability is known, or there was no looking it up: see above." >&2; exit 1; }
+		|| { echo "A vulnerability is known, or the lookup failed: see above." >&2; exit 1; }
 
-licences: $(INSTALLED) ## Write DEPENDENCIES.md; fails where a licence cannot go along with Apache-2.0
+licences: $(INSTALLED) ## Write DEPENDENCIES.md; fail on a licence incompatible with Apache-2.0
 	$(BIN)/python -m tests.licences > DEPENDENCIES.md
 	$(BIN)/python -m tests.licences --check
 
 clean: ## Remove the virtual environment and build outputs; results and mlflow.db stay
-	rm -rf $(VENV) $(AUDIT) build dist *.egg-info
+	rm -rf $(VENV) $(AUDIT) build dist docs/_build docs/_generated *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find cluster privnets sweeps tests tracking -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Written last, so that an interrupted installation is taken up again.
+# Written last, so that an interrupted installation is repeated.
 $(INSTALLED): pyproject.toml constraints.txt $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev]'
+		--constraint constraints.txt --editable '.[dev,docs]'
 	touch $@
 
 $(BIN)/python:
@@ -79,4 +84,4 @@ $(BIN)/python:
 			exec "$$python" -m venv $(VENV); \
 		fi; \
 	done; \
-	echo "Python 3.11 or later is needed, and none was found on PATH." >&2; exit 1
+	echo "Python 3.11 or later is required; none was found on PATH." >&2; exit 1
