@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import privnets
 from pydantic import BaseModel
+
+import privnets
 from sweeps.study.spec import Study
 
 _LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
@@ -53,7 +54,7 @@ def _values(field: dict[str, Any], definitions: dict[str, Any]) -> str:
 def _default(field: dict[str, Any]) -> str:
     if "default" not in field:
         return "required"
-    return "–" if field["default"] in (None, {}, []) else f"`{field['default']}`"
+    return "none" if field["default"] in (None, {}, []) else f"`{field['default']}`"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
