@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from tracking.frame import points_frame, replicates_frame
     from tracking.reading import compare, load_points
     from tracking.recorder import Recorder, record
-    from tracking.store import check, create, resolve_uri
+    from tracking.store import check, create
     from tracking.summary import record_sweep, sweep_tags
+    from tracking.uris import resolve_uri
 
 _MODULES = {
     "Recorder": "tracking.recorder",
@@ -30,7 +31,7 @@ _MODULES = {
     "record": "tracking.recorder",
     "record_sweep": "tracking.summary",
     "replicates_frame": "tracking.frame",
-    "resolve_uri": "tracking.store",
+    "resolve_uri": "tracking.uris",
     "sweep_tags": "tracking.summary",
 }
 

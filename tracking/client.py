@@ -21,7 +21,8 @@ from urllib3.exceptions import NameResolutionError
 from tracking.errors import CredentialsRejectedError, RejectedRecordError, TrackingError
 from tracking.mlflow_internals import ask_server, bounded_responses, silence_logs
 from tracking.redaction import redact
-from tracking.store import PARALLEL_SERVER_CALLS, is_server, read_sqlite_revision, sqlite_path
+from tracking.schema import read_file_revision
+from tracking.uris import PARALLEL_SERVER_CALLS, is_server, sqlite_path
 
 _CHECK_SECONDS = 3
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
@@ -69,7 +70,7 @@ def connect(uri: str) -> MlflowClient:
     set_environment()
     path = sqlite_path(uri)
     if path is not None:
-        read_sqlite_revision(path)
+        read_file_revision(path)
     elif not is_server(uri):
         _check_database(uri)
     with translate_errors(uri):

@@ -18,7 +18,8 @@ from tracking.client import connect, translate_errors
 from tracking.errors import TrackingError
 from tracking.frame import SUFFIXES
 from tracking.run_record import RunRecord, build_run_record
-from tracking.store import create, parallel_calls, resolve_uri, sqlite_path
+from tracking.store import create
+from tracking.uris import parallel_calls, resolve_uri, sqlite_path
 
 _MAX_ROUNDS = 5
 

@@ -19,7 +19,7 @@ from mlflow.exceptions import MlflowException
 
 from tracking.client import connect, translate_errors
 from tracking.errors import TrackingError
-from tracking.store import artifact_root
+from tracking.uris import artifact_root
 
 PARENT = "mlflow.parentRunId"
 NOTE = "mlflow.note.content"

@@ -10,11 +10,13 @@ import hashlib
 import os
 import sqlite3
 import tempfile
-from contextlib import suppress
+from contextlib import closing, suppress
 from importlib.metadata import version
 from pathlib import Path
 
 import platformdirs
+
+from tracking.errors import TrackingError
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -47,6 +49,22 @@ def read_revision(database: sqlite3.Connection) -> str | None:
         return None
     rows = database.execute("SELECT version_num FROM alembic_version").fetchall()
     return str(rows[0][0]) if len(rows) == 1 else None
+
+
+def read_file_revision(path: Path) -> str | None:
+    """Returns the revision of a SQLite store's schema, None where it has no schema yet.
+
+    Raises:
+        TrackingError: If the file is absent or is not a SQLite database. MLflow itself would
+            retry for about two minutes.
+    """
+    if not path.exists():
+        raise TrackingError(f"no tracking store exists at {path}.")
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)) as database:
+            return read_revision(database)
+    except sqlite3.Error as error:
+        raise TrackingError(f"{path} cannot be used as a SQLite database: {error}.") from error
 
 
 def read_empty_store() -> bytes | None:

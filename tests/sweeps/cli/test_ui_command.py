@@ -120,7 +120,7 @@ def test_what_cannot_be_served_is_refused(trouble: str, tmp_path: Path) -> None:
             cwd=tmp_path, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
     assert ended.returncode == 2
-    said = "--port" if trouble == "a busy port" else "there is no tracking store"
+    said = "--port" if trouble == "a busy port" else "no tracking store exists"
     assert said in ended.stderr
     assert "http://127.0.0.1" not in ended.stdout
     if trouble == "no store":
