@@ -1,4 +1,4 @@
-"""A further node of a Ray cluster on this machine, as if it were another machine of its own."""
+"""A second node of a Ray cluster, on this machine."""
 
 from __future__ import annotations
 

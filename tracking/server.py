@@ -220,7 +220,7 @@ def _child(
         ["/bin/sh", "-c", _GUARD], stdin=subprocess.PIPE, stdout=null, stderr=null, process_group=0
     )
     process = subprocess.Popen(
-        command, env=environment, stdin=null, stdout=2, process_group=guard.pid
+        command, env=environment, stdin=null, stdout=2, process_group=guard.pid, umask=0o077
     )
     try:
         yield process

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import cluster
-from cluster.auth import check_private, read_private_file, read_token
+from cluster.auth import bypass_proxies_for_loopback, check_private, read_private_file, read_token
 from cluster.errors import SecretError
 
 REMOTE = "192.0.2.1:6379"  # of a network that is reserved for examples
@@ -108,3 +108,24 @@ def test_authentication_can_be_turned_off(home: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     with pytest.raises(cluster.ConnectError, match="no Ray answers"):
         cluster.check_address(REMOTE)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, None),
+        ({"https_proxy": "http://p"}, "localhost,127.0.0.0/8,127.0.0.1,::1"),
+        ({"HTTP_PROXY": "http://p", "NO_PROXY": "a, ::1"}, "a,::1,localhost,127.0.0.0/8,127.0.0.1"),
+        ({"http_proxy": "http://p", "no_proxy": "*"}, "*"),
+    ],
+)
+def test_this_machine_is_added_to_the_hosts_without_proxy(
+    before: dict[str, str], after: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "")  # so that it is restored
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    for name, value in before.items():
+        monkeypatch.setenv(name, value)
+    bypass_proxies_for_loopback()
+    assert os.environ.get("no_proxy") == after

@@ -1,4 +1,4 @@
-"""A local Ray keeps to itself, and leaves nothing behind however its owner goes."""
+"""A local Ray listens on loopback alone, and leaves nothing behind however its owner ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 pytestmark = pytest.mark.ray
 
 _GONE_SECONDS = 15.0
-# A process of its own per Ray: this one may hold a connection that other tests share.
+# Each Ray has a process of its own; this one may hold a connection that other tests share.
 _OWNER = """
 import json, os, sys, psutil
 import cluster
@@ -59,12 +59,12 @@ class Owner:
         self.process = subprocess.Popen(
             [sys.executable, "-c", _OWNER.format(address=address)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**_foreign_to_ray(), "TMPDIR": str(temporary), **environment},
+            env={**_environment(), "TMPDIR": str(temporary), **environment},
         )  # fmt: skip
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, "the owner did not connect"
-        self.told: dict[str, Any] = json.loads(line)
+        self.report: dict[str, Any] = json.loads(line)
 
     def end(self) -> dict[str, str]:
         said, _ = self.process.communicate("\n", timeout=60)
@@ -72,8 +72,8 @@ class Owner:
         return after
 
 
-def _foreign_to_ray() -> dict[str, str]:
-    """This process's environment without what a connection of its own has put there."""
+def _environment() -> dict[str, str]:
+    """This process's environment without the variables of its own connection."""
     return {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH")}
 
 
@@ -87,64 +87,64 @@ def owner(address: str | None = None, **environment: str) -> Iterator[Owner]:
         finally:
             made.process.kill()
             made.process.communicate()
-            wait_for_nothing(made)
+            wait_until_gone(made)
 
 
-def wait_for_nothing(made: Owner) -> None:
+def wait_until_gone(made: Owner) -> None:
     deadline = time.monotonic() + _GONE_SECONDS
     while time.monotonic() < deadline and (alive(made) or list(made.temporary.iterdir())):
         time.sleep(0.1)
 
 
 def alive(made: Owner) -> list[str]:
-    found = []
-    for pid in made.told["pids"]:
+    commands = []
+    for pid in made.report["pids"]:
         try:
             process = psutil.Process(pid)
             if process.status() != psutil.STATUS_ZOMBIE:
-                found.append(" ".join(process.cmdline()))
+                commands.append(" ".join(process.cmdline()))
         except psutil.NoSuchProcess:
             continue
-    return found
+    return commands
 
 
-def test_a_local_ray_keeps_to_itself_and_goes_without_a_trace() -> None:
+def test_a_local_ray_listens_on_loopback_and_leaves_nothing_behind() -> None:
     with owner() as made:
-        told = made.told
-        assert (told["started"], told["cpus"], told["threads"]) == (True, 2, "1")
-        assert told["listening"], "Ray listens somewhere"
-        assert {ip.removeprefix("::ffff:") for _, ip in told["listening"]} == {"127.0.0.1"}
+        report = made.report
+        assert (report["started"], report["cpus"], report["threads"]) == (True, 2, "1")
+        assert report["listening"], "Ray listens somewhere"
+        assert {ip.removeprefix("::ffff:") for _, ip in report["listening"]} == {"127.0.0.1"}
         servers = ("autoscaler", "dashboard/dashboard.py", "log_monitor.py")
-        assert not [c for c in told["commands"] if any(server in c for server in servers)]
-        assert made.end() == {}, "what was set for this Ray is taken back"
-        wait_for_nothing(made)
+        assert not [c for c in report["commands"] if any(server in c for server in servers)]
+        assert made.end() == {}, "variables of this Ray are restored"
+        wait_until_gone(made)
         assert alive(made) == []
         assert list(made.temporary.iterdir()) == []
 
 
-def test_a_killed_owner_leaves_nothing_behind_either() -> None:
+def test_a_killed_owner_leaves_nothing_behind() -> None:
     with owner() as made:
         os.kill(made.process.pid, signal.SIGKILL)
-        wait_for_nothing(made)
+        wait_until_gone(made)
         assert alive(made) == []
         assert list(made.temporary.iterdir()) == []
 
 
-def test_who_has_the_token_joins_and_leaves_without_ending_it() -> None:
+def test_a_process_with_the_token_joins_and_leaves_without_ending_the_ray() -> None:
     with owner() as made:
-        with owner(made.told["address"], RAY_AUTH_TOKEN=made.told["token"]) as guest:
-            assert guest.told["address"] == made.told["address"]
-            assert (guest.told["started"], guest.told["cpus"]) == (False, 2)
-            assert guest.end() == {"RAY_AUTH_TOKEN": made.told["token"]}
+        with owner(made.report["address"], RAY_AUTH_TOKEN=made.report["token"]) as guest:
+            assert guest.report["address"] == made.report["address"]
+            assert (guest.report["started"], guest.report["cpus"]) == (False, 2)
+            assert guest.end() == {"RAY_AUTH_TOKEN": made.report["token"]}
         servers = {Path(command.split()[0]).name for command in alive(made) if command}
         assert {"gcs_server", "raylet"} <= servers
         assert made.end() == {}
 
 
-def test_nobody_joins_a_local_ray_without_its_token() -> None:
+def test_a_local_ray_refuses_another_token() -> None:
     with owner() as made:
         stranger = subprocess.run(
-            [sys.executable, "-c", _STRANGER.format(address=made.told["address"])],
+            [sys.executable, "-c", _STRANGER.format(address=made.report["address"])],
             env={**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64},
             capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
@@ -164,34 +164,34 @@ def test_importing_cluster_does_not_load_ray() -> None:
     assert asked.stdout.strip() == "False"
 
 
-# A reaction to SIGTERM of its own: "told" is said wherever it is sent.
+# A handler of SIGTERM of its own, which prints "handled".
 _TERMINATED = """
 import os, signal, sys, threading, time
 import cluster
 
-class Told(BaseException): pass
+class Terminated(BaseException): pass
 
-def tell(number, frame):
-    raise Told
+def handle(number, frame):
+    raise Terminated
 
-def caught():
+def is_handled():
     line = next(l for l in open("/proc/self/status") if l.startswith("SigCgt"))
     return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
-signal.signal(signal.SIGTERM, tell)
+signal.signal(signal.SIGTERM, handle)
 {code}
 """
 _AFTERWARDS = """
 with cluster.connect(cpus=1):
-    assert caught()
-assert caught()
+    assert is_handled()
+assert is_handled()
 try:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(5)
-except Told:
-    print("told")
+except Terminated:
+    print("handled")
 """
-# Sent where Ray would just have installed its own handler, in the middle of its start.
+# Sent where Ray would have installed its own handler, in the middle of its start.
 _MEANWHILE = """
 from ray._private import node
 begin = node.Node.start_head_processes
@@ -203,20 +203,20 @@ def terminated(self):
 node.Node.start_head_processes = terminated
 try:
     cluster.connect(cpus=1)
-except Told:
-    print("told")
-assert caught()
+except Terminated:
+    print("handled")
+assert is_handled()
 """
 
 
 @pytest.mark.parametrize("code", [_AFTERWARDS, _MEANWHILE], ids=["afterwards", "meanwhile"])
-def test_ray_does_not_take_sigterm_from_who_uses_it(code: str) -> None:
+def test_ray_does_not_replace_the_handler_of_sigterm(code: str) -> None:
     asked = subprocess.run(
         [sys.executable, "-c", _TERMINATED.format(code=code)],
-        env={**_foreign_to_ray(), "TMPDIR": "/tmp"}, capture_output=True, text=True,
+        env={**_environment(), "TMPDIR": "/tmp"}, capture_output=True, text=True,
         timeout=120, check=False,
     )  # fmt: skip
-    assert (asked.stdout, asked.returncode) == ("told\n", 0), asked.stderr
+    assert (asked.stdout, asked.returncode) == ("handled\n", 0), asked.stderr
 
 
 _READY = """
@@ -234,11 +234,11 @@ with cluster.connect(cpus=1, modules=["colorsys", "there_is_none"]):
 """
 
 
-def test_processes_of_a_local_ray_load_modules_before_they_are_asked() -> None:
-    """One that they lack is for whoever needs it to miss."""
+def test_processes_of_a_local_ray_load_modules_in_advance() -> None:
+    """A missing module is ignored."""
     asked = subprocess.run(
         [sys.executable, "-c", _READY],
-        env={**_foreign_to_ray(), "TMPDIR": "/tmp"}, capture_output=True, text=True,
+        env={**_environment(), "TMPDIR": "/tmp"}, capture_output=True, text=True,
         timeout=120, check=False,
     )  # fmt: skip
     assert (asked.stdout, asked.returncode) == ("True\n", 0), asked.stderr

@@ -1,4 +1,4 @@
-"""What is deployed is well formed, says what it means, and its commands really run."""
+"""Files for deployment are well formed, agree with each other, and their commands exist."""
 
 from __future__ import annotations
 

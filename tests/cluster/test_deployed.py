@@ -1,7 +1,6 @@
-"""What the pages of `cluster/deploy` tell people to run, run as they tell it.
+"""The commands on the pages of `cluster/deploy`, run as the pages say.
 
-Each test has a machine of its own: network, processes and Ray's directory are nobody else's, so
-addresses that are not loopback are safe, and nothing outlives it.
+Each test has its own network, processes and directory of Ray, so it may listen beyond loopback.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def folder() -> Iterator[Path]:
 def on_a_machine(
     script: str, environment: dict[str, str], timeout: float = 1200, alone: bool = True
 ) -> str:
-    """What a script of bash prints on a machine of its own, or one with this one's network.
+    """Output of a bash script in namespaces of its own.
 
     Raises:
         AssertionError: If it fails.
@@ -98,7 +97,7 @@ import glob, json, os, signal, subprocess, sys, time
 
 script, storage, *arguments = sys.argv[1:]
 
-def run(told):
+def run(interrupt):
     with open(f"{storage}.log", "ab") as log:
         job = subprocess.Popen(["bash", script, *arguments], stdout=log, stderr=log,
                                start_new_session=True,
@@ -112,18 +111,18 @@ def run(told):
                     pass
             tokens = [open(p).read() for p in glob.glob(f"{storage}/.ray-*/token")]
             assert not [c for c in commands for t in tokens if t and t in c], "a token is shown"
-            if told and len(glob.glob(f"{storage}/slurmed/ledger/*.parquet")) >= 2:
+            if interrupt and len(glob.glob(f"{storage}/slurmed/ledger/*.parquet")) >= 2:
                 job.send_signal(signal.SIGINT)
-                told = False
+                interrupt = False
             time.sleep(0.2)
     left = [p for p in glob.glob("/proc/[0-9]*/cmdline") if b"ray" in open(p, "rb").read()
             and p.split("/")[2] != str(os.getpid())]
     return {"code": job.returncode, "left": len(left), "tokens": glob.glob(f"{storage}/.ray-*"),
             "packs": len(glob.glob(f"{storage}/slurmed/ledger/*.parquet"))}
 
-first = run(told=True)
+first = run(interrupt=True)
 requeued = os.path.exists(os.environ["SLURM_STAND_IN"] + "/requeued")
-print(json.dumps({"first": first, "requeued": requeued, "second": run(told=False)}))
+print(json.dumps({"first": first, "requeued": requeued, "second": run(interrupt=False)}))
 """
 
 
@@ -180,7 +179,7 @@ try:
         done = ray.get([work.options(scheduling_strategy="SPREAD").remote(i) for i in range(20)])
         machines = connection.machines()
     print(json.dumps({"nodes": len(machines), "worked": len({node for _, node in done})}))
-except cluster.ConnectionFailed as error:
+except cluster.ConnectError as error:
     print(json.dumps({"refused": str(error)}))
 """
 
@@ -226,8 +225,8 @@ join
     )
     joined, without, wrong, loose, plain = (json.loads(line) for line in said.splitlines())
     assert joined == {"nodes": 2, "worked": 2}
-    assert "there is no token for it" in without["refused"]
-    assert "refused" in wrong
+    assert "no token is set for it" in without["refused"]
+    assert "rejects this token" in wrong["refused"]
     assert "chmod 600" in loose["refused"]
     assert "set RAY_USE_TLS=1" in plain["refused"]
 

@@ -1,8 +1,9 @@
-"""A cluster's job server is found, or it is said why not; what is sent to it is the code alone."""
+"""The client of a job server reports each mistake, and sends the token and nothing else."""
 
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import threading
@@ -41,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"<html>not what you look for</html>")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Prints nothing."""
 
 
 @contextmanager
@@ -57,8 +58,7 @@ def server(status: int) -> Iterator[Server]:
 
 
 @pytest.fixture(autouse=True)
-def _nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No token of whoever runs the tests."""
+def _no_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
         monkeypatch.delenv(name, raising=False)
@@ -68,7 +68,7 @@ def _nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     "address",
     ["127.0.0.1:8265", "ray://127.0.0.1:10001", "http://", "http://h:x", "http://h:8265/else"],
 )
-def test_an_address_of_another_form_is_refused_with_the_right_one(address: str) -> None:
+def test_an_address_of_another_form_is_refused_with_an_example(address: str) -> None:
     with pytest.raises(ConnectError, match=r"http://HEAD:8265 .* got "):
         JobClient(address)
 
@@ -79,25 +79,25 @@ def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
     assert "hush" not in str(refused.value)
 
 
-def test_an_unreachable_head_is_told_within_seconds() -> None:
+def test_an_unreachable_head_is_reported_within_seconds() -> None:
     began = time.monotonic()
     with pytest.raises(ConnectError, match=r"127\.0\.0\.1:1: .*refused.*an SSH tunnel"):
         JobClient("http://127.0.0.1:1")
     assert time.monotonic() - began < 30
 
 
-def test_a_name_that_is_no_host_is_told() -> None:
+def test_an_unknown_host_is_reported() -> None:
     with pytest.raises(ConnectError, match=r"no Ray job server answers at http://no\.invalid"):
         JobClient("http://no.invalid:8265")
 
 
 @pytest.mark.parametrize("status", [200, 404, 302])
-def test_a_server_of_another_kind_is_told_from_ray(status: int) -> None:
+def test_a_server_of_another_kind_is_recognised(status: int) -> None:
     with server(status) as other, pytest.raises(ConnectError, match="is not a Ray job server"):
         JobClient(f"http://127.0.0.1:{other.server_port}")
 
 
-def test_a_missing_token_is_told_with_the_places_for_it() -> None:
+def test_a_missing_token_is_reported_with_the_places_for_it() -> None:
     with server(401) as other, pytest.raises(ConnectError) as refused:
         JobClient(f"http://127.0.0.1:{other.server_port}")
     assert "none is set" in str(refused.value)
@@ -105,7 +105,7 @@ def test_a_missing_token_is_told_with_the_places_for_it() -> None:
     assert "~/.ray/auth_token" in str(refused.value)
 
 
-def test_a_wrong_token_is_told_with_its_source_and_not_repeated(
+def test_a_wrong_token_is_reported_with_its_source_and_not_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "hush-hush")
@@ -126,30 +126,30 @@ def test_a_token_that_others_can_read_is_never_sent(tmp_path: Path) -> None:
 
 
 class Recorder(BaseHTTPRequestHandler):
-    """Answers as a job server without jobs, and notes who asks."""
+    """Answers as a job server without jobs, and records the credentials of each request."""
 
-    said: ClassVar[list[str | None]] = []
+    credentials: ClassVar[list[str | None]] = []
 
     def do_GET(self) -> None:
-        self.said.append(self.headers["Authorization"])
-        found = self.path == "/api/version"
-        body = b'{"ray_version": "2.60.0"}' if found else b"no such job"
-        self.send_response(200 if found else 404)
+        self.credentials.append(self.headers["Authorization"])
+        is_version = self.path == "/api/version"
+        body = b'{"ray_version": "2.60.0"}' if is_version else b"no such job"
+        self.send_response(200 if is_version else 404)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Prints nothing."""
 
 
 @pytest.fixture
 def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A job server's address, for which there is an account in `~/.netrc`."""
+    """Address of a job server for which `~/.netrc` has an account."""
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login ann password hush\n")
     (tmp_path / ".netrc").chmod(0o600)
     monkeypatch.delenv("NETRC", raising=False)
-    Recorder.said.clear()
+    Recorder.credentials.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Recorder) as made:
         thread = threading.Thread(target=made.serve_forever)
         thread.start()
@@ -158,30 +158,30 @@ def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         thread.join()
 
 
-def test_no_account_of_a_netrc_file_is_sent(recorder: str) -> None:
+def test_no_account_of_netrc_is_sent(recorder: str) -> None:
     assert JobClient(recorder).find("absent") is None
-    assert len(Recorder.said) == 2
-    assert set(Recorder.said) == {None}
+    assert len(Recorder.credentials) == 2
+    assert set(Recorder.credentials) == {None}
 
 
-def test_a_token_that_changes_is_sent_as_it_is_by_then(recorder: str, tmp_path: Path) -> None:
+def test_each_request_sends_the_current_token(recorder: str, tmp_path: Path) -> None:
     path = tmp_path / ".ray" / "auth_token"
     path.parent.mkdir()
     path.touch(0o600)
     path.write_text("first")
     jobs = JobClient(recorder)
     path.write_text("second")
-    before = list(Recorder.said)
+    before = list(Recorder.credentials)
     jobs.find("absent")
     assert set(before) == {"Bearer first"}
-    assert Recorder.said[len(before) :] == ["Bearer second"]
+    assert Recorder.credentials[len(before) :] == ["Bearer second"]
     path.chmod(0o644)
     with pytest.raises(ConnectError, match=f"chmod 600 {path}"):
         jobs.find("absent")
-    assert len(Recorder.said) == len(before) + 1
+    assert len(Recorder.credentials) == len(before) + 1
 
 
-def test_a_proxy_that_cannot_be_is_told_of_without_its_password(
+def test_a_malformed_proxy_is_reported_without_its_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY"):
@@ -193,7 +193,31 @@ def test_a_proxy_that_cannot_be_is_told_of_without_its_password(
     assert "hush" not in str(refused.value)
 
 
-def test_a_server_without_tls_is_told_from_one_that_is_not_there() -> None:
+def use_proxy(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("no_proxy", "")  # so that it is restored
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+
+
+def test_no_proxy_sees_a_request_to_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    with server(403) as head, server(403) as proxy:
+        use_proxy(monkeypatch, proxy.server_port)
+        with pytest.raises(ConnectError) as refused:
+            JobClient(f"http://127.0.0.1:{head.server_port}")
+    assert (head.asked, proxy.asked) == (1, 0)
+    assert "proxy" not in str(refused.value)
+
+
+def test_the_answer_of_a_proxy_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    with server(403) as proxy:
+        use_proxy(monkeypatch, proxy.server_port)
+        with pytest.raises(ConnectError, match=r"NO_PROXY=head\.invalid"):
+            JobClient("http://head.invalid:8265")
+    assert proxy.asked == 1
+
+
+def test_a_server_without_tls_is_recognised() -> None:
     with (
         server(200) as other,
         pytest.raises(ConnectError, match=r"REQUESTS_CA_BUNDLE.*http://"),

@@ -1,4 +1,4 @@
-"""Every node of a real cluster is asked, each for itself, and none is waited for without end."""
+"""A function is called on every node of a real cluster, within a bounded time."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from cluster.nodes import node_names
 
 pytestmark = pytest.mark.ray
 
-_ASK = """
+_CALL = """
 import json, os, sys, time
 import cluster
 from cluster.nodes import NoAnswer, on_every_node
 
 with cluster.connect(sys.argv[1]):
-    told = eval(sys.argv[2])
+    answers = eval(sys.argv[2])
 print(json.dumps({
-    machine.node: {"silent" if found.is_lost else "failed": found.reason}
-    if isinstance(found, NoAnswer) else found
-    for machine, found in told.items()
+    machine.node: {"lost" if answer.is_lost else "failed": answer.reason}
+    if isinstance(answer, NoAnswer) else answer
+    for machine, answer in answers.items()
 }))
 """
 
@@ -50,9 +50,9 @@ def node(head: Head) -> Iterator[int]:
         yield pid
 
 
-def ask(head: Head, call: str) -> list[Any]:
+def call_nodes(head: Head, call: str) -> list[Any]:
     asked = subprocess.run(
-        [sys.executable, "-c", _ASK, head.gcs, call],
+        [sys.executable, "-c", _CALL, head.gcs, call],
         env={**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": head.token},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
@@ -61,49 +61,49 @@ def ask(head: Head, call: str) -> list[Any]:
 
 
 def test_each_node_answers_for_itself(head: Head, node: int) -> None:
-    told = ask(head, "on_every_node(os.getenv, 'WHO')")
-    assert sorted(told) == ["the head", "the other"]
+    answers = call_nodes(head, "on_every_node(os.getenv, 'WHO')")
+    assert sorted(answers) == ["the head", "the other"]
 
 
-def test_variables_that_are_given_reach_every_node(head: Head, node: int) -> None:
-    told = ask(head, "on_every_node(os.getenv, 'WHO', environment={'WHO': 'told'})")
-    assert told == ["told", "told"]
+def test_given_variables_reach_every_node(head: Head, node: int) -> None:
+    answers = call_nodes(head, "on_every_node(os.getenv, 'WHO', environment={'WHO': 'given'})")
+    assert answers == ["given", "given"]
 
 
-def test_what_is_raised_on_a_node_comes_back_as_words(head: Head, node: int) -> None:
-    told = ask(head, "on_every_node(os.listdir, '/there/is/none')")
+def test_an_exception_on_a_node_comes_back_as_text(head: Head, node: int) -> None:
+    answers = call_nodes(head, "on_every_node(os.listdir, '/there/is/none')")
     reason = "FileNotFoundError: [Errno 2] No such file or directory: '/there/is/none'"
-    assert told == [{"failed": reason}, {"failed": reason}]
+    assert answers == [{"failed": reason}, {"failed": reason}]
 
 
-def test_a_process_that_is_lost_on_a_node_is_no_failure_of_the_node(head: Head, node: int) -> None:
-    told = ask(head, "on_every_node(os._exit, 1)")
-    assert [list(said) for said in told] == [["silent"], ["silent"]]
+def test_a_process_that_died_counts_as_lost(head: Head, node: int) -> None:
+    answers = call_nodes(head, "on_every_node(os._exit, 1)")
+    assert [list(answer) for answer in answers] == [["lost"], ["lost"]]
 
 
-def test_a_node_that_takes_too_long_is_not_waited_for(head: Head, node: int) -> None:
+def test_a_slow_node_is_not_waited_for(head: Head, node: int) -> None:
     began = time.monotonic()
-    told = ask(head, "on_every_node(time.sleep, 300, seconds=5)")
-    assert told == [{"silent": "no answer within 5 s"}] * 2
+    answers = call_nodes(head, "on_every_node(time.sleep, 300, seconds=5)")
+    assert answers == [{"lost": "no answer within 5 s"}] * 2
     assert time.monotonic() - began < 120
 
 
-@pytest.mark.slow  # a node takes long to be given up
-def test_a_node_that_hangs_does_not_keep_others_from_answering(head: Head, node: int) -> None:
+@pytest.mark.slow  # Ray takes long to give up a node
+def test_a_node_that_hangs_does_not_delay_the_others(head: Head, node: int) -> None:
     hanging = psutil.Process(node).children(recursive=True)
     for process in hanging:
         process.send_signal(signal.SIGSTOP)
     try:
-        told = ask(head, "on_every_node(os.getenv, 'WHO', seconds=20)")
+        answers = call_nodes(head, "on_every_node(os.getenv, 'WHO', seconds=20)")
     finally:
         for process in hanging:
             if process.is_running():
                 process.send_signal(signal.SIGCONT)
-    assert "the head" in told
-    assert "the other" not in told
+    assert "the head" in answers
+    assert "the other" not in answers
 
 
-def test_nodes_of_one_host_are_told_apart() -> None:
+def test_nodes_of_one_host_have_different_names() -> None:
     alone, first, second = (
         Machine(1, 0, host=host, node=node)
         for host, node in (("a", "1" * 56), ("b", "2" * 56), ("b", "3" * 56))

@@ -1,4 +1,4 @@
-"""A Ray that does not let somebody in is told from one that does, within seconds and with words."""
+"""Each reason why a Ray cannot be joined is reported within seconds, with its remedy."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ CERTIFICATES = Path(cluster.__file__).parent / "deploy" / "tls" / "certificates.
 
 
 @pytest.fixture(autouse=True)
-def _nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At home the owner's token may be readable by others."""
+def _no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in [name for name in os.environ if name.startswith("RAY_")]:
         monkeypatch.delenv(name)
@@ -39,7 +38,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def listening(context: ssl.SSLContext | None = None) -> Iterator[str]:
-    """Something that takes a call and ends it, as a server does that understands no word of it."""
+    """A server that accepts a connection and closes it, as one of another protocol does."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=_answer, args=(listener, context))
         thread.start()
@@ -69,7 +68,7 @@ def _answer(listener: socket.socket, context: ssl.SSLContext | None) -> None:
 
 
 class Head:
-    """What answers a first call as a head of Ray's does."""
+    """A server that answers a probe as the head of a Ray does."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -122,7 +121,7 @@ def refusal(address: str) -> str:
     return str(refused.value)
 
 
-def test_a_proxy_for_the_web_is_none_for_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "grpc_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     with answering() as (address, _):
@@ -130,26 +129,23 @@ def test_a_proxy_for_the_web_is_none_for_ray(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:8265", "ray://192.0.2.1:10001"])
-def test_other_servers_of_a_cluster_are_told_from_its_head(address: str) -> None:
-    """The head's own address, which is watched, need not be one that the client can reach."""
+def test_an_address_of_another_server_of_the_cluster_is_refused(address: str) -> None:
     assert "the job server at" in refusal(address)
 
 
-def test_an_address_of_ipv6_wants_its_brackets() -> None:
+def test_an_address_of_ipv6_needs_brackets() -> None:
     assert "must be [HOST]:PORT" in refusal("::1:6379")
 
 
 @pytest.mark.parametrize("mode", ["off", "k8s", " token"])
-def test_a_mode_that_ray_does_not_know_is_refused(
-    mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ray takes it for none at all."""
+def test_an_unknown_mode_is_refused(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray itself would turn authentication off."""
     monkeypatch.setenv("RAY_AUTH_MODE", mode)
     assert f"got {mode!r}" in refusal("127.0.0.1:1")
 
 
 @pytest.mark.parametrize("missing", ["RAY_TLS_CA_CERT", "RAY_TLS_SERVER_KEY"])
-def test_files_of_tls_must_be_there(
+def test_the_files_of_tls_must_exist(
     missing: str, certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_tls(monkeypatch, certificates)
@@ -161,16 +157,16 @@ def test_files_of_tls_must_be_there(
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "host:port", "127.0.0.1:99999"])
-def test_an_address_where_no_ray_is_fails_within_seconds(address: str) -> None:
+def test_an_address_without_a_ray_fails_within_seconds(address: str) -> None:
     assert address in refusal(address)
 
 
-def test_who_lacks_tls_is_told_so(certificates: Path) -> None:
+def test_a_server_with_tls_is_recognised(certificates: Path) -> None:
     with listening(tls(certificates)) as address:
         assert "set RAY_USE_TLS=1" in refusal(address)
 
 
-def test_who_uses_tls_where_there_is_none_is_told_so(
+def test_a_server_without_tls_is_recognised(
     certificates: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_tls(monkeypatch, certificates)
@@ -178,7 +174,7 @@ def test_who_uses_tls_where_there_is_none_is_told_so(
         assert "uses no TLS" in refusal(address)
 
 
-def test_certificates_of_another_authority_are_told(
+def test_certificates_of_another_authority_are_recognised(
     certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subprocess.run([CERTIFICATES, tmp_path / "o", "127.0.0.1"], check=True, capture_output=True)
@@ -187,13 +183,13 @@ def test_certificates_of_another_authority_are_told(
         assert "reject each other's certificate" in refusal(address)
 
 
-def test_what_is_no_ray_is_told_so() -> None:
+def test_a_server_of_another_kind_is_recognised() -> None:
     with listening() as address:
         assert "is not the head of a Ray" in refusal(address)
 
 
 @pytest.mark.slow
-def test_what_does_not_answer_is_given_up() -> None:
+def test_a_server_that_does_not_answer_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(cluster.ConnectError, match="does not answer"):
@@ -211,8 +207,8 @@ except cluster.ConnectError as error:
 
 
 @contextmanager
-def joining_a_head_that_goes() -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """One that lets a driver in, and is no more when Ray calls."""
+def joining_a_head_that_ends() -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A head that accepts the probe of a driver, and ends before Ray connects."""
     with answering() as (address, head):
         command = [sys.executable, "-c", _JOIN, address]
         joining = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -225,15 +221,15 @@ def joining_a_head_that_goes() -> Iterator[tuple[str, subprocess.Popen[str]]]:
             joining.communicate()
 
 
-def test_a_head_that_goes_while_it_is_joined_is_told_of() -> None:
-    with joining_a_head_that_goes() as (address, joining):
+def test_a_head_that_ends_while_it_is_joined_is_reported() -> None:
+    with joining_a_head_that_ends() as (address, joining):
         assert joining.stderr is not None
         wanted = f"Warning: the head of Ray at {address} has not answered for"
         assert any(wanted in line and "Do this." in line for line in joining.stderr)
 
 
 @pytest.mark.slow
-def test_a_head_that_went_while_it_was_joined_is_given_up() -> None:
-    with joining_a_head_that_goes() as (address, joining):
+def test_joining_a_head_that_ended_fails() -> None:
+    with joining_a_head_that_ends() as (address, joining):
         _, said = joining.communicate(timeout=120)
     assert f"failed: cannot join the Ray at {address}" in said

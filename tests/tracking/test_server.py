@@ -1,4 +1,4 @@
-"""A team's tracking server: accounts always, no secrets in sight, nothing left when it goes."""
+"""A team's tracking server requires accounts, shows no secrets, and ends with its owner."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ CERTIFICATES = Path(tracking.__file__).parents[1] / "cluster" / "deploy" / "tls"
 
 @dataclass
 class Served:
-    """A running `sweeps serve`, what it said once it was ready, and all of its processes."""
+    """A running `sweeps serve`, the text that it printed, and all of its processes."""
 
     process: subprocess.Popen[str]
     uri: str
-    said: str
+    output: str
     family: list[psutil.Process]
     home: Path
 
@@ -58,14 +58,14 @@ def serving(home: Path, port: int) -> Iterator[Served]:
     family: list[psutil.Process] = []
     try:
         assert process.stdout is not None
-        said = ""
+        output = ""
         for line in process.stdout:
-            said += line
+            output += line
             if "mlflow_tracking_password" in line:
                 break
         family = psutil.Process(process.pid).children(recursive=True)
-        assert said, (home.parent / "stderr").read_text()
-        yield Served(process, f"http://127.0.0.1:{port}", said, family, home)
+        assert output, (home.parent / "stderr").read_text()
+        yield Served(process, f"http://127.0.0.1:{port}", output, family, home)
     finally:
         for one in (process, *family):
             with suppress(psutil.NoSuchProcess):
@@ -97,7 +97,7 @@ def log_in(monkeypatch: pytest.MonkeyPatch, user: str, password: str) -> None:
 
 
 def call(served: Served, path: str, body: dict[str, Any], **headers: str) -> int:
-    """The status of an answer to a POST by whom the environment names."""
+    """Status of a POST with the credentials of the environment."""
     from mlflow.utils.credentials import read_mlflow_creds
     from requests.auth import _basic_auth_str
 
@@ -114,7 +114,7 @@ def call(served: Served, path: str, body: dict[str, Any], **headers: str) -> int
         return error.code
 
 
-def test_who_has_an_account_records_and_reads(admin: Served) -> None:
+def test_a_user_with_an_account_records_and_reads(admin: Served) -> None:
     replicate = Replicate(0, {"m": 1.0}, artifacts={"picture.png": b"not really"})
     point = TradeoffPoint("a", "membership", {"n": 1}, (replicate,))
     tracking.check(admin.uri)
@@ -125,7 +125,7 @@ def test_who_has_an_account_records_and_reads(admin: Served) -> None:
 
 
 @pytest.mark.parametrize("password", ["wrong, but long enough", ""])
-def test_who_has_none_is_told_so_in_one_sentence(
+def test_wrong_or_missing_credentials_are_one_sentence(
     admin: Served, monkeypatch: pytest.MonkeyPatch, password: str
 ) -> None:
     if password:
@@ -133,17 +133,17 @@ def test_who_has_none_is_told_so_in_one_sentence(
     else:
         monkeypatch.delenv("MLFLOW_TRACKING_USERNAME")
         monkeypatch.delenv("MLFLOW_TRACKING_PASSWORD")
-    with pytest.raises(TrackingError, match="refuses the credentials") as caught:
+    with pytest.raises(TrackingError, match="rejects the credentials") as caught:
         tracking.check(admin.uri)
-    said = str(caught.value)
-    assert "MLFLOW_TRACKING_PASSWORD" in said
-    assert "\n" not in said
-    assert not password or password not in said
-    with pytest.raises(TrackingError, match="refuses the credentials"):
+    output = str(caught.value)
+    assert "MLFLOW_TRACKING_PASSWORD" in output
+    assert "\n" not in output
+    assert not password or password not in output
+    with pytest.raises(TrackingError, match="rejects the credentials"):
         tracking.record([POINT], sweep="s", tracking_uri=admin.uri)
 
 
-def test_another_account_adds_to_a_study_and_makes_no_accounts(
+def test_another_account_adds_to_a_study_and_cannot_create_accounts(
     admin: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracking.record([POINT], sweep="of the admin", study="begun", tracking_uri=admin.uri)
@@ -156,8 +156,8 @@ def test_another_account_adds_to_a_study_and_makes_no_accounts(
     assert call(admin, "users/create", another) == 403
 
 
-def test_only_known_names_and_its_own_pages_are_answered(admin: Served) -> None:
-    """A browser says by which name it calls, and from which page."""
+def test_only_requests_by_its_names_and_from_its_pages_are_allowed(admin: Served) -> None:
+    """A browser sends the name that it called, and the page that it is on."""
     port = admin.uri.rpartition(":")[2]
     asked = "experiments/search", {"max_results": 1}
     assert call(admin, *asked, Host=f"{NAME}:{port}") == 200
@@ -168,18 +168,19 @@ def test_only_known_names_and_its_own_pages_are_answered(admin: Served) -> None:
     assert call(admin, *asked, Origin="https://evil.example") == 403
 
 
-def test_secrets_are_in_no_command_line_nor_said(served: Served) -> None:
+def test_no_command_line_and_no_output_contains_a_secret(served: Served) -> None:
     secrets = [served.password, (served.home / "session-key").read_text().strip()]
     assert all(len(secret) >= 32 for secret in secrets)
     shown = [" ".join(process.cmdline()) for process in served.family]
     assert any("basic-auth" in command for command in shown)
-    shown += [served.said, (served.home.parent / "stderr").read_text()]
+    shown += [served.output, (served.home.parent / "stderr").read_text()]
     assert not [text for text in shown if any(secret in text for secret in secrets)]
-    assert str(served.home / "admin-password") in served.said
+    assert str(served.home / "admin-password") in served.output
 
 
-def test_its_files_are_nobody_elses(served: Served) -> None:
-    for name in (".", "admin-password", "session-key", "accounts.ini"):
+def test_its_files_are_closed_to_other_users(served: Served) -> None:
+    files = ("admin-password", "session-key", "accounts.ini", "accounts.db", "mlflow.db")
+    for name in (".", *files):
         assert not stat.S_IMODE((served.home / name).stat().st_mode) & 0o077, name
 
 
@@ -194,7 +195,7 @@ def test_it_listens_on_loopback_alone(served: Served) -> None:
 
 
 # The last of those that share the server: it ends it.
-def test_killed_it_leaves_no_process_and_started_again_it_knows_everything(admin: Served) -> None:
+def test_a_killed_server_leaves_no_process_and_starts_again_with_its_data(admin: Served) -> None:
     port = int(admin.uri.rpartition(":")[2])
     tracking.record([POINT], sweep="kept", tracking_uri=admin.uri)
     os.kill(admin.process.pid, signal.SIGKILL)
