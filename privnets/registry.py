@@ -8,7 +8,9 @@ imported before it is requested.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
@@ -20,6 +22,16 @@ T = TypeVar("T")
 
 class ExtensionError(ImportError):
     """Raised when an installed package offers an extension that cannot be loaded."""
+
+
+def installed_entry_points(group: str) -> tuple[EntryPoint, ...]:
+    """Returns the entry points of a group; packages are looked up once for each `sys.path`."""
+    return _find_entry_points(group, tuple(sys.path))
+
+
+@cache
+def _find_entry_points(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=group))
 
 
 class Registry(Generic[T]):
@@ -40,7 +52,7 @@ class Registry(Generic[T]):
 
     def names(self) -> tuple[str, ...]:
         """Returns the built-in names, in order, then the names that packages add, sorted."""
-        added = {point.name for point in entry_points(group=self.group)} - self._builtin.keys()
+        added = {point.name for point in installed_entry_points(self.group)} - self._builtin.keys()
         return (*self._builtin, *sorted(added))
 
     def get(self, name: str) -> T:
@@ -57,7 +69,8 @@ class Registry(Generic[T]):
     def _entry_point(self, name: str) -> EntryPoint:
         if name in self._builtin:
             return EntryPoint(name, self._builtin[name], self.group)
-        offers = {point.value: point for point in entry_points(group=self.group, name=name)}
+        added = installed_entry_points(self.group)
+        offers = {point.value: point for point in added if point.name == name}
         if not offers:
             raise ValueError(
                 f"{self._kind} must be one of {', '.join(self.names())}; got {name!r}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -94,6 +95,7 @@ class Diabetes(BundledSource):
         return diabetes.data, diabetes.target, tuple(diabetes.feature_names)
 
 
+@cache
 def _folder() -> Path:
     """Folder of scikit-learn's data files, located without importing it."""
     spec = importlib.util.find_spec("sklearn")

@@ -10,10 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import ClassVar, Final
 
 from privnets.points import Scalar, TradeoffPoint
+from privnets.registry import installed_entry_points
 from sweeps.errors import FieldError, describe_choices
 from sweeps.study.search_space import Axis
 from sweeps.study.spec import SearchSpec
@@ -78,7 +79,7 @@ class Search(ABC):
 
 def search_names() -> list[str]:
     """Returns the name of every search algorithm, sorted; loads none of them."""
-    return sorted(_OWN.keys() | {point.name for point in entry_points(group=GROUP)})
+    return sorted(_OWN.keys() | {point.name for point in installed_entry_points(GROUP)})
 
 
 @cache
@@ -92,7 +93,7 @@ def search_class(name: str) -> type[Search]:
     if name in _OWN:
         offers = {EntryPoint(name, _OWN[name], GROUP)}
     else:
-        offers = set(entry_points(group=GROUP, name=name))
+        offers = {point for point in installed_entry_points(GROUP) if point.name == name}
     if len(offers) != 1:
         raise ValueError(describe_choices(search_names(), name))
     (offer,) = offers

@@ -1,3 +1,5 @@
+import importlib.metadata
+import importlib.util
 import os
 from dataclasses import replace
 
@@ -102,6 +104,27 @@ def test_a_plan_grows_by_new_points():
     whole = make_plan(study(space={"weight_decay": {"grid": [0, 1, 2]}}))
     assert (grown.points, grown.digest) == (whole.points, whole.digest)
     assert planned.digest != grown.digest
+
+
+def test_planning_does_not_look_packages_up_for_every_point(monkeypatch):
+    lookups = []
+
+    def count(owner: object, name: str) -> None:
+        function = getattr(owner, name)
+
+        def counted(*args: object, **options: object) -> object:
+            lookups.append(name)
+            return function(*args, **options)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(importlib.metadata.Distribution, "discover")
+    count(importlib.util, "find_spec")
+    monkeypatch.syspath_prepend("nowhere")  # forgets earlier look-ups
+    space = {"weight_decay": {"range": [0, 9]}, "train_size": {"range": [10, 39]}}
+    planned = make_plan(study(fixed={"dataset": "digits", "model": "logistic"}, space=space))
+    assert len(planned.points) == 300
+    assert len(lookups) < 10
 
 
 def test_objectives_default_to_those_of_the_experiment():
