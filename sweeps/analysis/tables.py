@@ -80,7 +80,7 @@ def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[st
     """
     bounds = [METRIC_BOUNDS[m] for m in objectives if METRIC_BOUNDS.get(m) in front]
     defined = [bound for bound in bounds if front[bound].notna().any()]
-    rows = evenly_spaced_rows(best_first(front, objectives), MAX_ROWS)
+    rows = best_first(front, objectives).iloc[evenly_spaced(len(front), MAX_ROWS)]
     cells = _cells(rows, [*objectives, *defined], fields)
     note = f"{len(rows)} of {len(front)} points, evenly spaced along the front."
     columns = (*objectives, *defined, *fields, "point")
@@ -127,11 +127,11 @@ def best_first(front: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:
     return front.sort_values(metric, ascending=direction == "min", kind="stable")
 
 
-def evenly_spaced_rows(rows: pd.DataFrame, limit: int) -> pd.DataFrame:
-    """At most `limit` rows, evenly spaced, with the first and the last."""
-    if len(rows) <= limit:
-        return rows
-    return rows.iloc[[round(index * (len(rows) - 1) / (limit - 1)) for index in range(limit)]]
+def evenly_spaced(count: int, limit: int) -> list[int]:
+    """At most `limit` of the indices 0 to `count` - 1, evenly spaced, with the first and last."""
+    if count <= limit:
+        return list(range(count))
+    return [round(index * (count - 1) / max(limit - 1, 1)) for index in range(limit)]
 
 
 def describe_config(row: Row, fields: Sequence[str]) -> str:

@@ -22,10 +22,11 @@ from plotly.offline import get_plotlyjs
 
 from sweeps.analysis.claims import judge_claim
 from sweeps.analysis.pareto import attainment, pareto_front
+from sweeps.analysis.results import Result
 from sweeps.analysis.tables import (
     best_first,
     describe_config,
-    evenly_spaced_rows,
+    evenly_spaced,
     front_table,
     varying_fields,
 )
@@ -37,7 +38,6 @@ from sweeps.report.figures.front import front_chart, save_front
 from sweeps.report.figures.plotly_charts import plotly_figure
 from sweeps.report.figures.roc import roc_chart
 from sweeps.report.sections import FigureSection, figure_sections
-from sweeps.report.sources import ReportSource
 from sweeps.report.tables import facts_table, failures_table, notes_table, stopped_table
 from sweeps.study.yaml_reader import dump_yaml
 
@@ -62,12 +62,12 @@ class EmbeddedChart:
 
 
 def write_report(
-    data: ReportSource, path: Path, sections: Sequence[FigureSection] | None = None
+    result: Result, path: Path, sections: Sequence[FigureSection] | None = None
 ) -> Path:
     """Writes the report of a sweep as one page that opens without a network.
 
     Args:
-        data: The sweep's result.
+        result: The sweep's result.
         path: The file; an existing one is replaced atomically.
         sections: Figure sections, if they exist already.
 
@@ -79,48 +79,48 @@ def write_report(
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(render_report(data, sections), encoding="utf-8", newline="\n")
+        temporary.write_text(render_report(result, sections), encoding="utf-8", newline="\n")
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     return path
 
 
-def write_report_files(data: ReportSource, folder: Path) -> None:
+def write_report_files(result: Result, folder: Path) -> None:
     """Writes the report, each figure as PNG, and the front as a table, a page and a PNG file.
 
     Raises:
         OSError: If a file cannot be written.
     """
-    sections = figure_sections(data)
-    write_report(data, folder / "report.html", sections)
+    sections = figure_sections(result)
+    write_report(result, folder / "report.html", sections)
     for section in sections:
         if section.png is not None:
             (folder / f"{section.name}.png").write_bytes(section.png)
-    front = _front(data, data.points)
+    front = _front(result, result.points)
     if front is not None:
         front.to_parquet(folder / "front.parquet")
-        chart = front_chart(data.points, front, data.objectives)
+        chart = front_chart(result.points, front, result.objectives)
         for name in ("front.html", "front.png"):
             save_front(chart, folder / name)
 
 
-def render_report(data: ReportSource, sections: Sequence[FigureSection] | None = None) -> str:
+def render_report(result: Result, sections: Sequence[FigureSection] | None = None) -> str:
     """The report's HTML; see `write_report`."""
-    points = data.points
+    points = result.points
     fields = varying_fields(points)
-    front = _front(data, points)
+    front = _front(result, points)
     plotly, charts = _script(get_plotlyjs()), _script(_template_text("charts.js"))
     content: str = _page_template().render(
-        sweep=data.sweep,
-        study=data.study,
+        sweep=result.sweep,
+        study=result.study,
         policy=_security_policy(plotly, charts),
         style=Markup(_template_text("page.css")),
         plotly=plotly,
         charts=charts,
-        counts=_counts(data, points),
-        objectives=", ".join(data.objectives),
-        findings=[judge_claim(claim, data.replicates) for claim in data.study.claims],
+        counts=_counts(result, points),
+        objectives=", ".join(result.objectives),
+        findings=[judge_claim(claim, result.replicates) for claim in result.study.claims],
         sections=[
             {
                 "section": section,
@@ -128,19 +128,19 @@ def render_report(data: ReportSource, sections: Sequence[FigureSection] | None =
                 and _embed(f"{section.name}-chart", section.label, section.chart),
                 "image": section.images and section.png and _data_uri(section.png),
             }
-            for section in (figure_sections(data) if sections is None else sections)
+            for section in (figure_sections(result) if sections is None else sections)
         ],
-        attackers=attacker_report(group_curves(data)),
-        front=None if front is None else _front_section(data, points, front, fields),
-        axes=list(_field_charts(data, points)),
-        roc=None if front is None else _roc(data, front, fields),
-        notes=notes_table(data.notes, points, fields),
-        failures=failures_table(data, points, fields),
-        stopped=stopped_table(data, points, fields),
-        pending=data.pending,
-        command=data.spec.get("command", f"sweeps run {data.study.name}"),
-        facts=facts_table({**_times(data), **_without(data.spec, "study", "command")}),
-        study_text=dump_yaml(data.study.to_dict()),
+        attackers=attacker_report(group_curves(result)),
+        front=None if front is None else _front_section(result, points, front, fields),
+        axes=list(_field_charts(result, points)),
+        roc=None if front is None else _roc(result, front, fields),
+        notes=notes_table(result.notes, points, fields),
+        failures=failures_table(result, points, fields),
+        stopped=stopped_table(result, points, fields),
+        pending=result.pending,
+        command=result.spec.get("command", f"sweeps run {result.study.name}"),
+        facts=facts_table({**_times(result), **_without(result.spec, "study", "command")}),
+        study_text=dump_yaml(result.study.to_dict()),
     )
     return content
 
@@ -175,46 +175,46 @@ def _security_policy(*scripts: str) -> str:
     )
 
 
-def _counts(data: ReportSource, points: pd.DataFrame) -> list[tuple[str, str]]:
+def _counts(result: Result, points: pd.DataFrame) -> list[tuple[str, str]]:
     count = {s: int((points["status"] == s).sum()) for s in ("finished", "failed", "stopped")}
     stopped = [("points stopped early", f"{count['stopped']:,}")] if count["stopped"] else []
     return [
         ("points finished", f"{count['finished']:,}"),
         ("points failed", f"{count['failed']:,}"),
         *stopped,
-        ("points pending", f"{data.pending:,}"),
-        ("replicates per point", f"{data.study.replicates:,}"),
+        ("points pending", f"{result.pending:,}"),
+        ("replicates per point", f"{result.study.replicates:,}"),
     ]
 
 
-def _front(data: ReportSource, points: pd.DataFrame) -> pd.DataFrame | None:
+def _front(result: Result, points: pd.DataFrame) -> pd.DataFrame | None:
     """The front; None without one, as in a sweep whose points all failed."""
-    if not set(data.objectives) <= set(points.columns):
+    if not set(result.objectives) <= set(points.columns):
         return None
-    front = pareto_front(points, data.objectives)
+    front = pareto_front(points, result.objectives)
     return None if front.empty else front
 
 
 def _front_section(
-    data: ReportSource, points: pd.DataFrame, front: pd.DataFrame, fields: Sequence[str]
+    result: Result, points: pd.DataFrame, front: pd.DataFrame, fields: Sequence[str]
 ) -> dict[str, Any]:
     attained = None
-    if len(data.objectives) == 2 and data.study.replicates > 1:
-        attained = attainment(data.replicates, data.objectives)
-    chart = front_chart(points, front, data.objectives, attained)
+    if len(result.objectives) == 2 and result.study.replicates > 1:
+        attained = attainment(result.replicates, result.objectives)
+    chart = front_chart(points, front, result.objectives, attained)
     return {
         "chart": _embed("front-chart", "Pareto front with 95% intervals", chart),
-        "table": front_table(front, data.objectives, fields),
-        "excluded": _excluded(data, points, front),
+        "table": front_table(front, result.objectives, fields),
+        "excluded": _excluded(result, points, front),
         "attained": attained is not None,
     }
 
 
-def _excluded(data: ReportSource, points: pd.DataFrame, front: pd.DataFrame) -> str:
+def _excluded(result: Result, points: pd.DataFrame, front: pd.DataFrame) -> str:
     """A sentence about points that took no part in the front; empty if all did."""
     counts = front.attrs["excluded"]
     finished = points.loc[points["status"] == "finished"]
-    gaps = {metric: int(finished[metric].isna().sum()) for metric in data.objectives}
+    gaps = {metric: int(finished[metric].isna().sum()) for metric in result.objectives}
     undefined = ", ".join(f"{metric} at {count}" for metric, count in gaps.items() if count)
     stopped = int((points["status"] == "stopped").sum())
     parts = []
@@ -227,28 +227,28 @@ def _excluded(data: ReportSource, points: pd.DataFrame, front: pd.DataFrame) -> 
     return f"Points left out of the front: {'; '.join(parts)}." if parts else ""
 
 
-def _field_charts(data: ReportSource, points: pd.DataFrame) -> Iterator[EmbeddedChart]:
+def _field_charts(result: Result, points: pd.DataFrame) -> Iterator[EmbeddedChart]:
     """A chart for each swept field in which finished points differ."""
     finished = points.loc[points["status"] == "finished"]
-    swept = [field for field in varying_fields(finished) if field in data.study.space]
+    swept = [field for field in varying_fields(finished) if field in result.study.space]
     for index, field in enumerate(swept):
-        claimed = [claim.metric for claim in data.study.claims if claim.axis == field]
+        claimed = [claim.metric for claim in result.study.claims if claim.axis == field]
         metrics = [
             metric
-            for metric in dict.fromkeys([*data.objectives, *claimed])
+            for metric in dict.fromkeys([*result.objectives, *claimed])
             if metric in finished and finished[metric].notna().any()
         ]
         if metrics:
             others = tuple(other for other in swept if other != field)
-            chosen = SweptField(field, others, field in data.log_fields)
-            chart = field_chart(finished, chosen, metrics, data.objectives)
+            chosen = SweptField(field, others, field in result.log_fields)
+            chart = field_chart(finished, chosen, metrics, result.objectives)
             yield _embed(f"axis-chart-{index}", f"Metrics along {field}", chart)
 
 
-def _roc(data: ReportSource, front: pd.DataFrame, fields: Sequence[str]) -> EmbeddedChart | None:
-    rows = evenly_spaced_rows(best_first(front, data.objectives), _ROC_POINTS)
+def _roc(result: Result, front: pd.DataFrame, fields: Sequence[str]) -> EmbeddedChart | None:
+    rows = best_first(front, result.objectives).iloc[evenly_spaced(len(front), _ROC_POINTS)]
     labels = {row["point_id"]: describe_config(row, fields) for row in rows.to_dict("records")}
-    chart = roc_chart(list(data.select_points(labels).values()), labels)
+    chart = roc_chart(list(result.select_points(labels).values()), labels)
     return None if chart is None else _embed("roc-chart", "ROC curves of attacks", chart)
 
 
@@ -263,9 +263,9 @@ def _data_uri(png: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
-def _times(data: ReportSource) -> dict[str, str]:
-    finished = data.replicates["finished_at"]
-    times = {"sweep": data.sweep, "replicates recorded": f"{len(finished):,}"}
+def _times(result: Result) -> dict[str, str]:
+    finished = result.replicates["finished_at"]
+    times = {"sweep": result.sweep, "replicates recorded": f"{len(finished):,}"}
     if len(finished):
         first, last = finished.min(), finished.max()
         times["first replicate finished"] = f"{first:%Y-%m-%d %H:%M:%S} UTC"

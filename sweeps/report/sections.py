@@ -9,14 +9,14 @@ from typing import TypeVar
 
 from matplotlib.figure import Figure
 
+from sweeps.analysis.results import Result
 from sweeps.report.figures import releases
 from sweeps.report.figures.charts import Chart
 from sweeps.report.figures.curves import CurveSet, group_curves
 from sweeps.report.figures.plane import information_plane
 from sweeps.report.figures.png_charts import chart_png, figure_png
 from sweeps.report.figures.tradeoff import tradeoff_chart, tradeoff_pairs
-from sweeps.report.sources import ReportSource
-from sweeps.report.stored import ChosenPoint, PointChoice, choose_points
+from sweeps.report.sources import ChosenPoint, PointChoice, choose_points
 
 T = TypeVar("T")
 
@@ -74,25 +74,25 @@ class FigureSection:
         return None if self.chart is None else chart_png(self.chart)
 
 
-def figure_sections(data: ReportSource) -> list[FigureSection]:
+def figure_sections(result: Result) -> list[FigureSection]:
     """Every figure section that the sweep's data allow, in the order of a report."""
-    curves = group_curves(data)
+    curves = group_curves(result)
     return [
-        *_tradeoff(data, curves),
-        *_images(data, curves),
-        *_week(data, curves),
-        *_plane(data, curves),
-        *_records(data, curves),
+        *_tradeoff(result, curves),
+        *_images(result, curves),
+        *_week(result, curves),
+        *_plane(result, curves),
+        *_records(result, curves),
     ]
 
 
-def _tradeoff(data: ReportSource, curves: CurveSet) -> Iterator[FigureSection]:
-    pairs = tradeoff_pairs(curves, data.objectives)
+def _tradeoff(result: Result, curves: CurveSet) -> Iterator[FigureSection]:
+    pairs = tradeoff_pairs(curves, result.objectives)
     if not pairs:
         return
     joined = curves.joined and curves.along is not None
     order = f"Lines join points in order of {curves.along}. " if joined else ""
-    total = len(data.points)
+    total = len(result.points)
     left_out = total - len(pairs[0][2])
     sentence = f"{left_out} of {total} points are not shown: unfinished, or a metric is undefined."
     yield FigureSection(
@@ -101,19 +101,19 @@ def _tradeoff(data: ReportSource, curves: CurveSet) -> Iterator[FigureSection]:
         "The strongest attacker against utility, with 95% intervals, floor and raw data",
         (_TRADEOFF_CAPTION.format(order=order),),
         (sentence,) if left_out else (),
-        tradeoff_chart(curves, pairs, data.objectives),
+        tradeoff_chart(curves, pairs, result.objectives),
     )
 
 
-def _images(data: ReportSource, curves: CurveSet) -> Iterator[FigureSection]:
-    choice = choose_points(data, curves, releases.IMAGES_FILE, releases.read_images, 4)
+def _images(result: Result, curves: CurveSet) -> Iterator[FigureSection]:
+    choice = choose_points(result, curves, releases.IMAGES_FILE, releases.read_images, 4)
     texts = ("releases", "Images before and after", "Original and released images")
     caption = "Above each column: the utility label and the secret."
     yield from _section_of_choice(choice, texts, caption, images=releases.draw_images)
 
 
-def _week(data: ReportSource, curves: CurveSet) -> Iterator[FigureSection]:
-    choice = choose_points(data, curves, releases.WEEK_FILE, releases.read_week, 3)
+def _week(result: Result, curves: CurveSet) -> Iterator[FigureSection]:
+    choice = choose_points(result, curves, releases.WEEK_FILE, releases.read_week, 3)
     label = "Power before and after its release, with occupancy"
     caption = (
         "Lines have gaps where nothing was measured. Hatched: occupancy was not recorded, which "
@@ -123,8 +123,8 @@ def _week(data: ReportSource, curves: CurveSet) -> Iterator[FigureSection]:
     yield from _section_of_choice(choice, texts, caption, chart=releases.week_chart)
 
 
-def _records(data: ReportSource, curves: CurveSet) -> Iterator[FigureSection]:
-    choice = choose_points(data, curves, releases.RECORDS_FILE, releases.read_records, 4)
+def _records(result: Result, curves: CurveSet) -> Iterator[FigureSection]:
+    choice = choose_points(result, curves, releases.RECORDS_FILE, releases.read_records, 4)
     texts = ("scatter", "Releases in the plane", "Released records by their two bits")
     caption = (
         "U is the useful bit, S the secret one. Where both markers of a color lie alike, the "
@@ -152,8 +152,8 @@ def _section_of_choice(
     )
 
 
-def _plane(data: ReportSource, curves: CurveSet) -> Iterator[FigureSection]:
-    chart = information_plane(data, curves)
+def _plane(result: Result, curves: CurveSet) -> Iterator[FigureSection]:
+    chart = information_plane(result, curves)
     if chart is not None:
         label = "Leakage against censored information: training, estimates, bound and optimum"
         yield FigureSection(

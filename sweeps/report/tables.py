@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from sweeps.analysis.results import Result
 from sweeps.analysis.tables import MAX_ROWS, Table, describe_config, limit_rows
-from sweeps.report.sources import ReportSource
 from sweeps.store.columns import Note
 
 _KINDS = ("flag", "undefined", "note")
@@ -46,41 +46,41 @@ def notes_table(notes: Sequence[Note], points: pd.DataFrame, fields: Sequence[st
     return limit_rows(columns, rows, len(groups))
 
 
-def failures_table(data: ReportSource, points: pd.DataFrame, fields: Sequence[str]) -> Table:
+def failures_table(result: Result, points: pd.DataFrame, fields: Sequence[str]) -> Table:
     """Failed packs, damaged files, and failed points with the reason of the first replicate.
 
     Args:
-        data: The sweep.
+        result: The sweep.
         points: Its points, one row each.
         fields: Configuration fields that identify a point.
     """
     failed = points.loc[points["status"] == "failed"]
     rows = [
-        *(("pack", reason, "", pack_id) for pack_id, reason in data.failures.items()),
-        *(("damaged file", reason, "", name) for name, reason in data.unreadable.items()),
-        *_reasons(data, failed, fields, "failure", "failed"),
+        *(("pack", reason, "", pack_id) for pack_id, reason in result.failures.items()),
+        *(("damaged file", reason, "", name) for name, reason in result.unreadable.items()),
+        *_reasons(result, failed, fields, "failure", "failed"),
     ]
     return limit_rows(_REASON_COLUMNS, rows, len(rows))
 
 
-def stopped_table(data: ReportSource, points: pd.DataFrame, fields: Sequence[str]) -> Table:
+def stopped_table(result: Result, points: pd.DataFrame, fields: Sequence[str]) -> Table:
     """Points that were stopped early; a point with a failed replicate counts as failed.
 
     Args:
-        data: The sweep.
+        result: The sweep.
         points: Its points, one row each.
         fields: Configuration fields that identify a point.
     """
     stopped = points.loc[points["status"] == "stopped"]
-    rows = list(_reasons(data, stopped, fields, "stopped", "were stopped"))
+    rows = list(_reasons(result, stopped, fields, "stopped", "were stopped"))
     return limit_rows(_REASON_COLUMNS, rows, len(rows))
 
 
 def _reasons(
-    data: ReportSource, points: pd.DataFrame, fields: Sequence[str], column: str, verb: str
+    result: Result, points: pd.DataFrame, fields: Sequence[str], column: str, verb: str
 ) -> Iterator[tuple[str, str, str, str]]:
     """Each different reason once, with its first point and the number of points."""
-    own = data.replicates[data.replicates["point_id"].isin(points["point_id"])]
+    own = result.replicates[result.replicates["point_id"].isin(points["point_id"])]
     reasons = own.groupby("point_id")[column].agg(["first", "count", "size"])
     joined = points.join(reasons, on="point_id")
     for _, group in joined.groupby(["first", "count", "size"], sort=False):

@@ -18,7 +18,7 @@ from privnets.points import Curve, Replicate, TradeoffPoint
 from sweeps.analysis.results import read_failures
 from sweeps.analysis.tables import points_table
 from sweeps.report.figures.releases import read_images, read_records, read_week
-from sweeps.report.stored import UnusableError
+from sweeps.report.sources import UnusableError
 from sweeps.store import sealing
 from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.codec import FIXED_COLUMNS, encode_points

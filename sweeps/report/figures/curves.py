@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sweeps.analysis.formatting import format_setting, label_setting, setting_as_number
+from sweeps.analysis.results import Result
 from sweeps.analysis.tables import (
     METRIC_FLOORS,
     Row,
@@ -19,7 +20,6 @@ from sweeps.analysis.tables import (
     row_interval,
     varying_fields,
 )
-from sweeps.report.sources import ReportSource
 
 CURVE_FIELDS = ("privacy_weight", "tradeoff")
 """Preferred fields along a trade-off curve; otherwise the last swept number."""
@@ -99,12 +99,12 @@ class CurveSample:
         return str(self.row["point_id"])
 
 
-def group_curves(data: ReportSource) -> CurveSet:
+def group_curves(result: Result) -> CurveSet:
     """Groups a sweep's finished points into curves."""
-    points = data.points
+    points = result.points
     finished = points.loc[points["status"] == "finished"]
     differing = varying_fields(finished)
-    fields = tuple(field for field in data.study.space if field in differing)
+    fields = tuple(field for field in result.study.space if field in differing)
     along = _field_along(finished, fields)
     grouping = _colored_first(finished, [field for field in fields if field != along])
     groups = _groups(finished, grouping)
@@ -149,15 +149,6 @@ def curve_samples(curve: TradeoffCurve, metric: str) -> list[CurveSample]:
     private = _private_sample(rows, metric)
     others = [row for row in rows if row["point_id"] != private.point_id]
     return [*_middle_sample(rows, others, metric), private]
-
-
-def evenly_spaced_curves(curves: Sequence[TradeoffCurve], limit: int) -> list[TradeoffCurve]:
-    """At most `limit` curves, evenly spaced, with the first and the last."""
-    if len(curves) <= limit:
-        return list(curves)
-    if limit == 1:
-        return [curves[0]]
-    return [curves[round(i * (len(curves) - 1) / (limit - 1))] for i in range(limit)]
 
 
 def label_settings(settings: Mapping[str, Any]) -> str:

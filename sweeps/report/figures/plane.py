@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from privnets.measures.best_release import release_boundary
 from privnets.points import TradeoffPoint
 from sweeps.analysis.formatting import setting_as_number
-from sweeps.analysis.tables import METRIC_UNITS, Row, evenly_spaced_rows, row_interval
+from sweeps.analysis.results import Result
+from sweeps.analysis.tables import METRIC_UNITS, Row, evenly_spaced, row_interval
 from sweeps.report.figures.charts import (
     GREY,
     Chart,
@@ -30,7 +31,6 @@ from sweeps.report.figures.charts import (
     view_limits,
 )
 from sweeps.report.figures.curves import CurveSet, label_point, sort_along
-from sweeps.report.sources import ReportSource
 
 LEAKAGE, CENSORED = "privacy/leakage", "utility/censored"
 EXACT = ("exact/leakage", "exact/censored")
@@ -50,12 +50,12 @@ _STYLES: Mapping[str, dict[str, Any]] = {
 _Line = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-def information_plane(data: ReportSource, curves: CurveSet) -> Chart | None:
+def information_plane(result: Result, curves: CurveSet) -> Chart | None:
     """A panel for each dependence between the bits, at most six; None without exact information.
 
     A panel shows at most 50 points, evenly spaced over the field along curves.
     """
-    points = data.points.loc[data.points["status"] == "finished"]
+    points = result.points.loc[result.points["status"] == "finished"]
     if not {*EXACT, LEAKAGE, CENSORED, f"config/{_DEPENDENCE}"} <= set(points.columns):
         return None
     known = points.loc[np.isfinite(points[list(EXACT)].to_numpy(dtype=np.float64)).all(axis=1)]
@@ -64,7 +64,7 @@ def information_plane(data: ReportSource, curves: CurveSet) -> Chart | None:
         return None
     along = None if curves.along == _DEPENDENCE else curves.along
     parts = [_spaced(part, along) for _, part in groups]
-    stored = data.select_points([name for part in parts for name in part["point_id"]])
+    stored = result.select_points([name for part in parts for name in part["point_id"]])
     colors = _field_colors(pd.concat(parts), along)
     fields = [field for field in curves.fields if field != _DEPENDENCE]
     panels = [
@@ -75,7 +75,8 @@ def information_plane(data: ReportSource, curves: CurveSet) -> Chart | None:
 
 
 def _spaced(part: pd.DataFrame, along: str | None) -> pd.DataFrame:
-    return evenly_spaced_rows(part if along is None else sort_along(part, along), _MAX_POINTS)
+    ordered = part if along is None else sort_along(part, along)
+    return ordered.iloc[evenly_spaced(len(part), _MAX_POINTS)]
 
 
 def _field_colors(points: pd.DataFrame, along: str | None) -> dict[float, str]:

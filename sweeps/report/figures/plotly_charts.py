@@ -59,14 +59,16 @@ def plotly_figure(chart: Chart) -> go.Figure:
         cell = {"row": index // columns + 1, "col": index % columns + 1}
         for series in panel.series:
             trace = _trace(series)
-            trace.showlegend = bool(trace.name) and trace.name not in named
+            trace.showlegend = bool(series.name and len(series.x) and trace.name not in named)
             trace.legendgroup = trace.name
-            named.add(trace.name)
+            named |= {trace.name} if trace.showlegend else set()
             if series.scale is not None:
                 trace.marker.showscale = index == 0
             figure.add_trace(trace, **cell)
         figure.update_xaxes(**_axis(panel.x), **cell)
         figure.update_yaxes(**_axis(panel.y), **cell)
+        if panel.square:
+            figure.update_yaxes(scaleanchor=f"x{index + 1 if index else ''}", **cell)
     title_lines = max(panel.title.count("\n") + bool(panel.title) for panel in chart.panels)
     top = 20 + 20 * title_lines
     if not chart.side_legend:
@@ -97,7 +99,7 @@ def escape(text: str) -> str:
 
 def _legend_length(names: set[str]) -> int:
     """Width of a legend in characters, with its symbols."""
-    return sum(len(name) + 8 for name in names if name)
+    return sum(len(name) + 8 for name in names)
 
 
 def _trace(series: ChartSeries) -> go.Scatter:

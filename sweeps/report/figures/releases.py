@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from privnets.points import TradeoffPoint
 from sweeps.report.figures.charts import GREY, ORANGE, Chart, ChartAxis, ChartPanel, ChartSeries
 from sweeps.report.figures.png_charts import ImageRow, draw_image_rows
-from sweeps.report.stored import ChosenPoint, UnusableError, read_tensors
+from sweeps.report.sources import ChosenPoint, Tensors, UnusableError, read_tensors
 
 IMAGES_FILE, WEEK_FILE, RECORDS_FILE = (
     f"{name}.safetensors" for name in ("release", "week", "scatter")
@@ -29,7 +29,7 @@ _MAX_IMAGES, _MAX_PIXELS = 20, 256
 _HEAD, _GAP = 0.45, 0.12
 _MAX_DAYS, _MAX_STEPS = 7, 1440
 _DAYS = (np.datetime64("1990-01-01").astype(int), np.datetime64("2100-01-01").astype(int))
-_MAX_RECORDS = 1000
+_MAX_RECORDS = 250
 _ORIGINAL, _HOME = "#9aa3ab", "#4dabf7"
 # Color shows the useful bit; marker and lightness show the secret (Okabe and Ito's colors).
 _BITS = {
@@ -72,23 +72,6 @@ class ReleasedWeek:
     original: NDArray[np.float64]
     released: NDArray[np.float64]
     secret: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReleasedRecords:
-    """Released test records of one replicate.
-
-    Attributes:
-        released: Shape [m, 2].
-        utility: 0 or 1, shape [m].
-        secret: 0 or 1, shape [m].
-        filter: Matrix of the linear releaser, shape [2, 2].
-    """
-
-    released: NDArray[Any]
-    utility: NDArray[Any]
-    secret: NDArray[Any]
-    filter: NDArray[Any]
 
 
 def read_images(point: TradeoffPoint) -> ReleasedImages:
@@ -153,14 +136,14 @@ def read_week(point: TradeoffPoint) -> ReleasedWeek:
     # Microseconds, because a step may be no whole number of seconds.
     step = np.timedelta64(86_400_000_000 // steps, "us")
     start: NDArray[np.datetime64] = day[order].astype("datetime64[D]").astype("datetime64[us]")
-    absent = tensors["present"][order] == 0
-    secret = tensors["secret"][order].astype(np.int64)
+    ordered = {name: tensors[name][order].ravel() for name in tensors}
+    absent, secret = ordered["present"] == 0, ordered["secret"]
     return ReleasedWeek(
         time=np.add.outer(start, step * np.arange(steps)).ravel(),
         step=step,
-        original=np.where(absent, np.nan, tensors["original"][order]).ravel(),
-        released=np.where(absent, np.nan, tensors["released"][order]).ravel(),
-        secret=np.where(np.isin(secret, (0, 1)), secret, -1).ravel(),
+        original=np.where(absent, np.nan, ordered["original"]),
+        released=np.where(absent, np.nan, ordered["released"]),
+        secret=np.where(np.isin(secret, (0, 1)), secret, -1).astype(np.int64),
     )
 
 
@@ -181,8 +164,9 @@ def week_chart(points: Sequence[ChosenPoint[ReleasedWeek]]) -> Chart:
 def _power_limits(week: ReleasedWeek) -> tuple[float, float]:
     powers = np.concatenate([week.original, week.released])
     known = powers[np.isfinite(powers)]
-    low, high = known.min(initial=0.0), known.max(initial=1.0)
-    return float(low), float(high + 0.05 * (high - low))
+    low, high = float(known.min(initial=0.0)), float(known.max(initial=1.0))
+    margin = 0.04 * (high - low)
+    return low - margin, high + margin
 
 
 def _week_series(week: ReleasedWeek) -> Iterator[ChartSeries]:
@@ -197,7 +181,7 @@ def _week_series(week: ReleasedWeek) -> Iterator[ChartSeries]:
         ("released", week.released, ORANGE, 1.3),
     ):
         times, heights = held_steps(week, values)
-        yield ChartSeries(times, heights, name, color, line="solid", step="hv", width=width)
+        yield ChartSeries(times, heights, name, color, line="solid", width=width)
 
 
 def _rectangles(week: ReleasedWeek, periods: Sequence[Period]) -> tuple[Any, Any]:
@@ -218,18 +202,14 @@ def secret_periods(week: ReleasedWeek, kind: int) -> Iterator[Period]:
 def held_steps(
     week: ReleasedWeek, values: NDArray[np.float64]
 ) -> tuple[NDArray[np.datetime64], NDArray[np.float64]]:
-    """Steps, each held to its end, with NaN where days or values are missing."""
-    apart = np.append(np.diff(week.time) != week.step, True)
-    absent = np.append(np.isnan(values[1:]), True)
-    ends = np.flatnonzero(~np.isnan(values) & (apart | absent)) + 1
-    closing = week.time[ends - 1] + week.step
-    times = np.insert(week.time, np.repeat(ends, 2), np.repeat(closing, 2))
-    held = np.column_stack([values[ends - 1], np.full(len(ends), np.nan)]).ravel()
-    return times, np.insert(values, np.repeat(ends, 2), held)
+    """Both ends of each step, with NaN between days that are not consecutive."""
+    times = np.column_stack([week.time, week.time + week.step]).ravel()
+    breaks = 2 * (np.flatnonzero(np.diff(week.time) != week.step) + 1)
+    return np.insert(times, breaks, times[breaks]), np.insert(values.repeat(2), breaks, np.nan)
 
 
-def read_records(point: TradeoffPoint) -> ReleasedRecords:
-    """Reads a point's released records, at most 1000.
+def read_records(point: TradeoffPoint) -> Tensors:
+    """Reads a point's released records, their two bits, and the matrix of the linear releaser.
 
     Raises:
         UnusableError: If it has none that can be shown.
@@ -239,13 +219,10 @@ def read_records(point: TradeoffPoint) -> ReleasedRecords:
     for bit in ("utility", "secret"):
         if not np.isin(tensors[bit], (0, 1)).all():
             raise UnusableError(f"{bit} must contain only 0 and 1")
-    released, utility, secret = (
-        tensors[key][:_MAX_RECORDS] for key in ("released", "utility", "secret")
-    )
-    return ReleasedRecords(released, utility, secret, tensors["filter"])
+    return tensors
 
 
-def records_chart(points: Sequence[ChosenPoint[ReleasedRecords]]) -> Chart:
+def records_chart(points: Sequence[ChosenPoint[Tensors]]) -> Chart:
     """Released records in the plane, one panel per point, with the center of each class."""
     axes = [ChartAxis(f"released, {which} coordinate") for which in ("first", "second")]
     panels = [
@@ -261,11 +238,12 @@ def records_chart(points: Sequence[ChosenPoint[ReleasedRecords]]) -> Chart:
     return Chart(panels, columns=4, panel_height=300)
 
 
-def _record_series(records: ReleasedRecords) -> Iterator[ChartSeries]:
+def _record_series(records: Tensors) -> Iterator[ChartSeries]:
     for (utility, secret), (color, symbol) in _BITS.items():
-        x, y = records.released[(records.utility == utility) & (records.secret == secret)].T
+        inside = (records["utility"] == utility) & (records["secret"] == secret)
+        x, y = records["released"][inside][:_MAX_RECORDS].T
         style: dict[str, Any] = {"symbol": symbol, "size": 5, "opacity": 0.55, "hover": []}
         yield ChartSeries(x, y, f"U = {utility}, S = {secret}", color, **style)
-    cells = np.unique(np.column_stack([records.utility, records.secret]), axis=0)
-    x, y = (cells @ records.filter.T).T
+    cells = np.unique(np.column_stack([records["utility"], records["secret"]]), axis=0)
+    x, y = (cells @ records["filter"].T).T
     yield ChartSeries(x, y, "center of a class", "#000000", symbol="cross", size=11, hover=[])

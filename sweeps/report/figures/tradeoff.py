@@ -15,6 +15,7 @@ from sweeps.analysis.formatting import format_number, label_setting
 from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.statistics import Interval
 from sweeps.analysis.tables import (
+    INTERVAL_SUFFIXES,
     METRIC_FLOORS,
     RAW_DATA_VALUES,
     Row,
@@ -159,38 +160,29 @@ def metric_levels(
     """Different values of a metric; values closer than 1% of the range of `y` count as one."""
     if metric not in points:
         return []
-    values = points[y]
-    step = _SAME_LEVEL * (float(values.max() - values.min()) or abs(float(values.iloc[0])))
-    known = points.loc[np.isfinite(points[metric])].sort_values(metric, kind="stable")
-    groups: list[list[Row]] = []
-    for row in known.to_dict("records"):
-        if groups and row[metric] - groups[-1][0][metric] <= step:
-            groups[-1].append(row)
-        else:
-            groups.append([row])
-    return [
-        MetricLevel(_widest([row_interval(row, metric) for row in group]), suffix)
-        for group, suffix in zip(groups, _suffixes(groups, fields), strict=True)
+    step = _SAME_LEVEL * (float(np.ptp(points[y])) or abs(float(points[y].iloc[0])))
+    known = points.loc[points[metric].notna()].sort_values(metric)
+    groups = [group for _, group in known.groupby((known[metric].diff() > step).cumsum())]
+    ends = [metric + suffix for suffix in INTERVAL_SUFFIXES]
+    intervals = [
+        Interval(
+            float(group[metric].mean()),
+            float(group.get(ends[0], pd.Series([math.nan])).min()),
+            float(group.get(ends[1], pd.Series([math.nan])).max()),
+        )
+        for group in groups
     ]
+    return list(map(MetricLevel, intervals, _suffixes(groups, fields)))
 
 
-def _suffixes(groups: Sequence[Sequence[Row]], fields: Sequence[str]) -> list[str]:
+def _suffixes(groups: Sequence[pd.DataFrame], fields: Sequence[str]) -> list[str]:
     """The settings of each group, in one field whose values no two groups share, if any."""
     for field in fields:
-        values = [sorted({label_setting(row[f"config/{field}"]) for row in g}) for g in groups]
-        everything = [value for group in values for value in group]
-        if len(groups) > 1 and len(everything) == len(set(everything)):
-            return [f", {field} = {' or '.join(group)}" for group in values]
+        values = [sorted({*map(label_setting, group[f"config/{field}"])}) for group in groups]
+        every = [value for own in values for value in own]
+        if len(groups) > 1 and len(every) == len(set(every)):
+            return [f", {field} = {' or '.join(own)}" for own in values]
     return [""] * len(groups)
-
-
-def _widest(intervals: Sequence[Interval]) -> Interval:
-    known = [one for one in intervals if math.isfinite(one.half)]
-    return Interval(
-        float(np.mean([one.mean for one in intervals])),
-        min((one.low for one in known), default=math.nan),
-        max((one.high for one in known), default=math.nan),
-    )
 
 
 def _hover(curves: CurveSet, points: pd.DataFrame, x: str, y: str) -> list[str]:

@@ -17,7 +17,6 @@ from sweeps.report.figures.curves import (
     MAX_CURVES,
     TradeoffCurve,
     curve_samples,
-    evenly_spaced_curves,
     group_curves,
 )
 
@@ -140,11 +139,3 @@ def test_undefined_points_are_passed_over():
     ]
     assert curve_samples(curve([math.nan], [0.0]), STRONGEST) == []
     assert curve_samples(curve([0.7], [0.1]), "privacy/leakage") == []
-
-
-@pytest.mark.parametrize(
-    ("count", "most", "kept"), [(3, 4, [0, 1, 2]), (10, 4, [0, 3, 6, 9]), (5, 1, [0])]
-)
-def test_curves_to_show_are_evenly_spread(count, most, kept):
-    curves = [TradeoffCurve({"i": i}, i, 0, pd.DataFrame()) for i in range(count)]
-    assert [one.color for one in evenly_spaced_curves(curves, most)] == kept

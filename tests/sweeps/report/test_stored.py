@@ -15,7 +15,7 @@ from safetensors.numpy import load, save
 from privnets.points import TradeoffPoint
 from sweeps.report.figures.releases import read_images, read_records, read_week
 from sweeps.report.sections import figure_sections
-from sweeps.report.stored import UnusableError, read_tensors
+from sweeps.report.sources import UnusableError, read_tensors
 
 IMAGE = "release.safetensors"
 SWEEPS = {
