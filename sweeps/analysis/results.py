@@ -8,20 +8,30 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 from pydantic import BaseModel
 
 from privnets.contract import Direction
 from privnets.points import TradeoffPoint
 from sweeps.analysis.pareto import pareto_front
+from sweeps.analysis.statistics import summarize_replicates
 from sweeps.analysis.tables import INTERVAL_SUFFIXES, varying_fields
-from sweeps.store.codec import is_fixed_column
-from sweeps.store.columns import Note, Replicates, is_table_column, replicates
+from sweeps.store.codec import parse_config
 from sweeps.store.filesystem import absolute_storage
-from sweeps.store.following import is_complete
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest
+from sweeps.store.reader import (
+    STATUS_NAMES,
+    Note,
+    ReplicateTable,
+    is_complete,
+    is_fixed_column,
+    is_metric_column,
+    replicate_table,
+)
 from sweeps.study.spec import Study
+from tracking.frame import POINT_COLUMNS, REPLICATE_COLUMNS, TableColumns, table_from_columns
 from tracking.redaction import redact
 
 if TYPE_CHECKING:
@@ -55,11 +65,11 @@ class Result:
     unreadable: Mapping[str, str]
     _ledger: Ledger
     _packs: Sequence[str]
-    _columns: Replicates
+    _replicates: ReplicateTable
 
     def __repr__(self) -> str:
         """The sweep's name and size."""
-        plan, done = self.manifest.plan, len(self._columns)
+        plan, done = self.manifest.plan, len(self._replicates)
         size = f"{done} of {plan.points} points, {len(plan.seeds)} replicates each"
         return f"Result({self.sweep!r}: {size}, in {redact(self.storage)})"
 
@@ -104,22 +114,22 @@ class Result:
     @property
     def counts(self) -> Mapping[str, int]:
         """Number of complete points that are `finished`, `stopped` and `failed`."""
-        return self._columns.counts()
+        return self._replicates.counts
 
     @property
     def pending(self) -> int:
         """Number of points that still lack replicates."""
-        return self.manifest.plan.points - len(self._columns)
+        return self.manifest.plan.points - len(self._replicates)
 
     @cached_property
     def points(self) -> pd.DataFrame:
         """One row per complete point; see `tracking.points_frame`."""
-        return self._columns.points_frame(self.sweep)
+        return build_points_frame(self._replicates, self.sweep)
 
     @cached_property
     def replicates(self) -> pd.DataFrame:
         """One row per complete point and replicate; see `tracking.replicates_frame`."""
-        return self._columns.replicates_frame(self.sweep)
+        return build_replicates_frame(self._replicates, self.sweep)
 
     @cached_property
     def tradeoff_points(self) -> Sequence[TradeoffPoint]:
@@ -143,12 +153,12 @@ class Result:
     @cached_property
     def files(self) -> Collection[str]:
         """Names of the files that finished points stored."""
-        return self._details.files()
+        return self._details.artifact_names()
 
     @cached_property
-    def _details(self) -> Replicates:
+    def _details(self) -> ReplicateTable:
         tables = self._ledger.read_tables(self._packs, is_fixed_column)
-        return replicates(tables).complete(self.manifest.plan.seeds)
+        return replicate_table(tables).complete(self.manifest.plan.seeds)
 
     def front(self) -> pd.DataFrame:
         """The Pareto front on the study's objectives; empty while no point is finished."""
@@ -204,8 +214,8 @@ def read_result(ledger: Ledger, storage: str) -> Result:
     """
     manifest = read_manifest(ledger)
     packs = ledger.pack_ids()
-    columns = replicates(ledger.read_tables(packs, is_table_column))
-    failures = read_failures(ledger, lambda: columns.members)
+    replicates = replicate_table(ledger.read_tables(packs, is_metric_column))
+    failures = read_failures(ledger, lambda: replicates.keys)
     return Result(
         manifest,
         storage,
@@ -213,8 +223,64 @@ def read_result(ledger: Ledger, storage: str) -> Result:
         dict(sorted(ledger.unreadable.items())),
         ledger,
         packs,
-        columns.complete(manifest.plan.seeds),
+        replicates.complete(manifest.plan.seeds),
     )
+
+
+def build_points_frame(replicates: ReplicateTable, sweep: str) -> pd.DataFrame:
+    """One row per point, with means over its finished replicates; see `tracking.points_frame`."""
+    finished = replicates.finished()
+    summary = summarize_replicates(
+        finished.family("metric"),
+        finished.family("standard_error"),
+        finished.points,
+        len(replicates),
+    )
+    return _build_frame(
+        replicates,
+        sweep,
+        POINT_COLUMNS,
+        points=np.arange(len(replicates)),
+        status=STATUS_NAMES[replicates.point_status],
+        finished_at=replicates.largest_of_point(replicates.column("finished_at").to_numpy()),
+        own={"replicates": np.bincount(finished.points, minlength=len(replicates))},
+        metrics=summary,
+    )
+
+
+def build_replicates_frame(replicates: ReplicateTable, sweep: str) -> pd.DataFrame:
+    """One row per point and replicate; see `tracking.replicates_frame`."""
+    return _build_frame(
+        replicates,
+        sweep,
+        REPLICATE_COLUMNS,
+        points=replicates.points,
+        status=STATUS_NAMES[replicates.status],
+        finished_at=replicates.column("finished_at").to_numpy(),
+        own={name: replicates.column(name) for name in REPLICATE_COLUMNS},
+        metrics=replicates.family("metric"),
+    )
+
+
+def _build_frame(
+    replicates: ReplicateTable,
+    sweep: str,
+    own_columns: Mapping[str, str],
+    metrics: pd.DataFrame,
+    **columns: Any,
+) -> pd.DataFrame:
+    experiments, configs = (
+        replicates.table[name].take(replicates.first_rows).to_pylist()
+        for name in ("experiment", "config")
+    )
+    named = TableColumns(
+        point_ids=replicates.point_ids,
+        experiments=experiments,
+        configs=[parse_config(config) for config in configs],
+        metrics={str(name): values.to_numpy() for name, values in metrics.items()},
+        **columns,
+    )
+    return table_from_columns(named, own_columns, sweep)
 
 
 def read_failures(ledger: Ledger, finished: Callable[[], Set[tuple[str, int]]]) -> dict[str, str]:

@@ -89,10 +89,10 @@ def summarize_replicates(
     groups, positions = metrics.groupby(points), range(count)
     means = groups.mean(skipna=False).reindex(positions)
     deviations = groups.std(skipna=False).reindex(positions)
-    sizes = np.bincount(points, minlength=count)
+    sizes = np.bincount(points, minlength=count)[:, None]
     factors = t_quantile(np.maximum(sizes - 1, 0)) / np.sqrt(np.maximum(sizes, 1))
     single = errors.groupby(points).first().reindex(index=positions, columns=metrics.columns)
-    halves = deviations.mul(factors, axis=0).where(sizes[:, None] > 1, NORMAL_QUANTILE * single)
+    halves = np.where(sizes > 1, factors * deviations, NORMAL_QUANTILE * single)
     parts = {"": means, ".std": deviations, ".ci_low": means - halves, ".ci_high": means + halves}
     columns = [name + suffix for name in metrics.columns for suffix in parts]
     summary = pd.concat([part.add_suffix(suffix) for suffix, part in parts.items()], axis=1)

@@ -1,4 +1,4 @@
-"""How a running sweep stands, told from the few columns of its ledger that say so."""
+"""Counts of a running sweep: complete points, failures, and the front so far."""
 
 from __future__ import annotations
 
@@ -9,28 +9,31 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from privnets.contract import Direction
-from sweeps.store.following import Fresh
+from sweeps.analysis.pareto import pareto_front
 from sweeps.store.ledger import Ledger
+from sweeps.store.reader import LedgerReader
 
 T = TypeVar("T")
-_TELLING: Final = ("point_id", "seed", "failure", "stopped")
-_SHARE: Final = 0.05
+_COLUMNS: Final = ("point_id", "seed", "failure", "stopped")
+_MAX_TIME_SHARE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class SweepCounts:
-    """How a sweep stands.
+    """Counts of a sweep.
 
     Attributes:
-        complete: Points that have all their replicates.
-        failed: Those of them with a failed replicate.
-        stopped: Those with none, but with a stopped one.
-        front: How many of the finished are on the front.
-        best: The front's best value of each objective, by metric.
-        trainings: Replicates that there are, of points that are not complete too.
+        complete: Points with all replicates.
+        failed: Complete points with a failed replicate.
+        stopped: Complete points without a failed replicate, but with a stopped one.
+        front: Finished points on the front.
+        best: Best value of each objective on the front, by metric.
+        trainings: Replicates in the ledger, also of incomplete points.
     """
 
     complete: int = 0
@@ -42,160 +45,157 @@ class SweepCounts:
 
 
 @dataclass(slots=True)
-class _Partial:
-    """What is known of a point that lacks replicates."""
+class _PartialPoint:
+    """Replicates so far of an incomplete point."""
 
     sums: NDArray[np.float64]
     seeds: set[int] = field(default_factory=set)
-    failed: bool = False
-    stopped: bool = False
+    has_failed: bool = False
+    was_stopped: bool = False
 
 
 class SweepCounter:
-    """Follows a ledger; of complete points it keeps the ids and the front."""
+    """Counts the points of a ledger as it grows; of complete points it keeps ids and the front."""
 
     def __init__(
         self, ledger: Ledger, seeds: Iterable[int], objectives: Mapping[str, Direction]
     ) -> None:
-        """Begin at the beginning of the ledger.
+        """Starts before the first pack.
 
         Args:
-            ledger: To follow.
-            seeds: A point is complete when it has a replicate of each.
+            ledger: Ledger to read.
+            seeds: Seeds of a complete point.
             objectives: Metric to direction.
         """
-        self._ledger = ledger
-        self._fresh = Fresh(ledger)
-        self._seeds = frozenset(seeds)
         self._objectives = dict(objectives)
-        self._partial: dict[str, _Partial] = {}
+        self._seeds = frozenset(seeds)
+        self._reader = LedgerReader(ledger, self._is_counted)
+        self._partial: dict[str, _PartialPoint] = {}
         self._complete: set[str] = set()
         self._failed = self._stopped = self._trainings = 0
-        self._front = np.empty((0, len(self._objectives)))
-        self._waiting: list[NDArray[np.float64]] = []
+        self._front = pd.DataFrame(columns=list(self._objectives), dtype=np.float64)
 
     def read(self) -> SweepCounts:
-        """How the sweep stands with the packs that appeared since the last call."""
-        for table in self._fresh.read(lambda packs: self._ledger.read_tables(packs, self._wanted)):
-            told = [table[name].to_pylist() for name in _TELLING]
-            values = np.full((table.num_rows, len(self._objectives)), np.nan)
-            for place, metric in enumerate(self._objectives):
-                if (name := f"metric/{metric}") in table.column_names:
-                    values[:, place] = table[name].to_numpy()
-            for point_id, seed, failure, stopped, row in zip(*told, values, strict=True):
-                self._add(point_id, seed, failure is not None, stopped is not None, row)
-        self._merge()
-        best = [
-            self._front[:, place].min() if direction == "min" else self._front[:, place].max()
-            for place, direction in enumerate(self._objectives.values())
+        """Counts the packs that appeared since the last call, and returns all counts."""
+        means = [mean for table in self._reader.read_new() for mean in self._add_rows(table)]
+        if means:  # a point that was dominated once stays dominated
+            new = pd.DataFrame(means, columns=self._front.columns)
+            candidates = pd.concat([self._front, new]) if len(self._front) else new
+            self._front = pareto_front(candidates, self._objectives)
+        best = {
+            metric: float(getattr(self._front[metric], direction)())
+            for metric, direction in self._objectives.items()
             if len(self._front)
-        ]
+        }
         return SweepCounts(
             complete=len(self._complete),
             failed=self._failed,
             stopped=self._stopped,
             front=len(self._front),
-            best=dict(zip(self._objectives, map(float, best), strict=bool(best))),
+            best=best,
             trainings=self._trainings,
         )
 
-    def _wanted(self, name: str) -> bool:
-        return name in _TELLING or name.removeprefix("metric/") in self._objectives
+    def _is_counted(self, name: str) -> bool:
+        return name in _COLUMNS or name.removeprefix("metric/") in self._objectives
+
+    def _add_rows(self, table: pa.Table) -> list[NDArray[np.float64]]:
+        """Adds replicates; returns the mean objectives of the points that they finish."""
+        values = np.full((table.num_rows, len(self._objectives)), np.nan)
+        for index, metric in enumerate(self._objectives):
+            if (name := f"metric/{metric}") in table.column_names:
+                values[:, index] = table[name].to_numpy()
+        rows = zip(*(table[name].to_pylist() for name in _COLUMNS), values, strict=True)
+        means = (self._add(*row) for row in rows)
+        return [mean for mean in means if mean is not None]
 
     def _add(
-        self, point_id: str, seed: int, failed: bool, stopped: bool, values: NDArray[np.float64]
-    ) -> None:
-        """Take in a replicate; the first of a seed counts."""
+        self,
+        point_id: str,
+        seed: int,
+        failure: str | None,
+        stopped: str | None,
+        values: NDArray[np.float64],
+    ) -> NDArray[np.float64] | None:
+        """Adds a replicate, the first of its seed; returns the means if its point is finished."""
         if point_id in self._complete:
-            return
-        point = self._partial.setdefault(point_id, _Partial(np.zeros(len(self._objectives))))
+            return None
+        point = self._partial.setdefault(point_id, _PartialPoint(np.zeros(len(values))))
         if seed in point.seeds:
-            return
+            return None
         point.seeds.add(seed)
-        self._trainings += 1
         point.sums += values
-        point.failed |= failed
-        point.stopped |= stopped
-        if point.seeds >= self._seeds:
-            self._end(point_id, self._partial.pop(point_id))
+        point.has_failed |= failure is not None
+        point.was_stopped |= stopped is not None
+        self._trainings += 1
+        return self._complete_point(point_id) if point.seeds >= self._seeds else None
 
-    def _end(self, point_id: str, point: _Partial) -> None:
+    def _complete_point(self, point_id: str) -> NDArray[np.float64] | None:
+        point = self._partial.pop(point_id)
         self._complete.add(point_id)
-        if point.failed:
+        if point.has_failed:
             self._failed += 1
-        elif point.stopped:
+        elif point.was_stopped:
             self._stopped += 1
         else:
-            self._waiting.append(point.sums / len(point.seeds))
-
-    def _merge(self) -> None:
-        """Bring the front up to date: whatever another point beat once is beaten for good."""
-        if not self._waiting:
-            return
-        import pandas as pd
-
-        from sweeps.analysis.pareto import pareto_front
-
-        rows = np.concatenate([self._front, self._waiting])
-        self._waiting = []
-        front = pareto_front(pd.DataFrame(rows, columns=list(self._objectives)), self._objectives)
-        self._front = front.to_numpy(dtype=np.float64)
+            return point.sums / len(point.seeds)
+        return None
 
 
 class BackgroundCall(Generic[T]):
-    """Calls a function again and again in a thread of its own, for a small share of the time.
+    """Repeats a call in a thread of its own, for at most 5% of the time.
 
     Attributes:
-        latest: What it gave last.
+        latest: Latest result.
     """
 
-    def __init__(self, work: Callable[[], T]) -> None:
-        """Call it once, in this thread.
+    def __init__(self, function: Callable[[], T]) -> None:
+        """Calls the function once, in this thread.
 
         Args:
-            work: Never called twice at once.
+            function: Function without arguments; never called twice at once.
         """
-        self._work = work
+        self._function = function
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
-        self._rested = 0.0
-        self.latest = work()
+        self._next_start = 0.0
+        self.latest = function()
 
     def poll(self) -> T:
-        """What the function gave last; it is called anew if it has rested long enough.
+        """Latest result; starts the next call if enough time has passed.
 
         Raises:
-            Exception: What the last call raised, once.
+            Exception: If the last call raised one; raised once.
         """
         if self._thread is None or not self._thread.is_alive():
-            self._raise()
-            if time.monotonic() >= self._rested:
+            self._raise_error()
+            if time.monotonic() >= self._next_start:
                 self._thread = threading.Thread(target=self._call, daemon=True)
                 self._thread.start()
         return self.latest
 
     def now(self) -> T:
-        """What the function gives now.
+        """Result of a new call.
 
         Raises:
-            Exception: What it raises.
+            Exception: If the call raises one.
         """
         if self._thread is not None:
             self._thread.join()
         self._call()
-        self._raise()
+        self._raise_error()
         return self.latest
 
     def _call(self) -> None:
-        began = time.monotonic()
+        start = time.monotonic()
         try:
-            self.latest = self._work()
-        except Exception as error:  # told to whoever asks next
+            self.latest = self._function()
+        except Exception as error:  # raised again in the thread that asks next
             self._error = error
-        ended = time.monotonic()
-        self._rested = ended + (ended - began) * (1 - _SHARE) / _SHARE
+        end = time.monotonic()
+        self._next_start = end + (end - start) * (1 - _MAX_TIME_SHARE) / _MAX_TIME_SHARE
 
-    def _raise(self) -> None:
+    def _raise_error(self) -> None:
         error, self._error = self._error, None
         if error is not None:
             raise error

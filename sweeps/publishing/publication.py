@@ -15,9 +15,9 @@ from typing import IO
 
 from sweeps.errors import InputError
 from sweeps.publishing.process import FINISH, HURRY, STORAGE, PublishOutcome
-from sweeps.store.columns import is_table_column, replicates
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
+from sweeps.store.reader import is_fixed_column, replicate_table
 from tracking.redaction import redact
 
 _STOP_SECONDS = 30.0
@@ -135,6 +135,6 @@ def _complete(ledger: Ledger) -> int:
     """How many points are complete; 0 where there is no telling."""
     try:
         seeds = read_manifest(ledger).plan.seeds
-        return len(replicates(ledger.read_tables(wanted=is_table_column)).complete(seeds))
+        return len(replicate_table(ledger.read_tables(columns=is_fixed_column)).complete(seeds))
     except (OSError, InputError):
         return 0

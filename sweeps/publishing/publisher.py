@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import islice
@@ -18,9 +17,9 @@ from sweeps.analysis.pareto import hypervolume_history, worst_values
 from sweeps.analysis.results import Result, read_result
 from sweeps.publishing.process import PublishOutcome
 from sweeps.report.summary import copy_summary_files
-from sweeps.store.following import Follower
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest
+from sweeps.store.reader import PointReader
 from tracking.errors import RejectedRecordError, TrackingError
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class Publisher:
             name_fields=tuple(manifest.study.space),
             keys=manifest.plan.metrics,
         )
-        self._follower = Follower(ledger, manifest.plan.seeds)
+        self._reader = PointReader(ledger, manifest.plan.seeds)
         self._waiting: deque[TradeoffPoint] = deque()
         self._aside: dict[str, str] = {}
         self._at_once = _BATCH
@@ -120,12 +119,12 @@ class Publisher:
     def _more(self) -> bool:
         """Whether there is something to publish."""
         if not self._waiting:
-            self._read(enough=_BATCH)
+            self._read(min_points=_BATCH)
         return bool(self._waiting)
 
-    def _read(self, enough: float = math.inf) -> None:
+    def _read(self, min_points: int | None = None) -> None:
         try:
-            self._waiting.extend(self._follower.read(enough))
+            self._waiting.extend(self._reader.read_new(min_points))
         except OSError as error:
             self.error = self.error or f"the ledger cannot be read: {error}"
 
@@ -153,7 +152,7 @@ class Publisher:
             self._at_once = _BATCH
 
     def _start_over(self) -> None:
-        self._follower = Follower(self._ledger, self._manifest.plan.seeds)
+        self._reader = PointReader(self._ledger, self._manifest.plan.seeds)
         self._published = 0
         self._aside.clear()
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import MAX_ROWS, Table, describe_config, limit_rows
-from sweeps.store.columns import Note
+from sweeps.store.reader import Note
 
 _KINDS = ("flag", "undefined", "note")
 _NUMBER = re.compile(r"\d+(\.\d+)?(e[-+]?\d+)?")

@@ -1,10 +1,11 @@
-"""Trade-off points as parquet: a row per point and replicate, a column per metric.
+"""Parquet format of a pack: one row per point and replicate, one column per metric.
 
-Nested columns would be simpler and several times slower to read; a pack's replicates share their
-metrics, so flat columns are dense. A null is a key that the replicate lacks; NaN is a value.
+Flat columns are read several times faster than nested ones, and they are dense, as the replicates
+of a pack share their metrics. A null means that a replicate lacks the key; NaN is a value.
 
-A file is sealed, so that whoever needs a few columns need not read the others to know that all are
-whole: every reader passes over the same damaged files.
+Files are not trusted. A file is read as a whole or not at all, so that every reader skips the same
+damaged files: parquet's page checksums find damage, and a size limit refuses a small file that
+would expand to more than memory.
 """
 
 from __future__ import annotations
@@ -15,22 +16,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from privnets.points import Curve, Replicate, TradeoffPoint
-from sweeps.store import sealing
 from sweeps.store.artifacts import StoredArtifacts, is_safe_name
 from sweeps.store.filesystem import Directory
-from sweeps.store.unpacking import TooLargeError, check_size, check_texts
 from sweeps.study.yaml_reader import is_encodable
 
-_IDENTITY = {"point_id": pa.string(), "seed": pa.int64()}
-FIXED_COLUMNS = {
-    **_IDENTITY,
+FIXED_COLUMNS: Final[Mapping[str, pa.DataType]] = {
+    "point_id": pa.string(),
+    "seed": pa.int64(),
     "experiment": pa.string(),
     "config": pa.string(),
     "failure": pa.string(),
@@ -39,79 +38,78 @@ FIXED_COLUMNS = {
     "notes": pa.string(),
     "artifacts": pa.list_(pa.string()),
 }
-"""Columns that every file has, to their types."""
+"""Columns of every file, with their types."""
 
-_REQUIRED = ("point_id", "seed", "experiment", "config", "finished_at")
-_FAMILIES = {
+_REQUIRED: Final = ("point_id", "seed", "experiment", "config", "finished_at")
+_FAMILIES: Final = {
     "metric": pa.float64(),
     "standard_error": pa.float64(),
     "curve_steps": pa.list_(pa.int64()),
     "curve_values": pa.list_(pa.float64()),
 }
-_ADDED = ("stopped",)  # which versions before did not write
-_LATEST = 253402300799.0  # the end of the year 9999
-_REPEATED = ["point_id", "experiment", "config", "failure", "stopped", "notes"]
-
-ColumnFilter = Callable[[str], bool]
-"""Whether a column is wanted, by its name."""
+_TEXT_COLUMNS: Final = [name for name, kind in FIXED_COLUMNS.items() if kind == pa.string()]
+# Read as dictionaries, whose size is known before equal texts are expanded.
+_TEXT_LEAVES: Final = [*_TEXT_COLUMNS, "artifacts.list.element"]
+_DICTIONARY: Final = pa.dictionary(pa.int32(), pa.string())
+# Other compressions have no useful bound on how much a file expands.
+_COMPRESSIONS: Final = ("SNAPPY", "UNCOMPRESSED")
+_MAX_DECODED_BYTES: Final = 2**30
+_MAX_TIME: Final = 253402300799.0  # end of the year 9999, Unix seconds
 
 
 class PackFileError(ValueError):
-    """Bytes that are no table of points, or only a part of one."""
+    """Raised for a file that is damaged, too large, or not a table of points."""
 
 
 def encode_points(points: Iterable[TradeoffPoint]) -> bytes:
-    """Points as the content of a parquet file."""
+    """Encodes points as the content of a parquet file."""
     rows = [(point, replicate) for point in points for replicate in point.replicates]
     columns: dict[str, pa.Array] = {
-        name: pa.array([_fixed(name, *row) for row in rows], kind)
+        name: pa.array([_fixed_value(name, *row) for row in rows], kind)
         for name, kind in FIXED_COLUMNS.items()
     }
-    replicates = [replicate for _, replicate in rows]
-    for family, values in _families(replicates).items():
+    for family, values in _family_values([replicate for _, replicate in rows]).items():
         for key in sorted({key for mapping in values for key in mapping}):
             column = [mapping.get(key) for mapping in values]
             columns[f"{family}/{key}"] = pa.array(column, _FAMILIES[family], from_pandas=False)
-    return _written(pa.table(columns))
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.table(columns),
+        sink,
+        use_dictionary=_TEXT_COLUMNS,
+        write_statistics=False,
+        write_page_checksum=True,
+    )
+    return bytes(sink.getvalue())
 
 
-def is_any_column(name: str) -> bool:
-    """Wants all columns."""
-    return True
-
-
-def is_fixed_column(name: str) -> bool:
-    """Wants the columns that every file has."""
-    return name in FIXED_COLUMNS
-
-
-def decode_table(content: bytes, wanted: ColumnFilter = is_any_column) -> pa.Table:
-    """The table in a parquet file, with the types of its columns checked.
-
-    Values are checked in what is read. That is everything where the file has no seal, as versions
-    before wrote it, or types are to be changed.
-
-    Args:
-        content: Of the file.
-        wanted: Which columns to give, by name.
+def decode_table(content: bytes) -> pa.Table:
+    """Decodes and checks the table in a parquet file.
 
     Raises:
-        PackFileError: If it is damaged or holds something else.
+        PackFileError: If the file is damaged, too large or holds something else.
     """
-    sealed, file = _opened(content)
-    stored = _schema(content, file)
-    schema = _expected(tuple(stored.names))
-    names = [name for name in schema.names if wanted(name)]
-    if sealed and schema.equals(stored):
-        table = _read(file, names)
-    else:
-        table = _cast(_read(file, schema.names), schema)
-    _check(table)
-    for name in _ADDED:
-        if name not in schema.names and wanted(name):
-            table = table.append_column(name, pa.nulls(table.num_rows, FIXED_COLUMNS[name]))
-            names.append(name)
-    return table if table.num_columns == len(names) else table.select(names)
+    try:
+        file = pq.ParquetFile(
+            pa.BufferReader(content),
+            read_dictionary=_TEXT_LEAVES,
+            page_checksum_verification=True,
+        )
+        _check_size(file.metadata)
+        schema = file.schema_arrow
+        if schema != _expected_schema(tuple(schema.names)):
+            raise PackFileError("columns have other types")
+        table = file.read(use_threads=False)
+        table.validate(full=True)
+        table = _expand_texts(table)
+    except PackFileError:
+        raise
+    except KeyError as error:
+        raise PackFileError(f"the column {error} is missing") from error
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise PackFileError(f"not a whole parquet file ({error})") from error
+    _check_values(table)
+    return table
 
 
 def replicate_keys(table: pa.Table) -> list[tuple[str, int]]:
@@ -120,19 +118,19 @@ def replicate_keys(table: pa.Table) -> list[tuple[str, int]]:
 
 
 def points_from_tables(tables: Sequence[pa.Table], artifacts: Directory) -> Iterator[TradeoffPoint]:
-    """A point of one replicate per row.
+    """Yields a point with one replicate for every row.
 
     Args:
-        tables: As `decode` gives them.
-        artifacts: Directory that holds the points' files.
+        tables: Decoded tables.
+        artifacts: Directory of the points' artifacts.
     """
     if not tables:
         return
     table = pa.concat_tables(tables, promote_options="default")
-    plain = [table[name].to_pylist() for name in FIXED_COLUMNS]
+    fixed = [table[name].to_pylist() for name in FIXED_COLUMNS]
     families = [_mappings(table, name) for name in ("metric", "standard_error")]
-    rows = zip(*plain, *families, _curves(table), strict=True)
-    for point_id, seed, experiment, config, failure, stopped, finished, notes, files, *rest in rows:
+    rows = zip(*fixed, *families, _curves(table), strict=True)
+    for point_id, seed, experiment, config, failure, stopped, time, notes, files, *rest in rows:
         metrics, errors, curves = rest
         replicate = Replicate(
             seed=seed,
@@ -143,7 +141,7 @@ def points_from_tables(tables: Sequence[pa.Table], artifacts: Directory) -> Iter
             artifacts=StoredArtifacts(artifacts / point_id, seed, tuple(files)) if files else {},
             failure=failure,
             stopped=stopped,
-            finished_at=finished,
+            finished_at=time,
         )
         yield TradeoffPoint(point_id, experiment, parse_config(config), (replicate,))
 
@@ -153,7 +151,37 @@ def family_columns(table: pa.Table, family: str) -> dict[str, pa.ChunkedArray]:
     return {key: table[name] for key, name in _keys(table.column_names, family).items()}
 
 
-def _fixed(name: str, point: TradeoffPoint, replicate: Replicate) -> Any:
+@lru_cache(maxsize=4096)  # a configuration is read with each of its replicates
+def parse_config(text: str) -> Mapping[str, Any]:
+    """Parses a configuration; see `parse_notes`."""
+    return parse_notes(text)
+
+
+def parse_notes(text: str) -> Mapping[str, Any]:
+    """Parses a JSON object of plain values.
+
+    Raises:
+        ValueError: If the text is something else.
+    """
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise ValueError(f"must be an object; got {type(content).__name__}")
+    for key, value in content.items():
+        if not (_is_plain(key) and _is_plain(value)):
+            raise ValueError(f"{key!r} must be a text, with a plain value")
+    return MappingProxyType(content)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a configuration can hold a value; JSON allows larger numbers and broken texts."""
+    if isinstance(value, str):
+        return is_encodable(value)
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return value is None or (isinstance(value, float) and not math.isnan(value))
+
+
+def _fixed_value(name: str, point: TradeoffPoint, replicate: Replicate) -> Any:
     match name:
         case "point_id" | "experiment":
             return getattr(point, name)
@@ -167,7 +195,7 @@ def _fixed(name: str, point: TradeoffPoint, replicate: Replicate) -> Any:
             return getattr(replicate, name)
 
 
-def _families(replicates: Sequence[Replicate]) -> dict[str, list[Mapping[str, Any]]]:
+def _family_values(replicates: Sequence[Replicate]) -> dict[str, list[Mapping[str, Any]]]:
     return {
         "metric": [r.metrics for r in replicates],
         "standard_error": [r.standard_errors for r in replicates],
@@ -176,103 +204,82 @@ def _families(replicates: Sequence[Replicate]) -> dict[str, list[Mapping[str, An
     }
 
 
-def _written(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        table.replace_schema_metadata({sealing.KEY: sealing.BLANK}),
-        sink,
-        use_dictionary=_REPEATED,
-        write_statistics=False,
-        write_page_checksum=True,
-    )
-    return sealing.seal(bytes(sink.getvalue()))
+def _check_size(metadata: pq.FileMetaData) -> None:
+    """Refuses a file that would take much more memory than it has bytes, before it is read."""
+    values = 0
+    for group in (metadata.row_group(i) for i in range(metadata.num_row_groups)):
+        for chunk in (group.column(i) for i in range(metadata.num_columns)):
+            if chunk.compression not in _COMPRESSIONS:
+                raise PackFileError(f"compressed by {chunk.compression}, not by SNAPPY")
+            values += max(chunk.num_values, group.num_rows)
+    if 8 * values > _MAX_DECODED_BYTES:
+        raise PackFileError(f"too large: {values:,} values")
 
 
-def _opened(content: bytes) -> tuple[bool, pq.ParquetFile]:
-    """Whether the file is known to be whole, and the file."""
-    try:
-        sealed = sealing.is_sealed(content)
-        source = pa.BufferReader(content)
-        return sealed, pq.ParquetFile(source, page_checksum_verification=not sealed)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise PackFileError(f"not a whole parquet file ({error})") from error
+def _expand_texts(table: pa.Table) -> pa.Table:
+    """Converts dictionaries to texts, unless that would take too much memory.
+
+    A file is small although it has many long texts, if they are equal.
+    """
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    size = 0
+    for name in _TEXT_COLUMNS:
+        size += sum(_max_text_bytes(chunk) for chunk in columns[name].chunks)
+    for chunk in columns["artifacts"].chunks:
+        size += _max_text_bytes(chunk.flatten())
+    if size > _MAX_DECODED_BYTES:
+        raise PackFileError(f"too large: texts of up to {size:,} bytes")
+    for name in (*_TEXT_COLUMNS, "artifacts"):
+        columns[name] = columns[name].cast(FIXED_COLUMNS[name])
+    return pa.table(columns)
 
 
-def _schema(content: bytes, file: pq.ParquetFile) -> pa.Schema:
-    """What a file says it holds, if that is no more than a pack can be."""
-    try:
-        check_size(file)
-        stored = file.schema_arrow
-        check_texts(content, file)
-    except TooLargeError as error:
-        raise PackFileError(str(error)) from error
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise PackFileError(f"not a whole parquet file ({error})") from error
-    return stored
+def _max_text_bytes(texts: pa.DictionaryArray) -> int:
+    longest = pc.max(pc.binary_length(texts.dictionary)).as_py() or 0
+    return longest * len(texts)
 
 
-@lru_cache(maxsize=64)  # packs of a sweep have their columns in common
-def _expected(names: tuple[str, ...]) -> pa.Schema:
-    """What columns of these names must be."""
+@lru_cache(maxsize=64)  # the packs of a sweep share their columns
+def _expected_schema(names: tuple[str, ...]) -> pa.Schema:
+    """Schema that a file with these columns must have."""
     if len(set(names)) < len(names):
         raise PackFileError("a column is there twice")
-    if missing := FIXED_COLUMNS.keys() - {*names, *_ADDED}:
+    if missing := FIXED_COLUMNS.keys() - {*names}:
         raise PackFileError(f"columns {sorted(missing)} are missing")
     steps, values = (_keys(names, family) for family in ("curve_steps", "curve_values"))
     if steps.keys() != values.keys():
         raise PackFileError(f"curves {sorted(steps.keys() ^ values.keys())} are incomplete")
-    return pa.schema([(name, _type(name)) for name in names])
+    return pa.schema([(name, _read_type(name)) for name in names])
 
 
-def _read(file: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
-    try:
-        table = file.read(columns=names, use_threads=False)
-        table.validate(full=True)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise PackFileError(f"not a whole parquet file ({error})") from error
-    return table
-
-
-def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    try:
-        return table.cast(schema)
-    except (pa.ArrowException, ValueError) as error:
-        raise PackFileError(f"columns of another type: {error}") from error
-
-
-def _type(name: str) -> pa.DataType:
-    if name in FIXED_COLUMNS:
-        return FIXED_COLUMNS[name]
-    family = name.partition("/")[0]
-    if family not in _FAMILIES:
+def _read_type(name: str) -> pa.DataType:
+    """Type of a column with its texts as dictionaries."""
+    if name in _TEXT_COLUMNS:
+        return _DICTIONARY
+    if name == "artifacts":
+        return pa.list_(_DICTIONARY)
+    kind = FIXED_COLUMNS.get(name) or _FAMILIES.get(name.partition("/")[0])
+    if kind is None:
         raise PackFileError(f"column {name!r} is unknown")
-    return _FAMILIES[family]
+    return kind
 
 
-def _check(table: pa.Table) -> None:
-    """Whether the values are what they must be, in the columns that are there."""
-    there = set(table.column_names)
-    if empty := [name for name in _REQUIRED if name in there and table[name].null_count]:
+def _check_values(table: pa.Table) -> None:
+    if empty := [name for name in _REQUIRED if table[name].null_count]:
         raise PackFileError(f"columns {empty} must not hold nulls")
-    for name in there & _CHECKS.keys():
-        _CHECKS[name](table[name])
-    if _keys(there, "curve_steps"):
-        _check_curves(table)
-
-
-def _check_points(column: pa.ChunkedArray) -> None:
-    """Names become paths: refuse what could do harm there."""
-    for point_id in column.unique().to_pylist():
+    for point_id in table["point_id"].unique().to_pylist():
         if not is_safe_name(point_id):
             raise PackFileError(f"point_id {point_id!r} is not a plain name")
-
-
-def _check_configs(column: pa.ChunkedArray) -> None:
-    _check_objects(column, parse_config)
-
-
-def _check_notes(column: pa.ChunkedArray) -> None:
-    _check_objects(column, parse_notes)
+    for name in pc.list_flatten(table["artifacts"]).unique().to_pylist():
+        if name is None or not is_safe_name(name):
+            raise PackFileError(f"the artifact {name!r} is not a plain name")
+    _check_objects(table["config"], parse_config)
+    _check_objects(table["notes"], parse_notes)
+    times = table["finished_at"]
+    in_range = pc.and_(pc.greater_equal(times, 0.0), pc.less_equal(times, _MAX_TIME))
+    if not pc.all(in_range, min_count=0).as_py():
+        raise PackFileError("finished_at must be Unix seconds before the year 10000")
+    _check_curves(table)
 
 
 def _check_objects(column: pa.ChunkedArray, parse: Callable[[str], Mapping[str, Any]]) -> None:
@@ -280,91 +287,46 @@ def _check_objects(column: pa.ChunkedArray, parse: Callable[[str], Mapping[str, 
         try:
             parse(text)
         except (ValueError, RecursionError) as error:
-            raise PackFileError(f"{text[:40]!r} is no JSON object ({error})") from error
-
-
-def _check_files(column: pa.ChunkedArray) -> None:
-    for name in pc.list_flatten(column).unique().to_pylist():
-        if name is None or not is_safe_name(name):
-            raise PackFileError(f"the artifact {name!r} is not a plain name")
-
-
-def _check_times(column: pa.ChunkedArray) -> None:
-    known = pc.and_(pc.greater_equal(column, 0.0), pc.less_equal(column, _LATEST))
-    if not pc.all(known, min_count=0).as_py():
-        raise PackFileError("finished_at must be Unix seconds before the year 10000")
+            raise PackFileError(f"{text[:40]!r} is not a JSON object ({error})") from error
 
 
 def _check_curves(table: pa.Table) -> None:
     steps, values = (family_columns(table, family) for family in ("curve_steps", "curve_values"))
-    for key in steps.keys() & values.keys():
-        if not pc.list_value_length(steps[key]).equals(pc.list_value_length(values[key])):
-            raise PackFileError(f"curve {key!r} has not one value per step")
-        if pc.list_flatten(steps[key]).null_count or pc.list_flatten(values[key]).null_count:
-            raise PackFileError(f"curve {key!r} must not hold nulls")
-
-
-_CHECKS: Mapping[str, Callable[[pa.ChunkedArray], None]] = {
-    "point_id": _check_points,
-    "config": _check_configs,
-    "notes": _check_notes,
-    "artifacts": _check_files,
-    "finished_at": _check_times,
-}
-
-
-@lru_cache(maxsize=4096)
-def parse_config(text: str) -> Mapping[str, Any]:
-    """As `parsed`, remembering: a configuration is read with each of its replicates."""
-    return parse_notes(text)
-
-
-def parse_notes(text: str) -> Mapping[str, Any]:
-    """A configuration or notes as they are written down.
-
-    Raises:
-        ValueError: If it is no JSON object of plain values.
-    """
-    found = json.loads(text)
-    if not isinstance(found, dict):
-        raise ValueError(f"must be an object; got {type(found).__name__}")
-    if wrong := [key for key, value in found.items() if not (_is_plain(key) and _is_plain(value))]:
-        raise ValueError(f"{wrong[0]!r} must be a text, with a plain value")
-    return MappingProxyType(found)
-
-
-def _is_plain(value: object) -> bool:
-    """Whether a value can be a configuration's; JSON knows more numbers and texts than others."""
-    if isinstance(value, str):
-        return is_encodable(value)
-    if isinstance(value, int):
-        return -(2**63) <= value < 2**63
-    return value is None or (isinstance(value, float) and not math.isnan(value))
+    if not steps:
+        return
+    all_steps, all_values = (
+        pa.chunked_array([chunk for key in steps for chunk in columns[key].chunks])
+        for columns in (steps, values)
+    )
+    if not pc.list_value_length(all_steps).equals(pc.list_value_length(all_values)):
+        raise PackFileError("a curve must have one value per step")
+    if pc.list_flatten(all_steps).null_count or pc.list_flatten(all_values).null_count:
+        raise PackFileError("a curve must not hold nulls")
 
 
 def _keys(names: Iterable[str], family: str) -> dict[str, str]:
-    """Key to column of a family."""
+    """Key to column name of a family."""
     prefix = f"{family}/"
     return {name.removeprefix(prefix): name for name in names if name.startswith(prefix)}
 
 
 def _mappings(table: pa.Table, family: str) -> list[dict[str, Any]]:
+    """Key to value of each row, nulls left out."""
     columns = family_columns(table, family)
-    keys = list(columns)
-    if not keys:
+    if not columns:
         return [{}] * table.num_rows
-    values = zip(*(_values(column) for column in columns.values()), strict=True)
+    rows = zip(*(_values(column) for column in columns.values()), strict=True)
     if not any(column.null_count for column in columns.values()):
-        return [dict(zip(keys, row, strict=True)) for row in values]
+        return [dict(zip(columns, row, strict=True)) for row in rows]
     return [
-        {key: value for key, value in zip(keys, row, strict=True) if value is not None}
-        for row in values
+        {key: value for key, value in zip(columns, row, strict=True) if value is not None}
+        for row in rows
     ]
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    dense = column.null_count == 0 and pa.types.is_floating(column.type)
-    values: list[Any] = column.to_numpy().tolist() if dense else column.to_pylist()
+    """A column's values; without nulls, numpy is faster than pyarrow."""
+    values: list[Any] = column.to_pylist() if column.null_count else column.to_numpy().tolist()
     return values
 
 
@@ -377,7 +339,7 @@ def _curves(table: pa.Table) -> list[Mapping[str, Curve]]:
 
 @dataclass(frozen=True)
 class _StoredCurves(Mapping[str, Curve]):
-    """A row's curves, unpacked when looked up: most readers of a ledger never ask for one."""
+    """Curves of a row, converted on access: most readers never need one."""
 
     steps: Mapping[str, pa.ChunkedArray]
     heights: Mapping[str, pa.ChunkedArray]

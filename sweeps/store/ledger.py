@@ -1,7 +1,7 @@
-"""The ledger: what a sweep has finished, in one atomic parquet file per pack.
+"""Ledger: finished packs of a sweep, one atomic parquet file each.
 
-The ledger is the truth about a sweep. Compute may happen twice; whatever crashes leave behind,
-readers see each point and replicate once, and never a part of a file.
+The ledger is the only source of truth about a sweep. Compute may happen twice and processes may be
+killed at any moment; readers see each replicate once, and never a part of a file.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import repeat
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,12 +21,9 @@ from privnets.points import TradeoffPoint, merge_replicates
 from sweeps.errors import InputError
 from sweeps.store.artifacts import write_artifacts
 from sweeps.store.codec import (
-    ColumnFilter,
     PackFileError,
     decode_table,
     encode_points,
-    is_any_column,
-    is_fixed_column,
     points_from_tables,
     replicate_keys,
 )
@@ -35,34 +31,37 @@ from sweeps.store.filesystem import Directory, open_directory
 from sweeps.store.lease import check_lease
 from sweeps.study.yaml_reader import dump_yaml, parse_yaml
 
-_SPEC = "spec.yaml"
-_MOST_BYTES = 1024**2
-_MOST_VALUES = 200_000
-_MOST_LISTED = 20
-_READERS = 8
-_ALLOWED = f"it must be at most {_MOST_BYTES // 1024**2} MiB"
-_SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_SPEC_FILE: Final = "spec.yaml"
+_MAX_SPEC_BYTES: Final = 1024**2
+_MAX_SPEC_VALUES: Final = 200_000
+_MAX_LISTED: Final = 20
+_PARALLEL_READS: Final = 8
+_SWEEP_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+ColumnFilter = Callable[[str], bool]
+"""Whether a column is selected, by its name."""
 
 
 class Ledger:
-    """One sweep's directory.
+    """Directory of one sweep.
 
     Attributes:
-        sweep: The sweep's name.
-        directory: Where it is.
-        unreadable: Files that the last reads of them passed over, each with the reason.
+        sweep: Name of the sweep.
+        directory: Directory of the sweep.
+        unreadable: Files that the last reads skipped, with the reason.
     """
 
-    def __init__(self, storage: str, sweep: str, run: str | None = None) -> None:
-        """Name a sweep's directory; nothing is made or read.
+    def __init__(self, storage: str, sweep: str, run_id: str | None = None) -> None:
+        """Names the directory of a sweep; nothing is created or read.
 
         Args:
-            storage: Local path or URI under which sweeps live.
-            sweep: The sweep's name.
-            run: The run of it whose packs are to be written; see `sweeps.store.lease`.
+            storage: Local path or URI that contains sweeps.
+            sweep: Name of the sweep.
+            run_id: Run that packs are written for; see `sweeps.store.lease`. None for a process
+                without a run.
 
         Raises:
-            InputError: If the name could not be a directory's, or the URI cannot be opened.
+            InputError: If the name cannot be that of a directory, or the URI cannot be opened.
         """
         if not _SWEEP_NAME.fullmatch(sweep):
             raise InputError(
@@ -70,13 +69,12 @@ class Ledger:
                 f"with a letter or digit; got {sweep!r}"
             )
         self.sweep = sweep
-        self.directory: Directory = open_directory(storage) / sweep
+        self.directory: Directory = replace(open_directory(storage) / sweep, run_id=run_id)
         self.unreadable: dict[str, str] = {}
-        self.run_id = run
 
     @property
     def run_id(self) -> str | None:
-        """The run of the sweep whose packs are written here; None outside of any."""
+        """Run that packs are written for; None for a process without a run."""
         return self.directory.run_id
 
     @run_id.setter
@@ -88,32 +86,33 @@ class Ledger:
         return self.directory / "ledger"
 
     def write_pack(self, pack_id: str, points: Iterable[TradeoffPoint]) -> None:
-        """Commit a finished pack: its artifacts, then its one file, which appears whole.
+        """Commits a finished pack: its artifacts, then its file, which appears whole.
 
-        A pack that is in the ledger stays as it is: two workers may train one, as the one which was
-        cut off does not know that it was given up.
+        A pack that is in the ledger stays as it is: a worker that was cut off may train a pack that
+        another worker was given meanwhile.
+
+        Args:
+            pack_id: Id of the pack.
+            points: Points of the pack.
 
         Raises:
-            OSError: If it cannot be written; the ledger is then as it was.
-            RunSupersededError: If the run that it is for is over; the ledger is then as it was.
+            OSError: If it cannot be written; the ledger is unchanged.
+            RunSupersededError: If the run has ended or was taken over; the ledger is unchanged.
         """
-        kept = list(points)
+        points = list(points)
         self.check_lease()
-        write_artifacts(self.directory / "artifacts", kept)
-        name, content = f"{pack_id}.parquet", encode_points(kept)
-        self.check_lease()  # again, as artifacts may take their time
-        if (
-            not self._packs.create_exclusive(name, content)
-            and self._table(pack_id, is_fixed_column) is None
-        ):
-            self._packs.write(name, content)  # in the place of one that is damaged
+        write_artifacts(self.directory / "artifacts", points)
+        name, content = f"{pack_id}.parquet", encode_points(points)
+        self.check_lease()  # again, as writing artifacts may take long
+        if not self._packs.create_exclusive(name, content) and self._read_table(pack_id) is None:
+            self._packs.write(name, content)  # replaces a damaged file
 
     def check_lease(self) -> None:
-        """Make sure that what is to be written is still wanted.
+        """Checks that the run that packs are written for is still the latest one.
 
         Raises:
-            RunSupersededError: If the run that it is for is over.
-            OSError: If that cannot be told.
+            RunSupersededError: If it is not.
+            OSError: If the lease cannot be read.
         """
         if self.run_id is not None:
             check_lease(self.directory, self.run_id)
@@ -122,105 +121,59 @@ class Ledger:
         """Ids of the packs in the ledger, readable or not."""
         return [name.removesuffix(".parquet") for name in self._packs.files(".parquet")]
 
-    def read_points(
-        self, packs: Iterable[str] | None = None, only: Collection[str] | None = None
-    ) -> list[TradeoffPoint]:
-        """What has been finished: one point per `point_id`, one replicate per seed.
+    def finished_replicates(self) -> set[tuple[str, int]]:
+        """The (point_id, seed) of every replicate in the ledger, which is never trained again."""
+        tables = self.read_tables(columns=lambda name: name in ("point_id", "seed"))
+        return {key for table in tables for key in replicate_keys(table)}
 
-        Files that are damaged are passed over and noted in `unreadable`.
+    def read_points(
+        self, pack_ids: Iterable[str] | None = None, only: Collection[str] | None = None
+    ) -> list[TradeoffPoint]:
+        """Reads points: one per `point_id`, with one replicate per seed.
+
+        Damaged files are skipped and noted in `unreadable`.
 
         Args:
-            packs: Read these alone; all by default.
-            only: Ids of the points to read; all by default.
+            pack_ids: Packs to read; all if None.
+            only: Ids of the points to return; all if None.
         """
-        tables = self.read_tables(packs) if only is None else self._tables_of(only, packs)
+        if only is None:
+            return self.merge_points(self.read_tables(pack_ids))
+        names, tables = pa.array(list(only), pa.string()), []
+        for pack_id in self.pack_ids() if pack_ids is None else pack_ids:
+            for table in self.read_tables([pack_id]):
+                tables.append(table.filter(pc.is_in(table["point_id"], names)))
+        return self.merge_points(tables)
+
+    def merge_points(self, tables: Sequence[pa.Table]) -> list[TradeoffPoint]:
+        """Points in tables of this ledger: one per `point_id`, with one replicate per seed."""
         return merge_replicates(points_from_tables(tables, self.directory / "artifacts"))
 
-    def finished_replicates(self) -> set[tuple[str, int]]:
-        """Every (point_id, seed) that never has to be trained again: just those `points` reads."""
-        return {
-            member
-            for table in self.read_tables(wanted=is_fixed_column)
-            for member in replicate_keys(table)
-        }
-
     def read_tables(
-        self, packs: Iterable[str] | None = None, wanted: ColumnFilter = is_any_column
+        self, pack_ids: Iterable[str] | None = None, columns: ColumnFilter | None = None
     ) -> list[pa.Table]:
-        """A table of each pack, a row per point and replicate, repeats included; see `records`.
+        """Reads packs as tables: one row per point and replicate, see `sweeps.store.codec`.
 
-        Files that are damaged are passed over and noted in `unreadable`.
+        Damaged files are skipped and noted in `unreadable`, whichever columns are selected.
 
         Args:
-            packs: Read these alone; all by default.
-            wanted: Which columns to read.
+            pack_ids: Packs to read; all if None.
+            columns: Columns to return; all if None.
         """
-        names = list(self.pack_ids() if packs is None else packs)
-        if self.directory.local_path is not None:  # where threads would only wait for each other
-            found = [self._table(name, wanted) for name in names]
+        names = list(self.pack_ids() if pack_ids is None else pack_ids)
+
+        def read(pack_id: str) -> pa.Table | None:
+            return self._read_table(pack_id, columns)
+
+        if self.directory.local_path is not None:  # threads gain nothing on a local disk
+            tables = [read(name) for name in names]
         else:
-            with ThreadPoolExecutor(_READERS) as pool:
-                found = list(pool.map(self._table, names, repeat(wanted)))
-        return [table for table in found if table is not None]
-
-    def write_spec(self, spec: Mapping[str, Any]) -> None:
-        """Put down what the sweep is.
-
-        Raises:
-            OSError: If it cannot be written.
-            InputError: If it is longer than `spec` reads.
-        """
-        content = dump_yaml(spec).encode()
-        if len(content) > _MOST_BYTES:
-            raise InputError(f"{_SPEC} would be {len(content):,} bytes; {_ALLOWED}")
-        self.directory.write(_SPEC, content)
-
-    def has_spec(self) -> bool:
-        """Whether a sweep of this name has been started.
-
-        Raises:
-            InputError: If its directory cannot be looked into.
-        """
-        try:
-            return _SPEC in self.directory.files()
-        except OSError as error:
-            raise InputError(f"{self.directory.path} cannot be read: {error}") from error
-
-    def read_spec(self) -> dict[str, Any]:
-        """What the sweep is, as written when it started.
-
-        Raises:
-            InputError: If there is no such sweep, or its `spec.yaml` is damaged.
-        """
-        where = f"{self.directory.path}/{_SPEC}"
-        if not self.has_spec():
-            raise InputError(
-                f"there is no sweep {self.sweep!r}: {where} does not exist{self._others()}"
-            )
-        try:
-            text = self.directory.read(_SPEC, _MOST_BYTES).decode()
-            found = parse_yaml(text, _MOST_BYTES, _MOST_VALUES)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{where} cannot be read: {error}") from error
-        if not isinstance(found.value, dict):
-            raise InputError(f"{where} must be a mapping; got {type(found.value).__name__}")
-        if found.repeated:
-            raise InputError(f"{where} has the key {found.repeated[0].key} twice")
-        return found.value
-
-    def _others(self) -> str:
-        try:
-            names = self.directory.parent.directories()
-        except OSError:  # the message is about another thing
-            return ""
-        if not names:
-            return ""
-        near = difflib.get_close_matches(self.sweep, names, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        return f"; there are {', '.join(sorted(names)[:_MOST_LISTED])}{hint}"
+            with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+                tables = list(pool.map(read, names))
+        return [table for table in tables if table is not None]
 
     def write_failure(self, pack_id: str, failure: Mapping[str, Any]) -> None:
-        """Put down why a pack came to nothing.
+        """Records why a pack failed permanently.
 
         Raises:
             OSError: If it cannot be written.
@@ -228,25 +181,74 @@ class Ledger:
         content = json.dumps(failure, indent=1).encode()
         (self.directory / "failures").write(f"{pack_id}.json", content)
 
-    def _tables_of(self, points: Collection[str], packs: Iterable[str] | None) -> list[pa.Table]:
-        """The rows of some points; just the packs that hold any are read whole."""
-        names = pa.array(list(points), pa.string())
-        found = []
-        for pack_id in self.pack_ids() if packs is None else packs:
-            told = self._table(pack_id, lambda name: name == "point_id")
-            if told is None or not pc.any(pc.is_in(told["point_id"], names)).as_py():
-                continue
-            whole = self._table(pack_id, is_any_column)
-            if whole is not None:
-                found.append(whole.filter(pc.is_in(whole["point_id"], names)))
-        return found
+    def write_spec(self, spec: Mapping[str, Any]) -> None:
+        """Writes `spec.yaml`.
 
-    def _table(self, pack_id: str, wanted: ColumnFilter) -> pa.Table | None:
+        Raises:
+            OSError: If it cannot be written.
+            InputError: If it is larger than 1 MiB.
+        """
+        content = dump_yaml(spec).encode()
+        if len(content) > _MAX_SPEC_BYTES:
+            raise InputError(
+                f"{_SPEC_FILE} would be {len(content):,} bytes; it must be at most 1 MiB"
+            )
+        self.directory.write(_SPEC_FILE, content)
+
+    def has_spec(self) -> bool:
+        """Returns whether a sweep of this name was started.
+
+        Raises:
+            InputError: If its directory cannot be listed.
+        """
+        try:
+            return _SPEC_FILE in self.directory.files()
+        except OSError as error:
+            raise InputError(f"{self.directory.path} cannot be read: {error}") from error
+
+    def read_spec(self) -> dict[str, Any]:
+        """Reads `spec.yaml`.
+
+        Raises:
+            InputError: If there is no such sweep, or its `spec.yaml` is damaged.
+        """
+        path = f"{self.directory.path}/{_SPEC_FILE}"
+        if not self.has_spec():
+            raise InputError(
+                f"there is no sweep {self.sweep!r}: {path} does not exist{self._other_sweeps()}"
+            )
+        try:
+            text = self.directory.read(_SPEC_FILE, _MAX_SPEC_BYTES).decode()
+            document = parse_yaml(text, _MAX_SPEC_BYTES, _MAX_SPEC_VALUES)
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} cannot be read: {error}") from error
+        if not isinstance(document.value, dict):
+            raise InputError(f"{path} must be a mapping; got {type(document.value).__name__}")
+        if document.repeated:
+            raise InputError(f"{path} has the key {document.repeated[0].key} twice")
+        return document.value
+
+    def _other_sweeps(self) -> str:
+        """Hint for an unknown sweep: the sweeps that exist."""
+        try:
+            names = sorted(self.directory.parent.directories())
+        except OSError:
+            return ""
+        if not names:
+            return ""
+        close = difflib.get_close_matches(self.sweep, names, n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        return f"; there are {', '.join(names[:_MAX_LISTED])}{hint}"
+
+    def _read_table(self, pack_id: str, columns: ColumnFilter | None = None) -> pa.Table | None:
+        """Table of a pack; None if its file is damaged."""
         name = f"{pack_id}.parquet"
         try:
-            table = decode_table(self._packs.read(name), wanted)
+            table = decode_table(self._packs.read(name))
         except (OSError, PackFileError) as error:
-            self.unreadable[name] = str(error).splitlines()[0] if str(error) else repr(error)
+            self.unreadable[name] = str(error).partition("\n")[0] or repr(error)
             return None
         self.unreadable.pop(name, None)
-        return table
+        if columns is None:
+            return table
+        return table.select([column for column in table.column_names if columns(column)])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
+_CHECKOUT = _HERE.parent.parent
 _SECONDS = 180
 
 
@@ -38,7 +39,7 @@ def watched(function: str, *arguments: str | Path, memory: int = 4 * 2**30) -> W
             *command,
             *map(str, arguments),
         ],
-        env={**os.environ, "PYTHONPATH": str(_HERE), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, "PYTHONPATH": f"{_HERE}:{_CHECKOUT}", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         timeout=_SECONDS,

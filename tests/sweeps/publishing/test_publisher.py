@@ -31,9 +31,9 @@ from sweeps.publishing.pacing import Pace
 from sweeps.publishing.process import HURRY, follow
 from sweeps.publishing.publication import start_publisher
 from sweeps.publishing.publisher import Publisher, publish_all
-from sweeps.store.following import Follower
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest, write_manifest
+from sweeps.store.reader import PointReader
 from tracking import runs
 
 _AWAY = "http://127.0.0.1:1"
@@ -151,26 +151,26 @@ def test_while_the_server_is_away_points_wait(
 
 
 def test_a_damaged_pack_that_is_written_again_is_published_then(ledger: Ledger, plan: Plan) -> None:
-    follower = Follower(ledger, plan.seeds)
+    reader = PointReader(ledger, plan.seeds)
     write(ledger, plan, (0, 0), (0, 1))
     (path,) = Path(ledger.directory.path, "ledger").iterdir()
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
-    assert follower.read() == []
+    assert reader.read_new() == []
     path.write_bytes(whole)
-    assert [point.point_id for point in follower.read()] == ids(plan, 0)
-    assert follower.read() == []
+    assert [point.point_id for point in reader.read_new()] == ids(plan, 0)
+    assert reader.read_new() == []
 
 
-def test_a_follower_reads_no_more_than_is_asked_for(ledger: Ledger, plan: Plan) -> None:
+def test_reader_stops_after_enough_points(ledger: Ledger, plan: Plan) -> None:
     """And hands out every point once, also past packs that cannot be read."""
     for index in range(4):
         write(ledger, plan, (index, 0))
         write(ledger, plan, (index, 1))
     for number in range(20):
         Path(ledger.directory.path, "ledger", f"0-{number}.parquet").write_bytes(b"damaged")
-    follower = Follower(ledger, plan.seeds)
-    found = [follower.read(enough=1) for _ in range(6)]
+    reader = PointReader(ledger, plan.seeds)
+    found = [reader.read_new(min_points=1) for _ in range(6)]
     assert found[0]
     assert not found[-1]
     handed = [point.point_id for points in found for point in points]

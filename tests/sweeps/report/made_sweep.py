@@ -12,7 +12,7 @@ import pandas as pd
 
 from privnets.contract import Direction
 from privnets.points import Curve, Replicate, TradeoffPoint
-from sweeps.store.columns import Note
+from sweeps.store.reader import Note
 from sweeps.study.spec import Study
 from tracking.frame import points_frame, replicates_frame
 

@@ -26,7 +26,7 @@ from privnets.points import Replicate
 from sweeps.analysis.pareto import pareto_front
 from sweeps.report.page import render_report, write_report
 from sweeps.report.tables import failures_table, notes_table
-from sweeps.store.columns import Note
+from sweeps.store.reader import Note
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 HOSTILE = (

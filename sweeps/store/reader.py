@@ -1,0 +1,277 @@
+"""Reader of a ledger: rows of new packs as they appear, replicates as columns, complete points.
+
+Progress, publisher and results all read through this module, so they agree on which replicate
+counts when one was trained twice, and on when a point is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from privnets.points import TradeoffPoint, merge_replicates
+from sweeps.store.codec import FIXED_COLUMNS, family_columns, parse_notes
+from sweeps.store.ledger import ColumnFilter, Ledger
+
+FINISHED, STOPPED, FAILED = range(3)
+STATUS_NAMES: Final = np.array(["finished", "stopped", "failed"], dtype=object)
+
+_PACKS_AT_ONCE: Final = 8
+
+
+class Note(NamedTuple):
+    """Reason why a metric of a point is undefined, or a flag was raised.
+
+    Attributes:
+        point_id: The point.
+        key: The metric or flag.
+        reason: Reason of the first replicate, with the number of replicates.
+    """
+
+    point_id: str
+    key: str
+    reason: str
+
+
+def is_metric_column(name: str) -> bool:
+    """Selects the columns that tables of points and replicates are made from."""
+    if name in FIXED_COLUMNS:
+        return name not in ("notes", "artifacts")
+    return name.startswith(("metric/", "standard_error/"))
+
+
+def is_fixed_column(name: str) -> bool:
+    """Selects the columns that every file has."""
+    return name in FIXED_COLUMNS
+
+
+class LedgerReader:
+    """Reads each pack of a ledger once, as it appears."""
+
+    def __init__(self, ledger: Ledger, columns: ColumnFilter | None = None) -> None:
+        """Starts before the first pack.
+
+        Args:
+            ledger: Ledger to read.
+            columns: Columns to return; all if None.
+        """
+        self._ledger = ledger
+        self._columns = columns
+        self._read: set[str] = set()
+
+    def new_packs(self) -> list[str]:
+        """Ids of the packs that were not read yet, or were damaged when they were."""
+        return [pack_id for pack_id in self._ledger.pack_ids() if pack_id not in self._read]
+
+    def read_new(self, pack_ids: Sequence[str] | None = None) -> list[pa.Table]:
+        """Reads new packs, one table each.
+
+        Args:
+            pack_ids: Some of `new_packs()`; all of them if None.
+        """
+        new = self.new_packs() if pack_ids is None else pack_ids
+        tables = self._ledger.read_tables(new, self._columns)
+        # A damaged file may still be replaced by a whole one of the same name.
+        self._read.update(p for p in new if f"{p}.parquet" not in self._ledger.unreadable)
+        return tables
+
+
+class PointReader:
+    """Reads the points of a ledger once each, as soon as all of their replicates are there.
+
+    Only the replicates of incomplete points are kept in memory.
+    """
+
+    def __init__(self, ledger: Ledger, seeds: Iterable[int]) -> None:
+        """Starts before the first pack.
+
+        Args:
+            ledger: Ledger to read.
+            seeds: Seeds of a complete point.
+        """
+        self._ledger = ledger
+        self._reader = LedgerReader(ledger)
+        self._seeds = frozenset(seeds)
+        self._partial: dict[str, TradeoffPoint] = {}
+        self._complete: set[str] = set()
+
+    def read_new(self, min_points: int | None = None) -> list[TradeoffPoint]:
+        """Reads the points that became complete since the last call.
+
+        Args:
+            min_points: Number of points after which no further pack is read; none if None.
+        """
+        pack_ids = self._reader.new_packs()
+        points: list[TradeoffPoint] = []
+        for start in range(0, len(pack_ids), _PACKS_AT_ONCE):
+            if min_points is not None and len(points) >= min_points:
+                break
+            tables = self._reader.read_new(pack_ids[start : start + _PACKS_AT_ONCE])
+            for point in self._ledger.merge_points(tables):
+                if (complete := self._add(point)) is not None:
+                    points.append(complete)
+        return points
+
+    def _add(self, point: TradeoffPoint) -> TradeoffPoint | None:
+        """Adds replicates to a point; returns it if that completes it."""
+        if point.point_id in self._complete:
+            return None
+        partial = self._partial.pop(point.point_id, None)
+        (merged,) = merge_replicates([point] if partial is None else [partial, point])
+        if not is_complete(merged, self._seeds):
+            self._partial[point.point_id] = merged
+            return None
+        self._complete.add(point.point_id)
+        return merged
+
+
+@dataclass(frozen=True, eq=False)
+class ReplicateTable:
+    """Replicates as columns: ordered by point, in order of first appearance, then by seed.
+
+    Attributes:
+        table: Rows of the ledger, repeated replicates included.
+        rows: Row of each replicate in `table`, shape [replicates].
+        points: Position of each replicate's point, shape [replicates].
+        point_ids: Id of each point.
+        first_rows: First row of each point in `table`, shape [points].
+    """
+
+    table: pa.Table
+    rows: NDArray[np.int64]
+    points: NDArray[np.int64]
+    point_ids: Sequence[str]
+    first_rows: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Number of points."""
+        return len(self.point_ids)
+
+    @property
+    def seeds(self) -> NDArray[np.int64]:
+        """Seed of each replicate."""
+        return np.asarray(self.table["seed"].to_numpy()[self.rows])
+
+    @cached_property
+    def status(self) -> NDArray[np.int64]:
+        """Status of each replicate: `FINISHED`, `STOPPED` or `FAILED`."""
+        has_failed, was_stopped = (
+            self.table[name].is_valid().to_numpy()[self.rows] for name in ("failure", "stopped")
+        )
+        return np.where(has_failed, FAILED, np.where(was_stopped, STOPPED, FINISHED))
+
+    @cached_property
+    def point_status(self) -> NDArray[np.int64]:
+        """Status of each point: that of its worst replicate, as survivors would mislead."""
+        return np.asarray(self.largest_of_point(self.status))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of points that are `finished`, `stopped` and `failed`."""
+        counts = np.bincount(self.point_status, minlength=len(STATUS_NAMES))
+        return dict(zip(STATUS_NAMES.tolist(), counts.tolist(), strict=True))
+
+    @cached_property
+    def keys(self) -> frozenset[tuple[str, int]]:
+        """The (point_id, seed) of every replicate."""
+        point_ids = np.array(self.point_ids, dtype=object)[self.points]
+        return frozenset(zip(point_ids.tolist(), self.seeds.tolist(), strict=True))
+
+    def complete(self, seeds: Collection[int]) -> ReplicateTable:
+        """Replicates of the points that have one of every seed."""
+        counted = self.points[np.isin(self.seeds, list(seeds))]
+        is_whole = np.bincount(counted, minlength=len(self)) == len(set(seeds))
+        kept = is_whole[self.points]
+        return ReplicateTable(
+            self.table,
+            self.rows[kept],
+            (np.cumsum(is_whole) - 1)[self.points[kept]],
+            np.array(self.point_ids, dtype=object)[is_whole].tolist(),
+            self.first_rows[is_whole],
+        )
+
+    def finished(self) -> ReplicateTable:
+        """Finished replicates, of the same points."""
+        kept = self.status == FINISHED
+        rows, points = self.rows[kept], self.points[kept]
+        return ReplicateTable(self.table, rows, points, self.point_ids, self.first_rows)
+
+    def column(self, name: str) -> pd.Series:
+        """A column of the ledger, one value per replicate."""
+        return pd.Series(self.table[name].take(self.rows).to_pandas())
+
+    def family(self, name: str) -> pd.DataFrame:
+        """Columns of a family, `metric` or `standard_error`, one row per replicate.
+
+        Keys that no replicate has are left out; values that are missing are NaN.
+        """
+        columns = family_columns(self.table, name)
+        return pd.DataFrame(
+            {
+                key: column.to_numpy()[self.rows]
+                for key, column in sorted(columns.items())
+                if self._has_values(column)
+            },
+            index=pd.RangeIndex(len(self.rows)),
+        )
+
+    def largest_of_point(self, values: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Largest value of each point, of one value per replicate; each point needs one."""
+        starts = np.searchsorted(self.points, np.arange(len(self)))
+        return np.maximum.reduceat(values, starts) if len(starts) else values
+
+    def notes(self) -> list[Note]:
+        """Notes of the finished replicates, one per point and key."""
+        finished = self.finished()
+        totals = np.bincount(finished.points, minlength=len(self)).tolist()
+        reasons: dict[tuple[int, str], list[str]] = {}
+        for point, text in zip(finished.points.tolist(), finished.column("notes"), strict=True):
+            for key, reason in parse_notes(text).items() if isinstance(text, str) else ():
+                reasons.setdefault((point, key), []).append(reason)
+        return [
+            Note(self.point_ids[point], key, f"{own[0]} ({len(own)} of {totals[point]} replicates)")
+            for (point, key), own in sorted(reasons.items())
+        ]
+
+    def artifact_names(self) -> frozenset[str]:
+        """Names of the artifacts that finished points stored."""
+        rows = self.rows[self.point_status[self.points] == FINISHED]
+        names = pc.list_flatten(self.table["artifacts"].take(rows))
+        return frozenset(names.unique().to_pylist())
+
+    def _has_values(self, column: pa.ChunkedArray) -> bool:
+        if not len(self.rows) or not column.null_count:
+            return bool(len(self.rows))
+        return bool(column.is_valid().to_numpy()[self.rows].any())
+
+
+def replicate_table(tables: Iterable[pa.Table]) -> ReplicateTable:
+    """Replicates in tables of a ledger; of those trained twice, the one that finished first.
+
+    Args:
+        tables: From `Ledger.read_tables` or `LedgerReader.read_new`.
+    """
+    empty = pa.schema(list(FIXED_COLUMNS.items())).empty_table()
+    table = pa.concat_tables([empty, *tables], promote_options="default")
+    ids = table["point_id"].combine_chunks().dictionary_encode()
+    codes = np.asarray(ids.indices, dtype=np.int64)
+    seeds, times = table["seed"].to_numpy(), table["finished_at"].to_numpy()
+    order = np.lexsort([times, seeds, codes])
+    is_first = np.ones(len(order), dtype=bool)
+    is_first[1:] = (np.diff(codes[order]) != 0) | (np.diff(seeds[order]) != 0)
+    rows = order[is_first]
+    _, first_rows = np.unique(codes, return_index=True)
+    return ReplicateTable(table, rows, codes[rows], ids.dictionary.to_pylist(), first_rows)
+
+
+def is_complete(point: TradeoffPoint, seeds: frozenset[int]) -> bool:
+    """Whether a point has a replicate of every seed."""
+    return seeds <= {replicate.seed for replicate in point.replicates}
