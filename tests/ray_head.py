@@ -1,4 +1,4 @@
-"""A real head of a Ray cluster with a job server, on loopback and free ports, behind a token."""
+"""Head of a real Ray cluster with a job server, on loopback and free ports, with a token."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Head:
     """A running head.
 
     Attributes:
-        address: Of its job server.
-        gcs: Where other nodes join it, `host:port`.
-        token: That it wants.
-        folder: Of its files.
+        address: Address of its job server.
+        gcs: `HOST:PORT` for drivers and other nodes.
+        token: Token that it requires.
+        folder: Directory of its files.
     """
 
     address: str
@@ -53,17 +53,17 @@ class Head:
 def ray_head(
     cpus: int = 2, scaling: Mapping[str, Any] | None = None, **environment: str
 ) -> Iterator[Head]:
-    """A head for a block; its processes and files are gone after it.
+    """Starts a head for the block; removes its processes and files afterwards.
 
     Args:
-        cpus: That it lends to work.
-        scaling: How an autoscaler is to be set up, but for the head's address; None for none.
-        environment: Variables that it has beside this process's.
+        cpus: CPUs for tasks.
+        scaling: Settings of an autoscaler, without the head's address; None for no autoscaler.
+        environment: Variables to add to those of this process.
 
     Raises:
-        TimeoutError: If its job server does not answer within three minutes.
+        TimeoutError: If its job server does not answer in three minutes.
     """
-    folder = Path(tempfile.mkdtemp(prefix="rh-", dir="/tmp"))  # short: Unix sockets live below it
+    folder = Path(tempfile.mkdtemp(prefix="rh-", dir="/tmp"))  # short, for Unix sockets
     token, ports = secrets.token_hex(32), dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
     command = [
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
@@ -86,7 +86,7 @@ def ray_head(
         f"http://127.0.0.1:{ports['dashboard-port']}", f"127.0.0.1:{ports['port']}", token, folder
     )
     try:
-        _await(head, process, folder.with_suffix(".log"))
+        _wait_for_answer(head, process, folder.with_suffix(".log"))
         yield head
     finally:
         process.terminate()
@@ -99,14 +99,14 @@ def ray_head(
 
 
 def _in_background() -> None:
-    """Ignore SIGINT, as whatever a script starts with `&` does."""
+    """Ignores SIGINT, as a process that a script starts with `&`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _environment(token: str) -> dict[str, str]:
-    """This process's, without what tells of another Ray."""
+    """Variables of this process, without those about another Ray."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_AUTH", "RAY_ADDRESS"))}
-    # Ray would kill workers for the memory that others take on this machine.
+    # Ray would kill workers because of the memory that other processes use.
     unwatched = {"RAY_memory_monitor_refresh_ms": "0"}
     return {**kept, **unwatched, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
 
@@ -119,7 +119,7 @@ def _free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in taken]
 
 
-def _await(head: Head, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_for_answer(head: Head, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:

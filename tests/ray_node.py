@@ -18,18 +18,18 @@ _STARTED = "Ray runtime started"
 
 @contextmanager
 def ray_node(head: Head, environment: Mapping[str, str], own: Path | None = None) -> Iterator[int]:
-    """A node for a block; the head's end takes away what it leaves.
+    """Starts a node for the block; the end of the head removes its files.
 
-    It shares the head's directory for sessions, where two agents unpack the same packages over each
-    other: jobs with a working directory are not for such a cluster.
+    It shares the head's directory, where two agents would unpack the same packages at once. So such
+    a cluster cannot run jobs with a working directory.
 
     Args:
-        head: Of the cluster that it joins.
-        environment: Variables that it has beside or instead of this process's.
-        own: A directory which it sees other content in than everybody else does; None for none.
+        head: Head of the cluster that it joins.
+        environment: Variables to add to those of this process.
+        own: Directory that is empty for this node alone; None for none.
 
     Yields:
-        The process that leads it and, as its group, all that it starts.
+        Process id of the node, and id of its process group.
     """
     start = [
         *(sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={head.gcs}", "--block"),

@@ -1,7 +1,7 @@
-"""A real sweep with a cluster's token and a tracking server's password: neither is ever said.
+"""A sweep with a cluster's token and a tracking server's password reveals neither.
 
-Searched while it runs: command lines of all processes. Searched afterwards: storage, the tracking
-store with its artifacts, what the command said, and Ray's session directory.
+The test searches the command lines of all processes while the sweep runs; afterwards the storage,
+the tracking store with its artifacts, the output of the command, and Ray's session directory.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ resources: {pack: 1}
 """
 
 
-class Watch:
-    """Looks through all command lines, again and again.
+class CommandLineWatch:
+    """Searches all command lines repeatedly.
 
     Attributes:
-        seen: Those that held a secret.
-        looks: How often it looked.
+        seen: Command lines with a secret.
+        looks: Number of searches.
     """
 
     def __init__(self, secrets: tuple[str, ...]) -> None:
@@ -60,21 +60,21 @@ class Watch:
             self.looks += 1
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 with suppress(OSError):
-                    said = path.read_bytes()
-                    if any(secret in said for secret in self._secrets):
-                        self.seen.add(repr(said[:200]))
+                    command = path.read_bytes()
+                    if any(secret in command for secret in self._secrets):
+                        self.seen.add(repr(command[:200]))
 
 
 def holding(folder: Path, secrets: tuple[str, ...]) -> list[Path]:
-    """Files below a folder that hold a secret."""
-    found = []
+    """Files below a directory that contain a secret."""
+    paths = []
     for path in folder.rglob("*"):
         with suppress(OSError):
             if path.is_file() and not path.is_symlink():
                 content = path.read_bytes()
                 if any(secret.encode() in content for secret in secrets):
-                    found.append(path)
-    return found
+                    paths.append(path)
+    return paths
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +84,13 @@ def head() -> Iterator[Head]:
 
 
 @pytest.mark.slow
-def test_neither_token_nor_password_is_left_anywhere(head: Head, tmp_path: Path) -> None:
+def test_neither_token_nor_password_is_left_in_any_file(head: Head, tmp_path: Path) -> None:
     tracked, storage, work = (tmp_path / name for name in ("tracked", "storage", "work"))
     for folder in (tracked, storage, work):
         folder.mkdir()
     (work / "study.yaml").write_text(STUDY)
     secrets = (head.token, PASSWORD)
-    watch = Watch(secrets)
+    watch = CommandLineWatch(secrets)
     with mlflow_server(tracked) as server, watch.watching():
         environment = {
             **os.environ,
@@ -99,7 +99,7 @@ def test_neither_token_nor_password_is_left_anywhere(head: Head, tmp_path: Path)
             "MLFLOW_TRACKING_USERNAME": "ann",
             "MLFLOW_TRACKING_PASSWORD": PASSWORD,
         }
-        ended = subprocess.run(
+        run = subprocess.run(
             [
                 sys.executable,
                 "-m",
@@ -122,12 +122,12 @@ def test_neither_token_nor_password_is_left_anywhere(head: Head, tmp_path: Path)
             timeout=500,
             check=False,
         )
-    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert run.returncode == 0, run.stderr[-3000:]
     assert len(list((storage / "marked" / "ledger").iterdir())) == 4
     assert watch.looks > 3
     assert watch.seen == set()
-    said = ended.stdout + ended.stderr
-    assert not any(secret in said for secret in secrets)
+    output = run.stdout + run.stderr
+    assert not any(secret in output for secret in secrets)
     for place in (storage, tracked, work, head.folder):
         assert any(path.is_file() for path in place.rglob("*"))
         assert holding(place, secrets) == []

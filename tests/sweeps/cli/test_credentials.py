@@ -1,4 +1,4 @@
-"""Keys in the URI of a storage are shown and written nowhere."""
+"""Keys in the URI of a storage are never shown or written."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ STORAGE = f"s3://AKIA1:{SECRET}@bucket/path"
 
 
 @pytest.mark.parametrize("uri", [f"s3://AKIA1:{SECRET}@", f"nosuch://AKIA1:{SECRET}@bucket/path"])
-def test_a_storage_that_cannot_be_opened_is_told_of_without_its_keys(uri: str) -> None:
+def test_a_storage_that_cannot_be_opened_is_reported_without_its_keys(uri: str) -> None:
     with pytest.raises(InputError, match="cannot be opened") as caught:
         open_directory(uri)
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_command_that_is_refused_does_not_show_its_storage_s_keys(tmp_path: Path) -> None:
+def test_the_error_of_a_command_does_not_show_the_keys_of_its_storage(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", "from sweeps.cli.main import main; main()",
          "points", "some-sweep", "--storage", f"nosuch://AKIA1:{SECRET}@bucket"],
@@ -42,7 +42,7 @@ def test_a_command_that_is_refused_does_not_show_its_storage_s_keys(tmp_path: Pa
     assert "hunter2" not in ended.stderr + ended.stdout
 
 
-def test_a_result_s_name_does_not_show_its_storage_s_keys(tmp_path: Path) -> None:
+def test_a_displayed_result_does_not_show_the_keys_of_its_storage(tmp_path: Path) -> None:
     ledger = Ledger(str(tmp_path), "sweep")
     manifest = prepare_manifest(ledger, small_plan(tmp_path), command="", tracking_uri="http://a")
     write_manifest(ledger, manifest)
