@@ -79,14 +79,6 @@ class Connection:
     started: bool
     _undo: ExitStack = field(default_factory=ExitStack, repr=False)
 
-    def cpus(self) -> int:
-        """Returns the number of CPUs, as Ray counts them."""
-        return self._total("CPU")
-
-    def gpus(self) -> int:
-        """Returns the number of GPUs, as Ray counts them."""
-        return self._total("GPU")
-
     def machines(self) -> list[Machine]:
         """Returns the machines that are alive now."""
         return [Machine.from_node(node) for node in alive_nodes()]
@@ -116,9 +108,6 @@ class Connection:
         """Closes the connection."""
         self.close()
 
-    def _total(self, resource: str) -> int:
-        return int(ray.cluster_resources().get(resource, 0))  # type: ignore[no-untyped-call]
-
 
 def connect(
     address: str | None = None,
@@ -140,7 +129,7 @@ def connect(
         cpus: Logical CPUs of a Ray that is started, by default those of the machine. It keeps one
             process ready for each.
         modules: Modules that processes of a Ray that is started load while they are idle.
-        advice: Sentence for the user, printed if the head of a joined Ray stops answering.
+        advice: Sentence for the user, printed if the head stops answering.
 
     Raises:
         ConnectError: If Ray cannot be started, or the Ray at the address cannot be joined.
@@ -157,6 +146,7 @@ def connect(
         with ray_internals.keeping_sigterm():
             if head is None:
                 _start(undo, cpus, modules)
+                undo.enter_context(_monitored(_head_address(), advice))
             else:
                 _join(undo, head, advice, is_own=address == AUTO)
         return Connection(_head_address(), head is None, undo)
