@@ -59,7 +59,7 @@ def closure(name: str = OURS) -> dict[str, Distribution]:
         for extra in ("", *wanted.extras):
             if (key, extra) not in seen:
                 seen.add((key, extra))
-                waiting += _required(found[key], extra)
+                waiting += _requirements(found[key], extra)
     return dict(sorted(found.items()))
 
 
@@ -136,7 +136,7 @@ def _one(stated: str) -> str:
     return "permissive" if re.search(_PERMISSIVE, stated) else "refused"
 
 
-def _required(of: Distribution, extra: str) -> list[Requirement]:
+def _requirements(of: Distribution, extra: str) -> list[Requirement]:
     found = map(Requirement, of.requires or ())
     return [r for r in found if r.marker is None or r.marker.evaluate({"extra": extra})]
 

@@ -16,7 +16,7 @@ _HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "host"}
 
 
 @contextmanager
-def slowed(uri: str, seconds: float) -> Iterator[str]:
+def slow_proxy(uri: str, seconds: float) -> Iterator[str]:
     """Serve what a server on this machine serves, every request so much later.
 
     Args:

@@ -40,13 +40,13 @@ def main() -> None:
     found: dict[str, Mapping[str, TradeoffPoint]] = {}
 
     def run(name: str) -> None:
-        found[name] = _trained(study, sides[name])
+        found[name] = _train_pack(study, sides[name])
 
     work = {name: lambda name=name: run(name) for name in sides}
     timings = alternate(work, asked.rounds, time.process_time)
     whole, early = found["to the end"], found["early stopping"]
     stopped = [name for name, point in early.items() if point.status == "stopped"]
-    right = sum(_dominated(whole[name], whole, study) for name in stopped)
+    right = sum(_is_dominated(whole[name], whole, study) for name in stopped)
     publish(
         "early_stopping",
         [
@@ -66,7 +66,7 @@ def main() -> None:
     )
 
 
-def _trained(study: Plan, stopping: StoppingRule | None) -> dict[str, TradeoffPoint]:
+def _train_pack(study: Plan, stopping: StoppingRule | None) -> dict[str, TradeoffPoint]:
     experiment = privnets.experiment(study.study.experiment)
     pack = Pack("pack", experiment.name, tuple(study.replicates()))
     with TemporaryDirectory() as folder:
@@ -77,7 +77,7 @@ def _trained(study: Plan, stopping: StoppingRule | None) -> dict[str, TradeoffPo
         return {point.point_id: point for point in merge_replicates(ledger.read_points())}
 
 
-def _dominated(point: TradeoffPoint, others: Mapping[str, TradeoffPoint], study: Plan) -> bool:
+def _is_dominated(point: TradeoffPoint, others: Mapping[str, TradeoffPoint], study: Plan) -> bool:
     def better(other: TradeoffPoint) -> bool:
         return all(
             (other.metrics[m] < point.metrics[m]) == (direction == "min")

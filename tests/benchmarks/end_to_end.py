@@ -58,7 +58,7 @@ from pathlib import Path
 import privnets
 import tracking
 from tests.benchmarks import recorded, toy
-from tests.benchmarks.ending import run
+from tests.benchmarks.cleanup import run
 from tests.benchmarks.harness import publish
 from tests.mlflow_server import mlflow_server
 
@@ -109,18 +109,18 @@ class Entry:
     points: int
 
 
-def _called(module: str, *arguments: object) -> list[str]:
+def _command(module: str, *arguments: object) -> list[str]:
     """A module's `main` with some arguments, in a fresh interpreter."""
     code = f"import sys; from tests.benchmarks.{module} import main; main(*sys.argv[1:])"
     return [sys.executable, "-c", code, *map(str, arguments)]
 
 
 def _stock(how: str) -> Command:
-    return lambda uri, folder, points, steps: _called("stock_toy", how, uri, folder, points, steps)
+    return lambda uri, folder, points, steps: _command("stock_toy", how, uri, folder, points, steps)
 
 
 def _optuna(threads: int) -> Command:
-    return lambda uri, folder, points, steps: _called("optuna_toy", uri, points, steps, threads)
+    return lambda uri, folder, points, steps: _command("optuna_toy", uri, points, steps, threads)
 
 
 def _platform(judged: str) -> Command:

@@ -37,7 +37,7 @@ from privnets.membership.ridge import Moments
 from privnets.membership.sampling import distinct_subsets
 from privnets.membership.universe import Universe, asked_records
 from privnets.randomness import generator
-from tests.benchmarks.ending import run
+from tests.benchmarks.cleanup import run
 from tests.benchmarks.harness import alternate, publish
 
 _ROUNDS = 5
@@ -223,15 +223,15 @@ def _rows(model: str, size: int, contestants: Mapping[str, _Contestant]) -> list
             "contestant": name,
             "train_size": size,
             "rounds": _ROUNDS,
-            "models_per_second": _rounded(median),
-            "slowest_round": _rounded(low),
-            "quickest_round": _rounded(high),
+            "models_per_second": _round_rate(median),
+            "slowest_round": _round_rate(low),
+            "quickest_round": _round_rate(high),
         }
         for name, (median, low, high) in rates.items()
     ]
 
 
-def _rounded(rate: float) -> float:
+def _round_rate(rate: float) -> float:
     return round(rate) if rate >= 100 else round(rate, 1)
 
 

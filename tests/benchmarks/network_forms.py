@@ -51,7 +51,7 @@ def _loop(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
     return torch.stack([conv2d(i, w, b, stride, padding) for i, w, b in members])
 
 
-def _grouped(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
+def _convolve_grouped(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
     """One grouped convolution, channels outermost."""
     networks, n = x.shape[:2]
     images = x.transpose(0, 1).reshape(n, -1, *x.shape[3:])
@@ -123,7 +123,7 @@ def _subjects() -> Iterator[_Subject]:
             (128, 1, 28, 28),
             {
                 "convolutions in a loop": partial(_classify, _loop),
-                "grouped, channels outermost": partial(_classify, _grouped),
+                "grouped, channels outermost": partial(_classify, _convolve_grouped),
                 "batched products": partial(_classify, _batched_product),
             },
         )
@@ -162,7 +162,7 @@ def _one_by_one(run: Run, parameters: Sequence[Tensor], x: Tensor) -> Callable[[
     return step
 
 
-def _measured(subject: _Subject, networks: int) -> list[dict[str, object]]:
+def _measure_forms(subject: _Subject, networks: int) -> list[dict[str, object]]:
     sources = [np.random.default_rng(seed) for seed in range(networks)]
     parameters = stack_parameters([subject.initial(source) for source in sources])
     x = torch.rand(networks, *subject.batch, generator=torch.Generator().manual_seed(0))
@@ -193,7 +193,7 @@ def main() -> None:
     rows = []
     for subject in _subjects():
         for networks in _SIZES:
-            rows += _measured(subject, networks)
+            rows += _measure_forms(subject, networks)
     publish("network_forms", rows)
 
 

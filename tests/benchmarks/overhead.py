@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import tracking
-from tests.benchmarks.ending import run
+from tests.benchmarks.cleanup import run
 from tests.benchmarks.harness import publish
 from tests.benchmarks.trivial_sweeps import Order, Times, measure
 
@@ -42,13 +42,13 @@ def main() -> None:
         taken: dict[str, list[Times]] = {"training alone": [], "published": []}
         for _ in range(options.rounds):
             for times, published in zip(taken.values(), (False, True), strict=True):
-                times.append(_measured(order, published))
+                times.append(_measure_sweep(order, published))
         alone = statistics.median(map(_running, taken["training alone"]))
         rows += [_row(name, order, times, alone) for name, times in taken.items()]
     publish("overhead", rows)
 
 
-def _measured(order: Order, published: bool) -> Times:
+def _measure_sweep(order: Order, published: bool) -> Times:
     if not published:
         return measure(order)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:

@@ -118,7 +118,7 @@ class Game:
         )
         self.inference = self._optimisers()
         self.outer = Adam(
-            self.releaser.parameters(), settings.learning_rate, _BETAS, fused=self._fused
+            self.releaser.parameters(), settings.learning_rate, _BETAS, fused=self._use_fused_adam
         )
         self.schedules = [LambdaLR(o, self._scale) for o in (*self.inference, self.outer)]
         counts = torch.bincount(self.records.secret, minlength=2) + 0.5
@@ -170,7 +170,7 @@ class Game:
         }
 
     @property
-    def _fused(self) -> bool | None:
+    def _use_fused_adam(self) -> bool | None:
         return self.settings.fused or None
 
     def _optimisers(self) -> list[Optimizer]:
@@ -206,12 +206,12 @@ class Game:
         lost = (known.exp() * (known - utility.log_softmax(-1))).sum(-1).mean()
         ratio = adversary.log_softmax(-1) - self.log_prior
         leaked = ratio.gather(1, batch.secret[:, None]).mean()
-        loss = (self.weights * self._squared(torch.stack([lost, leaked]))).sum()
+        loss = (self.weights * self._square_running_means(torch.stack([lost, leaked]))).sum()
         loss.backward(inputs=list(self.releaser.parameters()))
         _step([self.outer])
         self._measure(batch, z, loss, adversary, utility, reference)
 
-    def _squared(self, both: Tensor) -> Tensor:
+    def _square_running_means(self, both: Tensor) -> Tensor:
         """Squares of the informations' running means, with the batch's gradient."""
         self.running = torch.lerp(self.running, both.detach(), 1 / _MEMORY)
         self.weight += (1 - self.weight) / _MEMORY

@@ -24,10 +24,10 @@ from pathlib import Path
 
 import tracking
 from privnets.points import Curve, Replicate, TradeoffPoint
-from tests.benchmarks.ending import run
+from tests.benchmarks.cleanup import run
 from tests.benchmarks.harness import Timing, alternate, publish
 from tests.mlflow_server import mlflow_server
-from tests.slow_proxy import slowed
+from tests.slow_proxy import slow_proxy
 
 _ROUNDS = 3
 _METRICS, _FIELDS = 15, 12
@@ -98,7 +98,7 @@ def _stores() -> Iterator[Mapping[str, str]]:
         database = stack.enter_context(_postgres(folders["postgres"]))
         sqlite = stack.enter_context(mlflow_server(folders["sqlite"]))
         postgres = stack.enter_context(mlflow_server(folders["postgres"], store=database))
-        far = stack.enter_context(slowed(postgres.uri, _SLOW))
+        far = stack.enter_context(slow_proxy(postgres.uri, _SLOW))
         yield {
             "SQLite": tracking.create(f"sqlite:///{folders['own']}/mlflow.db"),
             "server on SQLite": sqlite.uri,

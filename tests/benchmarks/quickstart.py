@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import sweeps
-from tests.benchmarks.ending import run
+from tests.benchmarks.cleanup import run
 from tests.benchmarks.harness import publish
 
 _PLATFORM = "this platform"

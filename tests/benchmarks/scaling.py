@@ -22,11 +22,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import tracking
-from tests.benchmarks.ending import run
+from tests.benchmarks.cleanup import run
 from tests.benchmarks.harness import publish
 from tests.benchmarks.trivial_sweeps import Order, measure
 from tests.mlflow_server import mlflow_server
-from tests.slow_proxy import slowed
+from tests.slow_proxy import slow_proxy
 
 
 def main() -> None:
@@ -71,7 +71,7 @@ def _tracking(slow: float) -> Iterator[str]:
         store = tracking.create(f"sqlite:///{folder}/mlflow.db")
         if slow:
             server = stack.enter_context(mlflow_server(Path(folder)))
-            yield stack.enter_context(slowed(server.uri, slow))
+            yield stack.enter_context(slow_proxy(server.uri, slow))
         else:
             yield store
 

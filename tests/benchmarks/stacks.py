@@ -42,7 +42,7 @@ from privnets.adversarial.problems import registry
 from privnets.adversarial.problems.windows import SIDE_FEATURES
 from privnets.adversarial.records import Pool, Splits
 from privnets.adversarial.training.game import Game
-from tests.benchmarks.ending import run
+from tests.benchmarks.cleanup import run
 from tests.benchmarks.harness import publish
 from tests.benchmarks.plain_games import Amnist, Eco, PlainGame, Toy
 from tests.benchmarks.vmapped_toy import VmappedToy
@@ -158,12 +158,12 @@ def _separate(subject: str, games: int, device: str) -> Callable[[int], object]:
     return lambda steps: [game.step() for game in played for _ in range(steps)]
 
 
-def _vmapped(subject: str, games: int, device: str) -> Callable[[int], object]:
+def _vmap_game(subject: str, games: int, device: str) -> Callable[[int], object]:
     game = VmappedToy(_configs(subject, games), device)
     return lambda steps: [game.step() for _ in range(steps)]
 
 
-_CONTESTANTS: Final = {_PLATFORM: _platform, _SEPARATE: _separate, _VMAP: _vmapped}
+_CONTESTANTS: Final = {_PLATFORM: _platform, _SEPARATE: _separate, _VMAP: _vmap_game}
 
 
 def _serve(pipe: Connection, device: str) -> None:
@@ -274,7 +274,7 @@ def _teams(device: str) -> Iterator[dict[str, _Team]]:
         team.close()
 
 
-def _measured(
+def _measure_game(
     device: str, subject: str, teams: Mapping[str, _Team], quick: bool, clock: str
 ) -> list[dict[str, object]]:
     """Rows of one game: rounds of all contestants in turn, then whole trials."""
@@ -286,14 +286,14 @@ def _measured(
 
     orders = [order(_SEPARATE, 1), *(order(_VMAP, games) for games in own.vmapped)]
     orders += [order(_PLATFORM, games) for games in stacks[:: 2 if quick else 1]]
-    rates = _played(orders, teams, 3 if quick else 5)
+    rates = _play_rounds(orders, teams, 3 if quick else 5)
     found = _rows(device, "training", rates)
     if own.plain is Toy:
         medians = {
             o.games: statistics.median(rates[o]) for o in orders if o.contestant == _PLATFORM
         }
         trials = [order(_SEPARATE, 1, 0), order(_PLATFORM, _enough(medians), 0)]
-        found += _rows(device, "whole trial", _played(trials, teams, 1 if quick else 3))
+        found += _rows(device, "whole trial", _play_rounds(trials, teams, 1 if quick else 3))
     ceiling = teams[_SEPARATE].ask("products") / _operations(subject)
     return [{**row, "products_allow": round(ceiling)} for row in found]
 
@@ -303,7 +303,7 @@ def _enough(rates: Mapping[int, float]) -> int:
     return min(games for games, rate in rates.items() if rate > 0.95 * max(rates.values()))
 
 
-def _played(
+def _play_rounds(
     orders: Sequence[_Order], teams: Mapping[str, _Team], rounds: int
 ) -> dict[_Order, list[float]]:
     """Rates of every round; a first round of those that last warms up."""
@@ -354,7 +354,7 @@ def main() -> None:
             print(f"{device}: memory copies {bandwidth} GB/s, read and written", flush=True)
             for subject in _SUBJECTS:
                 if given.only in subject:
-                    found = _measured(device, subject, teams, given.quick, clock)
+                    found = _measure_game(device, subject, teams, given.quick, clock)
                     rows += [{**row, "memory_gb_per_second": bandwidth} for row in found]
     publish("stacks", rows)
 

@@ -36,7 +36,7 @@ from privnets.adversarial.problems import registry
 from privnets.adversarial.records import Evidence
 from privnets.adversarial.training.game import Game
 from privnets.data import DataError
-from tests.benchmarks.ending import run
+from tests.benchmarks.cleanup import run
 from tests.benchmarks.harness import publish
 
 _TRIALS: Mapping[str, tuple[int, Mapping[str, object]]] = {
@@ -64,7 +64,7 @@ class _Clock:
         self.seconds[part] = self.seconds.get(part, 0.0) + spent
 
 
-def _measured(problem: Problem, configs: list[AdversarialConfig]) -> dict[str, float]:
+def _measure_trial(problem: Problem, configs: list[AdversarialConfig]) -> dict[str, float]:
     clock = _Clock()
     with clock("records"):
         pool, splits = problem.materials(configs, "cpu")
@@ -75,10 +75,10 @@ def _measured(problem: Problem, configs: list[AdversarialConfig]) -> dict[str, f
         releases = [released(game, i, pool, own) for i, own in enumerate(splits)]
     with clock("raw-data baseline"):
         raw = [release.original for release in releases]
-        _ended(Baselines(problem, configs, raw).compute())
+        _run_to_end(Baselines(problem, configs, raw).compute())
     evidence = [release.released for release in releases]
     with clock("refitted utility"):
-        told = _ended(inference.utility(problem, configs, evidence, "refitted utility"))
+        told = _run_to_end(inference.utility(problem, configs, evidence, "refitted utility"))
     posteriors = _attackers(clock, problem, configs, evidence)
     for i, release in enumerate(releases):
         labels = inference.labels(told[i])
@@ -97,7 +97,7 @@ def _attackers(
     found = []
     for name, shape in problem.attacking_networks(first).items():
         with clock(f"attackers: {name}"):
-            found.append(_ended(fit_network(name, shape, evidence, seeds, first.attack_steps)))
+            found.append(_run_to_end(fit_network(name, shape, evidence, seeds, first.attack_steps)))
     for side in (False, True) if problem.statement.side_features else (False,):
         with clock("attackers: tables"):
             seen = [tables(one, side=side) for one in evidence]
@@ -129,7 +129,7 @@ def _examine(clock: _Clock, problem: Problem, release: Release) -> None:
         problem.examine(release.config, release.parameters, original, test)
 
 
-def _ended(run: Generator[object, None, _T]) -> _T:
+def _run_to_end(run: Generator[object, None, _T]) -> _T:
     while True:
         try:
             next(run)
@@ -147,7 +147,7 @@ def _rows(name: str) -> list[dict[str, object]]:
         AdversarialConfig.model_validate({"problem": name, "seed": i, knob: value, **fields})
         for i, value in enumerate(values)
     ]
-    seconds = _measured(registry.problem(name), configs)
+    seconds = _measure_trial(registry.problem(name), configs)
     total = sum(seconds.values())
     return [
         {

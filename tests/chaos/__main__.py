@@ -9,12 +9,12 @@ from __future__ import annotations
 import sys
 
 from tests.chaos import world
-from tests.chaos.options import parsed
+from tests.chaos.options import parse_options
 
 
 def main() -> int:
     """Check the command line out here, then run the campaign in a world of its own."""
-    parsed(sys.argv[1:])
+    parse_options(sys.argv[1:])
     if reason := world.missing():
         print(f"a chaos run needs namespaces of Linux: {reason}", file=sys.stderr)
         return 2

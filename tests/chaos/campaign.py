@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from tests.chaos.episode import Episode
 from tests.chaos.faults import FAULTS
 from tests.chaos.lab import Lab
-from tests.chaos.options import Options, parsed
+from tests.chaos.options import Options, parse_options
 from tests.chaos.table import Row, publish
 from tests.chaos.verdict import Reference, Verdict, judge
 from tests.chaos.world import settle
@@ -60,9 +60,9 @@ class Campaign:
 
     def rows(self) -> list[Row]:
         """The table: what each kind of fault did."""
-        return [_row(kind, self.verdicts) for kind in FAULTS if self._happened(kind)]
+        return [_row(kind, self.verdicts) for kind in FAULTS if self._has_happened(kind)]
 
-    def _happened(self, kind: str) -> bool:
+    def _has_happened(self, kind: str) -> bool:
         return any(kind in kinds for kinds, _ in self.verdicts)
 
     def _reference(self) -> Reference:
@@ -91,12 +91,12 @@ class Campaign:
         wrong = "nothing wrong" if verdict.clean else repr(verdict)
         _log(f"{episode.name}: {verdict.trainings} trainings, {wrong}; {len(self.pool)} to come")
         if not verdict.clean:
-            _log(episode.said.read_text(errors="replace")[-6000:])
+            _log(episode.driver_log.read_text(errors="replace")[-6000:])
 
 
 def main() -> int:
     """Run what the command line asks for; 1 if anything was wrong."""
-    options = parsed(sys.argv[1:])
+    options = parse_options(sys.argv[1:])
     lab = Lab(settle())
     campaign = Campaign(options, lab, random.Random(options.seed))
     try:

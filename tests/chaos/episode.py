@@ -78,9 +78,9 @@ class Episode:
         self._hit_until = 0.0
 
     @property
-    def said(self) -> Path:
+    def driver_log(self) -> Path:
         """What drivers said."""
-        return self.lab.folder / f"{self.name}.said"
+        return self.lab.folder / f"{self.name}.driver_log"
 
     def run(self) -> None:
         """Run the sweep and resume it until it is done.
@@ -99,7 +99,7 @@ class Episode:
         self._end()
 
     def _drive(self) -> int:
-        driver = self.lab.drive(self.said, self._arguments())
+        driver = self.lab.drive(self.driver_log, self._arguments())
         self._next = time.monotonic() + self.draw.uniform(0, 3 * _LONGEST_PAUSE)
         while driver.poll() is None:
             self._mend(time.monotonic())
@@ -132,9 +132,9 @@ class Episode:
                 self._left.append(self._left.pop(0))
                 self._hit_until = 0.0
             return
-        self._happened(kind, mending)
+        self._note_fault(kind, mending)
 
-    def _happened(self, kind: str, mending: Mending | None) -> None:
+    def _note_fault(self, kind: str, mending: Mending | None) -> None:
         now = time.monotonic()
         self.log(f"{self.name}: {now - self._began:5.1f} s {kind}")
         self.done.append(self._left.pop(0))
@@ -176,12 +176,12 @@ class Episode:
             while self._mendings:
                 self._mend(time.monotonic())
                 time.sleep(_TICK_SECONDS)
-            self.lab.served()
+            self.lab.wait_until_served()
 
     def _end(self) -> None:
         """Mend everything, and have published what was not."""
         self._mend(float("inf"))
-        self.lab.served()
+        self.lab.wait_until_served()
         self.evidence.look()
         if _NOT_PUBLISHED in self._last_words():
             self.log(f"{self.name}: to be published later")
@@ -192,8 +192,8 @@ class Episode:
     def _command(self, name: str) -> int:
         uri = ["--tracking-uri", self.lab.tracking_uri]
         arguments = [name, self.name, "--storage", str(self.storage), *uri]
-        return int(self.lab.drive(self.said, arguments).wait())
+        return int(self.lab.drive(self.driver_log, arguments).wait())
 
     def _last_words(self) -> str:
         """What the last run said."""
-        return self.said.read_text(errors="replace").rpartition("sweep " + self.name)[2]
+        return self.driver_log.read_text(errors="replace").rpartition("sweep " + self.name)[2]

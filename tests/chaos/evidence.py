@@ -48,19 +48,19 @@ class Evidence:
         ledger = Ledger(str(self.sweep.parent), self.sweep.name)
         return Counter(member for pack in ledger.pack_ids() for member in _members(ledger, pack))
 
-    def retrained(self) -> list[Member]:
+    def retrained_members(self) -> list[Member]:
         """Members of stacks that were begun when the ledger held them already."""
-        committed = self._committed()
+        committed = self._commit_times()
         return [
             member
-            for at, members in self._begun()
+            for at, members in self._stack_starts()
             for member in members
             if committed.get(member, at) < at
         ]
 
     def trainings(self) -> int:
         """How many trainings were begun, those that came to nothing among them."""
-        return sum(len(members) for _, members in self._begun())
+        return sum(len(members) for _, members in self._stack_starts())
 
     def leftovers(self) -> list[str]:
         """Files that should not be there once a sweep is done."""
@@ -68,7 +68,7 @@ class Evidence:
         found += (self.sweep / "checkpoints").glob("*")
         return [str(path.relative_to(self.sweep)) for path in found]
 
-    def _committed(self) -> dict[Member, int]:
+    def _commit_times(self) -> dict[Member, int]:
         """When each member was committed first, by the clock that only goes forward."""
         offset = time.time_ns() - time.monotonic_ns()
         ledger = Ledger(str(self.sweep.parent), self.sweep.name)
@@ -80,7 +80,7 @@ class Evidence:
                 found[member] = min(at, found.get(member, at))
         return found
 
-    def _begun(self) -> Iterator[tuple[int, list[Member]]]:
+    def _stack_starts(self) -> Iterator[tuple[int, list[Member]]]:
         """When stacks began since this began to look, and their members."""
         if not self.trace.exists():
             return

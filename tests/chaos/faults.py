@@ -130,7 +130,7 @@ def cut_off(scene: Scene) -> Mending:
     if not hosts:
         raise NotNow
     host = scene.draw.choice(hosts)
-    host.cut()
+    host.disconnect()
     short = scene.draw.random() < 0.5
     return Mending(scene.draw.uniform(0.5, 3) if short else scene.draw.uniform(9, 14), host.mend)
 

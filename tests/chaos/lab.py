@@ -149,7 +149,7 @@ class Lab:
         self._starting = threading.Thread(target=self._serve)
         self._starting.start()
 
-    def served(self) -> None:
+    def wait_until_served(self) -> None:
         """Wait until database and tracking server are there."""
         if not self.database.pid:
             self.database.start()

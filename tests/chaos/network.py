@@ -50,7 +50,7 @@ class Host:
         """A command as it is to be called to run there."""
         return ["nsenter", "-t", str(self._keeper.pid), "-n", *command]
 
-    def cut(self) -> None:
+    def disconnect(self) -> None:
         """Unplug the cable: no packet passes, and nobody is told."""
         call("ip", "link", "set", self._cable, "down")
         self.connected = False

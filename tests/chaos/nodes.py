@@ -80,7 +80,7 @@ class Node:
 
     def kill(self) -> None:
         """End all its processes at once, as a power cut does."""
-        kill(_halted(self.process.pid))
+        kill(_halt_tree(self.process.pid))
         self.process.wait()
 
 
@@ -218,7 +218,7 @@ def tree(pid: int) -> list[psutil.Process]:
         return []
 
 
-def _halted(pid: int) -> list[psutil.Process]:
+def _halt_tree(pid: int) -> list[psutil.Process]:
     """A process and all below it, stopped: none starts another while they are ended."""
     stopped: dict[int, psutil.Process] = {}
     while fresh := [process for process in tree(pid) if process.pid not in stopped]:

@@ -29,12 +29,12 @@ class Options:
     results: Path
 
 
-def parsed(arguments: Sequence[str]) -> Options:
+def parse_options(arguments: Sequence[str]) -> Options:
     """Read a command line; ends the program, with a message, where it is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--faults", type=int, default=200, help="how many are to happen")
     parser.add_argument("--seed", type=int, default=0, help="of every choice")
-    parser.add_argument("--only", type=_kinds, default=(), metavar="KIND,...", help=_listed())
+    parser.add_argument("--only", type=_kinds, default=(), metavar="KIND,...", help=_fault_names())
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the table goes")
     found = parser.parse_args(arguments)
     return Options(found.faults, found.seed, found.only, found.results)
@@ -44,9 +44,9 @@ def _kinds(text: str) -> tuple[str, ...]:
     kinds = tuple(text.split(","))
     for kind in kinds:
         if kind not in FAULTS:
-            raise argparse.ArgumentTypeError(f"{kind!r} is none of {_listed()}")
+            raise argparse.ArgumentTypeError(f"{kind!r} is none of {_fault_names()}")
     return kinds
 
 
-def _listed() -> str:
+def _fault_names() -> str:
     return ", ".join(FAULTS)

@@ -137,7 +137,7 @@ def _samples(lab: Lab, driver: subprocess.Popen[bytes], storage: Path) -> Iterat
     while driver.poll() is None:
         committed = 20 * len(list(ledger.glob("[!.]*.parquet")))
         sample = Sample(
-            time.monotonic() - began, committed, _published(lab), _memory(lab, driver.pid)
+            time.monotonic() - began, committed, _count_published(lab), _memory(lab, driver.pid)
         )
         print(sample, file=sys.stderr, flush=True)
         yield sample
@@ -145,7 +145,7 @@ def _samples(lab: Lab, driver: subprocess.Popen[bytes], storage: Path) -> Iterat
             driver.wait(_EVERY_SECONDS)
 
 
-def _published(lab: Lab) -> int:
+def _count_published(lab: Lab) -> int:
     with psycopg2.connect(host=str(lab.folder / "p"), user="postgres") as connection:
         cursor = connection.cursor()
         cursor.execute("SELECT count(*) FROM runs WHERE status = 'FINISHED'")
@@ -206,13 +206,13 @@ def _problems(result: Result, points: int) -> list[str]:
     frame = result.points
     leakage = frame["config/x"].astype(float) + math.sin(1) / 100
     error = 1 - frame["config/x"].astype(float) ** frame["config/y"].astype(float)
-    expected = set(frame["point_id"][_undominated(leakage.to_numpy(), error.to_numpy())])
+    expected = set(frame["point_id"][_is_undominated(leakage.to_numpy(), error.to_numpy())])
     if set(result.front()["point_id"]) != expected:
         found.append("the front is another than the one computed directly")
     return found
 
 
-def _undominated(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def _is_undominated(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Where no other point is as small in both and smaller in one, told one point at a time."""
     kept = [
         not np.any((first <= a) & (second <= b) & ((first < a) | (second < b)))

@@ -76,7 +76,7 @@ def judge(episode: Episode, reference: Reference) -> Verdict:
     return Verdict(
         lost=len(reference.numbers.keys() - rows.keys()),
         doubled=rows.total() - len(rows) + sum("doubled" in line for line in differences),
-        retrained=len(episode.evidence.retrained()) + len(episode.evidence.rewritten),
+        retrained=len(episode.evidence.retrained_members()) + len(episode.evidence.rewritten),
         others=others,
         trainings=episode.evidence.trainings(),
     )
@@ -93,7 +93,7 @@ def _others(episode: Episode, result: Result, reference: Reference) -> list[str]
     found += [f"left in the sweep: {name}" for name in episode.evidence.leftovers()]
     found += _left_running(episode)
     found += [f"left in TMPDIR: {name}" for name in os.listdir(episode.lab.temporary)]
-    said = episode.said.read_text(errors="replace")
+    said = episode.driver_log.read_text(errors="replace")
     return found + [f"a user was shown {trace!r}" for trace in _TRACES if trace in said]
 
 

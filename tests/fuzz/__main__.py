@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.fuzz.running import Tally, by_atheris, by_hypothesis, record
+from tests.fuzz.runner import Tally, by_atheris, by_hypothesis, record
 from tests.fuzz.targets import TARGETS, target
 
 _ADDRESS_SPACE = 12 * 2**30
@@ -21,7 +21,7 @@ def main() -> None:
     # What would take the machine's memory fails here instead.
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
     with TemporaryDirectory(prefix="fuzz-", dir=asked.scratch) as folder:
-        with _watched(asked.engine):
+        with _coverage(asked.engine):
             chosen = target(asked.target, Path(folder))
         engine = by_atheris if asked.engine == "atheris" else by_hypothesis
         tally = Tally()
@@ -35,7 +35,7 @@ def main() -> None:
     )
 
 
-def _watched(engine: str) -> AbstractContextManager[None]:
+def _coverage(engine: str) -> AbstractContextManager[None]:
     """While a target is made, and its reader imported: what atheris is to know the coverage of."""
     if engine != "atheris":
         return nullcontext()

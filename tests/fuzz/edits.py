@@ -12,7 +12,7 @@ _ENDS = (b"\x00", b"\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x00" * 8
 _LONGEST = 64
 
 
-def edited(corpus: Sequence[bytes], words: Sequence[bytes] = ()) -> Strategy:
+def edited_inputs(corpus: Sequence[bytes], words: Sequence[bytes] = ()) -> Strategy:
     """One of the corpus with up to six edits.
 
     An edit puts a word, a few bytes or a part of another entry at a place, over what is there or
@@ -26,7 +26,7 @@ def edited(corpus: Sequence[bytes], words: Sequence[bytes] = ()) -> Strategy:
     pieces |= st.tuples(st.sampled_from(corpus), _places(), _places()).map(_slice)
     edit = st.tuples(st.sampled_from(_KINDS), _places(), st.integers(0, _LONGEST), pieces)
     entry = st.sampled_from(corpus)
-    return st.tuples(entry, st.lists(edit, max_size=6)).map(lambda drawn: _applied(*drawn))
+    return st.tuples(entry, st.lists(edit, max_size=6)).map(lambda drawn: _apply_edits(*drawn))
 
 
 def _places() -> st.SearchStrategy[float]:
@@ -43,7 +43,7 @@ def _slice(drawn: tuple[bytes, float, float]) -> bytes:
 _KINDS = ("insert", "replace", "remove", "double", "cut")
 
 
-def _applied(content: bytes, edits: Sequence[tuple[str, float, int, bytes]]) -> bytes:
+def _apply_edits(content: bytes, edits: Sequence[tuple[str, float, int, bytes]]) -> bytes:
     for kind, place, length, piece in edits:
         start = int(place * len(content))
         head, stretch = content[:start], content[start : start + length]

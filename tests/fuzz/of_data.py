@@ -23,7 +23,7 @@ from privnets.data import (
 from privnets.data import (
     mnist as idx,
 )
-from tests.fuzz.edits import Strategy, edited
+from tests.fuzz.edits import Strategy, edited_inputs
 from tests.fuzz.targets import Target
 
 _NUMBERS = (b"nan", b"inf", b"-1", b"1e400", b"1e308", b"", b"0x10", b"1_0", b"9" * 30, b"\xc2\xb2")
@@ -72,11 +72,11 @@ def location30(folder: Path) -> Target:
             b"g",
             b"S",
         )
-        inside = edited(archives, words).map(lambda tar: gzip.compress(tar, 1, mtime=0))
-        rows = edited([table], (*_NUMBERS, *_MARKS)).map(
+        inside = edited_inputs(archives, words).map(lambda tar: gzip.compress(tar, 1, mtime=0))
+        rows = edited_inputs([table], (*_NUMBERS, *_MARKS)).map(
             lambda made: gzip.compress(_tar("bangkok", made), 1, mtime=0)
         )
-        return edited(packed) | inside | rows
+        return edited_inputs(packed) | inside | rows
 
     return Target("location30", folder, _guarded(read), lambda: packed, inputs)
 
@@ -90,7 +90,9 @@ def mnist(folder: Path) -> Target:
         return idx.parse(content, "images.gz", (3, 4, 4)).shape == (3, 4, 4)
 
     def inputs() -> Strategy:
-        return edited(corpus) | edited([body]).map(lambda made: gzip.compress(made, 1, mtime=0))
+        return edited_inputs(corpus) | edited_inputs([body]).map(
+            lambda made: gzip.compress(made, 1, mtime=0)
+        )
 
     return Target("mnist", folder, _guarded(read), lambda: corpus, inputs)
 
@@ -120,8 +122,8 @@ def eco_aggregated(folder: Path) -> Target:
             b"+00:00",
             b"time",
         )
-        inside = edited([text], words).map(lambda made: gzip.compress(made, 1, mtime=0))
-        return edited(corpus) | inside
+        inside = edited_inputs([text], words).map(lambda made: gzip.compress(made, 1, mtime=0))
+        return edited_inputs(corpus) | inside
 
     return Target("eco_aggregated", folder, _guarded(read), lambda: corpus, inputs)
 
@@ -146,7 +148,7 @@ def eco_published(folder: Path) -> Target:
 
     def inputs() -> Strategy:
         words = (*_NUMBERS, *_MARKS, b"\f", b"31-Feb-2012", b"01-Jul-2012", b"01-Jul-0000")
-        return edited(corpus[1:], words) | edited(corpus, words)
+        return edited_inputs(corpus[1:], words) | edited_inputs(corpus, words)
 
     return Target("eco_published", folder, _guarded(read), lambda: corpus, inputs)
 
@@ -169,7 +171,7 @@ def prepared(folder: Path) -> Target:
         return found is not None
 
     words = (b"PK\x03\x04", b"PK\x01\x02", b"\x93NUMPY\x01\x00", b"'descr': '|O'", b"(9999999999,)")
-    return Target("prepared", folder, read, lambda: corpus, lambda: edited(corpus, words))
+    return Target("prepared", folder, read, lambda: corpus, lambda: edited_inputs(corpus, words))
 
 
 def _target(
@@ -179,7 +181,9 @@ def _target(
     corpus: list[bytes],
     words: tuple[bytes, ...],
 ) -> Target:
-    return Target(name, folder, _guarded(read), lambda: corpus, lambda: edited(corpus, words))
+    return Target(
+        name, folder, _guarded(read), lambda: corpus, lambda: edited_inputs(corpus, words)
+    )
 
 
 def _guarded(read: Callable[[bytes], bool]) -> Callable[[bytes], bool]:

@@ -16,7 +16,7 @@ from sweeps.store.manifest import create_manifest, read_manifest
 from sweeps.study import loader as loading
 from sweeps.study import yaml_reader as parsing
 from sweeps.study.yaml_reader import YamlError
-from tests.fuzz.edits import Strategy, edited
+from tests.fuzz.edits import Strategy, edited_inputs
 from tests.fuzz.targets import Target
 
 _WORDS = tuple(
@@ -94,7 +94,9 @@ def documents(folder: Path) -> Target:
             assert repr(again) == repr(found.value)
         return True
 
-    return Target("documents", folder, read, _studies, lambda: edited(_studies(), _WORDS) | _yaml())
+    return Target(
+        "documents", folder, read, _studies, lambda: edited_inputs(_studies(), _WORDS) | _yaml()
+    )
 
 
 def studies(folder: Path) -> Target:
@@ -105,7 +107,9 @@ def studies(folder: Path) -> Target:
         path.write_bytes(content)
         return _planned(str(path), ())
 
-    return Target("studies", folder, read, _studies, lambda: edited(_studies(), _WORDS) | _likely())
+    return Target(
+        "studies", folder, read, _studies, lambda: edited_inputs(_studies(), _WORDS) | _likely()
+    )
 
 
 def overrides(folder: Path) -> Target:
@@ -120,7 +124,7 @@ def overrides(folder: Path) -> Target:
         changes = content.decode(errors="surrogateescape").replace("\0", "").split("\n")
         return _planned("quickstart", tuple(changes))
 
-    return Target("overrides", folder, read, lambda: corpus, lambda: edited(corpus, _WORDS))
+    return Target("overrides", folder, read, lambda: corpus, lambda: edited_inputs(corpus, _WORDS))
 
 
 def manifests(folder: Path) -> Target:
@@ -143,7 +147,9 @@ def manifests(folder: Path) -> Target:
             return False
         return True
 
-    return Target("manifests", folder, read, lambda: [valid], lambda: edited([valid], _WORDS))
+    return Target(
+        "manifests", folder, read, lambda: [valid], lambda: edited_inputs([valid], _WORDS)
+    )
 
 
 def _planned(study: str, changes: tuple[str, ...]) -> bool:

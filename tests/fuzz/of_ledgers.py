@@ -23,7 +23,7 @@ from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.codec import FIXED_COLUMNS, encode_points
 from sweeps.store.ledger import Ledger
 from sweeps.store.reader import is_metric_column, replicate_table
-from tests.fuzz.edits import Strategy, edited
+from tests.fuzz.edits import Strategy, edited_inputs
 from tests.fuzz.targets import Target
 from tracking.errors import TrackingError
 
@@ -82,7 +82,7 @@ def packs(folder: Path) -> Target:
         return not refused
 
     def inputs() -> Strategy:
-        return edited(corpus, (*_JSON, b"PAR1")) | _tables()
+        return edited_inputs(corpus, (*_JSON, b"PAR1")) | _tables()
 
     return Target("packs", folder, read, lambda: corpus, inputs)
 
@@ -101,7 +101,7 @@ def failures(folder: Path) -> Target:
         assert found["whole"] == "no memory"
         return "failures/made.json" not in fresh.unreadable
 
-    return Target("failures", folder, read, lambda: [valid], lambda: edited([valid], _JSON))
+    return Target("failures", folder, read, lambda: [valid], lambda: edited_inputs([valid], _JSON))
 
 
 def checkpoints(folder: Path) -> Target:
@@ -137,7 +137,7 @@ def checkpoints(folder: Path) -> Target:
             b"[2,3]",
             b"__metadata__",
         )
-        return edited([valid], words) | _safetensors([valid], words)
+        return edited_inputs([valid], words) | _safetensors([valid], words)
 
     return Target("checkpoints", folder, read, lambda: [valid], inputs)
 
@@ -182,7 +182,7 @@ def artifacts(folder: Path) -> Target:
         folder,
         read,
         lambda: corpus,
-        lambda: edited(corpus, words) | _safetensors(corpus, words),
+        lambda: edited_inputs(corpus, words) | _safetensors(corpus, words),
     )
 
 
@@ -227,7 +227,7 @@ def runs(folder: Path) -> Target:
         table_from_rows([row], "sweep")
         return True
 
-    return Target("runs", folder, read, lambda: [valid], lambda: edited([valid], _JSON))
+    return Target("runs", folder, read, lambda: [valid], lambda: edited_inputs([valid], _JSON))
 
 
 def _point(point_id: str, seed: int, **changes: Any) -> TradeoffPoint:
@@ -364,7 +364,7 @@ def _safetensors(corpus: list[bytes], words: tuple[bytes, ...]) -> Strategy:
         length = int.from_bytes(content[:8], "little")
         headers.append(content[8 : 8 + length])
         bodies.append(content[8 + length :])
-    return st.tuples(edited(headers, words), st.sampled_from(bodies)).map(framed)
+    return st.tuples(edited_inputs(headers, words), st.sampled_from(bodies)).map(framed)
 
 
 def _mapping(content: bytes) -> dict[str, Any]:

@@ -35,12 +35,12 @@ class Payload:
         return os.system, (f"echo {MARK} > {self._sign}",)
 
 
-def pickled(sign: Path) -> bytes:
+def pickle_payload(sign: Path) -> bytes:
     """A pickle that runs a command."""
     return pickle.dumps(Payload(sign))
 
 
-def torched(sign: Path) -> bytes:
+def torch_payload(sign: Path) -> bytes:
     """What `torch.save` writes, with the same in it."""
     sink = io.BytesIO()
     torch.save({"state": Payload(sign)}, sink)

@@ -73,16 +73,20 @@ def studies(folder: str) -> str:
     """Every study file in a folder."""
     from sweeps.study.loader import load
 
-    return repr([_tried(lambda path=path: load(path)) for path in sorted(Path(folder).iterdir())])
+    return repr(
+        [_result_or_error(lambda path=path: load(path)) for path in sorted(Path(folder).iterdir())]
+    )
 
 
 def datasets(folder: str) -> str:
     """Every file in a folder, as the parser of the data set that it is named after gets it."""
     found = sorted(Path(folder).iterdir())
-    return json.dumps({path.name: _tried(lambda path=path: _parsed(path)) for path in found})
+    return json.dumps(
+        {path.name: _result_or_error(lambda path=path: _parse_data(path)) for path in found}
+    )
 
 
-def _parsed(path: Path) -> object:
+def _parse_data(path: Path) -> object:
     from privnets.data import adult, cache, eco_files, location30, mnist
 
     content = path.read_bytes()
@@ -99,7 +103,7 @@ def _parsed(path: Path) -> object:
             return cache.read(path)
 
 
-def _tried(work: Callable[[], object]) -> str:
+def _result_or_error(work: Callable[[], object]) -> str:
     try:
         return repr(work())
     except Exception as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.running import Tally, by_hypothesis
+from tests.fuzz.runner import Tally, by_hypothesis
 from tests.fuzz.targets import TARGETS, target
 
 SLOW = {"commands": 12, "studies": 25, "eco_published": 10}

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hostile_files import objects, pickled, tar_of, torched, zip_of
-from watched import watched
+from hostile_files import objects, pickle_payload, tar_of, torch_payload, zip_of
+from watched import run_watched
 
 from privnets.data import DataError, adult, cache, eco_files, location30, mnist
 from privnets.data.fetching import download
@@ -51,13 +51,18 @@ def bomb(size: int) -> bytes:
 def test_no_file_of_a_data_set_runs_code(tmp_path: Path) -> None:
     sign, folder = tmp_path / "sign", tmp_path / "files"
     folder.mkdir()
-    payloads = (pickled(sign), torched(sign), objects(sign), zip_of("x", pickled(sign)))
+    payloads = (
+        pickle_payload(sign),
+        torch_payload(sign),
+        objects(sign),
+        zip_of("x", pickle_payload(sign)),
+    )
     for number, content in enumerate(payloads):
         (folder / f"adult.{number}").write_bytes(content)
         (folder / f"cache.{number}").write_bytes(hashlib.sha256(content).digest() + content)
         for dataset in ("location30", "mnist", "eco_aggregated"):
             (folder / f"{dataset}.{number}").write_bytes(gzip.compress(content))
-    found = watched("datasets", folder)
+    found = run_watched("datasets", folder)
     assert found.seen == []
     for name, said in json.loads(found.said).items():
         assert said == "None" if name.startswith("cache") else said.startswith("DataError")
@@ -92,7 +97,7 @@ def test_a_packed_gigabyte_takes_no_memory(tmp_path: Path) -> None:
     assert len(content) < 2 * 2**20
     for dataset in ("location30", "mnist", "eco_aggregated"):
         (tmp_path / dataset).write_bytes(content)
-    found = json.loads(watched("datasets", tmp_path, memory=MEMORY).said)
+    found = json.loads(run_watched("datasets", tmp_path, memory=MEMORY).said)
     assert all(said.startswith("DataError") and "unpacks to" in said for said in found.values())
 
 
@@ -225,7 +230,7 @@ class _Endless(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+def http_server(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     socketserver.TCPServer.allow_reuse_address = True
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -239,7 +244,7 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 
 def test_a_download_without_end_is_ended(tmp_path: Path) -> None:
-    with served(_Endless) as address:
+    with http_server(_Endless) as address:
         file = DataFile("a.csv", f"{address}/a.csv", 10, "0" * 64)
         info = DatasetInfo("small", "Small", 1, 1, "binary", 2, "s", "l", "c", (file,))
         began = time.monotonic()

@@ -25,7 +25,9 @@ SECRET = "hunter2-marked"
 
 
 @contextmanager
-def served(answer: Answer, host: str = "127.0.0.1") -> Iterator[tuple[str, list[dict[str, str]]]]:
+def http_server(
+    answer: Answer, host: str = "127.0.0.1"
+) -> Iterator[tuple[str, list[dict[str, str]]]]:
     """Answer every request in one way; gives the address, and the headers of what was asked."""
     asked: list[dict[str, str]] = []
 
@@ -144,18 +146,18 @@ def _credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_answers_that_are_none_are_one_tracking_error(body: bytes) -> None:
     """From the first look to the last page; what can be read as nothing holds no such sweep."""
-    with served(after_the_check(saying(body))) as (uri, _):
+    with http_server(after_the_check(saying(body))) as (uri, _):
         said = [
-            _said(lambda: tracking.load_points("sweep", uri)),
-            _said(lambda: tracking.load_points("sweep", uri, "study")),
-            _said(lambda: tracking.sweep_tags("sweep", uri)),
+            _error_message(lambda: tracking.load_points("sweep", uri)),
+            _error_message(lambda: tracking.load_points("sweep", uri, "study")),
+            _error_message(lambda: tracking.sweep_tags("sweep", uri)),
         ]
-    with served(saying(body)) as (uri, _):
-        said.append(_said(lambda: tracking.check(uri)))
+    with http_server(saying(body)) as (uri, _):
+        said.append(_error_message(lambda: tracking.check(uri)))
     assert not any(SECRET in one or len(one) > 2500 for one in said)
 
 
-def _said(ask: Callable[[], object]) -> str:
+def _error_message(ask: Callable[[], object]) -> str:
     """The message of its TrackingError; empty where there is none. Anything else is a fault."""
     try:
         ask()
@@ -167,8 +169,8 @@ def _said(ask: Callable[[], object]) -> str:
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 def test_no_credentials_follow_to_another_host(code: int) -> None:
     with (
-        served(saying(b"{}"), "127.0.0.2") as (elsewhere, asked),
-        served(saying(b"", code=code, Location=f"{elsewhere}/take")) as (uri, first),
+        http_server(saying(b"{}"), "127.0.0.2") as (elsewhere, asked),
+        http_server(saying(b"", code=code, Location=f"{elsewhere}/take")) as (uri, first),
     ):
         for ask in (lambda: tracking.check(uri), lambda: tracking.load_points("sweep", uri)):
             with pytest.raises(TrackingError) as caught:
@@ -203,9 +205,9 @@ def test_an_endless_answer_takes_neither_memory_nor_time(
     late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mlflow_internals, "MAX_RESPONSE_BYTES", 2**26)
-    with served(after_the_check(endless) if late else endless) as (uri, _):
+    with http_server(after_the_check(endless) if late else endless) as (uri, _):
         before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
-        said = _said(
+        said = _error_message(
             (lambda: tracking.load_points("sweep", uri, "study"))
             if late
             else (lambda: tracking.check(uri))
@@ -218,7 +220,7 @@ def test_an_endless_answer_takes_neither_memory_nor_time(
 
 def test_an_answer_byte_by_byte_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mlflow_internals, "MAX_RESPONSE_SECONDS", 2.0)
-    with served(dripping) as (uri, _):
+    with http_server(dripping) as (uri, _):
         began = time.monotonic()
         with pytest.raises(TrackingError, match=r"a response of more than .* or 2 s"):
             tracking.check(uri)
@@ -226,7 +228,7 @@ def test_an_answer_byte_by_byte_is_ended(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_server_cannot_say_how_long_to_wait() -> None:
-    with served(saying(b"{}", code=429, Retry_After="86400")) as (uri, _):
+    with http_server(saying(b"{}", code=429, Retry_After="86400")) as (uri, _):
         began = time.monotonic()
         with pytest.raises(TrackingError):
             tracking.load_points("sweep", uri)
@@ -248,7 +250,7 @@ def test_pages_without_end_are_ended() -> None:
         }
     ).encode()
     with (
-        served(saying(page)) as (uri, asked),
+        http_server(saying(page)) as (uri, asked),
         pytest.raises(TrackingError, match="does not end"),
     ):
         tracking.load_points("sweep", uri)
@@ -257,7 +259,7 @@ def test_pages_without_end_are_ended() -> None:
 
 def test_a_command_tells_of_a_hostile_server_in_one_line(tmp_path: Path) -> None:
     said = b"\x1b]0;owned\x07<html>\n\n" + SECRET.encode() + b"</html>" * 1000
-    with served(saying(said, kind="text/html")) as (uri, _):
+    with http_server(saying(said, kind="text/html")) as (uri, _):
         ended = subprocess.run(
             [sys.executable, "-m", "sweeps", "points", "sweep", "--tracking-uri", uri],
             cwd=tmp_path,

@@ -17,12 +17,12 @@ from hostile_files import (
     objects,
     pack_columns,
     parquet_of,
-    pickled,
+    pickle_payload,
     point,
     safetensors_with,
-    torched,
+    torch_payload,
 )
-from watched import Watched, watched
+from watched import Watched, run_watched
 
 from sweeps.analysis.results import open_result, read_failures, read_result
 from sweeps.engine.executor import new_sweep_name
@@ -50,7 +50,7 @@ def place(ledger: Ledger, name: str) -> Path:
 def test_nothing_that_is_stored_can_run_code(ledger: Ledger, tmp_path: Path) -> None:
     """Pickles, torch's and numpy's among them, under every name that a reader looks for."""
     sign = tmp_path / "sign"
-    kinds = {"pickle": pickled(sign), "torch": torched(sign), "numpy": objects(sign)}
+    kinds = {"pickle": pickle_payload(sign), "torch": torch_payload(sign), "numpy": objects(sign)}
     names = (
         "ledger/{}.parquet",
         "failures/{}.json",
@@ -64,7 +64,7 @@ def test_nothing_that_is_stored_can_run_code(ledger: Ledger, tmp_path: Path) -> 
     for kind, content in kinds.items():
         for name in names:
             place(ledger, name.format(kind)).write_bytes(content)
-    found = watched("stored", tmp_path, "sweep", memory=MEMORY)
+    found = run_watched("stored", tmp_path, "sweep", memory=MEMORY)
     assert found.seen == []
     assert "'kept'" in found.said
     for kind in kinds:
@@ -83,7 +83,7 @@ def test_the_guard_sees_what_a_pickle_does(tmp_path: Path) -> None:
     (tmp_path / "victim.py").write_text(
         "import pickle\ndef load(p): return pickle.load(open(p, 'rb'))"
     )
-    (tmp_path / "p.pkl").write_bytes(pickled(sign))
+    (tmp_path / "p.pkl").write_bytes(pickle_payload(sign))
     ended = subprocess.run(
         [sys.executable, here / "audit_guard.py", "victim", "load", str(tmp_path / "p.pkl")],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}"},
@@ -293,7 +293,7 @@ def test_small_files_that_expand_to_more_than_memory_are_refused(
         path = place(ledger, f"ledger/{name}.parquet")
         pq.write_table(table, path, compression="zstd" if name == "compressed" else "snappy")
         assert path.stat().st_size < 2**23
-    told = watched("ledger", tmp_path, "sweep", memory=MEMORY).said
+    told = run_watched("ledger", tmp_path, "sweep", memory=MEMORY).said
     assert "'kept'" in told
     assert "too large: 167,772,160 values" in told
     assert told.count("too large: texts of up to 104,8") == 2

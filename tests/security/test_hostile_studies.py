@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from audit_guard import MARK
-from watched import watched
+from watched import run_watched
 
 from sweeps.errors import StudyError, make_printable
 from sweeps.planning.plan import make_plan
@@ -72,7 +72,7 @@ def test_tags_are_refused(tag: str) -> None:
 def test_tags_run_no_code(tmp_path: Path) -> None:
     for number, tag in enumerate(TAGS):
         (tmp_path / f"{number}.yaml").write_text(f"name: {tag}\nexperiment: membership\n")
-    result = watched("studies", tmp_path)
+    result = run_watched("studies", tmp_path)
     assert result.seen == []
     assert result.said.count("StudyError: ") == len(TAGS)
 

@@ -27,7 +27,7 @@ class Watched:
     seen: list[str]
 
 
-def watched(function: str, *arguments: str | Path, memory: int = 4 * 2**30) -> Watched:
+def run_watched(function: str, *arguments: str | Path, memory: int = 4 * 2**30) -> Watched:
     """Call a function of `readers`, watched, with so much memory at the most (bytes)."""
     command = [sys.executable, str(_HERE / "audit_guard.py"), "readers", function]
     ended = subprocess.run(

@@ -81,7 +81,7 @@ class Chaos(Experiment):
                 step, orbit = 0, _begin(config)
             while step < config.stages:
                 time.sleep(config.seconds)
-                step, orbit = step + 1, _advanced(orbit)
+                step, orbit = step + 1, _logistic_map(orbit)
                 last = step == config.stages
                 points = (self.point(config, _replicate(config, orbit)),) if last else ()
                 rest = stack[place + last :]
@@ -107,7 +107,7 @@ def _begin(config: ChaosConfig) -> float:
     return 0.1 + 0.4 * config.x + 0.3 * config.y + 0.01 * (config.seed % 7)
 
 
-def _advanced(orbit: float) -> float:
+def _logistic_map(orbit: float) -> float:
     return 3.9 * orbit * (1 - orbit)  # chaotic: one step more or less is another number
 
 

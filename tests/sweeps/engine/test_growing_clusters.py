@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray_autoscaler import scaling_head
 from ray_head import Head, ray_head
 from ray_node import ray_node
-from ray_scaling import scaling_head
 
 import tracking
 

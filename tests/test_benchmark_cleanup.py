@@ -12,7 +12,7 @@ import pytest
 
 _BENCHMARK = """
 import subprocess, sys, time
-from tests.benchmarks.ending import run
+from tests.benchmarks.cleanup import run
 
 def main():
     # A server in a session of its own whose own child outlasts it.
@@ -30,7 +30,7 @@ run(main)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux alone")
 def test_a_benchmark_that_is_ended_leaves_no_process() -> None:
-    code = "import tests.benchmarks.ending as it; it._PATIENCE = 0.5\n" + _BENCHMARK
+    code = "import tests.benchmarks.cleanup as it; it._PATIENCE = 0.5\n" + _BENCHMARK
     with subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1],
@@ -42,11 +42,11 @@ def test_a_benchmark_that_is_ended_leaves_no_process() -> None:
         benchmark.send_signal(signal.SIGTERM)
         assert benchmark.stdout.read() == "in order\n"
         assert benchmark.wait() == 143
-    assert ended(orphan)
-    assert ended(server)
+    assert has_ended(orphan)
+    assert has_ended(server)
 
 
-def ended(process: psutil.Process) -> bool:
+def has_ended(process: psutil.Process) -> bool:
     """Whether it runs no more, though nobody may have waited for it yet."""
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
