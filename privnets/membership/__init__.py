@@ -1,1 +1,1 @@
-"""Membership leakage: train a model, ask who was in the training set (arXiv 2001.10648)."""
+"""Membership experiment: train target models on random subsets, and attack their membership."""

@@ -1,36 +1,43 @@
-"""Membership attacks: each scores trials (a model and a record) and says who was a member.
+"""Membership attacks: each scores trials (a model and a record) and decides who was a member.
 
-Trials come in two folds. An attack learns from the models of one fold (its shadow models) and is
-judged on the models of the other, then the other way round: a target model is never among the
-shadows it is attacked with.
+Trials come in two folds. An attack is fitted on the models of one fold (its shadow models) and
+judged on the models of the other, and vice versa, so no target model is among its own shadows.
+An attack is a subclass of `Attack` with one line in `privnets.membership.config.ATTACKS`.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-# Degrees of freedom that all records together lend to one record's variance.
+# Degrees of freedom that the pooled variance of all records adds to that of one record.
 _PRIOR_FREEDOM = 4.0
 _TINY = 1e-300
+_MIN_SHADOWS = 2
+_BOUNDS_ON_OUTPUTS = ("bound/advantage", "bound/advantage_output")
 
 
 @dataclass(frozen=True)
 class Trials:
-    """What an attacker may observe of models on records. R records, J models or draws.
+    """Observations of an attacker: R records, and J models (or draws) for each.
 
     Attributes:
         member: Whether the record was in the training set, shape [R, J].
-        fold: Which half of the models a draw belongs to, 0 or 1, shape [J].
-        signal: Roughly Gaussian per record: the residual y - f(x) of a regression, or the logit of
-            the probability of the true class; shape [R, J].
+        fold: Half of the models that a draw belongs to, 0 or 1, shape [J].
+        signal: Nearly Gaussian for each record: the residual y - f(x) of a regression, or the
+            logit of the probability of the true class; shape [R, J].
         error: The residual, or one minus the probability of the true class; shape [R, J].
-        loss: The training loss of the model at the record, shape [R, J].
-        train_loss: The model's mean training loss, shape [R, J] or broadcast to it.
-        two_sided: Whether a member's signal is nearer to 0 (residuals) rather than larger.
+        loss: Training loss of the model at the record, shape [R, J].
+        train_loss: Mean training loss of the model, shape [R, J] or broadcast to it.
+        two_sided: Whether members have signals nearer to 0 (residuals) rather than larger ones.
+        log_ratio: log p1/p0 of a draw's parameters under Gaussians fitted on the other fold,
+            shape [R, J]; None if the parameters have no Gaussian fit.
+        no_log_ratio: Reason if `log_ratio` is None.
     """
 
     member: Tensor
@@ -40,103 +47,164 @@ class Trials:
     loss: Tensor
     train_loss: Tensor
     two_sided: bool
+    log_ratio: Tensor | None = None
+    no_log_ratio: str = "the leakage of the parameters is not defined"
 
 
 @dataclass(frozen=True)
 class Guesses:
-    """An attack's answers.
+    """Answers of an attack.
 
     Attributes:
-        score: Larger where membership is likelier, shape [R, J].
-        decision: The yes or no it commits itself to, shape [R, J].
+        score: Larger for more likely members, shape [R, J].
+        decision: Whether the attack calls the record a member, bool, shape [R, J].
     """
 
     score: Tensor
     decision: Tensor
 
 
-def threshold_gaussian(trials: Trials) -> Guesses:
-    """Member if the error is below the point where two centred Gaussian densities cross.
+class Attack(ABC):
+    """Base class of membership attacks.
 
-    arXiv 2001.10648, section 6 (the adversary of Yeom et al.): the deviations of the error among
-    members and others are learnt from the shadows. Nobody is called a member by errors that are
-    not smaller among members.
+    Attributes:
+        name: Name in metric keys, `privacy/attack/<name>/...`.
+        bounds: Metrics that bound the attack's advantage, in order of preference; the first that
+            is defined is checked.
     """
-    size = trials.error.abs()
-    threshold = torch.empty_like(trials.fold, dtype=size.dtype)
-    for judged in (0, 1):
-        inside, outside = error_deviations(trials, 1 - judged)
-        threshold[trials.fold == judged] = crossing(inside, outside)
-    return Guesses(-size, size < threshold)
+
+    name: ClassVar[str]
+    bounds: ClassVar[tuple[str, ...]] = ()
+
+    def why_unavailable(self, trials: Trials) -> str | None:
+        """Returns the reason why the attack cannot be run on these trials, or None."""
+        return None
+
+    @abstractmethod
+    def guess(self, trials: Trials) -> Guesses:
+        """Answers all trials, each fold with what was fitted on the other."""
 
 
-def threshold_mean_loss(trials: Trials) -> Guesses:
-    """Member if the loss at the record is at most the model's mean training loss (Yeom et al.)."""
-    ratio = trials.train_loss.clamp_min(_TINY).log() - trials.loss.clamp_min(_TINY).log()
-    return Guesses(ratio, trials.loss <= trials.train_loss)
+class ThresholdGaussian(Attack):
+    """Calls a record a member if its error is below the crossing of two centred Gaussians.
 
-
-def white_box(log_ratio: Tensor) -> Guesses:
-    """Likelihood ratio of the parameters under the Gaussian model of each side.
-
-    Args:
-        log_ratio: log p1/p0 of a draw's parameters by the other fold's moments, shape [R, J].
+    arXiv 2001.10648, section 6 (attack of Yeom et al.). The standard deviations of members' and
+    other records' errors come from the shadow models. If members' errors are not smaller, no
+    record is called a member.
     """
-    return Guesses(log_ratio, log_ratio > 0)
+
+    name = "threshold_gaussian"
+    bounds = _BOUNDS_ON_OUTPUTS
+
+    def guess(self, trials: Trials) -> Guesses:
+        """Compares the absolute error with the threshold of the other fold."""
+        size = trials.error.abs()
+        threshold = torch.empty_like(trials.fold, dtype=size.dtype)
+        for target in (0, 1):
+            inside, outside = error_deviations(trials, 1 - target)
+            threshold[trials.fold == target] = gaussian_crossing(inside, outside)
+        return Guesses(-size, size < threshold)
 
 
-def lira_offline(trials: Trials) -> Guesses:
-    """LiRA with shadows that never saw the record: how unusual is so good a fit for one of them?
+class ThresholdMeanLoss(Attack):
+    """Calls a record a member if its loss is at most the mean training loss (Yeom et al.).
 
-    Carlini et al. 2022, the one-sided test. For a residual, the chance that a shadow's would be
-    farther from 0; for a classifier, that its confidence would be lower. The threshold is the one
-    that did best among the shadows themselves.
+    The training loss is not a function of the parameters alone, so no bound applies.
     """
-    score = torch.empty_like(trials.signal)
-    decision = torch.empty_like(trials.member)
-    for judged in (0, 1):
-        mean, deviation = _fit(trials, 1 - judged, side=False)
-        score_all = _unusual(trials, mean, deviation)
-        shadows, targets = trials.fold != judged, trials.fold == judged
-        best = _best_threshold(score_all[:, shadows], trials.member[:, shadows])
-        score[:, targets] = score_all[:, targets]
-        decision[:, targets] = score_all[:, targets] >= best
-    return Guesses(score, decision)
+
+    name = "threshold_mean_loss"
+
+    def guess(self, trials: Trials) -> Guesses:
+        """Compares the loss with the training loss of the same model."""
+        ratio = trials.train_loss.clamp_min(_TINY).log() - trials.loss.clamp_min(_TINY).log()
+        return Guesses(ratio, trials.loss <= trials.train_loss)
 
 
-def lira_online(trials: Trials) -> Guesses:
-    """LiRA with shadows on both sides: the likelihood ratio of the signal at the record.
+class LiraOffline(Attack):
+    """LiRA with shadow models that never saw the record (Carlini et al. 2022, one-sided test).
 
-    Carlini et al. 2022. Mean and variance of each side come from that side alone.
+    The score of a residual is the probability that a shadow model's residual is farther from 0;
+    that of a classifier is its standardised confidence. The threshold is the best one among the
+    shadow models.
     """
-    score = torch.empty_like(trials.signal)
-    for judged in (0, 1):
-        targets = trials.fold == judged
-        signal = trials.signal[:, targets]
-        inside = _log_normal(signal, *_fit(trials, 1 - judged, side=True))
-        outside = _log_normal(signal, *_fit(trials, 1 - judged, side=False))
-        score[:, targets] = inside - outside
-    return Guesses(score, score > 0)
+
+    name = "lira_offline"
+    bounds = _BOUNDS_ON_OUTPUTS
+
+    def guess(self, trials: Trials) -> Guesses:
+        """Scores how unusual the signal is for a model trained without the record."""
+        score = torch.empty_like(trials.signal)
+        decision = torch.empty_like(trials.member)
+        for target in (0, 1):
+            mean, deviation = _fit_signal(trials, 1 - target, member=False)
+            unusual = _unusualness(trials, mean, deviation)
+            shadows, targets = trials.fold != target, trials.fold == target
+            threshold = _best_threshold(unusual[:, shadows], trials.member[:, shadows])
+            score[:, targets] = unusual[:, targets]
+            decision[:, targets] = unusual[:, targets] >= threshold
+        return Guesses(score, decision)
 
 
-def fewest_shadows(trials: Trials) -> int:
-    """Models that trained with a record, in one fold, for the record that has fewest."""
-    inside = torch.stack([trials.member[:, trials.fold == f].sum(1) for f in (0, 1)])
-    return int(inside.min())
+class LiraOnline(Attack):
+    """LiRA with shadow models on both sides: likelihood ratio of the signal (Carlini et al. 2022).
+
+    Mean and variance of a side come from that side alone.
+    """
+
+    name = "lira_online"
+    bounds = _BOUNDS_ON_OUTPUTS
+
+    def why_unavailable(self, trials: Trials) -> str | None:
+        """Every record needs two shadow models with it in each fold."""
+        members = [trials.member[:, trials.fold == fold].sum(1) for fold in (0, 1)]
+        if int(torch.stack(members).min()) >= _MIN_SHADOWS:
+            return None
+        return "a record has too few shadow models that trained with it"
+
+    def guess(self, trials: Trials) -> Guesses:
+        """Scores the log-likelihood ratio of two Gaussians at the signal."""
+        score = torch.empty_like(trials.signal)
+        for target in (0, 1):
+            targets = trials.fold == target
+            signal = trials.signal[:, targets]
+            inside = _log_normal(signal, *_fit_signal(trials, 1 - target, member=True))
+            outside = _log_normal(signal, *_fit_signal(trials, 1 - target, member=False))
+            score[:, targets] = inside - outside
+        return Guesses(score, score > 0)
+
+
+class WhiteBox(Attack):
+    """Likelihood ratio of the parameters under a Gaussian model of each side."""
+
+    name = "white_box"
+    bounds = ("bound/advantage",)
+
+    def why_unavailable(self, trials: Trials) -> str | None:
+        """The parameters must have a Gaussian fit on both sides."""
+        return None if trials.log_ratio is not None else trials.no_log_ratio
+
+    def guess(self, trials: Trials) -> Guesses:
+        """Scores log p1/p0 of the parameters."""
+        assert trials.log_ratio is not None  # by `why_unavailable`
+        return Guesses(trials.log_ratio, trials.log_ratio > 0)
 
 
 def error_deviations(trials: Trials, fold: int) -> tuple[float, float]:
-    """Root-mean-square error among members and among others, in one fold's models."""
-    chosen = (trials.fold == fold).expand_as(trials.member)
-    inside = trials.error[trials.member & chosen].square().mean().sqrt()
-    outside = trials.error[~trials.member & chosen].square().mean().sqrt()
+    """Root-mean-square error among members and among other records, in one fold's models."""
+    in_fold = (trials.fold == fold).expand_as(trials.member)
+    inside = trials.error[trials.member & in_fold].square().mean().sqrt()
+    outside = trials.error[~trials.member & in_fold].square().mean().sqrt()
     return float(inside), float(outside)
 
 
-def crossing(inside: float, outside: float) -> float:
-    """Where the densities of centred Gaussians with these deviations meet; 0 if r <= 1.
+def gaussian_crossing(inside: float, outside: float) -> float:
+    """Point at which the densities of two centred Gaussians cross; 0 if r <= 1.
 
-    e* = s_out sqrt(2 ln r / (r^2 - 1)), r = s_out / s_in.
+    e* = s_out sqrt(2 ln r / (r^2 - 1)), r = s_out / s_in (arXiv 2001.10648, section 6).
+
+    Args:
+        inside: Standard deviation of members' errors, s_in, at least 0.
+        outside: Standard deviation of other records' errors, s_out, at least 0.
     """
     if not outside > inside:
         return 0.0
@@ -147,8 +215,11 @@ def crossing(inside: float, outside: float) -> float:
 
 
 def gaussian_threshold_advantage(inside: float, outside: float) -> float:
-    """The advantage of `threshold_gaussian` if errors were centred Gaussians."""
-    threshold = crossing(inside, outside)
+    """Advantage of `ThresholdGaussian` on centred Gaussian errors with these deviations.
+
+    erf(e* / (s_in sqrt 2)) - erf(e* / (s_out sqrt 2)).
+    """
+    threshold = gaussian_crossing(inside, outside)
     if threshold == 0.0:
         return 0.0
     if inside <= 0:
@@ -157,20 +228,20 @@ def gaussian_threshold_advantage(inside: float, outside: float) -> float:
     return math.erf(threshold / (inside * root)) - math.erf(threshold / (outside * root))
 
 
-def _fit(trials: Trials, fold: int, *, side: bool) -> tuple[Tensor, Tensor]:
+def _fit_signal(trials: Trials, fold: int, *, member: bool) -> tuple[Tensor, Tensor]:
     """Mean and deviation of each record's signal on one side of one fold, shape [R, 1] each."""
-    chosen = (trials.member == side) & (trials.fold == fold)
-    count = chosen.sum(1, keepdim=True)
-    signal = torch.where(chosen, trials.signal, 0.0)
+    selected = (trials.member == member) & (trials.fold == fold)
+    count = selected.sum(1, keepdim=True)
+    signal = torch.where(selected, trials.signal, 0.0)
     mean = signal.sum(1, keepdim=True) / count.clamp_min(1)
-    square = torch.where(chosen, (trials.signal - mean) ** 2, 0.0).sum(1, keepdim=True)
+    squares = torch.where(selected, (trials.signal - mean) ** 2, 0.0).sum(1, keepdim=True)
     freedom = (count - 1).clamp_min(0)
-    pooled = square.sum() / freedom.sum().clamp_min(1)
-    variance = (square + _PRIOR_FREEDOM * pooled) / (freedom + _PRIOR_FREEDOM)
+    pooled = squares.sum() / freedom.sum().clamp_min(1)
+    variance = (squares + _PRIOR_FREEDOM * pooled) / (freedom + _PRIOR_FREEDOM)
     return mean, variance.clamp_min(_TINY).sqrt()
 
 
-def _unusual(trials: Trials, mean: Tensor, deviation: Tensor) -> Tensor:
+def _unusualness(trials: Trials, mean: Tensor, deviation: Tensor) -> Tensor:
     if not trials.two_sided:
         return (trials.signal - mean) / deviation
     size = trials.signal.abs()
@@ -187,8 +258,8 @@ def _best_threshold(score: Tensor, member: Tensor) -> Tensor:
     order = score.flatten().argsort(descending=True)
     ranked = member.flatten()[order]
     ordered = score.flatten()[order]
-    gained = ranked.cumsum(0) / ranked.sum() - (~ranked).cumsum(0) / (~ranked).sum()
-    # A threshold between equal scores cannot be had: only the last of a run counts.
-    last = torch.ones_like(ranked)
-    last[:-1] = ordered[1:] != ordered[:-1]
-    return ordered[torch.where(last, gained, -1.0).argmax()]
+    advantage = ranked.cumsum(0) / ranked.sum() - (~ranked).cumsum(0) / (~ranked).sum()
+    # No threshold separates equal scores, so only the last of a run counts.
+    is_last = torch.ones_like(ranked)
+    is_last[:-1] = ordered[1:] != ordered[:-1]
+    return ordered[torch.where(is_last, advantage, -1.0).argmax()]

@@ -1,6 +1,6 @@
-"""The membership experiment: stacks of target models in, trade-off points out.
+"""Membership experiment: stacks of target models in, trade-off points out.
 
-What plans need is here; what trains, and torch with it, loads with the first stack.
+This module serves planning; the trainers, and torch with them, are imported with the first stack.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from privnets.contract import (
     State,
     require_equal_structures,
 )
-from privnets.membership import design, pricing
-from privnets.membership.config import MembershipConfig
+from privnets.membership.config import MODELS, MembershipConfig
 from privnets.membership.metrics import OBJECTIVES, metric_keys, utility_keys
+from privnets.membership.models import TargetModel
 
 
 class Membership(Experiment):
@@ -31,79 +31,60 @@ class Membership(Experiment):
     version = 1
     Config = MembershipConfig
     objectives: ClassVar[Mapping[str, Direction]] = OBJECTIVES
-    training_modules = ("privnets.membership.stacks",)
+    training_modules = ("privnets.membership.linear", "privnets.membership.mlp")
 
     def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
-        """Advantage of the strongest attack against utility on unseen records."""
-        keys = ("privacy/membership_advantage", utility_keys(_own(config))[0])
+        """Advantage of the strongest attack, and utility on records outside the training set."""
+        keys = ("privacy/membership_advantage", utility_keys(_typed(config))[0])
         return {key: OBJECTIVES[key] for key in keys}
 
     def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
-        """Every key that a replicate reports."""
-        return metric_keys(_own(config))
+        """Returns every key that a replicate reports."""
+        return metric_keys(_typed(config))
 
     def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
-        """Sizes that the data set cannot serve, and models that cannot predict its target."""
-        own = _own(config)
-        info = data.info(own.dataset)
-        found: list[InvalidField] = []
-
-        def most(field: str, value: int, limit: int) -> None:
-            if value > limit:
-                found.append(InvalidField(field, str(value), f"at most {limit} with {info.name}"))
-
-        most("train_size", own.train_size, info.records - 1)
-        most("records", own.records, info.records)
-        if own.features is not None:
-            most("features", own.features, info.attributes)
-        if own.model != "linear":
-            found += _unservable(own, info.records)
-        if own.model == "linear" and info.task == "multiclass":
-            found.append(InvalidField("model", "linear", f"logistic or mlp with {info.name}"))
-        if own.model == "logistic" and info.task == "regression":
-            found.append(InvalidField("model", "logistic", f"linear or mlp with {info.name}"))
-        return found
+        """Returns sizes beyond the data set, and models that cannot predict its target."""
+        typed = _typed(config)
+        info = data.info(typed.dataset)
+        limits = {
+            "train_size": (typed.train_size, info.records - 1),
+            "records": (typed.records, info.records),
+            "features": (typed.features or 0, info.attributes),
+        }
+        invalid = [
+            InvalidField(field, str(value), f"at most {limit} with {info.name}")
+            for field, (value, limit) in limits.items()
+            if value > limit
+        ]
+        return invalid + _model(typed).invalid_fields(typed, info)
 
     def fingerprint(self, config: ExperimentConfig) -> str:
-        """Of the data set as published."""
-        return data.fingerprint(_own(config).dataset)
+        """Returns the fingerprint of the published data set."""
+        return data.fingerprint(_typed(config).dataset)
 
     def cost(self, config: ExperimentConfig) -> Cost:
-        """A rough price: training, then five attacks on every trial."""
-        return pricing.cost(_own(config), data.info(_own(config).dataset))
+        """Returns a rough estimate: training, then all attacks on every trial."""
+        typed = _typed(config)
+        return _model(typed).cost(typed, data.info(typed.dataset))
 
     def estimate_runtime(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float:
-        """Train a few models of a stack; see `Experiment.estimate_runtime`."""
-        from privnets.membership.rehearsal import rehearsed
-
+        """Trains a few models of a stack; see `Experiment.estimate_runtime`."""
         require_equal_structures(configs)
-        return rehearsed([_own(config) for config in configs], device)
+        typed = [_typed(config) for config in configs]
+        return _model(typed[0]).load_trainer().estimate_seconds(typed, device)
 
     def stages(
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
     ) -> Iterator[Stage]:
-        """Train a stack; see `Experiment.stages`."""
-        from privnets.membership import stacks
-
+        """Trains a stack; see `Experiment.stages`."""
         require_equal_structures(configs)
-        return stacks.stages(self, [_own(config) for config in configs], device, state)
+        typed = [_typed(config) for config in configs]
+        return _model(typed[0]).load_trainer().stages(self, typed, device, state)
 
 
-def _unservable(config: MembershipConfig, population: int) -> list[InvalidField]:
-    """What the design of shared training sets cannot do."""
-    asked, size = config.records, config.train_size
-    if design.members_per_half(population, asked, size, config.draws) is None:
-        return []
-    found = []
-    if asked > population - size:
-        allowed = f"at most {population - size} with so few draws: the rest of a set is not asked"
-        found.append(InvalidField("records", str(asked), allowed))
-    fewest = design.fewest_sets(asked, size)
-    if config.draws < fewest:
-        allowed = f"at least {fewest} with {asked} records and train_size {size}, or fewer records"
-        found.append(InvalidField("draws", str(config.draws), allowed))
-    return found
+def _model(config: MembershipConfig) -> TargetModel:
+    return MODELS.get(config.model)
 
 
-def _own(config: ExperimentConfig) -> MembershipConfig:
+def _typed(config: ExperimentConfig) -> MembershipConfig:
     return cast(MembershipConfig, config)

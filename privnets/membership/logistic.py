@@ -1,8 +1,8 @@
-"""Logistic regression as a stack, trained to convergence.
+"""Logistic regression as a target model, trained to convergence.
 
-Minimises mean cross-entropy plus lambda times the squared norm of the coefficients, no intercept
-(arXiv 2001.10648, eq. 1). Two classes have one coefficient vector, more have one each. Each model
-stops on its own, so that its result does not depend on what it is stacked with.
+Minimises the mean cross-entropy plus lambda times the squared norm of the coefficients, without
+an intercept (arXiv 2001.10648, eq. 1). Two classes share one coefficient vector; more classes have
+one each. Each model stops separately, so its result does not depend on its stack.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from privnets.membership.pricing import NEWTON_UNKNOWNS
+from privnets.membership.config import MembershipConfig
+from privnets.membership.models import MAX_NEWTON_UNKNOWNS, Logistic
+from privnets.membership.shared import Batch, SharedTrainer, with_reference_class
 
 _NEWTON_STEPS = 60
 _HALVINGS = 30
@@ -19,55 +21,62 @@ _CHECK_EVERY = 10
 _TOLERANCE = 1e-7
 
 
-def fit(x: Tensor, y: Tensor, classes: int, weight_decay: Tensor) -> tuple[Tensor, Tensor]:
-    """Train models: by Newton's method where the unknowns are few, else by accelerated descent.
+class LogisticTrainer(SharedTrainer):
+    """Trains logistic regressions, each to convergence."""
+
+    model = Logistic()
+
+    def parameter_count(self, config: MembershipConfig, features: int, classes: int) -> int:
+        """One coefficient vector for two classes, else one for each."""
+        return features * (1 if classes == 2 else classes)
+
+    def fit(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Trains to convergence; see `fit_logistic`."""
+        weights, converged = fit_logistic(
+            batch.x, batch.y.long(), batch.classes, batch.weight_decay
+        )
+        return weights.flatten(1), converged
+
+    def outputs(self, config: MembershipConfig, flat: Tensor, x: Tensor, classes: int) -> Tensor:
+        """Logits of the classes that have coefficients."""
+        return x @ flat.view(len(flat), x.shape[-1], -1)
+
+    def identify(self, flat: Tensor, classes: int) -> Tensor:
+        """Removes an equal shift of all classes, which the softmax ignores."""
+        if classes == 2:
+            return flat
+        weights = flat.view(len(flat), -1, classes)
+        identity = torch.eye(classes, dtype=flat.dtype, device=flat.device)
+        basis = torch.linalg.qr(identity[:, :-1] - 1 / classes).Q
+        identified: Tensor = weights @ basis
+        return identified.flatten(1)
+
+
+def fit_logistic(x: Tensor, y: Tensor, classes: int, weight_decay: Tensor) -> tuple[Tensor, Tensor]:
+    """Trains models by Newton's method (few unknowns) or by accelerated descent.
 
     Args:
-        x: Features of each model's training set, shape [S, n, p], float64.
+        x: Features of each training set, shape [S, n, p], float64.
         y: Classes, int64, shape [S, n].
-        classes: At least 2.
-        weight_decay: lambda of each model, shape [S].
+        classes: Number of classes, at least 2.
+        weight_decay: Weight lambda of each model, shape [S].
 
     Returns:
         Coefficients, shape [S, p, q], q = 1 for two classes and `classes` otherwise; and whether
-        each model converged, shape [S]. Without regularisation data that a model classifies
-        without a mistake have no minimiser: the loss falls for ever as the coefficients grow, and
-        the model returned is where its gradient vanished.
+        each model converged, shape [S]. Without regularisation, data that a model classifies
+        without error have no minimiser: the loss decreases as the coefficients grow. The model
+        returned is the first with a vanishing gradient.
     """
-    problem = _Problem(x, y, classes, weight_decay)
-    newton = x.shape[2] * problem.outputs <= NEWTON_UNKNOWNS
-    weights, converged = _newton(problem) if newton else _accelerated_descent(problem)
-    right = (log_probabilities(weights, x).argmax(-1) == y).all(1)
-    return weights, converged & ~(right & (weight_decay == 0))
+    objective = _CrossEntropy(x, y, classes, weight_decay)
+    use_newton = x.shape[2] * objective.outputs <= MAX_NEWTON_UNKNOWNS
+    weights, converged = _newton(objective) if use_newton else _accelerated_descent(objective)
+    predicted = with_reference_class(x @ weights).log_softmax(-1).argmax(-1)
+    is_separable = (predicted == y).all(1)
+    return weights, converged & ~(is_separable & (weight_decay == 0))
 
 
-def log_probabilities(weights: Tensor, x: Tensor) -> Tensor:
-    """Log-probability of every class.
-
-    Args:
-        weights: Shape [S, p, q].
-        x: Shape [S, n, p] or [n, p].
-
-    Returns:
-        Shape [S, n, classes].
-    """
-    return log_softmax(x @ weights)
-
-
-def log_softmax(logits: Tensor) -> Tensor:
-    """Log-probability of every class from logits [..., q], q = 1 standing for two classes."""
-    return _with_reference(logits).log_softmax(-1)
-
-
-def _with_reference(logits: Tensor) -> Tensor:
-    """Give two classes the logit of the first, which is 0."""
-    if logits.shape[-1] > 1:
-        return logits
-    return torch.cat([torch.zeros_like(logits), logits], dim=-1)
-
-
-class _Problem:
-    """The objectives of a stack."""
+class _CrossEntropy:
+    """Regularised cross-entropy of each model of a stack."""
 
     def __init__(self, x: Tensor, y: Tensor, classes: int, weight_decay: Tensor) -> None:
         self.outputs = 1 if classes == 2 else classes
@@ -77,32 +86,33 @@ class _Problem:
 
     @property
     def start(self) -> Tensor:
-        """Coefficients of 0, shape [S, p, q]."""
+        """Coefficients of zero, shape [S, p, q]."""
         return self.x.new_zeros(len(self.x), self.x.shape[2], self.outputs)
 
-    def subset(self, kept: Tensor) -> _Problem:
-        part = object.__new__(_Problem)
+    def subset(self, kept: Tensor) -> _CrossEntropy:
+        """Objectives of some of the models."""
+        part = object.__new__(_CrossEntropy)
         part.outputs = self.outputs
         part.x, part.target, part.decay = self.x[kept], self.target[kept], self.decay[kept]
         return part
 
     def probabilities(self, weights: Tensor) -> Tensor:
-        """Of the classes that have coefficients, shape [S, n, q]."""
-        return _with_reference(self.x @ weights).softmax(-1)[..., -self.outputs :]
+        """Probabilities of the classes that have coefficients, shape [S, n, q]."""
+        return with_reference_class(self.x @ weights).softmax(-1)[..., -self.outputs :]
 
     def value(self, weights: Tensor) -> Tensor:
-        """The objective, shape [S]."""
+        """Value of each objective, shape [S]."""
         logits = self.x @ weights
-        spread = _with_reference(logits).logsumexp(-1) - (logits * self.target).sum(-1)
+        spread = with_reference_class(logits).logsumexp(-1) - (logits * self.target).sum(-1)
         return spread.mean(1) + (self.decay * weights.square()).sum((1, 2))
 
     def gradient(self, weights: Tensor, probabilities: Tensor) -> Tensor:
-        """Shape [S, p, q]."""
+        """Gradient, shape [S, p, q]."""
         slope = self.x.transpose(1, 2) @ (probabilities - self.target) / self.x.shape[1]
         return slope + 2 * self.decay * weights
 
     def curvature(self, probabilities: Tensor) -> Tensor:
-        """The Hessian, unknowns ordered class by class, shape [S, q p, q p]."""
+        """Hessian with unknowns ordered by class, shape [S, q p, q p]."""
         count, size, p = self.x.shape
         weighted = probabilities[..., None] * self.x[:, :, None]
         flat = weighted.flatten(2)
@@ -112,65 +122,67 @@ class _Problem:
         torch.diagonal(blocks, dim1=1, dim2=3).add_(by_class.permute(0, 2, 3, 1))
         hessian /= size
         diagonal = torch.diagonal(hessian, dim1=1, dim2=2)
-        # Directions without curvature (an equal shift of all classes, features that no record
-        # has) have no gradient either: any positive number serves.
+        # Directions without curvature (an equal shift of all classes, features that are 0 in
+        # all records) have no gradient either, so any positive number works.
         diagonal.add_(2 * self.decay[:, :, 0] + 1e-12 * (1 + diagonal.amax(1, keepdim=True)))
         return hessian
 
 
-def _newton(problem: _Problem) -> tuple[Tensor, Tensor]:
+def _newton(objective: _CrossEntropy) -> tuple[Tensor, Tensor]:
     """Newton's method with step halving."""
-    weights = problem.start
+    weights = objective.start
     result, converged = weights.clone(), weights.new_zeros(len(weights), dtype=torch.bool)
     active = torch.arange(len(weights), device=weights.device)
     for _ in range(_NEWTON_STEPS):
-        probabilities = problem.probabilities(weights)
-        gradient = problem.gradient(weights, probabilities)
+        probabilities = objective.probabilities(weights)
+        gradient = objective.gradient(weights, probabilities)
         done = gradient.abs().amax((1, 2)) <= _TOLERANCE
         if bool(done.any()):
             result[active[done]], converged[active[done]] = weights[done], True
-            active, weights, problem = active[~done], weights[~done], problem.subset(~done)
+            active, weights, objective = active[~done], weights[~done], objective.subset(~done)
             probabilities, gradient = probabilities[~done], gradient[~done]
         if not len(active):
             break
         flat = gradient.transpose(1, 2).flatten(1)
-        factor = torch.linalg.cholesky(problem.curvature(probabilities))
+        factor = torch.linalg.cholesky(objective.curvature(probabilities))
         step = torch.cholesky_solve(flat[..., None], factor)[..., 0]
         slope = (flat * step).sum(1)
-        direction = step.view(len(active), problem.outputs, -1).transpose(1, 2)
-        weights = _descend_along(problem, weights, direction, slope)
+        direction = step.view(len(active), objective.outputs, -1).transpose(1, 2)
+        weights = _descend_along(objective, weights, direction, slope)
     result[active] = weights
     return result, converged
 
 
-def _descend_along(problem: _Problem, weights: Tensor, step: Tensor, slope: Tensor) -> Tensor:
-    """Take the step, halved for each model until it lowers its objective enough."""
+def _descend_along(
+    objective: _CrossEntropy, weights: Tensor, step: Tensor, slope: Tensor
+) -> Tensor:
+    """Halves each model's step until it decreases the objective enough (Armijo's rule)."""
     length = torch.ones_like(slope)
-    before = problem.value(weights)
+    before = objective.value(weights)
     for _ in range(_HALVINGS):
         moved = weights - length[:, None, None] * step
-        # Near the minimum the fall drowns in rounding: there the full step is right.
+        # Near the minimum, rounding exceeds the decrease, and the full step is right.
         slack = 1e-14 * before.abs()
-        short = problem.value(moved) > before - 1e-4 * length * slope + slack
-        if not bool(short.any()):
+        too_small = objective.value(moved) > before - 1e-4 * length * slope + slack
+        if not bool(too_small.any()):
             break
-        length = torch.where(short, length / 2, length)
+        length = torch.where(too_small, length / 2, length)
     return weights - length[:, None, None] * step
 
 
-def _accelerated_descent(problem: _Problem) -> tuple[Tensor, Tensor]:
-    """Nesterov's descent with restarts, in the metric of a fixed bound on the curvature.
+def _accelerated_descent(objective: _CrossEntropy) -> tuple[Tensor, Tensor]:
+    """Nesterov's descent with restarts, preconditioned by a fixed bound on the curvature.
 
-    The Hessian of the cross-entropy never exceeds X'X/2n per class (X'X/4n for two; Böhning
+    The Hessian of the cross-entropy is at most X'X/2n for each class (X'X/4n for two; Böhning
     1992), so no step size is needed.
     """
-    weights = problem.start
-    inverse = _inverse_bound(problem)
+    weights = objective.start
+    inverse = _inverse_bound(objective)
     ahead, momentum = weights.clone(), weights.new_ones(len(weights))
     result, converged = weights.clone(), weights.new_zeros(len(weights), dtype=torch.bool)
     active = torch.arange(len(weights), device=weights.device)
     for step in range(1, _DESCENT_STEPS + 1):
-        gradient = problem.gradient(ahead, problem.probabilities(ahead))
+        gradient = objective.gradient(ahead, objective.probabilities(ahead))
         moved = ahead - inverse @ gradient
         uphill = (gradient * (moved - weights)).sum((1, 2)) > 0
         momentum = torch.where(uphill, 1.0, momentum)
@@ -185,17 +197,17 @@ def _accelerated_descent(problem: _Problem) -> tuple[Tensor, Tensor]:
                 kept = ~done
                 active, weights, ahead = active[kept], weights[kept], ahead[kept]
                 momentum, inverse = momentum[kept], inverse[kept]
-                problem = problem.subset(kept)
+                objective = objective.subset(kept)
             if not len(active):
                 break
     result[active] = weights
     return result, converged
 
 
-def _inverse_bound(problem: _Problem) -> Tensor:
-    x = problem.x
-    bound = x.transpose(1, 2) @ x / (x.shape[1] * (4 if problem.outputs == 1 else 2))
+def _inverse_bound(objective: _CrossEntropy) -> Tensor:
+    x = objective.x
+    bound = x.transpose(1, 2) @ x / (x.shape[1] * (4 if objective.outputs == 1 else 2))
     identity = torch.eye(x.shape[2], dtype=x.dtype, device=x.device)
     floor = 1e-9 * torch.diagonal(bound, dim1=1, dim2=2).sum(1)[:, None, None]
-    inverse: Tensor = torch.linalg.inv(bound + (2 * problem.decay + floor) * identity)
+    inverse: Tensor = torch.linalg.inv(bound + (2 * objective.decay + floor) * identity)
     return inverse

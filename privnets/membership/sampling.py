@@ -1,27 +1,40 @@
-"""Training sets: uniform subsets of distinct records, drawn many at a time."""
+"""Training sets: random subsets of records, and the design that shares them among records.
+
+Linear models are cheap, so each attacked record has training sets of its own, in pairs with and
+without it (`training_pairs`). Other models are shared: each training set serves every attacked
+record (`shared_subsets`).
+"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.int32]
 
+# Models with each record that each half needs before any attack can be fitted to them.
+_MIN_MEMBERS = 4
+# A uniform subset serves if this many members are expected in each half.
+_ENOUGH_BY_CHANCE = 24
+_MAX_SHARE = 0.25
+
 
 def distinct_subsets(
     random: np.random.Generator, population: int, size: int, count: int
 ) -> Indices:
-    """Uniform subsets without repeats, in no particular order.
+    """Draws uniform subsets without repeated indices, in arbitrary order.
 
-    Indices that repeat within a row are drawn again until none does. What is kept depends only on
-    which draws are equal, never on their values: the law of a subset is therefore unchanged by
-    any renaming of the population, so every subset is equally likely.
+    Indices that repeat within a row are drawn again. Which ones are kept depends only on equality
+    of draws, not on their values, so renaming the population does not change the distribution:
+    every subset is equally likely.
 
     Args:
-        random: Source of the draws.
+        random: Random source.
         population: Indices run from 0 to population - 1.
-        size: Of a subset, at most `population`.
-        count: Subsets wanted.
+        size: Size of a subset, at most `population`.
+        count: Number of subsets.
 
     Returns:
         Indices, shape [count, size].
@@ -32,7 +45,7 @@ def distinct_subsets(
     if size > population:
         raise ValueError(f"size must be at most the population of {population}; got {size}.")
     if 2 * size > population:
-        # Few repeats survive when the smaller of a set and its complement is drawn.
+        # Drawing the smaller of a set and its complement leaves few repeats to replace.
         return _complements(
             distinct_subsets(random, population, population - size, count), population
         )
@@ -43,32 +56,33 @@ def distinct_subsets(
 
 
 def _replace_repeats(random: np.random.Generator, rows: Indices, population: int) -> None:
-    """Draw again, in place, every index that equals another of its (sorted) row."""
+    """Draws again, in place, every index that equals another of its (sorted) row."""
     repeated = rows[:, 1:] == rows[:, :-1]
     affected = np.flatnonzero(repeated.any(axis=1))
-    place, column = np.divmod(np.flatnonzero(repeated[affected]), max(1, rows.shape[1] - 1))
-    # Row and index as one number: rows are sorted, so these are too, and can be searched.
+    row, column = np.divmod(np.flatnonzero(repeated[affected]), max(1, rows.shape[1] - 1))
+    # Row and index as one number: sorted, since rows are, so that it can be searched.
     taken = (rows[affected] + np.arange(len(affected))[:, None] * np.int64(population)).ravel()
     added = np.empty(0, dtype=np.int64)
-    while place.size:
-        drawn = random.integers(0, population, len(place), dtype=np.int32)
-        code = place * np.int64(population) + drawn
-        # Searching in order is several times as fast as searching at random.
+    while row.size:
+        index = random.integers(0, population, len(row), dtype=np.int32)
+        code = row * np.int64(population) + index
+        # Searching for sorted values is several times faster.
         order = code.argsort()
-        place, column, drawn, code = place[order], column[order], drawn[order], code[order]
-        fits = ~(_within(code, taken) | _within(code, added))
-        fits[1:] &= code[1:] != code[:-1]
-        rows[affected[place[fits]], column[fits] + 1] = drawn[fits]
-        added = np.sort(np.concatenate([added, code[fits]]))
-        place, column = place[~fits], column[~fits]
+        row, column, index, code = row[order], column[order], index[order], code[order]
+        is_new = ~(_contains(taken, code) | _contains(added, code))
+        is_new[1:] &= code[1:] != code[:-1]
+        rows[affected[row[is_new]], column[is_new] + 1] = index[is_new]
+        added = np.sort(np.concatenate([added, code[is_new]]))
+        row, column = row[~is_new], column[~is_new]
 
 
-def _within(values: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _contains(ordered: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each value is in a sorted array."""
     if not ordered.size:
         return np.zeros(len(values), dtype=bool)
     nearest = np.searchsorted(ordered, values).clip(max=len(ordered) - 1)
-    found: NDArray[np.bool_] = ordered[nearest] == values
-    return found
+    is_equal: NDArray[np.bool_] = ordered[nearest] == values
+    return is_equal
 
 
 def _complements(rows: Indices, population: int) -> Indices:
@@ -80,21 +94,117 @@ def _complements(rows: Indices, population: int) -> Indices:
 def training_pairs(
     random: np.random.Generator, population: int, records: NDArray[np.int64], size: int
 ) -> tuple[Indices, Indices]:
-    """Training sets without a record, and the one member that the record takes the place of.
+    """Draws training sets without a record, and one member of each for the record to replace.
 
-    Put the record in the place of the returned member and the result is a uniform training set
-    with it: both hypotheses hold exactly `size` records.
+    Replacing that member by the record gives a uniform training set with the record, so both
+    sides have exactly `size` records.
 
     Args:
-        random: Source of the draws.
-        population: Records in the universe.
-        records: The record that stays out of each set, shape [count].
+        random: Random source.
+        population: Number of records, N.
+        records: Record to leave out of each set, shape [count].
         size: Records in a training set, at most `population - 1`.
 
     Returns:
-        Subsets, shape [count, size], and members replaced, shape [count].
+        Subsets, shape [count, size], and members to replace, shape [count].
     """
     rows = distinct_subsets(random, population - 1, size, len(records))
     rows += rows >= records[:, None]
     column = random.integers(0, size, len(records))
     return rows, rows[np.arange(len(records)), column]
+
+
+def members_per_half(population: int, asked: int, size: int, count: int) -> int | None:
+    """Number of training sets in each half with a given attacked record; None leaves it to chance.
+
+    If n/N is not small, uniform subsets contain each record often enough. Otherwise each record
+    joins a fixed share of the sets, so that attacked records fill about an eighth of a set; the
+    share is larger where a record would have fewer than `_MIN_MEMBERS` models.
+
+    Args:
+        population: Number of records, N.
+        asked: Number of attacked records, R.
+        size: Records in a training set, n.
+        count: Number of training sets in both halves.
+    """
+    half, chance = count // 2, size / population
+    if chance * half >= _ENOUGH_BY_CHANCE:
+        return None
+    share = max(chance, size / (8 * asked), _MIN_MEMBERS / half)
+    return max(1, math.floor(half * min(_max_share(asked, size), share) + 1e-9))
+
+
+def fewest_sets(asked: int, size: int) -> int:
+    """Number of training sets that gives every attacked record 4 models in each half."""
+    return 2 * math.ceil(_MIN_MEMBERS / _max_share(asked, size))
+
+
+def _max_share(asked: int, size: int) -> float:
+    # Attacked records fill at most half of a training set; the rest are ordinary records.
+    return min(_MAX_SHARE, size / (2 * asked))
+
+
+def shared_subsets(
+    random: np.random.Generator,
+    population: int,
+    records: NDArray[np.int64],
+    size: int,
+    count: int,
+) -> tuple[Indices, NDArray[np.bool_]]:
+    """Draws training sets that serve many attacked records at once.
+
+    Each attacked record is in a fixed number of sets of each half, chosen independently; the rest
+    of a set is a uniform subset of the other records. A record that joins a set replaces one of
+    those, so both sides have exactly `size` records. The cost of this design is a small part of
+    the variance among a record's companions, some of which are fixed by design.
+
+    Args:
+        random: Random source.
+        population: Number of records, N; without `records` at least `size`.
+        records: Distinct attacked records, shape [R].
+        size: Records in a training set.
+        count: Number of sets, even; the first half is one fold.
+
+    Returns:
+        Subsets, shape [count, size], and membership of the attacked records, shape [R, count].
+
+    Raises:
+        ValueError: If the sets have no room for every attacked record.
+    """
+    each = members_per_half(population, len(records), size, count)
+    if each is None:
+        rows = distinct_subsets(random, population, size, count)
+        return rows, _membership(rows, records, population)
+    member = np.concatenate(
+        [_assign(random, len(records), each, size, count // 2) for _ in range(2)], axis=1
+    )
+    others = np.setdiff1d(np.arange(population, dtype=np.int32), records)
+    rows = others[distinct_subsets(random, len(others), size, count)]
+    for row, inside in zip(rows, member.T, strict=True):
+        chosen = records[inside]
+        row[random.permutation(size)[: len(chosen)]] = chosen
+    return rows, member
+
+
+def _membership(rows: Indices, records: NDArray[np.int64], population: int) -> NDArray[np.bool_]:
+    inside = np.zeros((len(rows), population), dtype=bool)
+    np.put_along_axis(inside, rows.astype(np.int64), True, axis=1)
+    return np.ascontiguousarray(inside[:, records].T)
+
+
+def _assign(
+    random: np.random.Generator, asked: int, each: int, size: int, count: int
+) -> NDArray[np.bool_]:
+    """Assigns each record to `each` of `count` sets, with at most `size` records in a set."""
+    if 2 * asked * each > count * size:
+        raise ValueError(f"{asked} records need more room than {count} sets of {size} have.")
+    order = random.random((asked, count)).argsort(axis=1)
+    member = np.zeros((asked, count), dtype=bool)
+    np.put_along_axis(member, order[:, :each], True, axis=1)
+    while (records_in := member.sum(axis=0)).max() > size:
+        crowded = int(records_in.argmax())
+        record = random.choice(np.flatnonzero(member[:, crowded]))
+        free = np.flatnonzero(~member[record] & (records_in < size))
+        member[record, crowded] = False
+        member[record, random.choice(free)] = True
+    return member

@@ -1,257 +1,439 @@
-"""Target models too dear to train per record: each trained model serves every asked record."""
+"""Shared target models: each trained model serves every attacked record.
+
+Base class of trainers for models that are too expensive to train for each record. A subclass fits
+a batch of models and computes their outputs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from privnets.membership import leakage, logistic
+from privnets import data
+from privnets.contract import Experiment, Stage, State
+from privnets.membership import leakage
 from privnets.membership.attacks import Trials
 from privnets.membership.config import MembershipConfig
-from privnets.membership.design import shared_subsets
-from privnets.membership.evaluation import Mean, Observations
+from privnets.membership.evaluation import evaluate
 from privnets.membership.leakage import Sides, shared_sides
-from privnets.membership.outputs import Answers, TrainedModels, shape
-from privnets.membership.universe import Universe, asked_records
-from privnets.networks.mlp import Shape, forward
-from privnets.networks.training import StackedAdam
+from privnets.membership.models import SharedModel, attack_seconds
+from privnets.membership.observations import (
+    Mean,
+    Observations,
+    Trainer,
+    Universe,
+    add_noise,
+    attacked_records,
+)
+from privnets.membership.sampling import Indices, shared_subsets
+from privnets.points import Replicate
 from privnets.randomness import generator
+from privnets.runtime import extrapolate_seconds
 
-# Records outside the training set on which utility is measured, about.
+# Approximate number of records outside the training set on which utility is measured.
 _TEST_RECORDS = 1000
-# Covariances of more parameters than this are out of reach of any number of draws one can train.
-_MOST_PARAMETERS = 256
+# More parameters need more draws for a covariance than can be trained.
+_MAX_COVARIANCE = 256
+# Numbers that the inputs and activations of one chunk may hold.
+_CHUNK_NUMBERS = 2**24
+# A run-time estimate takes few steps (mlp) or trains few models (logistic).
+_ESTIMATE_STEPS, _ESTIMATE_SECONDS = 5, 0.2
 
 
 @dataclass(frozen=True)
-class Models:
-    """Trained models of one configuration.
+class TrainingDesign:
+    """Training sets of one configuration.
 
     Attributes:
-        parameters: Flat, without noise, shape [J, d].
-        unfinished: How many stopped before converging.
-    """
-
-    parameters: Tensor
-    unfinished: int
-
-
-@dataclass(frozen=True)
-class Task:
-    """What one configuration trains on.
-
-    Attributes:
-        config: The configuration.
-        records: Asked records, shape [R].
+        config: Configuration.
+        records: Attacked records, shape [R].
         sets: Training sets, shape [J, n].
-        member: Shape [R, J].
+        member: Whether a record is in a set, shape [R, J].
     """
 
     config: MembershipConfig
     records: np.ndarray
-    sets: np.ndarray
+    sets: Indices
     member: np.ndarray
 
     @classmethod
-    def of(cls, config: MembershipConfig, population: int) -> Task:
-        """Draw the training sets, which depend on the seed and on sizes alone."""
-        records = asked_records(config, population)
+    def draw(cls, config: MembershipConfig, population: int) -> TrainingDesign:
+        """Draws the training sets, which depend on the seed and on sizes alone."""
+        records = attacked_records(config, population)
         random = generator(config.seed, "training sets")
         sets, member = shared_subsets(random, population, records, config.train_size, config.draws)
         return cls(config, records, sets, member)
 
 
-def width(config: MembershipConfig, universe: Universe, classes: int) -> int:
-    """Numbers that one model has."""
-    if config.model == "mlp":
-        return shape(config, universe.x.shape[1], classes).parameters
-    return universe.x.shape[1] * (1 if classes == 2 else classes)
+@dataclass(frozen=True)
+class Batch:
+    """Models to train at once, S of them.
 
-
-def train(
-    tasks: Sequence[tuple[Task, slice]], universe: Universe, classes: int
-) -> tuple[Tensor, Tensor]:
-    """Train some models of several configurations as one stack.
-
-    Args:
-        tasks: Configurations, and which of each one's training sets to use.
-        universe: The data, on the device to compute on.
-        classes: Of the target.
-
-    Returns:
-        Flat parameters, shape [S, d], and whether each model converged, shape [S].
+    Attributes:
+        config: Configuration; its stackable fields belong to the first model only.
+        members: Seed and indices of the models, for each configuration in order.
+        x: Features of each training set, shape [S, n, p], float64.
+        y: Targets, shape [S, n], float64.
+        classes: Classes of the target; 1 if it is a number.
+        weight_decay: Shape [S], float64.
+        learning_rate: Shape [S], float64.
     """
+
+    config: MembershipConfig
+    members: tuple[tuple[int, range], ...]
+    x: Tensor
+    y: Tensor
+    classes: int
+    weight_decay: Tensor
+    learning_rate: Tensor
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Outputs of J models at n records each.
+
+    Attributes:
+        loss: Cross-entropy or squared error, shape [J, n].
+        merit: Whether the class is right (0 or 1), or the squared error, shape [J, n].
+        value: Log-probability of the true class, or the predicted number, shape [J, n].
+    """
+
+    loss: Tensor
+    merit: Tensor
+    value: Tensor
+
+
+class SharedTrainer(Trainer):
+    """Base class of trainers of shared models.
+
+    Attributes:
+        model: Description of the model.
+        has_covariance: Whether few enough parameters exist for a covariance.
+    """
+
+    model: ClassVar[SharedModel]
+    has_covariance: ClassVar[bool] = True
+
+    @abstractmethod
+    def parameter_count(self, config: MembershipConfig, features: int, classes: int) -> int:
+        """Number of parameters of one model, d."""
+
+    @abstractmethod
+    def fit(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Trains models; a result must not depend on the rest of the batch.
+
+        Returns:
+            Flat parameters, shape [S, d], float64, and whether each model converged, shape [S].
+        """
+
+    @abstractmethod
+    def outputs(self, config: MembershipConfig, flat: Tensor, x: Tensor, classes: int) -> Tensor:
+        """Computes logits or predicted numbers.
+
+        Args:
+            config: Configuration.
+            flat: Parameters, shape [S, d].
+            x: Records of each model, shape [S, n, p], or the same for all, shape [n, p].
+            classes: Classes of the target; 1 if it is a number.
+
+        Returns:
+            Shape [S, n, q]; q = 1 stands for a number, or for the logit of the second of two
+            classes.
+        """
+
+    def identify(self, flat: Tensor, classes: int) -> Tensor:
+        """Removes directions of the parameters that no output depends on; none by default."""
+        return flat
+
+    def stages(
+        self,
+        experiment: Experiment,
+        configs: Sequence[MembershipConfig],
+        device: str,
+        state: State | None,
+    ) -> Iterator[Stage]:
+        """Trains the models of all configurations in one queue, several at a time."""
+        universe = Universe.load(configs[0], device)
+        queue = _Queue(self, configs, universe, state or {})
+        features, kind = universe.x.shape[1], universe.x.device.type
+        count = self.model.models_at_once(configs[0], features, universe.classes, kind)
+        while not queue.is_finished:
+            queue.train(count)
+            points = tuple(experiment.point(config, r) for config, r in queue.pop_finished())
+            yield Stage(queue.done, points, queue.state)
+
+    def estimate_seconds(self, configs: Sequence[MembershipConfig], device: str) -> float:
+        """Extrapolates training from few steps or models; adds the estimate for the attacks."""
+        first, universe = configs[0], Universe.load(configs[0], device)
+        features, classes = universe.x.shape[1], universe.classes
+        kind = universe.x.device.type
+        count = self.model.models_at_once(first, features, classes, kind)
+        has_steps = "steps" in self.model.fields
+        if not has_steps and kind == "cpu":
+            few = self.model.models_in_seconds(_ESTIMATE_SECONDS, first, features, classes)
+            count = min(count, few)
+        models = len(configs) * first.draws
+        count = min(count, models)
+        designs = [
+            TrainingDesign.draw(c, universe.size) for c in configs[: -(-count // first.draws)]
+        ]
+        counts = [min(first.draws, count - i * first.draws) for i in range(len(designs))]
+
+        def work(steps: int) -> None:
+            update = {"steps": steps}
+            short = [replace(d, config=d.config.model_copy(update=update)) for d in designs]
+            parts = [(d, range(n)) for d, n in zip(short, counts, strict=True)]
+            self.fit(make_batch(parts, universe))
+
+        whole = first.steps if has_steps else 1
+        seconds = extrapolate_seconds(work, least=_ESTIMATE_STEPS, whole=whole, device=device)
+        return seconds * models / count + len(configs) * attack_seconds(first)
+
+    def observe(
+        self, design: TrainingDesign, flat: Tensor, unconverged: int, universe: Universe
+    ) -> Observations:
+        """Observes the models of one configuration.
+
+        Args:
+            design: Training sets.
+            flat: Parameters without noise, shape [J, d].
+            unconverged: Number of models that stopped before convergence.
+            universe: Data, on the device of the parameters.
+        """
+        config, device = design.config, universe.x.device
+        member = torch.from_numpy(design.member).to(device)
+        noisy = add_noise(config, flat)
+        records = torch.from_numpy(design.records).to(device)
+        predictor = _Predictor(self, config, noisy, universe)
+        inside = predictor.at(torch.from_numpy(design.sets.astype(np.int64)).to(device))
+        trials = _trials(predictor, universe, records, member, inside.loss.mean(1))
+        coefficients = self.identify(flat, universe.classes)
+        undefined = self._why_undefined(coefficients, member)
+        parameters = sides = halves = None
+        if undefined is None:
+            noisy_coefficients = self.identify(noisy, universe.classes)
+            parameters = noisy_coefficients.expand(len(records), -1, -1)
+            sides = shared_sides(coefficients, member, config.noise_std)
+            halves = _halves(coefficients, member, config.noise_std)
+        return Observations(
+            records=records,
+            trials=trials,
+            parameters=parameters,
+            sides=sides,
+            halves=halves,
+            output=shared_sides(trials.signal[..., None], member),
+            undefined=undefined,
+            interpolates=None,
+            caution=None,
+            prior=config.train_size / universe.size,
+            test=_test_utility(design, predictor, universe),
+            train=Mean.over(inside.merit.mean(1)),
+            shared_models=True,
+            notes=_notes(unconverged, len(flat)),
+        )
+
+    def _why_undefined(self, coefficients: Tensor, member: Tensor) -> str | None:
+        count = coefficients.shape[1]
+        if not self.has_covariance or count > _MAX_COVARIANCE:
+            return (
+                f"a covariance of {count} parameters is out of reach; privacy/rho_kl_output is a "
+                "lower bound"
+            )
+        return leakage.too_few_draws(leakage.fold_counts(member), count)
+
+
+def make_batch(parts: Sequence[tuple[TrainingDesign, range]], universe: Universe) -> Batch:
+    """Collects some training sets of several configurations of equal structure."""
     device = universe.x.device
-    sets = np.concatenate([task.sets[part] for task, part in tasks])
+    sets = np.concatenate([design.sets[models.start : models.stop] for design, models in parts])
     index = torch.from_numpy(sets.astype(np.int64)).to(device)
-    counts = [part.stop - part.start for _, part in tasks]
-    repeats = torch.tensor(counts, device=device)
-    decay = torch.tensor([t.config.weight_decay for t, _ in tasks], device=device).double()
-    config = tasks[0][0].config
-    x, y = universe.x[index], universe.y[index]
-    if config.model == "logistic":
-        weights, converged = logistic.fit(x, y.long(), classes, decay.repeat_interleave(repeats))
-        return weights.flatten(1), converged
-    rates = torch.tensor([t.config.learning_rate for t, _ in tasks], device=device).double()
-    layers = shape(config, x.shape[-1], classes)
-    flat = torch.cat([_initial(layers, task, part) for task, part in tasks]).to(device).float()
-    decays, rates = (v.float().repeat_interleave(repeats) for v in (decay, rates))
-    _descend(layers, flat, x.float(), y.float(), config.steps, decays, rates)
-    return flat.double(), torch.ones(len(flat), dtype=torch.bool, device=device)
+    repeats = torch.tensor([len(models) for _, models in parts], device=device)
+    configs = [design.config for design, _ in parts]
 
+    def per_model(values: list[float]) -> Tensor:
+        return torch.tensor(values, device=device).double().repeat_interleave(repeats)
 
-def observe(task: Task, models: Models, universe: Universe, classes: int) -> Observations:
-    """What the models of one configuration show to attackers and users."""
-    config, device = task.config, universe.x.device
-    clean, member = models.parameters, torch.from_numpy(task.member).to(device)
-    noisy = clean if config.noise_std == 0 else clean + config.noise_std * _noise(config, clean)
-    records = torch.from_numpy(task.records).to(device)
-    trained = TrainedModels(config, noisy, universe, classes)
-    inside = trained.at(torch.from_numpy(task.sets.astype(np.int64)).to(device))
-    trials = _trials(trained, universe, records, member, inside.loss.mean(1))
-    coefficients = _identified(config, clean, classes)
-    undefined = _why_undefined(config, coefficients, member)
-    known = undefined is None
-    return Observations(
-        records=records,
-        trials=trials,
-        parameters=_identified(config, noisy, classes).expand(len(records), -1, -1)
-        if known
-        else None,
-        sides=shared_sides(coefficients, member, config.noise_std) if known else None,
-        halves=_halves(coefficients, member, config) if known else None,
-        output=shared_sides(trials.signal[..., None], member),
-        undefined=undefined,
-        interpolates=None,
-        caution=None,
-        prior=config.train_size / universe.size,
-        test=_test(task, trained, universe),
-        train=Mean.of(inside.merit.mean(1)),
-        shared_models=True,
-        notes=_notes(models),
+    return Batch(
+        config=configs[0],
+        members=tuple((design.config.seed, models) for design, models in parts),
+        x=universe.x[index],
+        y=universe.y[index],
+        classes=universe.classes,
+        weight_decay=per_model([config.weight_decay for config in configs]),
+        learning_rate=per_model([config.learning_rate for config in configs]),
     )
 
 
+def log_softmax(logits: Tensor) -> Tensor:
+    """Log-probability of every class from logits [..., q]; q = 1 stands for two classes."""
+    return with_reference_class(logits).log_softmax(-1)
+
+
+def with_reference_class(logits: Tensor) -> Tensor:
+    """Adds the logit 0 of the first of two classes to logits [..., 1]."""
+    if logits.shape[-1] > 1:
+        return logits
+    return torch.cat([torch.zeros_like(logits), logits], dim=-1)
+
+
+class _Queue:
+    """Models of several configurations in order, trained several at a time."""
+
+    def __init__(
+        self,
+        trainer: SharedTrainer,
+        configs: Sequence[MembershipConfig],
+        universe: Universe,
+        state: State,
+    ) -> None:
+        self._trainer, self._universe = trainer, universe
+        self._waiting = [TrainingDesign.draw(config, universe.size) for config in configs]
+        self._draws = configs[0].draws
+        self._total = len(configs) * self._draws
+        d = trainer.parameter_count(configs[0], universe.x.shape[1], universe.classes)
+        device = universe.x.device
+        self._trained = state.get("parameters", universe.x.new_zeros(0, d)).to(device)
+        converged = state.get("converged", torch.zeros(0, dtype=torch.bool))
+        self._converged = converged.to(device)
+        if self._trained.shape[1] != d or not 0 <= self.done <= 1:
+            raise ValueError(f"state of shape {tuple(self._trained.shape)} is of another stack.")
+
+    @property
+    def is_finished(self) -> bool:
+        return not self._waiting
+
+    @property
+    def done(self) -> float:
+        """Share of all models that is trained."""
+        remaining = len(self._waiting) * self._draws - len(self._trained)
+        return 1 - remaining / self._total
+
+    def train(self, count: int) -> None:
+        """Trains the next `count` models; a batch may span configurations."""
+        parts, start = [], len(self._trained)
+        end = min(start + count, len(self._waiting) * self._draws)
+        while start < end:
+            number, first = divmod(start, self._draws)
+            last = min(self._draws, first + end - start)
+            parts.append((self._waiting[number], range(first, last)))
+            start += last - first
+        trained, converged = self._trainer.fit(make_batch(parts, self._universe))
+        self._trained = torch.cat([self._trained, trained])
+        self._converged = torch.cat([self._converged, converged])
+
+    def pop_finished(self) -> Iterator[tuple[MembershipConfig, Replicate]]:
+        """Evaluates and removes the configurations whose models are all trained."""
+        while self._waiting and len(self._trained) >= self._draws:
+            design, draws = self._waiting.pop(0), self._draws
+            flat, unconverged = self._trained[:draws], int((~self._converged[:draws]).sum())
+            self._trained = self._trained[draws:]
+            self._converged = self._converged[draws:]
+            observed = self._trainer.observe(design, flat, unconverged, self._universe)
+            yield design.config, evaluate(design.config, observed)
+
+    def state(self) -> dict[str, Tensor]:
+        """State for a queue of the configurations that are waiting."""
+        return {"parameters": self._trained.clone(), "converged": self._converged.clone()}
+
+
+class _Predictor:
+    """Trained models of one configuration, evaluated in chunks of bounded size."""
+
+    def __init__(
+        self, trainer: SharedTrainer, config: MembershipConfig, flat: Tensor, universe: Universe
+    ) -> None:
+        self.classifies = trainer.model.classifies(data.info(config.dataset))
+        self._trainer, self._config = trainer, config
+        self._flat, self._universe = flat, universe
+
+    def at(self, index: Tensor) -> Outputs:
+        """Outputs at records of each model, shape [J, n], or the same for all, shape [n]."""
+        universe = self._universe
+        width = max(self._config.hidden_units, universe.x.shape[1], universe.classes)
+        step = max(1, _CHUNK_NUMBERS // (index.shape[-1] * width))
+        chunks = []
+        for start in range(0, len(self._flat), step):
+            chunk = slice(start, start + step)
+            chunks.append(
+                self._chunk(self._flat[chunk], index if index.ndim == 1 else index[chunk])
+            )
+        return Outputs(*(torch.cat(columns) for columns in zip(*chunks, strict=True)))
+
+    def _chunk(self, flat: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, y = self._universe.x[index], self._universe.y[index]
+        raw = self._trainer.outputs(self._config, flat, x, self._universe.classes)
+        if not self.classifies:
+            output = raw[..., 0]
+            square = (y - output).square()
+            return square, square, output
+        log_p = log_softmax(raw)
+        true = y.long().expand(log_p.shape[:-1])[..., None]
+        log_p_true = log_p.gather(-1, true)[..., 0]
+        return -log_p_true, (log_p.argmax(-1) == true[..., 0]).double(), log_p_true
+
+
 def _trials(
-    trained: TrainedModels, universe: Universe, records: Tensor, member: Tensor, train_loss: Tensor
+    predictor: _Predictor, universe: Universe, records: Tensor, member: Tensor, train_loss: Tensor
 ) -> Trials:
-    answers: Answers = trained.at(records)
-    output = answers.output.T
-    if trained.classifies:
-        # log p - log(1 - p), with 1 - p taken from log p without cancellation.
-        signal = output - torch.log(-torch.expm1(output.clamp_max(-1e-15)))
-        error = -torch.expm1(output)
+    outputs = predictor.at(records)
+    value = outputs.value.T
+    if predictor.classifies:
+        # log p - log(1 - p), with 1 - p computed from log p without cancellation.
+        signal = value - torch.log(-torch.expm1(value.clamp_max(-1e-15)))
+        error = -torch.expm1(value)
     else:
-        signal = error = universe.y[records, None] - output
+        signal = error = universe.y[records, None] - value
     fold = torch.arange(member.shape[1], device=member.device) >= member.shape[1] // 2
     return Trials(
         member=member,
         fold=fold.long(),
         signal=signal,
         error=error,
-        loss=answers.loss.T,
+        loss=outputs.loss.T,
         train_loss=train_loss.expand_as(signal),
-        two_sided=not trained.classifies,
+        two_sided=not predictor.classifies,
     )
 
 
-def _test(task: Task, trained: TrainedModels, universe: Universe) -> Mean:
+def _test_utility(design: TrainingDesign, predictor: _Predictor, universe: Universe) -> Mean:
     """Utility at records outside each model's training set."""
-    population, size = universe.size, task.config.train_size
-    wanted = min(population, -(-_TEST_RECORDS * population // (population - size)))
-    random = generator(task.config.seed, "test records")
-    chosen = random.permutation(population)[:wanted]
+    population, size = universe.size, design.config.train_size
+    count = min(population, -(-_TEST_RECORDS * population // (population - size)))
+    random = generator(design.config.seed, "test records")
+    test = random.permutation(population)[:count]
     device = universe.x.device
-    outside = torch.from_numpy(_outside(task.sets, chosen, population)).to(device)
-    merit = trained.at(torch.from_numpy(chosen).to(device)).merit
-    return Mean.two_way(merit, outside, 1 - wanted / population)
+    outside = torch.from_numpy(_is_outside(design.sets, test, population)).to(device)
+    merit = predictor.at(torch.from_numpy(test).to(device)).merit
+    return Mean.two_way(merit, outside, 1 - count / population)
 
 
-def _outside(sets: np.ndarray, chosen: np.ndarray, population: int) -> np.ndarray:
-    place = np.full(population, -1)
-    place[chosen] = np.arange(len(chosen))
-    outside = np.ones((len(sets), len(chosen) + 1), dtype=bool)
-    np.put_along_axis(outside, place[sets], False, axis=1)
+def _is_outside(sets: Indices, test: np.ndarray, population: int) -> np.ndarray:
+    """Whether each test record is outside each training set, shape [J, K]."""
+    column = np.full(population, -1)
+    column[test] = np.arange(len(test))
+    outside = np.ones((len(sets), len(test) + 1), dtype=bool)
+    np.put_along_axis(outside, column[sets], False, axis=1)
     return outside[:, :-1]
 
 
-def _why_undefined(config: MembershipConfig, coefficients: Tensor, member: Tensor) -> str | None:
-    numbers = coefficients.shape[1]
-    if config.model == "mlp" or numbers > _MOST_PARAMETERS:
-        return (
-            f"the covariance of {numbers} parameters is out of reach; see privacy/rho_kl_output, "
-            "a lower bound"
-        )
-    return leakage.too_few_draws(leakage.fold_counts(member), numbers)
-
-
-def _halves(coefficients: Tensor, member: Tensor, config: MembershipConfig) -> tuple[Sides, Sides]:
+def _halves(coefficients: Tensor, member: Tensor, noise_std: float) -> tuple[Sides, Sides]:
     half = member.shape[1] // 2
     return (
-        shared_sides(coefficients[:half], member[:, :half], config.noise_std),
-        shared_sides(coefficients[half:], member[:, half:], config.noise_std),
+        shared_sides(coefficients[:half], member[:, :half], noise_std),
+        shared_sides(coefficients[half:], member[:, half:], noise_std),
     )
 
 
-def _identified(config: MembershipConfig, flat: Tensor, classes: int) -> Tensor:
-    """Coefficients less what the softmax ignores: an equal shift of all classes."""
-    if config.model == "mlp" or classes == 2:
-        return flat
-    weights = flat.view(len(flat), -1, classes)
-    basis = torch.linalg.qr(
-        torch.eye(classes, dtype=flat.dtype, device=flat.device)[:, :-1] - 1 / classes
-    ).Q
-    identified: Tensor = weights @ basis
-    return identified.flatten(1)
-
-
-def _initial(layers: Shape, task: Task, part: slice) -> Tensor:
-    seed = task.config.seed
-    return torch.stack(
-        [layers.initial(generator(seed, f"network {j}")) for j in range(part.start, part.stop)]
-    )
-
-
-def _descend(
-    layers: Shape, flat: Tensor, x: Tensor, y: Tensor, steps: int, decay: Tensor, rate: Tensor
-) -> None:
-    """Full-batch Adam on mean loss plus weight decay times the squared norm, in place."""
-    parameters = layers.unpack(flat)
-    for parameter in parameters:
-        parameter.requires_grad_()
-    optimiser = StackedAdam(parameters, rate)
-    for _ in range(steps):
-        loss = _loss(forward(parameters, x), y)
-        gradients = torch.autograd.grad(loss.sum(), parameters)
-        with torch.no_grad():
-            pulled = [
-                g + 2 * decay.view(-1, 1, 1) * p for g, p in zip(gradients, parameters, strict=True)
-            ]
-            optimiser.step(pulled)
-
-
-def _loss(output: Tensor, y: Tensor) -> Tensor:
-    if output.shape[-1] == 1:
-        return (output[..., 0] - y).square().mean(1)
-    flat = torch.nn.functional.cross_entropy(
-        output.flatten(0, 1), y.long().flatten(), reduction="none"
-    )
-    return flat.view(y.shape).mean(1)
-
-
-def _noise(config: MembershipConfig, like: Tensor) -> Tensor:
-    drawn = generator(config.seed, "noise").standard_normal(like.shape)
-    return torch.from_numpy(drawn).to(like)
-
-
-def _notes(models: Models) -> dict[str, str]:
-    if not models.unfinished:
+def _notes(unconverged: int, models: int) -> dict[str, str]:
+    if not unconverged:
         return {}
     return {
-        "privacy/membership_advantage": f"{models.unfinished} of {len(models.parameters)} models "
-        "ended short of convergence; separable data have no minimiser without weight decay"
+        "privacy/membership_advantage": f"{unconverged} of {models} models did not converge; "
+        "separable data have no minimiser without weight decay"
     }

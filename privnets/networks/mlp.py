@@ -1,4 +1,4 @@
-"""Multilayer perceptrons as a stack of batched matrix products."""
+"""Stacked multilayer perceptrons, computed as batched matrix products."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from torch.autograd.function import once_differentiable
 
 from privnets.networks.layers import ACTIVATIONS, GAINS, Activation, ActivationName, initial_dense
 
-# So few features are turned beforehand: products with them then cost half, the copy a tenth.
-_FEW = 16
+# Up to this many features, a transposed copy costs a tenth of the time that it saves.
+_MAX_COPIED_FEATURES = 16
 
 
 @dataclass(frozen=True)
 class Perceptron:
-    """A multilayer perceptron on vectors, or on anything else made flat.
+    """A multilayer perceptron on flattened records.
 
     Attributes:
-        widths: From input to output, the input's after flattening.
-        activation: Of the hidden layers; the output is linear.
+        widths: Units of each layer, from the flattened input to the output.
+        activation: Activation of the hidden layers; the output is linear.
     """
 
     widths: tuple[int, ...]
     activation: ActivationName = "leaky"
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
-        """Weight [in, out] and bias [1, out] of each layer in turn.
+        """Draws the weight [in, out] and the bias [1, out] of each layer in turn.
 
-        Weights are Gaussian, of the variance that the activation keeps (He et al., arXiv
+        Weights are Gaussian, with the variance that keeps that of activations (He et al., arXiv
         1502.01852); biases are 0.
         """
         gain, last = GAINS[self.activation], len(self.widths) - 2
@@ -44,37 +44,37 @@ class Perceptron:
         return parts
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Outputs [S, n, out] of every network on x [S, n, ...]."""
+        """Returns outputs [S, n, out] of every network on x [S, n, ...]."""
         return forward(parameters, x.flatten(2), self.activation)
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Widths from input to output; hidden layers are tanh, the output linear."""
+class FlatPerceptron:
+    """A perceptron with tanh units and a linear output, whose parameters are one flat vector.
+
+    Attributes:
+        widths: Units of each layer, from input to output.
+    """
 
     widths: tuple[int, ...]
 
     @property
-    def parameters(self) -> int:
-        """How many numbers one network has."""
-        return sum((i + 1) * o for i, o in self._layers)
-
-    @property
-    def _layers(self) -> list[tuple[int, int]]:
-        return list(zip(self.widths[:-1], self.widths[1:], strict=True))
+    def parameter_count(self) -> int:
+        """Number of weights and biases."""
+        return sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(self.widths))
 
     def initial(self, random: np.random.Generator) -> Tensor:
-        """Parameters of one network, flat, shape [parameters]: Glorot-uniform weights, bias 0."""
+        """Draws one network's parameters, shape [d], float64: Glorot-uniform weights, bias 0."""
         parts = []
-        for inputs, outputs in self._layers:
+        for inputs, outputs in itertools.pairwise(self.widths):
             limit = math.sqrt(6 / (inputs + outputs))
             parts += [random.uniform(-limit, limit, inputs * outputs), np.zeros(outputs)]
         return torch.from_numpy(np.concatenate(parts))
 
     def unpack(self, flat: Tensor) -> list[Tensor]:
-        """Weights [S, in, out] and biases [S, 1, out] in turn, as views of flat [S, parameters]."""
+        """Returns weights [S, in, out] and biases [S, 1, out] in turn, as views of [S, d]."""
         tensors, start = [], 0
-        for inputs, outputs in self._layers:
+        for inputs, outputs in itertools.pairwise(self.widths):
             size = inputs * outputs
             tensors.append(flat[:, start : start + size].view(-1, inputs, outputs))
             tensors.append(flat[:, start + size : start + size + outputs].view(-1, 1, outputs))
@@ -83,20 +83,18 @@ class Shape:
 
 
 def forward(parameters: Sequence[Tensor], x: Tensor, activation: ActivationName = "tanh") -> Tensor:
-    """Outputs of every network.
-
-    Gradients are closed forms, of first order alone.
+    """Computes the outputs of every network; differentiable once.
 
     Args:
         parameters: Weights [S, in, out] and biases [S, 1, out] in turn.
-        x: Inputs of each network, shape [S, n, in], or of all, shape [n, in].
-        activation: Of the hidden layers; the output is linear.
+        x: Inputs of each network, shape [S, n, in], or the same for all, shape [n, in].
+        activation: Activation of the hidden layers; the output is linear.
 
     Returns:
         Shape [S, n, out].
     """
     records = x.expand(len(parameters[0]), *x.shape[-2:]).mT
-    if records.shape[1] <= _FEW:
+    if records.shape[1] <= _MAX_COPIED_FEATURES:
         records = records.contiguous()
     layers = ACTIVATIONS[activation], records, *parameters
     outputs: Tensor = _Layers.apply(*layers)  # type: ignore[no-untyped-call]
@@ -104,11 +102,11 @@ def forward(parameters: Sequence[Tensor], x: Tensor, activation: ActivationName 
 
 
 class _Layers(torch.autograd.Function):
-    """All layers, on records that lie innermost, [S, in, n]: a vector processor's best form.
+    """All layers, with records as the innermost dimension: [S, in, n].
 
-    With features innermost a product that has two columns, as logits of two classes and their
-    gradients are, fills few of its lanes. Activations are taken in place, as their value tells
-    their derivative.
+    With features innermost, products with few columns, such as the logits of two classes, would
+    use a small part of the vector unit. Activations work in place: their derivative is a function
+    of their value.
     """
 
     @staticmethod
@@ -126,20 +124,20 @@ class _Layers(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        wanted = ctx.needs_input_grad[1:]
+        needs_gradient = ctx.needs_input_grad[1:]
         saved = ctx.saved_tensors
         values, weights = saved[: len(saved) // 2], saved[len(saved) // 2 :]
-        pulled: list[Tensor | None] = []
+        gradients: list[Tensor | None] = []
         for layer in reversed(range(len(weights))):
-            of_weight, of_bias = wanted[2 * layer + 1 : 2 * layer + 3]
-            pulled += [
-                gradient.sum(2)[:, None] if of_bias else None,
-                torch.bmm(values[layer], gradient.mT) if of_weight else None,
+            for_weight, for_bias = needs_gradient[2 * layer + 1 : 2 * layer + 3]
+            gradients += [
+                gradient.sum(2)[:, None] if for_bias else None,
+                torch.bmm(values[layer], gradient.mT) if for_weight else None,
             ]
-            if not any(wanted[: 2 * layer + 1]):
-                pulled += [None] * (2 * layer)
+            if not any(needs_gradient[: 2 * layer + 1]):
+                gradients += [None] * (2 * layer)
                 break
             gradient = torch.bmm(weights[layer], gradient)
             if layer:
                 ctx.activation.backward(gradient, values[layer])
-        return None, gradient if wanted[0] else None, *reversed(pulled)
+        return None, gradient if needs_gradient[0] else None, *reversed(gradients)

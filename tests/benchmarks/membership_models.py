@@ -32,10 +32,12 @@ from sklearn.neural_network import MLPRegressor
 
 import privnets
 from privnets import data
-from privnets.membership import linear, shared
-from privnets.membership.ridge import Moments
+from privnets.membership import linear
+from privnets.membership.logistic import LogisticTrainer
+from privnets.membership.mlp import MlpTrainer
+from privnets.membership.observations import Universe, attacked_records
 from privnets.membership.sampling import distinct_subsets
-from privnets.membership.universe import Universe, asked_records
+from privnets.membership.shared import TrainingDesign, make_batch
 from privnets.randomness import generator
 from tests.benchmarks.cleanup import run
 from tests.benchmarks.harness import alternate, publish
@@ -59,7 +61,8 @@ class _Contestant:
 
 def _universe(dataset: str, features: int) -> Universe:
     prepared = data.prepare(dataset, features)
-    return Universe(torch.tensor(prepared.x), torch.tensor(prepared.y).double())
+    classes = max(prepared.classes, 1)
+    return Universe(torch.tensor(prepared.x), torch.tensor(prepared.y).double(), classes)
 
 
 def _subsets(universe: Universe, size: int, count: int) -> Iterator[NDArray[np.int64]]:
@@ -93,8 +96,8 @@ def _our_ridge(universe: Universe, size: int, records: int) -> None:
         records=records,
         draws=_DRAWS,
     )
-    moments = Moments.of(universe.x, universe.y)
-    asked = asked_records(config, universe.size)
+    moments = linear.Moments.of(universe.x, universe.y)
+    asked = attacked_records(config, universe.size)
     sums = linear.training_sums(config, moments, asked)
     linear.fit(config, sums, _FEATURES)
 
@@ -150,11 +153,11 @@ def _our_stacks(config: Mapping[str, object], universe: Universe, count: int) ->
     own = privnets.experiment("membership").Config(**config, draws=count)
     random = generator(own.seed, "training sets")
     sets = distinct_subsets(random, universe.size, own.train_size, count)
-    classes = data.info(own.dataset).classes
+    trainer = LogisticTrainer() if own.model == "logistic" else MlpTrainer()
     nobody = np.zeros(0, dtype=np.int64)
-    task = shared.Task(own, nobody, sets, np.zeros((0, count), dtype=bool))
+    design = TrainingDesign(own, nobody, sets, np.zeros((0, count), dtype=bool))
     for start in range(0, count, _STACK):
-        shared.train([(task, slice(start, start + _STACK))], universe, classes)
+        trainer.fit(make_batch([(design, range(start, start + _STACK))], universe))
 
 
 def _sklearn_logistic(universe: Universe, size: int, count: int) -> None:

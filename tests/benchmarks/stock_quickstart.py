@@ -30,17 +30,18 @@ def train(parameters: dict[str, Any], seed: int) -> dict[str, float]:
 
     import privnets
     from privnets import data
-    from privnets.membership import shared
-    from privnets.membership.evaluation import replicate
-    from privnets.membership.universe import Universe
+    from privnets.membership.evaluation import evaluate
+    from privnets.membership.logistic import LogisticTrainer
+    from privnets.membership.observations import Universe
+    from privnets.membership.shared import TrainingDesign
 
     torch.set_num_threads(1)
     config = privnets.experiment("membership").Config(**parameters, seed=seed)
     prepared = data.prepare(config.dataset, config.features)
-    universe = Universe(torch.tensor(prepared.x), torch.tensor(prepared.y).double())
-    task = shared.Task.of(config, universe.size)
+    universe = Universe.load(config, "cpu")
+    design = TrainingDesign.draw(config, universe.size)
     fitted = []
-    for chosen in task.sets:
+    for chosen in design.sets:
         model = LogisticRegression(
             C=1 / (2 * config.train_size * config.weight_decay),
             fit_intercept=False,
@@ -49,9 +50,8 @@ def train(parameters: dict[str, Any], seed: int) -> dict[str, float]:
         weights = torch.zeros(prepared.x.shape[1], prepared.classes, dtype=torch.float64)
         weights[:, model.classes_] = torch.from_numpy(model.coef_.T)
         fitted.append(weights.flatten())
-    models = shared.Models(torch.stack(fitted), 0)
-    seen = shared.observe(task, models, universe, prepared.classes)
-    return dict(replicate(config, seen).metrics)
+    observed = LogisticTrainer().observe(design, torch.stack(fitted), 0, universe)
+    return dict(evaluate(config, observed).metrics)
 
 
 def point(parameters: dict[str, Any]) -> None:

@@ -11,8 +11,9 @@ import torch
 import privnets
 from privnets import TradeoffPoint, data
 from privnets.contract import Stage
-from privnets.membership import evaluation, scoring
-from privnets.membership.universe import asked_records
+from privnets.membership.evaluation import MetricTable, flag_beaten_bounds
+from privnets.membership.observations import attacked_records
+from privnets.membership.scoring import AttackScore
 from tests.support import requires_data
 
 MEMBERSHIP = privnets.experiment("membership")
@@ -174,7 +175,7 @@ def test_an_attack_above_its_bound_raises_the_flag():
     Draws with the record alternate between -1 and 1, without it between -0.9 and 0.9: the Gaussian
     divergence is small and a threshold between separates them all the same.
     """
-    sheet = evaluation.Sheet(
+    table = MetricTable(
         {
             "bound/advantage": 0.1,
             "bound/advantage_output": 0.2,
@@ -184,15 +185,15 @@ def test_an_attack_above_its_bound_raises_the_flag():
     )
     curve = privnets.Curve((), ())
     scores = {
-        "white_box": scoring.Score(0.9, 0.02, 0.95, {}, {}, curve),
-        "threshold_mean_loss": scoring.Score(0.99, 0.001, 0.99, {}, {}, curve),
-        "lira_online": scoring.Score(0.12, 0.02, 0.55, {}, {}, curve),
+        "white_box": AttackScore(0.9, 0.02, 0.95, {}, {}, curve),
+        "threshold_mean_loss": AttackScore(0.99, 0.001, 0.99, {}, {}, curve),
+        "lira_online": AttackScore(0.12, 0.02, 0.55, {}, {}, curve),
     }
-    evaluation.flag(sheet, scores)
-    assert sheet.metrics["flag/attack_beats_bound"] == 1
-    assert "white_box: 0.9000 over bound/advantage 0.1000" in sheet.notes["flag/attack_beats_bound"]
+    flag_beaten_bounds(table, scores)
+    assert table.metrics["flag/attack_beats_bound"] == 1
+    assert "white_box: 0.9000 over bound/advantage 0.1000" in table.notes["flag/attack_beats_bound"]
     for unbounded_or_within in ("threshold_mean_loss", "lira_online"):
-        assert unbounded_or_within not in sheet.notes["flag/attack_beats_bound"]
+        assert unbounded_or_within not in table.notes["flag/attack_beats_bound"]
 
 
 def test_few_records_beyond_the_features_raise_a_caution():
@@ -262,7 +263,7 @@ def test_heavy_regularisation_leaves_p_over_n_minus_1_on_adult():
     assert exact.mean() == pytest.approx(5 / (n - 1), rel=1e-3)
     apart = []
     for config, point in zip(configs, MEMBERSHIP.run(configs), strict=True):
-        asked = asked_records(config, len(moment))
+        asked = attacked_records(config, len(moment))
         apart.append(point.metrics["privacy/rho_kl"] / exact[asked].mean() - 1)
     # Over seeds the ratio spreads by some 0.02.
     assert abs(np.mean(apart)) < 0.04

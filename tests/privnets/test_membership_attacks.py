@@ -37,12 +37,12 @@ def _random(seed: int, *shape: int) -> np.ndarray:
 
 
 def _advantage(guesses: Guesses, trials: Trials) -> float:
-    return scoring.score(guesses, trials.member, shared_models=False).advantage
+    return scoring.score_guesses(guesses, trials.member, shared_models=False).advantage
 
 
 @pytest.mark.parametrize(("inside", "outside"), [(1.0, 2.0), (0.3, 0.31), (1.0, 30.0)])
 def test_the_threshold_is_where_two_centred_densities_cross(inside, outside):
-    found = attacks.crossing(inside, outside)
+    found = attacks.gaussian_crossing(inside, outside)
     crossed = optimize.brentq(
         lambda e: stats.norm.logpdf(e, scale=inside) - stats.norm.logpdf(e, scale=outside),
         1e-9,
@@ -52,17 +52,19 @@ def test_the_threshold_is_where_two_centred_densities_cross(inside, outside):
 
 
 def test_no_threshold_where_members_do_not_err_less():
-    assert attacks.crossing(1.0, 1.0) == 0
-    assert attacks.crossing(2.0, 1.0) == 0
+    assert attacks.gaussian_crossing(1.0, 1.0) == 0
+    assert attacks.gaussian_crossing(2.0, 1.0) == 0
     assert attacks.gaussian_threshold_advantage(2.0, 1.0) == 0
 
 
 def test_threshold_attack_on_gaussian_errors_has_its_closed_form():
     """Adv = erf(e*/(s_in sqrt 2)) - erf(e*/(s_out sqrt 2)) within four standard errors."""
     trials = _trials(_random(0, 400, 200), 1.5 * _random(1, 400, 200))
-    found = scoring.score(attacks.threshold_gaussian(trials), trials.member, shared_models=False)
+    found = scoring.score_guesses(
+        attacks.ThresholdGaussian().guess(trials), trials.member, shared_models=False
+    )
     expected = attacks.gaussian_threshold_advantage(1.0, 1.5)
-    edge = attacks.crossing(1.0, 1.5)
+    edge = attacks.gaussian_crossing(1.0, 1.5)
     by_cdf = 2 * (stats.norm.cdf(edge) - stats.norm.cdf(edge / 1.5))
     assert expected == pytest.approx(by_cdf)
     assert abs(found.advantage - expected) < 4 * found.advantage_error
@@ -70,7 +72,7 @@ def test_threshold_attack_on_gaussian_errors_has_its_closed_form():
 
 def test_mean_loss_attack_says_member_up_to_the_training_loss():
     trials = _trials(np.array([[0.5, 1.0]]), np.array([[2.0, 1.01]]))
-    guesses = attacks.threshold_mean_loss(trials)
+    guesses = attacks.ThresholdMeanLoss().guess(trials)
     assert guesses.decision.tolist() == [[False, False, True, True]]
     assert (guesses.score[0] >= 0).tolist() == [False, False, True, True]
 
@@ -81,7 +83,7 @@ def test_online_lira_reaches_the_best_advantage_between_two_gaussians(shift):
     place = 10 * _random(2, 100, 1)
     trials = _trials(place + shift + _random(3, 100, 400), place + _random(4, 100, 400))
     best = 2 * stats.norm.cdf(shift / 2) - 1
-    found = _advantage(attacks.lira_online(trials), trials)
+    found = _advantage(attacks.LiraOnline().guess(trials), trials)
     # 40,000 trials a side: standard error below 0.0036; fitting costs a little more.
     assert found == pytest.approx(best, abs=0.015)
 
@@ -89,9 +91,9 @@ def test_online_lira_reaches_the_best_advantage_between_two_gaussians(shift):
 def test_online_lira_sees_variances_of_each_side():
     """Equal means, deviations 1 and 3: only a two-variance test tells them apart."""
     trials = _trials(_random(5, 100, 400), 3 * _random(6, 100, 400))
-    edge = attacks.crossing(1.0, 3.0)
+    edge = attacks.gaussian_crossing(1.0, 3.0)
     best = 2 * (stats.norm.cdf(edge) - stats.norm.cdf(edge / 3))
-    assert _advantage(attacks.lira_online(trials), trials) == pytest.approx(best, abs=0.015)
+    assert _advantage(attacks.LiraOnline().guess(trials), trials) == pytest.approx(best, abs=0.015)
 
 
 @pytest.mark.parametrize("two_sided", [True, False])
@@ -101,7 +103,7 @@ def test_offline_lira_scores_outsiders_uniformly_and_members_higher(two_sided):
     else:
         inside, outside = 2 + _random(7, 80, 400), _random(8, 80, 400)
     trials = _trials(inside, outside, two_sided=two_sided)
-    guesses = attacks.lira_offline(trials)
+    guesses = attacks.LiraOffline().guess(trials)
     of_outsiders = guesses.score[~trials.member]
     if not two_sided:
         of_outsiders = torch.special.ndtr(of_outsiders)
@@ -115,18 +117,18 @@ def test_offline_lira_never_looks_at_members_to_fit():
     outside = _random(9, 10, 40)
     first = _trials(_random(10, 10, 40), outside)
     second = _trials(5 + 9 * _random(11, 10, 40), outside)
-    scores = [attacks.lira_offline(t).score[~t.member].numpy() for t in (first, second)]
+    scores = [attacks.LiraOffline().guess(t).score[~t.member].numpy() for t in (first, second)]
     # Only the share of variance lent by all records may differ, and outsiders alone lend it.
     np.testing.assert_allclose(*scores)
 
 
-@pytest.mark.parametrize("attack", [attacks.lira_online, attacks.lira_offline])
+@pytest.mark.parametrize("attack", [attacks.LiraOnline, attacks.LiraOffline])
 def test_a_target_model_is_not_among_its_shadows(attack):
     """Scores of one fold's models do not move when another model of that fold does."""
     inside, outside = 1 + _random(12, 5, 40), _random(13, 5, 40)
-    before = attack(_trials(inside, outside)).score
+    before = attack().guess(_trials(inside, outside)).score
     outside[:, 0] += 100
-    after = attack(_trials(inside, outside)).score
+    after = attack().guess(_trials(inside, outside)).score
     fold = _trials(inside, outside).fold
     same = (fold == 0) & (torch.arange(80) != 0)
     torch.testing.assert_close(before[:, same], after[:, same])
@@ -136,15 +138,15 @@ def test_a_target_model_is_not_among_its_shadows(attack):
 @pytest.mark.parametrize(
     "attack",
     [
-        attacks.threshold_gaussian,
-        attacks.threshold_mean_loss,
-        attacks.lira_offline,
-        attacks.lira_online,
+        attacks.ThresholdGaussian,
+        attacks.ThresholdMeanLoss,
+        attacks.LiraOffline,
+        attacks.LiraOnline,
     ],
 )
 def test_models_that_tell_nothing_give_no_advantage(attack):
     trials = _trials(_random(14, 300, 100), _random(15, 300, 100))
-    score = scoring.score(attack(trials), trials.member, shared_models=False)
+    score = scoring.score_guesses(attack().guess(trials), trials.member, shared_models=False)
     assert abs(score.advantage) < 4 * score.advantage_error
     assert score.auc == pytest.approx(0.5, abs=0.01)
 
@@ -160,7 +162,7 @@ def test_auc_and_rates_are_those_of_scikit_learn_ties_included(values, seed):
     shape = (2, len(values) // 2)
     values, member = np.array(values[: shape[0] * shape[1]], float), member[: shape[0] * shape[1]]
     grid = torch.from_numpy(values.reshape(shape)), torch.from_numpy(member.reshape(shape))
-    found = scoring.score(Guesses(grid[0], grid[0] > 3), grid[1], shared_models=False)
+    found = scoring.score_guesses(Guesses(grid[0], grid[0] > 3), grid[1], shared_models=False)
     assert found.auc == pytest.approx(roc_auc_score(member, values))
     false, true, _ = roc_curve(member, values, drop_intermediate=False)
     for rate in scoring.FALSE_POSITIVE_RATES:
@@ -174,7 +176,7 @@ def test_a_rate_met_exactly_counts_its_false_positives():
     member = torch.zeros(2, 1000, dtype=torch.bool)
     member[1, :] = True
     member[1, -1] = False
-    found = scoring.score(Guesses(score, score > 0), member, shared_models=False)
+    found = scoring.score_guesses(Guesses(score, score > 0), member, shared_models=False)
     assert found.false_positives[0.1] == 100
     assert found.false_positives[0.001] == 1
 
@@ -190,7 +192,7 @@ def test_the_standard_error_covers_records_that_differ(shared_models):
         member = torch.from_numpy(random.random((60, 40)) < 0.5)
         chance = np.where(member.numpy(), 0.2 + leaky + model, 0.2)
         decision = torch.from_numpy(random.random((60, 40)) < chance)
-        score = scoring.score(
+        score = scoring.score_guesses(
             Guesses(decision.double(), decision), member, shared_models=shared_models
         )
         found.append(score.advantage)
@@ -201,6 +203,6 @@ def test_the_standard_error_covers_records_that_differ(shared_models):
 def test_advantage_is_signed():
     trials = _trials(_random(17, 50, 40), _random(18, 50, 40))
     wrong = Guesses(-trials.member.double(), ~trials.member)
-    score = scoring.score(wrong, trials.member, shared_models=False)
+    score = scoring.score_guesses(wrong, trials.member, shared_models=False)
     assert score.advantage == -1
     assert math.isclose(score.auc, 0.0)

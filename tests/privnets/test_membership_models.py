@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from privnets.membership import logistic
-from privnets.membership.ridge import Moments, solve, squared_errors
+from privnets.membership.linear import Moments, solve, squared_errors
+from privnets.membership.logistic import fit_logistic
 from privnets.membership.sampling import distinct_subsets
-from privnets.networks.mlp import Shape, forward
+from privnets.networks.mlp import FlatPerceptron, forward
 from privnets.networks.training import StackedAdam
 from privnets.randomness import generator
 
@@ -75,7 +75,7 @@ def test_logistic_equals_scikit_learn(features, classes, decay):
     random = np.random.default_rng(classes)
     x = random.standard_normal((6, 50, features))
     y = random.integers(0, classes, (6, 50))
-    weights, converged = logistic.fit(
+    weights, converged = fit_logistic(
         torch.from_numpy(x), torch.from_numpy(y), classes, torch.full((6,), decay).double()
     )
     assert converged.all()
@@ -88,7 +88,7 @@ def test_logistic_equals_scikit_learn(features, classes, decay):
 
 def test_separable_data_without_decay_are_reported_as_unconverged():
     x = torch.tensor([[[-1.0], [1.0], [2.0]]]).double()
-    _, converged = logistic.fit(x, torch.tensor([[0, 1, 1]]), 2, torch.zeros(1).double())
+    _, converged = fit_logistic(x, torch.tensor([[0, 1, 1]]), 2, torch.zeros(1).double())
     assert converged.tolist() == [False]
 
 
@@ -110,7 +110,7 @@ def test_stacked_adam_moves_as_torch_does():
 
 
 def test_a_stack_of_perceptrons_equals_a_sequential_network():
-    shape = Shape((3, 7, 5, 2))
+    shape = FlatPerceptron((3, 7, 5, 2))
     flat = torch.stack([shape.initial(generator(k, "network")) for k in range(4)])
     x = torch.randn(4, 10, 3, generator=torch.Generator().manual_seed(0)).double()
     stacked = forward(shape.unpack(flat), x)

@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from privnets.membership import leakage
-from privnets.membership.design import fewest_sets, members_per_half, shared_subsets
-from privnets.membership.sampling import distinct_subsets, training_pairs
+from privnets.membership.sampling import (
+    distinct_subsets,
+    fewest_sets,
+    members_per_half,
+    shared_subsets,
+    training_pairs,
+)
 from privnets.randomness import generator
 
 

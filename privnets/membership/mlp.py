@@ -1,0 +1,78 @@
+"""Multilayer perceptrons as target models, trained by full-batch Adam."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from privnets import data
+from privnets.membership.config import MembershipConfig
+from privnets.membership.models import Mlp
+from privnets.membership.shared import Batch, SharedTrainer
+from privnets.networks.mlp import FlatPerceptron, forward
+from privnets.networks.training import StackedAdam
+from privnets.randomness import generator
+
+
+class MlpTrainer(SharedTrainer):
+    """Trains perceptrons with tanh units; a covariance of their parameters is out of reach."""
+
+    model = Mlp()
+    has_covariance = False
+
+    def parameter_count(self, config: MembershipConfig, features: int, classes: int) -> int:
+        """All weights and biases."""
+        return _network(config, features, classes).parameter_count
+
+    def fit(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Takes a fixed number of steps, in float32; every model counts as converged."""
+        config, device = batch.config, batch.x.device
+        network = _network(config, batch.x.shape[-1], batch.classes)
+        initial = [
+            torch.stack([network.initial(generator(seed, f"network {j}")) for j in models])
+            for seed, models in batch.members
+        ]
+        flat = torch.cat(initial).to(device).float()
+        decay, rates = batch.weight_decay.float(), batch.learning_rate.float()
+        _descend(network.unpack(flat), batch.x.float(), batch.y.float(), config.steps, decay, rates)
+        return flat.double(), torch.ones(len(flat), dtype=torch.bool, device=device)
+
+    def outputs(self, config: MembershipConfig, flat: Tensor, x: Tensor, classes: int) -> Tensor:
+        """Outputs of the last layer."""
+        return forward(_network(config, x.shape[-1], classes).unpack(flat), x)
+
+
+def _network(config: MembershipConfig, features: int, classes: int) -> FlatPerceptron:
+    """One output for a number, one for each class otherwise."""
+    outputs = classes if Mlp().classifies(data.info(config.dataset)) else 1
+    hidden = (config.hidden_units,) * config.hidden_layers
+    return FlatPerceptron((features, *hidden, outputs))
+
+
+def _descend(
+    parameters: Sequence[Tensor], x: Tensor, y: Tensor, steps: int, decay: Tensor, rate: Tensor
+) -> None:
+    """Minimises the mean loss plus `decay` times the squared norm, in place."""
+    for parameter in parameters:
+        parameter.requires_grad_()
+    optimiser = StackedAdam(parameters, rate)
+    for _ in range(steps):
+        loss = _loss(forward(parameters, x), y)
+        gradients = torch.autograd.grad(loss.sum(), parameters)
+        with torch.no_grad():
+            regularised = [
+                g + 2 * decay.view(-1, 1, 1) * p for g, p in zip(gradients, parameters, strict=True)
+            ]
+            optimiser.step(regularised)
+
+
+def _loss(output: Tensor, y: Tensor) -> Tensor:
+    """Mean squared error or cross-entropy of each model, shape [S]."""
+    if output.shape[-1] == 1:
+        return (output[..., 0] - y).square().mean(1)
+    loss = torch.nn.functional.cross_entropy(
+        output.flatten(0, 1), y.long().flatten(), reduction="none"
+    )
+    return loss.view(y.shape).mean(1)

@@ -1,0 +1,191 @@
+"""Descriptions of the target models: which tasks they serve, what they cost, and who trains them.
+
+Planning needs these descriptions only, so this module does not import torch. A target model is a
+subclass of `TargetModel` with one line in `MODELS`; its `trainer` is imported with the first stack.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from privnets.contract import Cost, InvalidField
+from privnets.data import DatasetInfo
+from privnets.membership import sampling
+from privnets.membership.config import ATTACKS, MODELS, MembershipConfig
+
+if TYPE_CHECKING:
+    from privnets.membership.observations import Trainer
+
+MAX_NEWTON_UNKNOWNS: Final = 128
+"""Logistic models with more coefficients are trained by descent instead of Newton's method."""
+
+# Core-seconds: for each index gathered and each cubed feature solved (linear), each multiplication
+# (networks and Newton steps), each record and class of a descent, each trial and attack.
+_GATHER, _SOLVE, _MULTIPLY, _DESCENT, _TRIAL = 1.2e-8, 2.5e-9, 4e-11, 4e-6, 4e-7
+_NEWTON_STEPS = 10
+# Models trained at once. On a CPU, more would exceed the cache and lengthen stages; on a GPU,
+# fewer would leave it idle. At least two: torch multiplies a single matrix with another kernel,
+# which rounds differently.
+_CPU_MODELS, _GPU_MODELS = 32, 2048
+_STAGE_SECONDS = 5.0
+_GPU_NUMBERS = 2**28
+
+
+class TargetModel(ABC):
+    """Base class of target models.
+
+    Attributes:
+        name: Name in configurations.
+        tasks: Tasks of data sets that the model can predict.
+        fields: Fields of the configuration that not every model uses, but this one does.
+        trainer: Location of a subclass of `Trainer`, as `module:class`.
+    """
+
+    name: ClassVar[str]
+    tasks: ClassVar[frozenset[str]]
+    fields: ClassVar[frozenset[str]] = frozenset()
+    trainer: ClassVar[str]
+
+    def classifies(self, info: DatasetInfo) -> bool:
+        """Whether the model predicts a class, rather than a number."""
+        return info.task == "multiclass"
+
+    @abstractmethod
+    def cost(self, config: MembershipConfig, info: DatasetInfo) -> Cost:
+        """Estimates the cost of training and attacks."""
+
+    def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
+        """Returns values that the model rules out for this data set."""
+        if info.task in self.tasks:
+            return []
+        others = [name for name in MODELS.names() if info.task in MODELS.get(name).tasks]
+        return [InvalidField("model", self.name, f"{' or '.join(others)} with {info.name}")]
+
+    def load_trainer(self) -> Trainer:
+        """Imports the trainer, and torch with it."""
+        trainer: type[Trainer] = EntryPoint(self.name, self.trainer, MODELS.group).load()
+        return trainer()
+
+
+class Linear(TargetModel):
+    """Linear regression with a squared norm, solved in closed form."""
+
+    name = "linear"
+    tasks = frozenset({"regression", "binary"})
+    trainer = "privnets.membership.linear:LinearTrainer"
+
+    def classifies(self, info: DatasetInfo) -> bool:
+        """Always false: classes 0 and 1 are numbers here."""
+        return False
+
+    def cost(self, config: MembershipConfig, info: DatasetInfo) -> Cost:
+        """Estimates the sums over training sets, the solutions, and the attacks."""
+        features = config.features or info.attributes
+        models = 2 * config.draws * config.records
+        gathered = models / 2 * config.train_size * _GATHER * (1 + features**2 / 30)
+        attacks = len(ATTACKS.names()) * _TRIAL
+        seconds = gathered + models * (features**3 * _SOLVE + attacks)
+        return Cost(seconds, models * 8 * (features**2 + 30))
+
+
+class SharedModel(TargetModel):
+    """Target model that is too expensive to train for each record: all records share models."""
+
+    @abstractmethod
+    def seconds_per_model(self, config: MembershipConfig, features: int, classes: int) -> float:
+        """Estimates the core-seconds to train one model of a stack.
+
+        Args:
+            config: Configuration.
+            features: Columns of the data.
+            classes: Classes of the target, at least 1.
+        """
+
+    def cost(self, config: MembershipConfig, info: DatasetInfo) -> Cost:
+        """Estimates training, then the attacks."""
+        features = config.features or info.attributes
+        classes = info.classes if info.task == "multiclass" else 1
+        widest = 8 * max(config.hidden_units, classes)
+        numbers = config.train_size * (features + widest) * _CPU_MODELS
+        numbers += config.draws * (config.train_size * 4 + config.records * 40)
+        training = config.draws * self.seconds_per_model(config, features, classes)
+        return Cost(training + attack_seconds(config), 16 * numbers)
+
+    def models_at_once(
+        self, config: MembershipConfig, features: int, classes: int, device: str
+    ) -> int:
+        """Number of models to train at once, on a kind of device such as `cpu`."""
+        if device == "cpu":
+            return self.models_in_seconds(_STAGE_SECONDS, config, features, classes)
+        widest = max(features * classes, 8 * config.hidden_units)
+        fitting = _GPU_NUMBERS // (config.train_size * widest)
+        return max(_CPU_MODELS, min(_GPU_MODELS, fitting))
+
+    def models_in_seconds(
+        self, seconds: float, config: MembershipConfig, features: int, classes: int
+    ) -> int:
+        """Number of models that a CPU trains at once in this time; even, from 2 to 32."""
+        fitting = int(seconds / self.seconds_per_model(config, features, classes))
+        return max(2, min(_CPU_MODELS, fitting // 2 * 2))
+
+    def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
+        """Adds numbers of records and draws that the shared training sets cannot serve."""
+        return _invalid_design(config, info.records) + super().invalid_fields(config, info)
+
+
+class Logistic(SharedModel):
+    """Logistic regression with a squared norm, trained to convergence."""
+
+    name = "logistic"
+    tasks = frozenset({"binary", "multiclass"})
+    trainer = "privnets.membership.logistic:LogisticTrainer"
+
+    def classifies(self, info: DatasetInfo) -> bool:
+        """Always true."""
+        return True
+
+    def seconds_per_model(self, config: MembershipConfig, features: int, classes: int) -> float:
+        """Newton's method for few coefficients; else descent, longer for small weight decay."""
+        unknowns, size = features * classes, config.train_size
+        if unknowns <= MAX_NEWTON_UNKNOWNS:
+            return _NEWTON_STEPS * (1e-5 + unknowns**2 * (2.5 * size + 200) * _MULTIPLY)
+        factor = min(10.0, max(1.0, math.sqrt(1e-2 / max(config.weight_decay, 1e-9))))
+        return size * classes * _DESCENT * features / 16 * factor
+
+
+class Mlp(SharedModel):
+    """Multilayer perceptron with tanh units, trained by full-batch Adam."""
+
+    name = "mlp"
+    tasks = frozenset({"regression", "binary", "multiclass"})
+    fields = frozenset({"hidden_layers", "hidden_units", "steps", "learning_rate"})
+    trainer = "privnets.membership.mlp:MlpTrainer"
+
+    def seconds_per_model(self, config: MembershipConfig, features: int, classes: int) -> float:
+        """Multiplications of all steps, plus an overhead for each step."""
+        units, layers = config.hidden_units, config.hidden_layers
+        weights = features * units + (layers - 1) * units**2 + units * classes
+        return config.steps * (config.train_size * weights * 6 * _MULTIPLY + 2e-5)
+
+
+def attack_seconds(config: MembershipConfig) -> float:
+    """Estimates the core-seconds of all attacks on shared models."""
+    return config.draws * config.records * len(ATTACKS.names()) * _TRIAL
+
+
+def _invalid_design(config: MembershipConfig, population: int) -> list[InvalidField]:
+    records, size = config.records, config.train_size
+    if sampling.members_per_half(population, records, size, config.draws) is None:
+        return []
+    invalid = []
+    if records > population - size:
+        expected = f"at most {population - size} with so few draws: other records fill the sets"
+        invalid.append(InvalidField("records", str(records), expected))
+    fewest = sampling.fewest_sets(records, size)
+    if config.draws < fewest:
+        expected = f"at least {fewest} with {records} records and train_size {size}"
+        invalid.append(InvalidField("draws", str(config.draws), expected))
+    return invalid

@@ -1,0 +1,148 @@
+"""Observations of trained models, from which every metric is computed, and their trainers."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from privnets import data
+from privnets.contract import Experiment, Stage, State
+from privnets.membership.attacks import Trials
+from privnets.membership.config import MembershipConfig
+from privnets.membership.leakage import Sides
+from privnets.randomness import generator
+
+
+class Trainer(ABC):
+    """Base class of what trains target models and observes them."""
+
+    @abstractmethod
+    def stages(
+        self,
+        experiment: Experiment,
+        configs: Sequence[MembershipConfig],
+        device: str,
+        state: State | None,
+    ) -> Iterator[Stage]:
+        """Trains a stack; see `Experiment.stages`."""
+
+    @abstractmethod
+    def estimate_seconds(self, configs: Sequence[MembershipConfig], device: str) -> float:
+        """Estimates the run time of a stack; see `Experiment.estimate_runtime`."""
+
+
+@dataclass(frozen=True)
+class Universe:
+    """Records from which training sets are drawn.
+
+    Attributes:
+        x: Features, shape [N, p], float64.
+        y: Target (a number, or the index of a class), shape [N], float64.
+        classes: Classes of the target; 1 if it is a number.
+    """
+
+    x: Tensor
+    y: Tensor
+    classes: int = 1
+
+    @property
+    def size(self) -> int:
+        """Number of records, N."""
+        return len(self.x)
+
+    @classmethod
+    def load(cls, config: MembershipConfig, device: str) -> Universe:
+        """Loads the data set of a configuration."""
+        prepared = data.prepare(config.dataset, config.features)
+        x, y = torch.tensor(prepared.x, device=device), torch.tensor(prepared.y, device=device)
+        return cls(x, y.double(), max(prepared.classes, 1))
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Estimate of a mean with its standard error."""
+
+    value: float
+    error: float
+
+    @classmethod
+    def over(cls, values: Tensor) -> Mean:
+        """Mean of independent values, shape [R]."""
+        return cls(float(values.mean()), float(values.std() / math.sqrt(len(values))))
+
+    @classmethod
+    def two_way(cls, values: Tensor, counted: Tensor, unseen_share: float) -> Mean:
+        """Mean over models that are all measured at the same records.
+
+        Args:
+            values: Value of model j at record k, shape [J, K].
+            counted: Whether a value counts, bool, shape [J, K].
+            unseen_share: Share of all records that is not among the K. If all records are, the
+                choice of records adds no error.
+        """
+        by_model = torch.where(counted, values, 0.0).sum(1) / counted.sum(1)
+        mean = by_model.mean()
+        weight = counted / (counted.sum(1, keepdim=True) * len(values))
+        influence = torch.where(counted, values - mean, 0.0) * weight
+        models = influence.sum(1).square().sum()
+        records = (influence.sum(0).square().sum() - influence.square().sum()).clamp_min(0)
+        return cls(float(mean), float((models + unseen_share * records).sqrt()))
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Observations of the models of one configuration and seed.
+
+    Attributes:
+        records: Indices of the attacked records, shape [R].
+        trials: Observations of attackers who see outputs.
+        parameters: With noise, shape [R, J, p] (may be expanded from [J, p]); None if they are
+            too many for a covariance.
+        sides: Moments of the parameters without noise, or None.
+        halves: The same from each fold alone, with folds of its own, or None.
+        output: Moments of a signal of the output at each record, shape [R, ..., 1].
+        undefined: Reason if the leakage of the parameters is undefined, when already established.
+        interpolates: Reason if outputs have no Gaussian distribution either.
+        caution: Remark on the leakage of the parameters where it is defined.
+        prior: Prior probability of membership, n/N.
+        test: Utility outside the training set.
+        train: Utility inside the training set.
+        shared_models: Whether column j is the same model for every record.
+        notes: Further remarks, by metric key.
+    """
+
+    records: Tensor
+    trials: Trials
+    parameters: Tensor | None
+    sides: Sides | None
+    halves: tuple[Sides, Sides] | None
+    output: Sides
+    undefined: str | None
+    interpolates: str | None
+    caution: str | None
+    prior: float
+    test: Mean
+    train: Mean
+    shared_models: bool
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+def attacked_records(config: MembershipConfig, population: int) -> NDArray[np.int64]:
+    """Draws the records whose membership is attacked: a uniform subset that depends on the seed."""
+    order = generator(config.seed, "records").permutation(population)
+    return order[: config.records].astype(np.int64)
+
+
+def add_noise(config: MembershipConfig, parameters: Tensor) -> Tensor:
+    """Adds Gaussian noise with the standard deviation `noise_std` to parameters."""
+    if config.noise_std == 0:
+        return parameters
+    noise = generator(config.seed, "noise").standard_normal(parameters.shape)
+    return parameters + config.noise_std * torch.from_numpy(noise).to(parameters)
