@@ -315,7 +315,7 @@ def test_a_mean_that_few_records_make_says_so():
         dataset="adult", model="linear", train_size=10, features=6, records=200, draws=200
     )
     replicate = MEMBERSHIP.run([config])[0].replicates[0]
-    assert "of 200 records make" in replicate.notes["privacy/rho_kl"]
+    assert "of 200 records contribute" in replicate.notes["privacy/rho_kl"]
     median = replicate.metrics["privacy/median_record_rho_kl"]
     assert replicate.metrics["privacy/rho_kl"] > 5 * median
 
