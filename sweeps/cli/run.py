@@ -33,9 +33,10 @@ from sweeps.engine.progress import SweepProgress, display_progress
 from sweeps.engine.signals import Interrupted
 from sweeps.errors import InputError
 from sweeps.planning.plan import Plan, confirmation_question, make_plan
+from sweeps.planning.provenance import replan
 from sweeps.store.filesystem import absolute_storage
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import choose_tracking_uri, read_manifest, replan
+from sweeps.store.manifest import choose_tracking_uri, read_manifest
 from sweeps.study.loader import load
 from tracking.redaction import redact, strip_credentials
 

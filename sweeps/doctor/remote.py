@@ -9,7 +9,7 @@ from sweeps.doctor import authentication, versions
 from sweeps.doctor.asking import Request
 from sweeps.doctor.check import Report
 from sweeps.engine.handing_over import answer, check_place, check_public
-from sweeps.store.versions import installed_versions
+from sweeps.store.manifest import installed_versions
 
 if TYPE_CHECKING:
     from sweeps.doctor.check import Check

@@ -47,7 +47,7 @@ def compare_own(own: Versions, nodes: Mapping[str, Versions]) -> Check:
         own: This machine's.
         nodes: Node to package to version.
     """
-    from sweeps.store.versions import PROJECT_NAME
+    from sweeps.store.manifest import PROJECT_NAME
 
     differing = sorted({name for there in nodes.values() for name in _differences(own, there)})
     if not differing:

@@ -11,7 +11,7 @@ from sweeps.doctor import credentials, gpus, memory
 from sweeps.doctor.bounded import Trouble, at_once
 from sweeps.doctor.check import Check
 from sweeps.doctor.storage import Left, Place, leave
-from sweeps.store.versions import installed_versions
+from sweeps.store.manifest import installed_versions
 
 if TYPE_CHECKING:
     from cluster.connection import Machine

@@ -148,7 +148,7 @@ def _begun(
 ) -> Pack | None:
     """The pack that a checkpoint is of, taken out of `left`; None where it is of no more use."""
     checkpoint = Checkpoint(ledger, pack_id, label(privnets.experiment(plan.study.experiment)))
-    members = checkpoint.load().members()
+    members = checkpoint.load().replicate_keys()
     if not members or any(member not in left for member in members):
         checkpoint.remove()
         return None

@@ -19,19 +19,14 @@ from sweeps.engine.scheduler import ProgressTracker, run_pending_packs
 from sweeps.engine.signals import Interrupted, StopRequest, catch_stop_signals
 from sweeps.errors import InputError
 from sweeps.planning.plan import Plan, make_plan
+from sweeps.planning.provenance import create_manifest, plan_differences
 from sweeps.publishing.process import PublishOutcome
 from sweeps.publishing.publication import PublisherProcess, start_publisher
 from sweeps.report.summary import preload_plotting, write_summary
 from sweeps.store.filesystem import absolute_storage, check_writable, open_directory
 from sweeps.store.lease import acquire_lease
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import (
-    Manifest,
-    create_manifest,
-    plan_differences,
-    read_manifest,
-    write_manifest,
-)
+from sweeps.store.manifest import Manifest, read_manifest, write_manifest
 from sweeps.study.spec import Resources, Study
 from tracking.redaction import redact
 

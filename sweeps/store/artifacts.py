@@ -1,52 +1,60 @@
-"""Files that points come with: stored beside the ledger, read when asked for."""
+"""Artifacts: files of replicates, stored beside the ledger and read on access."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from privnets.points import TradeoffPoint
 from sweeps.store.filesystem import Directory
 
-_MOST_BYTES = 256 * 2**20
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_MAX_BYTES: Final = 256 * 2**20
+_SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 def is_safe_name(name: str) -> bool:
-    """Whether a name can only be a file's or a directory's own, never a way to another."""
-    return bool(_NAME.fullmatch(name))
+    """Returns whether a name can only be that of a file or directory, never a path elsewhere."""
+    return bool(_SAFE_NAME.fullmatch(name))
 
 
 @dataclass(frozen=True)
 class StoredArtifacts(Mapping[str, bytes]):
-    """A replicate's files, each read anew whenever it is looked up."""
+    """Artifacts of a replicate; each access reads the file.
+
+    Attributes:
+        directory: Directory of the point's artifacts.
+        seed: Seed of the replicate.
+        names: Names of the artifacts.
+    """
 
     directory: Directory
     seed: int
     names: tuple[str, ...]
 
     def __getitem__(self, name: str) -> bytes:
-        """The content of a file.
+        """Reads an artifact.
 
         Raises:
-            OSError: If it is absent, larger than 256 MiB, or cannot be read.
+            KeyError: If the replicate has no artifact of that name.
+            OSError: If the file is absent, larger than 256 MiB, or cannot be read.
         """
         if name not in self.names:
             raise KeyError(name)
-        return self.directory.read(_stored(self.seed, name), _MOST_BYTES)
+        return self.directory.read(_file_name(self.seed, name), _MAX_BYTES)
 
     def __iter__(self) -> Iterator[str]:
-        """The names."""
+        """Iterates over the names."""
         return iter(self.names)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of artifacts."""
         return len(self.names)
 
 
 def write_artifacts(directory: Directory, points: Iterable[TradeoffPoint]) -> None:
-    """Put every replicate's files at `<point_id>/<seed>-<name>`.
+    """Writes the artifacts of every replicate to `<point_id>/<seed>-<name>`.
 
     Raises:
         OSError: If one cannot be written.
@@ -57,8 +65,8 @@ def write_artifacts(directory: Directory, points: Iterable[TradeoffPoint]) -> No
             for name, content in replicate.artifacts.items():
                 if not is_safe_name(name):
                     raise ValueError(f"an artifact's name must be a plain file name; got {name!r}.")
-                (directory / point.point_id).write(_stored(replicate.seed, name), content)
+                (directory / point.point_id).write(_file_name(replicate.seed, name), content)
 
 
-def _stored(seed: int, name: str) -> str:
+def _file_name(seed: int, name: str) -> str:
     return f"{seed}-{name}"

@@ -1,4 +1,4 @@
-"""Packs in training: what is kept of them until they are in the ledger."""
+"""Checkpoints of packs in training, kept until the pack is in the ledger."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, Field, TypeAdapter
 
@@ -20,116 +20,118 @@ if TYPE_CHECKING:
     import torch
 
 ReplicateKey = tuple[str, int]
-_POINTS = "points.parquet"
-_STATE = "state.safetensors"
-_MEMBERS = TypeAdapter(tuple[ReplicateKey, ...])
+"""A replicate's `point_id` and seed."""
+
+_POINTS_FILE: Final = "points.parquet"
+_STATE_FILE: Final = "state.safetensors"
+_REPLICATE_KEYS: Final = TypeAdapter(tuple[ReplicateKey, ...])
 
 
-class _Header(BaseModel):
-    """Of a safetensors file, as far as it is read here."""
+class _SafetensorsHeader(BaseModel):
+    """Header of a safetensors file, as far as it is read here."""
 
     metadata: dict[str, str] = Field(alias="__metadata__")
 
 
 @dataclass(frozen=True)
 class CheckpointContent:
-    """What a checkpoint holds; empty where there is none.
+    """Content of a checkpoint; empty if there is none.
 
     Attributes:
-        points: Points of one replicate each that are finished.
-        remaining: The (point_id, seed) of the stack that `state` continues, in the stack's order.
-        state: Tensors on the CPU; None when there is no usable state.
+        points: Finished points, with one replicate each.
+        remaining: Replicates of the stack that `state` continues, in the stack's order.
+        state: Tensors on the CPU; None if there is no usable state.
     """
 
     points: tuple[TradeoffPoint, ...] = ()
     remaining: tuple[ReplicateKey, ...] = ()
     state: Mapping[str, torch.Tensor] | None = None
 
-    def members(self) -> tuple[ReplicateKey, ...]:
-        """Every (point_id, seed) that the checkpoint speaks of."""
-        done = ((p.point_id, r.seed) for p in self.points for r in p.replicates)
-        return tuple(dict.fromkeys((*done, *self.remaining)))
+    def replicate_keys(self) -> tuple[ReplicateKey, ...]:
+        """All replicates of the checkpoint, finished and remaining."""
+        finished = ((p.point_id, r.seed) for p in self.points for r in p.replicates)
+        return tuple(dict.fromkeys((*finished, *self.remaining)))
 
 
 @dataclass
 class Checkpoint:
-    """A pack's checkpoint.
+    """Checkpoint of a pack.
 
-    Points are written before the state that leaves them out, each atomically: between the two
-    writes a finished point is merely also part of the state, and is dropped when it comes again.
+    Finished points are written before the state without them, each file atomically. After a crash
+    between the two, the old state still contains those points, and they are dropped on load.
 
     Attributes:
-        ledger: Of the pack's sweep.
-        pack_id: The pack.
-        label: What must be equal for a state to be continued: experiment and versions.
+        ledger: Ledger of the sweep.
+        pack_id: Id of the pack.
+        label: Experiment and versions; a state with another label is not continued.
     """
 
     ledger: Ledger
     pack_id: str
     label: str
-    _kept: int = field(default=0, init=False)
+    _saved_points: int = field(default=0, init=False)
 
     def save(
         self,
         points: Sequence[TradeoffPoint],
-        rest: Iterable[ReplicateKey],
+        remaining: Iterable[ReplicateKey],
         state: Mapping[str, torch.Tensor],
     ) -> None:
-        """Keep a stack as it stands.
+        """Saves the state of a stack.
 
         Args:
-            points: Finished so far; only ever grows from call to call.
-            rest: Members that `state` continues, in the stack's order.
-            state: A stage's tensors.
+            points: All points finished so far, the ones saved before first.
+            remaining: Replicates that `state` continues, in the stack's order.
+            state: Tensors of the stack.
 
         Raises:
-            OSError: If it cannot be written; what was kept before still is.
-            RunSupersededError: If the run that it is for is over; likewise.
+            OSError: If it cannot be written; the last checkpoint is kept.
+            RunSupersededError: If the run has ended or was taken over; likewise.
         """
         from safetensors.torch import save
 
         self.ledger.check_lease()
-        if len(points) > self._kept:
-            write_artifacts(self.ledger.directory / "artifacts", points[self._kept :])
-            self._directory.write(_POINTS, encode_points(points))
-            self._kept = len(points)
+        if len(points) > self._saved_points:
+            write_artifacts(self.ledger.directory / "artifacts", points[self._saved_points :])
+            self._directory.write(_POINTS_FILE, encode_points(points))
+            self._saved_points = len(points)
         tensors = {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
-        metadata = {"label": self.label, "rest": json.dumps([list(member) for member in rest])}
         contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        self._directory.write(_STATE, save(contiguous, metadata))
+        metadata = {"label": self.label, "remaining": json.dumps([list(key) for key in remaining])}
+        self._directory.write(_STATE_FILE, save(contiguous, metadata))
 
     def load(self) -> CheckpointContent:
-        """What is kept; whatever is damaged or of another version counts as absent."""
-        points = self._points()
-        rest, state = self._state()
-        return CheckpointContent(points, rest, state)
+        """Loads the checkpoint; damaged files and states with another label count as absent."""
+        remaining, state = self._load_state()
+        return CheckpointContent(self._load_points(), remaining, state)
 
     def remove(self) -> None:
-        """Drop it."""
+        """Deletes the checkpoint."""
         self._directory.remove()
 
     @property
     def _directory(self) -> Directory:
         return self.ledger.directory / "checkpoints" / self.pack_id
 
-    def _points(self) -> tuple[TradeoffPoint, ...]:
+    # Files are opened without listing the directory first: NFS may show an old listing.
+    def _load_points(self) -> tuple[TradeoffPoint, ...]:
         try:
-            table = decode_table(self._directory.read(_POINTS))
+            table = decode_table(self._directory.read(_POINTS_FILE))
         except (OSError, PackFileError):
             return ()
         return tuple(points_from_tables([table], self.ledger.directory / "artifacts"))
 
-    def _state(self) -> tuple[tuple[ReplicateKey, ...], Mapping[str, torch.Tensor] | None]:
+    def _load_state(self) -> tuple[tuple[ReplicateKey, ...], Mapping[str, torch.Tensor] | None]:
         from safetensors import SafetensorError
         from safetensors.torch import load
 
         try:
-            content = self._directory.read(_STATE, _half_of_memory())
-            metadata = _metadata(content)
+            content = self._directory.read(_STATE_FILE, _max_state_bytes())
+            metadata = _read_metadata(content)
             if metadata.get("label") != self.label:
                 return (), None
-            return _MEMBERS.validate_json(metadata["rest"]), load(content)
-        # Sizes and types that cannot be are for safetensors, numpy and torch to complain of.
+            return _REPLICATE_KEYS.validate_json(metadata["remaining"]), load(content)
+        # A damaged header makes safetensors, numpy or torch raise any of these.
         except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError):
             return (), None
 
@@ -139,16 +141,16 @@ def checkpointed_packs(ledger: Ledger) -> list[str]:
     return (ledger.directory / "checkpoints").directories()
 
 
-def _metadata(content: bytes) -> Mapping[str, str]:
-    """The texts in a safetensors file's header; the package reads them from local files alone.
+def _read_metadata(content: bytes) -> Mapping[str, str]:
+    """Metadata in a safetensors file; the package can read it from local files only.
 
     Raises:
-        ValueError: If that is no such header.
+        ValueError: If the header is damaged.
     """
     length = int.from_bytes(content[:8], "little")
-    return _Header.model_validate_json(content[8 : 8 + length]).metadata
+    return _SafetensorsHeader.model_validate_json(content[8 : 8 + length]).metadata
 
 
-def _half_of_memory() -> int:
-    """Bytes of a state that is worth reading at all."""
+def _max_state_bytes() -> int:
+    """Size limit of a state: half of the machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

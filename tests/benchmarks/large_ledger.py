@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from privnets.points import Curve, Replicate, TradeoffPoint
 from sweeps.planning.plan import Plan, PlannedReplicate, make_plan
+from sweeps.planning.provenance import create_manifest
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import create_manifest, write_manifest
+from sweeps.store.manifest import write_manifest
 from sweeps.study.spec import Study
 
 SWEEP = "large"

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from sweeps.errors import InputError, StudyError, make_printable
 from sweeps.planning.plan import make_plan
+from sweeps.planning.provenance import create_manifest
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import create_manifest, read_manifest
+from sweeps.store.manifest import read_manifest
 from sweeps.study import loader as loading
 from sweeps.study import yaml_reader as parsing
 from sweeps.study.yaml_reader import YamlError

@@ -110,7 +110,7 @@ def checkpoints(folder: Path) -> Target:
     from safetensors.torch import save
 
     ledger = Ledger(str(folder), "sweep")
-    metadata = {"label": "l", "rest": json.dumps([["p0", 0], ["p0", 1]])}
+    metadata = {"label": "l", "remaining": json.dumps([["p0", 0], ["p0", 1]])}
     state = {
         "w": torch.ones(2, 3),
         "n": torch.arange(3),

@@ -18,8 +18,9 @@ from audit_guard import MARK
 
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.planning.plan import make_plan
+from sweeps.planning.provenance import create_manifest
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import create_manifest, write_manifest
+from sweeps.store.manifest import write_manifest
 from sweeps.study.loader import load
 
 

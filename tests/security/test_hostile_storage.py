@@ -367,7 +367,7 @@ def test_a_list_of_the_same_part_many_times_is_refused(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(
-    "rest",
+    "remaining",
     [
         "[" * 100_000,
         '[["p", Infinity]]',
@@ -378,10 +378,10 @@ def test_a_list_of_the_same_part_many_times_is_refused(ledger: Ledger) -> None:
         "9" * 5000,
     ],
 )
-def test_a_checkpoint_that_says_nonsense_counts_as_none(ledger: Ledger, rest: str) -> None:
-    header = json.dumps({"__metadata__": {"label": "label", "rest": rest}}).encode()
+def test_a_checkpoint_that_says_nonsense_counts_as_none(ledger: Ledger, remaining: str) -> None:
+    header = json.dumps({"__metadata__": {"label": "label", "remaining": remaining}}).encode()
     place(ledger, "checkpoints/x/state.safetensors").write_bytes(safetensors_with(header))
-    assert Checkpoint(ledger, "x", "label").load().members() == ()
+    assert Checkpoint(ledger, "x", "label").load().replicate_keys() == ()
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ import tracking
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.errors import make_printable
 from sweeps.planning.plan import make_plan
+from sweeps.planning.provenance import create_manifest
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import create_manifest, write_manifest
+from sweeps.store.manifest import write_manifest
 from sweeps.study.loader import load
 from tracking.run_record import build_run_record
 

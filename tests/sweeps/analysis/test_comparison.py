@@ -15,8 +15,9 @@ from sweeps.analysis.results import open_result
 from sweeps.cli.main import app
 from sweeps.errors import InputError
 from sweeps.planning.plan import make_plan
+from sweeps.planning.provenance import create_manifest
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import create_manifest, write_manifest
+from sweeps.store.manifest import write_manifest
 from sweeps.study.spec import Study
 
 ADVANTAGE, ACCURACY = "privacy/membership_advantage", "utility/test_accuracy"

@@ -19,8 +19,8 @@ from sweeps.engine.pack_trainer import PackTrainer
 from sweeps.errors import StudyError
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan, make_plan
+from sweeps.planning.provenance import create_manifest, plan_differences
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import create_manifest, plan_differences
 from sweeps.study.loader import load
 
 if TYPE_CHECKING:

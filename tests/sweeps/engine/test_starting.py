@@ -17,13 +17,9 @@ import sweeps
 from sweeps.engine.executor import new_sweep_name, prepare_manifest
 from sweeps.errors import InputError
 from sweeps.planning.plan import Plan
+from sweeps.planning.provenance import plan_differences, replan
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import (
-    plan_differences,
-    read_manifest,
-    replan,
-    write_manifest,
-)
+from sweeps.store.manifest import read_manifest, write_manifest
 from sweeps.study.loader import load
 
 
@@ -116,7 +112,7 @@ def test_the_commit_is_that_of_the_code_not_of_where_it_is_run(tmp_path: Path) -
     )
     found = {
         path: subprocess.run(
-            [sys.executable, "-c", "import sweeps.store.manifest as m; print(m._git_commit())"],
+            [sys.executable, "-c", "import sweeps.store.manifest as m; print(m.git_commit())"],
             cwd=elsewhere, env={**os.environ, "PYTHONPATH": str(path)}, check=True,
             capture_output=True, text=True,
         ).stdout.strip()
