@@ -6,14 +6,15 @@ import os
 import re
 import shlex
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 from rich.box import HEAVY_HEAD, SIMPLE_HEAD, Box
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from sweeps.analysis.tables import Table
+if TYPE_CHECKING:
+    from sweeps.analysis.tables import Table
 from sweeps.errors import make_printable
 from tracking.redaction import redact
 
