@@ -41,6 +41,7 @@ class Job:
         started: Unix time in seconds, by the cluster's clock; None before.
         ended: Unix time in seconds, by the cluster's clock; None before.
         metadata: Values that were submitted with it.
+        node: Id of the node that its driver runs on; None before.
     """
 
     job_id: str
@@ -49,6 +50,7 @@ class Job:
     started: float | None = None
     ended: float | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    node: str | None = None
 
     @property
     def is_active(self) -> bool:
@@ -177,6 +179,16 @@ class JobClient:
         """
         return str(_checked(self._request("GET", f"{_job_path(job_id)}/logs"))["logs"] or "")
 
+    def read_log_file(self, job: Job, name: str) -> str | None:
+        """Returns a file in the log directory of a job's node; None if it cannot be read.
+
+        Raises:
+            ConnectError: If the server does not answer.
+        """
+        query = {"node_id": job.node or "", "filename": name, "lines": -1}
+        response = self._request("GET", "/api/v0/logs/file", params=query)
+        return response.content.decode(errors="replace") if response.ok else None
+
     def follow(self, job_id: str) -> Iterator[Job]:
         """Yields a job's status twice a second, until it has ended.
 
@@ -272,6 +284,7 @@ def _job(job_id: str, entry: Mapping[str, Any]) -> Job:
         _seconds(entry.get("start_time")),
         _seconds(entry.get("end_time")),
         entry.get("metadata") or {},
+        entry.get("driver_node_id"),
     )
 
 

@@ -1,174 +1,111 @@
-"""`sweeps data`: which data sets there are, and how to get them."""
+"""`sweeps data list` and `sweeps data fetch`: the data sets here, or on every node of a cluster."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
 
 import typer
+from pydantic import TypeAdapter
+from rich.console import Console
+from rich.progress import DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from privnets import data as datasets
+from sweeps.cli.options import AnyAddress, Data, Json
+from sweeps.cli.remote import check_remote_path, is_job_server, parse_reply, run_remotely
+from sweeps.cli.terminal import make_console, make_grid, say
+from sweeps.engine.node_data import (
+    FETCH_SECONDS,
+    LIST_SECONDS,
+    NodeData,
+    data_variables,
+    fetch_on_nodes,
+    list_on_nodes,
+    place_of,
+)
+from sweeps.errors import make_printable
 
-    from rich.console import Console
-    from rich.progress import TaskID
+_NODES = TypeAdapter(dict[str, NodeData])
+_JOB_SECONDS = 120.0  # Ray needs them to start a job.
+_COMES_WITH_SKLEARN = "comes with scikit-learn; nothing to fetch"
 
-    from sweeps.engine.data_on_nodes import Nodes
-
-app = typer.Typer(help="Which data sets there are, and how to get them.", no_args_is_help=True)
-
-_PIPED_WIDTH = 240  # wide enough that no cell is broken over lines where nobody looks at a screen
+app = typer.Typer(no_args_is_help=True)
 
 
-Address = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ADDRESS",
-        help="Do it on every node of a Ray: HOST:PORT, auto, or its job server's http://HEAD:8265; "
-        "by default on this machine.",
-    ),
-]
-Directory = Annotated[
-    str | None,
-    typer.Option("--data", metavar="DIR", help="The data directory; by default PRIVNETS_DATA's."),
-]
-Json = Annotated[bool, typer.Option("--json", help="With --address: print the nodes as JSON.")]
+@app.callback()
+def _data() -> None:
+    """List and fetch data sets, here or on every node of a cluster."""
 
 
 @app.command("list")
-def list_datasets(address: Address = None, data: Directory = None, json: Json = False) -> None:
-    """List the data sets: source, licence, and whether each is present and intact.
+def list_datasets(address: AnyAddress = None, data: Data = None, json: Json = False) -> None:
+    """List the data sets: source, licence, whether each is present and intact.
 
-    With --address, what is on each node.
+    With --address, lists the data of each node.
     """
-    if address is not None:
-        from sweeps.engine import data_on_nodes
-
-        _tell(data_on_nodes.states(address, data), json)
-        return
-    _choose(data)
-    _list_here()
+    if address is None:
+        os.environ.update(data_variables(data))
+        _print_datasets()
+    elif is_job_server(address):
+        _print_nodes(_ask_cluster(address, ["list"], data, LIST_SECONDS), json)
+    else:
+        _print_nodes(list_on_nodes(address, data), json)
 
 
 @app.command("fetch")
 def fetch_dataset(
-    name: Annotated[str, typer.Argument(help="The data set's name, as `sweeps data list` gives.")],
-    address: Address = None,
+    name: Annotated[str, typer.Argument(help="Name of the data set, as `sweeps data list` shows.")],
+    address: AnyAddress = None,
     source: Annotated[
         str | None,
         typer.Option(
             "--from",
-            metavar="DIR",
-            help="Copy it from a directory, or a URI such as s3://BUCKET/PREFIX, instead of the "
-            "internet; every node must see it.",
+            metavar="DIR_OR_URI",
+            help="Copy it from here, as from s3://BUCKET/PREFIX; every node must see it.",
+            show_default="the public source",
         ),
     ] = None,
-    data: Directory = None,
+    data: Data = None,
     json: Json = False,
 ) -> None:
-    """Get a data set from its public source, or a copy, and check it; what is intact stays.
+    """Fetch a data set from its public source or a copy, and verify it; intact files stay.
 
-    With --address every node gets it into its own data directory, once, or into one that all of
-    them share. Exit code 1 if a node could not.
+    With --address, every node fetches it into its own data directory, or into a shared one, once.
+    Exit code 1 if a node failed.
     """
-    if address is not None:
-        from sweeps.engine import data_on_nodes
-
-        _tell(data_on_nodes.get(name, source, address, data), json)
-        return
-    _choose(data)
-    _fetch_here(name, source)
-
-
-def _choose(directory: str | None) -> None:
-    """Use a data directory other than the environment's."""
-    import os
-
-    from sweeps.engine.data_on_nodes import environment
-
-    os.environ.update(environment(directory))
+    if address is None:
+        os.environ.update(data_variables(data))
+        _fetch_here(name, source)
+    elif is_job_server(address):
+        datasets.info(name)
+        check_remote_path("--from", source)
+        words = ["fetch", name, *([] if source is None else ["--from", source])]
+        _print_nodes(_ask_cluster(address, words, data, FETCH_SECONDS), json)
+    else:
+        _print_nodes(fetch_on_nodes(address, name, source, data), json)
 
 
-def _list_here() -> None:
-    from rich.table import Table
-
-    from privnets import data
-
-    table = Table("name", "records", "task", "source", "licence", "state", "where")
-    for name in data.names():
-        info = data.info(name)
-        where = str(data.directory() / name) if info.files else "scikit-learn"
-        table.add_row(
-            name,
-            f"{info.records:,}",
-            info.task,
-            info.source,
-            info.licence,
-            data.status(name),
-            where,
-        )
-    for column in table.columns:
-        column.overflow = "fold"
-    _console().print(table)
+def _print_datasets() -> None:
+    grid = make_grid("name", "records", "task", "source", "licence", "state", "where")
+    for name in datasets.names():
+        info = datasets.info(name)
+        records, state = f"{info.records:,}", datasets.status(name)
+        grid.add_row(name, records, info.task, info.source, info.licence, state, place_of(name))
+    make_console().print(grid)
 
 
 def _fetch_here(name: str, source: str | None) -> None:
-    from privnets import data
-
-    try:
-        paths = _fetch(name) if source is None else data.copy(name, source)
-    except data.DataError as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(2) from error
+    paths = _download(name) if source is None else datasets.copy(name, source)
     for path in paths:
         typer.echo(path)
     if not paths:
-        typer.echo(f"{name} comes with scikit-learn: nothing to fetch.")
+        typer.echo(f"{name} {_COMES_WITH_SKLEARN}.")
 
 
-def _tell(nodes: Nodes, json: bool) -> None:
-    """Print what nodes have or got; exit code 1 if one could not tell."""
-    from sweeps.cli.terminal import say
-
-    if json:
-        from sweeps.engine.data_on_nodes import as_json
-
-        typer.echo(as_json(nodes))
-    else:
-        if any(found.sets for found in nodes.values()):
-            _print_states(nodes)
-        for node, found in nodes.items():
-            for line in found.files:
-                say(f"{node}: {line}")
-            if found.problem is not None:
-                say(f"Error: node {node}: {found.problem}", err=True)
-            elif not found.sets and not found.files:
-                say(f"{node}: it comes with scikit-learn: nothing to fetch.")
-    if any(found.problem is not None for found in nodes.values()):
-        raise typer.Exit(1)
-
-
-def _print_states(nodes: Nodes) -> None:
-    from rich.table import Table
-
-    from sweeps.errors import make_printable
-
-    table = Table("name", "node", "state", "where")
-    names = dict.fromkeys(name for found in nodes.values() for name in found.sets)
-    for name in names:
-        for node, found in nodes.items():
-            if name in found.sets:
-                table.add_row(*map(make_printable, (name, node, *found.sets[name])))
-    for column in table.columns:
-        column.overflow = "fold"
-    _console().print(table)
-
-
-def _fetch(name: str) -> list[Path]:
-    from rich.console import Console
-    from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    from privnets import data
-
+def _download(name: str) -> list[Path]:
+    """Fetches a data set, with a progress bar on a terminal."""
     columns = (TextColumn("{task.description}"), DownloadColumn(), TransferSpeedColumn())
     console = Console(stderr=True)
     with Progress(
@@ -181,11 +118,40 @@ def _fetch(name: str) -> list[Path]:
                 tasks[file] = progress.add_task(file, total=total)
             progress.update(tasks[file], completed=done)
 
-        return data.fetch(name, report)
+        return datasets.fetch(name, report)
 
 
-def _console() -> Console:
-    from rich.console import Console
+def _ask_cluster(
+    address: str, words: list[str], directory: str | None, seconds: float
+) -> dict[str, NodeData]:
+    check_remote_path("--data", directory)
+    words = ["data", *words, "--address", "auto", "--json"]
+    reply = run_remotely(address, words, data=directory, timeout=seconds + _JOB_SECONDS)
+    return parse_reply(dict[str, NodeData], reply)
 
-    console = Console(markup=False)  # a path may hold square brackets
-    return console if console.is_terminal else Console(markup=False, width=_PIPED_WIDTH)
+
+def _print_nodes(nodes: Mapping[str, NodeData], as_json: bool) -> None:
+    """Prints the answers of nodes; exits with 1 if one failed."""
+    if as_json:
+        typer.echo(_NODES.dump_json(dict(nodes)).decode())
+    else:
+        if any(node.sets for node in nodes.values()):
+            _print_states(nodes)
+        for name, node in nodes.items():
+            for file in node.files:
+                say(f"{name}: {file}")
+            if node.problem is not None:
+                say(f"Error: node {name}: {node.problem}", err=True)
+            elif not node.sets and not node.files:
+                say(f"{name}: {_COMES_WITH_SKLEARN}")
+    if any(node.problem is not None for node in nodes.values()):
+        raise typer.Exit(1)
+
+
+def _print_states(nodes: Mapping[str, NodeData]) -> None:
+    grid = make_grid("name", "node", "state", "where")
+    for dataset in dict.fromkeys(name for node in nodes.values() for name in node.sets):
+        for name, node in nodes.items():
+            if dataset in node.sets:
+                grid.add_row(*map(make_printable, (dataset, name, *node.sets[dataset])))
+    make_console().print(grid)

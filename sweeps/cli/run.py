@@ -27,6 +27,7 @@ from sweeps.cli.options import (
     TrackingUri,
     Yes,
 )
+from sweeps.cli.status import status_file
 from sweeps.cli.terminal import SUBMIT_COMMAND, command_line, print_table, say
 from sweeps.engine.executor import RunOutcome, execute, new_sweep_name
 from sweeps.engine.progress import SweepProgress, display_progress
@@ -94,7 +95,7 @@ def _run_plan(
     resume_command = _resume_command(sweep, storage, tracking_uri, address)
     has_trained = False
     try:
-        with display_progress() as show:
+        with display_progress() as show, status_file(sweep, storage):
 
             def on_progress(progress: SweepProgress) -> None:
                 nonlocal has_trained

@@ -1,188 +1,308 @@
-"""`sweeps status`: how a sweep stands, here or on a cluster."""
+"""`sweeps status`: the progress of a sweep on this machine, in a storage, or on a cluster.
+
+A submitted sweep's driver keeps its status in a file beside its job's log, where the cluster's
+dashboard serves it. So `status` needs one quick request, not a job of its own.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import json as json_format
+import math
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
 
+import pandas as pd
 import typer
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cluster.errors import JobError
+from cluster.jobs import Job, JobClient, last_line
+from sweeps.analysis.export import json_rows, write_file_atomically
 from sweeps.analysis.formatting import format_count
-from sweeps.cli.options import JobServer as Address
-from sweeps.cli.options import Storage, Sweep
-from sweeps.cli.terminal import print_table, say
-
-if TYPE_CHECKING:
-    from cluster.jobs import Job
-    from sweeps.cli.submission_request import Found
-    from sweeps.engine.status import Status
-    from sweeps.store.lease import Heartbeat
+from sweeps.analysis.results import Result, open_result
+from sweeps.analysis.tables import INTERVAL_SUFFIXES, METRIC_BOUNDS, front_table
+from sweeps.cli.options import JobServer, Json, Storage, Sweep
+from sweeps.cli.remote import (
+    check_remote_path,
+    connect_job_server,
+    default_job_server,
+    parse_reply,
+    run_remotely,
+)
+from sweeps.cli.submission import find_job, job_id
+from sweeps.cli.terminal import SUBMIT_COMMAND, print_table, say
+from sweeps.errors import InputError
+from sweeps.planning.plan import format_duration
+from sweeps.store.lease import Heartbeat, read_heartbeat
+from sweeps.store.ledger import Ledger
+from tracking.redaction import redact
 
 _STALE_SECONDS = 60.0
+_REFRESH_SECONDS, _REFRESH_SHARE = 5.0, 0.05
+_LOG, _FILE = "job-driver-{}.log", "job-driver-{}.json"
+_JOB_WORDS: Final = {
+    "PENDING": "waiting for the cluster to start it",
+    "STOPPED": "stopped",
+    "SUCCEEDED": "done",
+    "FAILED": "failed",
+}
+_Count = Annotated[int, Field(ge=0)]
+_Cell = str | int | float | bool | None
+
+
+class SweepStatus(BaseModel):
+    """Progress of a sweep.
+
+    Attributes:
+        format: Version of the JSON form.
+        sweep: Name of the sweep.
+        study: Name of its study.
+        storage: Where it is stored, without credentials.
+        points: Number of points in all.
+        finished: Points that are complete and sound.
+        failed: Points with a failed replicate.
+        stopped: Points that were stopped early.
+        lost: Reason for each pack that failed.
+        objectives: `min` or `max` for each metric.
+        swept: Configuration fields that tell its points apart.
+        front: Rows of the front so far; NaN as null, infinities as text.
+        heartbeat: Last heartbeat of its driver; None before the first.
+        age: Age of the heartbeat in seconds.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    format: Literal[1] = 1
+    sweep: str
+    study: str
+    storage: str
+    points: _Count
+    finished: _Count
+    failed: _Count
+    stopped: _Count
+    lost: dict[str, str]
+    objectives: dict[str, Literal["min", "max"]]
+    swept: list[str]
+    front: list[dict[str, _Cell]]
+    heartbeat: Heartbeat | None = None
+    age: float | None = None
+
+    @property
+    def pending(self) -> int:
+        """Points that lack replicates."""
+        return max(0, self.points - self.finished - self.failed - self.stopped)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the driver stopped writing without announcing its end."""
+        is_running = self.heartbeat is not None and not self.heartbeat.is_final
+        return is_running and self.age is not None and self.age > _STALE_SECONDS
+
+    def front_frame(self) -> pd.DataFrame:
+        """Returns the columns of `Result.front` that a table shows."""
+        numbers: dict[_Cell, float] = {None: math.nan, "inf": math.inf, "-inf": -math.inf}
+        return pd.DataFrame(
+            [{name: numbers.get(cell, cell) for name, cell in row.items()} for row in self.front]
+        )
 
 
 def status(
-    sweep: Sweep,
-    address: Address = None,
-    storage: Storage = None,
-    json: Annotated[bool, typer.Option("--json", help="Print it for a program to read.")] = False,
+    sweep: Sweep, address: JobServer = None, storage: Storage = None, json: Json = False
 ) -> None:
-    """Show how far a sweep is: points, rate, time left, machines in use, the front so far.
+    """Show the progress of a sweep: points, rate, time left, machines in use, front so far.
 
-    With the address of a cluster, of a sweep that was submitted to it; otherwise of one in a
-    storage that this machine sees. A storage that is named without an address is looked at from
-    here.
+    With the address of a cluster, shows a sweep that was submitted there. Otherwise, or with
+    --storage and no address, reads a storage that this machine sees.
     """
-    from sweeps.cli.submission_request import find, job_server
-    from sweeps.engine.handing_over import check_place, check_public
-    from sweeps.engine.status import look
-
-    if address is None and (storage is not None or job_server(None) is None):
-        _print(look(sweep, storage), None, json)
+    if address is None and (storage is not None or default_job_server() is None):
+        _print(read_status(sweep, storage), None, json)
         return
-    check_public("--storage", storage, "put them into the environment of the cluster's nodes")
-    check_place("--storage", storage)
-    found = find(sweep, address)
-    _print(_asked(found, storage), found.job, json)
+    check_remote_path("--storage", storage)
+    client = connect_job_server(address)
+    job = find_job(client, sweep) if storage is None else client.find(job_id(sweep))
+    _print(_remote_status(client, sweep, job, storage), job, json)
 
 
-def _asked(found: Found, storage: str | None) -> Status | None:
-    """What a cluster knows; None if the sweep has left no trace in its storage yet."""
-    from cluster.errors import JobError
-    from sweeps.cli.submission import earlier_value
-    from sweeps.engine.handing_over import answer, run_on_cluster
-    from sweeps.engine.status import Status
-    from sweeps.errors import InputError
+def read_status(sweep: str, storage: str | None = None) -> SweepStatus:
+    """Reads the status of a sweep, running or ended, from its storage.
 
-    where = storage or earlier_value(found.job, "storage")
-    if where is None:
-        raise InputError(
-            f"the job {found.known.job_id} does not say where it keeps its points: pass --storage"
-        )
+    Raises:
+        InputError: If there is no such sweep, or its `spec.yaml` is damaged.
+    """
+    result = open_result(sweep, storage)
+    heartbeat = read_heartbeat(Ledger(result.storage, sweep).directory)
+    now = datetime.now(UTC)
+    return SweepStatus(
+        sweep=result.sweep,
+        study=result.study.name,
+        storage=redact(result.storage),
+        points=result.manifest.plan.points,
+        finished=result.counts["finished"],
+        failed=result.counts["failed"],
+        stopped=result.counts["stopped"],
+        lost=dict(result.failures),
+        objectives=dict(result.objectives),
+        swept=result.swept_fields,
+        front=_front_rows(result),
+        heartbeat=heartbeat,
+        age=None if heartbeat is None else (now - heartbeat.updated_at).total_seconds(),
+    )
+
+
+@contextmanager
+def status_file(sweep: str, storage: str) -> Iterator[None]:
+    """In a cluster's job, keeps the status file of a sweep up to date while the block runs."""
+    path = _status_path()
+    if path is None:
+        yield
+        return
+    ended = threading.Event()
+
+    def refresh() -> None:
+        seconds = 0.0
+        while not ended.wait(max(_REFRESH_SECONDS, seconds / _REFRESH_SHARE)):
+            seconds = _write_status(path, sweep, storage)
+
+    thread = threading.Thread(target=refresh, name="status", daemon=True)
+    thread.start()
     try:
-        told = run_on_cluster(
-            found.jobs.address, ["status", found.sweep, "--storage", where, "--json"]
-        )
-    except JobError as error:
-        if found.job is None:
-            raise
-        begins = "; its driver may have just begun" if found.job.is_active else ""
-        say(f"The storage tells nothing of it yet{begins}: {error}", err=True)
+        yield
+    finally:
+        ended.set()
+        thread.join(_STALE_SECONDS)
+        _write_status(path, sweep, storage)
+
+
+def _status_path() -> Path | None:
+    """Returns the path of the status file, if this process is the driver of a cluster's job."""
+    if SUBMIT_COMMAND not in os.environ:
         return None
-    return answer(Status, told)
+    log = Path("/proc/self/fd/1").resolve()
+    return log.with_suffix(".json") if log.match(_LOG.format("*")) else None
 
 
-def _print(status: Status | None, job: Job | None, as_json: bool) -> None:
+def _write_status(path: Path, sweep: str, storage: str) -> float:
+    """Writes the status file; returns the seconds that it took."""
+    began = time.monotonic()
+    with suppress(InputError, OSError):  # The sweep has not started yet, or storage is away.
+        write_file_atomically(path, read_status(sweep, storage).model_dump_json().encode())
+    return time.monotonic() - began
+
+
+def _remote_status(
+    client: JobClient, sweep: str, job: Job | None, storage: str | None
+) -> SweepStatus | None:
+    """Returns the status of a sweep on a cluster; None if it has nothing in its storage yet."""
+    stored = None if job is None else job.metadata.get("storage")
+    if job is not None and storage in (None, stored):
+        status = _read_status_file(client, job)
+        is_last = status is not None and status.heartbeat is not None and status.heartbeat.is_final
+        if job.is_active or is_last:
+            return status
+    storage = storage or stored
+    if storage is None:
+        raise InputError(f"the job of sweep {sweep!r} names no storage; give --storage")
+    try:
+        reply = run_remotely(client, ["status", sweep, "--storage", storage, "--json"])
+    except JobError as error:
+        if job is None:
+            raise
+        say(f"The storage has nothing of this sweep: {error}", err=True)
+        return None
+    return parse_reply(SweepStatus, reply)
+
+
+def _read_status_file(client: JobClient, job: Job) -> SweepStatus | None:
+    text = client.read_log_file(job, _FILE.format(job.job_id))
+    try:
+        return None if text is None else SweepStatus.model_validate_json(text)
+    except ValidationError:
+        return None
+
+
+def _front_rows(result: Result) -> list[dict[str, Any]]:
+    """Returns the cells of the front that a table shows."""
+    front = result.front()
+    metrics = [*result.objectives]
+    metrics += [METRIC_BOUNDS[metric] for metric in metrics if metric in METRIC_BOUNDS]
+    columns = ["point_id", "status", "replicates"]
+    columns += [f"config/{name}" for name in result.swept_fields]
+    columns += [metric + suffix for metric in metrics for suffix in ("", *INTERVAL_SUFFIXES)]
+    return json_rows(front[[name for name in dict.fromkeys(columns) if name in front]])
+
+
+def _print(status: SweepStatus | None, job: Job | None, as_json: bool) -> None:
     if as_json:
-        typer.echo(_document(status, job))
+        document = {} if status is None else status.model_dump(mode="json")
+        typer.echo(json_format.dumps(document | ({} if job is None else {"job": asdict(job)})))
         return
     for name, text in _lines(status, job):
         say(f"{name:9}{text}")
     if status is not None and status.front:
-        _print_front(status)
+        typer.echo(f"front so far: {format_count(len(status.front), 'point')}")
+        objectives: Any = status.objectives
+        print_table(front_table(status.front_frame(), objectives, status.swept))
 
 
-def _document(status: Status | None, job: Job | None) -> str:
-    import json
-    from dataclasses import asdict
-
-    found: dict[str, Any] = {} if status is None else status.model_dump(mode="json")
-    if job is not None:
-        found["job"] = asdict(job)
-    return json.dumps(found)
-
-
-def _lines(status: Status | None, job: Job | None) -> list[tuple[str, str]]:
-    from sweeps.engine.status import state_words
-
-    lines = []
+def _lines(status: SweepStatus | None, job: Job | None) -> Iterator[tuple[str, str]]:
     if status is not None:
-        words = state_words(None if job is None else job.state, status.heartbeat)
-        lines += [("sweep", f"{status.sweep} of study {status.study}: {words}")]
-        lines += [("points", _points(status))]
-        lines += _work(status) if job is None or job.is_active else []
-        lines += _driver(status)
-        lines += [("lost", f"pack {pack}: {reason}") for pack, reason in status.lost.items()]
-        lines += [("storage", status.storage)]
+        yield "sweep", f"{status.sweep} of study {status.study}: {_describe_state(status, job)}"
+        yield "points", _describe_points(status)
+        if job is None or job.is_active:
+            yield from _describe_work(status)
+            yield from _describe_driver(status)
+        yield from (("failed", f"pack {pack}: {why}") for pack, why in status.lost.items())
+        yield "storage", status.storage
+    elif job is not None and job.is_active:
+        yield "points", "none yet: the driver is starting"
     if job is not None:
-        lines += [("job", f"{job.job_id}: {job.state}; {_message(job)}")]
-    return lines
+        yield "job", f"{job.job_id}: {job.state}; {last_line(job.message) or 'no message'}"
 
 
-def _points(status: Status) -> str:
+def _describe_state(status: SweepStatus, job: Job | None) -> str:
+    phase = status.heartbeat.phase if status.heartbeat is not None else "unknown"
+    return phase if job is None else _JOB_WORDS.get(job.state, phase)
+
+
+def _describe_points(status: SweepStatus) -> str:
     parts = [f"{status.finished} of {status.points} finished", f"{status.failed} failed"]
     parts += [f"{status.stopped} stopped early"] if status.stopped else []
-    return ", ".join([*parts, f"{status.pending} to go"])
+    return ", ".join([*parts, f"{status.pending} pending"])
 
 
-def _work(status: Status) -> list[tuple[str, str]]:
-    """How fast it goes, and on what, while it trains."""
-    from sweeps.planning.plan import format_duration
-
-    heartbeat = status.heartbeat
-    if heartbeat is None or heartbeat.phase not in ("starting", "training") or _stale(status):
-        return []
-    parts = [heartbeat.doing] if heartbeat.doing else []
-    parts += [] if heartbeat.doing else [f"{heartbeat.share:.0%} of this run's work"]
-    parts += [heartbeat.waiting] if heartbeat.waiting else []
-    parts += _trainings(heartbeat)
-    parts += [f"{heartbeat.rate:.1f} points per minute"] if heartbeat.rate is not None else []
-    parts += [f"about {format_duration(heartbeat.eta)} left"] if heartbeat.eta is not None else []
-    lines = [("work", ", ".join(parts))]
-    if (use := heartbeat.use) is not None:
-        lines += [
-            (
-                "in use",
-                f"{format_count(use.packs, 'pack')} in training, "
-                f"on {use.busy_nodes} of {format_count(use.nodes, 'node')}, "
-                f"{use.busy_cpus:g} of {format_count(use.cpus, 'CPU')}, "
-                f"{use.busy_gpus:g} of {format_count(use.gpus, 'GPU')}",
-            )
-        ]
-    if heartbeat.setback is not None:
-        lines += [("setbacks", f"{heartbeat.setbacks}; the last: {heartbeat.setback}")]
-    return lines
+def _describe_work(status: SweepStatus) -> Iterator[tuple[str, str]]:
+    beat = status.heartbeat
+    if beat is None or beat.phase not in ("starting", "training") or status.is_stale:
+        return
+    parts = [beat.doing or f"{beat.share:.0%} of this run's work"]
+    parts += [beat.waiting] if beat.waiting else []
+    if beat.trainings is not None:
+        done, total = beat.trainings
+        parts += [f"{done:,} of {format_count(total, 'training')} done"]
+    parts += [f"{beat.rate:.1f} points per minute"] if beat.rate is not None else []
+    parts += [f"about {format_duration(beat.eta)} left"] if beat.eta is not None else []
+    yield "work", ", ".join(parts)
+    if (use := beat.use) is not None:
+        yield (
+            "in use",
+            f"{format_count(use.packs, 'pack')} in training, on {use.busy_nodes} of "
+            f"{format_count(use.nodes, 'node')}, {use.busy_cpus:g} of "
+            f"{format_count(use.cpus, 'CPU')}, {use.busy_gpus:g} of "
+            f"{format_count(use.gpus, 'GPU')}",
+        )
+    if beat.setback is not None:
+        yield "retries", f"{beat.setbacks}; the last: {beat.setback}"
 
 
-def _trainings(heartbeat: Heartbeat) -> list[str]:
-    """How many are done: points are when all their replicates are."""
-    if heartbeat.trainings is None:
-        return []
-    done, total = heartbeat.trainings
-    return [f"{done:,} of {format_count(total, 'training')} done"]
-
-
-def _driver(status: Status) -> list[tuple[str, str]]:
-    from sweeps.planning.plan import format_duration
-
-    heartbeat, age = status.heartbeat, status.age
-    if heartbeat is None or age is None:
-        return []
-    text = f"{heartbeat.phase}; last wrote {format_duration(max(0.0, age))} ago"
-    if _stale(status):
-        text += ", so it is gone or cut off"
-    return [("driver", text)]
-
-
-def _stale(status: Status) -> bool:
-    """Whether a driver that did not say it ends has written nothing for long."""
-    heartbeat, age = status.heartbeat, status.age
-    return (
-        heartbeat is not None
-        and age is not None
-        and not heartbeat.is_final
-        and age > _STALE_SECONDS
-    )
-
-
-def _message(job: Job) -> str:
-    """What Ray says; of a failed job its last line, as the rest is in its log."""
-    lines = [line.strip() for line in job.message.splitlines() if line.strip()]
-    return lines[-1] if lines else "no message"
-
-
-def _print_front(status: Status) -> None:
-    from sweeps.analysis.tables import front_table
-
-    typer.echo(f"front so far: {format_count(len(status.front), 'point')}")
-    objectives: Any = status.objectives
-    print_table(front_table(status.front_frame(), objectives, status.swept))
+def _describe_driver(status: SweepStatus) -> Iterator[tuple[str, str]]:
+    if status.heartbeat is not None and status.age is not None:
+        age = format_duration(max(0.0, status.age))
+        gone = ", so it has died or lost its connection" if status.is_stale else ""
+        yield "driver", f"{status.heartbeat.phase}; last heartbeat {age} ago{gone}"

@@ -21,8 +21,8 @@ import yaml
 import cluster
 from cluster.jobs import Job, JobClient
 from cluster.submission import JobSpec, SubmitOutcome
+from sweeps.cli.remote import DISTRIBUTION, PACKAGES
 from sweeps.cli.terminal import SUBMIT_COMMAND
-from sweeps.engine.handing_over import DISTRIBUTION, PACKAGES
 from sweeps.errors import InputError
 from sweeps.study.loader import load
 from sweeps.study.spec import Study
@@ -35,6 +35,7 @@ STOP_SECONDS: Final = 120
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _NAME_RULE = "at most 200 letters, digits, '.', '_' or '-' that begin with a letter or digit"
 _DIGEST_LENGTH = 8
+_LISTED_SWEEPS = 20
 # Advice for an option whose value differs from that of the sweep's earlier job.
 _REMEDIES = {
     "storage": "leave --storage out to continue from there; if the storage was moved, delete the "
@@ -218,6 +219,26 @@ def check_same_sweep(job: SweepJob, earlier: Job) -> None:
                 f"{before or 'of its nodes'} and not {now}: {_REMEDIES[key]}; for a separate sweep "
                 "choose another --name"
             )
+
+
+def find_job(client: JobClient, sweep: str) -> Job:
+    """Returns the job of a submitted sweep.
+
+    Raises:
+        InputError: If the cluster has none; the message lists the sweeps that it has.
+    """
+    job = client.find(job_id(sweep))
+    if job is not None:
+        return job
+    prefix = job_id("")
+    ids = [job.job_id for job in client.list_jobs()]
+    names = sorted(each.removeprefix(prefix) for each in ids if each.startswith(prefix))
+    others = f" (it has {', '.join(names[:_LISTED_SWEEPS])})" if names else ""
+    raise InputError(
+        f"the cluster at {client.address} has no job of sweep {sweep!r}{others}. A restarted "
+        "cluster loses its jobs, but not the storage: sweeps submit continues the sweep, and "
+        "sweeps status --storage shows it"
+    )
 
 
 def find_storage(sweep: str, storage: str | None, earlier: Job | None) -> str:

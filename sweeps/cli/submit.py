@@ -1,175 +1,268 @@
-"""`sweeps submit`: have a cluster run a study's sweep."""
+"""`sweeps submit`, `logs` and `stop`: sweeps as jobs of a cluster."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+import time
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import typer
 
-from sweeps.cli.options import Changes, NumPoints, Yes
-from sweeps.cli.options import JobServer as Address
-from sweeps.cli.options import Study as StudyName
+from cluster.errors import JobError, UnreachableError
+from cluster.jobs import Job, JobClient
+from sweeps.cli.doctor import examine_remotely
+from sweeps.cli.options import Changes, Data, JobServer, NumPoints, Study, Sweep, Yes
+from sweeps.cli.remote import address_option, connect_job_server
+from sweeps.cli.submission import (
+    STOP_SECONDS,
+    SweepJob,
+    check_same_sweep,
+    default_sweep_name,
+    earlier_value,
+    find_job,
+    find_storage,
+    job_id,
+    submit_sweep,
+)
+from sweeps.cli.terminal import command_line, say
+from sweeps.doctor.report import Check
+from sweeps.errors import InputError, StudyError, make_printable
+from sweeps.planning.plan import CONFIRM_ABOVE_POINTS, set_num_points
+from sweeps.study import spec
+from sweeps.study.loader import load
+from sweeps.study.validation import validate_study
+from tracking.redaction import redact
 
-if TYPE_CHECKING:
-    from cluster.jobs import Job, JobClient
-    from cluster.submission import SubmitOutcome
-    from sweeps.cli.submission import SweepJob
-    from sweeps.cli.submission_request import Request
-    from sweeps.study.spec import Study
-
-_TRACKING = "MLFLOW_TRACKING_URI"
-_STATES = {
+_TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
+_OUTCOMES = {
     "submitted": "submitted as",
-    "resubmitted": "submitted again, to go on where it ended, as",
-    "running": "is being run already as",
-    "finished": "is done; it was",
+    "resubmitted": "submitted again, to continue, as",
+    "running": "is already running as",
+    "finished": "has already finished as",
 }
+_POLL_SECONDS = 2.0
+_POLL_PAUSE = 20.0  # The whole log is sent each time: wait 20 times as long as that takes.
+_RECONNECT_SECONDS = 600.0
+_LINE_SECONDS = 10.0
+_SPARE_SECONDS = 60.0  # Ray needs time to notice the end of a job.
 
 
 def submit(
-    study: StudyName,
-    address: Address = None,
+    study: Study,
+    address: JobServer = None,
     set_: Changes = None,
     num_points: NumPoints = None,
     name: Annotated[
-        str | None, typer.Option(help="The sweep's name; by default the same for equal studies.")
+        str | None,
+        typer.Option(help="Name of the sweep.", show_default="the study's, with a digest of it"),
     ] = None,
     storage: Annotated[
         str | None,
         typer.Option(
             metavar="DIR_OR_URI",
-            help="Where every node of the cluster finds sweeps: an absolute path, or a URI.",
+            help="Where every node finds the sweep: an absolute path, or a URI.",
+            show_default="that of an earlier submission",
         ),
     ] = None,
     tracking_uri: Annotated[
         str | None,
         typer.Option(
             metavar="URI",
-            help="MLflow's store, as the cluster reaches it; MLFLOW_TRACKING_URI there, or else "
-            "mlflow.db in the storage, by default.",
+            help="MLflow tracking store, as the cluster reaches it.",
+            show_default=f"{_TRACKING_VARIABLE} there, else mlflow.db in the storage",
         ),
     ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="The data directory on the cluster's nodes."),
-    ] = None,
+    data: Data = None,
     yes: Yes = False,
     no_check: Annotated[
-        bool, typer.Option("--no-check", help="Submit without looking at the cluster first.")
+        bool, typer.Option("--no-check", help="Submit without checking the cluster first.")
     ] = False,
 ) -> None:
-    """Submit a study's sweep to a cluster, and return at once.
+    """Submit a sweep to a Ray cluster, and return at once.
 
-    Submitting a sweep again continues it if it ended early, and else changes nothing. Exit codes: 0
-    the cluster has it; 2 bad input, or the cluster is not fit for it: nothing was started.
+    Submitting a sweep again continues it if it ended early; otherwise nothing changes. Exit codes:
+    0 the cluster has the sweep; 2 bad input, or the cluster fails a check: nothing started.
     """
-    from sweeps.cli.submission import default_sweep_name, job_id, submit_sweep
-    from sweeps.cli.submission_request import reach, request
-
-    asked = request(study, set_ or (), num_points)
-    _check_size(asked, yes)
-    jobs = reach(address)
-    sweep = name or default_sweep_name(asked.study.to_dict())
-    earlier = jobs.find(job_id(sweep))
-    order = _order(asked.study, sweep, storage, tracking_uri, data, earlier, yes)
-    for note in (*asked.notes, *_unseen(order)):
-        typer.echo(f"note: {note}", err=True)
-    if not no_check and not _settled(order, earlier):
-        _check_cluster(jobs, asked.study, order)
-    _tell(order, jobs, submit_sweep(jobs, order, earlier))
-
-
-def _check_size(asked: Request, yes: bool) -> None:
-    from sweeps.errors import InputError
-    from sweeps.planning.plan import CONFIRM_ABOVE_POINTS
-
-    if asked.points > CONFIRM_ABOVE_POINTS and not yes:
-        raise InputError(
-            f"The plan has {asked.points:,} points of {asked.study.replicates} replicates. "
-            "Pass --yes to submit it."
-        )
-
-
-def _order(
-    study: Study,
-    sweep: str,
-    storage: str | None,
-    tracking_uri: str | None,
-    data: str | None,
-    earlier: Job | None,
-    large: bool,
-) -> SweepJob:
-    """What to submit: as said, and for the rest as it was submitted before."""
-    from sweeps.cli.submission import SweepJob, earlier_value, find_storage
-    from sweeps.cli.terminal import command_line as typed
-
-    return SweepJob(
-        study=study.to_dict(),
+    valid, notes = _validate(study, set_ or (), num_points, yes)
+    client = connect_job_server(address)
+    sweep = name or default_sweep_name(valid.to_dict())
+    earlier = client.find(job_id(sweep))
+    job = SweepJob(
+        study=valid.to_dict(),
         name=sweep,
         storage=find_storage(sweep, storage, earlier),
         tracking_uri=tracking_uri or earlier_value(earlier, "tracking_uri"),
         data=data or earlier_value(earlier, "data"),
-        command=typed(),
-        large=large,
+        command=command_line(),
+        large=yes,
     )
+    for note in (*notes, *_environment_notes(job)):
+        say(f"Note: {note}", err=True)
+    if not no_check and not _is_settled(job, earlier):
+        _check_cluster(client, valid, job)
+    outcome = submit_sweep(client, job, earlier)
+    typer.echo(f"sweep {sweep} {_OUTCOMES[outcome.state]} job {job.job_id} of {client.address}")
+    for command in (f"status {sweep}", f"logs {sweep} --follow", f"stop {sweep}"):
+        typer.echo(f"  sweeps {command}{address_option(client.address)}")
 
 
-def _unseen(order: SweepJob) -> Iterator[str]:
-    """What is set here and not over there, where a user may take it for granted."""
-    if order.tracking_uri is None and os.environ.get(_TRACKING):
+def logs(
+    sweep: Sweep,
+    address: JobServer = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Continue until the job ends, or Ctrl-C.")
+    ] = False,
+) -> None:
+    """Print the log of a submitted sweep; Ctrl-C ends the printing, not the sweep.
+
+    With --follow, a lost connection is restored for up to ten minutes.
+    """
+    client = connect_job_server(address)
+    job = find_job(client, sweep)
+    if not follow:
+        _print_log(client.log(job.job_id))
+        return
+    try:
+        _follow(client, job.job_id)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def stop(sweep: Sweep, address: JobServer = None) -> None:
+    """Stop a submitted sweep; finished work and checkpoints are kept.
+
+    Waits for the end, at most about three minutes. Submitting the sweep again continues it.
+    """
+    client = connect_job_server(address)
+    job = find_job(client, sweep)
+    if not job.is_active:
+        typer.echo(f"sweep {sweep} is not running: its job is {job.state}")
+        return
+    client.stop(job.job_id)
+    typer.echo(f"stopping {sweep}: packs in training are kept as checkpoints ...", err=True)
+    began = time.monotonic()
+    try:
+        ended = _wait_for_end(client, job.job_id)
+    except KeyboardInterrupt:
+        typer.echo("It is still stopping; sweeps status shows when it has ended.", err=True)
+        raise typer.Exit(130) from None
+    _print_stopped(sweep, ended, time.monotonic() - began)
+
+
+def validate_remote_study(study: spec.Study) -> tuple[int, tuple[str, ...]]:
+    """Validates a study without its data, which only the cluster needs.
+
+    Returns:
+        Number of points, and notes for the author.
+
+    Raises:
+        StudyError: With every mistake in the study.
+    """
+    validated = validate_study(study, data=False)
+    if validated.errors:
+        raise StudyError(validated.errors)
+    return len(validated.configs), validated.notes
+
+
+def _validate(
+    study: str, changes: Sequence[str], num_points: int | None, is_confirmed: bool
+) -> tuple[spec.Study, tuple[str, ...]]:
+    valid = set_num_points(load(study, changes), num_points)
+    points, notes = validate_remote_study(valid)
+    if points > CONFIRM_ABOVE_POINTS and not is_confirmed:
+        raise InputError(
+            f"the plan has {points:,} points with {valid.replicates} replicates each; pass --yes "
+            "to submit it"
+        )
+    return valid, notes
+
+
+def _environment_notes(job: SweepJob) -> Iterator[str]:
+    if job.tracking_uri is None and os.environ.get(_TRACKING_VARIABLE):
         yield (
-            f"{_TRACKING} is set here, where the cluster does not see it: the sweep is recorded as "
-            "the environment of the cluster's head says, or in mlflow.db in the storage. Give "
-            "--tracking-uri to say where"
+            f"the cluster does not see {_TRACKING_VARIABLE} of this machine: it records as its own "
+            "environment says, or in mlflow.db in the storage. --tracking-uri names another store"
         )
 
 
-def _settled(order: SweepJob, earlier: Job | None) -> bool:
-    """Whether there is nothing to start."""
-    from sweeps.cli.submission import check_same_sweep
-
+def _is_settled(job: SweepJob, earlier: Job | None) -> bool:
+    """Returns whether the sweep runs or has finished, so that nothing would start."""
     if earlier is None:
         return False
-    check_same_sweep(order, earlier)
+    check_same_sweep(job, earlier)
     return earlier.is_active or earlier.is_finished
 
 
-def _check_cluster(jobs: JobClient, study: Study, order: SweepJob) -> None:
-    """Have the cluster looked at, from its own side.
-
-    Raises:
-        InputError: With everything that is not fit for the sweep.
-    """
-    from sweeps.doctor.asking import Request
-    from sweeps.doctor.examination import examine
-    from sweeps.errors import InputError
-
-    typer.echo(f"looking at {jobs.address} first; --no-check leaves that out", err=True)
-    wanted = Request(jobs.address, order.storage, order.tracking_uri, study, order.data)
-    report = examine(wanted)
+def _check_cluster(client: JobClient, study: spec.Study, job: SweepJob) -> None:
+    typer.echo(f"checking {client.address} first; --no-check skips this", err=True)
+    report = examine_remotely(client, job.storage, job.tracking_uri, study, job.data)
     for check in report.checks:
         if check.state == "warning":
-            typer.echo(f"Warning: {_line(check.subject, check.node, check.found)}", err=True)
-    if report.failed:
-        lines = [
-            f"  {_line(check.subject, check.node, check.found)}; {check.remedy}"
-            for check in report.failed
-        ]
-        raise InputError(
-            "the cluster is not fit for this sweep, and nothing was submitted:\n" + "\n".join(lines)
+            say(f"Warning: {_describe(check)}", err=True)
+    if lines := [f"  {_describe(check)}; {check.remedy}" for check in report.failed]:
+        raise InputError("\n".join(["the cluster fails checks; nothing was submitted:", *lines]))
+
+
+def _describe(check: Check) -> str:
+    return f"{check.subject}{f' on {check.node}' if check.node else ''}: {check.found}"
+
+
+def _follow(client: JobClient, job_id: str) -> None:
+    """Prints a log as it grows, until its job has ended."""
+    printed, lost_at = 0, None
+    while True:
+        began = time.monotonic()
+        try:
+            job, text = client.find(job_id), client.log(job_id)
+        except UnreachableError as error:
+            if lost_at is None:
+                typer.echo(f"Connection lost, trying again: {error}", err=True)
+            lost_at = lost_at or began
+            if began - lost_at > _RECONNECT_SECONDS:
+                raise
+            time.sleep(_POLL_SECONDS)
+            continue
+        if lost_at is not None:
+            typer.echo("Connected again.", err=True)
+        lost_at, printed = None, printed if len(text) >= printed else 0
+        _print_log(text[printed:])
+        printed = len(text)
+        if job is None or not job.is_active:
+            return
+        time.sleep(max(_POLL_SECONDS, _POLL_PAUSE * (time.monotonic() - began)))
+
+
+def _print_log(text: str) -> None:
+    typer.echo(make_printable(redact(text)), nl=False)
+
+
+def _wait_for_end(client: JobClient, job_id: str) -> Job:
+    began = last_line_at = time.monotonic()
+    for job in client.follow(job_id):
+        now = time.monotonic()
+        if not job.is_active:
+            return job
+        if now - began > STOP_SECONDS + _SPARE_SECONDS:
+            break
+        if now - last_line_at >= _LINE_SECONDS:
+            last_line_at = now
+            typer.echo(f"waiting for {now - began:.0f} s ...", err=True)
+    raise JobError(
+        f"the job {job_id} has not ended within {STOP_SECONDS + _SPARE_SECONDS:.0f} s; read its "
+        "log with sweeps logs, or run sweeps stop again"
+    )
+
+
+def _print_stopped(sweep: str, job: Job, seconds: float) -> None:
+    if job.is_finished:
+        typer.echo(f"sweep {sweep} finished before it could be stopped")
+        return
+    if seconds >= STOP_SECONDS:
+        typer.echo(
+            f"It took longer than {STOP_SECONDS} s and was killed: training since the last "
+            "checkpoints is repeated.",
+            err=True,
         )
-
-
-def _line(subject: str, node: str, found: str) -> str:
-    return f"{subject} on {node}: {found}" if node else f"{subject}: {found}"
-
-
-def _tell(order: SweepJob, jobs: JobClient, outcome: SubmitOutcome) -> None:
-    from sweeps.cli.submission_request import told_from
-
-    option = told_from(jobs.address)
-    typer.echo(f"sweep {order.name} {_STATES[outcome.state]} job {order.job_id} of {jobs.address}")
-    for command in (f"status {order.name}", f"logs {order.name} --follow", f"stop {order.name}"):
-        typer.echo(f"  sweeps {command}{option}")
+    command = make_printable(job.metadata.get("command", ""))
+    typer.echo(f"Stopped. Continue with:\n  {command or 'sweeps submit, with the same study'}")

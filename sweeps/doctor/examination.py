@@ -1,215 +1,297 @@
-"""Looking at everything that a sweep needs, where it is to run."""
+"""Runs all checks, on this machine or on every node of a cluster, each in bounded time."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
+import ray
+
+from cluster.connection import Machine, connect, local_machine
+from cluster.nodes import NoAnswer, node_names, on_every_node
+from cluster.probe import probe
 from sweeps.analysis.formatting import format_count
-from sweeps.doctor import authentication, clocks, data, storage, versions
-from sweeps.doctor.asking import Request
-from sweeps.doctor.bounded import Trouble
-from sweeps.doctor.check import Check, Report, together
-from sweeps.doctor.parties import Alone, Cluster, Parties
-from sweeps.doctor.storage import Place
-from sweeps.doctor.tracked import Tracking
-from sweeps.doctor.visit import PART_SECONDS, Facts, Question, time_of, visit
-from sweeps.errors import InputError, StudyError
-from sweeps.store.filesystem import absolute_storage, open_directory
+from sweeps.analysis.results import DEFAULT_STORAGE
+from sweeps.doctor import checks as single
+from sweeps.doctor.report import Check, Report, merge_nodes
+from sweeps.engine.node_data import data_variables, local_fingerprints
+from sweeps.errors import StudyError
+from sweeps.store.filesystem import Directory, absolute_storage, open_directory
+from sweeps.store.versions import installed_versions
+from sweeps.study.spec import Study
+from sweeps.study.validation import validate_study
+from tracking.redaction import redact
 
-if TYPE_CHECKING:
-    from cluster.connection import Connection
-    from sweeps.study.spec import Study
+Function = Callable[..., Any]
 
-_VISIT_SECONDS = PART_SECONDS + 5.0
-_ROUND_SECONDS = 20.0
-_PROBE_SECONDS = 10.0
-_DEAD = "look at the raylet's log there (/tmp/ray/session_latest/logs), and start Ray there again"
-_NO_STORAGE = Check(
-    storage.SUBJECT, "", "warning", "not looked at: none is named", "give --storage"
-)
+DRIVER: Final = "driver"
+_THREADS = "doctor"
+_PART_SECONDS, _STORAGE_SECONDS, _CLOCK_SECONDS, _PROBE_SECONDS = 40.0, 20.0, 20.0, 10.0
+_START_SECONDS = 40.0  # Ray starts a process on a node whose CPUs may all be busy.
+_MARK_BYTES = 2**17  # Large enough to show a full disk.
+_LEAST_FREE_BYTES = 2**30
+_NODE_ADVICE = "read the raylet's log there (/tmp/ray/session_latest/logs), then restart Ray there"
+_WRITE_ADVICE = "let the user that runs Ray there write to it, free space, or change --storage"
+_SHARE_ADVICE = "mount the same file system on every node, or give a URI (s3://...) as --storage"
 
 
-def examine(request: Request) -> Report:
-    """Look at everything; takes seconds where all is well, and minutes at the most.
+@dataclass(frozen=True)
+class Party:
+    """This process, and the nodes of the Ray that it is connected to, if any.
+
+    Attributes:
+        nodes: Machines by node id; a machine alone has the id of the driver.
+        names: Displayed names by id.
+        variables: Environment variables for the nodes.
+    """
+
+    nodes: Mapping[str, Machine]
+    names: Mapping[str, str]
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this machine is alone."""
+        return DRIVER in self.nodes
+
+    def ask(self, function: Function, *arguments: object, seconds: float) -> dict[str, Any]:
+        """Calls `function(id, *arguments)` on every node; returns results or `NoAnswer` by id."""
+        if self.is_local:
+            return {}
+        answers = on_every_node(
+            _call_on_node, function, *arguments,
+            seconds=seconds + _START_SECONDS, environment=self.variables,
+        )  # fmt: skip
+        by_id = {machine.node: answer for machine, answer in answers.items()}
+        return {node: by_id.get(node, NoAnswer("the node is gone")) for node in self.nodes}
+
+
+@dataclass(frozen=True)
+class NodeTask:
+    """Values for a node's checks: study, need for GPUs, storage with a directory for marks."""
+
+    study: Mapping[str, Any] | None
+    needs_gpus: bool
+    storage: str | None
+    directory: str
+    is_local: bool
+
+
+def examine(
+    address: str | None = None,
+    storage: str | None = None,
+    tracking_uri: str | None = None,
+    study: Study | None = None,
+    data: str | None = None,
+) -> Report:
+    """Runs all checks; takes seconds if all is well, and minutes at the most.
 
     Args:
-        request: Where a sweep is to run, and what it needs.
+        address: Ray cluster to join; None for this machine alone.
+        storage: Path or URI; this machine alone has a default.
+        tracking_uri: MLflow store; MLFLOW_TRACKING_URI if None.
+        study: Study whose data and resources to check.
+        data: Data directory on the nodes; None for their own.
 
     Raises:
-        ConnectError: If there is no Ray at the address, or it does not let us in.
-        InputError: If the storage cannot be opened, or something is asked that cannot be.
-        StudyError: If there is more wrong with the study than that its data are missing.
+        ConnectError: If no Ray answers at the address, or it rejects the token.
+        InputError: If the storage cannot be opened.
+        StudyError: If the study is invalid.
     """
-    if request.study is not None:
-        _check_study(request.study)
-    if request.over_http:
-        from sweeps.doctor.remote import examine_over_http
-
-        return examine_over_http(request)
-    if request.address is None:
-        return _examine_here(request)
-    return _examine_cluster(request, request.address)
-
-
-def _examine_here(request: Request) -> Report:
-    from cluster.connection import local_machine
-    from sweeps.analysis.results import DEFAULT_STORAGE
-
-    where = absolute_storage(request.storage or DEFAULT_STORAGE)
-    open_directory(where)  # before anything is asked of it
-    tracked = Tracking(request.tracking_uri, default=True)
-    return _report(Alone(local_machine()), request.study, where, tracked)
-
-
-def _examine_cluster(request: Request, address: str) -> Report:
-    from cluster.connection import connect
-    from sweeps.engine.data_on_nodes import environment
-
-    where = None if request.storage is None else absolute_storage(request.storage)
-    if where is not None:
-        open_directory(where)  # before anything is asked of it
-    tracked = Tracking(request.tracking_uri, default=False)
+    if study is not None and (errors := validate_study(study, data=False).errors):
+        raise StudyError(errors)
+    place = absolute_storage(storage or DEFAULT_STORAGE) if storage or not address else None
+    if place is not None:
+        open_directory(place)  # An unusable location is bad input.
+    if address is None:
+        return _examine(Party({DRIVER: local_machine()}, {DRIVER: ""}), study, place, tracking_uri)
     with connect(address) as connection:
-        refused = _stranger(connection)
-        everybody = Cluster(connection.machines(), environment(request.data))
-        report = _report(everybody, request.study, where, tracked)
-    return report.model_copy(update={"checks": (refused, *report.checks)})
+        reaction = probe(connection.address, None, _PROBE_SECONDS)
+        token = single.check_authentication(reaction, not connection.is_remote())
+        machines = connection.machines()
+        names = {machine.node: name for machine, name in node_names(machines).items()}
+        party = Party({m.node: m for m in machines}, names | {DRIVER: DRIVER}, data_variables(data))
+        report = _examine(party, study, place, tracking_uri)
+    return report.model_copy(update={"checks": (token, *report.checks)})
 
 
-def _check_study(study: Study) -> None:
-    """Whether it could be run, were its data there.
-
-    Raises:
-        StudyError: With everything that is wrong with it.
-    """
-    from sweeps.study.validation import validate_study
-
-    if problems := validate_study(study, data=False).errors:
-        raise StudyError(problems)
+def has_hung_work() -> bool:
+    """Returns whether a check has not ended; its thread may keep this process from ending."""
+    return any(thread.name.startswith(_THREADS) for thread in threading.enumerate())
 
 
-def _stranger(connection: Connection) -> Check:
-    """A call without a token."""
-    from cluster.probe import probe
-
-    result = probe(connection.address, None, _PROBE_SECONDS)
-    return authentication.judge(result, not connection.is_remote())
-
-
-def _report(parties: Parties, study: Study | None, where: str | None, tracked: Tracking) -> Report:
-    place = None if where is None else Place.new(where)
-    question = _question(study, place, not isinstance(parties, Alone))
-    told = parties.ask(visit, question, parties.machines, seconds=_VISIT_SECONDS)
-    facts = {mark: found for mark, found in told.items() if not isinstance(found, Trouble)}
-    found_there = {parties.called[mark]: dict(found.versions) for mark, found in facts.items()}
+def _examine(
+    party: Party, study: Study | None, storage: str | None, tracking_uri: str | None
+) -> Report:
+    values, gpus = (None, 0.0) if study is None else (study.to_dict(), study.resources.gpus)
+    task = NodeTask(values, gpus > 0, storage, f".doctor-{uuid.uuid4().hex}", party.is_local)
+    own = _examine_node(DRIVER, task, party.nodes, tracking_uri)  # Its mark comes first.
+    answers = party.ask(_examine_node, task, party.nodes, seconds=_PART_SECONDS + 5)
+    lost = {key: answer for key, answer in answers.items() if isinstance(answer, NoAnswer)}
+    facts = {DRIVER: own, **{key: answers[key] for key in answers if key not in lost}}
+    names = party.names
     checks = [
-        *_alive(parties, told),
-        *_together(parties, _versions(parties, facts)),
-        *sorted(_together(parties, _judged_there(parties, facts)), key=lambda c: c.subject),
-        *_together(parties, _clocks(parties)),
-        *_room(parties, study),
-        *_together(parties, _data(parties, facts)),
-        *([_NO_STORAGE] if place is None else _together(parties, _storage(parties, place, facts))),
-        tracked.check(),
+        *(Check("nodes", names[k], "failed", lost[k].reason, _NODE_ADVICE) for k in lost),
+        *([] if lost or party.is_local else [_count_nodes(party)]),
+        *(_check_versions(party, facts)),
+        *sorted(_local_checks(party, facts), key=lambda check: check.subject),
+        *_check_clocks(party),
+        *([single.check_capacity(list(party.nodes.values()), study)] if study else []),
+        *(single.check_data(own["data"], names[k], facts[k]["data"]) for k in facts if study),
+        *_check_storage(party, task, {key: facts[key]["storage"] for key in facts}),
+        own["tracking"],
     ]
-    return Report(checks=tuple(checks), versions=found_there)
+    merged = merge_nodes(checks, [names[key] for key in party.nodes])
+    return Report(checks=tuple(merged), versions={names[k]: facts[k]["versions"] for k in facts})
 
 
-def _question(study: Study | None, place: Place | None, clustered: bool) -> Question:
-    if study is None:
-        return Question(place=place, clustered=clustered)
-    return Question(study.to_dict(), study.resources.gpus > 0, place, clustered)
-
-
-def _together(parties: Parties, checks: Iterable[Check]) -> list[Check]:
-    return together(checks, [parties.called[mark] for mark in parties.nodes()])
-
-
-def _alive(parties: Parties, told: Mapping[str, Facts | Trouble]) -> list[Check]:
-    silent = [
-        Check("nodes", parties.called[mark], "failed", found.reason, _DEAD)
-        for mark, found in told.items()
-        if isinstance(found, Trouble)
-    ]
-    if silent or isinstance(parties, Alone):
-        return silent
-    machines = parties.machines.values()
-    cpus, gpus = sum(m.cpus for m in machines), sum(m.gpus for m in machines)
-    found = (
-        f"{len(machines)} alive, with {format_count(cpus, 'CPU')} and {format_count(gpus, 'GPU')}"
-    )
-    return [Check("nodes", "", "ok", found)]
-
-
-def _versions(parties: Parties, facts: Mapping[str, Facts]) -> list[Check]:
-    own = facts.get(parties.leader)
-    there = {parties.called[m]: facts[m].versions for m in parties.nodes() if m in facts}
-    return [] if own is None else versions.compare(own.versions, there)
-
-
-def _judged_there(parties: Parties, facts: Mapping[str, Facts]) -> Iterator[Check]:
-    for mark, found in facts.items():
-        for check in found.checks:
-            yield check.on(parties.called[mark])
-
-
-def _clocks(parties: Parties) -> list[Check]:
-    before = time.time()
-    told = parties.ask(time_of, seconds=_ROUND_SECONDS)
-    after = time.time()
-    known = {
-        parties.called[mark]: found
-        for mark, found in told.items()
-        if mark != parties.leader and not isinstance(found, Trouble)
+def _examine_node(
+    key: str, task: NodeTask, nodes: Mapping[str, Machine], tracking_uri: str | None = None
+) -> dict[str, Any]:
+    """Looks at this machine, all parts at the same time; returns checks and facts by subject."""
+    parts: dict[str, Callable[[], Any]] = {
+        "secret files": lambda: single.check_secret_files(not task.is_local)
     }
-    return clocks.compare(known, before, after)
+    if (machine := nodes.get(key)) is not None:
+        parts["memory"] = lambda: single.check_memory(machine.cpus)
+        parts["GPUs"] = lambda: single.check_gpus(machine.gpus, task.needs_gpus, _PART_SECONDS - 1)
+    if key == DRIVER:
+        parts["tracking"] = lambda: single.check_tracking(tracking_uri, task.is_local)
+    if (study := task.study) is not None:
+        parts["data"] = lambda: local_fingerprints(study)
+    if task.storage is not None:
+        parts["storage"] = lambda: _write_mark(key, task)
+    results = _run_all(parts, _PART_SECONDS)
+    for subject in {"secret files", "memory", "GPUs", "tracking"} & results.keys():
+        if isinstance(answer := results[subject], NoAnswer):
+            check = Check(subject, "", "failed", answer.reason)
+            results[subject] = check if subject == "tracking" else [check]
+    return {"versions": installed_versions(), "storage": None, **results}
 
 
-def _room(parties: Parties, study: Study | None) -> list[Check]:
-    from sweeps.engine.capacity import cluster_capacity
-
-    if study is None:
-        return []
-    try:
-        workers = cluster_capacity(list(parties.machines.values()), study.resources).workers
-    except InputError as error:
-        remedy = "set resources.cpus and resources.gpus to what a node has, or add such a node"
-        return [Check("resources", "", "failed", str(error), remedy)]
-    return [Check("resources", "", "ok", f"room for {format_count(workers, 'pack')} at once")]
+def _run_all(parts: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, Any]:
+    """Calls functions in threads; leaves behind those that hang, as on a dead file system."""
+    pool = ThreadPoolExecutor(len(parts), thread_name_prefix=_THREADS)
+    futures = {name: pool.submit(part) for name, part in parts.items()}
+    wait(futures.values(), seconds)
+    pool.shutdown(wait=False)
+    return {name: _outcome(future, seconds) for name, future in futures.items()}
 
 
-def _data(parties: Parties, facts: Mapping[str, Facts]) -> list[Check]:
-    found = {mark: told.data for mark, told in facts.items() if told.data is not None}
-    if parties.leader not in found:
-        return []
-    named = {parties.called[mark]: own for mark, own in found.items()}
-    return data.compare(found[parties.leader], named)
+def _outcome(future: Future[Any], seconds: float) -> Any:
+    if not future.done():
+        return NoAnswer(f"no answer within {seconds:g} s", is_lost=True)
+    error = future.exception()
+    return future.result() if error is None else NoAnswer(str(error) or type(error).__name__)
 
 
-def _storage(parties: Parties, place: Place, facts: Mapping[str, Facts]) -> list[Check]:
-    left = {mark: told.left for mark, told in facts.items() if told.left is not None}
-    named = {parties.called[mark]: told for mark, told in left.items()}
-    if all(told.hung for told in left.values()):
-        return storage.judge(place.storage, named, {})
-    seen = parties.ask(storage.seen, place, seconds=_ROUND_SECONDS)
-    made = {mark: told.made for mark, told in left.items()}
-    cleared = parties.ask(storage.clear, place, made, seconds=_ROUND_SECONDS)
-    read = {
-        parties.called[mark]: _named(parties, seen[mark])
-        for mark, told in left.items()
-        if told.problem is None
-    }
-    remains = {parties.called[mark]: told for mark, told in cleared.items()}
+def _call_on_node(function: Callable[..., Any], *arguments: object) -> Any:
+    return function(ray.get_runtime_context().get_node_id(), *arguments)
+
+
+def _count_nodes(party: Party) -> Check:
+    cpus, gpus = (sum(getattr(m, kind) for m in party.nodes.values()) for kind in ("cpus", "gpus"))
+    size = f"{format_count(cpus, 'CPU')} and {format_count(gpus, 'GPU')}"
+    return Check("nodes", "", "ok", f"{len(party.nodes)} alive, with {size}")
+
+
+def _check_versions(party: Party, facts: Mapping[str, Any]) -> list[Check]:
+    nodes = {party.names[key]: facts[key]["versions"] for key in party.nodes if key in facts}
+    return [single.check_versions(facts[DRIVER]["versions"], *node) for node in nodes.items()]
+
+
+def _local_checks(party: Party, facts: Mapping[str, Any]) -> list[Check]:
     return [
-        *storage.judge(place.storage, named, read),
-        *storage.judge_clearing(place, remains),
+        replace(check, node=party.names[key])
+        for key, fact in facts.items()
+        for subject in ("secret files", "memory", "GPUs")
+        for check in fact.get(subject, [])
     ]
 
 
-def _named(parties: Parties, marks: Sequence[str] | Trouble) -> Sequence[str] | Trouble:
-    """Parties by name, instead of by the marks that they left."""
-    if isinstance(marks, Trouble):
-        return marks
-    return [parties.called[mark] for mark in marks if mark in parties.called]
+def _check_clocks(party: Party) -> list[Check]:
+    before = time.time()
+    answers = party.ask(_read_clock, seconds=_CLOCK_SECONDS)
+    times = {k: answer for k, answer in answers.items() if not isinstance(answer, NoAnswer)}
+    after = time.time()
+    return [single.check_clock(party.names[k], times[k], before, after) for k in times]
+
+
+def _read_clock(key: str) -> float:
+    return time.time()
+
+
+def _write_mark(key: str, task: NodeTask) -> dict[str, Any]:
+    """Writes a mark into the storage, and looks for the driver's mark there.
+
+    Returns:
+        `is_shared`, `free` bytes (None for an object store), and `created` directories.
+    """
+    marks = _marks(task)
+    path = marks.parent.local_path
+    created = [] if path is None else [str(p) for p in (path, *path.parents) if not p.exists()]
+    is_shared = key == DRIVER or DRIVER in _whole_marks(marks)
+    marks.write(key, os.urandom(_MARK_BYTES))
+    free = None if path is None else shutil.disk_usage(path).free
+    if not is_shared:
+        _remove_marks(marks, created)
+    return {"is_shared": is_shared, "free": free, "created": created}
+
+
+def _check_storage(party: Party, task: NodeTask, results: Mapping[str, Any]) -> list[Check]:
+    """Judges whether every party could write to the storage, and all to the same one."""
+    if task.storage is None:
+        return [Check("storage", "", "warning", "not checked: none is named", "give --storage")]
+    place, own = redact(task.storage), results[DRIVER]
+    seen: Any = []
+    if not isinstance(own, NoAnswer):
+        seen = _run_all({"marks": lambda: _whole_marks(_marks(task))}, _STORAGE_SECONDS)["marks"]
+        _run_all({"removal": lambda: _remove_marks(_marks(task), own["created"])}, _STORAGE_SECONDS)
+    checks = []
+    for key, result in results.items():
+        name = party.names[key]
+        if isinstance(result, NoAnswer):
+            found = f"{place} cannot be written: {redact(result.reason)}"
+            checks.append(Check("storage", name, "failed", found, _WRITE_ADVICE))
+        elif isinstance(seen, NoAnswer):
+            found = f"{place} cannot be read: {redact(seen.reason)}"
+            checks.append(Check("storage", party.names[DRIVER], "failed", found, _WRITE_ADVICE))
+        elif not result["is_shared"] or key not in seen:
+            found = f"{place} here is another directory than the driver's"
+            checks.append(Check("storage", name, "failed", found, _SHARE_ADVICE))
+    return checks or [_describe_storage(place, list(results.values()))]
+
+
+def _describe_storage(place: str, results: list[dict[str, Any]]) -> Check:
+    free = [result["free"] for result in results if result["free"] is not None]
+    if free and min(free) < _LEAST_FREE_BYTES:
+        found = f"{place} has {min(free) // 2**20:,} MiB free"
+        return Check("storage", "", "warning", found, "free space, or choose another --storage")
+    access = "written" if len(results) == 1 else "written and read from everywhere"
+    space = f", {min(free) // 2**30:,} GiB free" if free else ""
+    return Check("storage", "", "ok", f"{place}: {access}{space}")
+
+
+def _marks(task: NodeTask) -> Directory:
+    return open_directory(task.storage or "") / task.directory
+
+
+def _whole_marks(marks: Directory) -> list[str]:
+    return [name for name in marks.files() if len(marks.read(name)) == _MARK_BYTES]
+
+
+def _remove_marks(marks: Directory, created: list[str]) -> None:
+    """Removes all marks, and the directories that were created for them."""
+    with suppress(FileNotFoundError):
+        marks.remove()
+    for path in created:
+        with suppress(OSError):  # Another program uses it by now.
+            os.rmdir(path)

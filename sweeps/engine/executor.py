@@ -187,11 +187,11 @@ def _check_nodes(plan: Plan, ledger: Ledger, address: str) -> None:
     Its own connection ends with it, as Ray ends a driver whose cluster goes while it publishes.
     """
     from cluster.connection import connect
-    from sweeps.engine.data_on_nodes import require
+    from sweeps.engine.node_data import check_data_on_nodes
 
     if pending_replicates(plan, ledger):
         with connect(address, advice="Nothing was begun: give the command again."):
-            require(plan)
+            check_data_on_nodes(plan)
 
 
 def _check_resources(resources: Resources) -> None:

@@ -1,23 +1,39 @@
-"""Data sets on this machine, as one node of a cluster sees to its own."""
+"""Data sets on the nodes of a cluster: one Ray task per node lists, fetches or checks them.
+
+Each node reads and writes its own data directory; no data pass through the driver.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
+from cluster.connection import connect
+from cluster.nodes import NoAnswer, node_names, on_every_node
 from privnets import data
-from sweeps.errors import StudyError
+from sweeps.errors import InputError, StudyError
+from sweeps.planning.plan import Plan, data_fingerprints
+from sweeps.study.loader import read_study
+from sweeps.study.validation import validate_study
+
+LIST_SECONDS: Final = 120.0
+FETCH_SECONDS: Final = 3600.0
+
+_FETCH_ADVICE = (
+    "`sweeps data fetch NAME --address ADDRESS` fetches a data set on every node; add --from DIR "
+    "to copy it from a directory that all nodes see"
+)
 
 
-class OnNode(BaseModel):
-    """What a node has, or got.
+class NodeData(BaseModel):
+    """Data sets of one node, or the files it fetched.
 
     Attributes:
-        sets: Data set to its state (`present`, `absent`, `altered`) and where it is.
-        files: Those of the data set that was asked for; none where it comes with scikit-learn.
-        problem: Why it did not do what it was asked; None if it did.
+        sets: State (`present`, `absent`, `altered`) and place of each data set.
+        files: Files of the fetched data set; none if scikit-learn ships it.
+        problem: Reason for a failure; None if the node did what was asked.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -27,44 +43,116 @@ class OnNode(BaseModel):
     problem: str | None = None
 
 
-def states() -> OnNode:
-    """What is here."""
-    return OnNode(sets={name: (data.status(name), _folder(name)) for name in data.names()})
+def data_variables(directory: str | None) -> dict[str, str]:
+    """Returns the environment variables that select a data directory."""
+    return {} if directory is None else {"PRIVNETS_DATA": directory}
 
 
-def get(name: str, source: str | None) -> OnNode:
-    """Fetch a data set, once however many processes of the machine ask.
+def list_on_nodes(address: str, directory: str | None = None) -> dict[str, NodeData]:
+    """Returns the data sets of every node, by node name.
 
     Args:
-        name: The data set.
-        source: A directory or URI to copy it from; None for its public source.
+        address: Ray cluster to join.
+        directory: Data directory on the nodes; None for their own.
 
     Raises:
-        DataError: If it cannot be had; nothing was changed then.
+        ConnectError: If no Ray answers at the address, or it rejects the token.
     """
-    paths = data.fetch(name) if source is None else data.copy(name, source)
-    return OnNode(files=tuple(str(path) for path in paths))
+    return _run_on_nodes(address, directory, LIST_SECONDS, local_data)
 
 
-def fingerprints(study: Mapping[str, Any]) -> dict[str, str]:
-    """Which data a study finds here: data set to fingerprint.
+def fetch_on_nodes(
+    address: str, name: str, source: str | None = None, directory: str | None = None
+) -> dict[str, NodeData]:
+    """Fetches a data set on every node; returns the files, by node name.
 
     Args:
-        study: As `Study.to_dict` gives it.
+        address: Ray cluster to join.
+        name: Data set.
+        source: Directory or URI that every node can read; None for the public source.
+        directory: Data directory on the nodes; None for their own.
+
+    Raises:
+        DataError: If there is no such data set.
+        ConnectError: If no Ray answers at the address, or it rejects the token.
+    """
+    data.info(name)
+    return _run_on_nodes(address, directory, FETCH_SECONDS, fetch_local, name, source)
+
+
+def check_data_on_nodes(plan: Plan) -> None:
+    """Checks that every node has the data that a plan was made from; needs a connection to Ray.
+
+    A node that does not answer is skipped: it fails its packs, with the reason, if data are absent.
+
+    Raises:
+        InputError: If a node lacks data, or has others under the same name.
+    """
+    expected = data_fingerprints(plan.study.experiment, (point.config for point in plan.points))
+    answers = on_every_node(local_fingerprints, plan.study.to_dict(), seconds=LIST_SECONDS)
+    names = node_names(answers)
+    problems = {names[node]: _data_problem(expected, answer) for node, answer in answers.items()}
+    if lines := [f"node {name}: {problem}" for name, problem in problems.items() if problem]:
+        raise InputError(f"{'; '.join(lines)}. {_FETCH_ADVICE}")
+
+
+def local_data() -> NodeData:
+    """Returns the data sets of this machine."""
+    return NodeData(sets={name: (data.status(name), place_of(name)) for name in data.names()})
+
+
+def fetch_local(name: str, source: str | None) -> NodeData:
+    """Fetches a data set to this machine, once for all processes that ask at the same time.
+
+    Raises:
+        DataError: If it cannot be fetched; nothing has changed then.
+    """
+    paths = data.fetch(name) if source is None else data.copy(name, source)
+    return NodeData(files=tuple(map(str, paths)))
+
+
+def local_fingerprints(study: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the fingerprint of each data set of a study on this machine.
 
     Raises:
         DataError: If a data set is absent or altered.
-        StudyError: If anything is wrong with the study itself.
+        StudyError: If the study is invalid.
     """
-    from sweeps.planning import plan as planning
-    from sweeps.study.loader import read_study
-    from sweeps.study.validation import validate_study
-
-    checked = validate_study(read_study(study), data=False)
-    if checked.errors:
-        raise StudyError(checked.errors)
-    return planning.data_fingerprints(str(study["experiment"]), checked.configs)
+    validated = validate_study(read_study(study), data=False)
+    if validated.errors:
+        raise StudyError(validated.errors)
+    return data_fingerprints(str(study["experiment"]), validated.configs)
 
 
-def _folder(name: str) -> str:
+def place_of(name: str) -> str:
+    """Returns the directory of a data set, or `scikit-learn` if that ships it."""
     return str(data.directory() / name) if data.info(name).files else "scikit-learn"
+
+
+def _run_on_nodes(
+    address: str,
+    directory: str | None,
+    seconds: float,
+    function: Callable[..., NodeData],
+    *arguments: object,
+) -> dict[str, NodeData]:
+    variables = data_variables(directory)
+    with connect(address):
+        answers = on_every_node(function, *arguments, seconds=seconds, environment=variables)
+    names = node_names(answers)
+    return {names[node]: _to_node_data(answer) for node, answer in answers.items()}
+
+
+def _to_node_data(answer: NodeData | NoAnswer) -> NodeData:
+    return NodeData(problem=_reason(answer)) if isinstance(answer, NoAnswer) else answer
+
+
+def _data_problem(expected: Mapping[str, str], answer: Mapping[str, str] | NoAnswer) -> str | None:
+    if isinstance(answer, NoAnswer):
+        return None if answer.is_lost else _reason(answer).rstrip(".")
+    others = sorted(name for name in expected if answer.get(name) != expected[name])
+    return f"its {', '.join(others)} differs from the driver's" if others else None
+
+
+def _reason(answer: NoAnswer) -> str:
+    return answer.reason.removeprefix("DataError: ")

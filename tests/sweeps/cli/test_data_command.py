@@ -1,18 +1,33 @@
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pytest
 from support import requires_data
-from typer.testing import CliRunner
 
 from privnets import data
-from sweeps.cli.data import app
+from sweeps.cli.main import main
+
+
+@dataclass
+class Ended:
+    """A command that has ended."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
 
 
 @pytest.fixture
-def run():
-    return lambda *arguments: CliRunner().invoke(app, arguments)
+def run(monkeypatch, capsys):
+    def command(*arguments: str) -> Ended:
+        monkeypatch.setattr("sys.argv", ["sweeps", "data", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        return Ended(stopped.value.code or 0, *capsys.readouterr())
+
+    return command
 
 
 def row(output: str, name: str) -> list[str]:
@@ -26,12 +41,12 @@ def test_list_says_where_data_come_from_and_that_absent_ones_are_absent(run, tmp
     assert found.exit_code == 0
     where = str(tmp_path / "adult")
     source = "https://archive.ics.uci.edu/dataset/2/adult"
-    assert row(found.output, "adult")[:6] == [
+    assert row(found.stdout, "adult")[:6] == [
         "adult", "48,842", "binary", source, "CC BY 4.0", "absent",
     ]  # fmt: skip
-    assert where.startswith(row(found.output, "adult")[6])
-    assert row(found.output, "digits")[5:] == ["present", "scikit-learn"]
-    assert all(f" {name} " in found.output for name in data.names())
+    assert where.startswith(row(found.stdout, "adult")[6])
+    assert row(found.stdout, "digits")[5:] == ["present", "scikit-learn"]
+    assert all(f" {name} " in found.stdout for name in data.names())
     assert not any(tmp_path.iterdir())
 
 
@@ -39,24 +54,24 @@ def test_list_says_that_an_altered_file_is_altered(run, tmp_path, monkeypatch):
     monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
     (tmp_path / "adult").mkdir()
     (tmp_path / "adult" / "adult.data").write_bytes(b"39, State-gov")
-    assert row(run("list").output, "adult")[5] == "altered"
+    assert row(run("list").stdout, "adult")[5] == "altered"
 
 
 @requires_data("adult")
 def test_present_data_are_listed_so_and_not_fetched_again(run, monkeypatch):
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
-    assert row(run("list").output, "adult")[5] == "present"
+    assert row(run("list").stdout, "adult")[5] == "present"
     found = run("fetch", "adult")
     assert found.exit_code == 0
     folder = data.directory() / "adult"
-    assert found.output.split() == [str(folder / "adult.data"), str(folder / "adult.test")]
+    assert found.stdout.split() == [str(folder / "adult.data"), str(folder / "adult.test")]
 
 
 def test_fetching_what_scikit_learn_ships_says_so(run):
     found = run("fetch", "digits")
-    assert (found.exit_code, found.output) == (
+    assert (found.exit_code, found.stdout) == (
         0,
-        "digits comes with scikit-learn: nothing to fetch.\n",
+        "digits comes with scikit-learn; nothing to fetch.\n",
     )
 
 
@@ -76,7 +91,7 @@ def test_fetching_without_a_network_is_one_message_and_nothing_written(tmp_path,
         **dict.fromkeys(("no_proxy", "NO_PROXY"), ""),
     }
     found = subprocess.run(
-        [sys.executable, "-c", "from sweeps.cli.data import app; app()", "fetch", name],
+        [sys.executable, "-c", "from sweeps.cli.main import main; main()", "data", "fetch", name],
         env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert (found.returncode, found.stdout) == (2, "")

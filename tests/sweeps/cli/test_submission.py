@@ -22,11 +22,11 @@ import sweeps
 from cluster.errors import JobError
 from cluster.jobs import Job, JobClient
 from sweeps.cli.main import app
-from sweeps.cli.submission import SweepJob, default_sweep_name, job_id
-from sweeps.cli.submission_request import find, request
-from sweeps.engine.handing_over import answer, run_on_cluster
+from sweeps.cli.remote import parse_reply, run_remotely
+from sweeps.cli.status import SweepStatus, read_status
+from sweeps.cli.submission import SweepJob, default_sweep_name, find_job, job_id
+from sweeps.cli.submit import validate_remote_study
 from sweeps.engine.progress import ResourceUse
-from sweeps.engine.status import Status, look
 from sweeps.errors import InputError, StudyError
 from sweeps.store.lease import read_heartbeat
 from sweeps.store.ledger import Ledger
@@ -222,7 +222,7 @@ def test_a_stopped_sweep_goes_on_and_trains_nothing_twice(story: Story) -> None:
 
 def test_submitting_a_sweep_again_changes_nothing(story: Story) -> None:
     laptop = story.laptop
-    assert "is being run already as job" in story.twice
+    assert "is already running as job" in story.twice
     before = laptop.written()
     study = load(laptop.folder / "small.yaml")
     assert sweeps.submit(study, laptop.address) == f"sweep-{laptop.sweep}"
@@ -262,15 +262,15 @@ def test_who_has_not_the_token_is_told_in_one_message(story: Story) -> None:
 
 
 def test_a_cluster_says_what_it_does_not_know_and_what_it_does(story: Story) -> None:
-    found = find("absent", story.laptop.address)
-    with pytest.raises(InputError, match=f"knows no sweep 'absent'; it knows {story.laptop.sweep}"):
-        _ = found.known
+    message = f"has no job of sweep 'absent' .it has {story.laptop.sweep}"
+    with pytest.raises(InputError, match=message):
+        find_job(JobClient(story.laptop.address), "absent")
 
 
 def test_a_question_that_is_refused_says_why(story: Story) -> None:
     storage = str(story.laptop.storage)
     with pytest.raises(JobError, match="there is no sweep 'absent'"):
-        run_on_cluster(story.laptop.address, ["status", "absent", "--storage", storage])
+        run_remotely(story.laptop.address, ["status", "absent", "--storage", storage])
 
 
 def test_another_address_in_the_environment_diverts_nothing(
@@ -285,10 +285,10 @@ def test_data_that_only_the_cluster_has_stop_no_submission(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
-    assert request("adult-regularization").points == 8
-    assert request("eco-alpha").points > 1
+    assert validate_remote_study(load("adult-regularization"))[0] == 8
+    assert validate_remote_study(load("eco-alpha"))[0] > 1
     with pytest.raises(StudyError, match="train_size: got -1"):
-        request("adult-regularization", ["fixed.train_size=-1"])
+        validate_remote_study(load("adult-regularization", ["fixed.train_size=-1"]))
 
 
 _GOOD: dict[str, Any] = {"study": {"name": "s"}, "name": "s", "storage": "/shared"}
@@ -324,14 +324,14 @@ def test_a_sweep_without_a_cluster_has_a_status_too(uninterrupted: RunOutcome) -
     ran = CliRunner().invoke(app, ["status", result.sweep, "--storage", result.storage])
     assert ran.exit_code == 0, ran.output
     assert "sweep    reference of study small: ended" in ran.output
-    assert "points   4 of 4 finished, 0 failed, 0 to go" in ran.output
+    assert "points   4 of 4 finished, 0 failed, 0 pending" in ran.output
     assert all(point_id in ran.output for point_id in result.front()["point_id"])
 
 
 def test_a_front_is_the_same_on_the_other_side(uninterrupted: RunOutcome) -> None:
     result = uninterrupted.result
-    status = look(result.sweep, result.storage)
-    assert answer(Status, status.model_dump_json()) == status
+    status = read_status(result.sweep, result.storage)
+    assert parse_reply(SweepStatus, status.model_dump_json()) == status
     shown, own = status.front_frame(), result.front()
     for metric in result.objectives:
         assert list(shown[metric]) == list(own[metric])

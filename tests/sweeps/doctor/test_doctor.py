@@ -12,9 +12,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mlflow_server import free_port
@@ -23,8 +22,8 @@ from ray_node import ray_node
 from support import requires_data
 
 from privnets import data
-from sweeps.doctor import Check, clocks, versions
-from sweeps.doctor.check import together
+from sweeps.doctor.checks import check_clock, check_versions
+from sweeps.doctor.report import Check, merge_nodes
 from tracking.server import team_server
 
 # Before any test names another data directory.
@@ -219,7 +218,7 @@ def test_what_is_wrong_with_one_node_is_told_of_that_node(pair: Pair, study: str
     assert "location30" in failed["data"]["found"]
     assert str(pair.folder / "node-data") in failed["data"]["found"]
     assert "sweeps data fetch" in failed["data"]["remedy"]
-    assert "lacks what was written" in failed["storage"]["found"]
+    assert "another directory than the driver's" in failed["storage"]["found"]
     assert f"{secret} holds a secret and has mode 0644" in failed["secret files"]["found"]
     assert failed["data"]["node"] == failed["versions"]["node"] == failed["secret files"]["node"]
     assert list((pair.folder / "split").iterdir()) == []
@@ -295,23 +294,29 @@ def test_a_study_that_is_wrong_is_bad_input(tmp_path: Path) -> None:
 
 
 def test_versions_that_differ_in_their_build_alone_are_a_warning() -> None:
-    here, there = {"torch": "2.6.0+cu126"}, {"torch": "2.6.0+cpu"}
-    (check,) = versions.compare(here, {"node": there})
-    assert check.state == "warning"
-    (check,) = versions.compare(here, {"node": {"torch": "2.7.0+cpu"}})
+    driver = {"torch": "2.6.0+cu126"}
+    assert check_versions(driver, "node", {"torch": "2.6.0+cpu"}).state == "warning"
+    check = check_versions(driver, "node", {"torch": "2.7.0+cpu"})
     assert (check.state, check.found) == ("failed", "torch 2.7.0+cpu, not 2.6.0+cu126")
 
 
-def test_a_clock_is_off_by_what_cannot_be_the_time_it_took_to_ask() -> None:
-    told: dict[str, Any] = {"late": 90.0, "within": 103.0, "early": 120.0}
-    states = {c.node: (c.state, c.found) for c in clocks.compare(told, 100.0, 105.0)}
-    assert states["within"][0] == "ok"
-    assert states["late"] == ("warning", "off by 10 s or more")
-    assert states["early"] == ("warning", "off by 15 s or more")
+@pytest.mark.parametrize(
+    ("time", "state", "found"),
+    [
+        (90.0, "warning", "off by 10 s or more"),
+        (103.0, "ok", "within 3 s of the driver's"),
+        (120.0, "warning", "off by 15 s or more"),
+    ],
+)
+def test_a_clock_offset_leaves_out_the_time_of_the_request(
+    time: float, state: str, found: str
+) -> None:
+    check = check_clock("node", time, before=100.0, after=105.0)
+    assert (check.state, check.found) == (state, found)
 
 
-def test_checks_that_are_the_same_on_all_nodes_are_one() -> None:
+def test_equal_checks_of_several_nodes_become_one() -> None:
     same = [Check("memory", node, "ok", "enough") for node in ("a", "b")]
     other = Check("memory", "c", "warning", "little", "more")
-    assert together([*same, other], ["a", "b", "c"]) == [same[0].on("a, b"), other]
-    assert together(same, ["a", "b"]) == [same[0].on("all 2 nodes")]
+    assert merge_nodes([*same, other], ["a", "b", "c"]) == [replace(same[0], node="a, b"), other]
+    assert merge_nodes(same, ["a", "b"]) == [replace(same[0], node="all 2 nodes")]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mlflow_server import free_port
 
-from sweeps.doctor.tracked import Tracking
+from sweeps.doctor.checks import check_tracking
 
 
 @pytest.fixture
@@ -41,13 +41,13 @@ def locked() -> Iterator[str]:
 def test_refused_credentials_are_to_be_put_where_the_sweep_is_led_from(
     locked: str, here: bool
 ) -> None:
-    check = Tracking(locked, default=here).check()
+    check = check_tracking(locked, is_local=here)
     assert (check.state, check.found) == ("failed", f"{locked} refuses the credentials (401)")
     assert "~/.mlflow/credentials (chmod 600)" in check.remedy
     assert ("the cluster's head" in check.remedy) != here
 
 
 def test_a_server_that_is_not_there_is_to_be_started() -> None:
-    check = Tracking(f"http://127.0.0.1:{free_port()}", default=False).check()
+    check = check_tracking(f"http://127.0.0.1:{free_port()}", is_local=False)
     assert (check.state, check.found[-20:]) == ("failed", "(connection refused)")
     assert check.remedy.startswith("start it, or leave --tracking-uri out")

@@ -1,0 +1,134 @@
+"""Commands of this program on a cluster, through its job server: arguments and replies.
+
+Every user of the cluster can read the arguments and the files of a job.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from cluster.errors import JobError
+from cluster.jobs import JobClient, last_line
+from cluster.submission import COMMAND_SECONDS, JobSpec, run_command
+from sweeps.errors import InputError
+from tracking.redaction import holds_secret
+
+T = TypeVar("T")
+
+PACKAGES: Final = ("sweeps", "privnets", "tracking", "cluster")
+"""Packages that a job uses as they are installed here."""
+DISTRIBUTION: Final = "privnets-sweeps"
+
+_ADDRESS_VARIABLE = "RAY_ADDRESS"
+
+
+def is_job_server(address: str | None) -> bool:
+    """Returns whether an address is that of a job server, not of a Ray to join."""
+    return address is not None and address.startswith(("http://", "https://"))
+
+
+def default_job_server() -> str | None:
+    """Returns the job server that RAY_ADDRESS names; None if it names none."""
+    address = os.environ.get(_ADDRESS_VARIABLE)
+    return address if is_job_server(address) else None
+
+
+def connect_job_server(address: str | None) -> JobClient:
+    """Connects to the job server at an address, or at RAY_ADDRESS.
+
+    Raises:
+        InputError: If there is no address.
+        ConnectError: If no job server answers there, or it rejects the token.
+    """
+    address = address or default_job_server()
+    if address is None:
+        raise InputError(
+            f"no cluster address; give --address http://HEAD:8265, or set {_ADDRESS_VARIABLE} to it"
+        )
+    return JobClient(address)
+
+
+def address_option(address: str) -> str:
+    """Returns the option that repeats an address; empty if RAY_ADDRESS names it."""
+    return "" if os.environ.get(_ADDRESS_VARIABLE) == address else f" --address {address}"
+
+
+def check_public(option: str, value: str | None, remedy: str) -> None:
+    """Checks that an option holds no password or key.
+
+    Raises:
+        InputError: If it does; the message gives the remedy.
+    """
+    if value is not None and holds_secret(value):
+        raise InputError(
+            f"{option} holds credentials, which every user of the cluster could read; {remedy}"
+        )
+
+
+def check_remote_path(option: str, value: str | None) -> None:
+    """Checks that an option names the same place on every node, and holds no password or key.
+
+    Raises:
+        InputError: If it does not.
+    """
+    check_public(option, value, "set them in the environment of the cluster's nodes")
+    if value is not None and "://" not in value and not value.startswith("/"):
+        raise InputError(
+            f"{option} must be an absolute path, or a URI, as the cluster's nodes see it; "
+            f"got {value!r}"
+        )
+
+
+def run_remotely(
+    cluster: str | JobClient,
+    arguments: Sequence[str],
+    *,
+    data: str | None = None,
+    files: Mapping[str, bytes] | None = None,
+    timeout: float = COMMAND_SECONDS,
+) -> str:
+    """Runs a command of `sweeps` on a cluster's head; returns its standard output.
+
+    Args:
+        cluster: Address of the job server, or a client of it.
+        arguments: Arguments of `sweeps`.
+        data: Data directory on the nodes; None for their own.
+        files: Names and contents of files for the command's working directory.
+        timeout: Seconds after which the command is stopped.
+
+    Raises:
+        JobError: With the command's own message, if it failed or took too long.
+        ConnectError: If no job server answers there, or it rejects the token.
+    """
+    spec = JobSpec(
+        submission_id="",
+        arguments=("-m", "sweeps", *arguments),
+        packages=PACKAGES,
+        distribution=DISTRIBUTION,
+        environment={} if data is None else {"PRIVNETS_DATA": data},
+        files=files or {},
+    )
+    output = run_command(spec, cluster, timeout)
+    if output.exit_code == 0 or (output.exit_code == 1 and output.stdout.strip()):
+        return output.stdout
+    _, is_refusal, message = output.stderr.rpartition("\nError: ")
+    raise JobError(message.strip() if is_refusal else last_line(output.stderr) or "no message")
+
+
+def parse_reply(kind: type[T], text: str) -> T:
+    """Parses JSON from a cluster.
+
+    Raises:
+        InputError: If it is not of that kind, as if another version runs there.
+    """
+    try:
+        return TypeAdapter(kind).validate_json(text)
+    except ValidationError as error:
+        raise InputError(
+            f"cannot parse the cluster's reply ({error.errors()[0]['msg']}); check that both "
+            "sides run the same version"
+        ) from error
