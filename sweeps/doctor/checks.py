@@ -195,7 +195,7 @@ def check_tracking(uri: str | None, is_local: bool) -> Check:
         remedy = error.remedy or "repair it, or publish later with `sweeps sync`"
         if isinstance(error, CredentialsRejectedError) and not is_local:
             remedy += ", on the cluster's head, where the driver runs"
-        return Check("tracking", "", "failed", error.found, remedy)
+        return Check("tracking", "", "failed", error.problem, remedy)
     return Check("tracking", "", "ok", f"{tracking.redact(resolved)} can be used")
 
 
