@@ -28,7 +28,7 @@ from sweeps.doctor.examination import examine, has_hung_work
 from sweeps.doctor.report import Check, Report
 from sweeps.engine.node_data import data_variables
 from sweeps.errors import make_printable
-from sweeps.store.versions import installed_versions
+from sweeps.store.manifest import installed_versions
 from sweeps.study.loader import load
 from sweeps.study.spec import Study
 

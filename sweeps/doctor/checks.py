@@ -19,7 +19,7 @@ from sweeps.analysis.formatting import format_count
 from sweeps.doctor.report import Check, State
 from sweeps.engine.capacity import cluster_capacity
 from sweeps.errors import InputError
-from sweeps.store.versions import PROJECT_NAME
+from sweeps.store.manifest import PROJECT_NAME
 from sweeps.study.spec import Study
 from tracking.errors import CredentialsRejectedError, TrackingError
 

@@ -25,7 +25,7 @@ from sweeps.doctor.report import Check, Report, merge_nodes
 from sweeps.engine.node_data import data_variables, local_fingerprints
 from sweeps.errors import StudyError
 from sweeps.store.filesystem import Directory, absolute_storage, open_directory
-from sweeps.store.versions import installed_versions
+from sweeps.store.manifest import installed_versions
 from sweeps.study.spec import Study
 from sweeps.study.validation import validate_study
 from tracking.redaction import redact
