@@ -1,4 +1,4 @@
-"""What every test relies on: no outside services, fixed draws, a known data directory and cache."""
+"""Settings of all tests: no outside services, fixed draws, a known data directory and cache."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _check_ray(config: pytest.Config, event: str, told: Sequence[object]) -> None:
-    """Have a test fail that starts a Ray beside those which `make test` runs one after the other.
+    """Fails a test that starts Ray without the mark `ray`: those tests run in sequence.
 
     Raises:
         RuntimeError: If this process starts one, and its test lacks the mark.

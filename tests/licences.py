@@ -1,4 +1,4 @@
-"""What the installed package needs, with versions and licences: `python -m tests.licences`.
+"""Dependencies of the installed package with versions and licences: `python -m tests.licences`.
 
 Prints the table of DEPENDENCIES.md; with `--check` it fails where a licence cannot go along with
 Apache-2.0, or where the table is not what is installed. Licences are what packages say of
@@ -19,8 +19,8 @@ from packaging.utils import canonicalize_name
 OURS = "privnets-sweeps"
 TABLE = Path(__file__).resolve().parents[1] / "DEPENDENCIES.md"
 
-# Nothing of these is changed or copied, and each is loaded as a library of its own, which the
-# lesser licences allow; what they ask of who passes them on is theirs to read.
+# These are neither changed nor copied, and each is loaded as a separate library, which the lesser
+# licences allow.
 _LESSER = r"LGPL|Lesser General Public|MPL|Mozilla"
 _REFUSED = (
     r"\bA?GPL|Affero|GNU General Public|SSPL|Server Side Public|Commons Clause|BUSL|Business Source"
@@ -30,7 +30,7 @@ _PERMISSIVE = (
     r"Apache|MIT|BSD|ISC|PSF|Python Software Foundation|Python-2\.0|CNRI|HPND|Unlicense|Zlib|zlib"
     r"|0BSD|CC0|Public Domain|BSL-1\.0|Boost|Expat"
 )
-# What says nothing of itself but in the licence file that it comes with.
+# Packages whose metadata lack a licence; it is in the licence file.
 _KNOWN: Mapping[str, str] = {"huey": "MIT", "skops": "MIT"}
 
 _HEAD = """# Dependencies
@@ -64,7 +64,7 @@ def closure(name: str = OURS) -> dict[str, Distribution]:
 
 
 def licence(of: Distribution) -> str:
-    """What a distribution says of its licence, in few words; empty where it says nothing."""
+    """Returns the licence of a distribution in few words; empty where it states none."""
     name = canonicalize_name(of.metadata["Name"])
     if name in _KNOWN:
         return _KNOWN[name]
@@ -103,7 +103,7 @@ def table() -> str:
 
 
 def problems() -> Iterator[str]:
-    """What keeps the package from being passed on under Apache-2.0."""
+    """Returns the dependencies that prevent distribution under Apache-2.0."""
     for name, found in closure().items():
         if verdict(licence(found)) == "refused":
             yield f"{name} {found.version}: {licence(found) or 'states no licence'}"
@@ -116,7 +116,7 @@ def main() -> int:
         return 0
     found = list(problems())
     if not TABLE.exists() or TABLE.read_text() != table():
-        found.append(f"{TABLE.name} is not what is installed: make it anew with `make licences`")
+        found.append(f"{TABLE.name} differs from the installed packages: run `make licences`")
     for line in found:
         print(line, file=sys.stderr)
     return 1 if found else 0

@@ -61,7 +61,7 @@ def mlflow_server(
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on at this moment."""
+    """Returns a loopback port without a listener."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])

@@ -23,7 +23,7 @@ _HEAD = "ray.head.default"  # as the provider calls it
 def scaling_head(
     nodes: Mapping[str, float], most: int, version: int = 2, **environment: str
 ) -> Iterator[Head]:
-    """A head that lends nothing, and an autoscaler that brings nodes when someone asks for them.
+    """A head without CPUs, and an autoscaler that starts nodes on demand.
 
     Args:
         nodes: What each of them lends, by Ray's names.

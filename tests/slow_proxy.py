@@ -26,7 +26,7 @@ def slow_proxy(uri: str, seconds: float) -> Iterator[str]:
     Yields:
         The URI to use instead.
     """
-    # A process of its own, so that whoever measures its own processor time does not count it.
+    # A separate process, so that measured processor times do not include it.
     process = subprocess.Popen(
         [sys.executable, str(Path(__file__)), uri, str(seconds)], stdout=subprocess.PIPE
     )

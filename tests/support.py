@@ -11,7 +11,7 @@ def requires_data(name: str) -> pytest.MarkDecorator:
     """Skip a test, with the reason, where a data set is absent; altered files are left to fail it.
 
     Raises:
-        DataError: If there is no data set of that name.
+        DataError: If no data set has that name.
     """
     return pytest.mark.skipif(
         data.status(name) == "absent",

@@ -47,7 +47,7 @@ def test_a_benchmark_that_is_ended_leaves_no_process() -> None:
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Whether it runs no more, though nobody may have waited for it yet."""
+    """Whether a process has ended, even if its parent has not waited for it."""
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""What benchmarks leave in their tables."""
+"""Result tables of benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What benchmarks compare does the same work on every side."""
+"""Contestants of benchmarks do the same work."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_plain_game_ends_where_the_platforms_does(tradeoff: float, dependence: f
 
 
 def test_shared_fused_optimiser_changes_nothing() -> None:
-    """Adam moves every parameter by itself, so who shares an optimiser is no matter."""
+    """Adam updates every parameter separately, so sharing an optimiser changes nothing."""
     (game, *_) = toy.games(4, 40)
     ordinary, fused = ({}, {})
     play(Settings(**game), ordinary.__setitem__)

@@ -1,4 +1,4 @@
-"""What holds for the project as a whole: light imports, layers, and what a wheel carries."""
+"""Properties of the whole project: light imports, layers, and the content of a wheel."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ _SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 def run(main: Callable[[], None]) -> None:
     """Run a benchmark; on SIGTERM its descendants end, then its blocks, with exit code 143.
 
-    Descendants go first, as nobody can clear a folder that others write to. PostgreSQL, which
-    is nobody's child, ends with its block.
+    Descendants end first, because a folder cannot be removed while they write to it. PostgreSQL
+    is not a descendant and ends with its block.
     """
     signal.signal(signal.SIGTERM, _leave)
     main()
@@ -51,7 +51,7 @@ def _adopt_orphans() -> None:
 
 
 def _descendants() -> list[psutil.Process]:
-    """Those that have not ended; none is waited for, as that is up to who started it."""
+    """Returns the descendants that have not ended, without waiting for them."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):

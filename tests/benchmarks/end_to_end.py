@@ -216,7 +216,7 @@ def _rounds(
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         template = _template(Path(folder))
         for i in range(rounds):
-            # Whoever comes first finds the fewest files in memory.
+            # The first contestant of a round finds the fewest files in memory.
             first = (i + 1) % len(entries)
             for entry in (*entries[first:], *entries[:first]):
                 seconds, held[entry] = _run(entry, steps, template)
@@ -227,7 +227,7 @@ def _rounds(
 
 
 def _template(folder: Path) -> Path:
-    """What every contestant finds in its folder: an empty store, and a cache that knows it."""
+    """Creates an empty store in the folder of a contestant, and a cache of its schema."""
     os.environ["PRIVNETS_CACHE"] = str(folder / "cache")
     tracking.create(f"sqlite:///{folder}/mlflow.db")
     return folder
@@ -316,7 +316,7 @@ def _ratio(theirs: float | None, ours: float | None) -> float | str:
 
 
 def _of_all(entry: Entry, medians: Mapping[Entry, float], points: int) -> tuple[float | None, str]:
-    """Seconds of the whole grid, and on what they rest; None where a larger grid tells more."""
+    """Seconds of the whole grid, and their basis; None where a larger grid gives better ones."""
     if entry.points == points:
         return medians[entry], "measured"
     of_smaller = {

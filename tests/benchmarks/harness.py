@@ -1,4 +1,4 @@
-"""What benchmarks share: alternating rounds, a table, a row in the results file."""
+"""Shared parts of benchmarks: alternating rounds, a table, a row in the results file."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def _columns(path: Path) -> list[str]:
 
 
 def _commit(folder: Path) -> str:
-    """Of the checkout around a folder; empty where there is none."""
+    """Commit of the checkout around a folder; empty without one."""
     commit = _git(folder, "rev-parse", "--short", "HEAD")
-    # Results are no code, and the benchmark before this one may have added some.
+    # Results do not count as changes; an earlier benchmark may have added some.
     changed = _git(folder, "status", "--porcelain", "-uno", "--", ":/", ":!results")
     return f"{commit}+changes" if changed else commit
 

@@ -65,7 +65,7 @@ def write_large(storage: str, planned: Plan, metrics: int, rows: int, sweep: str
 
 
 def packs(planned: Plan, metrics: int, rows: int) -> Iterator[list[TradeoffPoint]]:
-    """What `write_large` writes, pack by pack."""
+    """Yields the packs that `write_large` writes."""
     names = metric_names(metrics)
     random = np.random.default_rng(0)
     replicates = planned.replicates()

@@ -53,7 +53,7 @@ _HIDDEN = (50,) * 5
 
 @dataclass(frozen=True)
 class _Contestant:
-    """Work that trains so many models."""
+    """Work that trains a number of models."""
 
     models: int
     work: Callable[[], object]

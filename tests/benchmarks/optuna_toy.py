@@ -18,7 +18,7 @@ from tests.benchmarks.toy import axes, games
 
 
 def main(uri: str, points: str, steps: str, threads: str) -> None:
-    """Run every point on so many threads, and have it in the store at `uri`."""
+    """Runs every point on a number of threads, and records it in the store at `uri`."""
     torch.set_num_threads(int(threads))
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     tradeoffs, dependences = axes(int(points))

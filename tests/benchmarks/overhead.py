@@ -1,4 +1,4 @@
-"""What a sweep costs beside its trainings: points per second of an experiment without work.
+"""Overhead of a sweep beside its trainings: points per second of an experiment without work.
 
 Ten thousand points of 15 metrics through search, packs, Ray Tune and ledger, on this machine's
 cores: once training alone, once as users run it, with progress, publisher (into a fresh SQLite

@@ -61,7 +61,7 @@ class PlainGame(ABC):
 
     @abstractmethod
     def release(self, batch: Records) -> Tensor:
-        """What the releaser makes of records, with noise."""
+        """Returns the release of records, with noise."""
 
     @abstractmethod
     def losses(self, z: Tensor, batch: Records, names: Sequence[str]) -> dict[str, Tensor]:
@@ -69,7 +69,7 @@ class PlainGame(ABC):
 
     @abstractmethod
     def step_releaser(self, batch: Records) -> None:
-        """The releaser's step, and of whoever trains beside it."""
+        """Takes a step of the releaser and of the networks that train beside it."""
 
     def _batch(self) -> Records:
         device = self.records[0].device
@@ -118,7 +118,7 @@ class Toy(PlainGame):
         return z
 
     def losses(self, z: Tensor, batch: Records, names: Sequence[str]) -> dict[str, Tensor]:
-        """Of all three."""
+        """Cross-entropies of all three networks."""
         x, secret, utility = batch
         return {
             "adversary": functional.cross_entropy(self.networks["adversary"](z), secret),
@@ -160,7 +160,7 @@ class Amnist(PlainGame):
         return z
 
     def losses(self, z: Tensor, batch: Records, names: Sequence[str]) -> dict[str, Tensor]:
-        """Of those asked for."""
+        """Cross-entropies of the named networks."""
         labels = dict(zip(("adversary", "utility"), batch[1:], strict=True))
         return {n: functional.cross_entropy(self.networks[n](z), labels[n]) for n in names}
 
@@ -218,7 +218,7 @@ class EncoderDecoder(nn.Module):
     """Convolutions, a noisy code, and a dense decoder to noisy pixels."""
 
     def __init__(self, width: int, noise_std: float) -> None:
-        """Of a code of `width` numbers."""
+        """Builds a releaser with a code of `width` numbers."""
         super().__init__()
         channels, self._noise_std = max(1, width // 8), noise_std
         self._encoder = nn.Sequential(
@@ -287,7 +287,7 @@ def classifier(width: int, classes: int) -> nn.Sequential:
 
 
 def informations(adversary: Tensor, utility: Tensor, reference: Tensor, secret: Tensor) -> Tensor:
-    """What the release loses of the utility and tells of the secret, nats, shape [2]."""
+    """Utility information that the release lacks and secret information it has, nats, shape [2]."""
     known = reference.log_softmax(-1)
     lost = (known.exp() * (known - utility.log_softmax(-1))).sum(-1).mean()
     told = adversary.log_softmax(-1).gather(-1, secret[..., None]).mean() + math.log(2)

@@ -1,4 +1,4 @@
-"""The toy game as one writes it in PyTorch for one configuration: modules, optimisers, a loop.
+"""The toy game in ordinary PyTorch for one configuration: modules, optimisers, a loop.
 
 Section 7.2 of "Learning data-derived privacy preserving representations" (ICLR 2019 submission):
 X ~ N((U, S), 0.05^2 I), a linear filter and noise hide S and keep U. An adversary infers S from the
@@ -82,7 +82,7 @@ class Records:
     utility: Tensor
 
     def batch(self, size: int) -> Records:
-        """Some of them, drawn anew."""
+        """Draws a random subset."""
         index = torch.randint(len(self.x), (size,))
         return Records(self.x[index], self.secret[index], self.utility[index])
 
@@ -142,7 +142,7 @@ class Game:
         return found | dict(zip(_EXACT, self._exact(), strict=True))
 
     def metrics(self) -> dict[str, float]:
-        """What the finished filter gives away and keeps, and how well any could do."""
+        """Exact leakage and censored utility of the final filter, with the best possible values."""
         k, a, noise = self.settings.dependence, self.settings.tradeoff, self.settings.noise_std
         leakage, censored = self._exact()
         least = float(measures.mutual_information(measures.joint_us(k)))
@@ -159,7 +159,7 @@ class Game:
 
     @torch.no_grad()
     def _test(self) -> dict[str, float]:
-        """How well the game's own networks do on records they have not seen."""
+        """Accuracies of the game's own networks on unseen records."""
         test = draw(_TEST_SIZE, self.settings.dependence)
         z = self._release(test.x)
         guess = self.adversary(z).argmax(-1)

@@ -1,4 +1,4 @@
-"""What it takes to read a large sweep: whole commands in fresh processes, imports included.
+"""Time to read a large sweep: whole commands in fresh processes, imports included.
 
 10,000 points of 8 replicates with 15 and 60 metrics each, in packs of 800 replicates; and with 15
 metrics in 2,000 packs of 40. Seconds are of the wall clock and of the processor, and megabytes the

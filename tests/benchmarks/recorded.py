@@ -18,7 +18,7 @@ Reports = Mapping[int, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Holdings:
-    """What a store holds of a sweep.
+    """Content of a store for one sweep.
 
     Attributes:
         runs: Finished ones, one per point.
@@ -43,7 +43,7 @@ def log(client: MlflowClient, experiment_id: str, game: Mapping[str, Value], tol
         client: Of the store.
         experiment_id: Where the run belongs.
         game: Parameters.
-        told: Step to what was reported at it: curves all along, metrics at the last step alone.
+        reports: Step to what was reported at it: curves all along, metrics at the last step alone.
     """
     run = client.create_run(experiment_id)
     now = int(time.time() * 1000)

@@ -1,4 +1,4 @@
-"""How well a sweep uses more nodes: efficiency on trainings that sleep, and so cost no processor.
+"""Efficiency of a sweep on more nodes, with trainings that sleep and need no processor.
 
 Ray nodes of one logical CPU each are started on this machine (`ray.cluster_utils.Cluster`), the
 sweep joins them by their address; beyond a few nodes, one node offers as many logical CPUs in their

@@ -60,7 +60,7 @@ class _Subject:
         fields: Of its configuration.
         plain: One configuration in plain PyTorch.
         together: Steps that are played without a pause: this platform draws batches and noise for
-            so many at once, and does so anew after a pause.
+            this many at once, and again after a pause.
         stacks: How many configurations are stacked, on a CPU.
         vmapped: How many `torch.func` stacks.
     """
@@ -97,7 +97,7 @@ _ON_GPUS: Final = (1, 4, 16, 64, 128, 256)
 
 @dataclass(frozen=True)
 class _Order:
-    """What a process is to do.
+    """Task of a process.
 
     Attributes:
         contestant: Who plays.
@@ -149,7 +149,7 @@ def _platform(subject: str, games: int, device: str) -> Callable[[int], object]:
     return play
 
 
-# A game that would end begins its schedule anew; what it has learned changes no duration.
+# A game that would end restarts its schedule; its parameters do not affect durations.
 _BEGUN: Final = {"step": torch.tensor(0)}
 
 
@@ -189,7 +189,7 @@ def _serve(pipe: Connection, device: str) -> None:
 def _rate(
     play: Callable[[], object], seconds: float, device: str, clock: str = _CLOCKS[0]
 ) -> float:
-    """How often something is done in a second."""
+    """Returns how often per second a function runs."""
     now = getattr(time, clock)
     start, times = now(), 0
     while (elapsed := now() - start) < seconds:

@@ -51,7 +51,7 @@ JUDGED: Final[Mapping[str, Mapping[str, Value | str]]] = {
 
 
 def axes(points: int) -> tuple[Sequence[float], Sequence[float]]:
-    """Weights and dependences whose grid has so many points: the whole one has 64.
+    """Weights and dependences whose grid has the given number of points; the whole one has 64.
 
     Raises:
         ValueError: If no part of the whole grid has that size.
@@ -100,7 +100,7 @@ def study(points: int, steps: int, judged: str) -> dict[str, object]:
 
 
 def _spread(values: Sequence[float], count: int) -> Sequence[float]:
-    """So many of the values, from the first to the last."""
+    """Returns a number of the values, evenly spaced from the first to the last."""
     if count == 1:
         return values[:1]
     return [values[round(i * (len(values) - 1) / (count - 1))] for i in range(count)]

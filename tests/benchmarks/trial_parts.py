@@ -1,8 +1,8 @@
-"""Where the time of a full trial goes: the game, each family of attackers, what is judged by them.
+"""Time of a full trial by part: the game, each family of attackers, the evaluation.
 
 Processor time of one core per replicate, by part, of stacks that start as fresh processes do but
 for imports. Parts are the same calls that a trial makes, one after the other; baselines are
-computed anew, as they are once per seed and machine. `AMNIST` and `ECO` are reduced, so that they
+computed again, as they are once per seed and machine. `AMNIST` and `ECO` are reduced, so that they
 take minutes; where their data are absent they are left out.
 """
 

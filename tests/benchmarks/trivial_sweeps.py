@@ -27,7 +27,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Order:
-    """What to run.
+    """Sweep to run.
 
     Attributes:
         points: How many.

@@ -1,7 +1,7 @@
 """Inject faults into real sweeps: `python -m tests.chaos --faults N --seed S [--only KIND,...]`.
 
-Exit code 0 if nothing was lost, doubled, trained again or left behind; 1 otherwise; 2 if the
-command line is wrong or there are no namespaces here.
+Exit code 0 if nothing was lost, duplicated, trained again or left behind; 1 otherwise; 2 if the
+command line is wrong or network namespaces are not available.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from tests.chaos.verdict import Reference, Verdict, judge
 from tests.chaos.world import settle
 
 _FEWEST, _MOST = 15, 30
-# After each of these something is started anew that takes longer than all the rest of a sweep: so
-# often at most in one sweep, and half as often as others in all.
+# Restarting after one of these takes longer than the rest of a sweep. The numbers are their
+# maxima in one sweep; in all they happen half as often as others.
 _COSTLY: Mapping[str, int] = {"head": 1, "driver": 2, "stop": 1, "tracking": 1}
 _MOST_ALIKE = 6
 
@@ -117,7 +117,7 @@ def _pool(options: Options, draw: random.Random, clocks: bool) -> list[str]:
 
 
 def _row(kind: str, verdicts: Sequence[tuple[Sequence[str], Verdict]]) -> Row:
-    """What is wrong with a sweep counts for each kind of fault that it saw."""
+    """A defect of a sweep counts for each kind of fault in that sweep."""
     seen = [verdict for kinds, verdict in verdicts if kind in kinds]
     return Row(
         fault=kind,

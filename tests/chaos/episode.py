@@ -43,14 +43,14 @@ class Stuck(RuntimeError):
 
 @dataclass
 class Episode:
-    """A sweep, and what is to happen to it.
+    """A sweep and the faults that are injected into it.
 
     Attributes:
         lab: Where.
         name: The sweep's.
         wanted: Kinds of faults, in order.
         draw: Source of every choice.
-        log: Told what happens.
+        log: Called with a line for each event.
         done: Kinds of the faults that happened.
         evidence: What was seen of the sweep's ledger.
         troubles: What was wrong with the driver, in words.
@@ -79,7 +79,7 @@ class Episode:
 
     @property
     def driver_log(self) -> Path:
-        """What drivers said."""
+        """File with the output of the drivers."""
         return self.lab.folder / f"{self.name}.driver_log"
 
     def run(self) -> None:
@@ -119,7 +119,7 @@ class Episode:
         return ["run", str(self.study), "--name", self.name, *to]
 
     def _hit(self, driver: subprocess.Popen[bytes]) -> None:
-        """Have the next fault happen, if it is time for it and there is something to hit."""
+        """Injects the next fault if its time has come and a target exists."""
         now = time.monotonic()
         if not self._left or now < self._next:
             return
@@ -153,7 +153,7 @@ class Episode:
             self.lab.cluster.start_node(self.draw.choice(hosts))
 
     def _mourn(self, driver: subprocess.Popen[bytes]) -> None:
-        """Wait for the end of a driver whose cluster has no head any more."""
+        """Waits for the end of a driver whose cluster lost its head."""
         began = time.monotonic()
         if not comes_about(_MOURNING_SECONDS, lambda: driver.poll() is not None):
             self.troubles.append("the driver did not end when the head was gone")
@@ -195,5 +195,5 @@ class Episode:
         return int(self.lab.drive(self.driver_log, arguments).wait())
 
     def _last_words(self) -> str:
-        """What the last run said."""
+        """Output of the last run."""
         return self.driver_log.read_text(errors="replace").rpartition("sweep " + self.name)[2]

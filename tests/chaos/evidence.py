@@ -1,4 +1,4 @@
-"""What was seen of a sweep: when its packs were committed, and which trainings began when."""
+"""Evidence of a sweep: commit times of its packs and start times of its trainings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Evidence:
         self._seen |= there
 
     def rows(self) -> Counter[Member]:
-        """How many rows each point and seed has, in all files together."""
+        """Number of rows of each point and seed in all files."""
         ledger = Ledger(str(self.sweep.parent), self.sweep.name)
         return Counter(member for pack in ledger.pack_ids() for member in _members(ledger, pack))
 
@@ -59,7 +59,7 @@ class Evidence:
         ]
 
     def trainings(self) -> int:
-        """How many trainings were begun, those that came to nothing among them."""
+        """Number of trainings that began, including those that failed."""
         return sum(len(members) for _, members in self._stack_starts())
 
     def leftovers(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What may happen to a sweep. Each fault is real; what it breaks is mended later, or never."""
+"""Faults of a sweep. Each is real; its damage is repaired later or never."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NotNow(Exception):
 
 @dataclass(frozen=True)
 class Scene:
-    """Where a fault is to happen.
+    """Target of a fault.
 
     Attributes:
         lab: The machines.
@@ -42,7 +42,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Mending:
-    """How a fault ends.
+    """End of a fault.
 
     Attributes:
         after: Seconds.

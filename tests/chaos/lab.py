@@ -28,7 +28,7 @@ _DISK = "24m"
 
 
 class Lab:
-    """Everything that a sweep needs, up to the driver's command.
+    """Everything that a sweep needs except its driver.
 
     Attributes:
         folder: Everything that is written goes below it.
@@ -40,7 +40,7 @@ class Lab:
         door: The way to it.
         trace: Where the experiment notes the trainings that begin.
         clocks: Whether clocks can be made to jump here.
-        temporary: For temporary files of drivers and nobody else.
+        temporary: Directory for temporary files of drivers only.
     """
 
     def __init__(self, folder: Path, nodes: int = ENOUGH, jumping_clocks: bool = True) -> None:
@@ -49,7 +49,7 @@ class Lab:
         Args:
             folder: Short and empty.
             nodes: How many a cluster has at first.
-            jumping_clocks: Whether clocks are to be made to jump, where that is possible.
+            jumping_clocks: Whether clocks jump, where that is possible.
         """
         self.folder = folder
         self._nodes = nodes
@@ -79,7 +79,7 @@ class Lab:
 
     @property
     def tracking_uri(self) -> str:
-        """Of the tracking server, through its door."""
+        """URI of the tracking server through its proxy."""
         return f"http://127.0.0.1:{self.door.port}"
 
     def command(self, *arguments: str) -> list[str]:
@@ -102,8 +102,8 @@ class Lab:
         return self._disk
 
     def set_clock(self, address: str, seconds: int) -> None:
-        """Have a machine's clock be so much fast or slow from about now on."""
-        # Written over: processes have the file mapped, and die where one that is cut ends too soon.
+        """Sets the error of a machine's clock from now on."""
+        # Overwritten in place: processes have the file mapped, and truncation would kill them.
         file = os.open(clock_file(self.folder, address), os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             os.write(file, struct.pack("q", seconds))
@@ -162,7 +162,7 @@ class Lab:
         return [process for node in self.cluster.nodes for process in node.actors()]
 
     def strangers(self) -> list[str]:
-        """Processes of this world that nobody owns up to."""
+        """Processes of this world that have no known owner."""
         own = [os.getpid(), self.database.pid, self.tracking.pid, *(h.keeper for h in self.hosts)]
         for cluster in (self.cluster, *self.lost):
             own += [node.process.pid for node in cluster.everything()]

@@ -47,11 +47,11 @@ class Host:
         return self._keeper.pid
 
     def within(self, *command: str) -> list[str]:
-        """A command as it is to be called to run there."""
+        """Returns the command that runs a command there."""
         return ["nsenter", "-t", str(self._keeper.pid), "-n", *command]
 
     def disconnect(self) -> None:
-        """Unplug the cable: no packet passes, and nobody is told."""
+        """Disconnects the host: packets are dropped without a notice."""
         call("ip", "link", "set", self._cable, "down")
         self.connected = False
 

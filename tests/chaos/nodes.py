@@ -105,7 +105,7 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """Where drivers join."""
+        """Address that drivers join."""
         return f"{HEAD}:{self.port}"
 
     @property
@@ -115,7 +115,7 @@ class Cluster:
         return str(folder)
 
     def start_head(self) -> None:
-        """Start the head, which has no CPUs to lend, and wait until it answers."""
+        """Starts the head, which has no CPUs, and waits until it responds."""
         self.wait(self._head_answers)
 
     def start_node(self, host: Host) -> Node:
@@ -191,7 +191,7 @@ class Cluster:
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """What everything on a cluster runs with.
+    """Environment of all processes of a cluster.
 
     Args:
         folder: For temporary files.
@@ -205,7 +205,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 def clock_file(folder: Path, address: str) -> Path:
-    """How much the clock of a machine is fast; see `clock.c`."""
+    """File with the error of a machine's clock; see `clock.c`."""
     return folder / f"clock-{address}"
 
 
@@ -244,7 +244,7 @@ def trains(process: psutil.Process) -> bool:
 
 
 def title(process: psutil.Process) -> str:
-    """What a process calls itself; empty if it is gone."""
+    """Command line of a process; empty if it has ended."""
     try:
         return " ".join(process.cmdline())
     except (psutil.NoSuchProcess, psutil.ZombieProcess):

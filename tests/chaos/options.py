@@ -14,7 +14,7 @@ RESULTS = Path(__file__).parent / "results" / "chaos.csv"
 
 @dataclass(frozen=True)
 class Options:
-    """What is asked for.
+    """Options of a campaign.
 
     Attributes:
         faults: How many are to happen.

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.chaos.nodes import PATIENCE, Dead, kill, tree
 from tests.mlflow_server import Server, free_port, mlflow_server
 
-# Whoever this is, PostgreSQL wants to be run by anybody but root.
+# PostgreSQL refuses to run as root.
 _ANYBODY = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
 
 
@@ -38,7 +38,7 @@ class Database:
 
     @property
     def pid(self) -> int:
-        """Of the postmaster; 0 if it was killed."""
+        """Process id of the postmaster; 0 if it was killed."""
         return 0 if self._process is None else self._process.pid
 
     def start(self) -> None:
@@ -91,12 +91,12 @@ class Tracking:
 
     @property
     def uri(self) -> str:
-        """Where it answers."""
+        """URI of the server."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
-        """Of the server; 0 if it was killed."""
+        """Process id of the server; 0 if it was killed."""
         return 0 if self._server is None else self._server.process.pid
 
     def start(self) -> None:
@@ -114,10 +114,10 @@ class Tracking:
 
 
 class Door:
-    """The way to a server, which may be slow.
+    """Proxy of a server, which can be slow.
 
     Attributes:
-        port: Where to knock.
+        port: Port of the proxy.
         delay: Seconds that everything takes longer, each way.
     """
 

@@ -54,7 +54,7 @@ resources: {{pack: 20}}
 
 @dataclass(frozen=True)
 class Sample:
-    """How things stood at a moment.
+    """State at a moment.
 
     Attributes:
         seconds: Since the start.
@@ -199,7 +199,7 @@ def _figure(role: str, samples: Sequence[Sample], points: int) -> Figure | None:
 
 
 def _problems(result: Result, points: int) -> list[str]:
-    """What is not as it can be computed directly."""
+    """Returns the differences from directly computed values."""
     found = []
     if len(result.points) != points:
         found.append(f"{len(result.points)} points of {points}")
@@ -213,7 +213,7 @@ def _problems(result: Result, points: int) -> list[str]:
 
 
 def _is_undominated(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Where no other point is as small in both and smaller in one, told one point at a time."""
+    """Whether no other point is as small in both and smaller in one, computed point by point."""
     kept = [
         not np.any((first <= a) & (second <= b) & ((first < a) | (second < b)))
         for a, b in zip(first, second, strict=True)

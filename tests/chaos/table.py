@@ -16,7 +16,7 @@ from tests.chaos.options import Options
 
 @dataclass(frozen=True)
 class Row:
-    """What a kind of fault did, in all sweeps that saw it.
+    """Effects of a kind of fault in all sweeps that had it.
 
     Attributes:
         fault: Its kind.

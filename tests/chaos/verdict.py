@@ -1,4 +1,4 @@
-"""What a sweep under fire came to, compared with one that was left alone."""
+"""Comparison of a sweep with faults with an undisturbed one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is wrong; all zero where nothing is.
+    """Defects of a sweep; all zero for a correct one.
 
     Attributes:
         lost: Points and seeds that are nowhere.

@@ -24,7 +24,7 @@ _PRIVATE_MEMORY = ("mount", "-t", "tmpfs", "tmpfs", "/dev/shm")
 
 
 def missing() -> str | None:
-    """Why there can be no such world here; None where there can."""
+    """Reason why the faults cannot be injected on this machine; None where they can."""
     for tool in ("unshare", "nsenter", "ip", "mount"):
         if shutil.which(tool) is None:
             return f"no command {tool!r}"

@@ -30,7 +30,7 @@ def edited_inputs(corpus: Sequence[bytes], words: Sequence[bytes] = ()) -> Strat
 
 
 def _places() -> st.SearchStrategy[float]:
-    """Where in a file, as a share of its length."""
+    """Positions in a file, as a share of its length."""
     return st.integers(0, 10_000).map(lambda share: share / 10_000)
 
 

@@ -15,7 +15,7 @@ from tests.fuzz.edits import Strategy
 from tests.fuzz.targets import Target
 
 _CODES = (0, 1, 2)
-# Nobody answers at any of these, so that nothing starts.
+# No server listens at any of these, so that nothing starts.
 _NOWHERE = (
     "127.0.0.1:1",
     "localhost:1",
@@ -262,7 +262,7 @@ def _lines(storage: str) -> Strategy:
 
 
 def _called(words: list[str], folder: Path) -> tuple[object, str]:
-    """The exit code of a command, and what it said; anything that it raises comes through."""
+    """Returns the exit code and output of a command; its exceptions pass through."""
     from sweeps.cli.main import main
 
     said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)

@@ -1,4 +1,4 @@
-"""What storage and tracking hold: packs, failures, checkpoints, artifacts, runs."""
+"""Fuzz targets of storage and tracking: packs, failures, checkpoints, artifacts, runs."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def checkpoints(folder: Path) -> Target:
 
 
 def artifacts(folder: Path) -> Target:
-    """What points store for pictures."""
+    """Files that points store for pictures."""
     from safetensors.numpy import save
 
     image = np.zeros((2, 1, 3, 3), dtype=np.float32)
@@ -243,7 +243,7 @@ def _point(point_id: str, seed: int, **changes: Any) -> TradeoffPoint:
 
 
 def _use(ledger: Ledger) -> None:
-    """What commands and reports make of a ledger."""
+    """Commands and reports on a ledger."""
     replicates = replicate_table(ledger.read_tables(columns=is_metric_column))
     frame = build_points_frame(replicates, "sweep")
     build_replicates_frame(replicates, "sweep")

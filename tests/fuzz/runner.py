@@ -42,7 +42,7 @@ class TooLargeError(Exception):
 
 @dataclass
 class Tally:
-    """What was counted.
+    """Counts of a campaign.
 
     Attributes:
         inputs: How many were fed.

@@ -1,4 +1,4 @@
-"""Calls a function of a module in this process and tells what it did beyond reading.
+"""Calls a function of a module in this process and reports what it did beyond reading.
 
 Run as a script: MODULE, FUNCTION and its arguments, all text. Python's audit events tell of code
 that is run, processes, connections and files that are written; what hostile files are made with

@@ -42,7 +42,7 @@ def pickle_payload(sign: Path) -> bytes:
 
 
 def torch_payload(sign: Path) -> bytes:
-    """What `torch.save` writes, with the same in it."""
+    """Returns a file of `torch.save` with the same payload."""
     sink = io.BytesIO()
     torch.save({"state": Payload(sign)}, sink)
     return sink.getvalue()

@@ -1,4 +1,4 @@
-"""What reads the files of others, by name, for `audit_guard` to watch."""
+"""Readers of untrusted files, by name, for `audit_guard` to watch."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.
 
 
 def bomb(size: int) -> bytes:
-    """So many zeros, packed."""
+    """Returns compressed zeros."""
     sink = io.BytesIO()
     with gzip.GzipFile(fileobj=sink, mode="wb", compresslevel=9) as stream:
         for _ in range(size >> 20):

@@ -1,4 +1,4 @@
-"""Whoever can write to a sweep's storage runs no code, reaches no other file, takes no memory."""
+"""Write access to a sweep's storage gives no code execution, other files or unbounded memory."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_guard_sees_what_a_pickle_does(tmp_path: Path) -> None:
     "name", ["ledger/l.parquet", "failures/l.json", "spec.yaml", "checkpoints/l/state.safetensors"]
 )
 def test_a_link_to_another_file_is_not_read(ledger: Ledger, tmp_path: Path, name: str) -> None:
-    """What is read may be published, so that a link would give away the reader's own files."""
+    """Read files may be published, so a link would reveal other files of the reader."""
     secret = tmp_path / "secret"
     secret.write_bytes(place(ledger, "ledger/whole.parquet").read_bytes())
     path = place(ledger, name)
@@ -132,7 +132,7 @@ def test_an_artifact_that_is_a_link_is_not_read(ledger: Ledger, tmp_path: Path) 
 def test_a_file_of_two_names_gives_away_nothing_but_that_it_is_none(
     ledger: Ledger, tmp_path: Path
 ) -> None:
-    """Who can make a second name of a file can read it already."""
+    """Creating a hard link needs read access to the file."""
     (tmp_path / "secret").write_text("private words")
     os.link(tmp_path / "secret", place(ledger, "ledger/hard.parquet"))
     ledger.read_points()
@@ -256,7 +256,7 @@ def test_tables_of_something_else_are_passed_over_and_told(
 
 
 def _as_text(columns: dict[str, pa.Array]) -> bytes:
-    """Bytes that are no text, said to be one."""
+    """Returns a table whose text columns hold bytes that are not UTF-8."""
     said = {
         name: pa.Array.from_buffers(pa.string(), len(c), c.buffers())
         if pa.types.is_binary(c.type)
@@ -411,7 +411,7 @@ def test_a_storage_that_cannot_be_is_told_in_one_message(tmp_path: Path) -> None
 
 
 def test_damage_beside_leaves_every_intact_pack_readable(ledger: Ledger) -> None:
-    """Fifty ways to be damaged at once, and each of them is told."""
+    """Fifty damaged files are each reported."""
     good = encode_points([point("other")])
     for number in range(50):
         cut = good[: number * len(good) // 50]

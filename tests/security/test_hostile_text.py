@@ -63,7 +63,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def on_a_terminal(*words: str, folder: Path) -> str:
-    """What a command writes to a terminal."""
+    """Returns the output of a command on a terminal."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "sweeps", *words],
@@ -109,7 +109,7 @@ def test_commands_steer_no_terminal(storage: Path, words: tuple[str, ...], tmp_p
 
 
 def test_a_verification_steers_no_terminal(storage: Path, tmp_path: Path) -> None:
-    """Of what MLflow holds, anybody may have written it."""
+    """Content of MLflow is untrusted."""
     uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
     tracking.record(
         [point("extra"), point("other")], sweep="hostile", study="quickstart", tracking_uri=uri
@@ -129,7 +129,7 @@ def test_a_verification_steers_no_terminal(storage: Path, tmp_path: Path) -> Non
 
 
 def test_a_report_of_hostile_names_runs_nothing(storage: Path) -> None:
-    """What the tests of reports do in a browser, from a real ledger."""
+    """Renders a report of a real ledger, as the tests in a browser do."""
     from sweeps.analysis.results import open_result
     from sweeps.report.page import render_report
 

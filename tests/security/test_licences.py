@@ -1,4 +1,4 @@
-"""What the package needs may be passed on with it, and licences are told apart."""
+"""Every dependency may be distributed with the package; licences are classified."""
 
 from __future__ import annotations
 

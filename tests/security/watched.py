@@ -16,7 +16,7 @@ _SECONDS = 180
 
 @dataclass(frozen=True)
 class Watched:
-    """What a reader came to.
+    """Outcome of a reader.
 
     Attributes:
         said: What it gave, or the error that it raised.

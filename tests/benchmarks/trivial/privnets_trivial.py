@@ -1,4 +1,4 @@
-"""An experiment that computes nothing of use: what a sweep of it costs is the platform's own.
+"""An experiment without useful work: the cost of its sweep is the overhead of the platform.
 
 Added as a package would add its own experiment: by the entry point beside this file. It is found
 wherever this directory is on `PYTHONPATH`.
@@ -54,11 +54,11 @@ class Trivial(Experiment):
         return []
 
     def fingerprint(self, config: ExperimentConfig) -> str:
-        """Of no data."""
+        """Returns a constant: there is no data."""
         return "none"
 
     def cost(self, config: ExperimentConfig) -> Cost:
-        """What it sleeps and works, and a little."""
+        """Returns the time of sleep and work, and a little more."""
         own = cast(TrivialConfig, config)
         return Cost(own.seconds + own.busy + 1e-4, 1000)
 

@@ -59,11 +59,11 @@ class Chaos(Experiment):
         return []
 
     def fingerprint(self, config: ExperimentConfig) -> str:
-        """Of no data."""
+        """Returns a constant: there is no data."""
         return "none"
 
     def cost(self, config: ExperimentConfig) -> Cost:
-        """What it sleeps, and a little."""
+        """Returns the time of sleep, and a little more."""
         own = cast(ChaosConfig, config)
         return Cost(own.stages * own.seconds + 1e-3, 1000)
 
@@ -116,7 +116,7 @@ def _state(step: int, orbit: float) -> State:
 
 
 def _read(state: State) -> tuple[int, float]:
-    """What `_state` made.
+    """Reads the result of `_state`.
 
     Raises:
         ValueError: If it is something else.
