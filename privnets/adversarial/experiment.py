@@ -1,6 +1,6 @@
 """The adversarial experiment: stacks of games in, trade-off points out.
 
-What plans need is here; what trains, and torch with it, loads with the first stack.
+This module answers what planning needs; training, and torch with it, loads with the first stack.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import ClassVar, cast
 
 from privnets.adversarial import metrics
+from privnets.adversarial.attackers import added_names
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.evaluation import cost_model as pricing
-from privnets.adversarial.problems import registry_statement as registry
-from privnets.adversarial.problems.fields_statement import idle
-from privnets.adversarial.statement import Statement
-from privnets.adversarial.training import interim
+from privnets.adversarial.evaluation import cost_model
+from privnets.adversarial.problem import Problem, unused_field_errors
+from privnets.adversarial.problems import PROBLEMS
 from privnets.config import ExperimentConfig
 from privnets.contract import (
     Cost,
@@ -26,8 +25,7 @@ from privnets.contract import (
     require_equal_structures,
 )
 
-# Fields that an objective makes no use of.
-_IDLE: Mapping[str, tuple[str, ...]] = {
+_UNUSED_BY_OBJECTIVE: Mapping[str, tuple[str, ...]] = {
     "alpha": ("tradeoff", "estimator", "squaring"),
     "squared-kl": (
         "privacy_weight",
@@ -45,65 +43,66 @@ class Adversarial(Experiment):
     name = "adversarial"
     version = 1
     Config = AdversarialConfig
-    objectives: ClassVar[Mapping[str, Direction]] = metrics.OBJECTIVES
+    objectives: ClassVar[Mapping[str, Direction]] = metrics.objectives()
     data_field = "problem"
-    training_modules = ("privnets.adversarial.training.stacks",)
+    training_modules = ("privnets.adversarial.stages",)
 
     def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
-        """The strongest attacker against what the release is for."""
-        return metrics.default_objectives(_statement(config), _own(config))
+        """Success of the strongest attacker, or exact leakage, against the use of the release."""
+        return metrics.default_objectives(_problem(config), _own(config))
 
     def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
-        """Every key that a replicate reports."""
-        return metrics.metric_keys(_statement(config), _own(config))
+        """All keys that a replicate reports."""
+        return metrics.metric_keys(_problem(config), _own(config))
 
     def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
-        """What the problem cannot serve, objectives it has no labels for, and idle fields.
+        """Values that the problem cannot serve, and changed fields without effect.
 
-        The order `alpha` serves either objective: leakage of that order is always measured.
+        The order `alpha` serves both objectives: leakage of that order is always measured.
         """
-        own, statement = _own(config), _statement(config)
-        found = statement.invalid_fields(own)
-        if own.objective == "squared-kl" and not statement.utility_classes:
-            found.append(InvalidField("objective", "squared-kl", f"alpha with {own.problem}"))
-        if own.evaluation == "exact" and not statement.exact(own):
-            allowed = "attackers; exact information is known of linear filters of gaussian-mixture"
-            found.append(InvalidField("evaluation", "exact", allowed))
-        named = {problem.field for problem in found}
-        for choice, fields in _unused(own).items():
-            found += [p for p in idle(own, fields, choice) if p.field not in named]
-        return found
+        own, problem = _own(config), _problem(config)
+        errors = problem.invalid_fields(own)
+        if own.objective == "squared-kl" and not problem.spec.utility_classes:
+            errors.append(InvalidField("objective", "squared-kl", f"alpha with {own.problem}"))
+        if own.evaluation == "exact" and not problem.has_exact_information(own):
+            expected = "attackers; exact information is known of linear filters of gaussian-mixture"
+            errors.append(InvalidField("evaluation", "exact", expected))
+        reported = {error.field for error in errors}
+        for choice, fields in _unused_by_choice(own).items():
+            unused = unused_field_errors(own, fields, problem.spec.defaults, choice)
+            errors += [error for error in unused if error.field not in reported]
+        return errors
 
     def unused_fields(self, config: ExperimentConfig) -> frozenset[str]:
-        """Fields that the problem, the objective, the scenario or the evaluation has no use for."""
-        own = _own(config)
-        return frozenset(_statement(own).idle).union(*_unused(own).values())
+        """Fields without effect on the problem, the objective, the scenario or the evaluation."""
+        unused = frozenset(_problem(config).spec.unused_fields)
+        return unused.union(*_unused_by_choice(_own(config)).values())
 
     def fingerprint(self, config: ExperimentConfig) -> str:
-        """Of the records and the way they are read."""
-        return _statement(config).fingerprint(_own(config))
+        """Fingerprint of the records, and of attackers that packages add to the panel."""
+        return "; ".join([_problem(config).fingerprint(_own(config)), *added_names()])
 
     def cost(self, config: ExperimentConfig) -> Cost:
-        """A rough price: the game, then the attackers."""
-        return pricing.cost(_own(config), _statement(config).sizes(_own(config)))
+        """Rough cost: the game, then its evaluation."""
+        return cost_model.estimate_cost(_own(config), _problem(config).split_sizes(_own(config)))
 
     def estimate_runtime(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float:
-        """Take a few steps of a stack's game; see `Experiment.estimate_runtime`."""
-        from privnets.adversarial.evaluation.rehearsal import rehearsed
+        """Measures a few steps of a stack's game; see `Experiment.estimate_runtime`."""
+        from privnets.adversarial import stages
 
         require_equal_structures(configs)
-        return rehearsed([_own(config) for config in configs], device)
+        return stages.estimate_runtime([_own(config) for config in configs], device)
 
     def stages(
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
     ) -> Iterator[Stage]:
-        """Train a stack; see `Experiment.stages`."""
+        """Trains a stack; see `Experiment.stages`."""
         return self.stages_with_rungs(configs, (), device, state)
 
     def interim_objectives(self, config: ExperimentConfig) -> frozenset[str]:
-        """Those reported that a training curve stands in for."""
-        known = interim.surrogates(_statement(config), _own(config))
-        return frozenset(known.keys() & self.metric_keys(config))
+        """Reported objectives that training curves stand in for."""
+        curves = metrics.interim_curves(_problem(config), _own(config))
+        return frozenset(curves.keys() & self.metric_keys(config))
 
     def stages_with_rungs(
         self,
@@ -112,28 +111,29 @@ class Adversarial(Experiment):
         device: str = "cpu",
         state: State | None = None,
     ) -> Generator[Stage, Sequence[int] | None]:
-        """Train a stack that members may leave; see `Experiment.stages_with_rungs`.
+        """Trains a stack whose members may be removed; see `Experiment.stages_with_rungs`.
 
-        A share is of the game's steps, those of pretraining included.
+        Shares are of the game's steps, including pretraining.
         """
-        from privnets.adversarial.training import stacks
+        from privnets.adversarial import stages
 
         require_equal_structures(configs)
-        return stacks.stages(self, [_own(config) for config in configs], shares, device, state)
+        own = [_own(config) for config in configs]
+        return stages.train_stages(self, own, shares, device, state)
 
 
-def _unused(config: AdversarialConfig) -> dict[str, tuple[str, ...]]:
-    """A choice that was made to the fields that mean nothing with it."""
-    found = {"objective": _IDLE[config.objective]}
+def _unused_by_choice(config: AdversarialConfig) -> dict[str, tuple[str, ...]]:
+    """Fields without effect, by the field whose value makes them so."""
+    unused = {"objective": _UNUSED_BY_OBJECTIVE[config.objective]}
     if config.scenario == "joint":
-        found["scenario"] = ("pretrain_steps",)
+        unused["scenario"] = ("pretrain_steps",)
     if config.evaluation == "exact":
-        found["evaluation"] = ("attack_size", "attack_steps")
-    return found
+        unused["evaluation"] = ("attack_size", "attack_steps")
+    return unused
 
 
-def _statement(config: ExperimentConfig) -> Statement:
-    return registry.statement(_own(config).problem)
+def _problem(config: ExperimentConfig) -> Problem:
+    return PROBLEMS.get(_own(config).problem)
 
 
 def _own(config: ExperimentConfig) -> AdversarialConfig:

@@ -1,22 +1,30 @@
-"""The metric keys of the adversarial experiment."""
+"""Metric keys of the adversarial experiment, its objectives, and their estimates in training.
+
+Estimates during training come from the game's own networks. They serve early stopping only and are
+never reported: a fresh attacker may find what the in-loop adversary does not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from privnets.adversarial.attackers.names import THICKNESS, attacker_names
+from privnets.adversarial.attackers import ATTACKERS, SIDE, panel_names
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.statement import Statement
+from privnets.adversarial.problem import Problem
+from privnets.contract import Direction, InterimEstimate
+from privnets.points import Curve
 
-_OF_AN_ATTACKER = ("balanced_accuracy", "auc", "leakage")
-_PRIVACY = (
+_SCORES: Final = ("balanced_accuracy", "auc", "leakage")
+_PRIVACY: Final = (
     "privacy/attacker_balanced_accuracy",
     "privacy/attacker_auc",
     "privacy/leakage",
     "privacy/alpha_leakage",
 )
-_ALWAYS = (
+_GENERAL: Final = (
     *_PRIVACY,
     "utility/normalized_error",
     "floor/attacker_balanced_accuracy",
@@ -29,7 +37,7 @@ _ALWAYS = (
     "flag/attacker_not_converged",
     "diagnostic/adversary_balanced_accuracy",
 )
-_OF_A_UTILITY_LABEL = (
+_WITH_UTILITY_LABEL: Final = (
     "utility/accuracy",
     "utility/refitted_accuracy",
     "utility/censored",
@@ -37,50 +45,122 @@ _OF_A_UTILITY_LABEL = (
     "bound/gap",
     "baseline/utility_accuracy",
 )
-_EXACT = ("exact/leakage", "exact/censored", "exact/loss")
-_WITHOUT_ATTACKERS = (
+_EXACT: Final = ("exact/leakage", "exact/censored", "exact/loss")
+_WITHOUT_ATTACKERS: Final = (
     "diagnostic/adversary_balanced_accuracy",
     "utility/accuracy",
     "bound/release",
     "bound/gap",
 )
-_ATTACKERS = (
-    *(f"{name}{side}" for name in attacker_names(False, False, ()) for side in ("", "_side")),
-    *THICKNESS,
-)
 
-OBJECTIVES: Mapping[str, Literal["min", "max"]] = {
-    **{key: "min" for key in _PRIVACY},
-    **{f"privacy/attacker/{name}/{part}": "min" for name in _ATTACKERS for part in _OF_AN_ATTACKER},
-    "utility/normalized_error": "min",
-    "utility/accuracy": "max",
-    "utility/refitted_accuracy": "max",
-    "utility/censored": "min",
-    **{key: "min" for key in _EXACT},
+# Curves that stand in for an objective during training, the best first.
+_LEAKAGE_CURVES: Final = ("information/leakage",)
+_CURVES: Final[Mapping[str, tuple[str, ...]]] = {
+    "privacy/attacker_balanced_accuracy": _LEAKAGE_CURVES,
+    "privacy/attacker_auc": _LEAKAGE_CURVES,
+    "privacy/leakage": _LEAKAGE_CURVES,
+    "utility/normalized_error": ("distortion",),
 }
+_UTILITY_CURVES: Final[Mapping[str, tuple[str, ...]]] = {
+    "utility/accuracy": ("accuracy/utility",),
+    "utility/refitted_accuracy": ("accuracy/utility",),
+    # Without a network that reads raw records, the loss differs by a constant.
+    "utility/censored": ("information/censored", "loss/utility"),
+}
+_EXACT_CURVES: Final[Mapping[str, tuple[str, ...]]] = {
+    "exact/leakage": ("exact/leakage",),
+    "exact/censored": ("exact/censored",),
+}
+# An estimate uses the last half of a curve, within these numbers of values.
+_MIN_VALUES, _MAX_VALUES = 4, 10
 
 
-def metric_keys(statement: Statement, config: AdversarialConfig) -> tuple[str, ...]:
-    """Every key that a replicate reports."""
+def objectives() -> Mapping[str, Direction]:
+    """Direction of every metric that may be an objective."""
+    attackers = [name.rpartition(".") for name in ATTACKERS.names()]
+    names = [name for problem, _, name in attackers]
+    names += [name + SIDE for problem, _, name in attackers if not problem]
+    minimised = {
+        *_PRIVACY,
+        *(f"privacy/attacker/{name}/{score}" for name in names for score in _SCORES),
+        "utility/normalized_error",
+        "utility/censored",
+        *_EXACT,
+    }
+    directions: dict[str, Direction] = dict.fromkeys(sorted(minimised), "min")
+    return {**directions, "utility/accuracy": "max", "utility/refitted_accuracy": "max"}
+
+
+def metric_keys(problem: Problem, config: AdversarialConfig) -> tuple[str, ...]:
+    """All keys that a replicate reports, sorted."""
+    spec = problem.spec
     if config.evaluation == "exact":
-        return tuple(sorted({*_WITHOUT_ATTACKERS, *statement.extra_metric_keys(config)}))
-    names = attacker_names(statement.sequential, statement.side_features > 0, statement.analytic)
-    keys = {*_ALWAYS, *statement.extra_metric_keys(config)}
-    keys |= {f"privacy/attacker/{name}/{part}" for name in names for part in _OF_AN_ATTACKER}
-    if statement.utility_classes:
-        keys |= {*_OF_A_UTILITY_LABEL}
+        return tuple(sorted({*_WITHOUT_ATTACKERS, *spec.extra_metrics}))
+    names = panel_names(spec)
+    keys = {*_GENERAL, *spec.extra_metrics}
+    keys |= {f"privacy/attacker/{name}/{score}" for name in names for score in _SCORES}
+    if spec.utility_classes:
+        keys |= {*_WITH_UTILITY_LABEL}
     return tuple(sorted(keys))
 
 
-def default_objectives(
-    statement: Statement, config: AdversarialConfig
-) -> Mapping[str, Literal["min", "max"]]:
-    """The strongest attacker's success, or what is exactly known, against what a release is for."""
+def default_objectives(problem: Problem, config: AdversarialConfig) -> Mapping[str, Direction]:
+    """Success of the strongest attacker, or exact leakage, against the use of the release."""
     if config.evaluation == "exact":
         keys = ("exact/leakage", "exact/censored")
-    elif not statement.copies:
+    elif not problem.spec.copies_input:
         keys = ("privacy/leakage", "utility/censored")
+    elif problem.spec.utility_classes:
+        keys = ("privacy/attacker_balanced_accuracy", "utility/accuracy")
     else:
-        useful = "utility/accuracy" if statement.utility_classes else "utility/normalized_error"
-        keys = ("privacy/attacker_balanced_accuracy", useful)
-    return {key: OBJECTIVES[key] for key in keys}
+        keys = ("privacy/attacker_balanced_accuracy", "utility/normalized_error")
+    directions = objectives()
+    return {key: directions[key] for key in keys}
+
+
+def interim_curves(problem: Problem, config: AdversarialConfig) -> Mapping[str, tuple[str, ...]]:
+    """Objectives with the curves that stand in for them during training, the best first.
+
+    The in-loop adversary's information (the prior's loss less its own, nats) stands in for an
+    attacker's success: unlike accuracy it changes while the adversary still guesses the commonest
+    class. Leakage of an order other than 1 has no such curve.
+    """
+    curves = dict(_CURVES)
+    if config.alpha == 1:
+        curves["privacy/alpha_leakage"] = _LEAKAGE_CURVES
+    if problem.spec.utility_classes:
+        curves |= _UTILITY_CURVES
+    if problem.has_exact_information(config):
+        curves |= _EXACT_CURVES
+    return curves
+
+
+def interim_estimates(
+    problem: Problem, config: AdversarialConfig, curves: Mapping[str, Curve]
+) -> dict[str, InterimEstimate]:
+    """Estimates of objectives from one member's training curves."""
+    estimates = {}
+    for objective, names in interim_curves(problem, config).items():
+        values = next((curves[name].values for name in names if name in curves), ())
+        estimates[objective] = estimate_from_curve(values)
+    return estimates
+
+
+def estimate_from_curve(values: Sequence[float]) -> InterimEstimate:
+    """Mean of a curve's last values, and its standard error.
+
+    Values are means over disjoint minibatches, so they vary almost independently around the
+    success of the current networks. A trend counts as variation, since a quantity that still
+    changes is not known well. The distance to the end of training is not included.
+
+    Args:
+        values: In the order of training.
+
+    Returns:
+        Estimate from the last half, of at least 4 and at most 10 values; NaN for fewer than 4.
+    """
+    window = values[-min(_MAX_VALUES, max(_MIN_VALUES, len(values) // 2)) :]
+    if len(window) < _MIN_VALUES or not all(map(math.isfinite, window)):
+        return InterimEstimate(math.nan, math.nan)
+    error = statistics.stdev(window) / math.sqrt(len(window))
+    return InterimEstimate(statistics.fmean(window), error)

@@ -1,71 +1,116 @@
-"""What a problem offers: records, networks of the right shape, and what only it can measure."""
+"""Interface of problems: records with a secret, their static description, and exact measures.
+
+A problem is one module in `privnets.adversarial.problems` and one entry of its registry. Studies
+are planned from problems, so these modules load without torch.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.records import Exposure, Pool, Splits
-from privnets.adversarial.statement import Statement
-from privnets.networks.architecture import Architecture
-from privnets.points import Curve
+from privnets.contract import InvalidField
+from privnets.points import Curve, Scalar
+from privnets.randomness import generator
 
 if TYPE_CHECKING:
-    from privnets.adversarial.attackers.posterior import Attacker
+    from torch import Tensor
+
+    from privnets.adversarial.config import AdversarialConfig
+    from privnets.adversarial.records import Exposure
+
+NetworkKind = Literal["perceptron", "convolutional", "recurrent"]
 
 
-class Releaser(Protocol):
-    """A stacked network that maps observed records to released ones."""
+@dataclass(frozen=True)
+class ProblemSpec:
+    """Static description of a problem, known without its records.
 
-    def initial(self, random: np.random.Generator) -> list[Tensor]:
-        """Parameters of one releaser, float32."""
+    Attributes:
+        name: The problem's name in study files.
+        secret_classes: Number of classes of the secret, at least 2.
+        releasers: Releaser networks that fit its records.
+        defaults: Configuration fields whose default differs from the experiment's.
+        utility_classes: Number of classes of the utility label; 0 if there is no label.
+        network: Inference networks for its records: `perceptron` for vectors and small images,
+            `convolutional` for square grey images, `recurrent` for sequences.
+        pixels: Whether records are images with pixels in [0, 1], and releases too.
+        side_features: Columns of public side information; 0 if there is none.
+        copies_input: Whether a release should resemble its record.
+        unused_fields: Configuration fields without effect on the problem.
+        extra_metrics: Metric keys that only this problem reports.
+    """
 
-    def noise_shape(self, records: Sequence[int]) -> tuple[int, ...]:
-        """Shape of the noise that one record's release takes.
+    name: str
+    secret_classes: int
+    releasers: tuple[str, ...]
+    defaults: Mapping[str, Scalar]
+    utility_classes: int = 0
+    network: NetworkKind = "perceptron"
+    pixels: bool = False
+    side_features: int = 0
+    copies_input: bool = True
+    unused_fields: tuple[str, ...] = ()
+    extra_metrics: tuple[str, ...] = ()
 
-        Args:
-            records: Shape of one record.
-        """
+    @property
+    def is_sequential(self) -> bool:
+        """Whether records are sequences with a secret at each step."""
+        return self.network == "recurrent"
 
-    def draw(self, random: torch.Generator, shape: Sequence[int]) -> Tensor:
-        """Noise of a shape, before it is scaled: standard Gaussian, or uniform on [0, 1]."""
 
-    def release(
-        self,
-        parameters: Sequence[Tensor],
-        x: Tensor,
-        noise: Tensor,
-        secret: Tensor,
-        side: Tensor | None,
-    ) -> Tensor:
-        """Released records.
+@dataclass(frozen=True)
+class SplitSizes:
+    """Numbers of records in each split, and the shape of one record."""
 
-        Args:
-            parameters: Stacked, each [S, ...].
-            x: Shape [S, n, ...].
-            noise: Scaled, shape [S, n, *noise_shape].
-            secret: Shape [S, n] or [S, n, T]; most releasers do not look at it.
-            side: Shape [S, n, T, c] or None.
-
-        Returns:
-            Shape of `x`.
-        """
+    train: int
+    attack: int
+    validation: int
+    test: int
+    record_shape: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Examined:
-    """What a problem alone can say of a trained releaser.
+class Splits:
+    """Disjoint splits of one configuration's records, as indices, int64.
 
     Attributes:
-        metrics: By key; with `Problem.limits` all of `Statement.extra_metric_keys`.
-        notes: Metric to the reason it is undefined.
+        train: The releaser, its adversary and its utility network train on these.
+        attack: Attackers train on the release of these.
+        validation: Attackers are tuned on the release of these.
+        test: All reported metrics are measured on these.
+    """
+
+    train: NDArray[np.int64]
+    attack: NDArray[np.int64]
+    validation: NDArray[np.int64]
+    test: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class RecordArrays:
+    """A problem's records; shapes and units are those of `privnets.adversarial.records.Pool`."""
+
+    x: NDArray[np.float32]
+    secret: NDArray[np.int64]
+    utility: NDArray[np.int64] | None = None
+    side: NDArray[np.float32] | None = None
+    present: NDArray[np.bool_] | None = None
+    group: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseDetails:
+    """Measures and files of one trained releaser that only its problem provides.
+
+    Attributes:
+        metrics: By key; with `Problem.reference_metrics` all of `ProblemSpec.extra_metrics`.
+        notes: Metric key to the reason why it is undefined.
         curves: By key, without `curve/`.
         artifacts: File name to content.
     """
@@ -77,83 +122,176 @@ class Examined:
 
 
 class Problem(ABC):
-    """A source of records with a secret and something of use."""
+    """A source of records with a secret to hide and something useful to keep."""
 
-    statement: ClassVar[Statement]
+    spec: ClassVar[ProblemSpec]
+
+    @property
+    def name(self) -> str:
+        """Name in the registry and in study files."""
+        return self.spec.name
 
     @abstractmethod
-    def materials(
-        self, configs: Sequence[AdversarialConfig], device: str
-    ) -> tuple[Pool, list[Splits]]:
-        """Records for a stack, and each configuration's splits of equal sizes.
+    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
+        """Numbers of records and their shape, without reading any file."""
 
-        A configuration's records depend on itself alone (its seed and numbers), not on the stack.
+    @abstractmethod
+    def fingerprint(self, config: AdversarialConfig) -> str:
+        """Identity of the records and of the way they are read.
+
+        Raises:
+            DataError: If the data set is absent or altered.
         """
 
     @abstractmethod
-    def releaser(self, config: AdversarialConfig) -> Releaser:
-        """The network that releases."""
+    def load_records(
+        self, configs: Sequence[AdversarialConfig]
+    ) -> tuple[RecordArrays, list[Splits]]:
+        """Reads or draws the records of a stack, and splits them for each configuration.
 
-    @abstractmethod
-    def adversary(self, config: AdversarialConfig) -> Architecture:
-        """The network that infers the secret; its input is z, with side information beside it."""
+        A configuration's records and splits depend on its own fields alone, not on the stack.
+        Splits have equal sizes in all configurations.
+        """
 
-    @abstractmethod
-    def utility(self, config: AdversarialConfig) -> Architecture | None:
-        """The network that infers the utility label, if there is one."""
+    def size_limits(self) -> Mapping[str, int]:
+        """Largest values of `train_size` and `attack_size`, where records are limited."""
+        return {}
 
-    @abstractmethod
-    def attacking_networks(self, config: AdversarialConfig) -> Mapping[str, Architecture]:
-        """Fresh networks of the panel: one like the adversary, and a larger one."""
+    def invalid_fields(self, config: AdversarialConfig) -> list[InvalidField]:
+        """Values that the problem cannot serve; reads no file."""
+        spec = self.spec
+        errors = unused_field_errors(config, spec.unused_fields, spec.defaults)
+        if config.releaser not in spec.releasers:
+            allowed = f"{' or '.join(spec.releasers)} with {spec.name}"
+            errors.append(InvalidField("releaser", config.releaser, allowed))
+        if config.scenario == "fixed-utility" and not spec.utility_classes:
+            allowed = f"joint or fixed-both, as {spec.name} has no utility label"
+            errors.append(InvalidField("scenario", config.scenario, allowed))
+        for name, limit in self.size_limits().items():
+            size = getattr(config, name)
+            if size is not None and size > limit:
+                errors.append(InvalidField(name, str(size), f"at most {limit} with {spec.name}"))
+        return errors
 
-    def analytic_attackers(self, config: AdversarialConfig) -> Sequence[Attacker]:
-        """Attackers that only this problem has; `Statement.analytic` has their names."""
-        return ()
+    def has_exact_information(self, config: AdversarialConfig) -> bool:
+        """Whether the exact information in releases is known, so that no attacker is needed."""
+        return False
 
-    def distance_scale(self, config: AdversarialConfig) -> tuple[float, float]:
-        """Offset and scale that bring `x` back to original units: original = offset + scale x."""
+    def original_units(self, config: AdversarialConfig) -> tuple[float, float]:
+        """Offset and scale of `x` in original units: original = offset + scale * x."""
         return 0.0, 1.0
 
-    def dependence_bound(self, config: AdversarialConfig, secret: Tensor, utility: Tensor) -> float:
-        """K = I(U;S) - I(U;S|X) in nats, from what is known or from labels of shape [n]."""
-        return float("nan")
-
-    def probe(
-        self, configs: Sequence[AdversarialConfig], parameters: Sequence[Tensor]
-    ) -> Mapping[str, Tensor]:
-        """Exact quantities of releasers in training, drawn as curves: key to values, shape [S].
+    def dependence_bound(
+        self, config: AdversarialConfig, secret: NDArray[np.int64], utility: NDArray[np.int64]
+    ) -> float:
+        """K = I(U;S) - I(U;S|X) in nats (ICLR 2019 submission, Lemma 3.1); NaN if unknown.
 
         Args:
-            configs: Of the members.
-            parameters: The releasers', stacked.
+            config: The configuration.
+            secret: Labels of the test split, shape [n].
+            utility: Labels of the test split, shape [n].
+        """
+        return float("nan")
+
+    def exact_curves(
+        self, configs: Sequence[AdversarialConfig], parameters: Sequence[Tensor]
+    ) -> Mapping[str, Tensor]:
+        """Exact measures of releasers in training, by curve key, shape [S].
+
+        Args:
+            configs: The stack's members.
+            parameters: Their releasers' parameters, each of shape [S, ...].
         """
         return {}
 
-    def limits(
+    def reference_metrics(
         self, configs: Sequence[AdversarialConfig]
     ) -> Generator[None, None, Sequence[Mapping[str, float]]]:
-        """What limits releases of each configuration, however trained.
+        """Optima and bounds that hold for any releaser; metrics by key, per configuration.
 
         Yields:
             None, wherever the work may pause.
-
-        Returns:
-            Metrics by key, of each configuration.
         """
         yield from ()
         return [{} for _ in configs]
 
-    def examine(
+    def release_details(
         self,
         config: AdversarialConfig,
         parameters: Sequence[Tensor],
         original: Exposure,
         released: Exposure,
-    ) -> Examined:
-        """Look at one trained releaser (parameters without the stack's dimension) and its test."""
-        return Examined()
+    ) -> ReleaseDetails:
+        """Measures one trained releaser and shows examples of its test release.
+
+        Args:
+            config: The configuration.
+            parameters: The releaser's, without the stack's dimension.
+            original: The raw test split.
+            released: The released test split.
+        """
+        return ReleaseDetails()
 
 
-def with_side(z: Tensor, side: Tensor | None) -> Tensor:
-    """Releases with side information beside them, along the last dimension."""
-    return z if side is None else torch.cat([z, side], dim=-1)
+def unused_field_errors(
+    config: AdversarialConfig,
+    fields: Sequence[str],
+    defaults: Mapping[str, Scalar],
+    choice: str = "problem",
+) -> list[InvalidField]:
+    """Errors for fields that have no effect and yet differ from their default.
+
+    Args:
+        config: The configuration.
+        fields: Fields without effect.
+        defaults: The problem's own defaults.
+        choice: The field whose value makes them ineffective.
+    """
+    errors = []
+    for name in fields:
+        value: Any = getattr(config, name)
+        default = defaults.get(name, type(config).model_fields[name].default)
+        if value != default:
+            allowed = f"{default}, as {choice} {getattr(config, choice)} has no use for it"
+            errors.append(InvalidField(name, str(value), allowed))
+    return errors
+
+
+def stratified_split(
+    strata: NDArray[np.int64], shares: Sequence[int], seed: int
+) -> list[NDArray[np.int64]]:
+    """Splits records so that every stratum has about the same share in every part.
+
+    Records are shuffled, sorted by stratum and assigned to the parts in turn. So the sizes of the
+    parts depend on the number of records alone.
+
+    Args:
+        strata: Stratum of each record, shape [n].
+        shares: Records of each part among `sum(shares)` consecutive ones.
+        seed: Seed of the shuffle.
+
+    Returns:
+        Indices of each part, sorted by stratum; every record is in one part.
+    """
+    shuffled = generator(seed, "splits").permutation(len(strata))
+    order = shuffled[np.argsort(strata[shuffled], kind="stable")]
+    part = _turns(shares)[np.arange(len(strata)) % sum(shares)]
+    return [order[part == i].astype(np.int64) for i in range(len(shares))]
+
+
+def stratified_sizes(records: int, shares: Sequence[int]) -> list[int]:
+    """Sizes of the parts that `stratified_split` returns."""
+    rounds, rest = divmod(records, sum(shares))
+    turns = _turns(shares)[:rest]
+    return [rounds * share + int((turns == i).sum()) for i, share in enumerate(shares)]
+
+
+def subsample(part: NDArray[np.int64], size: int | None) -> NDArray[np.int64]:
+    """`size` evenly spaced records of a part, so that all strata stay; all if None."""
+    return part if size is None else part[np.arange(size) * len(part) // max(size, 1)]
+
+
+def _turns(shares: Sequence[int]) -> NDArray[np.int64]:
+    """Part of each of `sum(shares)` consecutive records, spread evenly, shape [sum(shares)]."""
+    turns = [((k + 0.5) / share, i) for i, share in enumerate(shares) for k in range(share)]
+    return np.array([i for _, i in sorted(turns)])

@@ -1,31 +1,36 @@
-"""Records of a problem as tensors, who may use which, and what an attacker is handed."""
+"""Records on the training device, and releases of them as attackers receive them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from privnets.adversarial.problem import RecordArrays, Splits
+
 MISSING = -1
-"""A secret that nobody wrote down; it counts in no loss and no score."""
+"""Class of an unknown secret; it counts in no loss and no score."""
+
+PARTS = ("attack", "validation", "test")
 
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Every record that a stack draws on, on the device that trains it.
+    """All records that a stack draws on, on its training device.
 
     Attributes:
-        x: Observed data on the scale that networks see, float32: images [N, 1, h, w] with pixels
-            in [0, 1], vectors [N, d], or sequences [N, T, 1], standardised.
-        secret: Classes from 0, int64, shape [N], or [N, T] for sequences; `MISSING` where unknown.
-        utility: Classes from 0, int64, shape [N]; None when closeness to the input is all.
-        side: Side information known to everybody, float32, shape [N, T, c]; None if there is none.
-        present: Whether a step was observed, bool, shape [N, T]; None when all were. `x` is 0 and
-            `secret` missing where it was not.
-        group: What records share an origin (the day a window starts on), int64, shape [N]; None
-            when records are independent. Errors are clustered by it.
+        x: Observed data on the networks' scale, float32: vectors [N, d], images [N, 1, h, w] with
+            pixels in [0, 1], or standardised sequences [N, T, 1].
+        secret: Classes from 0, int64, shape [N], or [N, T] for sequences; `MISSING` if unknown.
+        utility: Classes from 0, int64, shape [N]; None without a utility label.
+        side: Public side information, float32, shape [N, T, c]; None if there is none.
+        present: Whether a step was observed, bool, shape [N, T]; None if all were. Elsewhere `x`
+            is 0 and `secret` is `MISSING`.
+        group: Common origin of records, such as one day, int64, shape [N]; None if records are
+            independent. Standard errors are clustered by it.
     """
 
     x: Tensor
@@ -37,33 +42,16 @@ class Pool:
 
 
 @dataclass(frozen=True, eq=False)
-class Splits:
-    """Which records of a pool serve what, for one configuration: disjoint indices, int64.
-
-    Attributes:
-        train: The releaser, its adversary and its utility network train on these.
-        attack: Attackers train on the release of these.
-        validation: Attackers are tuned on the release of these.
-        test: Everything that is reported is measured on these.
-    """
-
-    train: NDArray[np.int64]
-    attack: NDArray[np.int64]
-    validation: NDArray[np.int64]
-    test: NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
 class Exposure:
-    """What an attacker is handed of one split: releases, labels and what everybody knows.
+    """One split as attackers receive it; the fields besides `z` are those of `Pool`.
 
     Attributes:
-        z: Released records, shape as `Pool.x`.
-        secret: As `Pool.secret`.
-        utility: As `Pool.utility`.
-        side: As `Pool.side`.
-        present: As `Pool.present`.
-        group: As `Pool.group`.
+        z: Released records, or raw ones for a baseline, of the shape of `Pool.x`.
+        secret: Shape [n] or [n, T].
+        utility: Shape [n], or None.
+        side: Shape [n, T, c], or None.
+        present: Shape [n, T], or None.
+        group: Shape [n], or None.
     """
 
     z: Tensor
@@ -76,19 +64,112 @@ class Exposure:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """One finished release, as its attackers see it."""
+    """The three splits of one release that attackers learn from, tune on and are scored on."""
 
     attack: Exposure
     validation: Exposure
     test: Exposure
 
 
-def on_host(evidence: Evidence) -> Evidence:
-    """The same in the processor's memory, for attackers that touch no device."""
-    parts = (evidence.attack, evidence.validation, evidence.test)
-    return Evidence(*map(_on_host, parts))
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Known secrets of one split: a row per record, or per step of a sequence.
+
+    Attributes:
+        secret: Classes, shape [k].
+        record: Record of each row, shape [k].
+        step: Step of each row in its record, shape [k]; 0 if records are not sequences.
+        cluster: Common origin of rows: the group, or else the record, shape [k].
+    """
+
+    secret: NDArray[np.int64]
+    record: NDArray[np.int64]
+    step: NDArray[np.int64]
+    cluster: NDArray[np.int64]
 
 
-def _on_host(exposure: Exposure) -> Exposure:
-    parts = {f.name: getattr(exposure, f.name) for f in fields(exposure)}
-    return replace(exposure, **{name: p.cpu() for name, p in parts.items() if p is not None})
+def build_pool(arrays: RecordArrays, device: str) -> Pool:
+    """Copies a problem's arrays to a device."""
+    tensors = {
+        field.name: torch.tensor(array, device=device)
+        for field in fields(arrays)
+        if (array := getattr(arrays, field.name)) is not None
+    }
+    return Pool(**tensors)
+
+
+def select_exposure(pool: Pool, records: NDArray[np.int64], z: Tensor | None = None) -> Exposure:
+    """Some records of a pool with their release.
+
+    Args:
+        pool: All records.
+        records: Indices, shape [n].
+        z: Their release, shape [n, ...]; the raw records if None.
+    """
+    index = torch.from_numpy(records).to(pool.x.device)
+    return Exposure(
+        z=pool.x[index] if z is None else z,
+        secret=pool.secret[index],
+        utility=None if pool.utility is None else pool.utility[index],
+        side=None if pool.side is None else pool.side[index],
+        present=None if pool.present is None else pool.present[index],
+        group=None if pool.group is None else pool.group[index],
+    )
+
+
+def raw_evidence(pool: Pool, splits: Splits) -> Evidence:
+    """The unreleased records, as a baseline's attackers receive them."""
+    return Evidence(*(select_exposure(pool, getattr(splits, part)) for part in PARTS))
+
+
+def to_cpu(evidence: Evidence) -> Evidence:
+    """Copies evidence to the CPU's memory, for attackers that use no other device."""
+    return Evidence(*(_exposure_to_cpu(getattr(evidence, part)) for part in PARTS))
+
+
+def known_secret(exposure: Exposure) -> Tensor:
+    """The secret, `MISSING` also at absent steps; shape [n] or [n, T]."""
+    if exposure.present is None:
+        return exposure.secret
+    return torch.where(exposure.present, exposure.secret, MISSING)
+
+
+def known_rows(exposure: Exposure) -> Rows:
+    """The rows of a split whose secret is known, in the order of records and steps."""
+    table = known_secret(exposure).view(len(exposure.secret), -1).cpu().numpy()
+    record, step = np.nonzero(table != MISSING)
+    cluster = record if exposure.group is None else exposure.group.cpu().numpy()[record]
+    return Rows(table[record, step], record, step, cluster)
+
+
+def class_frequencies(secret: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
+    """Shares of the classes, with half a count added to each (Krichevsky and Trofimov, 1981).
+
+    Args:
+        secret: Classes, shape [k].
+        classes: Number of classes, C.
+
+    Returns:
+        Positive, shape [C], summing to 1.
+    """
+    counts = np.bincount(secret, minlength=classes) + 0.5
+    shares: NDArray[np.float64] = counts / counts.sum()
+    return shares
+
+
+def evidence_defect(evidence: Evidence, classes: int) -> str | None:
+    """Why no attacker can be scored on a release; None if attackers can."""
+    for part in PARTS:
+        exposure: Exposure = getattr(evidence, part)
+        z = exposure.z if exposure.present is None else exposure.z[exposure.present]
+        if not bool(torch.isfinite(z).all()):
+            return f"the release of the {part} split is not finite"
+        seen = np.unique(known_rows(exposure).secret)
+        if len(seen) < classes:
+            return f"the {part} split knows {len(seen)} of the secret's {classes} classes"
+    return None
+
+
+def _exposure_to_cpu(exposure: Exposure) -> Exposure:
+    parts = {name: part.cpu() for name, part in vars(exposure).items() if part is not None}
+    return replace(exposure, **parts)

@@ -1,4 +1,4 @@
-"""What an attacker who sees no release knows: the prior, the utility label, side information."""
+"""Floors: success of attackers that see no release, but the prior, labels or side information."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.adversarial.attackers import classical
-from privnets.adversarial.attackers.assessment import Assessment, Known, assess
-from privnets.adversarial.attackers.features import without_release
-from privnets.adversarial.attackers.names import Classifier
-from privnets.adversarial.attackers.rows import Rows, frequencies, known_rows
-from privnets.adversarial.attackers.scoring import balanced_accuracy, balanced_decision
+from privnets.adversarial.attackers.attacker import public_tables
+from privnets.adversarial.attackers.classical import BoostedTrees, LogisticRegression
+from privnets.adversarial.attackers.scoring import (
+    Assessment,
+    Beliefs,
+    assess,
+    balanced_accuracy,
+    balanced_decision,
+)
 from privnets.adversarial.evaluation.estimates import Estimate
-from privnets.adversarial.records import Evidence, Exposure
+from privnets.adversarial.records import Evidence, Exposure, Rows, class_frequencies, known_rows
 
-KEYS: Final = ("floor/prior", "floor/utility_label", "floor/side_information")
-_PRIOR, _LABEL, _SIDE = KEYS
-INFERRED: Final = "floor/inferred_utility_label"
-"""Of the utility label as a fresh network reads it from the release, which may have lost it."""
+FLOOR_KEYS: Final = ("floor/prior", "floor/utility_label", "floor/side_information")
+_PRIOR, _LABEL, _SIDE = FLOOR_KEYS
 
-_CLASSIFIERS: Final[tuple[Classifier, ...]] = ("logistic_regression", "boosted_trees")
+INFERRED_LABEL_KEY: Final = "floor/inferred_utility_label"
+"""Floor of the utility label as a fresh network infers it from the release."""
+
+_SIDE_ATTACKERS: Final = (LogisticRegression, BoostedTrees)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,106 +34,110 @@ class Floors:
     """Balanced accuracies of attackers without a release.
 
     Attributes:
-        estimates: On test by key, those that are defined; the prior's always is.
-        on_validation: The same on validation.
-        notes: By key, why the others are not defined, or whose they are.
-        inferred: Of the utility label as the release shows it; None without one.
-        side: What side information alone tells; None without any.
+        estimates: On test, by key; only those that are defined. The prior's always is.
+        validation: The same on validation.
+        notes: By key, why other floors are undefined, or which attacker reached them.
+        inferred_label: Floor of the utility label as the release shows it; None without a label.
+        side_beliefs: Beliefs from side information alone; None without side information.
     """
 
     estimates: dict[str, Estimate]
-    on_validation: dict[str, float]
+    validation: dict[str, float]
     notes: dict[str, str]
-    inferred: Estimate | None
-    side: Known | None
+    inferred_label: Estimate | None
+    side_beliefs: Beliefs | None
 
     @property
     def highest(self) -> str:
-        """The key of the one that does best on validation."""
-        return max(self.on_validation, key=self.on_validation.__getitem__)
+        """Key of the floor that is highest on validation."""
+        return max(self.validation, key=self.validation.__getitem__)
 
     @property
     def attainable(self) -> Estimate:
-        """What whoever holds the release can reach without looking for the secret in it.
+        """Success that an attacker with the release reaches without looking for the secret.
 
-        That is the highest, with the utility label as read from the release, which may have lost
-        some of it, in place of the true one.
+        The highest floor, with the utility label as inferred from the release in place of the true
+        label, which the release may have lost.
         """
-        if self.highest == _LABEL and self.inferred is not None:
-            return self.inferred
+        if self.highest == _LABEL and self.inferred_label is not None:
+            return self.inferred_label
         return self.estimates[self.highest]
 
 
-def floors(
+def fit_floors(
     evidence: Evidence, classes: int, seed: int, inferred: NDArray[np.int64] | None
 ) -> Floors:
-    """Fit attackers to everything but the release.
+    """Fits attackers to everything but the release.
 
     Args:
-        evidence: Its splits know every class.
-        classes: Of the secret.
-        seed: Of the fits to side information.
-        inferred: Utility labels of the test split as read from the release, shape [n], if any.
+        evidence: Every class of the secret occurs in each split.
+        classes: Number of classes of the secret.
+        seed: Seed of the attackers with side information.
+        inferred: Utility labels of the test split as inferred from the release, shape [n]; or None.
     """
-    validation, test = known_rows(evidence.validation), known_rows(evidence.test)
-    estimates, on_validation = {_PRIOR: _prior(test, classes)}, {_PRIOR: 1 / classes}
+    test = known_rows(evidence.test)
+    estimates, validation = {_PRIOR: _constant_guess(test, classes)}, {_PRIOR: 1 / classes}
     notes: dict[str, str] = {}
-    read = side = None
+    inferred_label = side_beliefs = None
     if evidence.attack.utility is None:
-        notes |= dict.fromkeys((_LABEL, INFERRED), "there is no utility label")
+        notes |= dict.fromkeys((_LABEL, INFERRED_LABEL_KEY), "there is no utility label")
     else:
-        table = _Table.of(evidence.attack, classes)
+        table = _LabelTable.fit(evidence.attack, classes)
         estimates[_LABEL] = table.accuracy(_labels(evidence.test), test)
-        on_validation[_LABEL] = table.accuracy(_labels(evidence.validation), validation).value
-        read = None if inferred is None else table.accuracy(inferred, test)
+        on_validation = table.accuracy(
+            _labels(evidence.validation), known_rows(evidence.validation)
+        )
+        validation[_LABEL] = on_validation.value
+        inferred_label = None if inferred is None else table.accuracy(inferred, test)
     if evidence.attack.secret.ndim == 1:
         notes[_SIDE] = "there is no side information"
     else:
-        best = _side_information(evidence, classes, seed)
-        estimates[_SIDE], on_validation[_SIDE] = best.accuracy, best.on_validation.value
-        clock = "" if evidence.attack.side is None else "side information and "
-        notes[_SIDE] = f"{best.name.removeprefix('floor_')} on {clock}time of day"
-        side = None if evidence.attack.side is None else best.calibrated
-    return Floors(estimates, on_validation, notes, read, side)
+        best = _best_side_attacker(evidence, classes, seed)
+        estimates[_SIDE], validation[_SIDE] = best.accuracy, best.validation_accuracy.value
+        has_side = evidence.attack.side is not None
+        inputs = "side information and time of day" if has_side else "time of day"
+        notes[_SIDE] = f"{best.name.removeprefix('floor_')} on {inputs}"
+        side_beliefs = best.calibrated if has_side else None
+    return Floors(estimates, validation, notes, inferred_label, side_beliefs)
 
 
-def _prior(rows: Rows, classes: int) -> Estimate:
-    """A constant guess recognises one class of all, whatever the records: there is no error."""
+def _constant_guess(rows: Rows, classes: int) -> Estimate:
+    """Success of a constant guess: one class is recognised, without any error."""
     return Estimate(1 / classes, np.zeros(len(rows.secret)), rows.cluster)
 
 
 @dataclass(frozen=True, eq=False)
-class _Table:
-    """How often each utility label goes with each class of the secret, where attackers learn."""
+class _LabelTable:
+    """Counts of the secret's classes for each utility label in the attack split, [labels, C]."""
 
     counts: NDArray[np.float64]
     prior: NDArray[np.float64]
 
     @classmethod
-    def of(cls, attack: Exposure, classes: int) -> _Table:
-        learned, seen = known_rows(attack), _labels(attack)
-        prior = frequencies(learned.secret, classes)
-        counts = np.tile(prior, (int(seen.max()) + 1, 1))  # one record's worth of the prior
-        np.add.at(counts, (seen[learned.record], learned.secret), 1)
+    def fit(cls, attack: Exposure, classes: int) -> _LabelTable:
+        rows, labels = known_rows(attack), _labels(attack)
+        prior = class_frequencies(rows.secret, classes)
+        counts = np.tile(prior, (int(labels.max()) + 1, 1))  # the prior weighs as one record
+        np.add.at(counts, (labels[rows.record], rows.secret), 1)
         return cls(counts, prior)
 
     def accuracy(self, labels: NDArray[np.int64], rows: Rows) -> Estimate:
-        """Of Bayes decisions; a label that was never met tells the prior."""
-        known = np.vstack([self.counts, self.prior])
+        """Balanced accuracy of Bayes decisions; an unknown label gives the prior."""
+        counts = np.vstack([self.counts, self.prior])
         place = np.minimum(labels[rows.record], len(self.counts))
-        log_posterior = np.log(known / known.sum(1, keepdims=True))[place]
+        log_posterior = np.log(counts / counts.sum(1, keepdims=True))[place]
         decision = balanced_decision(log_posterior, self.prior)
         return balanced_accuracy(decision, rows, len(self.prior))
 
 
-def _side_information(evidence: Evidence, classes: int, seed: int) -> Assessment:
-    """The stronger on validation of a linear model and boosted trees."""
-    tables = without_release(evidence)
+def _best_side_attacker(evidence: Evidence, classes: int, seed: int) -> Assessment:
+    """The better on validation of a linear model and boosted trees, without the release."""
+    tables = public_tables(evidence)
     validation, test = tables.validation.rows, tables.test.rows
-    prior = frequencies(tables.attack.rows.secret, classes)
-    fitted = (classical.fit(f"floor_{name}", tables, seed, name) for name in _CLASSIFIERS)
-    assessed = [assess(posterior, validation, test, prior) for posterior in fitted]
-    return max(assessed, key=lambda one: one.on_validation.value)
+    prior = class_frequencies(tables.attack.rows.secret, classes)
+    posteriors = (kind().fit_tables(f"floor_{kind.name}", tables, seed) for kind in _SIDE_ATTACKERS)
+    assessments = [assess(posterior, validation, test, prior) for posterior in posteriors]
+    return max(assessments, key=lambda one: one.validation_accuracy.value)
 
 
 def _labels(exposure: Exposure) -> NDArray[np.int64]:

@@ -1,62 +1,99 @@
-"""The panel that judges finished releases: every attacker, the strongest of them, and the floor.
+"""Panel that scores finished releases: all attackers, the strongest of them, and the floor.
 
-Attackers are fitted to the attack split, calibrated and chosen on validation, and judged on test.
+Attackers are fitted to the attack split, calibrated and chosen on validation, and scored on test.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Final
+from types import TracebackType
+from typing import Final, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
-from privnets.adversarial.attackers import classical
-from privnets.adversarial.attackers.assessment import Assessment, Known, assess
-from privnets.adversarial.attackers.beside import Beside
-from privnets.adversarial.attackers.features import Tables, tables
-from privnets.adversarial.attackers.floors import INFERRED, KEYS, Floors, floors
-from privnets.adversarial.attackers.names import CLASSIFIERS, SIDE, Classifier, attacker_names
-from privnets.adversarial.attackers.networks import fit_network
-from privnets.adversarial.attackers.posterior import Attacker, Posterior
-from privnets.adversarial.attackers.rows import (
-    frequencies,
+from privnets.adversarial.attackers import ATTACKERS, SIDE, general_names, specific_names
+from privnets.adversarial.attackers.attacker import (
+    NetworkAttacker,
+    Posterior,
+    ReleaseAttacker,
+    ReleaseView,
+)
+from privnets.adversarial.attackers.floors import (
+    FLOOR_KEYS,
+    INFERRED_LABEL_KEY,
+    Floors,
+    fit_floors,
+)
+from privnets.adversarial.attackers.neural import fit_network
+from privnets.adversarial.attackers.scoring import Assessment, Beliefs, alpha_leakage, assess
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evaluation.estimates import Estimate
+from privnets.adversarial.problem import Problem
+from privnets.adversarial.records import (
+    Evidence,
+    class_frequencies,
+    evidence_defect,
     known_rows,
     known_secret,
-    unusable,
+    to_cpu,
 )
-from privnets.adversarial.attackers.scoring import alpha_leakage
-from privnets.adversarial.evaluation.estimates import Estimate
-from privnets.adversarial.records import Evidence, on_host
 from privnets.networks.architecture import Architecture
 
-_SURE = 2.0  # standard errors
+_T = TypeVar("_T")
+
+_STANDARD_ERRORS = 2.0  # beyond which a difference is stated
 _STRONGEST: Final = (
     "privacy/attacker_balanced_accuracy",
     "privacy/attacker_auc",
     "privacy/leakage",
     "privacy/alpha_leakage",
 )
-_PARTS: Final = ("balanced_accuracy", "auc", "leakage")
+_SCORES: Final = ("balanced_accuracy", "auc", "leakage")
 _FLOOR: Final = "floor/attacker_balanced_accuracy"
-_BELOW: Final = "flag/attacker_below_floor"
-_UNRESTED: Final = "flag/attacker_not_converged"
+_BELOW_FLOOR: Final = "flag/attacker_below_floor"
+_NOT_CONVERGED: Final = "flag/attacker_not_converged"
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """The attackers that score a release.
+
+    Attributes:
+        networks: Networks by name in metric keys; with the suffix `_side` inputs are sequences
+            [S, n, T, 1 + c] of releases and side information.
+        attackers: Attackers that also see side information where there is any.
+        specific: The problem's own attackers, which do not.
+    """
+
+    networks: Mapping[str, Architecture]
+    attackers: Sequence[ReleaseAttacker]
+    specific: Sequence[ReleaseAttacker] = ()
+
+    def names(self, has_side: bool) -> tuple[str, ...]:
+        """Names of all attackers in metric keys."""
+        general = [attacker.name for attacker in self.attackers]
+        informed = [name + SIDE for name in general] if has_side else []
+        own = [attacker.name.rpartition(".")[2] for attacker in self.specific]
+        return (*self.networks, *general, *informed, *own)
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What the panel says of one release.
+class PanelResult:
+    """Scores of one release.
 
     Attributes:
         metrics: All `privacy/*`, `floor/*` and `flag/*` keys; NaN where undefined.
-        standard_errors: Of those metrics that have one.
-        notes: Key to who the strongest attacker is, why a flag is raised or a metric undefined.
-        strongest: Name of the attacker with the best balanced accuracy on validation; None when
-            nothing could be judged.
+        standard_errors: Standard errors of those metrics that have one.
+        notes: Key to the strongest attacker's name, or why a flag is raised or a metric undefined.
+        strongest: Attacker with the best balanced accuracy on validation; None if none is scored.
     """
 
     metrics: Mapping[str, float]
@@ -65,236 +102,302 @@ class Verdict:
     strongest: str | None
 
 
-def judging(
+def build_panel(problem: Problem, config: AdversarialConfig) -> Panel:
+    """The registered attackers of a problem."""
+    networks: dict[str, Architecture] = {}
+    attackers: list[ReleaseAttacker] = []
+    general = [ATTACKERS.get(name) for name in general_names()]
+    for sees_side in (False, True) if problem.spec.side_features else (False,):
+        for attacker in general:
+            if isinstance(attacker, NetworkAttacker):
+                name = attacker.name + (SIDE if sees_side else "")
+                networks[name] = attacker.architecture(problem, config, sees_side)
+            elif isinstance(attacker, ReleaseAttacker) and not sees_side:
+                attackers.append(attacker)
+    own = [ATTACKERS.get(name) for name in specific_names(problem.name)]
+    specific = [attacker for attacker in own if isinstance(attacker, ReleaseAttacker)]
+    return Panel(networks, attackers, specific)
+
+
+def score_releases(
     evidence: Sequence[Evidence],
+    panel: Panel,
     *,
-    networks: Mapping[str, Architecture],
-    analytic: Sequence[Attacker],
     alphas: Sequence[float],
     seeds: Sequence[int],
     attack_steps: int,
     inferred: Sequence[NDArray[np.int64] | None],
-) -> Iterator[Verdict | None]:
-    """Judge the releases of a stack.
+) -> Iterator[PanelResult | None]:
+    """Fits and scores all attackers of a panel on the releases of a stack.
 
-    Each verdict depends on its own release and seed alone. Networks are trained as one stack, the
-    other attackers release by release: on the cores that the pack has (`torch.get_num_threads`),
-    while the networks are trained if a device of its own does that.
+    Each result depends on its own release and seed alone. Networks train as one stack, the other
+    attackers release by release on the pack's cores (`torch.get_num_threads`). If another device
+    trains the networks, the other attackers are fitted at the same time.
 
     Args:
-        evidence: One per release, of equal shapes.
-        networks: By attacker's name. One whose name ends in `_side` takes side information beside
-            the release, [S, n, T, 1 + c].
-        analytic: The problem's own attackers.
-        alphas: Order of `privacy/alpha_leakage`, one per release.
+        evidence: One release per member, of equal shapes.
+        panel: The attackers.
+        alphas: Order of `privacy/alpha_leakage`, one per release, in [0, inf].
         seeds: One per release.
-        attack_steps: The most that a network takes.
-        inferred: Per release, the test split's utility labels as read from it; None without any.
+        attack_steps: Largest number of training steps of a network.
+        inferred: Per release, utility labels of the test split inferred from it; None without any.
 
     Yields:
-        A verdict per release, in order; None between, wherever the work may pause.
-
-    Raises:
-        ValueError: If a network has a name that the panel does not know.
+        One result per release, in order; None wherever the work may pause.
     """
-    names = _names(evidence[0], analytic, networks)
+    names = panel.names(evidence[0].attack.side is not None)
     classes = max(2, *(1 + int(known_secret(one.attack).max()) for one in evidence))
-    reasons = [unusable(one, classes) for one in evidence]
-    usable = [i for i, reason in enumerate(reasons) if reason is None]
-    chosen, own = [evidence[i] for i in usable], [seeds[i] for i in usable]
+    defects = [evidence_defect(one, classes) for one in evidence]
+    usable = [i for i, defect in enumerate(defects) if defect is None]
+    releases, own_seeds = [evidence[i] for i in usable], [seeds[i] for i in usable]
 
-    def fits() -> list[_Fits]:
-        hosted = zip(chosen, own, [inferred[i] for i in usable], strict=True)
+    def submit_fits() -> list[_ReleaseFits]:
+        labels = [inferred[i] for i in usable]
         return [
-            _Fits.begun(beside, on_host(one), seed, analytic, classes, labels)
-            for one, seed, labels in hosted
+            _ReleaseFits.submit(pool, to_cpu(release), seed, panel, classes, own_labels)
+            for release, seed, own_labels in zip(releases, own_seeds, labels, strict=True)
         ]
 
-    # A processor that trains the networks has no core left for anything else meanwhile.
-    apart = evidence[0].attack.z.device.type != "cpu"
-    with Beside(torch.get_num_threads(), spare=apart) as beside:
-        begun = fits() if apart else []
-        neural = yield from _neural(networks if usable else {}, chosen, own, attack_steps)
-        waiting = zip(chosen, begun or fits(), neural, strict=True)
-        for reason, alpha in zip(reasons, alphas, strict=True):
-            if reason is not None:
-                yield _undefined(names, reason)
+    # A CPU that trains the networks has no core left for other attackers meanwhile.
+    has_device = evidence[0].attack.z.device.type != "cpu"
+    with CorePool(torch.get_num_threads(), caller_works=has_device) as pool:
+        fits = submit_fits() if has_device else []
+        networks = panel.networks if usable else {}
+        neural = yield from _fit_networks(networks, releases, own_seeds, attack_steps)
+        pending = zip(releases, fits or submit_fits(), neural, strict=True)
+        for defect, alpha in zip(defects, alphas, strict=True):
+            if defect is not None:
+                yield _undefined_result(names, defect)
                 continue
-            one, fit, posteriors = next(waiting)
+            release, fit, posteriors = next(pending)
             others = yield from fit.posteriors()
-            floor = fit.floor()
-            yield _verdict(one, names, [*posteriors, *others], floor, classes, alpha)
+            yield _score(release, names, [*posteriors, *others], fit.floors(), classes, alpha)
 
 
-def _names(
-    evidence: Evidence, analytic: Sequence[Attacker], networks: Iterable[str]
-) -> tuple[str, ...]:
-    """Everybody on the panel, of whom the networks must be some."""
-    attack = evidence.attack
-    own = [name for attacker in analytic for name in attacker.names]
-    names = attacker_names(attack.secret.ndim == 2, attack.side is not None, own)
-    if unknown := [name for name in networks if name not in names]:
-        raise ValueError(f"networks must be among {', '.join(names)}; got {', '.join(unknown)}.")
-    return names
+class CorePool:
+    """Thread pool that keeps within a pack's share of the cores.
+
+    Libraries called by the work (OpenMP, BLAS) use one core per thread. Without threads the work
+    runs when its result is requested, on all of the pack's cores. Leaving the context cancels work
+    that has not begun and waits for the rest.
+    """
+
+    def __init__(self, cores: int, *, caller_works: bool) -> None:
+        """Prepares a pool without starting a thread.
+
+        Args:
+            cores: The pack's share of the cores.
+            caller_works: Whether the caller goes on working and needs one core itself.
+        """
+        self._cores = cores
+        self._threads = max(1, cores - 1) if caller_works else cores if cores > 1 else 0
+        self._limits = ExitStack()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> CorePool:
+        """Starts the threads, if there are any."""
+        if self._threads:
+            # BLAS limits apply to the whole process, OpenMP limits to one thread.
+            self._limits.enter_context(_thread_limits().limit(limits=1, user_api="blas"))
+            self._pool = ThreadPoolExecutor(self._threads, "privnets-attackers", _use_one_core)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends all threads."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        self._limits.close()
+
+    def submit(self, work: Callable[[], _T]) -> Callable[[], _T]:
+        """Starts work whose result does not depend on when and where it runs.
+
+        Returns:
+            A function, to be called once, that waits for the result or raises the work's error.
+        """
+        if self._pool is None:
+            return lambda: self._run_here(work)
+        return self._pool.submit(work).result
+
+    def _run_here(self, work: Callable[[], _T]) -> _T:
+        with _thread_limits().limit(limits=self._cores):
+            return work()
 
 
-def _neural(
+def _use_one_core() -> None:
+    # The limit holds for this thread only and ends with it.
+    _thread_limits().limit(limits=1, user_api="openmp")
+
+
+@cache
+def _thread_limits() -> ThreadpoolController:
+    """Thread limits of the native libraries, scikit-learn's included, as loaded at first use."""
+    return ThreadpoolController()
+
+
+@dataclass(frozen=True)
+class _ReleaseFits:
+    """Pending fits of one release: attackers that are not networks, and floors."""
+
+    attackers: list[Callable[[], Posterior]]
+    floors: Callable[[], Floors]
+
+    @classmethod
+    def submit(
+        cls,
+        pool: CorePool,
+        evidence: Evidence,
+        seed: int,
+        panel: Panel,
+        classes: int,
+        inferred: NDArray[np.int64] | None,
+    ) -> _ReleaseFits:
+        has_side = evidence.attack.side is not None
+        views = [ReleaseView(evidence, side) for side in ((False, True) if has_side else (False,))]
+        work = [partial(a.fit, view, seed) for view in views for a in panel.attackers]
+        work += [partial(attacker.fit, views[0], seed) for attacker in panel.specific]
+        floors = partial(fit_floors, evidence, classes, seed, inferred)
+        return cls([pool.submit(fit) for fit in work], pool.submit(floors))
+
+    def posteriors(self) -> Generator[None, None, list[Posterior]]:
+        posteriors = []
+        for wait in self.attackers:
+            posteriors.append(wait())
+            yield None
+        return posteriors
+
+
+def _fit_networks(
     networks: Mapping[str, Architecture],
     evidence: Sequence[Evidence],
     seeds: Sequence[int],
     attack_steps: int,
 ) -> Generator[None, None, list[list[Posterior]]]:
     """Posteriors of every network, per release."""
-    found: list[list[Posterior]] = [[] for _ in evidence]
+    posteriors: list[list[Posterior]] = [[] for _ in evidence]
     for name, architecture in networks.items():
         run = fit_network(name, architecture, evidence, seeds, attack_steps)
-        fitted = yield from _paused(run)
-        for posteriors, posterior in zip(found, fitted, strict=True):
-            posteriors.append(posterior)
-    return found
+        fitted = yield from discard_progress(run)
+        for own, posterior in zip(posteriors, fitted, strict=True):
+            own.append(posterior)
+    return posteriors
 
 
-def _paused(run: Generator[float, None, list[Posterior]]) -> Generator[None, None, list[Posterior]]:
+def discard_progress(work: Generator[object, None, _T]) -> Generator[None, None, _T]:
+    """Runs work that reports progress, and yields None in place of each report."""
     while True:
         try:
-            next(run)
+            next(work)
         except StopIteration as end:
-            fitted: list[Posterior] = end.value
-            return fitted
+            result: _T = end.value
+            return result
         yield None
 
 
-@dataclass(frozen=True)
-class _Fits:
-    """Attackers of one release that are no networks, on their way."""
-
-    attackers: list[Callable[[], Sequence[Posterior]]]
-    floor: Callable[[], Floors]
-
-    @classmethod
-    def begun(
-        cls,
-        beside: Beside,
-        evidence: Evidence,
-        seed: int,
-        analytic: Sequence[Attacker],
-        classes: int,
-        inferred: NDArray[np.int64] | None,
-    ) -> _Fits:
-        work: list[Callable[[], Sequence[Posterior]]] = []
-        for side in (False, True) if evidence.attack.side is not None else (False,):
-            seen = cache(partial(tables, evidence, side=side))
-            work += [partial(_fitted, name, seen, seed, side) for name in CLASSIFIERS]
-        work += [partial(attacker.fit, evidence, seed) for attacker in analytic]
-        floor = partial(floors, evidence, classes, seed, inferred)
-        return cls([beside.submit(one) for one in work], beside.submit(floor))
-
-    def posteriors(self) -> Generator[None, None, list[Posterior]]:
-        found: list[Posterior] = []
-        for wait in self.attackers:
-            found += wait()
-            yield None
-        return found
+def _undefined_result(names: Sequence[str], reason: str) -> PanelResult:
+    metrics = _undefined_metrics(names)
+    return PanelResult(metrics, {}, dict.fromkeys(metrics, reason), None)
 
 
-def _fitted(
-    classifier: Classifier, seen: Callable[[], Tables], seed: int, side: bool
-) -> Sequence[Posterior]:
-    name = classifier + SIDE if side else classifier
-    return [classical.fit(name, seen(), seed, classifier)]
+def _undefined_metrics(names: Sequence[str]) -> dict[str, float]:
+    """NaN for every key of a result."""
+    scores = [_score_key(name, score) for name in names for score in _SCORES]
+    flags = (_BELOW_FLOOR, _NOT_CONVERGED)
+    keys = (*_STRONGEST, *FLOOR_KEYS, INFERRED_LABEL_KEY, _FLOOR, *flags, *scores)
+    return dict.fromkeys(keys, math.nan)
 
 
-def _undefined(names: Iterable[str], reason: str) -> Verdict:
-    metrics = _blank(names)
-    return Verdict(metrics, {}, dict.fromkeys(metrics, reason), None)
-
-
-def _blank(names: Iterable[str]) -> dict[str, float]:
-    """Every key of a verdict, with no value yet."""
-    keys = [_of(name, part) for name in names for part in _PARTS]
-    return dict.fromkeys([*_STRONGEST, *KEYS, INFERRED, _FLOOR, _BELOW, _UNRESTED, *keys], math.nan)
-
-
-def _verdict(
+def _score(
     evidence: Evidence,
-    names: Iterable[str],
+    names: Sequence[str],
     posteriors: Sequence[Posterior],
-    floor: Floors,
+    floors: Floors,
     classes: int,
     alpha: float,
-) -> Verdict:
+) -> PanelResult:
     validation, test = known_rows(evidence.validation), known_rows(evidence.test)
-    prior = frequencies(known_rows(evidence.attack).secret, classes)
-    panel = [
-        assess(one, validation, test, prior, floor.side if _informed(one.name) else None)
-        for one in posteriors
+    prior = class_frequencies(known_rows(evidence.attack).secret, classes)
+    assessments = [
+        assess(each, validation, test, prior, floors.side_beliefs if _sees_side(each) else None)
+        for each in posteriors
     ]
-    best = max(panel, key=lambda one: one.on_validation.value)
-    telling = _telling(panel, floor)
-    known = floor.side or Known.prior(prior, validation, test)
-    by_order = alpha_leakage(telling.calibrated.test, known.test, test, alpha)
-    told = (best.accuracy, best.auc, telling.leakage, by_order)
-    found = dict(zip(_STRONGEST, told, strict=True))
-    for one in panel:
-        estimates = (one.accuracy, one.auc, one.leakage)
-        found |= {_of(one.name, p): e for p, e in zip(_PARTS, estimates, strict=True)}
-    found |= {**floor.estimates, _FLOOR: floor.estimates[floor.highest]}
-    found |= {} if floor.inferred is None else {INFERRED: floor.inferred}
-    metrics = {**_blank(names), **{key: e.value for key, e in found.items()}}
-    notes = {**floor.notes, _STRONGEST[0]: _who(best, panel), _FLOOR: f"of {floor.highest}"}
-    notes["privacy/leakage"] = _whose(telling, floor)
-    flags = {_BELOW: _below(best, floor.attainable), _UNRESTED: _unrested(panel)}
+    best = max(assessments, key=lambda one: one.validation_accuracy.value)
+    leaking = _highest_leakage(assessments, floors)
+    reference = floors.side_beliefs or Beliefs.from_prior(prior, validation, test)
+    by_order = alpha_leakage(leaking.calibrated.test, reference.test, test, alpha)
+    headline = (best.accuracy, best.auc, leaking.leakage, by_order)
+    estimates: dict[str, Estimate] = dict(zip(_STRONGEST, headline, strict=True))
+    for one in assessments:
+        scores = zip(_SCORES, (one.accuracy, one.auc, one.leakage), strict=True)
+        estimates |= {_score_key(one.name, score): estimate for score, estimate in scores}
+    estimates |= {**floors.estimates, _FLOOR: floors.estimates[floors.highest]}
+    if floors.inferred_label is not None:
+        estimates[INFERRED_LABEL_KEY] = floors.inferred_label
+    notes = {
+        **floors.notes,
+        _STRONGEST[0]: _note_strongest(best, assessments),
+        _FLOOR: f"of {floors.highest}",
+        "privacy/leakage": _note_leakage(leaking, floors),
+    }
+    flags = {
+        _BELOW_FLOOR: _below_floor(best, floors.attainable),
+        _NOT_CONVERGED: _not_converged(assessments),
+    }
+    metrics = _undefined_metrics(names) | {key: e.value for key, e in estimates.items()}
     metrics |= {key: float(bool(reason)) for key, reason in flags.items()}
     notes |= {key: reason for key, reason in flags.items() if reason}
-    return Verdict(metrics, {key: e.error for key, e in found.items()}, notes, best.name)
+    errors = {key: estimate.error for key, estimate in estimates.items()}
+    return PanelResult(metrics, errors, notes, best.name)
 
 
-def _informed(name: str) -> bool:
-    return name.endswith(SIDE)
+def _sees_side(attacker: Posterior | Assessment) -> bool:
+    return attacker.name.endswith(SIDE)
 
 
-def _telling(panel: Sequence[Assessment], floor: Floors) -> Assessment:
-    """Who tells most of the secret on validation; of those with side information, if there is any.
+def _highest_leakage(assessments: Sequence[Assessment], floors: Floors) -> Assessment:
+    """Attacker with the highest leakage on validation, among those with side information if any.
 
-    Who guesses best need not be who knows best how sure to be, which is what leakage asks.
+    It may differ from the strongest attacker: leakage depends on calibrated confidence.
     """
-    asked = [one for one in panel if floor.side is None or _informed(one.name)]
-    return max(asked, key=lambda one: one.told_on_validation.value)
+    eligible = [one for one in assessments if floors.side_beliefs is None or _sees_side(one)]
+    return max(eligible, key=lambda one: one.validation_leakage.value)
 
 
-def _whose(telling: Assessment, floor: Floors) -> str:
-    given = "" if floor.side is None else ", beyond what side information tells"
-    return f"by {telling.name}, chosen on validation{given}"
+def _score_key(name: str, score: str) -> str:
+    return f"privacy/attacker/{name}/{score}"
 
 
-def _of(name: str, part: str) -> str:
-    return f"privacy/attacker/{name}/{part}"
+def _note_leakage(leaking: Assessment, floors: Floors) -> str:
+    beyond = "" if floors.side_beliefs is None else ", beyond side information"
+    return f"by {leaking.name}, chosen on validation{beyond}"
 
 
-def _who(best: Assessment, panel: Sequence[Assessment]) -> str:
-    """The strongest attacker, and those that test shows to be stronger."""
-    said = f"{best.name}, chosen on validation ({best.on_validation.value:.4f} there)"
-    for one in panel:
+def _note_strongest(best: Assessment, assessments: Sequence[Assessment]) -> str:
+    """The strongest attacker, and attackers that are clearly better than it on test."""
+    note = f"{best.name}, chosen on validation ({best.validation_accuracy.value:.4f} there)"
+    for one in assessments:
         ahead = one.accuracy - best.accuracy
-        if ahead.value > _SURE * ahead.error:
-            gain = f"{ahead.value:.4f} +- {ahead.error:.4f}"
-            said += f"; {one.name} is better on test by {gain}"
-    return said
+        if ahead.value > _STANDARD_ERRORS * ahead.error:
+            note += f"; {one.name} is better on test by {ahead.value:.4f} +- {ahead.error:.4f}"
+    return note
 
 
-def _below(best: Assessment, floor: Estimate) -> str:
-    """Why the strongest attacker's success cannot be the last word; empty if it may be."""
+def _below_floor(best: Assessment, floor: Estimate) -> str:
+    """Distance of the strongest attacker below the floor, in words; empty if it is not below."""
     short = floor - best.accuracy
     if short.value <= 0:
         return ""
-    beyond = short.value > _SURE * short.error
-    size = "more than" if beyond else "within"
+    size = "more than" if short.value > _STANDARD_ERRORS * short.error else "within"
     return (
         f"{best.name} reaches {best.accuracy.value:.4f} and the floor is {floor.value:.4f}: short "
-        f"by {short.value:.4f} +- {short.error:.4f}, {size} {_SURE:g} standard errors"
+        f"by {short.value:.4f} +- {short.error:.4f}, {size} {_STANDARD_ERRORS:g} standard errors"
     )
 
 
-def _unrested(panel: Sequence[Assessment]) -> str:
-    names = [one.name for one in panel if not one.converged]
+def _not_converged(assessments: Sequence[Assessment]) -> str:
+    names = [one.name for one in assessments if not one.converged]
     return f"steps ran out while validation still improved: {', '.join(names)}" if names else ""

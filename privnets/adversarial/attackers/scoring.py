@@ -1,27 +1,183 @@
-"""What a posterior is worth on records it never saw, with errors that respect their origin."""
+"""Calibration and scores of attackers, with errors clustered by the records' origin.
+
+An attacker that is confident and wrong makes an estimate of leakage absurd. So only the evidence
+log q(s|z) / p(s) of a posterior q is kept, multiplied by one slope and shifted by one number per
+class. Both are fitted by cross-entropy on validation (Platt, 1999, with the prior as a base), with
+a Gaussian prior around the identity. At slope 0 only the prior is left. Finally a share of
+1 / (n + 2) of the prior is mixed in, as n records cannot show more certainty. Steps of overlapping
+sequences count as their number of independent origins.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
+from scipy.optimize import minimize
+from scipy.special import log_softmax, logsumexp
+from scipy.stats import rankdata
 
-from privnets.adversarial.attackers.rows import Rows
+from privnets.adversarial.attackers.attacker import Posterior
 from privnets.adversarial.evaluation.estimates import Estimate
+from privnets.adversarial.records import Rows
 
-_NOTHING = 1e-9
-"""Of an order; below it every posterior leaks less than about so many nats."""
+LogProbabilities = NDArray[np.float64]
+
+_MAX_EVIDENCE = 30.0  # nats
+_SLOPE_SPREAD = 1.0
+_SHIFT_SPREAD = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Map from an attacker's posterior to one that validation supports.
+
+    Attributes:
+        log_prior: Log class frequencies, shape [C].
+        slope: At least 0.
+        shift: Shape [C].
+        prior_share: Share of the prior mixed in, in (0, 1).
+    """
+
+    log_prior: NDArray[np.float64]
+    slope: float
+    shift: NDArray[np.float64]
+    prior_share: float
+
+    def __call__(self, log_posterior: LogProbabilities) -> NDArray[np.float64]:
+        """Calibrated log probabilities, shape [n, C]."""
+        raised = self.slope * _evidence(log_posterior, self.log_prior) + self.shift
+        log_p = log_softmax(self.log_prior + raised, axis=1)
+        mixed: NDArray[np.float64] = np.logaddexp(
+            log_p + np.log1p(-self.prior_share), self.log_prior + np.log(self.prior_share)
+        )
+        return mixed
+
+
+@dataclass(frozen=True, eq=False)
+class Beliefs:
+    """Log probabilities of the secret on two splits.
+
+    Attributes:
+        validation: Shape [n_validation, C].
+        test: Shape [n_test, C].
+    """
+
+    validation: LogProbabilities
+    test: LogProbabilities
+
+    @classmethod
+    def from_prior(cls, prior: NDArray[np.float64], validation: Rows, test: Rows) -> Beliefs:
+        """The prior [C] for every row, as known without any release."""
+        sizes = (len(validation.secret), len(test.secret))
+        return cls(*(np.broadcast_to(np.log(prior), (n, len(prior))) for n in sizes))
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """Scores of one attacker.
+
+    Attributes:
+        name: The attacker's name in metric keys.
+        calibrated: Its calibrated beliefs.
+        validation_accuracy: Balanced accuracy on validation, which chooses the strongest.
+        validation_leakage: Leakage on validation, nats, which chooses the leakage to report.
+        accuracy: Balanced accuracy on test.
+        auc: Area under the ROC curve on test.
+        leakage: Lower bound of I(S;Q) on test, nats.
+        converged: Whether training converged.
+    """
+
+    name: str
+    calibrated: Beliefs
+    validation_accuracy: Estimate
+    validation_leakage: Estimate
+    accuracy: Estimate
+    auc: Estimate
+    leakage: Estimate
+    converged: bool
+
+
+def assess(
+    posterior: Posterior,
+    validation: Rows,
+    test: Rows,
+    prior: NDArray[np.float64],
+    reference: Beliefs | None = None,
+) -> Assessment:
+    """Calibrates an attacker on validation and scores it on test.
+
+    Decisions for balanced accuracy use the attacker's own probabilities: a threshold fitted to
+    validation would follow chance there, as validation of sequences is a few days.
+
+    Args:
+        posterior: The attacker's posterior.
+        validation: True secrets there; every class occurs.
+        test: True secrets there; every class occurs.
+        prior: Class frequencies in the attack split, shape [C].
+        reference: Beliefs from which leakage is counted; the prior if None.
+    """
+    reference = Beliefs.from_prior(prior, validation, test) if reference is None else reference
+    origins = len(np.unique(validation.cluster))
+    calibration = calibrate(posterior.validation, validation.secret, prior, origins)
+    calibrated = Beliefs(calibration(posterior.validation), calibration(posterior.test))
+    decisions = [balanced_decision(p, prior) for p in (posterior.validation, posterior.test)]
+    return Assessment(
+        name=posterior.name,
+        calibrated=calibrated,
+        validation_accuracy=balanced_accuracy(decisions[0], validation, len(prior)),
+        validation_leakage=leakage(calibrated.validation, reference.validation, validation),
+        accuracy=balanced_accuracy(decisions[1], test, len(prior)),
+        auc=area_under_curve(posterior.test, test),
+        leakage=leakage(calibrated.test, reference.test, test),
+        converged=posterior.converged,
+    )
+
+
+def calibrate(
+    log_posterior: LogProbabilities,
+    secret: NDArray[np.int64],
+    prior: NDArray[np.float64],
+    origins: int,
+) -> Calibration:
+    """Fits a calibration on validation.
+
+    Args:
+        log_posterior: Natural logarithms, -inf allowed, shape [n, C].
+        secret: True secrets, shape [n].
+        prior: Class frequencies in the attack split, positive, shape [C].
+        origins: Number of independent origins of the n rows.
+    """
+    log_prior = np.log(prior)
+    evidence = _evidence(log_posterior, log_prior)
+    truth = np.eye(len(prior))[secret]
+    weight = origins / len(secret)
+
+    def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        slope, shift = weights[0], weights[1:]
+        log_p = log_softmax(log_prior + slope * evidence + shift, axis=1)
+        excess = np.exp(log_p) - truth
+        value = -weight * (truth * log_p).sum()
+        value += ((slope - 1) / _SLOPE_SPREAD) ** 2 / 2 + (shift**2).sum() / _SHIFT_SPREAD**2 / 2
+        slope_gradient = weight * (excess * evidence).sum() + (slope - 1) / _SLOPE_SPREAD**2
+        shift_gradient = weight * excess.sum(0) + shift / _SHIFT_SPREAD**2
+        return value / origins, np.array([slope_gradient, *shift_gradient]) / origins
+
+    bounds = [(0.0, None), *[(None, None)] * len(prior)]
+    start = np.array([1.0, *np.zeros(len(prior))])
+    weights = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    return Calibration(log_prior, float(weights[0]), weights[1:], 1 / (origins + 2))
 
 
 def balanced_accuracy(decision: NDArray[np.int64], rows: Rows, classes: int) -> Estimate:
-    """Mean over the classes of the share of their records that are recognised.
+    """Mean over the classes of the share of their records that are recognised, in [0, 1].
 
     Args:
-        decision: Shape [n].
-        rows: The truth; every class occurs.
-        classes: How many there are.
+        decision: Classes, shape [n].
+        rows: True secrets; every class occurs.
+        classes: Number of classes.
     """
     right = (decision == rows.secret).astype(np.float64)
     counts = np.bincount(rows.secret, minlength=classes)
@@ -31,7 +187,7 @@ def balanced_accuracy(decision: NDArray[np.int64], rows: Rows, classes: int) -> 
 
 
 def balanced_decision(
-    log_posterior: NDArray[np.float64], prior: NDArray[np.float64]
+    log_posterior: LogProbabilities, prior: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """Bayes decisions for balanced accuracy: the class whose probability rose most.
 
@@ -43,59 +199,60 @@ def balanced_decision(
     return decision
 
 
-def area_under_curve(log_posterior: NDArray[np.float64], rows: Rows) -> Estimate:
-    """Area under the ROC curve, ties counting half.
+def area_under_curve(log_posterior: LogProbabilities, rows: Rows) -> Estimate:
+    """Area under the ROC curve, ties counting half; in [0, 1].
 
-    With three classes or more it is the mean of each class against the rest.
+    With three or more classes, the mean of each class against the rest.
 
     Args:
         log_posterior: Shape [n, C].
-        rows: The truth; every class occurs.
+        rows: True secrets; every class occurs.
     """
     classes = log_posterior.shape[1]
     if classes == 2:
-        return _area(log_posterior[:, 1] - log_posterior[:, 0], rows.secret == 1, rows)
-    areas = [_area(log_posterior[:, c], rows.secret == c, rows) for c in range(classes)]
+        return _binary_area(log_posterior[:, 1] - log_posterior[:, 0], rows.secret == 1, rows)
+    areas = [_binary_area(log_posterior[:, c], rows.secret == c, rows) for c in range(classes)]
     value = math.fsum(area.value for area in areas) / classes
     return Estimate(value, np.mean([area.influence for area in areas], axis=0), rows.cluster)
 
 
-def leakage(log_posterior: NDArray[np.float64], known: NDArray[np.float64], rows: Rows) -> Estimate:
-    """Mean of log p(s|q) / p(s) over records, which estimates I(S;Q) from below.
+def leakage(log_posterior: LogProbabilities, reference: LogProbabilities, rows: Rows) -> Estimate:
+    """Mean of log p(s|q) - log p(s) over records, an estimate of I(S;Q) from below, nats.
 
-    In expectation it is I(S;Q) less the divergence of the attacker's posterior from the true one,
-    plus that of the known law from the true one (0 where splits have the same frequencies). With
-    p(s|side) for the known law, and an attacker who sees side information, it is I(S;Q|side).
+    Its expectation is I(S;Q), less the divergence of the attacker's posterior from the true one,
+    plus that of the reference from the true law (0 where splits have equal frequencies). With
+    p(s|side) as reference and an attacker that sees side information, it estimates I(S;Q|side).
 
     Args:
-        log_posterior: Shape [n, C], normalised.
-        known: Log probabilities without the release, shape [n, C], normalised.
-        rows: The truth.
+        log_posterior: Normalised, shape [n, C].
+        reference: Normalised log probabilities without the release, shape [n, C].
+        rows: True secrets.
     """
-    return alpha_leakage(log_posterior, known, rows, 1.0)
+    return alpha_leakage(log_posterior, reference, rows, 1.0)
 
 
 def alpha_leakage(
-    log_posterior: NDArray[np.float64], known: NDArray[np.float64], rows: Rows, alpha: float
+    log_posterior: LogProbabilities, reference: LogProbabilities, rows: Rows, alpha: float
 ) -> Estimate:
-    """Arimoto's information of an order, from below: H(S) - H(S|Q), both by the alpha-loss.
+    """Arimoto information of order alpha from below: H(S) - H(S|Q), both by the alpha-loss, nats.
 
     With q ~ P^alpha and G the mean of q(s|z)^((alpha-1)/alpha) over records with secret s,
-    H = alpha/(1-alpha) log G is least, and Arimoto's entropy, at the true posterior P. H(S) is that
-    of the known law on the same records, so that an attacker who knows no more leaks nothing.
+    H = alpha/(1-alpha) log G is least, and Arimoto's entropy, at the true posterior P
+    (arXiv 2310.18241). H(S) uses the reference on the same records, so that an attacker without
+    further knowledge leaks 0.
 
     Args:
-        log_posterior: Shape [n, C], normalised.
-        known: Log probabilities without the release, shape [n, C], normalised.
-        rows: The truth.
-        alpha: Order, in [0, inf]; 1 is Shannon's, at 0 nothing leaks.
+        log_posterior: Normalised, shape [n, C].
+        reference: Normalised log probabilities without the release, shape [n, C].
+        rows: True secrets.
+        alpha: Order, in [0, inf]; 1 is Shannon's, and at 0 leakage is 0.
     """
     if alpha == 0:
         return Estimate(0.0, np.zeros(len(rows.secret)), rows.cluster)
-    return _alpha_entropy(known, rows, alpha) - _alpha_entropy(log_posterior, rows, alpha)
+    return _alpha_entropy(reference, rows, alpha) - _alpha_entropy(log_posterior, rows, alpha)
 
 
-def _alpha_entropy(log_posterior: NDArray[np.float64], rows: Rows, alpha: float) -> Estimate:
+def _alpha_entropy(log_posterior: LogProbabilities, rows: Rows, alpha: float) -> Estimate:
     """Conditional entropy by the alpha-loss, less the logarithm of the number of classes."""
     own = _tilted(log_posterior, alpha)[np.arange(len(rows.secret)), rows.secret]
     if alpha == 1:
@@ -105,38 +262,43 @@ def _alpha_entropy(log_posterior: NDArray[np.float64], rows: Rows, alpha: float)
     log_mean = float(logsumexp(exponents)) - math.log(len(own))
     if abs(power) < 0.3:  # near order 1, 1 / power would magnify the rounding of log_mean
         log_mean = math.log1p(float(np.expm1(exponents).mean()))
-    # At infinite order nothing may be guessed right; half a record keeps that finite.
+    # At infinite order all guesses may be wrong; half a record keeps the logarithm finite.
     log_mean = max(log_mean, math.log(0.5 / len(own))) if math.isinf(alpha) else log_mean
     influence = -np.expm1(exponents - log_mean) / (power * len(own))
     return Estimate(-log_mean / power, influence, rows.cluster)
 
 
-def _tilted(log_posterior: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
-    """Log of P^alpha / mean P^alpha; at inf the best guesses share all of it."""
+def _tilted(log_posterior: LogProbabilities, alpha: float) -> LogProbabilities:
+    """Log of P^alpha / mean P^alpha; at infinity the best guesses share it equally."""
     if math.isinf(alpha):
         best = log_posterior == log_posterior.max(1, keepdims=True)
         with np.errstate(divide="ignore"):
-            shared: NDArray[np.float64] = np.log(best / best.mean(1, keepdims=True))
+            shared: LogProbabilities = np.log(best / best.mean(1, keepdims=True))
         return shared
     raised = alpha * (log_posterior - log_posterior.mean(1, keepdims=True))
-    # Low orders leave little but the difference from 1, which logsumexp would round away.
+    # At low orders sums are close to 1, and logsumexp would round their difference from 1 away.
     small = np.log1p(np.expm1(np.minimum(raised, 1)).mean(1, keepdims=True))
     large = logsumexp(raised, axis=1, keepdims=True) - math.log(raised.shape[1])
-    tilted: NDArray[np.float64] = raised - np.where(raised.max(1, keepdims=True) < 1, small, large)
+    tilted: LogProbabilities = raised - np.where(raised.max(1, keepdims=True) < 1, small, large)
     return tilted
 
 
-def _area(score: NDArray[np.float64], positive: NDArray[np.bool_], rows: Rows) -> Estimate:
-    """Mann and Whitney's, with DeLong's influences."""
-    from scipy.stats import rankdata
-
+def _binary_area(score: NDArray[np.float64], positive: NDArray[np.bool_], rows: Rows) -> Estimate:
+    """Area by Mann and Whitney's statistic, with DeLong's influences."""
     inside, outside = int(positive.sum()), int((~positive).sum())
-    above = rankdata(score)
-    own = np.empty_like(above)
+    rank = rankdata(score)
+    own_rank = np.empty_like(rank)
     for group in (positive, ~positive):
-        own[group] = rankdata(score[group])
-    beaten = above - own  # records of the other class below each record, ties counting half
+        own_rank[group] = rankdata(score[group])
+    beaten = rank - own_rank  # records of the other class below each record, ties counting half
     placed = np.where(positive, beaten / outside, 1 - beaten / inside)
     value = float(placed[positive].mean())
     influence = (placed - value) / np.where(positive, inside, outside)
     return Estimate(value, influence, rows.cluster)
+
+
+def _evidence(
+    log_posterior: LogProbabilities, log_prior: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    clipped: NDArray[np.float64] = np.clip(log_posterior - log_prior, -_MAX_EVIDENCE, _MAX_EVIDENCE)
+    return clipped

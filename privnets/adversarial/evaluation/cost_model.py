@@ -1,104 +1,107 @@
-"""What a game and its judging cost, roughly."""
+"""Cost model: time and memory of a game and of its evaluation, estimated without training."""
 
 from __future__ import annotations
 
 import math
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.statement import Sizes
+from privnets.adversarial.problem import SplitSizes
 from privnets.contract import Cost
 
-# Seconds of one core: per pass of a stack and of each member, and per multiplication in dense
-# layers and in others.
-_LAUNCH, _PASS, _DENSE, _MULTIPLY = 1e-3, 2e-4, 2.5e-11, 4e-11
-# Per panel, per number that it reads, and per step of its networks beside their products.
+# Core-seconds per pass of a stack and of each member, and per multiplication in dense layers and
+# in others.
+_STACK_PASS, _MEMBER_PASS, _DENSE, _OTHER = 1e-3, 2e-4, 2.5e-11, 4e-11
+# Core-seconds per panel, per number that it reads, and per step of its networks.
 _PANEL, _PANEL_NUMBER, _ATTACK_STEP = 1.0, 2.5e-6, 3e-4
-# Neural attackers together cost as many of the adversary's, trained by minibatches of this size.
+# Neural attackers together cost this many adversaries, trained with this batch size.
 _ATTACKERS, _ATTACK_BATCH = 8, 128
-# A GPU is idle while attackers that are no networks are fitted, and next to idle otherwise.
-_NETWORKS_ON_GPU = 0.05
-# Networks that a CPU trains member after member.
-_ONE_BY_ONE = ("convolutional", "recurrent")
+# Share of the networks' core-seconds on a GPU.
+_GPU_SHARE = 0.05
+# Releasers whose networks a CPU trains one member after another.
+_UNSTACKED = ("convolutional", "recurrent")
 
 
-def cost(config: AdversarialConfig, sizes: Sizes) -> Cost:
-    """A rough price: the game, then its judging."""
-    member, shared = (passes(config) * each for each in _pass(config, sizes))
-    numbers = 40 * config.batch_size * math.prod(sizes.record) * (config.adversary_steps + 1)
-    memory = release_bytes(sizes) + 4 * numbers
-    return Cost(member + judging_seconds(config, sizes), memory, shared)
+def estimate_cost(config: AdversarialConfig, sizes: SplitSizes) -> Cost:
+    """Rough cost of a configuration: the game, then its evaluation."""
+    member, shared = (count_passes(config) * each for each in _pass_seconds(config, sizes))
+    numbers_per_record = 40 * math.prod(sizes.record_shape) * (config.adversary_steps + 1)
+    memory = release_bytes(sizes) + 4 * config.batch_size * numbers_per_record
+    return Cost(member + evaluation_seconds(config, sizes), memory, shared)
 
 
-def step_seconds(config: AdversarialConfig, sizes: Sizes, members: int) -> float:
-    """One iteration of a stack on one core."""
-    member, shared = _pass(config, sizes)
+def step_seconds(config: AdversarialConfig, sizes: SplitSizes, members: int) -> float:
+    """Core-seconds of one iteration of a stack."""
+    member, shared = _pass_seconds(config, sizes)
     return (config.adversary_steps + 1) * (shared + members * member)
 
 
-def release_bytes(sizes: Sizes) -> int:
-    """A member's release, and the records as they were."""
+def release_bytes(sizes: SplitSizes) -> int:
+    """Bytes of one member's release and of the raw records."""
     records = sizes.attack + sizes.validation + sizes.test
-    return 2 * 4 * records * math.prod(sizes.record)
+    return 2 * 4 * records * math.prod(sizes.record_shape)
 
 
-def passes(config: AdversarialConfig) -> int:
-    """Minibatches through the networks, those of pretraining included."""
-    before = 0 if config.scenario == "joint" else config.pretrain_steps
-    return before + config.steps * (config.adversary_steps + 1)
+def count_passes(config: AdversarialConfig) -> int:
+    """Minibatches through the networks, including pretraining."""
+    pretraining = 0 if config.scenario == "joint" else config.pretrain_steps
+    return pretraining + config.steps * (config.adversary_steps + 1)
 
 
-def judging_seconds(config: AdversarialConfig, sizes: Sizes, device: str = "cpu") -> float:
-    """One core's seconds for the judging of a member, or a GPU's with it."""
+def evaluation_seconds(config: AdversarialConfig, sizes: SplitSizes, device: str = "cpu") -> float:
+    """Core-seconds to evaluate one member, or seconds of a GPU with one core."""
     if config.evaluation == "exact":
         return 0.0
     records = sizes.attack + sizes.validation + sizes.test
-    panel = _PANEL + records * math.prod(sizes.record) * _PANEL_NUMBER
-    steps = sizes.record[0] if config.releaser == "recurrent" else 1
-    learned = config.attack_steps * _ATTACK_BATCH * steps * _network_multiplications(config, sizes)
-    learned *= _ATTACKERS * _product(config)
-    learned += config.attack_steps * _ATTACK_STEP
-    return panel + (learned if device == "cpu" else learned * _NETWORKS_ON_GPU)
+    panel = _PANEL + records * math.prod(sizes.record_shape) * _PANEL_NUMBER
+    products = config.attack_steps * _ATTACK_BATCH * _sequence_steps(config, sizes)
+    networks = products * _inference_multiplications(config, sizes)
+    networks *= _ATTACKERS * _multiplication_seconds(config)
+    networks += config.attack_steps * _ATTACK_STEP
+    return panel + (networks if device == "cpu" else networks * _GPU_SHARE)
 
 
-def _pass(config: AdversarialConfig, sizes: Sizes) -> tuple[float, float]:
-    """One core's seconds for a minibatch through all networks: each member's, and the stack's."""
-    steps = sizes.record[0] if config.releaser == "recurrent" else 1
-    products = config.batch_size * steps * _multiplications(config, sizes) * _product(config)
-    if config.releaser in _ONE_BY_ONE:
-        return _LAUNCH + _PASS + products, 0.0
-    return _PASS + products, _LAUNCH
+def _pass_seconds(config: AdversarialConfig, sizes: SplitSizes) -> tuple[float, float]:
+    """Core-seconds of a minibatch through all networks: per member, and per stack."""
+    releaser = _releaser_multiplications(config, sizes)
+    multiplications = releaser + 2 * _inference_multiplications(config, sizes)
+    records = config.batch_size * _sequence_steps(config, sizes)
+    products = records * multiplications * _multiplication_seconds(config)
+    if config.releaser in _UNSTACKED:
+        return _STACK_PASS + _MEMBER_PASS + products, 0.0
+    return _MEMBER_PASS + products, _STACK_PASS
 
 
-def _product(config: AdversarialConfig) -> float:
-    """One core's seconds for a multiplication in the networks."""
-    return _MULTIPLY if config.releaser in _ONE_BY_ONE else _DENSE
+def _sequence_steps(config: AdversarialConfig, sizes: SplitSizes) -> int:
+    return sizes.record_shape[0] if config.releaser == "recurrent" else 1
 
 
-def _multiplications(config: AdversarialConfig, sizes: Sizes) -> float:
-    """Of one record (or step) forward and backward through releaser and inference networks."""
-    return _releaser_multiplications(config, sizes) + 2 * _network_multiplications(config, sizes)
+def _multiplication_seconds(config: AdversarialConfig) -> float:
+    return _OTHER if config.releaser in _UNSTACKED else _DENSE
 
 
-def _releaser_multiplications(config: AdversarialConfig, sizes: Sizes) -> float:
-    numbers, wide = math.prod(sizes.record), config.releaser_width
+def _releaser_multiplications(config: AdversarialConfig, sizes: SplitSizes) -> float:
+    """Multiplications for one record or step, forward and backward through the releaser."""
+    numbers, width = math.prod(sizes.record_shape), config.releaser_width
     if config.releaser == "linear":
         return 3.0 * numbers**2
     if config.releaser == "recurrent":
-        return 3.0 * 32 * wide**2
+        return 3.0 * 32 * width**2
     if config.releaser == "convolutional":
-        return 3.0 * (_convolutions(numbers, wide // 8, wide) + 4 * wide * (wide + numbers))
-    return 3.0 * (2 * numbers * wide + wide**2)
+        decoder = 4 * width * (width + numbers)
+        return 3.0 * (_encoder_multiplications(numbers, width // 8, width) + decoder)
+    return 3.0 * (2 * numbers * width + width**2)
 
 
-def _network_multiplications(config: AdversarialConfig, sizes: Sizes) -> float:
-    numbers, narrow = math.prod(sizes.record), config.adversary_width
+def _inference_multiplications(config: AdversarialConfig, sizes: SplitSizes) -> float:
+    """Multiplications for one record or step, forward and backward through one network."""
+    numbers, width = math.prod(sizes.record_shape), config.adversary_width
     if config.releaser == "recurrent":
-        return 3.0 * 24 * narrow**2
+        return 3.0 * 24 * width**2
     if config.releaser == "convolutional":
-        return 3.0 * _convolutions(numbers, narrow, 4 * narrow)
-    return 3.0 * (numbers * narrow + narrow**2)
+        return 3.0 * _encoder_multiplications(numbers, width, 4 * width)
+    return 3.0 * (numbers * width + width**2)
 
 
-def _convolutions(pixels: int, channels: int, units: int) -> float:
-    """Two of stride 2, and a dense layer behind them."""
+def _encoder_multiplications(pixels: int, channels: int, units: int) -> float:
+    """Multiplications of two convolutions of stride 2 and a dense layer."""
     return pixels * channels * (25 / 4 + 18 * channels / 16 + units / 8)

@@ -1,4 +1,4 @@
-"""Statistics of test records with standard errors that respect where the records come from."""
+"""Statistics of test records, with standard errors clustered by the records' origin."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Estimate:
     """A statistic of test records.
 
     Attributes:
-        value: Of the statistic.
-        influence: How far each record moves it, summing to about 0, shape [n].
-        cluster: What records share an origin, shape [n].
+        value: Value of the statistic.
+        influence: Contribution of each record to its error, summing to about 0, shape [n].
+        cluster: Common origin of records, shape [n].
     """
 
     value: float
@@ -25,7 +25,7 @@ class Estimate:
 
     @property
     def error(self) -> float:
-        """Standard error by linearisation, with clusters as the independent units."""
+        """Standard error by linearisation, with clusters as independent units; NaN for one."""
         _, place = np.unique(self.cluster, return_inverse=True)
         totals = np.bincount(place, weights=self.influence)
         if len(totals) < 2:
@@ -33,33 +33,33 @@ class Estimate:
         return math.sqrt((totals**2).sum() * len(totals) / (len(totals) - 1))
 
     def __sub__(self, other: Estimate) -> Estimate:
-        """A difference on the same records, whose error counts what the two share."""
+        """Difference of two statistics of the same records, with their common error removed."""
         return Estimate(self.value - other.value, self.influence - other.influence, self.cluster)
 
 
 def mean(values: NDArray[np.float64], cluster: NDArray[np.int64] | None = None) -> Estimate:
-    """The mean of values, shape [n].
+    """Mean over records.
 
     Args:
-        values: Of the records.
-        cluster: Records of one origin share a number, shape [n]; None when all are independent.
+        values: One per record, shape [n].
+        cluster: Equal numbers for records of one origin, shape [n]; None if all are independent.
     """
     return ratio(values, np.ones_like(values), cluster)
 
 
 def ratio(
-    over: NDArray[np.float64],
-    under: NDArray[np.float64],
+    numerator: NDArray[np.float64],
+    denominator: NDArray[np.float64],
     cluster: NDArray[np.int64] | None = None,
 ) -> Estimate:
-    """A ratio of sums over records.
+    """Ratio of sums over records.
 
     Args:
-        over: What each record adds to the numerator, shape [n].
-        under: What it adds to the denominator, shape [n]; its sum is positive.
-        cluster: As of `mean`.
+        numerator: Contribution of each record, shape [n].
+        denominator: Contribution of each record, with a positive sum, shape [n].
+        cluster: See `mean`.
     """
-    total = float(under.sum())
-    value = float(over.sum()) / total
-    independent = np.arange(len(over)) if cluster is None else cluster
-    return Estimate(value, (over - value * under) / total, independent)
+    total = float(denominator.sum())
+    value = float(numerator.sum()) / total
+    origins = np.arange(len(numerator)) if cluster is None else cluster
+    return Estimate(value, (numerator - value * denominator) / total, origins)

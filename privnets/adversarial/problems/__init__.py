@@ -1,1 +1,22 @@
-"""The problems that a releaser can be trained on."""
+"""Registry of problems: one module per problem, and the problems that packages add."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from privnets.registry import Registry
+
+if TYPE_CHECKING:
+    from privnets.adversarial.problem import Problem
+
+PROBLEMS: Final[Registry[Problem]] = Registry(
+    "problem",
+    "privnets.problems",
+    "privnets.adversarial.problem:Problem",
+    {
+        "gaussian-mixture": "privnets.adversarial.problems.gaussian_mixture:GaussianMixtureProblem",
+        "digits": "privnets.adversarial.problems.digits:DigitsProblem",
+        "amnist": "privnets.adversarial.problems.amnist:AmnistProblem",
+        "eco": "privnets.adversarial.problems.eco:EcoProblem",
+    },
+)

@@ -1,72 +1,222 @@
-"""AMNIST: MNIST's thin and thick digits; the thickness of the strokes is the secret."""
+"""AMNIST: MNIST's thin and thick digits; the thickness of the strokes is secret.
+
+Thickness follows from a scan line (arXiv 2310.18241, section on AMNIST): a digit is thin or thick
+by the number of non-zero pixels in one row, compared with the mean over images of the same digit.
+Images between the two bounds are `NORMAL` and not part of AMNIST.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
-from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problems import thickness
-from privnets.adversarial.problems.amnist_statement import SHARES, TEST, TRAIN, AmnistStatement
-from privnets.adversarial.problems.images import DigitImages, as_pixels
-from privnets.adversarial.problems.images_statement import DigitImagesStatement
-from privnets.adversarial.problems.splits import deal, thinned
-from privnets.adversarial.records import Pool, Splits
-from privnets.networks.architecture import Architecture
-from privnets.networks.convolution import ConvolutionalClassifier
-from privnets.randomness import generator
+from privnets import data
+from privnets.adversarial.problem import (
+    ProblemSpec,
+    RecordArrays,
+    Splits,
+    SplitSizes,
+    stratified_sizes,
+    stratified_split,
+    subsample,
+)
+from privnets.adversarial.problems.digits import (
+    THICK,
+    THIN,
+    UNUSED_BY_IMAGES,
+    DigitImages,
+    scale_pixels,
+)
+from privnets.data import mnist
 
 if TYPE_CHECKING:
-    from privnets.adversarial.attackers.posterior import Attacker
+    from privnets.adversarial.config import AdversarialConfig
 
-_LARGEST = 255
+NORMAL: Final = -1
+"""Neither thin nor thick."""
+
+ROWS: Final = np.array([14, 20, 11, 18, 10, 20, 7, 22, 10, 22])
+"""Scan line of each digit, counted from 0 at the top; r in the paper."""
+
+WIDTHS: Final = np.array([2, 1, 2, 2, 2, 6, 2, 0, 2, 0])
+"""Range of the pixel counts of normal images of each digit; w in the paper."""
+
+_TRAIN, _TEST, _SIDE, _LARGEST_LEVEL = 28_568, 4_681, 28, 255
+_SHARES = (5, 4, 1)  # of train, attack and validation: 50, 40 and 10% of the training images
 
 
-class Amnist(DigitImages):
+class AmnistProblem(DigitImages):
     """The 28,568 training and 4,681 test images of arXiv 2310.18241.
 
-    Test is the published test part. The seed deals the training images out to the releaser's
-    game, to the attackers and to validation, stratified by digit and thickness: no attacker
-    learns from an image that the releaser has met.
+    The test split is the published one. The seed splits the training images between the releaser,
+    the attackers and validation, stratified by digit and thickness. So attackers learn from images
+    that the releaser was not trained on.
     """
 
-    statement: ClassVar[DigitImagesStatement] = AmnistStatement()
+    spec: ClassVar[ProblemSpec] = ProblemSpec(
+        name="amnist",
+        secret_classes=2,
+        utility_classes=10,
+        network="convolutional",
+        pixels=True,
+        releasers=("mlp", "convolutional"),
+        unused_fields=UNUSED_BY_IMAGES,
+        defaults={
+            "releaser": "convolutional",
+            "releaser_width": 64,
+            "adversary_width": 16,
+            "steps": 4000,
+            "distortion_weight": 10.0,
+            "utility_weight": 2.0,
+            "noise_std": 0.15,
+            "learning_rate": 2e-3,
+            "adversary_learning_rate": 2e-3,
+        },
+    )
 
-    def materials(
-        self, configs: Sequence[AdversarialConfig], device: str
-    ) -> tuple[Pool, list[Splits]]:
-        """Training images, then test images, and each configuration's splits."""
-        images = thickness.read()
-        pixels = np.concatenate([images.train_x, images.test_x])
-        secret = np.concatenate([images.train_thickness, images.test_thickness])
-        digit = np.concatenate([images.train_digit, images.test_digit])
-        pool = Pool(
-            as_pixels(pixels, _LARGEST).to(device),
-            torch.tensor(secret, device=device),
-            torch.tensor(digit, device=device),
+    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
+        """50, 40 and 10% of the training images, or fewer if asked for, and all test images."""
+        train, attack, validation = stratified_sizes(_TRAIN, _SHARES)
+        sizes = config.train_size or train, config.attack_size or attack
+        return SplitSizes(*sizes, validation, _TEST, (1, _SIDE, _SIDE))
+
+    def size_limits(self) -> dict[str, int]:
+        """Sizes of the whole train and attack split."""
+        train, attack, _ = stratified_sizes(_TRAIN, _SHARES)
+        return {"train_size": train, "attack_size": attack}
+
+    def fingerprint(self, config: AdversarialConfig) -> str:
+        """Fingerprint of MNIST's published files."""
+        return data.fingerprint("mnist")
+
+    def load_records(
+        self, configs: Sequence[AdversarialConfig]
+    ) -> tuple[RecordArrays, list[Splits]]:
+        """Training images, then test images, and a split for each configuration."""
+        images = read_amnist()
+        records = RecordArrays(
+            scale_pixels(np.concatenate([images.train_x, images.test_x]), _LARGEST_LEVEL),
+            np.concatenate([images.train_thickness, images.test_thickness]),
+            np.concatenate([images.train_digit, images.test_digit]),
         )
-        return pool, [_splits(config, images) for config in configs]
-
-    def classifier(self, width: int, classes: int, larger: bool = False) -> Architecture:
-        """A convolutional network."""
-        return ConvolutionalClassifier(self.statement.side, width, classes, larger)
-
-    def analytic_attackers(self, config: AdversarialConfig) -> Sequence[Attacker]:
-        """The thickness-computing attacker, which applies the labelling rule to the release."""
-        from privnets.adversarial.attackers.thickness import ThicknessAttacker
-
-        return (ThicknessAttacker(),)
+        return records, [_split(config, images) for config in configs]
 
 
-def _splits(config: AdversarialConfig, images: thickness.Thickness) -> Splits:
+@dataclass(frozen=True, eq=False)
+class ThicknessImages:
+    """The thin and thick images of both parts of MNIST, in their order there; read-only.
+
+    Each part is labelled with its own thresholds. These differ between the parts for the digits 4
+    and 6: 548 test labels would differ under the training part's thresholds.
+
+    Attributes:
+        train_x: Grey levels, uint8, shape [28568, 28, 28].
+        train_digit: int64, shape [28568].
+        train_thickness: `THIN` (9,557 images) or `THICK` (19,011), int64, shape [28568].
+        test_x: Shape [4681, 28, 28].
+        test_digit: Shape [4681].
+        test_thickness: `THIN` (1,725 images) or `THICK` (2,956), shape [4681].
+    """
+
+    train_x: NDArray[np.uint8]
+    train_digit: NDArray[np.int64]
+    train_thickness: NDArray[np.int64]
+    test_x: NDArray[np.uint8]
+    test_digit: NDArray[np.int64]
+    test_thickness: NDArray[np.int64]
+
+
+def read_amnist() -> ThicknessImages:
+    """AMNIST from MNIST's published files, read once per process.
+
+    Raises:
+        DataError: If a file of MNIST is absent, truncated or altered.
+    """
+    return _select_thin_and_thick(mnist.read())
+
+
+def scan_line_counts(images: NDArray[np.uint8], digits: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Non-zero pixels on the scan line of each image's digit.
+
+    Args:
+        images: 8-bit grey levels, shape [n, 28, 28]. Quantise a release first: the output of a
+            sigmoid is never exactly 0.
+        digits: Shape [n].
+
+    Returns:
+        Counts in 0 to 28, shape [n].
+    """
+    lines = images[np.arange(len(images)), ROWS[digits]]
+    counts: NDArray[np.int64] = (lines != 0).sum(axis=1)
+    return counts
+
+
+def digit_thresholds(counts: NDArray[np.int64], digits: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Integer part of the mean count of each digit; m in the paper.
+
+    Args:
+        counts: From `scan_line_counts`, shape [n].
+        digits: Shape [n].
+
+    Returns:
+        Shape [10]. A digit without images gets the integer part of the mean over all images.
+    """
+    by_digit = [counts[digits == digit] for digit in range(10)]
+    means = [(own if len(own) else counts).mean() for own in by_digit]
+    return np.array(means, dtype=np.float64).astype(np.int64)
+
+
+def classify_thickness(
+    counts: NDArray[np.int64], digits: NDArray[np.int64], thresholds: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Labels images by the scan-line rule.
+
+    Args:
+        counts: From `scan_line_counts`, shape [n].
+        digits: Shape [n].
+        thresholds: From `digit_thresholds`, of these images or of others, shape [10].
+
+    Returns:
+        `THIN` where the count is below int(m - w/2), `THICK` where it is above int(m + w/2), else
+        `NORMAL`; int64, shape [n].
+    """
+    middle, half_width = thresholds[digits], WIDTHS[digits] / 2
+    labels = np.full(len(counts), NORMAL, dtype=np.int64)
+    labels[counts < (middle - half_width).astype(np.int64)] = THIN
+    labels[counts > (middle + half_width).astype(np.int64)] = THICK
+    return labels
+
+
+@lru_cache(maxsize=1)
+def _select_thin_and_thick(images: mnist.MnistImages) -> ThicknessImages:
+    return ThicknessImages(
+        *_label_part(images.train_x, images.train_y), *_label_part(images.test_x, images.test_y)
+    )
+
+
+def _label_part(
+    images: NDArray[np.uint8], digits: NDArray[np.int64]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    counts = scan_line_counts(images, digits)
+    labels = classify_thickness(counts, digits, digit_thresholds(counts, digits))
+    kept = labels != NORMAL
+    part = images[kept], digits[kept], labels[kept]
+    for array in part:
+        array.setflags(write=False)
+    return part
+
+
+def _split(config: AdversarialConfig, images: ThicknessImages) -> Splits:
     strata = 2 * images.train_digit + images.train_thickness
-    train, attack, validation = deal(strata, SHARES, generator(config.seed, "splits"))
+    train, attack, validation = stratified_split(strata, _SHARES, config.seed)
     return Splits(
-        thinned(train, config.train_size),
-        thinned(attack, config.attack_size),
+        subsample(train, config.train_size),
+        subsample(attack, config.attack_size),
         validation,
-        np.arange(TRAIN, TRAIN + TEST),
+        np.arange(_TRAIN, _TRAIN + _TEST),
     )

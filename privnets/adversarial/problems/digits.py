@@ -1,75 +1,156 @@
-"""Scikit-learn's 8x8 digits: how much ink a digit has is the secret. For quick runs anywhere."""
+"""Images of digits: the shared base, and scikit-learn's 8x8 digits for quick runs anywhere."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from safetensors.numpy import save
 
-from privnets import data
-from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problems.digits_statement import SHARES, DigitsStatement
-from privnets.adversarial.problems.images import DigitImages, as_pixels
-from privnets.adversarial.problems.images_statement import DigitImagesStatement
-from privnets.adversarial.problems.splits import deal, thinned
-from privnets.adversarial.records import Pool, Splits
-from privnets.networks.architecture import Architecture
-from privnets.networks.mlp import Perceptron
-from privnets.randomness import generator
+from privnets import data, measures
+from privnets.adversarial.problem import (
+    Problem,
+    ProblemSpec,
+    RecordArrays,
+    ReleaseDetails,
+    Splits,
+    SplitSizes,
+    stratified_sizes,
+    stratified_split,
+    subsample,
+)
 
-_LARGEST = 16
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from privnets.adversarial.config import AdversarialConfig
+    from privnets.adversarial.records import Exposure
+
+THIN: Final = 0
+THICK: Final = 1
+UNUSED_BY_IMAGES: Final = ("dependence", "resolution", "side_information", "sequence")
+
+_RECORDS, _SIDE, _LARGEST_LEVEL = 1_797, 8, 16
+_SHARES = (8, 7, 2, 3)  # of train, attack, validation and test: 40, 35, 10 and 15%
+_EXAMPLES = 20
 
 
-class Digits(DigitImages):
-    """1,797 digits of 8x8 pixels.
+class DigitImages(Problem):
+    """Images of digits: the digit is useful and the thickness of its strokes is secret."""
 
-    The secret is thickness by ink: an image is thick (1) if its pixels sum to more than the median
-    sum over all images of its digit, else thin (0); the few at the median (23 images) are thin.
-    So the digit alone tells next to nothing of the secret. The label is a property of the data set
-    as a whole and does not move with the seed. The seed deals the images out, stratified by digit
-    and secret.
+    def dependence_bound(
+        self, config: AdversarialConfig, secret: NDArray[np.int64], utility: NDArray[np.int64]
+    ) -> float:
+        """I(U;S) from frequencies; I(U;S|X) is 0, since an image shows both labels."""
+        shape = self.spec.utility_classes, self.spec.secret_classes
+        counts = np.bincount(shape[1] * utility + secret, minlength=shape[0] * shape[1])
+        return float(measures.mutual_information(counts.reshape(shape) / len(secret)))
+
+    def release_details(
+        self,
+        config: AdversarialConfig,
+        parameters: Sequence[Tensor],
+        original: Exposure,
+        released: Exposure,
+    ) -> ReleaseDetails:
+        """Shows up to 20 test images before and after release, each digit thin and thick."""
+        if original.utility is None:
+            raise ValueError("images of digits must have a utility label; got none.")
+        secret, digit = original.secret.cpu().numpy(), original.utility.cpu().numpy()
+        rows = example_records(secret, digit, _EXAMPLES)
+        arrays = {
+            "original": original.z.cpu().numpy()[rows],
+            "released": released.z.cpu().numpy()[rows],
+            "secret": secret[rows],
+            "utility": digit[rows],
+        }
+        return ReleaseDetails(artifacts={"release.safetensors": save(arrays)})
+
+
+class DigitsProblem(DigitImages):
+    """1,797 digits of 8x8 pixels; the secret is whether a digit has much ink.
+
+    An image is thick if its pixels sum to more than the median sum over all images of its digit,
+    else thin; the 23 images at a median are thin. So the digit tells almost nothing of the secret.
+    Labels do not depend on the seed; the split does, stratified by digit and secret.
     """
 
-    statement: ClassVar[DigitImagesStatement] = DigitsStatement()
+    spec: ClassVar[ProblemSpec] = ProblemSpec(
+        name="digits",
+        secret_classes=2,
+        utility_classes=10,
+        pixels=True,
+        releasers=("mlp", "convolutional"),
+        unused_fields=UNUSED_BY_IMAGES,
+        defaults={"releaser_width": 128, "steps": 1000, "batch_size": 64, "attack_steps": 600},
+    )
 
-    def materials(
-        self, configs: Sequence[AdversarialConfig], device: str
-    ) -> tuple[Pool, list[Splits]]:
-        """All digits, and each configuration's splits."""
-        ink, digit, thick = labelled()
-        pool = Pool(
-            as_pixels(ink, _LARGEST).to(device),
-            torch.tensor(thick, device=device),
-            torch.tensor(digit, device=device),
-        )
-        return pool, [_splits(config, 2 * digit + thick) for config in configs]
+    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
+        """40, 35, 10 and 15% of the images, or fewer where the configuration asks for fewer."""
+        train, attack, validation, test = stratified_sizes(_RECORDS, _SHARES)
+        sizes = config.train_size or train, config.attack_size or attack
+        return SplitSizes(*sizes, validation, test, (1, _SIDE, _SIDE))
 
-    def classifier(self, width: int, classes: int, larger: bool = False) -> Architecture:
-        """A perceptron of two hidden layers, or of three."""
-        return Perceptron((self.statement.side**2, *(width,) * (3 if larger else 2), classes))
+    def size_limits(self) -> dict[str, int]:
+        """Sizes of the whole train and attack split."""
+        train, attack, _, _ = stratified_sizes(_RECORDS, _SHARES)
+        return {"train_size": train, "attack_size": attack}
+
+    def fingerprint(self, config: AdversarialConfig) -> str:
+        """Fingerprint of the digits that scikit-learn ships."""
+        return data.fingerprint("digits")
+
+    def load_records(
+        self, configs: Sequence[AdversarialConfig]
+    ) -> tuple[RecordArrays, list[Splits]]:
+        """All digits, and a split for each configuration."""
+        ink, digit, thick = _labelled_digits(data.fingerprint("digits"))
+        records = RecordArrays(scale_pixels(ink, _LARGEST_LEVEL), thick, digit)
+        return records, [_split(config, 2 * digit + thick) for config in configs]
 
 
-def labelled() -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Ink of each pixel, [1797, 8, 8] from 0 to 16, digits [1797], and whether they are thick."""
-    return _labelled(data.fingerprint("digits"))
+def example_records(
+    secret: NDArray[np.int64], utility: NDArray[np.int64], most: int
+) -> NDArray[np.int64]:
+    """The first records of each pair of labels, as evenly as possible.
+
+    Returns:
+        At most `most` indices, ordered by utility label and then by secret.
+    """
+    pairs = sorted({*zip(utility.tolist(), secret.tolist(), strict=True)})
+    each = max(1, most // max(1, len(pairs)))
+    rows: Iterable[int] = (
+        int(row) for u, s in pairs for row in np.flatnonzero((utility == u) & (secret == s))[:each]
+    )
+    return np.fromiter(rows, dtype=np.int64)[:most]
+
+
+def scale_pixels(levels: NDArray[np.generic], largest: int) -> NDArray[np.float32]:
+    """Grey levels [n, h, w] from 0 to `largest` as pixels [n, 1, h, w] in [0, 1]."""
+    pixels: NDArray[np.float32] = levels.astype(np.float32) / np.float32(largest)
+    return pixels[:, None]
 
 
 @lru_cache(maxsize=1)
-def _labelled(_identity: str) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    loaded, side = data.load("digits"), DigitsStatement.side
-    digit = loaded.y.astype(np.int64)
-    total = loaded.x.sum(axis=1)
-    medians = np.array([np.median(total[digit == d]) for d in range(10)])
-    thick = (total > medians[digit]).astype(np.int64)
-    return loaded.x.reshape(-1, side, side), digit, thick
+def _labelled_digits(
+    _fingerprint: str,
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """Grey levels [1797, 8, 8] from 0 to 16, digits [1797], and the secret [1797]."""
+    table = data.load("digits")
+    digit = table.y.astype(np.int64)
+    ink = table.x.sum(axis=1)
+    medians = np.array([np.median(ink[digit == d]) for d in range(10)])
+    return table.x.reshape(-1, _SIDE, _SIDE), digit, (ink > medians[digit]).astype(np.int64)
 
 
-def _splits(config: AdversarialConfig, strata: NDArray[np.int64]) -> Splits:
-    train, attack, validation, test = deal(strata, SHARES, generator(config.seed, "splits"))
+def _split(config: AdversarialConfig, strata: NDArray[np.int64]) -> Splits:
+    train, attack, validation, test = stratified_split(strata, _SHARES, config.seed)
     return Splits(
-        thinned(train, config.train_size), thinned(attack, config.attack_size), validation, test
+        subsample(train, config.train_size),
+        subsample(attack, config.attack_size),
+        validation,
+        test,
     )

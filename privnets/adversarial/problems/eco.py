@@ -1,153 +1,165 @@
-"""ECO: a household's power is released, and whether somebody is at home is the secret.
+"""ECO: a household's power is released, and its occupancy is secret.
 
-What the data at hand (household 2 in the summer of 2012, see `privnets.data.eco`) cannot show:
-other households, other seasons, and small differences. There are 63 days with occupancy, of which
-test has 12, so that intervals are wide; neighbouring blocks are alike; nights are known in June
-only. arXiv 2310.18241 has 8,980 and 2,245 windows of six households, which are so many because
-they overlap; here windows overlap within a split alone, and test windows not at all. With more
-households as published the same code shows more.
+Limits of the data at hand (household 2 in summer 2012, see `privnets.data.eco`): one household,
+one season, and wide intervals, as 12 of the 63 days with occupancy are in test. Neighbouring
+blocks are alike, and nights are known in June only. arXiv 2310.18241 counts 8,980 and 2,245
+windows of six households, because they overlap; here windows overlap within one split only, and
+test windows not at all. The same code uses more households where their files are present.
 
-Windows to learn from start at any hour, as midnights are few, and test windows at midnight. So
-place in a window is no clock to whoever learns; the clock is part of side information, and the
-attackers that are told it are the ones to look at.
+Windows to learn from start at every hour, test windows at midnight. So the place in a window is
+not a clock. The clock is part of side information, and attackers with side information matter.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from safetensors.numpy import save
 
-from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problem import Examined, Problem, Releaser
-from privnets.adversarial.problems import windows
-from privnets.adversarial.problems.eco_statement import EcoStatement, above
-from privnets.adversarial.problems.windows import SIDE_FEATURES, Windows
-from privnets.adversarial.records import Exposure, Pool, Splits
-from privnets.adversarial.statement import Statement
-from privnets.adversarial.training.releasers import RecurrentReleaser
+from privnets import data
+from privnets.adversarial.problem import (
+    Problem,
+    ProblemSpec,
+    RecordArrays,
+    ReleaseDetails,
+    Splits,
+    SplitSizes,
+    subsample,
+)
+from privnets.adversarial.problems.windows import (
+    SIDE_FEATURES,
+    Block,
+    Windows,
+    concatenate_windows,
+    cut_windows,
+    day_groups,
+    group_days,
+    select_windows,
+    side_information,
+    week_blocks,
+)
 from privnets.data import DataError, eco
 from privnets.data.eco import STEPS, Recordings, Resolution
-from privnets.networks.architecture import Architecture
-from privnets.networks.recurrent import Recurrent
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from privnets.adversarial.config import AdversarialConfig
+    from privnets.adversarial.records import Exposure
 
 PARTS = ("train", "attack", "validation", "test")
-# Which part each of ten blocks in a row serves; the seed says where to start.
 ROTATION = (0, 1, 3, 0, 1, 2, 3, 0, 1, 0)
+"""Part of each of ten consecutive blocks; the seed chooses where the pattern starts."""
 
-_LAYERS = 3
-_SHOWN_DAYS = 7
+_SIZES = (443, 336, 100, 12)  # windows of household 2, aggregated, in either resolution
+_EXAMPLE_DAYS = 7
 
 
-class Eco(Problem):
-    """Daily windows of household power, hourly or by quarter-hours.
+class EcoProblem(Problem):
+    """Daily windows of household power, by hours or quarter-hours.
 
-    Blocks of about a week serve the four parts in the pattern `ROTATION`, from a place in it that
-    moves with the seed, so that the spread over replicates has the weather and habits of other
-    weeks in it. Windows of train, attack and validation start at every full hour, those of test at
-    midnight. All rotations have as many windows as the poorest of them. Power is standardised by
-    the mean and standard deviation of the training blocks, which count as public.
+    Blocks of about a week serve the four parts in the pattern `ROTATION`, which starts at a place
+    given by the seed. So replicates differ in weather and habits. Windows of train, attack and
+    validation start at every full hour, those of test at midnight. All rotations have as many
+    windows as the smallest. Power is standardised by mean and standard deviation of the training
+    blocks, which count as public.
 
-    Weekday, month and the time of day are side information. The paper has the first two alone;
-    but a window does not say at which hour it starts, and attackers that know are far stronger.
+    Side information is weekday, month and time of day. The paper has weekday and month only, but a
+    window may start at any hour, and attackers that know the hour are far stronger.
     """
 
-    statement: ClassVar[Statement] = EcoStatement()
+    spec: ClassVar[ProblemSpec] = ProblemSpec(
+        name="eco",
+        secret_classes=2,
+        network="recurrent",
+        side_features=SIDE_FEATURES,
+        releasers=("recurrent",),
+        unused_fields=("dependence", "utility_weight", "tradeoff", "estimator", "squaring"),
+        defaults={
+            "releaser": "recurrent",
+            "adversary_width": 32,
+            "batch_size": 64,
+            "side_information": True,
+        },
+    )
 
-    def materials(
-        self, configs: Sequence[AdversarialConfig], device: str
-    ) -> tuple[Pool, list[Splits]]:
-        """Windows for every rotation in the stack, each standardised by its own training blocks.
+    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
+        """Numbers of windows of the aggregated household; published files give more."""
+        train, attack, validation, test = _SIZES
+        sizes = config.train_size or train, config.attack_size or attack
+        return SplitSizes(*sizes, validation, test, (STEPS[config.resolution], 1))
+
+    def size_limits(self) -> dict[str, int]:
+        """Sizes of the aggregated household; unknown before reading for published files."""
+        limits = zip(("train_size", "attack_size"), _SIZES, strict=False)
+        return dict(limits) if eco.source() == "aggregated" else {}
+
+    def fingerprint(self, config: AdversarialConfig) -> str:
+        """Fingerprint of the recordings: their source and contents."""
+        return data.fingerprint("eco")
+
+    def load_records(
+        self, configs: Sequence[AdversarialConfig]
+    ) -> tuple[RecordArrays, list[Splits]]:
+        """Windows of each rotation in the stack, standardised by its own training blocks.
 
         Raises:
-            DataError: If the recordings are absent or altered, or too few.
-            ValueError: If `train_size` or `attack_size` is beyond the recordings.
+            DataError: If the recordings are absent, altered or too few.
+            ValueError: If `train_size` or `attack_size` exceeds the recordings.
         """
-        cuttings = [_cutting(eco.read(c.resolution), _rotation(c), c.resolution) for c in configs]
-        distinct = list(dict.fromkeys(cuttings))
-        places = np.cumsum([0, *(len(cutting.windows) for cutting in distinct)])
-        place = dict(zip(distinct, places.tolist(), strict=False))
-        splits = [
-            _splits(config, cutting, place[cutting])
-            for config, cutting in zip(configs, cuttings, strict=True)
-        ]
-        return _pool(distinct, device), splits
+        rotations = [_rotation_of(config) for config in configs]
+        distinct = list(dict.fromkeys(rotations))
+        starts = np.cumsum([0, *(len(rotation.windows) for rotation in distinct)])
+        start = dict(zip(distinct, starts.tolist(), strict=False))
+        pairs = zip(configs, rotations, strict=True)
+        splits = [_split(config, rotation, start[rotation]) for config, rotation in pairs]
+        return _record_arrays(distinct), splits
 
-    def releaser(self, config: AdversarialConfig) -> Releaser:
-        """Four LSTM layers on power, occupancy, noise and, if asked for, side information."""
-        side = SIDE_FEATURES if config.side_information else 0
-        return RecurrentReleaser(self.statement.secret_classes, side, config.releaser_width)
-
-    def adversary(self, config: AdversarialConfig) -> Architecture:
-        """Three LSTM layers, causal."""
-        return self._network(config.adversary_width, config.side_information)
-
-    def utility(self, config: AdversarialConfig) -> Architecture | None:
-        """None: what the release keeps is closeness."""
-        return None
-
-    def attacking_networks(self, config: AdversarialConfig) -> Mapping[str, Architecture]:
-        """One like the adversary, and one of twice its width that also looks back from the end."""
-        width = config.adversary_width
-        return {
-            f"{name}{suffix}": self._network(units, bool(suffix), both)
-            for suffix in ("", "_side")
-            for name, units, both in (("network", width, False), ("large_network", 2 * width, True))
-        }
-
-    def distance_scale(self, config: AdversarialConfig) -> tuple[float, float]:
+    def original_units(self, config: AdversarialConfig) -> tuple[float, float]:
         """Mean and standard deviation of power in the training blocks, W."""
-        recordings = eco.read(config.resolution)
-        cutting = _cutting(recordings, _rotation(config), config.resolution)
-        return cutting.mean, cutting.std
+        rotation = _rotation_of(config)
+        return rotation.mean, rotation.std
 
-    def examine(
+    def release_details(
         self,
         config: AdversarialConfig,
         parameters: Sequence[Tensor],
         original: Exposure,
         released: Exposure,
-    ) -> Examined:
-        """Up to a week of consecutive test days in W, before and after."""
-        from safetensors.torch import save
-
+    ) -> ReleaseDetails:
+        """Shows up to a week of consecutive test days, before and after release, in W."""
         assert original.group is not None
         assert original.present is not None
-        rows = torch.from_numpy(longest_run(original.group.cpu().numpy(), _SHOWN_DAYS))
-        mean, std = self.distance_scale(config)
-        present = original.present.cpu()[rows]
-        days = windows.day_of(original.group.cpu()[rows].numpy())
-        tensors = {
-            name: torch.where(present, mean + std * exposure.z.cpu()[rows, :, 0], 0).float()
+        group = original.group.cpu().numpy()
+        rows = longest_run(group, _EXAMPLE_DAYS)
+        mean, std = self.original_units(config)
+        present = original.present.cpu().numpy()[rows]
+        arrays = {
+            name: np.where(present, mean + std * exposure.z.cpu().numpy()[rows, :, 0], 0)
             for name, exposure in (("original", original), ("released", released))
         }
-        tensors["secret"] = original.secret.cpu()[rows].long()
-        tensors["present"] = present.to(torch.uint8)
-        tensors["day"] = torch.from_numpy(days)
-        content = save({name: tensor.contiguous() for name, tensor in tensors.items()})
-        return Examined(artifacts={"week.safetensors": content})
-
-    def _network(self, width: int, side: bool, bidirectional: bool = False) -> Architecture:
-        inputs = 1 + (SIDE_FEATURES if side else 0)
-        return Recurrent(inputs, width, _LAYERS, self.statement.secret_classes, bidirectional)
+        arrays = {name: watts.astype(np.float32) for name, watts in arrays.items()}
+        arrays["secret"] = original.secret.cpu().numpy()[rows]
+        arrays["present"] = present.astype(np.uint8)
+        arrays["day"] = group_days(group[rows])
+        return ReleaseDetails(artifacts={"week.safetensors": save(arrays)})
 
 
 @dataclass(frozen=True, eq=False)
-class Cutting:
-    """Windows of one rotation, part after part.
+class Rotation:
+    """Windows of one start of the pattern `ROTATION`, part after part.
 
     Attributes:
-        windows: Of all parts.
-        counts: How many windows each part has.
-        mean: Of power in the training blocks, W.
-        std: Its standard deviation.
+        windows: Windows of all parts.
+        counts: Number of windows in each part.
+        mean: Mean power in the training blocks, W.
+        std: Its standard deviation, W.
     """
 
     windows: Windows
@@ -160,8 +172,8 @@ def longest_run(group: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """Rows of the first longest run of consecutive days of one household, at most `most`.
 
     Args:
-        group: As `windows.origin` gives it; no day twice.
-        most: Of the run's days.
+        group: From `day_groups`; no day occurs twice.
+        most: Largest number of days.
     """
     order = np.argsort(group)
     breaks = np.flatnonzero(np.diff(group[order]) != 1) + 1
@@ -169,98 +181,93 @@ def longest_run(group: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     return max(runs, key=lambda run: min(len(run), most))[:most]
 
 
-def _rotation(config: AdversarialConfig) -> int:
-    return config.seed % len(ROTATION)
+def part_windows(recordings: Recordings, start: int, resolution: Resolution) -> list[Windows]:
+    """Windows of the four parts for one start of `ROTATION`; test windows do not overlap."""
+    steps = STEPS[resolution]
+    parts = []
+    for part, name in enumerate(PARTS):
+        stride = steps if name == "test" else steps // 24
+        blocks = _part_blocks(recordings, start, part)
+        parts.append(
+            concatenate_windows([cut_windows(recordings, block, stride) for block in blocks])
+        )
+    return parts
+
+
+def _rotation_of(config: AdversarialConfig) -> Rotation:
+    recordings = eco.read(config.resolution)
+    return _build_rotation(recordings, config.seed % len(ROTATION), config.resolution)
 
 
 @lru_cache(maxsize=2 * len(ROTATION))
-def _cutting(recordings: Recordings, rotation: int, resolution: Resolution) -> Cutting:
+def _build_rotation(recordings: Recordings, start: int, resolution: Resolution) -> Rotation:
+    sizes = _smallest_sizes(recordings, resolution)
     parts = [
-        _evenly(part, size)
-        for part, size in zip(
-            _parts(recordings, rotation, resolution), _least(recordings, resolution), strict=True
-        )
+        select_windows(part, subsample(np.arange(len(part)), size))
+        for part, size in zip(part_windows(recordings, start, resolution), sizes, strict=True)
     ]
-    power = _training_power(recordings, rotation)
+    power = _training_power(recordings, start)
     counts = tuple(len(part) for part in parts)
-    return Cutting(windows.joined(parts), counts, float(power.mean()), float(power.std()))
+    return Rotation(concatenate_windows(parts), counts, float(power.mean()), float(power.std()))
 
 
 @lru_cache(maxsize=4)
-def _least(recordings: Recordings, resolution: Resolution) -> tuple[int, ...]:
-    """The smallest size of each part over all rotations, which every rotation is cut to."""
+def _smallest_sizes(recordings: Recordings, resolution: Resolution) -> tuple[int, ...]:
+    """Smallest size of each part over all rotations; every rotation is reduced to it."""
     counts = [
-        [len(part) for part in _parts(recordings, rotation, resolution)]
-        for rotation in range(len(ROTATION))
+        [len(part) for part in part_windows(recordings, start, resolution)]
+        for start in range(len(ROTATION))
     ]
-    least = tuple(np.min(counts, axis=0).tolist())
-    if 0 in least:
+    smallest = tuple(np.min(counts, axis=0).tolist())
+    if 0 in smallest:
         raise DataError(
             "ECO's days are too scattered to be split: some blocks of about a week hold no window "
             "of a day. Unpack more of the data set (see privnets.data.eco)."
         )
-    return least
+    return smallest
 
 
-def _parts(recordings: Recordings, rotation: int, resolution: Resolution) -> list[Windows]:
-    """Windows of the four parts: sliding by an hour, or for test from midnight to midnight."""
-    steps = STEPS[resolution]
-    found = []
-    for part in range(len(PARTS)):
-        stride = steps if PARTS[part] == "test" else steps // 24
-        own = _own_blocks(recordings, rotation, part)
-        found.append(windows.joined([windows.cut(recordings, block, stride) for block in own]))
-    return found
-
-
-def _own_blocks(recordings: Recordings, rotation: int, part: int) -> list[windows.Block]:
+def _part_blocks(recordings: Recordings, start: int, part: int) -> list[Block]:
     return [
         block
-        for place, block in enumerate(windows.blocks(recordings))
-        if ROTATION[(place + rotation) % len(ROTATION)] == part
+        for place, block in enumerate(week_blocks(recordings))
+        if ROTATION[(place + start) % len(ROTATION)] == part
     ]
 
 
-def _training_power(recordings: Recordings, rotation: int) -> NDArray[np.float64]:
-    """Every step that was metered in the training blocks, once."""
-    days = [
-        (household, household.dates.astype("datetime64[D]").astype(np.int64))
-        for household in recordings.households
-    ]
+def _training_power(recordings: Recordings, start: int) -> NDArray[np.float64]:
+    """Power of every metered step in the training blocks, each once, W."""
+    days = [(h, h.dates.astype("datetime64[D]").astype(np.int64)) for h in recordings.households]
     return np.concatenate(
         [
-            household.power[chosen][household.present[chosen]]
-            for block in _own_blocks(recordings, rotation, 0)
+            household.power[inside][household.present[inside]]
+            for block in _part_blocks(recordings, start, 0)
             for household, day in days
-            for chosen in [(day >= block.first) & (day <= block.last)]
+            for inside in [(day >= block.first) & (day <= block.last)]
         ]
     )
 
 
-def _evenly(part: Windows, size: int) -> Windows:
-    return windows.taken(part, np.arange(size) * len(part) // max(size, 1))
-
-
-def _pool(cuttings: Sequence[Cutting], device: str) -> Pool:
-    together = windows.joined([cutting.windows for cutting in cuttings])
-    steps = together.power.shape[1]
-    scaled = [(c.windows.power - c.mean) / c.std for c in cuttings]
-    x = np.where(together.present, np.concatenate(scaled), 0.0)
-    return Pool(
-        x=torch.tensor(x[..., None], dtype=torch.float32, device=device),
-        secret=torch.tensor(together.occupancy, device=device),
-        side=torch.tensor(windows.side_information(together.start, steps), device=device),
-        present=torch.tensor(together.present, device=device),
-        group=torch.tensor(windows.origin(together, steps), device=device),
+def _record_arrays(rotations: Sequence[Rotation]) -> RecordArrays:
+    windows = concatenate_windows([rotation.windows for rotation in rotations])
+    steps = windows.power.shape[1]
+    scaled = [(r.windows.power - r.mean) / r.std for r in rotations]
+    x = np.where(windows.present, np.concatenate(scaled), 0.0)
+    return RecordArrays(
+        x=x[..., None].astype(np.float32),
+        secret=windows.occupancy,
+        side=side_information(windows.start, steps),
+        present=windows.present,
+        group=day_groups(windows, steps),
     )
 
 
-def _splits(config: AdversarialConfig, cutting: Cutting, place: int) -> Splits:
-    ends = np.cumsum([0, *cutting.counts]) + place
-    parts = [np.arange(first, last) for first, last in itertools.pairwise(ends)]
+def _split(config: AdversarialConfig, rotation: Rotation, start: int) -> Splits:
+    ends = np.cumsum([0, *rotation.counts]) + start
+    parts = [np.arange(first, last).astype(np.int64) for first, last in itertools.pairwise(ends)]
     for i, name in enumerate(("train_size", "attack_size")):
-        if complaints := above(config, name, len(parts[i])):
-            raise ValueError(f"{name} must be {complaints[0].expected}; got {complaints[0].value}.")
-        size = getattr(config, name) or len(parts[i])
-        parts[i] = parts[i][np.arange(size) * len(parts[i]) // size]
-    return Splits(*(part.astype(np.int64) for part in parts))
+        size = getattr(config, name)
+        if size is not None and size > len(parts[i]):
+            raise ValueError(f"{name} must be at most {len(parts[i])} with eco; got {size}.")
+        parts[i] = subsample(parts[i], size)
+    return Splits(*parts)

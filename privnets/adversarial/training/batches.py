@@ -1,4 +1,4 @@
-"""Minibatches and noise, drawn from each configuration's own seed."""
+"""Minibatches and release noise of a stack, drawn from each configuration's own seed."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problem import Releaser
-from privnets.adversarial.records import Pool, Splits
+from privnets.adversarial.problem import Splits
+from privnets.adversarial.records import Pool
+from privnets.adversarial.training.releasers import Releaser
 from privnets.randomness import generator
 
-# Draws are made for a run of steps at a time; a run holds at most so many numbers of noise and a
-# member, and so many steps. Both follow from the structure, so a stack's size changes no draw.
-_MOST_NUMBERS = 2**21
-_MOST_STEPS = 64
-# Records of so many numbers, over all members, are gathered at once; it changes no batch.
-_GATHERED_NUMBERS = 2**22
+# Draws are made for a block of steps at a time, limited by the noise per member and by steps. Both
+# limits follow from the structure, so the size of a stack changes no draw.
+_MAX_BLOCK_NUMBERS = 2**21
+_MAX_BLOCK_STEPS = 64
+# Record values, over all members, that are read together; it changes no batch.
+_MAX_READ_NUMBERS = 2**22
 _RELEASED_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """One minibatch of every member: as `Pool`, with the stack's dimension in front.
+    """One minibatch of every member; fields are those of `Pool` with dimensions [S, B] in front.
 
     Attributes:
         x: Shape [S, B, ...].
@@ -35,7 +37,7 @@ class Batch:
         utility: Shape [S, B], or None.
         side: Shape [S, B, T, c], or None.
         present: Shape [S, B, T], or None.
-        noise: Scaled, shape [S, B, ...].
+        noise: Noise scaled by `noise_std`, shape [S, B, *noise_shape].
     """
 
     x: Tensor
@@ -46,8 +48,8 @@ class Batch:
     noise: Tensor
 
 
-class Batches:
-    """The source of a stack's minibatches."""
+class BatchSource:
+    """Minibatches of a stack's training splits, and releases of any records."""
 
     def __init__(
         self,
@@ -56,55 +58,67 @@ class Batches:
         pool: Pool,
         splits: Sequence[Splits],
     ) -> None:
-        """Prepare to draw from the `train` split of every member."""
+        """Prepares to draw from the training split of every member.
+
+        Args:
+            configs: Configurations of one structure.
+            releaser: Network that releases.
+            pool: Records of the stack.
+            splits: One per configuration.
+        """
         self._configs, self._train = list(configs), [split.train for split in splits]
         self._releaser, self._pool = releaser, pool
         self._size = configs[0].batch_size
         self._per_step = configs[0].adversary_steps + 1
-        self._shape = releaser.noise_shape(pool.x.shape[1:])
-        numbers = self._per_step * self._size * math.prod(self._shape)
-        self._run = max(1, min(_MOST_STEPS, _MOST_NUMBERS // max(numbers, 1)))
-        self._scale = self._scales()
+        self._noise_shape = releaser.noise_shape(pool.x.shape[1:])
+        numbers = self._per_step * self._size * math.prod(self._noise_shape)
+        self._block = max(1, min(_MAX_BLOCK_STEPS, _MAX_BLOCK_NUMBERS // max(numbers, 1)))
+        self._noise_std = self._collect_noise_std()
 
-    def between(self, first: int, last: int) -> Iterator[list[Batch]]:
-        """For each step from `first` up to `last`: the adversary's batches, then the releaser's."""
-        for run in range(first // self._run, math.ceil(last / self._run)):
-            steps = slice(max(first - run * self._run, 0), min(last - run * self._run, self._run))
-            index, noise = (drawn[steps].flatten(0, 1) for drawn in self._drawn(run))
-            batches = self._gathered(index, noise)
+    def game_batches(self, first: int, last: int) -> Iterator[list[Batch]]:
+        """Batches of steps `first` to `last` - 1: the adversary's, then the releaser's."""
+        for block in range(first // self._block, math.ceil(last / self._block)):
+            start = block * self._block
+            steps = slice(max(first - start, 0), min(last - start, self._block))
+            index, noise = (draws[steps].flatten(0, 1) for draws in self._draw_block(block))
+            batches = self._read_batches(index, noise)
             for _ in range(len(index) // self._per_step):
                 yield list(itertools.islice(batches, self._per_step))
 
-    def raw(self, first: int, last: int) -> Iterator[Batch]:
-        """For each step from `first` up to `last`, a batch that no noise is needed for."""
-        for run in range(first // _MOST_STEPS, math.ceil(last / _MOST_STEPS)):
-            index = self._indices(f"raw batches {run}", (_MOST_STEPS, self._size))
-            start = run * _MOST_STEPS
-            index = index[max(first - start, 0) : min(last - start, _MOST_STEPS)]
-            yield from self._gathered(index, self._scale.new_zeros(len(index), 0))
+    def raw_batches(self, first: int, last: int) -> Iterator[Batch]:
+        """One batch without noise for each of the steps `first` to `last` - 1."""
+        for block in range(first // _MAX_BLOCK_STEPS, math.ceil(last / _MAX_BLOCK_STEPS)):
+            index = self._draw_records(f"raw batches {block}", (_MAX_BLOCK_STEPS, self._size))
+            start = block * _MAX_BLOCK_STEPS
+            index = index[max(first - start, 0) : min(last - start, _MAX_BLOCK_STEPS)]
+            yield from self._read_batches(index, self._noise_std.new_zeros(len(index), 0))
 
     def keep(self, members: Sequence[int]) -> None:
-        """Go on with these members alone."""
+        """Continues with these members only."""
         self._configs = [self._configs[i] for i in members]
         self._train = [self._train[i] for i in members]
-        self._scale = self._scales()
+        self._noise_std = self._collect_noise_std()
 
-    def released(self, parameters: Sequence[Tensor], batch: Batch) -> Tensor:
-        """What the releasers make of a batch."""
+    def release_batch(self, parameters: Sequence[Tensor], batch: Batch) -> Tensor:
+        """Releases a batch of every member, shape [S, B, ...]."""
         return self._releaser.release(
-            parameters, batch.x, batch.noise, batch.secret, self.seen(batch.side)
+            parameters, batch.x, batch.noise, batch.secret, self.seen_side(batch.side)
         )
 
-    def release(
-        self, parameters: Sequence[Tensor], member: int, records: np.ndarray, stream: str
+    def release_records(
+        self,
+        parameters: Sequence[Tensor],
+        member: int,
+        records: NDArray[np.int64],
+        stream: str,
     ) -> Tensor:
-        """What one member's releaser makes of records, with noise of its own.
+        """Releases records by one member's releaser, with noise from a stream of its own.
 
         Args:
-            parameters: Of the whole stack.
-            member: Its place.
+            parameters: Parameters of the whole stack, each of shape [S, ...].
+            member: Place of the member in the stack.
             records: Indices into the pool, shape [n].
-            stream: The noise's purpose.
+            stream: Name of the noise's random stream.
 
         Returns:
             Shape [n, ...].
@@ -114,70 +128,65 @@ class Batches:
         parts = []
         for first in range(0, len(records), _RELEASED_AT_ONCE):
             part = torch.from_numpy(records[first : first + _RELEASED_AT_ONCE])
-            noise = self._releaser.draw(source, (1, len(part), *self._shape))
+            noise = self._releaser.draw_noise(source, (1, len(part), *self._noise_shape))
             noise = self._configs[member].noise_std * noise.to(self._pool.x.device)
+            batch = self._select(part[None].to(noise.device), noise)
             with torch.no_grad():
-                parts.append(self.released(own, self._batch(part[None].to(noise.device), noise))[0])
+                parts.append(self.release_batch(own, batch)[0])
         return torch.cat(parts)
 
-    def seen(self, side: Tensor | None) -> Tensor | None:
-        """Side information, when the game is to use it."""
+    def seen_side(self, side: Tensor | None) -> Tensor | None:
+        """Side information if the game uses it, else None."""
         return side if self._configs[0].side_information else None
 
-    def _drawn(self, run: int) -> tuple[Tensor, Tensor]:
-        """A run's records and noise, shapes [steps, batches, S, B] and [..., *noise_shape]."""
-        shape = (self._run, self._per_step, self._size)
-        index = self._indices(f"batches {run}", shape)
-        noise = torch.stack(
-            [
-                self._releaser.draw(
-                    _torch_generator(config.seed, f"noise {run}"), (*shape, *self._shape)
-                )
-                for config in self._configs
-            ],
-            2,
-        ).to(self._scale.device)
-        return index, noise.mul_(self._scale.view(-1, *[1] * (noise.ndim - 3)))
+    def _draw_block(self, block: int) -> tuple[Tensor, Tensor]:
+        """Records and noise of a block, shapes [steps, batches, S, B] and [..., *noise_shape]."""
+        shape = (self._block, self._per_step, self._size)
+        index = self._draw_records(f"batches {block}", shape)
+        sources = [_torch_generator(config.seed, f"noise {block}") for config in self._configs]
+        draws = [self._releaser.draw_noise(s, (*shape, *self._noise_shape)) for s in sources]
+        noise = torch.stack(draws, 2).to(self._noise_std.device)
+        return index, noise.mul_(self._noise_std.view(-1, *[1] * (noise.ndim - 3)))
 
-    def _indices(self, stream: str, shape: tuple[int, ...]) -> Tensor:
-        """Into the pool, uniform over each member's training records; shape [..., S, B]."""
-        drawn = [
+    def _draw_records(self, stream: str, shape: tuple[int, ...]) -> Tensor:
+        """Indices into the pool, uniform over each member's training split, shape [..., S, B]."""
+        draws = [
             train[generator(config.seed, stream).integers(0, len(train), shape)]
             for config, train in zip(self._configs, self._train, strict=True)
         ]
-        return torch.from_numpy(np.stack(drawn, -2)).to(self._scale.device)
+        return torch.from_numpy(np.stack(draws, -2)).to(self._noise_std.device)
 
-    def _gathered(self, index: Tensor, noise: Tensor) -> Iterator[Batch]:
-        """Batches of records [N, S, B] and noise [N, S, B, ...] in turn, many read together."""
+    def _read_batches(self, index: Tensor, noise: Tensor) -> Iterator[Batch]:
+        """Batches of records [N, S, B] and noise [N, S, B, ...], read several at a time."""
         numbers = math.prod(index.shape[1:]) * self._pool.x[0].numel()
-        together = max(1, _GATHERED_NUMBERS // max(numbers, 1))
+        together = max(1, _MAX_READ_NUMBERS // max(numbers, 1))
         parts = zip(torch.split(index, together), torch.split(noise, together), strict=True)
-        for places, scaled in parts:
-            yield from _each(self._batch(places, scaled))
+        for part_index, part_noise in parts:
+            yield from _split_batches(self._select(part_index, part_noise))
 
-    def _batch(self, index: Tensor, noise: Tensor) -> Batch:
+    def _select(self, index: Tensor, noise: Tensor) -> Batch:
         pool = self._pool
         return Batch(
-            x=_rows(pool.x, index),
-            secret=_rows(pool.secret, index),
-            utility=None if pool.utility is None else _rows(pool.utility, index),
-            side=None if pool.side is None else _rows(pool.side, index),
-            present=None if pool.present is None else _rows(pool.present, index),
+            x=_select_rows(pool.x, index),
+            secret=_select_rows(pool.secret, index),
+            utility=None if pool.utility is None else _select_rows(pool.utility, index),
+            side=None if pool.side is None else _select_rows(pool.side, index),
+            present=None if pool.present is None else _select_rows(pool.present, index),
             noise=noise,
         )
 
-    def _scales(self) -> Tensor:
+    def _collect_noise_std(self) -> Tensor:
         stds = [config.noise_std for config in self._configs]
         return torch.tensor(stds, dtype=torch.float32, device=self._pool.x.device)
 
 
-def _rows(values: Tensor, index: Tensor) -> Tensor:
-    """As `values[index]`, which is slower on a CPU."""
+def _select_rows(values: Tensor, index: Tensor) -> Tensor:
+    """Equal to `values[index]`, which is slower on a CPU."""
     return values.index_select(0, index.flatten()).view(*index.shape, *values.shape[1:])
 
 
-def _each(batches: Batch) -> Iterator[Batch]:
-    """Batches that lie along a dimension in front, one by one."""
+def _split_batches(batches: Batch) -> Iterator[Batch]:
+    """Batches along a leading dimension, one by one."""
     parts = {name: part for name, part in vars(batches).items() if part is not None}
     for each in zip(*(part.unbind() for part in parts.values()), strict=True):
         yield replace(batches, **dict(zip(parts, each, strict=True)))

@@ -1,4 +1,4 @@
-"""Training curves of a stack of games: what each step saw, averaged between two points."""
+"""Training curves of a stack of games: each point averages the steps since the last one."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
-from privnets.adversarial.training.losses import accuracy, cross_entropy
-from privnets.adversarial.training.objectives import Seen, distortion
+from privnets.adversarial.training.inference_networks import accuracy, cross_entropy
+from privnets.adversarial.training.objectives import GameStep, distortion
 from privnets.networks.training import select_prefix
 from privnets.points import Curve
 
-# Steps whose logits are kept at most: enough for the arithmetic to be cheap, few for the memory.
-_TOGETHER = 20
+# Steps evaluated together: enough to be cheap, few enough for the memory of their logits.
+_STEPS_TOGETHER = 20
 
 
 @dataclass(frozen=True, eq=False)
-class _Step:
-    """What is left of a step until its values are worked out, together with those of others.
+class _StepRecord:
+    """Values and tensors of a step, kept until several steps are evaluated together.
 
     Attributes:
-        values: Already known, shape [S] each.
+        values: Values by curve, shape [S] each.
         tensors: Labels and logits by name, shape [S, B, ...].
     """
 
@@ -33,120 +33,119 @@ class _Step:
 
 
 class TrainingCurves:
-    """Means over every so many steps, and what a problem finds of the releasers at those points.
+    """Means over a number of steps, and a problem's exact measures at the same points.
 
-    Each step only leaves its logits here. They are worked out for up to `_TOGETHER` steps at once,
-    and what is left of them at a point, or when `settle` is called, as before a state is taken.
+    A step only leaves its logits. They are evaluated for up to 20 steps at once; the rest is
+    evaluated at a point of the curves or by `settle`, which must precede `state` and `member`.
     """
 
-    def __init__(self, problem: Problem, log_prior: Tensor, every: int) -> None:
-        """Begin without a point.
+    def __init__(self, problem: Problem, log_prior: Tensor, interval: int) -> None:
+        """Begins curves without a point.
 
         Args:
-            problem: Examines releasers by `probe`.
+            problem: Measures releasers by `exact_curves`.
             log_prior: Log frequencies of the secret's classes in training, shape [S, C].
-            every: Steps between two points.
+            interval: Steps between two points.
         """
-        self._problem, self._log_prior, self._every = problem, log_prior, every
-        self._unsettled: list[_Step] = []
-        self._unprobed: list[list[Tensor]] = []
-        self._since: dict[str, Tensor] = {}
+        self._problem, self._log_prior, self._interval = problem, log_prior, interval
+        self._pending_steps: list[_StepRecord] = []
+        self._pending_releasers: list[list[Tensor]] = []
+        self._since: dict[str, Tensor] = {}  # values since the last point, [steps, S]
         self._steps: list[int] = []
-        self._history: dict[str, list[Tensor]] = {}
+        self._points: dict[str, list[Tensor]] = {}
 
-    def see(self, seen: Seen, loss: Tensor) -> None:
-        """Take in a releaser's step and its loss, shape [S]."""
-        values = {"loss/releaser": loss.detach(), "distortion": distortion(seen).detach()}
-        tensors = {"adversary": seen.adversary, "secret": seen.batch.secret}
-        if seen.utility is not None and seen.batch.utility is not None:
-            tensors |= {"utility": seen.utility, "label": seen.batch.utility}
-            if seen.reference is not None:
-                tensors["reference"] = seen.reference
-        self._unsettled.append(_Step(values, {n: t.detach() for n, t in tensors.items()}))
-        if len(self._unsettled) == _TOGETHER:
-            self._work_out()
+    def add_step(self, step: GameStep, loss: Tensor) -> None:
+        """Records a releaser step and its loss, shape [S]."""
+        values = {"loss/releaser": loss.detach(), "distortion": distortion(step).detach()}
+        tensors = {"adversary": step.adversary, "secret": step.batch.secret}
+        if step.utility is not None and step.batch.utility is not None:
+            tensors |= {"utility": step.utility, "label": step.batch.utility}
+            if step.reference is not None:
+                tensors["reference"] = step.reference
+        detached = {name: tensor.detach() for name, tensor in tensors.items()}
+        self._pending_steps.append(_StepRecord(values, detached))
+        if len(self._pending_steps) == _STEPS_TOGETHER:
+            self._evaluate_steps()
 
-    def reach(self, step: int, releasers: Sequence[Tensor]) -> None:
-        """Draw a point if one is due after so many steps; parameters are stacked, [S, ...]."""
-        if step % self._every:
+    def add_point(self, step: int, releasers: Sequence[Tensor]) -> None:
+        """Adds a point if one is due at this step; parameters are stacked, [S, ...]."""
+        if step % self._interval:
             return
-        self._work_out()
+        self._evaluate_steps()
         for name, values in self._since.items():
-            self._history.setdefault(name, []).append(values.mean(0))
+            self._points.setdefault(name, []).append(values.mean(0))
         self._since = {}
         self._steps.append(step)
-        self._unprobed.append([p.detach().clone() for p in releasers])
+        self._pending_releasers.append([p.detach().clone() for p in releasers])
 
     def settle(self, configs: Sequence[AdversarialConfig]) -> None:
-        """Work out what steps and points have left; configurations are the members'."""
-        self._work_out()
-        points, self._unprobed = self._unprobed, []
-        for releasers in points:
-            for name, values in self._problem.probe(configs, releasers).items():
-                self._history.setdefault(name, []).append(values)
+        """Evaluates all pending steps and points; `configs` are the members'."""
+        self._evaluate_steps()
+        pending, self._pending_releasers = self._pending_releasers, []
+        for releasers in pending:
+            for name, values in self._problem.exact_curves(configs, releasers).items():
+                self._points.setdefault(name, []).append(values)
 
-    def of(self, member: int) -> dict[str, Curve]:
-        """One member's."""
+    def member(self, member: int) -> dict[str, Curve]:
+        """Curves of one member."""
         steps = tuple(self._steps)
         return {
             name: Curve(steps, tuple(torch.stack(values)[:, member].tolist()))
-            for name, values in self._history.items()
+            for name, values in self._points.items()
         }
 
     def keep(self, index: Tensor) -> None:
-        """Go on with some members; int64, shape [kept]."""
+        """Continues with some members; int64, shape [kept]."""
         self._log_prior = self._log_prior[index]
         self._since = {name: values[:, index] for name, values in self._since.items()}
-        self._history = {name: [v[index] for v in vs] for name, vs in self._history.items()}
+        self._points = {name: [v[index] for v in vs] for name, vs in self._points.items()}
 
     def state(self) -> dict[str, Tensor]:
-        """Settled curves, to `restore`; not copied."""
-        found = {f"since.{name}": values for name, values in self._since.items()}
+        """Settled curves as tensors for `restore`, not copied."""
+        state = {f"since.{name}": values for name, values in self._since.items()}
         if self._steps:
-            found["steps"] = torch.tensor(self._steps)
-            found |= {f"point.{name}": torch.stack(vs) for name, vs in self._history.items()}
-        return found
+            state["steps"] = torch.tensor(self._steps)
+            state |= {f"point.{name}": torch.stack(vs) for name, vs in self._points.items()}
+        return state
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a state."""
+        """Continues from a saved state."""
         device = self._log_prior.device
-        self._unsettled, self._unprobed = [], []
-        self._since = {n: values.to(device) for n, values in select_prefix(state, "since.").items()}
+        self._pending_steps, self._pending_releasers = [], []
+        self._since = {n: v.to(device) for n, v in select_prefix(state, "since.").items()}
         self._steps = state["steps"].tolist() if "steps" in state else []
-        self._history = {n: list(v.to(device)) for n, v in select_prefix(state, "point.").items()}
+        self._points = {n: list(v.to(device)) for n, v in select_prefix(state, "point.").items()}
 
     @torch.no_grad()
-    def _work_out(self) -> None:
-        """Values of the steps that left logits, as one stack of all steps' members."""
-        if not self._unsettled:
+    def _evaluate_steps(self) -> None:
+        """Evaluates the pending steps as one stack of all steps' members."""
+        if not self._pending_steps:
             return
-        steps, self._unsettled = self._unsettled, []
-        together = {n: torch.cat([step.tensors[n] for step in steps]) for n in steps[0].tensors}
-        found = {
-            name: values.view(len(steps), -1)
-            for name, values in _inferred(together, self._log_prior.repeat(len(steps), 1)).items()
-        }
-        found |= {n: torch.stack([step.values[n] for step in steps]) for n in steps[0].values}
-        for name, values in found.items():
+        steps, self._pending_steps = self._pending_steps, []
+        tensors = {n: torch.cat([step.tensors[n] for step in steps]) for n in steps[0].tensors}
+        measures = _measure_inference(tensors, self._log_prior.repeat(len(steps), 1))
+        values = {name: measure.view(len(steps), -1) for name, measure in measures.items()}
+        values |= {n: torch.stack([step.values[n] for step in steps]) for n in steps[0].values}
+        for name, new in values.items():
             before = [self._since[name]] if name in self._since else []
-            self._since[name] = torch.cat([*before, values])
+            self._since[name] = torch.cat([*before, new])
 
 
-def _inferred(seen: Mapping[str, Tensor], log_prior: Tensor) -> dict[str, Tensor]:
-    """What inference networks knew, shape [S] each."""
-    secret = seen["secret"]
-    loss = cross_entropy(seen["adversary"], secret)
+def _measure_inference(tensors: Mapping[str, Tensor], log_prior: Tensor) -> dict[str, Tensor]:
+    """Losses, accuracies and informations of the inference networks, shape [S] each."""
+    secret = tensors["secret"]
+    loss = cross_entropy(tensors["adversary"], secret)
     values = {
         "loss/adversary": loss,
-        "accuracy/adversary": accuracy(seen["adversary"], secret),
+        "accuracy/adversary": accuracy(tensors["adversary"], secret),
         "information/leakage": _prior_loss(log_prior, secret) - loss,
     }
-    if "utility" in seen:
-        values["loss/utility"] = cross_entropy(seen["utility"], seen["label"])
-        values["accuracy/utility"] = accuracy(seen["utility"], seen["label"])
-    if "reference" in seen:
-        known = cross_entropy(seen["reference"], seen["label"])
-        values["information/censored"] = values["loss/utility"] - known
+    if "utility" in tensors:
+        values["loss/utility"] = cross_entropy(tensors["utility"], tensors["label"])
+        values["accuracy/utility"] = accuracy(tensors["utility"], tensors["label"])
+    if "reference" in tensors:
+        reference_loss = cross_entropy(tensors["reference"], tensors["label"])
+        values["information/censored"] = values["loss/utility"] - reference_loss
     return values
 
 

@@ -1,10 +1,10 @@
-"""The game as a stack: inference networks and releaser in turn (Algorithm 1 of both papers).
+"""Stack of games: inference networks and releasers train in turn (Algorithm 1 of both papers).
 
 Every iteration takes `adversary_steps` steps of the inference networks on fresh batches, with the
 release held fixed, then one step of the releaser on another batch. With objective `alpha` the
-utility network takes one step beside the releaser's (arXiv 2310.18241); with `squared-kl` it is
-trained as the adversary is (ICLR 2019 submission). Networks that a scenario holds fixed are trained
-on raw records before the first iteration.
+utility network takes one step beside the releaser's (arXiv 2310.18241); with `squared-kl` it
+trains as the adversary does (ICLR 2019 submission). Networks that a scenario holds fixed are
+trained on raw records before the first iteration.
 """
 
 from __future__ import annotations
@@ -14,33 +14,45 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problem import Problem, Releaser, with_side
-from privnets.adversarial.records import Pool, Splits
-from privnets.adversarial.training import objectives
-from privnets.adversarial.training.batches import Batch, Batches
+from privnets.adversarial.problem import Problem, Splits
+from privnets.adversarial.records import Exposure, Pool
+from privnets.adversarial.training.batches import Batch, BatchSource
 from privnets.adversarial.training.curves import TrainingCurves
-from privnets.adversarial.training.inference_networks import Role, Roles, Team, logits, teams
-from privnets.adversarial.training.losses import cross_entropy
-from privnets.adversarial.training.objectives import Seen
+from privnets.adversarial.training.inference_networks import (
+    NetworkGroup,
+    Role,
+    TrainingSchedule,
+    append_side,
+    build_groups,
+    cross_entropy,
+    infer_logits,
+)
+from privnets.adversarial.training.objectives import GameStep, build_objective
+from privnets.adversarial.training.releasers import Releaser, build_releaser
 from privnets.networks.architecture import stack_parameters
 from privnets.networks.memory import keep_freed_memory
 from privnets.networks.training import TrainingStack, add_prefix, differentiable, select_prefix
 from privnets.points import Curve
 from privnets.randomness import generator
 
-# Training curves have about so many points, each a mean over so many steps at least.
-_CURVE_POINTS, _LEAST_STEPS = 100, 20
-# Learning rates fall along a cosine to this share of where they start, so that the game settles.
+_CURVE_POINTS, _MIN_CURVE_INTERVAL = 100, 20  # points of a curve, and steps between two
+# Learning rates fall along a cosine to this share of their start, so that the game settles.
 _LAST_RATE = 0.02
-# A player whose opponent moves should not look far back.
+# Short memory of the first moment suits a player whose opponent moves.
 _BETAS = (0.5, 0.999)
 
 
 class Game:
-    """A stack of games in progress."""
+    """A stack of games in training.
+
+    Attributes:
+        configs: Configurations of the members still in training.
+        step: Releaser steps taken.
+    """
 
     def __init__(
         self,
@@ -49,130 +61,113 @@ class Game:
         pool: Pool,
         splits: Sequence[Splits],
     ) -> None:
-        """Set up the networks, each drawn from its configuration's seed.
+        """Draws all networks, each from its configuration's seed.
 
         Args:
-            problem: What is released.
-            configs: Of one structure.
-            pool: Records, on the device to compute on.
+            problem: Problem whose records are released.
+            configs: Configurations of one structure.
+            pool: Records, on the training device.
             splits: One per configuration.
         """
         keep_freed_memory()
-        first = configs[0]
+        first, device = configs[0], pool.x.device
         self.configs, self.step, self._pretrained = list(configs), 0, 0
-        self._roles = Roles.of(first, problem.statement.utility_classes > 0)
+        self._schedule = TrainingSchedule.from_config(first, problem.spec.utility_classes > 0)
         self._total = first.steps
-        self._pretraining = first.pretrain_steps if self._roles.fixed else 0
-        releaser = problem.releaser(first)
-        self._batches = Batches(configs, releaser, pool, splits)
-        self._teams = teams(problem, configs, self._roles, pool.x.device, _BETAS)
-        self._releaser = _releaser(releaser, configs, pool.x.device)
-        self._log_prior = _log_prior(pool, splits, problem.statement.secret_classes)
-        self._objective = objectives.build(configs, self._log_prior)
-        every = max(_LEAST_STEPS, first.steps // _CURVE_POINTS)
-        self._curves = TrainingCurves(problem, self._log_prior, every)
+        self._pretraining = first.pretrain_steps if self._schedule.pretrained else 0
+        releaser = build_releaser(problem, first)
+        self._batches = BatchSource(configs, releaser, pool, splits)
+        self._groups = build_groups(problem, configs, self._schedule, device, _BETAS)
+        self._releaser = _build_releaser_stack(releaser, configs, device)
+        self._log_prior = _training_log_prior(pool, splits, problem.spec.secret_classes)
+        self._objective = build_objective(configs, self._log_prior)
+        interval = max(_MIN_CURVE_INTERVAL, first.steps // _CURVE_POINTS)
+        self._curves = TrainingCurves(problem, self._log_prior, interval)
 
     @property
     def ended(self) -> bool:
-        """Whether every step is taken, or nobody is left to take one."""
+        """Whether every step is taken, or no member is left."""
         return not self.configs or self.step >= self._total
 
     @property
     def done(self) -> float:
-        """Share of the steps taken, those of pretraining included."""
+        """Share of the steps taken, including pretraining, in [0, 1]."""
         return (self._pretrained + self.step) / (self._pretraining + self._total)
 
     def steps_to(self, share: float) -> int:
-        """How many steps it takes from here until `done` is at least a share; 0 if it is."""
-        wanted = math.ceil(share * (self._pretraining + self._total) - 1e-9)
-        return max(0, wanted - self._pretrained - self.step)
+        """Steps from here until `done` is at least a share; 0 if it is."""
+        target = math.ceil(share * (self._pretraining + self._total) - 1e-9)
+        return max(0, target - self._pretrained - self.step)
 
     def advance(self, steps: int) -> dict[int, str]:
-        """Take some steps, or those that are left, and drop the members that diverged.
+        """Takes some steps, or all that are left, and removes members that diverged.
 
         Steps of pretraining come first, where the scenario has any.
 
         Returns:
-            The place of each dropped member before, and why it was.
+            Place before the call and reason of each removed member.
         """
-        before = min(steps, self._pretraining - self._pretrained)
-        self._pretrain(before)
-        self._play(steps - before)
-        return self._drop_diverged()
+        pretraining = min(steps, self._pretraining - self._pretrained)
+        self._pretrain(pretraining)
+        self._play(steps - pretraining)
+        return self._remove_diverged()
 
-    def _pretrain(self, steps: int) -> None:
-        """Train on raw records the networks that are held fixed afterwards."""
-        for batch in self._batches.raw(self._pretrained, self._pretrained + steps):
-            scale = _scale(self._pretrained, self._pretraining)
-            self._infer(self._roles.fixed, batch.x, batch, scale)
-            self._pretrained += 1
+    def release(self, member: int, records: NDArray[np.int64], stream: str) -> Tensor:
+        """One member's release of records of the pool; see `BatchSource.release_records`."""
+        return self._batches.release_records(self._releaser.parameters, member, records, stream)
 
-    def _play(self, steps: int) -> None:
-        for batches in self._batches.between(self.step, min(self.step + steps, self._total)):
-            scale = _scale(self.step, self._total)
-            for batch in batches[:-1]:
-                self._train_inference(batch, scale)
-            self._train_releaser(batches[-1], scale)
-            self.step += 1
-            self._curves.reach(self.step, self._releaser.parameters)
-        self._curves.settle(self.configs)
-
-    def release(self, member: int, records: np.ndarray, stream: str) -> Tensor:
-        """One member's release of records of the pool; see `Batches.release`."""
-        return self._batches.release(self._releaser.parameters, member, records, stream)
-
-    def infer(self, name: Role, member: int, z: Tensor, side: Tensor | None) -> Tensor:
-        """Log probabilities that one member's inference network gives for releases z [n, ...]."""
-        team = self._team(name)
-        parameters = [p[member : member + 1] for p in team.of((name,))]
-        side = self._batches.seen(None if side is None else side[None])
+    def infer(self, role: Role, member: int, released: Exposure) -> Tensor:
+        """Log probabilities of one member's inference network, shape [n, C] or [n, T, C]."""
+        group = next(group for group in self._groups if role in group.roles)
+        parameters = [p[member : member + 1] for p in group.parameters((role,))]
+        side = self._batches.seen_side(None if released.side is None else released.side[None])
         with torch.no_grad():
-            logits = team.architecture.forward(parameters, with_side(z[None], side))
+            logits = group.architecture.forward(parameters, append_side(released.z[None], side))
         return logits[0].log_softmax(-1)
 
     def parameters(self, member: int) -> list[Tensor]:
-        """One releaser's, without the stack's dimension."""
+        """One member's releaser parameters, without the stack's dimension."""
         return [p[member].detach().clone() for p in self._releaser.parameters]
 
     def curves(self, member: int) -> dict[str, Curve]:
         """One member's training curves."""
-        return self._curves.of(member)
+        return self._curves.member(member)
 
     def keep(self, members: Sequence[int]) -> None:
-        """Go on with these members alone."""
+        """Continues with these members only."""
         index = torch.tensor(list(members), dtype=torch.int64, device=self._log_prior.device)
         self.configs = [self.configs[i] for i in members]
         self._releaser.keep(index)
-        for team in self._teams:
-            team.keep(index)
+        for group in self._groups:
+            group.keep(index)
         self._batches.keep(members)
         self._objective.keep(members)
         self._log_prior = self._log_prior[index]
         self._curves.keep(index)
 
     def state(self) -> dict[str, Tensor]:
-        """Tensors from which a game over the same members goes on."""
-        found = {"step": torch.tensor(self.step), "pretrained": torch.tensor(self._pretrained)}
+        """Copies all tensors from which a game over the same members continues."""
+        state = {"step": torch.tensor(self.step), "pretrained": torch.tensor(self._pretrained)}
         for name, stack in self._stacks.items():
-            found |= add_prefix(f"{name}.", stack.state())
-        found |= add_prefix("objective.", _copied(self._objective.state()))
-        return found | add_prefix("curves.", _copied(self._curves.state()))
+            state |= add_prefix(f"{name}.", stack.state())
+        state |= add_prefix("objective.", _copy(self._objective.state()))
+        return state | add_prefix("curves.", _copy(self._curves.state()))
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a state.
+        """Continues from a saved state.
 
         Raises:
-            ValueError: If it is of another game.
+            ValueError: If the state belongs to another game.
         """
         try:
             self._restore(state)
         except (KeyError, ValueError, RuntimeError, IndexError) as error:
-            raise ValueError(f"the state is of another stack: {error}") from error
+            raise ValueError(f"the state belongs to another stack: {error}") from error
 
     def _restore(self, state: Mapping[str, Tensor]) -> None:
         step, pretrained = int(state["step"]), int(state["pretrained"])
         if not (0 <= step <= self._total and 0 <= pretrained <= self._pretraining):
-            raise ValueError(f"it is at step {step} after {pretrained} of pretraining.")
+            raise ValueError(f"step {step} after {pretrained} steps of pretraining.")
         for name, stack in self._stacks.items():
             stack.restore(select_prefix(state, f"{name}."))
         self._objective.restore(select_prefix(state, "objective."))
@@ -181,83 +176,93 @@ class Game:
 
     @property
     def _stacks(self) -> dict[str, TrainingStack]:
-        return {"releaser": self._releaser, **{"+".join(t.names): t.stack for t in self._teams}}
+        groups = {"+".join(group.roles): group.stack for group in self._groups}
+        return {"releaser": self._releaser, **groups}
 
-    def _team(self, name: Role) -> Team:
-        return next(team for team in self._teams if name in team.names)
+    def _pretrain(self, steps: int) -> None:
+        """Trains on raw records the networks that are held fixed afterwards."""
+        for batch in self._batches.raw_batches(self._pretrained, self._pretrained + steps):
+            scale = _rate_scale(self._pretrained, self._pretraining)
+            self._train_networks(self._schedule.pretrained, batch.x, batch, scale)
+            self._pretrained += 1
 
-    def _train_inference(self, batch: Batch, scale: float) -> None:
-        with torch.no_grad():
-            z = self._batches.released(self._releaser.parameters, batch)
-        self._infer(self._roles.inner, z, batch, scale)
+    def _play(self, steps: int) -> None:
+        last = min(self.step + steps, self._total)
+        for batches in self._batches.game_batches(self.step, last):
+            scale = _rate_scale(self.step, self._total)
+            for batch in batches[:-1]:
+                with torch.no_grad():
+                    z = self._batches.release_batch(self._releaser.parameters, batch)
+                self._train_networks(self._schedule.adversary_step, z, batch, scale)
+            self._train_releaser(batches[-1], scale)
+            self.step += 1
+            self._curves.add_point(self.step, self._releaser.parameters)
+        self._curves.settle(self.configs)
 
-    def _infer(self, names: Sequence[Role], z: Tensor, batch: Batch, scale: float) -> None:
-        """One step of cross-entropy for the teams of some names."""
+    def _train_networks(self, roles: Sequence[Role], z: Tensor, batch: Batch, scale: float) -> None:
+        """Takes one step of cross-entropy for the groups of some roles."""
         released, raw = self._with_side(z, batch), self._with_side(batch.x, batch)
-        records = {name: raw if name == "reference" else released for name in names}
-        labels = {name: _target(name, batch) for name in names}
-        for team in self._teams:
-            if team.names[0] in names:
-                team.train(records, labels, scale)
+        records = {role: raw if role == "reference" else released for role in roles}
+        labels = {role: _label(role, batch) for role in roles}
+        for group in self._groups:
+            if group.roles[0] in roles:
+                group.train(records, labels, scale)
 
     def _train_releaser(self, batch: Batch, scale: float) -> None:
-        releaser = self._releaser.parameters
-        beside = {name: self._team(name).stack for name in self._roles.beside}
-        with differentiable([*releaser, *(p for s in beside.values() for p in s.parameters)]):
-            z = self._batches.released(releaser, batch)
-            seen = self._seen(z, batch)
-            loss = self._objective.loss(seen)
-            gradients = {
-                name: torch.autograd.grad(
-                    cross_entropy(_said(name, seen), _target(name, batch)).sum(),
-                    stack.parameters,
-                    retain_graph=True,
-                )
-                for name, stack in beside.items()
-            }
-            pull = torch.autograd.grad(loss.sum(), releaser)
-        for name, stack in beside.items():
-            stack.step(gradients[name], scale)
-        self._releaser.step(pull, scale)
-        self._curves.see(seen, loss)
+        parameters = self._releaser.parameters
+        roles = self._schedule.releaser_step
+        groups = [group for group in self._groups if group.roles[0] in roles]
+        beside = [p for group in groups for p in group.stack.parameters]
+        with differentiable([*parameters, *beside]):
+            step = self._game_step(self._batches.release_batch(parameters, batch), batch)
+            loss = self._objective.loss(step)
+            network_gradients = [_network_gradients(group, step) for group in groups]
+            gradients = torch.autograd.grad(loss.sum(), parameters)
+        for group, own in zip(groups, network_gradients, strict=True):
+            group.stack.step(own, scale)
+        self._releaser.step(gradients, scale)
+        self._curves.add_step(step, loss)
 
-    def _seen(self, z: Tensor, batch: Batch) -> Seen:
-        read = [name for name in self._roles.networks if name != "reference"]
-        said = logits(self._teams, read, self._with_side(z, batch))
-        with torch.no_grad():
-            known = logits(self._teams, self._roles.informed, self._with_side(batch.x, batch))
-        reference = next(iter(known.values()), None)
-        return Seen(batch, z, said["adversary"], said.get("utility"), reference)
+    def _game_step(self, z: Tensor, batch: Batch) -> GameStep:
+        roles = [role for role in self._schedule.roles if role != "reference"]
+        logits = infer_logits(self._groups, roles, self._with_side(z, batch))
+        raw_role, reference = self._schedule.raw_data_role, None
+        if raw_role is not None:
+            with torch.no_grad():
+                raw = self._with_side(batch.x, batch)
+                reference = infer_logits(self._groups, (raw_role,), raw)[raw_role]
+        return GameStep(batch, z, logits["adversary"], logits.get("utility"), reference)
 
     def _with_side(self, z: Tensor, batch: Batch) -> Tensor:
-        return with_side(z, self._batches.seen(batch.side))
+        return append_side(z, self._batches.seen_side(batch.side))
 
-    def _drop_diverged(self) -> dict[int, str]:
-        finite = [self._releaser.is_finite(), *(team.finite() for team in self._teams)]
-        sound = torch.stack(finite).all(0)
-        lost = [i for i, well in enumerate(sound.tolist()) if not well]
-        if lost:
-            self.keep([i for i in range(len(self.configs)) if i not in lost])
+    def _remove_diverged(self) -> dict[int, str]:
+        finite = [self._releaser.is_finite(), *(group.is_finite() for group in self._groups)]
+        is_finite = torch.stack(finite).all(0).tolist()
+        diverged = [i for i, each in enumerate(is_finite) if not each]
+        if diverged:
+            self.keep([i for i in range(len(self.configs)) if i not in diverged])
         taken = f"{self.step} steps" if self.step else f"{self._pretrained} steps of pretraining"
-        return {i: f"diverged: parameters not finite after {taken}" for i in lost}
+        return {i: f"diverged: parameters not finite after {taken}" for i in diverged}
 
 
-def _said(name: Role, seen: Seen) -> Tensor:
-    said = seen.utility if name == "utility" else seen.adversary
-    assert said is not None
-    return said
+def _network_gradients(group: NetworkGroup, step: GameStep) -> tuple[Tensor, ...]:
+    """Gradients of a group that trains beside the releaser: the utility network's."""
+    assert step.utility is not None
+    loss = cross_entropy(step.utility, _label("utility", step.batch)).sum()
+    return torch.autograd.grad(loss, group.stack.parameters, retain_graph=True)
 
 
-def _releaser(
-    shape: Releaser, configs: Sequence[AdversarialConfig], device: torch.device
+def _build_releaser_stack(
+    releaser: Releaser, configs: Sequence[AdversarialConfig], device: torch.device
 ) -> TrainingStack:
-    networks = [shape.initial(generator(config.seed, "releaser")) for config in configs]
+    networks = [releaser.initial(generator(config.seed, "releaser")) for config in configs]
     rates = torch.tensor([config.learning_rate for config in configs])
     parameters = [p.to(device) for p in stack_parameters(networks)]
     return TrainingStack(parameters, rates.to(device), _BETAS)
 
 
-def _log_prior(pool: Pool, splits: Sequence[Splits], classes: int) -> Tensor:
+def _training_log_prior(pool: Pool, splits: Sequence[Splits], classes: int) -> Tensor:
     """Log frequencies of the known secrets in each member's training split, shape [S, C]."""
     rows = []
     for split in splits:
@@ -267,16 +272,16 @@ def _log_prior(pool: Pool, splits: Sequence[Splits], classes: int) -> Tensor:
     return torch.stack(rows).to(pool.x.dtype)
 
 
-def _target(name: str, batch: Batch) -> Tensor:
-    if name == "adversary":
+def _label(role: Role, batch: Batch) -> Tensor:
+    if role == "adversary":
         return batch.secret
     assert batch.utility is not None
     return batch.utility
 
 
-def _scale(taken: int, total: int) -> float:
+def _rate_scale(taken: int, total: int) -> float:
     return _LAST_RATE + (1 - _LAST_RATE) * 0.5 * (1 + math.cos(math.pi * taken / total))
 
 
-def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in tensors.items()}

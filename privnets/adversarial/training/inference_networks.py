@@ -1,167 +1,269 @@
-"""The inference networks of a stack of games; those that are alike train as one stack."""
+"""Inference networks of a stack of games, their losses, and the steps that train them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
-from privnets.adversarial.training.losses import cross_entropy
+from privnets.adversarial.records import MISSING
 from privnets.networks.architecture import Architecture, stack_parameters
+from privnets.networks.convolution import ConvolutionalClassifier
+from privnets.networks.mlp import Perceptron
+from privnets.networks.recurrent import Recurrent
 from privnets.networks.training import TrainingStack, differentiable
 from privnets.randomness import generator
 
 Role = Literal["adversary", "utility", "reference"]
+"""`adversary` infers the secret from the release, `utility` the utility label from the release,
+`reference` the utility label from raw records."""
+
+_RECURRENT_LAYERS = 3
+
+
+def build_inference_network(
+    problem: Problem,
+    config: AdversarialConfig,
+    classes: int,
+    *,
+    sees_side: bool,
+    large: bool = False,
+) -> Architecture:
+    """A network that infers one of `classes` labels from a record or a release.
+
+    Args:
+        problem: Problem whose records are its inputs.
+        config: Gives the width and the shape of records.
+        classes: Number of labels.
+        sees_side: Whether side information is an input beside each step of a sequence.
+        large: Whether the network has twice the width and another layer, or, for sequences, twice
+            the width and a second direction.
+    """
+    shape = problem.split_sizes(config).record_shape
+    width = config.adversary_width * (2 if large else 1)
+    if problem.spec.network == "recurrent":
+        inputs = 1 + (problem.spec.side_features if sees_side else 0)
+        return Recurrent(inputs, width, _RECURRENT_LAYERS, classes, large)
+    if problem.spec.network == "convolutional":
+        return ConvolutionalClassifier(shape[-1], width, classes, large)
+    return Perceptron((math.prod(shape), *(width,) * (3 if large else 2), classes))
+
+
+def log_softmax_over_classes(logits: Tensor) -> Tensor:
+    """Logarithms of the softmax over the last dimension, shape [S, n, ..., C].
+
+    Classes are few, and a vector unit processes records side by side. So records are innermost in
+    the memory of the result, as in a perceptron's outputs.
+    """
+    return logits.movedim(-1, 1).log_softmax(1).movedim(1, -1)
+
+
+def cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
+    """Mean negative log probability of the known labels, nats, shape [S].
+
+    Its gradient is a closed form of first order only.
+
+    Args:
+        logits: Shape [S, n, C] or [S, n, T, C].
+        label: Shape [S, n] or [S, n, T]; `MISSING` where unknown.
+    """
+    loss: Tensor = _CrossEntropy.apply(logits, label)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def accuracy(logits: Tensor, label: Tensor) -> Tensor:
+    """Share of the known labels that have the largest logit, shape [S]."""
+    is_known = label != MISSING
+    is_right = (logits.argmax(-1) == label) & is_known
+    return is_right.flatten(1).sum(1) / _count(is_known)
+
+
+def append_side(z: Tensor, side: Tensor | None) -> Tensor:
+    """Releases with side information appended along the last dimension."""
+    return z if side is None else torch.cat([z, side], dim=-1)
 
 
 @dataclass(frozen=True)
-class Roles:
-    """Which inference networks there are, and when each of them trains.
-
-    `adversary` infers the secret from the release and `utility` the utility label; `reference`
-    infers the utility label from raw records.
+class TrainingSchedule:
+    """The inference networks of a game, by the time at which they train.
 
     Attributes:
-        inner: At every adversary step.
-        beside: Once beside each releaser step.
-        fixed: On raw records beforehand, and never again.
+        adversary_step: Networks trained at every adversary step.
+        releaser_step: Networks trained once beside each releaser step.
+        pretrained: Networks trained on raw records before the game and fixed afterwards.
     """
 
-    inner: tuple[Role, ...]
-    beside: tuple[Role, ...]
-    fixed: tuple[Role, ...]
+    adversary_step: tuple[Role, ...]
+    releaser_step: tuple[Role, ...]
+    pretrained: tuple[Role, ...]
 
     @classmethod
-    def of(cls, config: AdversarialConfig, has_utility: bool) -> Roles:
-        """As objective and scenario say (eq. 8 to 10 of the ICLR 2019 submission)."""
-        held = {"joint": 0, "fixed-utility": 1, "fixed-both": 2}[config.scenario]
-        fixed: list[Role] = []
-        inner: list[Role] = []
-        beside: list[Role] = []
-        (fixed if held == 2 else inner).append("adversary")
-        if has_utility and held:
-            fixed.append("utility")
-        elif has_utility and config.objective == "alpha":
-            beside.append("utility")
-        elif has_utility:
-            inner += ["utility", "reference"]
-        return cls(tuple(inner), tuple(beside), tuple(fixed))
+    def from_config(cls, config: AdversarialConfig, has_utility: bool) -> TrainingSchedule:
+        """The schedule of an objective and a scenario (ICLR 2019 submission, eq. 8 to 10)."""
+        adversary: tuple[Role, ...] = ("adversary",)
+        utility: tuple[Role, ...] = ("utility",) if has_utility else ()
+        if config.scenario == "fixed-both":
+            return cls((), (), (*adversary, *utility))
+        if config.scenario == "fixed-utility":
+            return cls(adversary, (), utility)
+        if config.objective == "alpha":
+            return cls(adversary, utility, ())
+        reference: tuple[Role, ...] = ("reference",) if has_utility else ()
+        return cls((*adversary, *utility, *reference), (), ())
 
     @property
-    def networks(self) -> tuple[Role, ...]:
-        """All of them."""
-        return (*self.inner, *self.beside, *self.fixed)
+    def roles(self) -> tuple[Role, ...]:
+        """All roles."""
+        return (*self.adversary_step, *self.releaser_step, *self.pretrained)
 
     @property
-    def informed(self) -> tuple[Role, ...]:
-        """Who says what raw records tell of the utility label, if a network was trained on them."""
-        if "reference" in self.inner:
-            return ("reference",)
-        return ("utility",) if "utility" in self.fixed else ()
+    def raw_data_role(self) -> Role | None:
+        """The network trained on raw records to infer the utility label; None without one."""
+        if "reference" in self.adversary_step:
+            return "reference"
+        return "utility" if "utility" in self.pretrained else None
 
 
-class Team:
-    """Networks of one architecture and role: those of name i are i S to (i + 1) S of one stack.
+class NetworkGroup:
+    """Inference networks of equal architecture and schedule, trained as one stack.
+
+    The stack has the S networks of the first role, then those of the second, and so on.
 
     Attributes:
-        names: In the order of the stack.
-        stack: Of all of them.
+        roles: Roles in the order of the stack.
+        architecture: Their network.
+        stack: Parameters and optimiser of all of them.
     """
 
     def __init__(
         self,
-        names: Sequence[Role],
+        roles: Sequence[Role],
         architecture: Architecture,
         configs: Sequence[AdversarialConfig],
         device: torch.device,
         betas: tuple[float, float],
     ) -> None:
-        """Draw each network from its configuration's seed."""
-        self.names, self.architecture, self._members = tuple(names), architecture, len(configs)
-        networks = [architecture.initial(generator(c.seed, n)) for n in names for c in configs]
-        rates = torch.tensor([c.adversary_learning_rate for c in configs] * len(names))
+        """Draws each network from its configuration's seed."""
+        self.roles, self.architecture, self._members = tuple(roles), architecture, len(configs)
+        networks = [architecture.initial(generator(c.seed, r)) for r in roles for c in configs]
+        rates = torch.tensor([c.adversary_learning_rate for c in configs] * len(roles))
         parameters = [p.to(device) for p in stack_parameters(networks)]
         self.stack = TrainingStack(parameters, rates.to(device), betas)
         self._parts: dict[tuple[Role, ...], list[Tensor]] = {}
 
-    def of(self, names: tuple[Role, ...]) -> list[Tensor]:
-        """Parameters of some of the names, neighbours in the stack."""
-        if names == self.names:
+    def parameters(self, roles: tuple[Role, ...]) -> list[Tensor]:
+        """Parameters of some roles, which are adjacent in the stack."""
+        if roles == self.roles:
             return self.stack.parameters
-        if names not in self._parts:
-            first = self.names.index(names[0]) * self._members
-            part = slice(first, first + len(names) * self._members)
-            self._parts[names] = [p[part] for p in self.stack.parameters]
-        return self._parts[names]
+        if roles not in self._parts:
+            first = self.roles.index(roles[0]) * self._members
+            part = slice(first, first + len(roles) * self._members)
+            self._parts[roles] = [p[part] for p in self.stack.parameters]
+        return self._parts[roles]
 
-    def logits(self, names: Sequence[Role], x: Tensor) -> dict[Role, Tensor]:
-        """What those of the names who are here say of records [S, n, ...]."""
-        own = tuple(name for name in self.names if name in names)
+    def logits(self, roles: Sequence[Role], x: Tensor) -> dict[Role, Tensor]:
+        """Logits of this group's networks among some roles, for records [S, n, ...]."""
+        own = tuple(role for role in self.roles if role in roles)
         if not own:
             return {}
-        outputs = self.architecture.forward(self.of(own), _joined([x] * len(own)))
+        outputs = self.architecture.forward(self.parameters(own), _join([x] * len(own)))
         return dict(zip(own, torch.split(outputs, len(x)), strict=True))
 
     def train(self, x: Mapping[Role, Tensor], label: Mapping[Role, Tensor], scale: float) -> None:
-        """One step of cross-entropy on everyone's records [S, n, ...] and labels [S, n, ...]."""
-        records, labels = (_joined([part[n] for n in self.names]) for part in (x, label))
+        """Takes one step of cross-entropy on each role's records and labels.
+
+        Args:
+            x: Records by role, shape [S, n, ...].
+            label: Labels by role, shape [S, n] or [S, n, T].
+            scale: Factor on the learning rates.
+        """
+        records, labels = (_join([part[role] for role in self.roles]) for part in (x, label))
         with differentiable(self.stack.parameters):
             loss = cross_entropy(self.architecture.forward(self.stack.parameters, records), labels)
             gradients = torch.autograd.grad(loss.sum(), self.stack.parameters)
         self.stack.step(gradients, scale)
 
     def keep(self, index: Tensor) -> None:
-        """Go on with some members; int64, shape [kept]."""
-        self.stack.keep(torch.cat([index + i * self._members for i in range(len(self.names))]))
+        """Continues with some members; int64, shape [kept]."""
+        self.stack.keep(torch.cat([index + i * self._members for i in range(len(self.roles))]))
         self._members, self._parts = len(index), {}
 
-    def finite(self) -> Tensor:
-        """Whether all numbers of each member are, bool, shape [S]."""
-        return self.stack.is_finite().view(len(self.names), -1).all(0)
+    def is_finite(self) -> Tensor:
+        """Whether all parameters of each member are finite, bool, shape [S]."""
+        return self.stack.is_finite().view(len(self.roles), -1).all(0)
 
 
-def teams(
+def build_groups(
     problem: Problem,
     configs: Sequence[AdversarialConfig],
-    roles: Roles,
+    schedule: TrainingSchedule,
     device: torch.device,
     betas: tuple[float, float],
-) -> list[Team]:
-    """The networks that a game needs, in as few stacks as may be.
+) -> list[NetworkGroup]:
+    """The inference networks of a stack, in as few groups as possible.
 
     Args:
-        problem: Says what networks look like.
-        configs: Of one structure.
-        roles: Who trains together.
-        device: To compute on.
-        betas: Decays of Adam's moments.
+        problem: Problem whose records are released.
+        configs: Configurations of one structure.
+        schedule: Roles that train together.
+        device: Training device.
+        betas: Decay rates of Adam's moments.
     """
-    first = configs[0]
-    adversary, utility = problem.adversary(first), problem.utility(first)
-    found: list[Team] = []
-    for role in (roles.inner, roles.beside, roles.fixed):
-        shapes = {name: adversary if name == "adversary" else utility for name in role}
+    spec, first = problem.spec, configs[0]
+    side = first.side_information
+    adversary = build_inference_network(problem, first, spec.secret_classes, sees_side=side)
+    utility = build_inference_network(problem, first, spec.utility_classes, sees_side=side)
+    groups: list[NetworkGroup] = []
+    for roles in (schedule.adversary_step, schedule.releaser_step, schedule.pretrained):
+        shapes = {role: adversary if role == "adversary" else utility for role in roles}
         while shapes:
             shape = next(iter(shapes.values()))
-            assert shape is not None
-            names = [name for name, other in shapes.items() if other == shape]
-            shapes = {name: other for name, other in shapes.items() if name not in names}
-            found.append(Team(names, shape, configs, device, betas))
-    return found
+            same = [role for role, other in shapes.items() if other == shape]
+            shapes = {role: other for role, other in shapes.items() if role not in same}
+            groups.append(NetworkGroup(same, shape, configs, device, betas))
+    return groups
 
 
-def logits(among: Iterable[Team], names: Sequence[Role], x: Tensor) -> dict[Role, Tensor]:
-    """What networks of these names say of records [S, n, ...]."""
-    found: dict[Role, Tensor] = {}
-    for team in among:
-        found |= team.logits(names, x)
-    return found
+def infer_logits(
+    groups: Iterable[NetworkGroup], roles: Sequence[Role], x: Tensor
+) -> dict[Role, Tensor]:
+    """Logits of the networks of some roles for records [S, n, ...]."""
+    logits: dict[Role, Tensor] = {}
+    for group in groups:
+        logits |= group.logits(roles, x)
+    return logits
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, label: Tensor) -> Tensor:
+        is_known = label != MISSING
+        own, count = label.clamp_min(0)[..., None], _count(is_known)
+        log_p = log_softmax_over_classes(logits)
+        ctx.save_for_backward(log_p, own, is_known, count)
+        log_likelihood = torch.where(is_known, log_p.gather(-1, own)[..., 0], 0.0)
+        return -log_likelihood.flatten(1).sum(1) / count
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        log_p, own, is_known, count = ctx.saved_tensors
+        share = (gradient / count).view(-1, *[1] * (is_known.ndim - 1)) * is_known
+        difference = log_p.exp()
+        difference.scatter_add_(-1, own, difference.new_full((), -1.0).expand_as(own))
+        return difference.mul_(share[..., None]), None
+
+
+def _count(is_known: Tensor) -> Tensor:
+    return is_known.flatten(1).sum(1).clamp_min(1)
+
+
+def _join(parts: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))

@@ -1,4 +1,23 @@
-"""What releasers minimise, for a stack whose members weigh it differently."""
+"""Objectives of releasers, for a stack whose members weigh them differently.
+
+`alpha` (arXiv 2310.18241) uses the conditional entropy of order alpha. With gradient `posterior`,
+as published, the adversary's output stands for the law of the secret (eq. 3 and 9); with the
+adversary fixed this is not the gradient of the information and may have the wrong sign. Gradient
+`label` scores the true secret by the alpha-loss, whose minimum over all posteriors is the
+conditional entropy; at the adversary's optimum this gradient is exact.
+
+`squared-kl` (ICLR 2019 submission, eq. 8) is (1 - a) I(U;X|Q)^2 + a I(S;Q)^2. Each information is
+the mean over a batch of a log ratio of inference networks, with these estimators:
+
+* `label`, as published: the log ratio at the true label.
+* `full`: its mean over the classes, weighted by the network's probabilities. It has less noise and
+  is never negative, but the weights of the leakage move with the releaser, a biased gradient.
+* `sound`: `full` for utility, whose weights P(u|x) are fixed, and `label` for leakage.
+
+The square of a batch mean exceeds the squared mean by its variance, which favours releases of low
+variance, and a mean below 0 pushes leakage up. `running` squares a running mean, `clamped` the
+batch mean, both at least 0; `batch` squares the batch mean, as published.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +25,46 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
 
 import torch
 from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.training import squared_kl
-from privnets.adversarial.training.alpha import ConditionalEntropy
+from privnets.adversarial.records import MISSING
 from privnets.adversarial.training.batches import Batch
-from privnets.adversarial.training.losses import cross_entropy, log_probabilities
+from privnets.adversarial.training.inference_networks import (
+    cross_entropy,
+    log_softmax_over_classes,
+)
+
+GradientForm = Literal["posterior", "label"]
+SequenceForm = Literal["joint", "sum"]
+Estimator = Literal["sound", "label", "full"]
+Squaring = Literal["running", "clamped", "batch"]
+
+RUNNING_STEPS = 20.0
+"""Steps after which a running mean has mostly forgotten a batch."""
+
+# Near order 1 both the logarithm and its factor's denominator vanish; expm1 and log1p keep digits.
+_NEAR_ONE = 0.25
+# exp(60) times a probability is 0 in its product with it; clamping avoids overflow before that.
+_MAX_EXPONENT = 60.0
+# The best guess of a large order is almost a step function without gradient in float32. A flatter
+# guess still bounds the entropy from above.
+_MAX_GUESS_ORDER = 32.0
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """A batch, its release, and what inference networks make of it.
+class GameStep:
+    """A minibatch, its release, and the outputs of the inference networks.
 
     Attributes:
-        batch: The records.
-        z: Their release, shape [S, B, ...].
-        adversary: Logits of the secret.
-        utility: Logits of the utility label, or None.
-        reference: Logits of the utility label from raw records, or None.
+        batch: Minibatch of records.
+        z: Its release, shape [S, B, ...].
+        adversary: Logits of the secret, shape [S, B, C] or [S, B, T, C].
+        utility: Logits of the utility label, shape [S, B, C]; None without a label.
+        reference: Logits of the utility label from raw records, shape [S, B, C]; or None.
     """
 
     batch: Batch
@@ -38,132 +75,333 @@ class Seen:
 
 
 class Objective(ABC):
-    """A releaser's loss."""
+    """Loss of the releasers of a stack."""
 
     @abstractmethod
-    def loss(self, seen: Seen) -> Tensor:
-        """Differentiable in `seen.z`, shape [S]."""
+    def loss(self, step: GameStep) -> Tensor:
+        """Loss of each member, differentiable in `step.z`, shape [S]."""
+
+    @abstractmethod
+    def keep(self, members: Sequence[int]) -> None:
+        """Continues with these members only."""
 
     def state(self) -> dict[str, Tensor]:
-        """What carries over from step to step, not copied."""
+        """Tensors that carry over from step to step, not copied."""
         return {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a state.
+        """Continues from a saved state.
 
         Raises:
-            KeyError: If something is missing.
+            KeyError: If a tensor is missing.
         """
         for name, tensor in self.state().items():
             tensor.copy_(state[name])
 
-    @abstractmethod
-    def keep(self, members: Sequence[int]) -> None:
-        """Go on with these members alone."""
 
-
-def build(configs: Sequence[AdversarialConfig], log_prior: Tensor) -> Objective:
+def build_objective(configs: Sequence[AdversarialConfig], log_prior: Tensor) -> Objective:
     """The objective of a stack.
 
     Args:
-        configs: Of one structure.
+        configs: Configurations of one structure.
         log_prior: Log frequencies of the secret's classes in training, shape [S, C].
     """
-    kind = AlphaObjective if configs[0].objective == "alpha" else SquaredKLObjective
-    return kind(configs, log_prior)
+    if configs[0].objective == "alpha":
+        return AlphaObjective(configs, log_prior)
+    return SquaredKLObjective(configs, log_prior)
+
+
+def distortion(step: GameStep) -> Tensor:
+    """Mean squared difference of release and record per observed number, shape [S]."""
+    squares = (step.z - step.batch.x).square()
+    present = step.batch.present
+    if present is None:
+        return squares.flatten(1).mean(1)
+    counted = present[..., None].expand_as(squares)
+    count = counted.flatten(1).sum(1).clamp_min(1)
+    return torch.where(counted, squares, 0.0).flatten(1).sum(1) / count
 
 
 @final
 class AlphaObjective(Objective):
     """Distortion less lambda / T times the conditional entropy (arXiv 2310.18241, eq. 5, 9, 14).
 
-    Distortion is the mean squared difference per pixel or step (the papers' order is lost, as is
-    whether they sum), plus the utility network's cross-entropy where there is a utility label.
+    Distortion is the mean squared difference per pixel or step (the paper's order and summation
+    are lost), plus the utility network's cross-entropy where there is a utility label.
     """
 
     def __init__(self, configs: Sequence[AdversarialConfig], log_prior: Tensor) -> None:
-        """Gather the members' weights."""
+        """Collects the members' weights; `log_prior` gives their device and type."""
         self._configs, self._like = list(configs), log_prior
-        self._gather()
+        self._collect_weights()
 
-    def _gather(self) -> None:
-        self._entropy = ConditionalEntropy(
-            [c.alpha for c in self._configs], self._configs[0].gradient, self._configs[0].sequence
-        )
+    def loss(self, step: GameStep) -> Tensor:
+        """Loss of each member, shape [S]; see the class."""
+        weights = self._weights
+        total = weights["distortion_weight"] * distortion(step)
+        if step.utility is not None and step.batch.utility is not None:
+            utility_loss = cross_entropy(step.utility, step.batch.utility)
+            total = total + weights["utility_weight"] * utility_loss
+        steps = math.prod(step.batch.secret.shape[2:])
+        entropy = self._entropy(step.adversary, step.batch.secret)
+        return total - weights["privacy_weight"] / steps * entropy
+
+    def keep(self, members: Sequence[int]) -> None:
+        """Continues with these members only."""
+        self._configs = [self._configs[i] for i in members]
+        if self._configs:
+            self._collect_weights()
+
+    def _collect_weights(self) -> None:
+        first, orders = self._configs[0], [c.alpha for c in self._configs]
+        self._entropy = ConditionalEntropy(orders, first.gradient, first.sequence)
         self._weights = {
             name: self._like.new_tensor([getattr(c, name) for c in self._configs])
             for name in ("privacy_weight", "distortion_weight", "utility_weight")
         }
 
-    def loss(self, seen: Seen) -> Tensor:
-        """See the class."""
-        weights = self._weights
-        total = weights["distortion_weight"] * distortion(seen)
-        if seen.utility is not None and seen.batch.utility is not None:
-            total = total + weights["utility_weight"] * cross_entropy(
-                seen.utility, seen.batch.utility
-            )
-        steps = math.prod(seen.batch.secret.shape[2:])
-        entropy = self._entropy(seen.adversary, seen.batch.secret)
-        return total - weights["privacy_weight"] / steps * entropy
 
-    def keep(self, members: Sequence[int]) -> None:
-        """See `Objective`."""
-        self._configs = [self._configs[i] for i in members]
-        if self._configs:
-            self._gather()
+class ConditionalEntropy:
+    """Conditional entropy of the secret, for a stack whose members differ in order."""
+
+    def __init__(
+        self, orders: Sequence[float], form: GradientForm, sequence: SequenceForm = "joint"
+    ) -> None:
+        """Groups members by order.
+
+        Args:
+            orders: One per member, in [0, inf].
+            form: `posterior` or `label`; see the module.
+            sequence: Combination of a sequence's steps. `joint` is the entropy of all steps, exact
+                if they are conditionally independent (eq. 7); `sum` adds the steps' entropies. In
+                `joint` a record's known steps stand for all of its steps. Without that, records
+                with fewer known steps would weigh more above order 1, and less below.
+
+        Raises:
+            ValueError: If an order is negative or NaN.
+        """
+        if not all(order >= 0 for order in orders):
+            raise ValueError(f"orders must be in [0, inf]; got {list(orders)}.")
+        self._form, self._sequence = form, sequence
+        self._members_by_order = {
+            order: [i for i, other in enumerate(orders) if other == order]
+            for order in sorted(set(orders))
+        }
+        members = [i for group in self._members_by_order.values() for i in group]
+        self._stack_order = sorted(range(len(members)), key=members.__getitem__)
+
+    def __call__(self, logits: Tensor, secret: Tensor) -> Tensor:
+        """Entropy per record, or of all steps of a sequence, nats.
+
+        Args:
+            logits: Shape [S, n, C], or [S, n, T, C] for sequences.
+            secret: Shape [S, n] or [S, n, T]. Steps with `MISSING` are not counted, nor are
+                records without any known step.
+
+        Returns:
+            Shape [S]; 0 where no secret is known. Above order 32 the form `label` uses the guess
+            of order 32: an upper bound of the entropy that has a gradient.
+        """
+        log_p = logits.log_softmax(-1)
+        if log_p.ndim == 3:
+            log_p, secret = log_p[:, :, None], secret[:, :, None]
+        parts = [
+            self._entropy(order, log_p[members], secret[members])
+            for order, members in self._members_by_order.items()
+        ]
+        return torch.cat(parts)[self._stack_order]
+
+    def _entropy(self, order: float, log_p: Tensor, secret: Tensor) -> Tensor:
+        is_known, posterior = secret != MISSING, self._form == "posterior"
+        if order == 0:
+            counted = self._counted(is_known)
+            steps = counted.any(1).sum(1) * (is_known.shape[2] // counted.shape[2])
+            return math.log(log_p.shape[-1]) * steps.to(log_p.dtype)
+        if order == 1:
+            scores = _shannon(log_p) if posterior else -_at_secret(log_p, secret)
+            return self._mean_score(scores, is_known)
+        scores = _log_norm(order, log_p) if posterior else _log_gain(order, log_p, secret)
+        factor = -1.0 if math.isinf(order) else order / (1 - order)
+        combined = self._combine_steps(scores, is_known)
+        return factor * _log_mean_exp(combined, self._counted(is_known)).sum(1)
+
+    def _mean_score(self, scores: Tensor, is_known: Tensor) -> Tensor:
+        """Entropy at order 1, where scores add and `joint` equals `sum` but for missing steps."""
+        scores, counted = self._combine_steps(scores, is_known), self._counted(is_known)
+        scores = torch.where(counted, scores, 0.0).sum(1) / counted.sum(1).clamp_min(1)
+        return scores.sum(1)
+
+    def _combine_steps(self, scores: Tensor, is_known: Tensor) -> Tensor:
+        """Scores [S, n, 1] of each record as if all its steps were known, or of each step."""
+        scores = torch.where(is_known, scores, 0.0)
+        if self._sequence == "sum":
+            return scores
+        known_steps = is_known.sum(2, keepdim=True).clamp_min(1).to(scores.dtype)
+        return scores.sum(2, keepdim=True) * (is_known.shape[2] / known_steps)
+
+    def _counted(self, is_known: Tensor) -> Tensor:
+        """Entries of `_combine_steps` that rest on a known secret."""
+        return is_known if self._sequence == "sum" else is_known.any(2, keepdim=True)
 
 
 @final
 class SquaredKLObjective(Objective):
-    """The utility lost and the secret leaked, squared and weighed; see `squared_kl`."""
+    """Censored utility and leaked secret, squared and weighed by the trade-off; see the module."""
 
     def __init__(self, configs: Sequence[AdversarialConfig], log_prior: Tensor) -> None:
-        """Gather the members' weights."""
+        """Collects the members' weights."""
         self._first, self._log_prior = configs[0], log_prior
         tradeoff = log_prior.new_tensor([c.tradeoff for c in configs])
         self._weights = torch.stack([1 - tradeoff, tradeoff])
-        self._running = squared_kl.RunningMean(self._weights)
+        self._running = RunningMean(self._weights)
 
-    def loss(self, seen: Seen) -> Tensor:
-        """See the class."""
-        assert seen.utility is not None
-        assert seen.reference is not None
-        assert seen.batch.utility is not None
+    def loss(self, step: GameStep) -> Tensor:
+        """Loss of each member, shape [S]; see the module."""
+        assert step.utility is not None
+        assert step.reference is not None
+        assert step.batch.utility is not None
+        reference, utility, adversary = map(
+            log_softmax_over_classes, (step.reference, step.utility, step.adversary)
+        )
         estimator = self._first.estimator
-        lost = squared_kl.censored(
-            log_probabilities(seen.reference),
-            log_probabilities(seen.utility),
-            seen.batch.utility,
-            estimator,
-        )
-        leaked = squared_kl.leakage(
-            log_probabilities(seen.adversary), self._log_prior, seen.batch.secret, estimator
-        )
-        both = squared_kl.squared(torch.stack([lost, leaked]), self._running, self._first.squaring)
-        return (self._weights * both).sum(0)
+        lost = censored_information(reference, utility, step.batch.utility, estimator)
+        leaked = leaked_information(adversary, self._log_prior, step.batch.secret, estimator)
+        squares = squared(torch.stack([lost, leaked]), self._running, self._first.squaring)
+        return (self._weights * squares).sum(0)
 
     def state(self) -> dict[str, Tensor]:
-        """See `Objective`."""
+        """Running means, not copied."""
         return {"mean": self._running.value, "weight": self._running.weight}
 
     def keep(self, members: Sequence[int]) -> None:
-        """See `Objective`."""
+        """Continues with these members only."""
         index = list(members)
         self._log_prior, self._weights = self._log_prior[index], self._weights[:, index]
         self._running.value = self._running.value[:, index]
 
 
-def distortion(seen: Seen) -> Tensor:
-    """Mean squared difference between release and record per number, shape [S].
+class RunningMean:
+    """Exponential means of two informations over the steps of a game."""
 
-    Steps that were not observed do not count.
+    def __init__(self, like: Tensor) -> None:
+        """Begins without a step; `like` has the shape [2, S]."""
+        self.value = torch.zeros_like(like)
+        self.weight = torch.zeros_like(like[:, :1])
+
+    def update(self, batch: Tensor) -> Tensor:
+        """Adds a batch's means [2, S] and returns the means so far."""
+        rate = 1 / RUNNING_STEPS
+        self.value = torch.lerp(self.value, batch.detach(), rate)
+        self.weight = self.weight + rate * (1 - self.weight)
+        return self.value / self.weight
+
+
+def censored_information(
+    log_reference: Tensor, log_inferred: Tensor, utility: Tensor, estimator: Estimator
+) -> Tensor:
+    """I(U;X|Q), the utility that the release loses (eq. 3), nats.
+
+    Args:
+        log_reference: log P(u|x), held fixed, shape [S, n, C].
+        log_inferred: log P(u|q), shape [S, n, C].
+        utility: True labels, shape [S, n].
+        estimator: Form of the estimate; see the module.
+
+    Returns:
+        Batch means, shape [S].
     """
-    squares = (seen.z - seen.batch.x).square()
-    present = seen.batch.present
-    if present is None:
-        return squares.flatten(1).mean(1)
-    counted = present[..., None].expand_as(squares)
-    return torch.where(counted, squares, 0.0).flatten(1).sum(1) / counted.flatten(1).sum(
-        1
-    ).clamp_min(1)
+    ratio = log_reference.detach() - log_inferred
+    if estimator == "label":
+        return _at_label(ratio, utility).mean(1)
+    return (log_reference.detach().exp() * ratio).sum(-1).mean(1)
+
+
+def leaked_information(
+    log_inferred: Tensor, log_prior: Tensor, secret: Tensor, estimator: Estimator
+) -> Tensor:
+    """I(S;Q), the information of the release about the secret (eq. 4), nats.
+
+    Args:
+        log_inferred: log P(s|q), shape [S, n, C].
+        log_prior: log P(s), shape [S, C].
+        secret: True secrets, shape [S, n].
+        estimator: Form of the estimate; see the module.
+
+    Returns:
+        Batch means, shape [S].
+    """
+    ratio = log_inferred - log_prior[:, None]
+    if estimator == "full":
+        return (log_inferred.exp() * ratio).sum(-1).mean(1)
+    return _at_label(ratio, secret).mean(1)
+
+
+def squared(batch: Tensor, running: RunningMean, squaring: Squaring) -> Tensor:
+    """Values whose gradients are those of the squared informations.
+
+    Args:
+        batch: Differentiable batch means of the two informations, shape [2, S].
+        running: Updated with `batch`.
+        squaring: Mean that is squared; see the module.
+
+    Returns:
+        Shape [2, S].
+    """
+    mean = running.update(batch)
+    if squaring == "batch":
+        return batch.square()
+    if squaring == "clamped":
+        return batch.clamp_min(0).square()
+    mean = mean.clamp_min(0)
+    # The gradient of m^2 is 2 m times that of m, which the batch estimates; the value is m^2.
+    return mean.square() + 2 * mean * (batch - batch.detach())
+
+
+def _at_label(values: Tensor, label: Tensor) -> Tensor:
+    """Values at each record's own class: [S, n, C] and [S, n] to [S, n]."""
+    return values.gather(-1, label[..., None])[..., 0]
+
+
+def _at_secret(log_p: Tensor, secret: Tensor) -> Tensor:
+    """Log probability of the true secret, of class 0 where it is missing."""
+    return _at_label(log_p, secret.clamp_min(0))
+
+
+def _shannon(log_p: Tensor) -> Tensor:
+    return -(log_p.exp() * log_p).sum(-1)
+
+
+def _log_norm(order: float, log_p: Tensor) -> Tensor:
+    """Logarithm of the norm of order alpha, stable near 1."""
+    if math.isinf(order):
+        return log_p.amax(-1)
+    if abs(order - 1) < _NEAR_ONE:
+        powers = ((order - 1) * log_p).clamp_max(_MAX_EXPONENT)
+        return (log_p.exp() * powers.expm1()).sum(-1).log1p() / order
+    return (order * log_p).logsumexp(-1) / order
+
+
+def _log_gain(order: float, log_p: Tensor, secret: Tensor) -> Tensor:
+    """Logarithm of the best guess's gain at the true secret, q^((alpha - 1) / alpha)."""
+    guess = (min(order, _MAX_GUESS_ORDER) * log_p).log_softmax(-1)
+    exponent = 1.0 if math.isinf(order) else (order - 1) / order
+    return exponent * _at_secret(guess, secret)
+
+
+def _log_mean_exp(scores: Tensor, counted: Tensor) -> Tensor:
+    """Log-mean-exp over the counted records (dimension 1); 0 where there are none.
+
+    Scores are taken relative to the largest, so that nothing overflows. Where they differ little,
+    as near order 1, expm1 and log1p keep the digits of the difference.
+    """
+    number = counted.sum(1).clamp_min(1).to(scores.dtype)
+    lowest = torch.finfo(scores.dtype).min
+    largest = torch.where(counted, scores, lowest).amax(1, keepdim=True).detach()
+    largest = torch.where(counted.any(1, keepdim=True), largest, 0.0)
+    below = torch.where(counted, scores - largest, 0.0)
+    mean_minus_one = torch.where(counted, below.expm1(), 0.0).sum(1) / number
+    mean = torch.where(counted, below.exp(), 0.0).sum(1) / number
+    # Each logarithm where it is exact; the other is finite too, so no gradient is lost.
+    is_near = mean_minus_one > -0.5
+    small, large = torch.where(is_near, mean_minus_one, 0.0), torch.where(is_near, 1.0, mean)
+    return largest[:, 0] + torch.where(is_near, small.log1p(), large.log())

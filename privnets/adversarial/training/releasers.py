@@ -1,8 +1,9 @@
-"""The networks that release: what they see, where noise enters, and what comes out."""
+"""Networks that release records: their inputs, their noise, and their outputs."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,38 +11,88 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.problem import Problem
 from privnets.networks import mlp
 from privnets.networks.convolution import encode, encoded_side, initial_encoder
 from privnets.networks.layers import GAINS, dense, gaussian_weights, initial_dense
 from privnets.networks.mlp import Perceptron
 from privnets.networks.recurrent import initial_lstm, lstm
 
-_DARK = -2.0
-"""Where a pixel's logit starts: most pixels of a drawn digit are black."""
+_DARK_LOGIT = -2.0
+"""Initial logit of a pixel: most pixels of a drawn digit are black."""
 
 
-class _Gaussian:
-    """A releaser whose noise is Gaussian."""
+class Releaser(ABC):
+    """A stacked network that maps observed records to released records."""
 
-    def draw(self, random: torch.Generator, shape: Sequence[int]) -> Tensor:
-        """Standard Gaussian noise on the generator's device."""
+    @abstractmethod
+    def initial(self, random: np.random.Generator) -> list[Tensor]:
+        """Initial parameters of one releaser, float32, without the stack's dimension."""
+
+    @abstractmethod
+    def noise_shape(self, record_shape: Sequence[int]) -> tuple[int, ...]:
+        """Shape of the noise for the release of one record."""
+
+    @abstractmethod
+    def release(
+        self,
+        parameters: Sequence[Tensor],
+        x: Tensor,
+        noise: Tensor,
+        secret: Tensor,
+        side: Tensor | None,
+    ) -> Tensor:
+        """Releases records.
+
+        Args:
+            parameters: Stacked, each of shape [S, ...].
+            x: Records, shape [S, n, ...].
+            noise: Scaled noise, shape [S, n, *noise_shape].
+            secret: Shape [S, n] or [S, n, T]; only recurrent releasers use it.
+            side: Side information, shape [S, n, T, c], or None.
+
+        Returns:
+            Released records of the shape of `x`.
+        """
+
+    def draw_noise(self, random: torch.Generator, shape: Sequence[int]) -> Tensor:
+        """Noise before scaling: standard Gaussian by default, on the generator's device."""
         return torch.randn(tuple(shape), generator=random, device=random.device)
 
 
+def build_releaser(problem: Problem, config: AdversarialConfig) -> Releaser:
+    """The releaser that a configuration asks for, fitting its problem's records.
+
+    Args:
+        problem: Problem whose records are released.
+        config: Gives the kind of network, its width, and whether it uses side information.
+    """
+    spec, shape = problem.spec, problem.split_sizes(config).record_shape
+    if config.releaser == "linear":
+        return LinearFilter(math.prod(shape))
+    if config.releaser == "convolutional":
+        return EncoderDecoder(shape[-1], config.releaser_width)
+    if config.releaser == "recurrent":
+        side = spec.side_features if config.side_information else 0
+        return RecurrentReleaser(spec.secret_classes, side, config.releaser_width)
+    return PerceptronReleaser(shape, config.releaser_width, pixels=spec.pixels)
+
+
 @dataclass(frozen=True)
-class LinearFilter(_Gaussian):
+class LinearFilter(Releaser):
     """q = theta x + noise, with Gaussian noise on each dimension of x."""
 
     dimensions: int
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
-        """Theta [d, d], Gaussian of variance 1 / d."""
+        """Theta [d, d], Gaussian with variance 1 / d."""
         d = self.dimensions
         return [gaussian_weights(random, (d, d), 1 / math.sqrt(d))]
 
-    def noise_shape(self, records: Sequence[int]) -> tuple[int, ...]:
-        """That of the record."""
-        return tuple(records)
+    def noise_shape(self, record_shape: Sequence[int]) -> tuple[int, ...]:
+        """Shape of a record."""
+        return tuple(record_shape)
 
     def release(
         self,
@@ -51,35 +102,35 @@ class LinearFilter(_Gaussian):
         secret: Tensor,
         side: Tensor | None,
     ) -> Tensor:
-        """Releases [S, n, d] of vectors [S, n, d]; see `privnets.adversarial.problem.Releaser`."""
+        """Releases vectors [S, n, d]; see `Releaser.release`."""
         (theta,) = parameters
         return torch.baddbmm(noise, x, theta.mT)
 
 
 @dataclass(frozen=True)
-class PerceptronReleaser(_Gaussian):
-    """A multilayer perceptron on the record and Gaussian noise beside it, two leaky layers.
+class PerceptronReleaser(Releaser):
+    """A perceptron with two hidden layers; its inputs are the record and Gaussian noise.
 
     Attributes:
-        record: Shape of a record.
+        record_shape: Shape of a record.
         width: Units of a hidden layer.
-        noise: Noise inputs.
-        pixels: Whether releases are pixels, kept in [0, 1] by a sigmoid; else they are unbounded.
+        noise: Number of noise inputs.
+        pixels: Whether releases are pixels in [0, 1], by a sigmoid; else they are unbounded.
     """
 
-    record: tuple[int, ...]
+    record_shape: tuple[int, ...]
     width: int
     noise: int = 16
     pixels: bool = False
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
-        """Parameters as of `Perceptron`; pixels start dark."""
+        """Parameters of a `Perceptron`; pixels start dark."""
         parameters = self._network.initial(random)
-        parameters[-1] += _DARK if self.pixels else 0.0
+        parameters[-1] += _DARK_LOGIT if self.pixels else 0.0
         return parameters
 
-    def noise_shape(self, records: Sequence[int]) -> tuple[int, ...]:
-        """One number for each noise input."""
+    def noise_shape(self, record_shape: Sequence[int]) -> tuple[int, ...]:
+        """One number per noise input."""
         return (self.noise,)
 
     def release(
@@ -90,29 +141,29 @@ class PerceptronReleaser(_Gaussian):
         secret: Tensor,
         side: Tensor | None,
     ) -> Tensor:
-        """Releases of the shape of x; see `privnets.adversarial.problem.Releaser`."""
+        """Releases records of any shape; see `Releaser.release`."""
         outputs = self._network.forward(parameters, torch.cat([x.flatten(2), noise], -1))
         return (outputs.sigmoid() if self.pixels else outputs).view(x.shape)
 
     @property
     def _network(self) -> Perceptron:
-        size = math.prod(self.record)
+        size = math.prod(self.record_shape)
         return Perceptron((size + self.noise, self.width, self.width, size))
 
 
 @dataclass(frozen=True)
-class EncoderDecoder(_Gaussian):
-    """A convolutional encoder and a dense decoder of square grey images, with Gaussian noise.
+class EncoderDecoder(Releaser):
+    """A convolutional encoder and a dense decoder for square grey images, with Gaussian noise.
 
-    A 5x5 and a 3x3 convolution of stride 2 and a dense layer give a code of `width` numbers within
-    (-1, 1), which gets noise; a hidden layer of 4 `width` units and a sigmoid make pixels of it.
-    These get noise too, and are cut off at 0 and 1: behind noise on the code alone a secret stays
-    that the adversary overlooks and a fresh attacker finds. The published sizes are lost.
+    A 5x5 and a 3x3 convolution of stride 2 and a dense layer give a code of `width` numbers in
+    (-1, 1), to which noise is added. A hidden layer of 4 `width` units and a sigmoid turn it into
+    pixels. These get noise too and are clipped to [0, 1]: behind noise on the code alone, a secret
+    remains that the adversary overlooks and a fresh attacker finds. The published sizes are lost.
 
     Attributes:
-        side: Of the images, in pixels.
-        width: Numbers of the code; the first convolution has an eighth as many channels.
-        pixel_noise: How strong the noise on pixels is, as a multiple of that on the code.
+        side: Height and width of the images, in pixels.
+        width: Numbers in the code; the first convolution has an eighth as many channels.
+        pixel_noise: Strength of the noise on pixels, relative to that on the code.
     """
 
     side: int
@@ -120,7 +171,7 @@ class EncoderDecoder(_Gaussian):
     pixel_noise: float = 1.0
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
-        """Weight and bias of each layer in turn: He's Gaussian weights, biases 0, pixels dark."""
+        """Weight and bias of each layer: He's Gaussian weights, biases 0, dark pixels."""
         channels, size = max(1, self.width // 8), self.side**2
         flat, hidden = 2 * channels * encoded_side(self.side) ** 2, 4 * self.width
         parameters = [
@@ -129,11 +180,11 @@ class EncoderDecoder(_Gaussian):
             *initial_dense(random, self.width, hidden, GAINS["leaky"]),
             *initial_dense(random, hidden, size, 1.0),
         ]
-        parameters[-1] += _DARK
+        parameters[-1] += _DARK_LOGIT
         return parameters
 
-    def noise_shape(self, records: Sequence[int]) -> tuple[int, ...]:
-        """That of the code, and of the pixels if they get noise."""
+    def noise_shape(self, record_shape: Sequence[int]) -> tuple[int, ...]:
+        """Size of the code, and of the pixels if they get noise."""
         return (self.width + (self.side**2 if self.pixel_noise else 0),)
 
     def release(
@@ -144,7 +195,7 @@ class EncoderDecoder(_Gaussian):
         secret: Tensor,
         side: Tensor | None,
     ) -> Tensor:
-        """Releases [S, n, 1, side, side] in [0, 1]; see `privnets.adversarial.problem.Releaser`."""
+        """Releases images [S, n, 1, side, side] in [0, 1]; see `Releaser.release`."""
         convolutions, (weight, bias), decoder = parameters[:4], parameters[4:6], parameters[6:]
         code = dense(encode(convolutions, x, (2, 2)), weight, bias).tanh()
         pixels = mlp.forward(decoder, code + noise[..., : self.width], "leaky").sigmoid()
@@ -154,17 +205,17 @@ class EncoderDecoder(_Gaussian):
 
 
 @dataclass(frozen=True)
-class RecurrentReleaser:
+class RecurrentReleaser(Releaser):
     """Causal LSTM layers on power, secret, side information and uniform noise of each step.
 
-    z_t = a y_t + b h_t + c with the states h of the last layer. It starts at a = 1, b = c = 0,
-    which releases y itself, and reaches full privacy by letting go of a.
+    z_t = a y_t + b h_t + c, with h the states of the last layer. It starts at a = 1, b = c = 0,
+    which releases y itself, and reaches full privacy as a goes to 0.
 
     Attributes:
-        classes: Of the secret, which enters one-hot, as zeros where it is missing.
-        side: Features of side information; 0 when there is none.
+        classes: Classes of the secret, which enters one-hot, as zeros where it is missing.
+        side: Columns of side information; 0 without any.
         hidden: Units of a layer.
-        layers: How many.
+        layers: Number of layers.
     """
 
     classes: int
@@ -179,11 +230,11 @@ class RecurrentReleaser:
         body = initial_lstm(random, 2 + self.classes + self.side, self.hidden, self.layers)
         return [*body, weight, torch.zeros(1, 1)]
 
-    def noise_shape(self, records: Sequence[int]) -> tuple[int, ...]:
-        """One number for each step."""
-        return tuple(records)
+    def noise_shape(self, record_shape: Sequence[int]) -> tuple[int, ...]:
+        """One number per step."""
+        return tuple(record_shape)
 
-    def draw(self, random: torch.Generator, shape: Sequence[int]) -> Tensor:
+    def draw_noise(self, random: torch.Generator, shape: Sequence[int]) -> Tensor:
         """Noise uniform on [0, 1], on the generator's device."""
         return torch.rand(tuple(shape), generator=random, device=random.device)
 
@@ -195,9 +246,9 @@ class RecurrentReleaser:
         secret: Tensor,
         side: Tensor | None,
     ) -> Tensor:
-        """Releases [S, n, T, 1] of x [S, n, T, 1]; see `privnets.adversarial.problem.Releaser`."""
+        """Releases sequences [S, n, T, 1]; see `Releaser.release`."""
         *body, weight, bias = parameters
-        known = secret[..., None] == torch.arange(self.classes, device=secret.device)
-        seen = [x, known.to(x.dtype), *([] if side is None else [side]), noise]
-        states = torch.cat([lstm(torch.cat(seen, -1), body), x], -1)
+        one_hot = secret[..., None] == torch.arange(self.classes, device=secret.device)
+        inputs = [x, one_hot.to(x.dtype), *([] if side is None else [side]), noise]
+        states = torch.cat([lstm(torch.cat(inputs, -1), body), x], -1)
         return dense(states.flatten(1, 2), weight, bias).view(x.shape)

@@ -1,0 +1,228 @@
+"""Interface of attackers: the release they see, as tensors or tables, and their posterior."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import minimum_filter1d, uniform_filter1d
+
+from privnets.adversarial.attackers import SIDE
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.problem import Problem
+from privnets.adversarial.records import Evidence, Exposure, Rows, known_rows
+from privnets.networks.architecture import Architecture
+
+Matrix = NDArray[np.float32]
+
+_NEIGHBOUR_STEPS = 4  # steps on either side whose values are features
+_WINDOW_DIVISORS = (12, 4)  # a window spans this part of a sequence on either side
+_HARMONICS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """One fitted attacker's belief about the secret, in the order of `Rows`.
+
+    Attributes:
+        name: The attacker's name in metric keys.
+        validation: Log probabilities before calibration, shape [n_validation, C].
+        test: Log probabilities before calibration, shape [n_test, C].
+        converged: Whether training converged before its steps ran out.
+    """
+
+    name: str
+    validation: NDArray[np.float64]
+    test: NDArray[np.float64]
+    converged: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One split as a table.
+
+    Attributes:
+        x: Features, shape [k, f].
+        rows: Secret and origin of each row.
+    """
+
+    x: Matrix
+    rows: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """The splits of a release as tables with the same columns.
+
+    Attributes:
+        attack: Split to learn from.
+        validation: Split to tune on.
+        test: Split to be scored on; attackers use only its `x`.
+        is_image: Whether columns are pixels, whose proportions matter.
+    """
+
+    attack: Part
+    validation: Part
+    test: Part
+    is_image: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseView:
+    """One release as an attacker sees it.
+
+    Attributes:
+        evidence: The release, in the CPU's memory.
+        sees_side: Whether the attacker uses side information beside the release.
+    """
+
+    evidence: Evidence
+    sees_side: bool = False
+
+    @cached_property
+    def tables(self) -> Tables:
+        """The release as tables, shared by all attackers that read tables.
+
+        An image is its pixels and a vector its numbers. A sequence gives one row per known step:
+        released values at and near the step, statistics of windows around it and of the whole
+        sequence, the place in the sequence, and side information if it is seen.
+        """
+        evidence, side = self.evidence, self.sees_side
+        return Tables(
+            _released_part(evidence.attack, side),
+            _released_part(evidence.validation, side),
+            _released_part(evidence.test, side),
+            is_image=evidence.attack.z.ndim == 4,
+        )
+
+
+class Attacker(ABC):
+    """An attacker of the panel: either a `NetworkAttacker` or a `ReleaseAttacker`.
+
+    Attributes:
+        name: Name in the registry.
+    """
+
+    name: ClassVar[str]
+
+
+class NetworkAttacker(Attacker):
+    """A neural network, trained for all releases of a stack at once."""
+
+    @abstractmethod
+    def architecture(
+        self, problem: Problem, config: AdversarialConfig, sees_side: bool
+    ) -> Architecture:
+        """The network that maps released records to logits of the secret.
+
+        Its size must not depend on swept fields, so that all points have the same attackers.
+        """
+
+
+class ReleaseAttacker(Attacker):
+    """An attacker fitted to one release at a time, on the CPU."""
+
+    @abstractmethod
+    def fit(self, view: ReleaseView, seed: int) -> Posterior:
+        """Trains on the attack split, tunes on validation, and predicts validation and test.
+
+        Args:
+            view: The release; secrets of the test split must not be used.
+            seed: Seed of the attacker's random draws.
+        """
+
+    def metric_name(self, view: ReleaseView) -> str:
+        """The attacker's name in metric keys."""
+        return self.name.rpartition(".")[2] + (SIDE if view.sees_side else "")
+
+
+def public_tables(evidence: Evidence) -> Tables:
+    """Facts about each step that are known without a release: its place and side information."""
+    return Tables(
+        _public_part(evidence.attack),
+        _public_part(evidence.validation),
+        _public_part(evidence.test),
+    )
+
+
+def _released_part(exposure: Exposure, side: bool) -> Part:
+    rows = known_rows(exposure)
+    if exposure.z.ndim != 3:
+        return Part(exposure.z.flatten(1).cpu().numpy()[rows.record], rows)
+    steps = np.concatenate([_step_features(exposure), _step_places(exposure)], axis=2)
+    columns = [steps[rows.record, rows.step]]
+    if side:
+        columns.append(_side_information(exposure)[rows.record, rows.step])
+    return Part(np.concatenate(columns, axis=1), rows)
+
+
+def _public_part(exposure: Exposure) -> Part:
+    rows = known_rows(exposure)
+    columns = [_step_places(exposure)[rows.record, rows.step]]
+    if exposure.side is not None:
+        columns.append(_side_information(exposure)[rows.record, rows.step])
+    return Part(np.concatenate(columns, axis=1), rows)
+
+
+def _side_information(exposure: Exposure) -> Matrix:
+    if exposure.side is None:
+        raise ValueError("an attacker with side information needs some; the release has none.")
+    side: Matrix = exposure.side.cpu().numpy()
+    return side
+
+
+def _step_places(exposure: Exposure) -> Matrix:
+    """Place of each step in its sequence, in [0, 1), and its harmonics; shape [n, T, 7]."""
+    records, steps = exposure.secret.shape
+    share = np.arange(steps) / steps
+    turns = [2 * np.pi * k * share for k in range(1, _HARMONICS + 1)]
+    columns = np.stack([share, *map(np.sin, turns), *map(np.cos, turns)], axis=1)
+    return np.broadcast_to(columns.astype(np.float32), (records, *columns.shape))
+
+
+def _step_features(exposure: Exposure) -> Matrix:
+    """Released values near each step and their statistics, shape [n, T, features]."""
+    z = exposure.z[..., 0].cpu().numpy()
+    present = np.ones_like(z, dtype=bool)
+    if exposure.present is not None:
+        present = exposure.present.cpu().numpy()
+    steps = z.shape[1]
+    columns = _neighbour_values(z, present)
+    for divisor in _WINDOW_DIVISORS:
+        columns += _window_statistics(z, present, max(1, steps // divisor))
+    columns += _window_statistics(z, present, steps)
+    return np.stack(columns, axis=2).astype(np.float32)
+
+
+def _neighbour_values(z: Matrix, present: NDArray[np.bool_]) -> list[Matrix]:
+    """Values up to four steps away; the sequence's mean where there is none."""
+    mean = _window_statistics(z, present, z.shape[1])[0]
+    margin = (_NEIGHBOUR_STEPS, _NEIGHBOUR_STEPS)
+    padded = np.pad(np.where(present, z, mean), ((0, 0), margin), mode="edge")
+    return [padded[:, shift : shift + z.shape[1]] for shift in range(2 * _NEIGHBOUR_STEPS + 1)]
+
+
+def _window_statistics(z: Matrix, present: NDArray[np.bool_], reach: int) -> list[Matrix]:
+    """Mean, standard deviation, minimum and maximum of the steps up to `reach` away; else 0."""
+    size = 2 * reach + 1
+    values = np.where(present, z, 0).astype(np.float64)
+    sums = [
+        uniform_filter1d(column, size, axis=1, mode="constant") * size
+        for column in (present.astype(np.float64), values, values**2)
+    ]
+    count = np.maximum(np.round(sums[0]), 1)
+    mean = sums[1] / count
+    spread = np.sqrt(np.maximum(sums[2] / count - mean**2, 0))
+    smallest = _window_minimum(np.where(present, z, np.inf), size)
+    largest = -_window_minimum(np.where(present, -z, np.inf), size)
+    extremes = [np.where(np.isfinite(extreme), extreme, 0) for extreme in (smallest, largest)]
+    return [column.astype(np.float32) for column in (mean, spread, *extremes)]
+
+
+def _window_minimum(z: NDArray[np.floating], size: int) -> NDArray[np.floating]:
+    lowest: NDArray[np.floating] = minimum_filter1d(z, size, axis=1, mode="constant", cval=np.inf)
+    return lowest

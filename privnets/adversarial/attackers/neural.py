@@ -1,0 +1,176 @@
+"""Networks fitted afresh to the finished releases of a stack: attackers and utility networks."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from privnets.adversarial.attackers import SIDE
+from privnets.adversarial.attackers.attacker import NetworkAttacker, Posterior
+from privnets.adversarial.attackers.convergence import (
+    LabelledStack,
+    TrainingTask,
+    log_probabilities,
+    stack_records,
+    train_until_converged,
+)
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.problem import Problem
+from privnets.adversarial.records import MISSING, PARTS, Evidence, Exposure, known_secret
+from privnets.adversarial.training.inference_networks import build_inference_network
+from privnets.networks.architecture import Architecture
+
+
+class SmallNetwork(NetworkAttacker):
+    """A network like the adversary."""
+
+    name: ClassVar[str] = "network"
+
+    def architecture(
+        self, problem: Problem, config: AdversarialConfig, sees_side: bool
+    ) -> Architecture:
+        """The adversary's network, with side information as an input or without."""
+        classes = problem.spec.secret_classes
+        return build_inference_network(problem, config, classes, sees_side=sees_side)
+
+
+class LargeNetwork(NetworkAttacker):
+    """A network of twice the adversary's width, deeper or reading in both directions."""
+
+    name: ClassVar[str] = "large_network"
+
+    def architecture(
+        self, problem: Problem, config: AdversarialConfig, sees_side: bool
+    ) -> Architecture:
+        """The adversary's network, enlarged, with side information as an input or without."""
+        classes = problem.spec.secret_classes
+        return build_inference_network(problem, config, classes, sees_side=sees_side, large=True)
+
+
+def fit_network(
+    name: str,
+    architecture: Architecture,
+    evidence: Sequence[Evidence],
+    seeds: Sequence[int],
+    steps: int,
+) -> Generator[float, None, list[Posterior]]:
+    """Fits one network to each release of a stack.
+
+    Releases are first standardised by their attack split, so that a releaser cannot hide the
+    secret in a small contrast. Each network depends on its own release and seed alone.
+
+    Args:
+        name: Name in metric keys; with the suffix `_side` inputs are sequences [n, T, 1 + c] of
+            releases and side information.
+        architecture: Network of one attacker; its outputs are logits.
+        evidence: One release per attacker, of equal shapes.
+        seeds: One per release.
+        steps: Largest number of training steps.
+
+    Yields:
+        Share of the work done, in (0, 1].
+
+    Returns:
+        One posterior per release.
+    """
+    scalers = [_Scaler(release.attack) for release in evidence]
+    pairs = list(zip(scalers, evidence, strict=True))
+    attack, validation, test = (
+        stack_records([_inputs(name, scaler, getattr(release, part)) for scaler, release in pairs])
+        for part in PARTS
+    )
+    # Small data gain nothing from large minibatches, and sequences make them slow.
+    batch_size = min(128, max(32, attack.rows.shape[1] // 8))
+    task = TrainingTask(
+        architecture, attack, validation, seeds, f"attacker:{name}", batch_size=batch_size
+    )
+    fitted = yield from train_until_converged(task, steps)
+    beliefs = (_beliefs(architecture, fitted.parameters, split) for split in (validation, test))
+    return [Posterior(name, *each) for each in zip(*beliefs, fitted.converged, strict=True)]
+
+
+def fit_utility_network(
+    architecture: Architecture,
+    evidence: Sequence[Evidence],
+    seeds: Sequence[int],
+    steps: int,
+    purpose: str,
+) -> Generator[float, None, list[NDArray[np.float64]]]:
+    """Fits a fresh utility network to each release, or to raw records, as attackers are fitted.
+
+    Args:
+        architecture: Network that maps records to logits of the utility label.
+        evidence: Records with utility labels, of equal shapes.
+        seeds: One per release.
+        steps: Largest number of training steps.
+        purpose: Names the random draws.
+
+    Yields:
+        Share of the work done, in (0, 1].
+
+    Returns:
+        Log probabilities of the utility label on test, shape [n, C] each.
+    """
+    attack, validation, test = (
+        stack_records([_utility_records(getattr(release, part)) for release in evidence])
+        for part in PARTS
+    )
+    task = TrainingTask(architecture, attack, validation, seeds, purpose)
+    fitted = yield from train_until_converged(task, steps)
+    log_p = log_probabilities(architecture, fitted.parameters, test.x, test.rows)
+    return list(log_p.double().cpu().numpy())
+
+
+class _Scaler:
+    """Brings an attack split to mean 0 and variance 1.
+
+    Columns of vectors have their own scales. The pixels of an image share one, so that they keep
+    their proportions; so do the steps of a sequence.
+    """
+
+    def __init__(self, attack: Exposure) -> None:
+        z = _observed_values(attack)
+        self._mean = z.mean(0)
+        squares = (z - self._mean).square()
+        std = (squares.mean() if z.ndim == 4 else squares.mean(0)).sqrt()
+        self._std = torch.where(std > 0, std, 1)
+
+    def __call__(self, exposure: Exposure) -> Tensor:
+        """Scaled releases of the given shape, 0 at absent steps."""
+        z = (exposure.z - self._mean) / self._std
+        return z if exposure.present is None else torch.where(exposure.present[..., None], z, 0)
+
+
+def _observed_values(exposure: Exposure) -> Tensor:
+    """Records, or the observed steps of sequences, [k, ...]."""
+    if exposure.present is not None:
+        return exposure.z[exposure.present]
+    return exposure.z.flatten(0, 1) if exposure.z.ndim == 3 else exposure.z
+
+
+def _inputs(name: str, scaler: _Scaler, exposure: Exposure) -> tuple[Tensor, Tensor]:
+    z = scaler(exposure)
+    if name.endswith(SIDE):
+        if exposure.side is None:
+            raise ValueError(f"{name} needs side information; the release has none.")
+        z = torch.cat([z, exposure.side], -1)
+    return z, known_secret(exposure)
+
+
+def _utility_records(exposure: Exposure) -> tuple[Tensor, Tensor]:
+    assert exposure.utility is not None
+    return exposure.z, exposure.utility
+
+
+def _beliefs(
+    architecture: Architecture, parameters: Sequence[Tensor], split: LabelledStack
+) -> list[NDArray[np.float64]]:
+    """Log probabilities of each member's known secrets, [known, C]."""
+    log_p = log_probabilities(architecture, parameters, split.x, split.rows)
+    is_known = split.label[split.rows] != MISSING
+    return [p[k].double().cpu().numpy() for p, k in zip(log_p, is_known, strict=True)]

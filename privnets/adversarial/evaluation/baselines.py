@@ -1,0 +1,220 @@
+"""Baselines: success of attackers and utility networks on raw records.
+
+A baseline depends on the records and the attackers' training, not on the releaser. So all points
+of a sweep that share these share it: it is cached on disk and computed once per seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from privnets.adversarial.attackers import panel_names
+from privnets.adversarial.attackers.neural import fit_utility_network
+from privnets.adversarial.attackers.panel import build_panel, score_releases
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.problem import Problem
+from privnets.adversarial.records import Evidence
+from privnets.adversarial.training.inference_networks import build_inference_network
+from privnets.data import cache
+
+_VERSION = 1
+_POLL_SECONDS = 0.2
+# Fields on which raw records and the attackers' training depend.
+_FIELDS = frozenset(
+    {
+        "problem",
+        "seed",
+        "dependence",
+        "train_size",
+        "attack_size",
+        "resolution",
+        "adversary_width",
+        "attack_steps",
+    }
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """Results on the raw records of one configuration's splits.
+
+    Attributes:
+        attacker: Balanced accuracy of the strongest attacker, and its standard error.
+        log_utility: Log probabilities of the utility label on test, shape [n, C]; [0, 0] without a
+            utility label.
+    """
+
+    attacker: tuple[float, float]
+    log_utility: NDArray[np.float64]
+
+
+class Baselines:
+    """Baselines of a stack; one that another process is computing is awaited, not repeated."""
+
+    def __init__(
+        self, problem: Problem, configs: Sequence[AdversarialConfig], raw: Sequence[Evidence]
+    ) -> None:
+        """Prepares without reading or computing anything.
+
+        Args:
+            problem: Problem whose records are released.
+            configs: Configurations of one structure.
+            raw: Unreleased records of each configuration.
+        """
+        self._problem, self._configs, self._raw = problem, configs, raw
+        self._keys = [_cache_key(problem, config) for config in configs]
+        self._baselines: dict[str, Baseline] = {}
+
+    def compute(self) -> Generator[object, None, None]:
+        """Computes, as one stack, those that no process has computed or is computing."""
+        yield from self._compute(range(len(self._keys)))
+
+    def get(self, place: int) -> Generator[object, None, Baseline]:
+        """A configuration's baseline, awaited, or computed here if the other process ended."""
+        while True:
+            yield from self._compute([place])
+            if (baseline := self._baselines.get(self._keys[place])) is not None:
+                return baseline
+            yield None
+            time.sleep(_POLL_SECONDS)
+
+    def _compute(self, places: Sequence[int]) -> Generator[object, None, None]:
+        first = {self._keys[i]: i for i in reversed(places)}
+        with ExitStack() as locks:
+            own = [i for i in sorted(first.values()) if self._claim(i, locks)]
+            if own:
+                configs, raw = [self._configs[i] for i in own], [self._raw[i] for i in own]
+                baselines = yield from _compute_baselines(self._problem, configs, raw)
+                for i, baseline in zip(own, baselines, strict=True):
+                    self._baselines[self._keys[i]] = baseline
+                    _write(self._keys[i], baseline)
+
+    def _claim(self, place: int, locks: ExitStack) -> bool:
+        """Whether this process must compute it; another may finish it until the lock is held."""
+        return (
+            not self._is_available(place)
+            and _acquire_lock(self._keys[place], locks)
+            and not self._is_available(place)
+        )
+
+    def _is_available(self, place: int) -> bool:
+        key = self._keys[place]
+        if key not in self._baselines and (baseline := _read(key)) is not None:
+            self._baselines[key] = baseline
+        return key in self._baselines
+
+
+def fit_utility(
+    problem: Problem,
+    configs: Sequence[AdversarialConfig],
+    evidence: Sequence[Evidence],
+    purpose: str,
+) -> Generator[object, None, list[NDArray[np.float64]]]:
+    """Fits fresh utility networks to released or raw records of a stack.
+
+    Args:
+        problem: Problem whose records are released.
+        configs: Configurations of one structure.
+        evidence: Records of each configuration.
+        purpose: Names the random draws.
+
+    Returns:
+        Log probabilities of the utility label on test, shape [n, C] each; [0, 0] without a label.
+    """
+    classes = problem.spec.utility_classes
+    if not classes:
+        return [np.zeros((0, 0))] * len(configs)
+    network = build_inference_network(
+        problem, configs[0], classes, sees_side=configs[0].side_information
+    )
+    seeds = [config.seed for config in configs]
+    steps = configs[0].attack_steps
+    return (yield from fit_utility_network(network, evidence, seeds, steps, purpose))
+
+
+def likeliest_labels(log_p: NDArray[np.float64]) -> NDArray[np.int64] | None:
+    """Labels with the highest probability, shape [n]; None without a utility label."""
+    return log_p.argmax(-1) if log_p.size else None
+
+
+def _acquire_lock(key: str, locks: ExitStack) -> bool:
+    """Whether no other process computes this baseline until `locks` is closed."""
+    path = cache.directory() / f"baseline-{key}.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        locks.enter_context(FileLock(path, timeout=0, thread_local=False))
+        locks.callback(_remove_lock, key, path)
+    except Timeout:
+        return False
+    except (OSError, NotImplementedError):  # without a writable cache each process computes its own
+        return True
+    return True
+
+
+def _remove_lock(key: str, lock: Path) -> None:
+    """Removes the lock of a cached baseline; a process that still locks it finds the baseline."""
+    if _path(key).exists():
+        with suppress(OSError):  # some systems remove no open file, which leaves an empty one
+            lock.unlink(missing_ok=True)
+
+
+def _compute_baselines(
+    problem: Problem, configs: Sequence[AdversarialConfig], raw: Sequence[Evidence]
+) -> Generator[object, None, list[Baseline]]:
+    utility = yield from fit_utility(problem, configs, raw, "baseline utility")
+    attackers: list[tuple[float, float]] = []
+    for result in score_releases(
+        raw,
+        build_panel(problem, configs[0]),
+        alphas=[1.0] * len(configs),
+        seeds=[config.seed for config in configs],
+        attack_steps=configs[0].attack_steps,
+        inferred=[likeliest_labels(log_p) for log_p in utility],
+    ):
+        yield None
+        if result is not None:
+            key = "privacy/attacker_balanced_accuracy"
+            attackers.append((result.metrics[key], result.standard_errors.get(key, math.nan)))
+    return [Baseline(a, u) for a, u in zip(attackers, utility, strict=True)]
+
+
+def _cache_key(problem: Problem, config: AdversarialConfig) -> str:
+    identity = {
+        "version": _VERSION,
+        "data": problem.fingerprint(config),
+        "attackers": panel_names(problem.spec),
+        "torch": torch.__version__,
+        "scikit-learn": version("scikit-learn"),
+        **config.model_dump(mode="json", include=set(_FIELDS)),
+    }
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _read(key: str) -> Baseline | None:
+    arrays = cache.read(_path(key))
+    if arrays is None:
+        return None
+    value, error = arrays["attacker"].tolist()
+    return Baseline((value, error), arrays["log_utility"])
+
+
+def _write(key: str, baseline: Baseline) -> None:
+    arrays = {"attacker": np.array(baseline.attacker), "log_utility": baseline.log_utility}
+    cache.write(_path(key), arrays)
+
+
+def _path(key: str) -> Path:
+    return cache.directory() / f"baseline-{key}"

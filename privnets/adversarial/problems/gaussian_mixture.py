@@ -1,0 +1,219 @@
+"""Gaussian mixture: two correlated bits in the plane, one useful and one secret, known exactly.
+
+Section 7.2 of "Learning data-derived privacy preserving representations" (ICLR 2019 submission),
+with eq. 20 corrected; see `privnets.measures.mixture`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from privnets import measures
+from privnets.adversarial.problem import (
+    Problem,
+    ProblemSpec,
+    RecordArrays,
+    ReleaseDetails,
+    Splits,
+    SplitSizes,
+)
+from privnets.contract import InvalidField
+from privnets.randomness import generator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from privnets.adversarial.config import AdversarialConfig
+    from privnets.adversarial.records import Exposure
+
+EXACT: Final = ("exact/leakage", "exact/censored", "exact/loss")
+"""Metrics of a trained linear filter."""
+
+OPTIMA: Final = ("bound/loss", "optimum/linear_loss")
+"""Least loss of any release, and of any linear filter."""
+
+_VALIDATION, _TEST, _LARGEST_SIZE = 4_096, 16_384, 2**20
+_SIZES = ("train_size", "attack_size")
+_EXAMPLES = 1_000
+# Searches for linear filters between two pauses: 40 ms each on one core, 140 ms if alone.
+_SEARCHES_PER_PAUSE = 32
+
+
+class GaussianMixtureProblem(Problem):
+    """X ~ N((U, S), 0.05^2 I) with fair bits U and S, and P(U=1, S=1) = `dependence` / 4.
+
+    Each configuration draws its own records, from its seed and dependence.
+    """
+
+    spec: ClassVar[ProblemSpec] = ProblemSpec(
+        name="gaussian-mixture",
+        secret_classes=2,
+        utility_classes=2,
+        releasers=("linear", "mlp"),
+        copies_input=False,
+        unused_fields=("resolution", "side_information", "sequence"),
+        extra_metrics=(*EXACT, *OPTIMA),
+        defaults={
+            "objective": "squared-kl",
+            "releaser": "linear",
+            "releaser_width": 32,
+            "adversary_width": 32,
+            "batch_size": 256,
+            "train_size": 8192,
+            "attack_size": 8192,
+            "learning_rate": 0.05,
+            "adversary_learning_rate": 0.01,
+        },
+    )
+
+    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
+        """`train_size`, `attack_size`, 4,096 and 16,384 records."""
+        train, attack = (
+            int(getattr(config, name) or self.spec.defaults[name] or 0) for name in _SIZES
+        )
+        return SplitSizes(train, attack, _VALIDATION, _TEST, (2,))
+
+    def size_limits(self) -> dict[str, int]:
+        """Records are drawn, so sizes are limited by memory only."""
+        return dict.fromkeys(_SIZES, _LARGEST_SIZE)
+
+    def invalid_fields(self, config: AdversarialConfig) -> list[InvalidField]:
+        """Adds to the general errors those of sizes without a value: there is no whole data set."""
+        allowed = f"a number up to {_LARGEST_SIZE} with {self.spec.name}"
+        missing = [name for name in _SIZES if getattr(config, name) is None]
+        errors = [InvalidField(name, "null", allowed) for name in missing]
+        return super().invalid_fields(config) + errors
+
+    def fingerprint(self, config: AdversarialConfig) -> str:
+        """Name of the distribution and of the way it is sampled; there is no file."""
+        return "gaussian-mixture, synthetic, drawn as of version 1"
+
+    def has_exact_information(self, config: AdversarialConfig) -> bool:
+        """Whether the releaser is a linear filter."""
+        return config.releaser == "linear"
+
+    def load_records(
+        self, configs: Sequence[AdversarialConfig]
+    ) -> tuple[RecordArrays, list[Splits]]:
+        """Draws the records of each distinct seed and dependence."""
+        sources = list(dict.fromkeys((config.seed, config.dependence) for config in configs))
+        sizes = self.split_sizes(configs[0])
+        ends = np.cumsum([sizes.train, sizes.attack, sizes.validation, sizes.test])
+        drawn = [_draw_records(seed, dependence, int(ends[-1])) for seed, dependence in sources]
+        x, secret, utility = (np.concatenate(part) for part in zip(*drawn, strict=True))
+        splits = []
+        for config in configs:
+            first = sources.index((config.seed, config.dependence)) * ends[-1]
+            splits.append(Splits(*np.split(np.arange(first, first + ends[-1]), ends[:-1])))
+        return RecordArrays(x, secret, utility), splits
+
+    def dependence_bound(
+        self, config: AdversarialConfig, secret: NDArray[np.int64], utility: NDArray[np.int64]
+    ) -> float:
+        """I(U;S), as I(U;S|X) is below 1e-20 nats."""
+        return float(measures.mutual_information(measures.joint_us(config.dependence)))
+
+    def exact_curves(
+        self, configs: Sequence[AdversarialConfig], parameters: Sequence[Tensor]
+    ) -> Mapping[str, Tensor]:
+        """Exact leakage and censored utility of linear filters, nats."""
+        if configs[0].releaser != "linear":
+            return {}
+        information = _filter_information(parameters[0].detach().double(), configs)
+        return {"exact/leakage": information.leakage, "exact/censored": information.censored}
+
+    def reference_metrics(
+        self, configs: Sequence[AdversarialConfig]
+    ) -> Generator[None, None, Sequence[Mapping[str, float]]]:
+        """Least squared-KL losses of any release and of linear filters; NaN for `alpha`."""
+        losses: dict[tuple[float, ...], tuple[float, float]] = {}
+        settings = list(dict.fromkeys(_loss_settings(c) for c in configs if _has_loss(c)))
+        for start in range(0, len(settings), _SEARCHES_PER_PAUSE):
+            some = settings[start : start + _SEARCHES_PER_PAUSE]
+            linear, _ = measures.best_linear_loss(*np.array(some).T)
+            for setting, loss in zip(some, linear.tolist(), strict=True):
+                losses[setting] = (measures.best_loss(*setting[:2]), loss)
+            yield None
+        undefined = (math.nan, math.nan)
+        least = [losses[_loss_settings(c)] if _has_loss(c) else undefined for c in configs]
+        return [dict(zip(OPTIMA, pair, strict=True)) for pair in least]
+
+    def release_details(
+        self,
+        config: AdversarialConfig,
+        parameters: Sequence[Tensor],
+        original: Exposure,
+        released: Exposure,
+    ) -> ReleaseDetails:
+        """Exact measures of a linear filter, and a sample of releases."""
+        metrics, notes = dict.fromkeys(EXACT, math.nan), dict[str, str]()
+        if self.has_exact_information(config):
+            metrics = _exact_metrics(config, parameters[0])
+        else:
+            notes |= dict.fromkeys(EXACT, "exact information is known for linear filters only")
+        if not _has_loss(config):
+            metrics["exact/loss"] = math.nan
+            reason = "the loss (1 - a) B^2 + a A^2 belongs to objective squared-kl"
+            notes |= dict.fromkeys(("exact/loss", *OPTIMA), reason)
+        linear_filter = parameters[0] if self.has_exact_information(config) else None
+        scatter = _sample_releases(released, linear_filter)
+        return ReleaseDetails(metrics, notes, artifacts={"scatter.safetensors": scatter})
+
+
+def _draw_records(
+    seed: int, dependence: float, count: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+    """Draws X [n, 2], S [n] and U [n]."""
+    random = generator(seed, f"gaussian mixture {dependence!r}")
+    cells = random.choice(4, count, p=measures.joint_us(dependence).ravel())
+    bits = np.stack(np.divmod(cells, 2), axis=1)
+    x = bits + measures.DATA_STD * random.standard_normal((count, 2))
+    return x.astype(np.float32), bits[:, 1], bits[:, 0]
+
+
+def _filter_information(
+    theta: Tensor, configs: Sequence[AdversarialConfig]
+) -> measures.FilterInformation[Tensor]:
+    """Exact information of linear filters [S, 2, 2], shape [S]; NaN for diverged ones."""
+    is_finite = theta.isfinite().flatten(1).all(1)
+    noise = theta.new_tensor([config.noise_std for config in configs])
+    joint = measures.joint_us(theta.new_tensor([config.dependence for config in configs]))
+    filters = theta.masked_fill(~is_finite[:, None, None], 0.0)
+    information = measures.filter_information(filters, noise, joint)
+    parts = (part.masked_fill(~is_finite, math.nan) for part in information)
+    return measures.FilterInformation(*parts)
+
+
+def _exact_metrics(config: AdversarialConfig, theta: Tensor) -> dict[str, float]:
+    information = _filter_information(theta.double()[None], [config])
+    leakage, censored = float(information.leakage), float(information.censored)
+    loss = (1 - config.tradeoff) * censored**2 + config.tradeoff * leakage**2
+    return dict(zip(EXACT, (leakage, censored, loss), strict=True))
+
+
+def _has_loss(config: AdversarialConfig) -> bool:
+    return config.objective == "squared-kl"
+
+
+def _loss_settings(config: AdversarialConfig) -> tuple[float, float, float]:
+    """Settings that determine the least losses; replicates share them."""
+    return config.dependence, config.tradeoff, config.noise_std
+
+
+def _sample_releases(released: Exposure, linear_filter: Tensor | None) -> bytes:
+    """The first releases with their labels and the linear filter, if any, as safetensors."""
+    assert released.utility is not None
+    tensors = {
+        "released": released.z[:_EXAMPLES].float(),
+        "secret": released.secret[:_EXAMPLES],
+        "utility": released.utility[:_EXAMPLES],
+    }
+    if linear_filter is not None:
+        tensors["filter"] = linear_filter.float()
+    return save({name: np.ascontiguousarray(t.cpu().numpy()) for name, t in tensors.items()})

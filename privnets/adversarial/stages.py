@@ -1,0 +1,172 @@
+"""Training of a stack in stages: its games, then the evaluation of their releases."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evaluation import cost_model
+from privnets.adversarial.evaluation.evaluator import (
+    evaluate_by_attackers,
+    evaluate_exactly,
+    failed_replicate,
+    release_records,
+)
+from privnets.adversarial.metrics import interim_estimates
+from privnets.adversarial.problem import Problem, Splits
+from privnets.adversarial.problems import PROBLEMS
+from privnets.adversarial.records import Pool, build_pool
+from privnets.adversarial.training.game import Game
+from privnets.contract import Experiment, Rung, Stage, State
+from privnets.points import Replicate, TradeoffPoint
+from privnets.runtime import extrapolate_seconds
+
+_STAGE_SECONDS = 5.0
+_EVALUATED_BYTES = 2**30  # of releases evaluated together
+_GAME_SHARE = 0.5  # of the work, for progress
+_MIN_MEASURED_STEPS = 10
+
+
+def train_stages(
+    experiment: Experiment,
+    configs: Sequence[AdversarialConfig],
+    shares: Sequence[float],
+    device: str,
+    state: State | None,
+) -> Generator[Stage, Sequence[int] | None]:
+    """Trains a stack whose members may be removed; see `Experiment.stages_with_rungs`.
+
+    Args:
+        experiment: Experiment to which the points belong.
+        configs: Configurations of one structure.
+        shares: Shares of the game's steps at which there is a rung.
+        device: Device name of torch.
+        state: State of a stage to continue from.
+    """
+    problem, pool, splits = _load(configs, device)
+    game = Game(problem, configs, pool, splits)
+    if state:
+        game.restore(state)
+    return _StackRun(experiment, problem, game, pool, splits).stages(shares)
+
+
+def estimate_runtime(configs: Sequence[AdversarialConfig], device: str) -> float:
+    """Seconds of a stack: a few steps of its game are measured, the evaluation is estimated.
+
+    Args:
+        configs: Configurations of one structure.
+        device: Device name of torch.
+    """
+    problem, pool, splits = _load(configs, device)
+    first, sizes = configs[0], problem.split_sizes(configs[0])
+    whole = cost_model.count_passes(first) // (first.adversary_steps + 1)
+    # One step of pretraining: only the game is measured, and a step of pretraining is similar.
+    update = {"pretrain_steps": 1, "steps": whole}
+    short = [config.model_copy(update=update) for config in configs]
+
+    def play(steps: int) -> None:
+        Game(problem, short, pool, splits).advance(steps)
+
+    game = extrapolate_seconds(play, least=_MIN_MEASURED_STEPS, whole=whole, device=device)
+    return game + len(configs) * cost_model.evaluation_seconds(first, sizes, device)
+
+
+def _load(configs: Sequence[AdversarialConfig], device: str) -> tuple[Problem, Pool, list[Splits]]:
+    problem = PROBLEMS.get(configs[0].problem)
+    arrays, splits = problem.load_records(configs)
+    return problem, build_pool(arrays, device), splits
+
+
+class _StackRun:
+    """One stack: the game first, then the evaluation of its releases."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        problem: Problem,
+        game: Game,
+        pool: Pool,
+        splits: Sequence[Splits],
+    ) -> None:
+        self._experiment, self._problem, self._game = experiment, problem, game
+        self._pool, self._splits = pool, list(splits)
+        self._members = len(game.configs)
+        self._finished = 0
+
+    def stages(self, shares: Sequence[float]) -> Generator[Stage, Sequence[int] | None]:
+        ahead = [share for share in shares if self._game.steps_to(share)]
+        while not self._game.ended:
+            stage = self._stage(self._advance(ahead))
+            reached = [share for share in ahead if not self._game.steps_to(share)]
+            ahead = ahead[len(reached) :]
+            if reached and self._game.configs:
+                yield from self._rung(reached[-1], stage)
+            else:
+                yield stage
+        while self._game.configs:
+            yield from self._evaluate()
+
+    def _advance(self, ahead: Sequence[float]) -> list[TradeoffPoint]:
+        """Trains as far as the next rung at most; returns the points that failed."""
+        configs = list(self._game.configs)
+        sizes = self._problem.split_sizes(configs[0])
+        seconds = cost_model.step_seconds(configs[0], sizes, len(configs))
+        steps = max(1, int(_STAGE_SECONDS / seconds))
+        diverged = self._game.advance(min([steps, *map(self._game.steps_to, ahead[:1])]))
+        self._splits = [s for i, s in enumerate(self._splits) if i not in diverged]
+        return [self._failed_point(configs[i], reason) for i, reason in diverged.items()]
+
+    def _rung(self, share: float, stage: Stage) -> Generator[Stage, Sequence[int] | None]:
+        """A stage as a rung, and another one if members are removed."""
+        estimates = tuple(
+            interim_estimates(self._problem, config, self._game.curves(i))
+            for i, config in enumerate(self._game.configs)
+        )
+        removed = yield Rung(stage.done, stage.points, stage.state, share, estimates)
+        if removed:
+            self._remove(removed)
+            self._finished += len(removed)
+            yield self._stage(())
+
+    def _evaluate(self) -> Iterator[Stage]:
+        """Evaluates the releases of the first members, which leave one after the other."""
+        sizes = self._problem.split_sizes(self._game.configs[0])
+        together = max(1, _EVALUATED_BYTES // cost_model.release_bytes(sizes))
+        count = min(together, len(self._game.configs))
+        releases = [
+            release_records(self._game, i, self._pool, self._splits[i]) for i in range(count)
+        ]
+        if diverged := [i for i, release in enumerate(releases) if not release.is_finite()]:
+            self._remove(diverged)
+            reason = "diverged: releases are not finite"
+            yield self._stage([self._failed_point(releases[i].config, reason) for i in diverged])
+        finite = [release for i, release in enumerate(releases) if i not in diverged]
+        if not finite:
+            return
+        is_exact = finite[0].config.evaluation == "exact"
+        evaluate = evaluate_exactly if is_exact else evaluate_by_attackers
+        for replicate in evaluate(self._problem, finite):
+            yield self._stage(self._finish_first(replicate))
+
+    def _finish_first(self, replicate: Replicate | None) -> list[TradeoffPoint]:
+        """Point of the first member, which leaves; nothing where evaluation only paused."""
+        if replicate is None:
+            return []
+        config = self._game.configs[0]
+        self._remove([0])
+        return [self._experiment.point(config, replicate)]
+
+    def _remove(self, members: Sequence[int]) -> None:
+        kept = [i for i in range(len(self._game.configs)) if i not in members]
+        self._game.keep(kept)
+        self._splits = [self._splits[i] for i in kept]
+
+    def _failed_point(self, config: AdversarialConfig, reason: str) -> TradeoffPoint:
+        return self._experiment.point(config, failed_replicate(self._problem, config, reason))
+
+    def _stage(self, points: Sequence[TradeoffPoint]) -> Stage:
+        self._finished += len(points)
+        finished = self._finished / self._members
+        trained = self._game.done if self._game.configs else 1.0
+        done = _GAME_SHARE * trained + (1 - _GAME_SHARE) * finished
+        return Stage(max(done, finished), tuple(points), self._game.state)
