@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import TypeVar
+
 import pytest
 
 from privnets import data
+
+T = TypeVar("T")
 
 
 def requires_data(name: str) -> pytest.MarkDecorator:
@@ -17,3 +22,13 @@ def requires_data(name: str) -> pytest.MarkDecorator:
         data.status(name) == "absent",
         reason=f"data set {name!r} is not in {data.directory()} (PRIVNETS_DATA)",
     )
+
+
+def finish(work: Generator[object, None, T]) -> T:
+    """Runs work that pauses to its end, and returns its result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -9,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from privnets.adversarial.problem import RecordArrays, Splits
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.problem import Problem, Splits
 
 MISSING = -1
 """Class of an unknown secret; it counts in no loss and no score."""
@@ -88,14 +90,21 @@ class Rows:
     cluster: NDArray[np.int64]
 
 
-def build_pool(arrays: RecordArrays, device: str) -> Pool:
-    """Copies a problem's arrays to a device."""
+def load_pool(
+    problem: Problem, configs: Sequence[AdversarialConfig], device: str
+) -> tuple[Pool, list[Splits]]:
+    """Loads the records of a stack to a device, and the splits of each configuration.
+
+    Raises:
+        DataError: If the data set is absent or altered.
+    """
+    arrays, splits = problem.load_records(configs)
     tensors = {
         field.name: torch.tensor(array, device=device)
         for field in fields(arrays)
         if (array := getattr(arrays, field.name)) is not None
     }
-    return Pool(**tensors)
+    return Pool(**tensors), splits
 
 
 def select_exposure(pool: Pool, records: NDArray[np.int64], z: Tensor | None = None) -> Exposure:

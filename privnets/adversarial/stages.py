@@ -15,7 +15,7 @@ from privnets.adversarial.evaluation.evaluator import (
 from privnets.adversarial.metrics import interim_estimates
 from privnets.adversarial.problem import Problem, Splits
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import Pool, build_pool
+from privnets.adversarial.records import Pool, load_pool
 from privnets.adversarial.training.game import Game
 from privnets.contract import Experiment, Rung, Stage, State
 from privnets.points import Replicate, TradeoffPoint
@@ -43,7 +43,8 @@ def train_stages(
         device: Device name of torch.
         state: State of a stage to continue from.
     """
-    problem, pool, splits = _load(configs, device)
+    problem = PROBLEMS.get(configs[0].problem)
+    pool, splits = load_pool(problem, configs, device)
     game = Game(problem, configs, pool, splits)
     if state:
         game.restore(state)
@@ -57,7 +58,8 @@ def estimate_runtime(configs: Sequence[AdversarialConfig], device: str) -> float
         configs: Configurations of one structure.
         device: Device name of torch.
     """
-    problem, pool, splits = _load(configs, device)
+    problem = PROBLEMS.get(configs[0].problem)
+    pool, splits = load_pool(problem, configs, device)
     first, sizes = configs[0], problem.split_sizes(configs[0])
     whole = cost_model.count_passes(first) // (first.adversary_steps + 1)
     # One step of pretraining: only the game is measured, and a step of pretraining is similar.
@@ -69,12 +71,6 @@ def estimate_runtime(configs: Sequence[AdversarialConfig], device: str) -> float
 
     game = extrapolate_seconds(play, least=_MIN_MEASURED_STEPS, whole=whole, device=device)
     return game + len(configs) * cost_model.evaluation_seconds(first, sizes, device)
-
-
-def _load(configs: Sequence[AdversarialConfig], device: str) -> tuple[Problem, Pool, list[Splits]]:
-    problem = PROBLEMS.get(configs[0].problem)
-    arrays, splits = problem.load_records(configs)
-    return problem, build_pool(arrays, device), splits
 
 
 class _StackRun:

@@ -98,7 +98,7 @@ def _recurrent_by_step(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
 def _release(releaser: EncoderDecoder | RecurrentReleaser) -> Run:
     def run(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         random = torch.Generator().manual_seed(0)
-        noise = releaser.draw(random, (*x.shape[:2], *releaser.noise_shape(x.shape[2:])))
+        noise = releaser.draw_noise(random, (*x.shape[:2], *releaser.noise_shape(x.shape[2:])))
         return releaser.release(parameters, x, noise, torch.zeros(x.shape[:3]), None)
 
     return run

@@ -38,9 +38,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problems import registry
+from privnets.adversarial.problem import Splits
+from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.problems.windows import SIDE_FEATURES
-from privnets.adversarial.records import Pool, Splits
+from privnets.adversarial.records import Pool, load_pool
 from privnets.adversarial.training.game import Game
 from tests.benchmarks.cleanup import run
 from tests.benchmarks.harness import publish
@@ -123,7 +124,7 @@ def _materials(configs: Sequence[AdversarialConfig], device: str) -> tuple[Pool,
     """The toy's own records, and random ones where data would have to be read."""
     problem, size = configs[0].problem, configs[0].train_size or 0
     if problem == "gaussian-mixture":
-        return registry.problem(problem).materials(configs, device)
+        return load_pool(PROBLEMS.get(problem), configs, device)
     random = torch.Generator().manual_seed(0)
     splits = [Splits(np.arange(size), *[np.arange(1)] * 3) for _ in configs]
     if problem == "amnist":
@@ -139,7 +140,7 @@ def _materials(configs: Sequence[AdversarialConfig], device: str) -> tuple[Pool,
 def _platform(subject: str, games: int, device: str) -> Callable[[int], object]:
     configs = _configs(subject, games)
     pool, splits = _materials(configs, device)
-    game = Game(registry.problem(configs[0].problem), configs, pool, splits)
+    game = Game(PROBLEMS.get(configs[0].problem), configs, pool, splits)
 
     def play(steps: int) -> None:
         if game.step + steps > configs[0].steps:

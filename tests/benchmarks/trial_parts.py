@@ -12,32 +12,29 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
 
-from privnets.adversarial.attackers import classical
-from privnets.adversarial.attackers.assessment import assess
-from privnets.adversarial.attackers.features import tables
-from privnets.adversarial.attackers.floors import floors
-from privnets.adversarial.attackers.names import CLASSIFIERS, SIDE
-from privnets.adversarial.attackers.networks import fit_network
-from privnets.adversarial.attackers.posterior import Posterior
-from privnets.adversarial.attackers.rows import frequencies, known_rows
+from privnets.adversarial.attackers.attacker import Posterior, ReleaseView
+from privnets.adversarial.attackers.floors import fit_floors
+from privnets.adversarial.attackers.neural import fit_network
+from privnets.adversarial.attackers.panel import build_panel
+from privnets.adversarial.attackers.scoring import assess
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.evaluation import inference
-from privnets.adversarial.evaluation.baseline import Baselines
-from privnets.adversarial.evaluation.releases import Release, released
+from privnets.adversarial.evaluation.baselines import Baselines, fit_utility, likeliest_labels
+from privnets.adversarial.evaluation.evaluator import release_records
 from privnets.adversarial.problem import Problem
-from privnets.adversarial.problems import registry
-from privnets.adversarial.records import Evidence
+from privnets.adversarial.problems import PROBLEMS
+from privnets.adversarial.records import Evidence, class_frequencies, known_rows, load_pool
 from privnets.adversarial.training.game import Game
 from privnets.data import DataError
 from tests.benchmarks.cleanup import run
 from tests.benchmarks.harness import publish
+from tests.support import finish
 
 _TRIALS: Mapping[str, tuple[int, Mapping[str, object]]] = {
     "gaussian-mixture": (8, {"steps": 200, "attack_steps": 300}),
@@ -67,75 +64,60 @@ class _Clock:
 def _measure_trial(problem: Problem, configs: list[AdversarialConfig]) -> dict[str, float]:
     clock = _Clock()
     with clock("records"):
-        pool, splits = problem.materials(configs, "cpu")
+        pool, splits = load_pool(problem, configs, "cpu")
     with clock("game"):
         game = Game(problem, configs, pool, splits)
         game.advance(configs[0].steps)
     with clock("release"):
-        releases = [released(game, i, pool, own) for i, own in enumerate(splits)]
+        releases = [release_records(game, i, pool, own) for i, own in enumerate(splits)]
     with clock("raw-data baseline"):
         raw = [release.original for release in releases]
-        _run_to_end(Baselines(problem, configs, raw).compute())
+        finish(Baselines(problem, configs, raw).compute())
     evidence = [release.released for release in releases]
     with clock("refitted utility"):
-        told = _run_to_end(inference.utility(problem, configs, evidence, "refitted utility"))
-    posteriors = _attackers(clock, problem, configs, evidence)
+        utility = finish(fit_utility(problem, configs, evidence, "refitted utility"))
+    posteriors = _fit_attackers(clock, problem, configs, evidence)
     for i, release in enumerate(releases):
-        labels = inference.labels(told[i])
+        labels = likeliest_labels(utility[i])
         with clock("floors"):
-            floors(evidence[i], problem.statement.secret_classes, configs[i].seed, labels)
-        _judge(clock, problem, evidence[i], [own[i] for own in posteriors])
-        _examine(clock, problem, release)
+            fit_floors(evidence[i], problem.spec.secret_classes, configs[i].seed, labels)
+        _score(clock, problem, evidence[i], [own[i] for own in posteriors])
+        with clock("details of the release"):
+            original, test = release.original.test, release.released.test
+            problem.release_details(release.config, release.parameters, original, test)
     return clock.seconds
 
 
-def _attackers(
+def _fit_attackers(
     clock: _Clock, problem: Problem, configs: list[AdversarialConfig], evidence: list[Evidence]
 ) -> list[list[Posterior]]:
     """Posteriors [attacker][release]."""
-    first, seeds = configs[0], [config.seed for config in configs]
-    found = []
-    for name, shape in problem.attacking_networks(first).items():
+    panel, seeds = build_panel(problem, configs[0]), [config.seed for config in configs]
+    posteriors, steps = [], configs[0].attack_steps
+    for name, shape in panel.networks.items():
         with clock(f"attackers: {name}"):
-            found.append(_run_to_end(fit_network(name, shape, evidence, seeds, first.attack_steps)))
-    for side in (False, True) if problem.statement.side_features else (False,):
+            posteriors.append(finish(fit_network(name, shape, evidence, seeds, steps)))
+    for sees_side in (False, True) if problem.spec.side_features else (False,):
+        views = [ReleaseView(one, sees_side) for one in evidence]
         with clock("attackers: tables"):
-            seen = [tables(one, side=side) for one in evidence]
-        for name in CLASSIFIERS:
-            full = name + SIDE if side else name
-            with clock(f"attackers: {full}"):
-                pairs = zip(seen, seeds, strict=True)
-                found.append([classical.fit(full, part, seed, name) for part, seed in pairs])
-    for attacker in problem.analytic_attackers(first):
-        with clock("attackers: analytic"):
-            fitted = [attacker.fit(one, seed) for one, seed in zip(evidence, seeds, strict=True)]
-        found += [list(own) for own in zip(*fitted, strict=True)]
-    return found
+            for view in views:
+                _ = view.tables
+        for attacker in (*panel.attackers, *(() if sees_side else panel.specific)):
+            with clock(f"attackers: {attacker.metric_name(views[0])}"):
+                pairs = zip(views, seeds, strict=True)
+                posteriors.append([attacker.fit(view, seed) for view, seed in pairs])
+    return posteriors
 
 
-def _judge(
+def _score(
     clock: _Clock, problem: Problem, evidence: Evidence, posteriors: list[Posterior]
 ) -> None:
     with clock("calibration and scores"):
         validation, test = known_rows(evidence.validation), known_rows(evidence.test)
-        prior = frequencies(known_rows(evidence.attack).secret, problem.statement.secret_classes)
+        secret = known_rows(evidence.attack).secret
+        prior = class_frequencies(secret, problem.spec.secret_classes)
         for posterior in posteriors:
             assess(posterior, validation, test, prior)
-
-
-def _examine(clock: _Clock, problem: Problem, release: Release) -> None:
-    with clock("what the problem examines"):
-        original, test = release.original.test, release.released.test
-        problem.examine(release.config, release.parameters, original, test)
-
-
-def _run_to_end(run: Generator[object, None, _T]) -> _T:
-    while True:
-        try:
-            next(run)
-        except StopIteration as ended:
-            found: _T = ended.value
-            return found
 
 
 def _rows(name: str) -> list[dict[str, object]]:
@@ -147,7 +129,7 @@ def _rows(name: str) -> list[dict[str, object]]:
         AdversarialConfig.model_validate({"problem": name, "seed": i, knob: value, **fields})
         for i, value in enumerate(values)
     ]
-    seconds = _measure_trial(registry.problem(name), configs)
+    seconds = _measure_trial(PROBLEMS.get(name), configs)
     total = sum(seconds.values())
     return [
         {

@@ -10,7 +10,7 @@ from sklearn.metrics import balanced_accuracy_score, mutual_info_score
 from support import requires_data
 
 from privnets import data
-from privnets.adversarial.problems import thickness
+from privnets.adversarial.problems import amnist
 from privnets.data import mnist
 
 
@@ -83,7 +83,7 @@ def test_a_truncated_file_is_named(tmp_path, monkeypatch):
 
 @requires_data("mnist")
 def test_amnist_has_exactly_the_papers_images():
-    images = thickness.read()
+    images = amnist.read_amnist()
     assert np.bincount(images.train_thickness).tolist() == [9_557, 19_011]
     assert np.bincount(images.test_thickness).tolist() == [1_725, 2_956]
     assert len(images.train_x) == len(images.train_digit) == 28_568
@@ -94,20 +94,20 @@ def test_amnist_has_exactly_the_papers_images():
 def test_the_label_rule_shifts_between_the_parts():
     images = mnist.read()
     counts = [
-        thickness.scan_line_counts(x, y)
+        amnist.scan_line_counts(x, y)
         for x, y in ((images.train_x, images.train_y), (images.test_x, images.test_y))
     ]
-    of_train = thickness.thresholds(counts[0], images.train_y)
-    of_test = thickness.thresholds(counts[1], images.test_y)
+    of_train = amnist.digit_thresholds(counts[0], images.train_y)
+    of_test = amnist.digit_thresholds(counts[1], images.test_y)
     assert np.flatnonzero(of_train != of_test).tolist() == [4, 6]
-    under_train = thickness.classify(counts[1], images.test_y, of_train)
-    under_test = thickness.classify(counts[1], images.test_y, of_test)
+    under_train = amnist.classify_thickness(counts[1], images.test_y, of_train)
+    under_test = amnist.classify_thickness(counts[1], images.test_y, of_test)
     assert (under_train != under_test).sum() == 548
 
 
 @requires_data("mnist")
 def test_the_digit_alone_tells_thickness():
-    images = thickness.read()
+    images = amnist.read_amnist()
     told = mutual_info_score(images.train_digit, images.train_thickness)
     assert told == pytest.approx(0.065, abs=5e-4)
     shares = np.array([images.train_thickness[images.train_digit == d].mean() for d in range(10)])
@@ -131,16 +131,16 @@ def test_the_rule_is_the_obvious_one_on_any_8_bit_images():
     random = np.random.default_rng(0)
     images = (random.random((400, 28, 28)) < random.random((400, 1, 1))).astype(np.uint8) * 255
     digits = random.integers(0, 10, 400)
-    counts = thickness.scan_line_counts(images, digits)
-    m = thickness.thresholds(counts, digits)
+    counts = amnist.scan_line_counts(images, digits)
+    m = amnist.digit_thresholds(counts, digits)
     for digit in range(10):
         assert m[digit] == int(sum(counts[digits == digit]) / sum(digits == digit))
-    found = thickness.classify(counts, digits, m)
+    found = amnist.classify_thickness(counts, digits, m)
     expected = [obvious(*case) for case in zip(images, digits, m[digits], strict=True)]
     assert found.tolist() == expected
-    assert set(expected) == {thickness.THIN, thickness.THICK, thickness.NORMAL}
+    assert set(expected) == {amnist.THIN, amnist.THICK, amnist.NORMAL}
 
 
 def test_a_digit_without_images_gets_the_threshold_of_all():
     counts, digits = np.array([2, 4, 9]), np.array([0, 0, 1])
-    assert thickness.thresholds(counts, digits).tolist() == [3, 9, *[5] * 8]
+    assert amnist.digit_thresholds(counts, digits).tolist() == [3, 9, *[5] * 8]

@@ -1,4 +1,4 @@
-"""Calibration and scores of attackers, with errors clustered by the records' origin.
+"""PosteriorCalibration and scores of attackers, with errors clustered by the records' origin.
 
 An attacker that is confident and wrong makes an estimate of leakage absurd. So only the evidence
 log q(s|z) / p(s) of a posterior q is kept, multiplied by one slope and shifted by one number per
@@ -31,7 +31,7 @@ _SHIFT_SPREAD = 1.0
 
 
 @dataclass(frozen=True, eq=False)
-class Calibration:
+class PosteriorCalibration:
     """Map from an attacker's posterior to one that validation supports.
 
     Attributes:
@@ -141,7 +141,7 @@ def calibrate(
     secret: NDArray[np.int64],
     prior: NDArray[np.float64],
     origins: int,
-) -> Calibration:
+) -> PosteriorCalibration:
     """Fits a calibration on validation.
 
     Args:
@@ -168,7 +168,7 @@ def calibrate(
     bounds = [(0.0, None), *[(None, None)] * len(prior)]
     start = np.array([1.0, *np.zeros(len(prior))])
     weights = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
-    return Calibration(log_prior, float(weights[0]), weights[1:], 1 / (origins + 2))
+    return PosteriorCalibration(log_prior, float(weights[0]), weights[1:], 1 / (origins + 2))
 
 
 def balanced_accuracy(decision: NDArray[np.int64], rows: Rows, classes: int) -> Estimate:

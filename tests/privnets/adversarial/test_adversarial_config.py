@@ -9,13 +9,14 @@ import pytest
 from pydantic import ValidationError
 
 import privnets
-from privnets.adversarial.config import DEFAULTS, AdversarialConfig
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.problems import PROBLEMS
 
 
-@pytest.mark.parametrize("problem", sorted(DEFAULTS))
+@pytest.mark.parametrize("problem", PROBLEMS.names())
 def test_what_is_not_given_takes_the_problems_default(problem):
     made = AdversarialConfig(problem=problem)
-    for field, value in DEFAULTS[problem].items():
+    for field, value in PROBLEMS.get(problem).spec.defaults.items():
         assert getattr(made, field) == value
     given = {"steps": 7, "releaser_width": 3}
     assert AdversarialConfig(problem=problem, **given).model_dump(include=set(given)) == given

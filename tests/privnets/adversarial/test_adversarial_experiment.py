@@ -10,8 +10,9 @@ from safetensors.torch import load
 
 import privnets
 from privnets import TradeoffPoint
-from privnets.adversarial.config import DEFAULTS
-from privnets.adversarial.training import game, stacks
+from privnets.adversarial import stages as stages_module
+from privnets.adversarial.problems import PROBLEMS as ALL_PROBLEMS
+from privnets.adversarial.training import game
 from privnets.contract import Stage
 from tests.support import requires_data
 
@@ -110,7 +111,7 @@ def test_a_stack_resumed_from_any_stage_ends_the_same():
 
 
 def test_a_stack_resumed_from_within_its_pretraining_ends_the_same(monkeypatch):
-    monkeypatch.setattr(stacks, "_STAGE_SECONDS", 0.0)  # one step a stage
+    monkeypatch.setattr(stages_module, "_STAGE_SECONDS", 0.0)  # one step a stage
     quick = {"scenario": "fixed-utility", "pretrain_steps": 3, "steps": 2, "attack_steps": 50}
     configs = [_config("digits", **quick)]
     stages = [(stage, dict(stage.state())) for stage in ADVERSARIAL.stages(configs)]
@@ -206,7 +207,7 @@ def test_a_knob_that_does_nothing_is_refused_and_no_other(problem, scenario, obj
         assert all(p.value == str(value) for p in found)
 
 
-@pytest.mark.parametrize("problem", DEFAULTS)
+@pytest.mark.parametrize("problem", ALL_PROBLEMS.names())
 def test_a_problems_own_defaults_are_never_complained_of(problem):
     config = ADVERSARIAL.Config.model_validate({"problem": problem})
     assert ADVERSARIAL.invalid_fields(config) == []

@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.evaluation.baseline import Baseline, Baselines
-from privnets.adversarial.evaluation.releases import raw
+from privnets.adversarial.evaluation.baselines import Baselines
 from privnets.adversarial.problem import Problem
-from privnets.adversarial.problems import registry
-from privnets.adversarial.records import Evidence
-from tests.support import requires_data
+from privnets.adversarial.problems import PROBLEMS
+from privnets.adversarial.records import Evidence, load_pool, raw_evidence
+from tests.support import finish, requires_data
 
 # arXiv 2310.18241: digits 97.25% and, balanced, thickness 91.5% on the original images.
 DIGITS, THICKNESS = 0.9725, 0.915
 
 
-def _ended(run: Generator[object, None, Baseline]) -> Baseline:
-    while True:
-        try:
-            next(run)
-        except StopIteration as ended:
-            found: Baseline = ended.value
-            return found
-
-
 def _toy(seeds: Sequence[int]) -> tuple[Problem, list[AdversarialConfig], list[Evidence]]:
     settings = {"problem": "gaussian-mixture", "attack_size": 256, "attack_steps": 50}
     configs = [AdversarialConfig(seed=seed, **settings) for seed in seeds]
-    problem = registry.problem("gaussian-mixture")
-    pool, splits = problem.materials(configs, "cpu")
-    return problem, configs, [raw(pool, split) for split in splits]
+    problem = PROBLEMS.get("gaussian-mixture")
+    pool, splits = load_pool(problem, configs, "cpu")
+    return problem, configs, [raw_evidence(pool, split) for split in splits]
 
 
 @pytest.fixture
@@ -47,12 +37,12 @@ def test_a_baseline_is_computed_once_for_all_who_want_it(tmp_path: Path):
     """Whoever comes second waits for what the first is at, and has no records to compute it of."""
     problem, configs, evidence = _toy([0, 0])
     first, second = Baselines(problem, configs, evidence), Baselines(problem, configs, [])
-    working, waiting = first.compute(), second.of(1)
+    working, waiting = first.compute(), second.get(1)
     next(working)
     assert list(second.compute()) == []
     assert [next(waiting) for _ in range(2)] == [None, None]
     list(working)
-    shared, own = _ended(waiting), _ended(first.of(0))
+    shared, own = finish(waiting), finish(first.get(0))
     assert shared.attacker == own.attacker
     np.testing.assert_array_equal(shared.log_utility, own.log_utility)
     assert [path.suffix for path in tmp_path.iterdir()] == [""]  # and no lock is left
@@ -63,10 +53,10 @@ def test_a_baseline_that_was_given_up_is_computed_by_who_waits():
     problem, configs, evidence = _toy([0])
     abandoned = Baselines(problem, configs, evidence).compute()
     next(abandoned)
-    waiting = Baselines(problem, configs, evidence).of(0)
+    waiting = Baselines(problem, configs, evidence).get(0)
     assert next(waiting) is None
     abandoned.close()
-    assert _ended(waiting).attacker[0] > 0.9
+    assert finish(waiting).attacker[0] > 0.9
 
 
 def test_without_a_place_to_keep_it_each_computes_its_own(
@@ -74,7 +64,7 @@ def test_without_a_place_to_keep_it_each_computes_its_own(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("PRIVNETS_CACHE", str(tmp_path / "file" / "nowhere"))
-    assert _ended(Baselines(*_toy([0])).of(0)).attacker[0] > 0.9
+    assert finish(Baselines(*_toy([0])).get(0)).attacker[0] > 0.9
 
 
 @pytest.mark.slow
@@ -82,9 +72,9 @@ def test_without_a_place_to_keep_it_each_computes_its_own(
 @requires_data("mnist")
 def test_raw_images_tell_digits_and_thickness_at_least_as_well_as_published():
     config = AdversarialConfig(problem="amnist", attack_steps=1500)
-    problem = registry.problem("amnist")
-    pool, splits = problem.materials([config], "cpu")
-    found = _ended(Baselines(problem, [config], [raw(pool, splits[0])]).of(0))
+    problem = PROBLEMS.get("amnist")
+    pool, splits = load_pool(problem, [config], "cpu")
+    found = finish(Baselines(problem, [config], [raw_evidence(pool, splits[0])]).get(0))
     assert pool.utility is not None
     label = pool.utility.numpy()[splits[0].test]
     assert np.mean(found.log_utility.argmax(1) == label) >= DIGITS

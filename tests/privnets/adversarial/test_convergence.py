@@ -10,18 +10,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from privnets.adversarial.attackers.networks import fit_network
-from privnets.adversarial.attackers.training import (
-    Labelled,
-    Task,
+from privnets.adversarial.attackers.convergence import (
+    FittedClassifiers,
+    LabelledStack,
+    TrainingTask,
     cross_entropy,
     log_probabilities,
-    own_records,
-    train_classifiers,
-    training,
+    stack_records,
+    train_until_converged,
 )
+from privnets.adversarial.attackers.neural import fit_network
 from privnets.adversarial.records import MISSING, Evidence, Exposure
 from privnets.networks.mlp import Perceptron
+from tests.support import finish
 
 SMALL = Perceptron((2, 8, 2))
 
@@ -33,24 +34,28 @@ def _records(count: int, seed: int, shift: float = 1.5) -> tuple[Tensor, Tensor]
     return torch.tensor(x, dtype=torch.float32), torch.tensor(label)
 
 
-def _task(members: int, **settings) -> Task:
+def _task(members: int, **settings) -> TrainingTask:
     parts = [[_records(200, 10 * i + part) for i in range(members)] for part in range(2)]
-    return Task(SMALL, *map(own_records, parts), range(members), "test", **settings)
+    return TrainingTask(SMALL, *map(stack_records, parts), range(members), "test", **settings)
 
 
-def _only(task: Task, member: int) -> Task:
+def _trained(task: TrainingTask, steps: int) -> FittedClassifiers:
+    return finish(train_until_converged(task, steps))
+
+
+def _only(task: TrainingTask, member: int) -> TrainingTask:
     parts = (
-        Labelled(part.x, part.label, part.rows[member : member + 1])
+        LabelledStack(part.x, part.label, part.rows[member : member + 1])
         for part in (task.training, task.validation)
     )
-    return Task(task.architecture, *parts, [task.seeds[member]], task.purpose)
+    return TrainingTask(task.architecture, *parts, [task.seeds[member]], task.purpose)
 
 
 def test_members_of_a_stack_train_as_they_would_alone():
     task = _task(3)
-    together = train_classifiers(task, 100)
+    together = _trained(task, 100)
     for member in range(3):
-        alone = train_classifiers(_only(task, member), 100)
+        alone = _trained(_only(task, member), 100)
         assert alone.learning_rate == together.learning_rate[member]
         for one, all_of_them in zip(alone.parameters, together.parameters, strict=True):
             torch.testing.assert_close(one[0], all_of_them[member], atol=1e-4, rtol=1e-3)
@@ -60,14 +65,17 @@ def test_a_member_that_is_not_finite_keeps_to_itself():
     task = _task(2)
     poisoned = task.training.x.clone()
     poisoned[task.training.rows[1]] = torch.nan
-    spoiled = Task(
+    spoiled = TrainingTask(
         SMALL,
-        Labelled(poisoned, task.training.label, task.training.rows),
+        LabelledStack(poisoned, task.training.label, task.training.rows),
         task.validation,
         task.seeds,
         task.purpose,
     )
-    clean, dirty = train_classifiers(task, 100), train_classifiers(spoiled, 100)
+    clean, dirty = (
+        _trained(task, 100),
+        _trained(spoiled, 100),
+    )
     assert all(
         torch.equal(a[0], b[0]) for a, b in zip(clean.parameters, dirty.parameters, strict=True)
     )
@@ -76,16 +84,18 @@ def test_a_member_that_is_not_finite_keeps_to_itself():
 def test_records_shared_by_members_count_as_their_own_copies_would():
     (x, label), (vx, vlabel) = _records(200, 0), _records(200, 1)
     rows = torch.arange(200).repeat(2, 1)
-    shared = Task(SMALL, Labelled(x, label, rows), Labelled(vx, vlabel, rows), [0, 1], "test")
-    own = Task(
-        SMALL, own_records([(x, label)] * 2), own_records([(vx, vlabel)] * 2), [0, 1], "test"
+    shared = TrainingTask(
+        SMALL, LabelledStack(x, label, rows), LabelledStack(vx, vlabel, rows), [0, 1], "test"
     )
-    first, second = (train_classifiers(task, 60).validation_loss for task in (shared, own))
+    own = TrainingTask(
+        SMALL, stack_records([(x, label)] * 2), stack_records([(vx, vlabel)] * 2), [0, 1], "test"
+    )
+    first, second = (_trained(task, 60).validation_loss for task in (shared, own))
     assert torch.equal(first, second)
 
 
 def test_the_best_parameters_on_validation_are_kept():
-    trained = train_classifiers(task := _task(2), 400)
+    trained = _trained(task := _task(2), 400)
     rows = task.validation.rows
     found = log_probabilities(SMALL, trained.parameters, task.validation.x, rows)
     loss = cross_entropy(found, task.validation.label[rows])
@@ -97,20 +107,20 @@ def test_records_without_a_label_change_nothing():
     label[::3] = MISSING
     garbage = x.clone()
     garbage[::3] = torch.nan
-    parts = [own_records([(inputs, label)]) for inputs in (x, garbage)]
-    first, second = (train_classifiers(Task(SMALL, p, p, [0], "test"), 60) for p in parts)
+    parts = [stack_records([(inputs, label)]) for inputs in (x, garbage)]
+    first, second = (_trained(TrainingTask(SMALL, p, p, [0], "test"), 60) for p in parts)
     assert torch.equal(first.validation_loss, second.validation_loss)
 
 
 def test_each_member_gets_the_learning_rate_that_suits_it():
     task = _task(2, learning_rates=(1e-8, 1e-2))
-    assert train_classifiers(task, 300).learning_rate.tolist() == pytest.approx([1e-2, 1e-2])
+    assert _trained(task, 300).learning_rate.tolist() == pytest.approx([1e-2, 1e-2])
 
 
 def test_training_that_is_cut_short_says_so():
     task = _task(1, learning_rates=(1e-3,))
-    assert train_classifiers(task, 100).converged == (False,)
-    assert train_classifiers(task, 1500).converged == (True,)
+    assert _trained(task, 100).converged == (False,)
+    assert _trained(task, 1500).converged == (True,)
 
 
 class _Watched(Perceptron):
@@ -130,20 +140,20 @@ def test_who_rests_leaves_and_changes_nothing_for_the_others():
     """Trials train every rate; then one each goes on, until none is left."""
     task = _task(4)
     task = replace(task, architecture=_Watched(SMALL.widths))
-    together, sizes = train_classifiers(task, 1500), task.architecture.trained
+    together, sizes = _trained(task, 1500), task.architecture.trained
     assert sizes[:300] == [8] * 300
     assert sizes[300] == 4
     assert sizes[300:] == sorted(sizes[300:], reverse=True)
     assert sizes[-1] < 4
     for member in range(4):
-        alone = train_classifiers(_only(task, member), 1500)
+        alone = _trained(_only(task, member), 1500)
         torch.testing.assert_close(
             alone.validation_loss[0], together.validation_loss[member], atol=1e-3, rtol=0
         )
 
 
 def test_training_ends_before_its_steps_once_everything_rests():
-    *_, share = training(_task(1), 2000)
+    *_, share = train_until_converged(_task(1), 2000)
     assert share < 0.9
 
 
@@ -175,9 +185,4 @@ def test_a_network_that_wants_side_information_needs_some():
 
 
 def _fitted(evidence):
-    run = fit_network("network", SMALL, evidence, [0] * len(evidence), 100)
-    while True:
-        try:
-            next(run)
-        except StopIteration as end:
-            return end.value
+    return finish(fit_network("network", SMALL, evidence, [0] * len(evidence), 100))

@@ -10,9 +10,15 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
-from privnets.adversarial.attackers.beside import Beside
-from privnets.adversarial.attackers.panel import Verdict, judging
+from privnets.adversarial.attackers.classical import (
+    BoostedTrees,
+    LogisticRegression,
+    NearestNeighbours,
+)
+from privnets.adversarial.attackers.panel import CorePool, Panel, PanelResult, score_releases
 from privnets.adversarial.records import Evidence, Exposure
+
+ATTACKERS = (BoostedTrees(), NearestNeighbours(), LogisticRegression())
 
 
 @pytest.fixture
@@ -33,12 +39,11 @@ def _evidence(seed: int) -> Evidence:
     return Evidence(*map(exposure, (400, 300, 300)))
 
 
-def _judging(cores: int) -> Iterator[Verdict | None]:
+def _score(cores: int) -> Iterator[PanelResult | None]:
     torch.set_num_threads(cores)
-    return judging(
+    return score_releases(
         [_evidence(seed) for seed in range(3)],
-        networks={},
-        analytic=(),
+        Panel({}, ATTACKERS),
         alphas=[1.0] * 3,
         seeds=range(3),
         attack_steps=50,
@@ -52,7 +57,7 @@ def _running() -> int:
 
 @pytest.mark.usefixtures("_threads")
 def test_verdicts_do_not_depend_on_the_cores():
-    alone, beside = ([v for v in _judging(cores) if v is not None] for cores in (1, 3))
+    alone, beside = ([v for v in _score(cores) if v is not None] for cores in (1, 3))
     for one, other in zip(alone, beside, strict=True):
         assert one.metrics == pytest.approx(other.metrics, abs=1e-6, nan_ok=True)
         assert one.strongest == other.strongest
@@ -60,7 +65,7 @@ def test_verdicts_do_not_depend_on_the_cores():
 
 @pytest.mark.usefixtures("_threads")
 def test_judging_that_is_stopped_leaves_no_thread():
-    work = _judging(3)
+    work = _score(3)
     next(work)
     assert _running() > 0
     work.close()
@@ -69,14 +74,14 @@ def test_judging_that_is_stopped_leaves_no_thread():
 
 @pytest.mark.usefixtures("_threads")
 def test_one_core_needs_no_thread():
-    work = _judging(1)
+    work = _score(1)
     next(work)
     assert _running() == 0
 
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_what_work_raises_reaches_whoever_asks(cores):
-    with Beside(cores, spare=False) as beside:
+    with CorePool(cores, caller_works=False) as beside:
         fine, broken = beside.submit(lambda: 1), beside.submit(lambda: 1 // 0)
         assert fine() == 1
         with pytest.raises(ZeroDivisionError):
@@ -87,7 +92,7 @@ def test_what_work_raises_reaches_whoever_asks(cores):
 def test_work_keeps_to_the_cores_of_the_pack(cores):
     """As many threads as there are, each with libraries that use one core."""
     before = _library_threads()
-    with Beside(cores, spare=False) as beside:
+    with CorePool(cores, caller_works=False) as beside:
         waiting = [beside.submit(_library_threads) for _ in range(4)]
         found = [wait() for wait in waiting]
     assert all(set(threads.values()) == {1} for threads in found)
@@ -95,7 +100,7 @@ def test_work_keeps_to_the_cores_of_the_pack(cores):
 
 
 def test_a_caller_that_goes_on_meanwhile_keeps_a_core():
-    with Beside(1, spare=True) as one, Beside(3, spare=True) as three:
+    with CorePool(1, caller_works=True) as one, CorePool(3, caller_works=True) as three:
         started = [one.submit(_running), *(three.submit(_running) for _ in range(8))]
         assert max(wait() for wait in started) <= 1 + 2
 

@@ -12,17 +12,19 @@ from safetensors.torch import load
 from support import requires_data
 
 from privnets import data
-from privnets.adversarial.attackers.names import NETWORKS
+from privnets.adversarial.attackers.panel import build_panel
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problems import eco as problem_module
 from privnets.adversarial.problems import windows
-from privnets.adversarial.problems.eco import PARTS, ROTATION, Eco, longest_run
-from privnets.adversarial.records import Exposure
+from privnets.adversarial.problems.eco import PARTS, ROTATION, EcoProblem, longest_run, part_windows
+from privnets.adversarial.records import Exposure, load_pool
+from privnets.adversarial.training.inference_networks import build_inference_network
+from privnets.adversarial.training.releasers import build_releaser
 from privnets.data import eco
 from privnets.data.eco import Household, Recordings
 from privnets.networks.architecture import stack_parameters
 from privnets.randomness import generator
 
+NETWORKS = ("network", "large_network")
 EPOCH = date(1970, 1, 1)
 
 
@@ -68,7 +70,7 @@ def covered(part: windows.Windows) -> set[tuple[int, int]]:
 )
 def test_no_step_is_in_two_splits_not_even_of_another_household(days, rotation):
     recordings = recorded(*map(sorted, days))
-    parts = problem_module._parts(recordings, rotation, "hour")
+    parts = part_windows(recordings, rotation, "hour")
     steps = [{step for _, step in covered(part)} for part in parts]
     for i, one in enumerate(steps):
         for other in steps[i + 1 :]:
@@ -79,7 +81,7 @@ def test_no_step_is_in_two_splits_not_even_of_another_household(days, rotation):
 @given(st.sets(st.integers(0, 300), min_size=20, max_size=150))
 def test_blocks_are_in_order_apart_and_hold_every_known_day(days):
     recordings = recorded(sorted(days))
-    found = windows.blocks(recordings)
+    found = windows.week_blocks(recordings)
     assert len(found) >= 10
     for one, other in itertools.pairwise(found):
         assert one.first <= one.last < other.first
@@ -95,12 +97,12 @@ def test_blocks_are_in_order_apart_and_hold_every_known_day(days):
 
 def test_too_few_days_are_refused_with_what_to_do():
     with pytest.raises(data.DataError, match=r"at least 20 days .* there are 19\. Unpack more"):
-        windows.blocks(recorded(list(range(19)), seed=1))
+        windows.week_blocks(recorded(list(range(19)), seed=1))
 
 
 def test_windows_are_what_the_calendar_holds(two_households):
-    (block, *_) = windows.blocks(two_households)
-    found = windows.cut(two_households, block, stride=1)
+    (block, *_) = windows.week_blocks(two_households)
+    found = windows.cut_windows(two_households, block, stride=1)
     assert len(found) > 100
     for i in range(0, len(found), 7):
         own = two_households.households[found.household[i] - 1]
@@ -134,11 +136,9 @@ def test_side_information_is_weekday_month_and_the_time_of_day(steps):
 
 def test_test_windows_are_whole_days_and_the_others_slide_by_an_hour(two_households):
     for rotation in range(len(ROTATION)):
-        parts = dict(
-            zip(PARTS, problem_module._parts(two_households, rotation, "hour"), strict=True)
-        )
+        parts = dict(zip(PARTS, part_windows(two_households, rotation, "hour"), strict=True))
         assert (parts["test"].start % 24 == 0).all()
-        days = windows.origin(parts["test"], 24)
+        days = windows.day_groups(parts["test"], 24)
         assert len(set(days.tolist())) == len(days)
         for name in PARTS[:3]:
             assert set((parts[name].start % 24).tolist()) == set(range(24))
@@ -146,19 +146,19 @@ def test_test_windows_are_whole_days_and_the_others_slide_by_an_hour(two_househo
 
 def test_rotations_give_every_block_to_test_and_no_two_the_same_days(two_households):
     def days(rotation: int) -> frozenset[int]:
-        test = problem_module._parts(two_households, rotation, "hour")[3]
+        test = part_windows(two_households, rotation, "hour")[3]
         return frozenset((test.start // 24).tolist())
 
     found = [days(rotation) for rotation in range(len(ROTATION))]
     assert len(set(found)) == len(ROTATION)
-    blocks = windows.blocks(two_households)
+    blocks = windows.week_blocks(two_households)
     for block in blocks:
         assert any(any(block.first <= day <= block.last for day in one) for one in found)
 
 
 def test_splits_are_disjoint_and_of_equal_sizes_for_every_seed(two_households):
     configs = [configured(seed=seed) for seed in range(len(ROTATION))]
-    pool, splits = Eco().materials(configs, "cpu")
+    pool, splits = load_pool(EcoProblem(), configs, "cpu")
     assert len({tuple(len(getattr(s, p)) for p in PARTS) for s in splits}) == 1
     for one in splits:
         rows = np.concatenate([getattr(one, p) for p in PARTS])
@@ -168,9 +168,9 @@ def test_splits_are_disjoint_and_of_equal_sizes_for_every_seed(two_households):
 
 def test_records_depend_on_the_seed_and_not_on_the_stack(two_households):
     configs = [configured(seed=seed, alpha=1 + seed) for seed in (4, 0, 14)]
-    pool, splits = Eco().materials(configs, "cpu")
+    pool, splits = load_pool(EcoProblem(), configs, "cpu")
     for config, own in zip(configs, splits, strict=True):
-        alone, (split,) = Eco().materials([config], "cpu")
+        alone, (split,) = load_pool(EcoProblem(), [config], "cpu")
         for part in PARTS:
             here, there = getattr(own, part), getattr(split, part)
             for column in ("x", "secret", "side", "present", "group"):
@@ -181,19 +181,19 @@ def test_records_depend_on_the_seed_and_not_on_the_stack(two_households):
 
 
 def test_subsamples_are_as_large_as_asked_and_no_larger_than_there_is(two_households):
-    _, (splits,) = Eco().materials([configured(train_size=50, attack_size=40)], "cpu")
+    _, (splits,) = load_pool(EcoProblem(), [configured(train_size=50, attack_size=40)], "cpu")
     assert (len(set(splits.train)), len(set(splits.attack))) == (50, 40)
     with pytest.raises(ValueError, match=r"train_size must be at most \d+ .*; got 100000"):
-        Eco().materials([configured(train_size=100_000)], "cpu")
+        load_pool(EcoProblem(), [configured(train_size=100_000)], "cpu")
 
 
 def test_power_comes_back_from_the_training_blocks_scale(two_households):
     config = configured(seed=3)
-    pool, (splits,) = Eco().materials([config], "cpu")
-    offset, scale = Eco().distance_scale(config)
+    pool, (splits,) = load_pool(EcoProblem(), [config], "cpu")
+    offset, scale = EcoProblem().original_units(config)
     blocks = [
         block
-        for place, block in enumerate(windows.blocks(two_households))
+        for place, block in enumerate(windows.week_blocks(two_households))
         if ROTATION[(place + 3) % 10] == 0
     ]
     metered = [
@@ -204,11 +204,11 @@ def test_power_comes_back_from_the_training_blocks_scale(two_households):
     ]
     assert offset == pytest.approx(np.concatenate(metered).mean())
     assert scale == pytest.approx(np.concatenate(metered).std())
-    parts = problem_module._parts(two_households, 3, "hour")
+    parts = part_windows(two_households, 3, "hour")
     present = pool.present[splits.test].numpy()
     watts = offset + scale * pool.x[splits.test][..., 0].numpy()
     test = parts[3]
-    by_origin = dict(zip(windows.origin(test, 24).tolist(), test.power, strict=True))
+    by_origin = dict(zip(windows.day_groups(test, 24).tolist(), test.power, strict=True))
     for row, group in enumerate(pool.group[splits.test].tolist()):
         np.testing.assert_allclose(
             watts[row][present[row]], by_origin[group][present[row]], rtol=1e-4, atol=1e-2
@@ -216,7 +216,7 @@ def test_power_comes_back_from_the_training_blocks_scale(two_households):
 
 
 def test_what_is_absent_is_zero_and_secret_missing(two_households):
-    pool, _ = Eco().materials([configured()], "cpu")
+    pool, _ = load_pool(EcoProblem(), [configured()], "cpu")
     assert not pool.present.all()
     assert (pool.x[..., 0][~pool.present] == 0).all()
     assert (pool.secret[~pool.present] == -1).all()
@@ -228,8 +228,8 @@ def test_what_is_absent_is_zero_and_secret_missing(two_households):
 def test_test_days_reach_nothing_that_is_trained_on(two_households, monkeypatch):
     """Altering power and occupancy of test days leaves the three other parts as they were."""
     config = configured(seed=1)
-    pool, (splits,) = Eco().materials([config], "cpu")
-    days = set(windows.day_of(pool.group[splits.test].numpy()).tolist())
+    pool, (splits,) = load_pool(EcoProblem(), [config], "cpu")
+    days = set(windows.group_days(pool.group[splits.test].numpy()).tolist())
     altered = []
     for own in two_households.households:
         rows = np.isin(own.dates.astype(np.int64), list(days))[:, None]
@@ -238,7 +238,7 @@ def test_test_days_reach_nothing_that_is_trained_on(two_households, monkeypatch)
         altered.append(Household(own.number, own.dates, power, own.present, occupancy))
     other_recordings = Recordings(tuple(altered), "published", "altered")
     monkeypatch.setattr(eco, "read", lambda resolution="hour": other_recordings)
-    other, (again,) = Eco().materials([config], "cpu")
+    other, (again,) = load_pool(EcoProblem(), [config], "cpu")
     for part in PARTS[:3]:
         here, there = getattr(splits, part), getattr(again, part)
         assert torch.equal(pool.x[here], other.x[there])
@@ -261,12 +261,12 @@ def run(days: set[int], first: int) -> int:
 
 def test_the_week_is_in_watts_with_its_days(two_households):
     config = configured(seed=2)
-    pool, (splits,) = Eco().materials([config], "cpu")
+    pool, (splits,) = load_pool(EcoProblem(), [config], "cpu")
     rows = torch.from_numpy(splits.test)
     columns = [pool.x, pool.secret, None, pool.side, pool.present, pool.group]
     original = Exposure(*(None if c is None else c[rows] for c in columns))
     released = Exposure(original.z + 1, *list(vars(original).values())[1:])
-    found = Eco().examine(config, [], original, released)
+    found = EcoProblem().release_details(config, [], original, released)
     week = load(found.artifacts["week.safetensors"])
     days = len(week["day"])
     assert 2 <= days <= 7
@@ -274,7 +274,7 @@ def test_the_week_is_in_watts_with_its_days(two_households):
     assert week["original"].shape == week["released"].shape == week["secret"].shape == (days, 24)
     present = week["present"].bool()
     assert week["present"].dtype == torch.uint8
-    _, scale = Eco().distance_scale(config)
+    _, scale = EcoProblem().original_units(config)
     torch.testing.assert_close(
         (week["released"] - week["original"])[present],
         torch.full((int(present.sum()),), scale, dtype=torch.float32),
@@ -291,27 +291,27 @@ def test_the_week_is_in_watts_with_its_days(two_households):
 @pytest.mark.parametrize("side", [False, True])
 def test_networks_fit_the_windows(two_households, side):
     config = configured(side_information=side, releaser_width=5, adversary_width=4)
-    pool, (splits,) = Eco().materials([config], "cpu")
+    pool, (splits,) = load_pool(EcoProblem(), [config], "cpu")
     rows = torch.from_numpy(splits.train[:6]).view(2, 3)
     x, known = pool.x[rows], pool.side[rows]
-    releaser = Eco().releaser(config)
+    releaser = build_releaser(EcoProblem(), config)
     parameters = stack_parameters(
         [releaser.initial(generator(seed, "releaser")) for seed in range(2)]
     )
     noise = torch.rand(2, 3, *releaser.noise_shape(x.shape[2:]))
     z = releaser.release(parameters, x, noise, pool.secret[rows], known if side else None)
     assert z.shape == x.shape
-    networks = {"adversary": (Eco().adversary(config), side)}
+    adversary = build_inference_network(EcoProblem(), config, 2, sees_side=side)
+    networks = {"adversary": (adversary, side)}
     networks |= {
         name: (network, name.endswith("_side"))
-        for name, network in Eco().attacking_networks(config).items()
+        for name, network in build_panel(EcoProblem(), config).networks.items()
     }
     assert set(networks) == {"adversary", *NETWORKS, *(f"{name}_side" for name in NETWORKS)}
     for network, sees in networks.values():
         weights = stack_parameters([network.initial(generator(seed, "x")) for seed in range(2)])
         inputs = torch.cat([z, known], -1) if sees else z
         assert network.forward(weights, inputs).shape == (2, 3, 24, 2)
-    assert Eco().utility(config) is None
 
 
 def test_fields_without_meaning_are_named(monkeypatch):
@@ -326,13 +326,13 @@ def test_fields_without_meaning_are_named(monkeypatch):
         scenario="fixed-utility",
         train_size=10**6,
     )
-    assert {p.field for p in Eco().statement.invalid_fields(config)} == {
+    assert {p.field for p in EcoProblem().invalid_fields(config)} == {
         "dependence", "utility_weight", "tradeoff", "estimator", "squaring", "releaser",
         "scenario", "train_size",
     }  # fmt: skip
-    assert not Eco().statement.invalid_fields(configured())
+    assert not EcoProblem().invalid_fields(configured())
     monkeypatch.setattr(eco, "source", lambda: "published")
-    assert not Eco().statement.invalid_fields(configured(train_size=10**6))
+    assert not EcoProblem().invalid_fields(configured(train_size=10**6))
 
 
 @requires_data("eco")
@@ -341,11 +341,11 @@ def test_the_data_at_hand_have_the_sizes_that_are_foretold(resolution):
     if eco.source() != "aggregated":
         pytest.skip("published files of ECO are at hand")
     config = configured(resolution=resolution, seed=5)
-    pool, (splits,) = Eco().materials([config], "cpu")
-    told = Eco().statement.sizes(config)
+    pool, (splits,) = load_pool(EcoProblem(), [config], "cpu")
+    told = EcoProblem().split_sizes(config)
     assert [len(getattr(splits, p)) for p in PARTS] == [getattr(told, p) for p in PARTS]
-    assert tuple(pool.x.shape[1:]) == told.record
-    assert Eco().statement.fingerprint(config) == data.fingerprint("eco")
+    assert tuple(pool.x.shape[1:]) == told.record_shape
+    assert EcoProblem().fingerprint(config) == data.fingerprint("eco")
     for part in PARTS:
         secret = pool.secret[getattr(splits, part)]
         assert {0, 1} <= set(secret.unique().tolist())

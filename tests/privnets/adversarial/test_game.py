@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problems import registry
+from privnets.adversarial.problems import PROBLEMS
+from privnets.adversarial.records import load_pool
 from privnets.adversarial.training.game import Game
-from privnets.adversarial.training.inference_networks import Roles
+from privnets.adversarial.training.inference_networks import TrainingSchedule
 
 STEPS = 30
 
@@ -24,8 +25,8 @@ def config(**given: object) -> AdversarialConfig:
 
 
 def game(*configs: AdversarialConfig) -> Game:
-    problem = registry.problem(configs[0].problem)
-    pool, splits = problem.materials(configs, "cpu")
+    problem = PROBLEMS.get(configs[0].problem)
+    pool, splits = load_pool(problem, configs, "cpu")
     made = Game(problem, configs, pool, splits)
     if configs[0].scenario != "joint":
         made.advance(configs[0].pretrain_steps)
@@ -33,8 +34,8 @@ def game(*configs: AdversarialConfig) -> Game:
 
 
 def unprepared(*configs: AdversarialConfig) -> Game:
-    problem = registry.problem(configs[0].problem)
-    return Game(problem, configs, *problem.materials(configs, "cpu"))
+    problem = PROBLEMS.get(configs[0].problem)
+    return Game(problem, configs, *load_pool(problem, configs, "cpu"))
 
 
 def parameters(played: Game, member: int) -> torch.Tensor:
@@ -42,7 +43,7 @@ def parameters(played: Game, member: int) -> torch.Tensor:
 
 
 def networks(played: Game, name: str) -> list[torch.Tensor]:
-    return played._team(name).of((name,))
+    return next(g for g in played._groups if name in g.roles).parameters((name,))
 
 
 VARIED = [
@@ -220,7 +221,7 @@ def test_the_releases_noise_is_the_configurations_own():
 
 
 @pytest.mark.parametrize(
-    ("given", "inner", "beside", "fixed"),
+    ("given", "adversary_step", "releaser_step", "pretrained"),
     [
         ({"objective": "alpha"}, {"adversary"}, {"utility"}, set()),
         ({"objective": "alpha", "scenario": "fixed-utility"}, {"adversary"}, set(), {"utility"}),
@@ -239,9 +240,11 @@ def test_the_releases_noise_is_the_configurations_own():
         ),
     ],
 )
-def test_scenarios_say_which_networks_train(given, inner, beside, fixed):
-    roles = Roles.of(config(**given), has_utility=True)
-    assert (set(roles.inner), set(roles.beside), set(roles.fixed)) == (inner, beside, fixed)
+def test_scenarios_say_which_networks_train(given, adversary_step, releaser_step, pretrained):
+    schedule = TrainingSchedule.from_config(config(**given), has_utility=True)
+    assert set(schedule.adversary_step) == adversary_step
+    assert set(schedule.releaser_step) == releaser_step
+    assert set(schedule.pretrained) == pretrained
 
 
 def test_networks_that_are_held_fixed_stay_as_pretrained():
@@ -259,8 +262,8 @@ def test_networks_that_are_held_fixed_stay_as_pretrained():
 def test_labels_of_records_outside_the_training_split_never_reach_the_releaser():
     """Altering every secret and utility label outside `train` leaves the game as it was."""
     one = config()
-    problem = registry.problem("digits")
-    pool, splits = problem.materials([one], "cpu")
+    problem = PROBLEMS.get("digits")
+    pool, splits = load_pool(problem, [one], "cpu")
     outside = np.setdiff1d(np.arange(len(pool.x)), splits[0].train)
     played = Game(problem, [one], pool, splits)
     played.advance(STEPS)

@@ -13,17 +13,18 @@ from safetensors.torch import load
 from scipy.stats import kstest
 
 from privnets import measures
-from privnets.adversarial.attackers.names import NETWORKS
+from privnets.adversarial.attackers.panel import build_panel
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problem import Examined
-from privnets.adversarial.problems.mixture import GaussianMixture
-from privnets.adversarial.records import Exposure, Pool, Splits
+from privnets.adversarial.problem import ReleaseDetails
+from privnets.adversarial.problems.gaussian_mixture import GaussianMixtureProblem
+from privnets.adversarial.records import Exposure, Pool, Splits, load_pool
 from privnets.adversarial.training.game import Game
+from privnets.adversarial.training.releasers import build_releaser
 from privnets.measures.mixture import DATA_STD
 from privnets.networks.architecture import stack_parameters
 from privnets.randomness import generator
 
-MIXTURE = GaussianMixture()
+MIXTURE = GaussianMixtureProblem()
 LN2 = math.log(2)
 THETA = torch.tensor([[3.0, 0.5], [-0.2, 1.0]])
 
@@ -44,7 +45,7 @@ def used(pool: Pool, splits: Splits, part: str) -> tuple[torch.Tensor, torch.Ten
 
 def limited(configs: list[AdversarialConfig]) -> tuple[Sequence[Mapping[str, float]], int]:
     """Limits, and at how many pauses."""
-    work, pauses = MIXTURE.limits(configs), 0
+    work, pauses = MIXTURE.reference_metrics(configs), 0
     while True:
         try:
             next(work)
@@ -53,11 +54,11 @@ def limited(configs: list[AdversarialConfig]) -> tuple[Sequence[Mapping[str, flo
         pauses += 1
 
 
-def examined(config: AdversarialConfig, parameters: list[torch.Tensor]) -> Examined:
-    pool, (splits,) = MIXTURE.materials([config], "cpu")
+def examined(config: AdversarialConfig, parameters: list[torch.Tensor]) -> ReleaseDetails:
+    pool, (splits,) = load_pool(MIXTURE, [config], "cpu")
     x, secret, utility = used(pool, splits, "test")
     (limits,), _ = limited([config])
-    found = MIXTURE.examine(
+    found = MIXTURE.release_details(
         config, parameters, Exposure(x, secret, utility), Exposure(x + 1, secret, utility)
     )
     assert not set(limits) & set(found.metrics)
@@ -67,7 +68,7 @@ def examined(config: AdversarialConfig, parameters: list[torch.Tensor]) -> Exami
 @pytest.mark.parametrize("k", [0.0, 0.4, 1.0, 2.0])
 def test_records_follow_the_law(k: float) -> None:
     """Cell counts within four standard errors; X around its bits by Kolmogorov and Smirnov."""
-    pool, (splits,) = MIXTURE.materials([small(dependence=k, seed=4)], "cpu")
+    pool, (splits,) = load_pool(MIXTURE, [small(dependence=k, seed=4)], "cpu")
     x, secret, utility = (part.numpy() for part in used(pool, splits, "test"))
     joint, count = measures.joint_us(k), len(x)
     for u, s in np.ndindex(2, 2):
@@ -82,8 +83,8 @@ def test_records_follow_the_law(k: float) -> None:
 
 def test_parts_are_disjoint_and_of_the_sizes_that_are_foretold() -> None:
     config = small()
-    _, (splits,) = MIXTURE.materials([config], "cpu")
-    sizes = MIXTURE.statement.sizes(config)
+    _, (splits,) = load_pool(MIXTURE, [config], "cpu")
+    sizes = MIXTURE.split_sizes(config)
     parts = {part: getattr(splits, part) for part in ("train", "attack", "validation", "test")}
     assert {name: len(part) for name, part in parts.items()} == {
         "train": 64,
@@ -103,13 +104,13 @@ def test_records_depend_on_seed_and_dependence_alone() -> None:
         small(seed=1, dependence=0.5),
         small(seed=1, dependence=0.4, tradeoff=0.9, noise_std=2.0),
     ]
-    pool, splits = MIXTURE.materials(configs, "cpu")
+    pool, splits = load_pool(MIXTURE, configs, "cpu")
     assert np.array_equal(splits[0].train, splits[3].train)
     assert len(pool.x) == 3 * sum(
         len(getattr(splits[0], part)) for part in ("train", "attack", "validation", "test")
     )
     for config, split in zip(configs, splits, strict=True):
-        alone, (own,) = MIXTURE.materials([config], "cpu")
+        alone, (own,) = load_pool(MIXTURE, [config], "cpu")
         for part in ("train", "test"):
             for here, there in zip(used(pool, split, part), used(alone, own, part), strict=True):
                 assert torch.equal(here, there)
@@ -130,20 +131,20 @@ def test_records_depend_on_seed_and_dependence_alone() -> None:
     ],
 )
 def test_what_means_nothing_here_is_named(fields: dict[str, object], complaint: str) -> None:
-    assert [
-        problem.field for problem in MIXTURE.statement.invalid_fields(configured(**fields))
-    ] == [complaint]
-    assert not MIXTURE.statement.invalid_fields(configured())
-    assert not MIXTURE.statement.invalid_fields(configured(releaser="mlp"))
+    assert [problem.field for problem in MIXTURE.invalid_fields(configured(**fields))] == [
+        complaint
+    ]
+    assert not MIXTURE.invalid_fields(configured())
+    assert not MIXTURE.invalid_fields(configured(releaser="mlp"))
 
 
 def test_the_panel_finds_its_networks() -> None:
-    assert set(MIXTURE.attacking_networks(configured())) == set(NETWORKS)
+    assert set(build_panel(MIXTURE, configured()).networks) == {"network", "large_network"}
 
 
 @pytest.mark.parametrize(("k", "expected"), [(0.0, LN2), (0.4, 0.192745), (1.0, 0.0)])
 def test_the_bound_is_that_of_the_law(k: float, expected: float) -> None:
-    labels = torch.zeros(3, dtype=torch.int64)
+    labels = np.zeros(3, dtype=np.int64)
     bound = MIXTURE.dependence_bound(configured(dependence=k), labels, labels)
     assert bound == pytest.approx(expected, abs=1e-6)
 
@@ -151,7 +152,7 @@ def test_the_bound_is_that_of_the_law(k: float, expected: float) -> None:
 def test_a_linear_filter_is_measured_exactly() -> None:
     config = small(dependence=0.4, tradeoff=0.8, noise_std=0.5)
     found = examined(config, [THETA])
-    assert set(found.metrics) == set(MIXTURE.statement.extra_metric_keys(config))
+    assert set(found.metrics) == set(MIXTURE.spec.extra_metrics)
     assert not found.notes
     exact = measures.filter_information(THETA, 0.5, measures.joint_us(0.4))
     assert found.metrics["exact/leakage"] == pytest.approx(float(exact.leakage))
@@ -190,14 +191,14 @@ def test_a_large_stack_pauses_while_its_limits_are_sought() -> None:
 def test_what_is_undefined_has_its_reason(fields: dict[str, object], undefined: set[str]) -> None:
     config = small(dependence=0.0, **fields)
     random = generator(0, "releaser")
-    found = examined(config, MIXTURE.releaser(config).initial(random))
+    found = examined(config, build_releaser(MIXTURE, config).initial(random))
     assert {key for key, value in found.metrics.items() if math.isnan(value)} == undefined
     assert set(found.notes) == undefined
 
 
 def test_the_scatter_holds_releases_with_their_labels() -> None:
     config = small(dependence=0.0)
-    pool, (splits,) = MIXTURE.materials([config], "cpu")
+    pool, (splits,) = load_pool(MIXTURE, [config], "cpu")
     x, secret, utility = used(pool, splits, "test")
     tensors = load(examined(config, [THETA]).artifacts["scatter.safetensors"])
     assert torch.equal(tensors["filter"], THETA)
@@ -205,21 +206,23 @@ def test_the_scatter_holds_releases_with_their_labels() -> None:
     assert torch.equal(tensors["secret"], secret[:1000])
     assert torch.equal(tensors["utility"], utility[:1000])
     mlp = small(dependence=0.0, releaser="mlp")
-    artifacts = examined(mlp, MIXTURE.releaser(mlp).initial(generator(0, "releaser"))).artifacts
+    artifacts = examined(
+        mlp, build_releaser(MIXTURE, mlp).initial(generator(0, "releaser"))
+    ).artifacts
     assert "filter" not in load(artifacts["scatter.safetensors"])
 
 
 def test_curves_are_exact_and_a_member_that_diverged_stays_alone() -> None:
     configs = [small(dependence=k, noise_std=s) for k, s in ((0.4, 0.5), (1.0, 1.0), (0.0, 2.0))]
     parameters = stack_parameters([[THETA], [THETA * math.inf], [2 * THETA]])
-    curves = MIXTURE.probe(configs, parameters)
+    curves = MIXTURE.exact_curves(configs, parameters)
     assert set(curves) == {"exact/leakage", "exact/censored"}
     assert curves["exact/leakage"].isnan().tolist() == [False, True, False]
     for member, theta in ((0, THETA), (2, 2 * THETA)):
         found = examined(configs[member], [theta])
         for key, values in curves.items():
             assert float(values[member]) == pytest.approx(found.metrics[key], abs=1e-12)
-    assert not MIXTURE.probe([small(releaser="mlp")], parameters)
+    assert not MIXTURE.exact_curves([small(releaser="mlp")], parameters)
 
 
 def test_learned_filters_come_near_to_the_best_linear_one() -> None:
@@ -227,7 +230,7 @@ def test_learned_filters_come_near_to_the_best_linear_one() -> None:
     quick = {"steps": 600, "learning_rate": 0.1, "batch_size": 128}
     knobs = ((0.0, 0.5), (0.4, 0.8), (1.0, 0.5))
     configs = [configured(dependence=k, tradeoff=a, **quick) for k, a in knobs]
-    game = Game(MIXTURE, configs, *MIXTURE.materials(configs, "cpu"))
+    game = Game(MIXTURE, configs, *load_pool(MIXTURE, configs, "cpu"))
     game.advance(600)
     for member, config in enumerate(configs):
         metrics = examined(config, game.parameters(member)).metrics

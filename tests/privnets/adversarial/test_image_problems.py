@@ -12,26 +12,33 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import mutual_info_score
 from support import requires_data
 
-from privnets.adversarial.attackers.names import NETWORKS
+from privnets.adversarial.attackers.panel import build_panel
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problem import Problem
-from privnets.adversarial.problems import splits as dealing
-from privnets.adversarial.problems import thickness
-from privnets.adversarial.problems.amnist import Amnist
-from privnets.adversarial.problems.digits import Digits
-from privnets.adversarial.records import Exposure, Pool, Splits
+from privnets.adversarial.problem import (
+    Problem,
+    Splits,
+    stratified_sizes,
+    stratified_split,
+    subsample,
+)
+from privnets.adversarial.problems import amnist
+from privnets.adversarial.problems.amnist import AmnistProblem
+from privnets.adversarial.problems.digits import DigitsProblem
+from privnets.adversarial.records import Exposure, Pool, load_pool
+from privnets.adversarial.training.inference_networks import build_inference_network
+from privnets.adversarial.training.releasers import build_releaser
 from privnets.networks.architecture import stack_parameters
 from privnets.randomness import generator
 
 PROBLEMS = [
-    pytest.param(Digits(), id="digits"),
-    pytest.param(Amnist(), id="amnist", marks=requires_data("mnist")),
+    pytest.param(DigitsProblem(), id="digits"),
+    pytest.param(AmnistProblem(), id="amnist", marks=requires_data("mnist")),
 ]
 PARTS = ("train", "attack", "validation", "test")
 
 
 def configured(problem: Problem, **fields: object) -> AdversarialConfig:
-    return AdversarialConfig(problem=problem.statement.name, **fields)
+    return AdversarialConfig(problem=problem.name, **fields)
 
 
 def parts(splits: Splits) -> list[np.ndarray]:
@@ -40,7 +47,7 @@ def parts(splits: Splits) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_no_image_serves_two_purposes_and_all_are_used(problem):
-    pool, (splits,) = problem.materials([configured(problem, seed=3)], "cpu")
+    pool, (splits,) = load_pool(problem, [configured(problem, seed=3)], "cpu")
     together = np.concatenate(parts(splits))
     assert sorted(together) == list(range(len(pool.x)))
 
@@ -49,15 +56,15 @@ def test_no_image_serves_two_purposes_and_all_are_used(problem):
 def test_parts_have_the_sizes_that_are_foretold(problem):
     for sizes in ({}, {"train_size": 100, "attack_size": 50}):
         config = configured(problem, **sizes)
-        told = problem.statement.sizes(config)
-        pool, (splits,) = problem.materials([config], "cpu")
+        told = problem.split_sizes(config)
+        pool, (splits,) = load_pool(problem, [config], "cpu")
         assert [len(part) for part in parts(splits)] == [getattr(told, p) for p in PARTS]
-        assert tuple(pool.x.shape[1:]) == told.record
-        assert not problem.statement.invalid_fields(config)
-    if problem.statement.name == "amnist":
+        assert tuple(pool.x.shape[1:]) == told.record_shape
+        assert not problem.invalid_fields(config)
+    if problem.name == "amnist":
         assert told.test == 4_681
     else:
-        whole = problem.statement.sizes(configured(problem))
+        whole = problem.split_sizes(configured(problem))
         shares = np.array([getattr(whole, p) for p in PARTS]) / 1_797
         np.testing.assert_allclose(shares, [0.40, 0.35, 0.10, 0.15], atol=0.005)
 
@@ -65,9 +72,9 @@ def test_parts_have_the_sizes_that_are_foretold(problem):
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_splits_depend_on_the_seed_alone_and_not_on_the_stack(problem):
     configs = [configured(problem, seed=seed, alpha=1 + seed) for seed in range(3)]
-    _, together = problem.materials(configs, "cpu")
-    _, reordered = problem.materials(configs[::-1], "cpu")
-    _, (alone,) = problem.materials([configured(problem, seed=1)], "cpu")
+    _, together = load_pool(problem, configs, "cpu")
+    _, reordered = load_pool(problem, configs[::-1], "cpu")
+    _, (alone,) = load_pool(problem, [configured(problem, seed=1)], "cpu")
     for part in PARTS:
         np.testing.assert_array_equal(getattr(together[1], part), getattr(alone, part))
         np.testing.assert_array_equal(getattr(reordered[1], part), getattr(alone, part))
@@ -77,7 +84,7 @@ def test_splits_depend_on_the_seed_alone_and_not_on_the_stack(problem):
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_every_part_has_the_labels_in_the_shares_of_the_whole(problem):
     config = configured(problem, train_size=320, attack_size=320)
-    pool, (splits,) = problem.materials([config], "cpu")
+    pool, (splits,) = load_pool(problem, [config], "cpu")
     cells = (2 * pool.utility + pool.secret).numpy()
     whole = np.concatenate(parts(splits)[:3])
     share = np.bincount(cells[whole], minlength=20) / len(whole)
@@ -89,18 +96,18 @@ def test_every_part_has_the_labels_in_the_shares_of_the_whole(problem):
 @requires_data("mnist")
 def test_test_labels_reach_nothing_that_is_trained_on(monkeypatch):
     """Altering images and labels of test leaves the three other parts as they were."""
-    problem = Amnist()
+    problem = AmnistProblem()
     config = configured(problem, seed=2)
-    pool, (splits,) = problem.materials([config], "cpu")
-    read = thickness.read()
+    pool, (splits,) = load_pool(problem, [config], "cpu")
+    read = amnist.read_amnist()
     altered = replace(
         read,
         test_x=255 - read.test_x,
         test_digit=9 - read.test_digit,
         test_thickness=1 - read.test_thickness,
     )
-    monkeypatch.setattr(thickness, "read", lambda: altered)
-    other, (again,) = problem.materials([config], "cpu")
+    monkeypatch.setattr(amnist, "read_amnist", lambda: altered)
+    other, (again,) = load_pool(problem, [config], "cpu")
     for part in PARTS[:3]:
         rows = getattr(splits, part)
         np.testing.assert_array_equal(rows, getattr(again, part))
@@ -112,8 +119,8 @@ def test_test_labels_reach_nothing_that_is_trained_on(monkeypatch):
 
 @requires_data("mnist")
 def test_amnist_tests_on_the_published_test_images():
-    pool, (splits,) = Amnist().materials([configured(Amnist())], "cpu")
-    read = thickness.read()
+    pool, (splits,) = load_pool(AmnistProblem(), [configured(AmnistProblem())], "cpu")
+    read = amnist.read_amnist()
     np.testing.assert_array_equal(
         (pool.x[splits.test, 0] * 255).round().to(torch.uint8).numpy(), read.test_x
     )
@@ -123,7 +130,7 @@ def test_amnist_tests_on_the_published_test_images():
 
 
 def test_the_thickness_of_a_digit_is_more_ink_than_the_median_of_its_like():
-    pool, _ = Digits().materials([configured(Digits())], "cpu")
+    pool, _ = load_pool(DigitsProblem(), [configured(DigitsProblem())], "cpu")
     shipped = load_digits()
     ink = shipped.images.sum(axis=(1, 2))
     torch.testing.assert_close(pool.x[:, 0], torch.tensor(shipped.images / 16).float())
@@ -136,23 +143,25 @@ def test_the_thickness_of_a_digit_is_more_ink_than_the_median_of_its_like():
 
 
 def test_the_digit_alone_tells_nothing_of_ink():
-    pool, _ = Digits().materials([configured(Digits())], "cpu")
+    pool, _ = load_pool(DigitsProblem(), [configured(DigitsProblem())], "cpu")
     told = mutual_info_score(pool.utility, pool.secret)
     assert told < 1e-4
-    found = Digits().dependence_bound(configured(Digits()), pool.secret, pool.utility)
+    found = DigitsProblem().dependence_bound(
+        configured(DigitsProblem()), pool.secret.numpy(), pool.utility.numpy()
+    )
     assert found == pytest.approx(told)
 
 
 @requires_data("mnist")
 def test_the_bound_of_amnist_is_what_the_digit_tells():
-    read = thickness.read()
-    secret, utility = torch.tensor(read.train_thickness), torch.tensor(read.train_digit)
+    read = amnist.read_amnist()
+    secret, utility = read.train_thickness, read.train_digit
     expected = mutual_info_score(read.train_digit, read.train_thickness)
-    found = Amnist().dependence_bound(configured(Amnist()), secret, utility)
+    found = AmnistProblem().dependence_bound(configured(AmnistProblem()), secret, utility)
     assert found == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("problem", [Digits(), Amnist()], ids=["digits", "amnist"])
+@pytest.mark.parametrize("problem", [DigitsProblem(), AmnistProblem()], ids=["digits", "amnist"])
 def test_fields_without_meaning_and_sizes_beyond_the_data_are_named(problem):
     config = configured(
         problem,
@@ -164,19 +173,19 @@ def test_fields_without_meaning_and_sizes_beyond_the_data_are_named(problem):
         train_size=10**6,
         attack_size=10**6,
     )
-    assert {p.field for p in problem.statement.invalid_fields(config)} == {
+    assert {p.field for p in problem.invalid_fields(config)} == {
         "dependence", "resolution", "side_information", "sequence", "releaser", "train_size",
         "attack_size",
     }  # fmt: skip
-    assert not problem.statement.invalid_fields(configured(problem))
+    assert not problem.invalid_fields(configured(problem))
 
 
-@pytest.mark.parametrize("problem", [Digits(), Amnist()], ids=["digits", "amnist"])
+@pytest.mark.parametrize("problem", [DigitsProblem(), AmnistProblem()], ids=["digits", "amnist"])
 @pytest.mark.parametrize("releaser", ["mlp", "convolutional"])
 def test_networks_fit_the_images(problem, releaser):
     config = configured(problem, releaser=releaser, releaser_width=8, adversary_width=4)
-    x = torch.rand(2, 3, *problem.statement.sizes(config).record)
-    network = problem.releaser(config)
+    x = torch.rand(2, 3, *problem.split_sizes(config).record_shape)
+    network = build_releaser(problem, config)
     parameters = stack_parameters(
         [network.initial(generator(seed, "releaser")) for seed in range(2)]
     )
@@ -184,19 +193,23 @@ def test_networks_fit_the_images(problem, releaser):
     released = network.release(parameters, x, noise, torch.zeros(2, 3).long(), None)
     assert released.shape == x.shape
     assert (released.min() >= 0) & (released.max() <= 1)
-    assert set(problem.attacking_networks(config)) == set(NETWORKS)
-    shapes = {"adversary": problem.adversary(config), **problem.attacking_networks(config)}
+    attackers = build_panel(problem, config).networks
+    assert set(attackers) == {"network", "large_network"}
+    adversary, utility = (
+        build_inference_network(problem, config, classes, sees_side=False) for classes in (2, 10)
+    )
+    shapes = {"adversary": adversary, **attackers}
     assert shapes["large_network"] != shapes["network"] == shapes["adversary"]
-    for shape, classes in [*((s, 2) for s in shapes.values()), (problem.utility(config), 10)]:
+    for shape, classes in [*((s, 2) for s in shapes.values()), (utility, 10)]:
         weights = stack_parameters([shape.initial(generator(seed, "x")) for seed in range(2)])
         assert shape.forward(weights, released).shape == (2, 3, classes)
 
 
 def test_pictures_show_a_thin_and_a_thick_one_of_every_digit():
-    pool, (splits,) = Digits().materials([configured(Digits())], "cpu")
+    pool, (splits,) = load_pool(DigitsProblem(), [configured(DigitsProblem())], "cpu")
     original = exposed(pool, splits.test)
     released = replace(original, z=1 - original.z)
-    found = Digits().examine(configured(Digits()), [], original, released)
+    found = DigitsProblem().release_details(configured(DigitsProblem()), [], original, released)
     tensors = load(found.artifacts["release.safetensors"])
     shown = list(zip(tensors["utility"].tolist(), tensors["secret"].tolist(), strict=True))
     assert shown == [(digit, thick) for digit in range(10) for thick in range(2)]
@@ -218,12 +231,12 @@ def exposed(pool: Pool, rows: np.ndarray) -> Exposure:
 )
 def test_dealing_gives_every_record_to_one_part_in_foretold_numbers(strata, shares, seed):
     array = np.array(strata)
-    found = dealing.deal(array, shares, np.random.default_rng(seed))
+    found = stratified_split(array, shares, seed)
     assert sorted(np.concatenate(found)) == list(range(len(strata)))
-    assert [len(part) for part in found] == dealing.dealt(len(strata), shares)
+    assert [len(part) for part in found] == stratified_sizes(len(strata), shares)
     for part in found:
         assert np.diff(array[part]).min(initial=0) >= 0
         for size in {1, len(part) // 2, len(part)} - {0}:
-            few = dealing.thinned(part, size) if size <= len(part) else part
+            few = subsample(part, size) if size <= len(part) else part
             assert len(set(few)) == len(few)
             assert set(few) <= set(part)

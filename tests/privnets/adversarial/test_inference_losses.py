@@ -8,7 +8,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from privnets.adversarial.records import MISSING
-from privnets.adversarial.training.losses import accuracy, cross_entropy, log_probabilities
+from privnets.adversarial.training.inference_networks import (
+    accuracy,
+    cross_entropy,
+    log_softmax_over_classes,
+)
 
 _CASES = pytest.mark.parametrize(
     ("shape", "missing"),
@@ -60,9 +64,9 @@ def test_a_member_of_whom_nothing_is_known_has_no_loss_and_no_gradient():
 def test_log_probabilities_are_the_log_softmax_whatever_the_layout(shape, missing):
     logits, _ = _drawn(shape, missing)
     expected = logits.log_softmax(-1)
-    torch.testing.assert_close(log_probabilities(logits), expected)
+    torch.testing.assert_close(log_softmax_over_classes(logits), expected)
     turned = logits.transpose(1, -1).contiguous().transpose(1, -1)
-    torch.testing.assert_close(log_probabilities(turned), expected)
+    torch.testing.assert_close(log_softmax_over_classes(turned), expected)
 
 
 def test_accuracy_counts_known_labels_alone():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from privnets.adversarial.attackers.neighbours import FEW, Neighbours
+from privnets.adversarial.attackers.classical import MAX_TREE_COLUMNS, nearest_records
 
 
 def _distances(records: NDArray[np.float32], x: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -19,7 +19,7 @@ def _distances(records: NDArray[np.float32], x: NDArray[np.float32]) -> NDArray[
 
 @given(
     seed=st.integers(0, 2**32 - 1),
-    columns=st.integers(1, FEW + 4),
+    columns=st.integers(1, MAX_TREE_COLUMNS + 4),
     records=st.integers(1, 60),
     rounded=st.booleans(),
     data=st.data(),
@@ -33,7 +33,7 @@ def test_nearest_records_are_those_of_least_distance(
     random = np.random.default_rng(seed)
     draws = [random.standard_normal((n, columns)) for n in (records, 20)]
     known, x = (np.asarray(np.round(d) if rounded else d, dtype=np.float32) for d in draws)
-    found = Neighbours(known)(x, count)
+    found = nearest_records(known, x, count)
     distances = _distances(known, x)
     assert all(len(set(row)) == count for row in found.tolist())
     np.testing.assert_allclose(
@@ -41,9 +41,9 @@ def test_nearest_records_are_those_of_least_distance(
     )
 
 
-@pytest.mark.parametrize("columns", [FEW, FEW + 1])
+@pytest.mark.parametrize("columns", [MAX_TREE_COLUMNS, MAX_TREE_COLUMNS + 1])
 def test_fewer_neighbours_are_the_first_of_more(columns: int) -> None:
     random = np.random.default_rng(0)
     records, x = (random.standard_normal((n, columns)).astype(np.float32) for n in (500, 100))
-    nearest = Neighbours(records)
-    np.testing.assert_array_equal(nearest(x, 7), nearest(x, 31)[:, :7])
+    few, more = (nearest_records(records, x, count) for count in (7, 31))
+    np.testing.assert_array_equal(few, more[:, :7])

@@ -8,18 +8,18 @@ import torch
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.records import MISSING
 from privnets.adversarial.training.batches import Batch
-from privnets.adversarial.training.losses import accuracy, cross_entropy
-from privnets.adversarial.training.objectives import Seen, build, distortion
+from privnets.adversarial.training.inference_networks import accuracy, cross_entropy
+from privnets.adversarial.training.objectives import GameStep, build_objective, distortion
 
 
-def seen(**given: torch.Tensor) -> Seen:
+def seen(**given: torch.Tensor) -> GameStep:
     random = torch.Generator().manual_seed(0)
     x = torch.randn(2, 6, 3, 1, generator=random)
     secret = torch.randint(0, 2, (2, 6, 3), generator=random)
     batch = {"x": x, "secret": secret, "utility": None, "side": None, "present": None}
     batch |= {"noise": torch.zeros(0)} | given
     z = x + torch.randn(x.shape, generator=random)
-    return Seen(Batch(**batch), z, torch.randn(2, 6, 3, 2, generator=random))
+    return GameStep(Batch(**batch), z, torch.randn(2, 6, 3, 2, generator=random))
 
 
 def test_distortion_counts_only_steps_that_were_observed():
@@ -53,7 +53,7 @@ def test_weights_enter_as_the_equations_say():
         AdversarialConfig(problem="eco", privacy_weight=w, distortion_weight=d, alpha=1.0)
         for w, d in ((0.0, 1.0), (4.0, 0.5))
     ]
-    loss = build(configs, torch.zeros(2, 2)).loss(some)
+    loss = build_objective(configs, torch.zeros(2, 2)).loss(some)
     entropy = 3 * cross_entropy(some.adversary, some.batch.secret)
     weights, shares = torch.tensor([0.0, 4.0]), torch.tensor([1.0, 0.5])
     torch.testing.assert_close(loss, shares * distortion(some) - weights / 3 * entropy)
@@ -68,7 +68,9 @@ def test_squared_kl_weighs_two_squares(tradeoff):
     config = AdversarialConfig(
         problem="gaussian-mixture", tradeoff=tradeoff, estimator="label", squaring="batch"
     )
-    found = build([config], torch.full((1, 2), 0.5).log()).loss(Seen(batch, batch.x, *logits))
+    found = build_objective([config], torch.full((1, 2), 0.5).log()).loss(
+        GameStep(batch, batch.x, *logits)
+    )
     log_s, log_u, log_x = (one.log_softmax(-1).gather(-1, label[..., None]) for one in logits)
     lost, leaked = (log_x - log_u).mean(), (log_s + torch.tensor(2.0).log()).mean()
     expected = (1 - tradeoff) * lost**2 + tradeoff * leaked**2

@@ -11,17 +11,23 @@ import torch
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from privnets.adversarial.attackers import classical
-from privnets.adversarial.attackers.features import tables
-from privnets.adversarial.attackers.floors import floors
-from privnets.adversarial.attackers.names import CLASSIFIERS, attacker_names
-from privnets.adversarial.attackers.panel import Verdict, judging
-from privnets.adversarial.attackers.posterior import Posterior
+from privnets.adversarial.attackers import panel_names
+from privnets.adversarial.attackers.attacker import Posterior, ReleaseAttacker, ReleaseView
+from privnets.adversarial.attackers.classical import (
+    BoostedTrees,
+    LogisticRegression,
+    NearestNeighbours,
+)
+from privnets.adversarial.attackers.floors import fit_floors
+from privnets.adversarial.attackers.panel import Panel, PanelResult, score_releases
+from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import MISSING, Evidence, Exposure
 from privnets.networks.mlp import Perceptron
 
 BEST = "privacy/attacker_balanced_accuracy"
 NETWORKS = {"network": Perceptron((2, 16, 2)), "large_network": Perceptron((2, 32, 32, 2))}
+ATTACKERS = (BoostedTrees(), NearestNeighbours(), LogisticRegression())
+PANEL = Panel(NETWORKS, ATTACKERS)
 SHIFT = 1.5
 SIZES = (1200, 1200, 2400)
 
@@ -53,11 +59,10 @@ def _evidence(draw: Draw, seed: int = 0, share: float = 0.5, utility: bool = Fal
     return Evidence(*map(exposure, SIZES))
 
 
-def _judge(evidence: Sequence[Evidence], networks=NETWORKS, analytic=(), alpha=1.0, steps=300):
-    verdicts = judging(
+def _judge(evidence: Sequence[Evidence], networks=NETWORKS, specific=(), alpha=1.0, steps=300):
+    verdicts = score_releases(
         evidence,
-        networks=networks,
-        analytic=analytic,
+        Panel(networks, ATTACKERS, specific),
         alphas=[alpha] * len(evidence),
         seeds=range(len(evidence)),
         attack_steps=steps,
@@ -67,12 +72,12 @@ def _judge(evidence: Sequence[Evidence], networks=NETWORKS, analytic=(), alpha=1
 
 
 @pytest.fixture(scope="module")
-def judged() -> dict[str, Verdict]:
+def judged() -> dict[str, PanelResult]:
     verdicts = _judge([_evidence(draw) for draw in RELEASES.values()])
     return dict(zip(RELEASES, verdicts, strict=True))
 
 
-def _of(verdict: Verdict, attacker: str) -> float:
+def _of(verdict: PanelResult, attacker: str) -> float:
     return verdict.metrics[f"privacy/attacker/{attacker}/balanced_accuracy"]
 
 
@@ -90,7 +95,7 @@ def test_strongest_attacker_on_gaussians_is_the_bayes_decision(judged):
 
 def test_every_attacker_comes_near_the_bayes_decision(judged):
     bayes, error = norm.cdf(SHIFT / 2), judged["gaussian"].standard_errors[BEST]
-    for name in attacker_names(False, False, ()):
+    for name in PANEL.names(has_side=False):
         assert bayes - 0.06 < _of(judged["gaussian"], name) < bayes + 3 * error, name
 
 
@@ -145,10 +150,9 @@ def test_releases_are_judged_in_a_stack_as_alone():
     together = _judge(evidence, {"network": NETWORKS["network"]}, steps=100)
     for seed, one in enumerate(evidence):
         networks = {"network": NETWORKS["network"]}
-        (*_, alone) = judging(
+        (*_, alone) = score_releases(
             [one],
-            networks=networks,
-            analytic=(),
+            Panel(networks, ATTACKERS),
             alphas=[1.0],
             seeds=[seed],
             attack_steps=100,
@@ -179,64 +183,56 @@ def test_no_known_secret_is_undefined_with_its_reason():
     assert "test split knows 0 of the secret's 2 classes" in verdict.notes[BEST]
 
 
-@pytest.mark.parametrize("classifier", CLASSIFIERS)
-def test_test_secrets_reach_no_classifier(classifier):
+@pytest.mark.parametrize("attacker", ATTACKERS)
+def test_test_secrets_reach_no_classifier(attacker):
     given = _evidence(RELEASES["gaussian"])
     turned = Exposure(given.test.z, 1 - given.test.secret)
     blind = Evidence(given.attack, given.validation, turned)
-    first, second = (
-        classical.fit("a", tables(one, side=False), 0, classifier) for one in (given, blind)
-    )
+    first, second = (attacker.fit(ReleaseView(one), 0) for one in (given, blind))
     np.testing.assert_array_equal(first.test, second.test)
     np.testing.assert_array_equal(first.validation, second.validation)
 
 
-@pytest.mark.parametrize("classifier", CLASSIFIERS)
-def test_records_without_a_secret_change_no_classifier(classifier):
+@pytest.mark.parametrize("attacker", ATTACKERS)
+def test_records_without_a_secret_change_no_classifier(attacker):
     given = _evidence(RELEASES["gaussian"])
     secret = given.attack.secret.clone()
     secret[::4] = MISSING
     other = given.attack.z.clone()
     other[::4] += 100
     first, second = (
-        classical.fit(
-            "a",
-            tables(Evidence(Exposure(z, secret), given.validation, given.test), side=False),
-            0,
-            classifier,
-        )
+        attacker.fit(ReleaseView(Evidence(Exposure(z, secret), given.validation, given.test)), 0)
         for z in (given.attack.z, other)
     )
     np.testing.assert_array_equal(first.test, second.test)
 
 
-class _Informed:
+class _Informed(ReleaseAttacker):
     """An attacker that is right about some splits, and three times in five about the others."""
 
     def __init__(self, name: str, *knows: str) -> None:
-        self.names: tuple[str, ...] = (name,)
-        self._knows = knows
+        self.name, self._knows = name, knows
 
-    def fit(self, evidence: Evidence, seed: int) -> Sequence[Posterior]:
+    def fit(self, view: ReleaseView, seed: int) -> Posterior:
         beliefs = []
         for split in ("validation", "test"):
-            secret = getattr(evidence, split).secret.numpy()
+            secret = getattr(view.evidence, split).secret.numpy()
             wrong = np.random.default_rng(0).random(len(secret)) < 0.4
             known = secret if split in self._knows else np.where(wrong, 1 - secret, secret)
             beliefs.append(np.log(np.where(np.arange(2) == known[:, None], 0.99, 0.01)))
-        return [Posterior(self.names[0], *beliefs)]
+        return Posterior(self.name, *beliefs)
 
 
 def test_validation_chooses_the_strongest_attacker_and_test_judges_it():
-    analytic = (_Informed("lucky", "test"), _Informed("chosen", "validation"))
-    (verdict,) = _judge([_evidence(RELEASES["noise"])], {}, analytic)
+    specific = (_Informed("lucky", "test"), _Informed("chosen", "validation"))
+    (verdict,) = _judge([_evidence(RELEASES["noise"])], {}, specific)
     assert verdict.strongest == "chosen"
     assert verdict.metrics[BEST] == _of(verdict, "chosen") < 0.65
     assert "lucky is better on test" in verdict.notes[BEST]
 
 
 def test_metric_keys_follow_from_the_attackers_names(judged):
-    names = attacker_names(False, False, ())
+    names = PANEL.names(has_side=False)
     parts = ("balanced_accuracy", "auc", "leakage")
     expected = {f"privacy/attacker/{name}/{part}" for name in names for part in parts}
     metrics = judged["gaussian"].metrics
@@ -244,21 +240,12 @@ def test_metric_keys_follow_from_the_attackers_names(judged):
     assert all(value == 0 for key, value in metrics.items() if key.startswith("flag/"))
 
 
-def test_families_of_attackers_are_at_least_four():
-    assert len(attacker_names(False, False, ())) == 5
-    assert attacker_names(True, True, ("own",))[5:] == (
-        "network_side",
-        "large_network_side",
-        "boosted_trees_side",
-        "nearest_neighbours_side",
-        "logistic_regression_side",
-        "own",
-    )
-
-
-def test_a_network_of_an_unknown_name_is_refused():
-    with pytest.raises(ValueError, match="must be among network, large_network"):
-        _judge([_evidence(RELEASES["noise"])], {"net": NETWORKS["network"]})
+def test_a_panel_has_four_families_of_attackers_and_those_of_the_problem():
+    general = ("network", "large_network", *(attacker.name for attacker in ATTACKERS))
+    assert panel_names(PROBLEMS.get("digits").spec) == general
+    assert panel_names(PROBLEMS.get("eco").spec)[5:] == tuple(f"{name}_side" for name in general)
+    own = ("thickness_random", "thickness_thin", "thickness_thick")
+    assert panel_names(PROBLEMS.get("amnist").spec)[5:] == own
 
 
 def test_floors_without_labels_are_the_prior_alone(judged):
@@ -273,7 +260,7 @@ def test_floors_without_labels_are_the_prior_alone(judged):
 
 @pytest.mark.parametrize("share", [0.5, 0.1])
 def test_the_floor_of_a_label_that_is_right_four_times_in_five(share):
-    floor = floors(_evidence(RELEASES["noise"], share=share, utility=True), 2, 0, None)
+    floor = fit_floors(_evidence(RELEASES["noise"], share=share, utility=True), 2, 0, None)
     estimate = floor.estimates["floor/utility_label"]
     assert estimate.value == pytest.approx(0.8, abs=3 * estimate.error)
     assert floor.highest == "floor/utility_label"
@@ -291,10 +278,10 @@ def test_a_release_that_lost_the_utility_label_is_not_held_to_it():
     """The true label tells the secret four times in five; what is read from the release, never."""
     evidence = _evidence(RELEASES["noise"], utility=True)
     guessed = np.random.default_rng(1).permutation(evidence.test.utility.numpy())
-    floor = floors(evidence, 2, 0, guessed)
+    floor = fit_floors(evidence, 2, 0, guessed)
     assert floor.highest == "floor/utility_label"
     assert floor.attainable.value == pytest.approx(0.5, abs=3 * floor.attainable.error)
-    told = floors(evidence, 2, 0, evidence.test.utility.numpy())
+    told = fit_floors(evidence, 2, 0, evidence.test.utility.numpy())
     assert told.attainable.value == floor.estimates["floor/utility_label"].value
 
 

@@ -40,7 +40,7 @@ def _given(releaser, record: tuple[int, ...], n: int = 5) -> dict[str, Tensor]:
     steps = record[0]
     return {
         "x": torch.rand(2, n, *record, generator=random),
-        "noise": releaser.draw(random, (2, n, *releaser.noise_shape(record))),
+        "noise": releaser.draw_noise(random, (2, n, *releaser.noise_shape(record))),
         "secret": torch.randint(2, (2, n, steps), generator=random),
         "side": torch.rand(2, n, steps, 2, generator=random),
     }
@@ -68,7 +68,7 @@ def test_noise_moves_its_own_record_alone(releaser, record):
 
 @_each
 def test_noise_repeats_with_its_generator_and_has_the_moments_of_its_law(releaser, record):
-    draws = [releaser.draw(torch.Generator().manual_seed(3), (20000,)) for _ in range(2)]
+    draws = [releaser.draw_noise(torch.Generator().manual_seed(3), (20000,)) for _ in range(2)]
     assert torch.equal(*draws)
     uniform = isinstance(releaser, RecurrentReleaser)
     mean, std = (0.5, 12**-0.5) if uniform else (0.0, 1.0)
@@ -124,7 +124,7 @@ def test_a_releaser_of_images_learns_to_copy(name):
     parameters = [p.requires_grad_() for p in parameters]
     adam = StackedAdam(parameters, torch.tensor([3e-3]))
     for _ in range(300):
-        noise = 0.05 * network.draw(random, (1, 64, *network.noise_shape(record)))
+        noise = 0.05 * network.draw_noise(random, (1, 64, *network.noise_shape(record)))
         released = network.release(parameters, x, noise, torch.zeros(1, 64), None)
         loss = (released - x).square().mean()
         adam.step(torch.autograd.grad(loss, parameters))

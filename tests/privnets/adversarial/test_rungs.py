@@ -10,8 +10,8 @@ import pytest
 
 import privnets
 from privnets import TradeoffPoint
-from privnets.adversarial.problems import registry_statement as registry
-from privnets.adversarial.training import interim
+from privnets.adversarial import metrics as metrics_module
+from privnets.adversarial.problems import PROBLEMS
 from privnets.contract import Rung, Stage
 
 ADVERSARIAL = privnets.experiment("adversarial")
@@ -133,8 +133,8 @@ def test_estimates_are_of_those_objectives_that_are_promised():
         each = ADVERSARIAL.Config.model_validate(given)
         promised = ADVERSARIAL.interim_objectives(each)
         assert promised <= ADVERSARIAL.objectives.keys() & set(ADVERSARIAL.metric_keys(each))
-        statement = registry.statement(each.problem)
-        assert promised <= interim.estimates(statement, each, {}).keys()
+        problem = PROBLEMS.get(each.problem)
+        assert promised <= metrics_module.interim_estimates(problem, each, {}).keys()
         assert ("privacy/alpha_leakage" in promised) == (
             each.alpha == 1 and each.evaluation == "attackers"
         )
@@ -156,7 +156,7 @@ def test_the_standard_error_of_a_curve_is_that_of_a_mean():
     random = np.random.default_rng(3)
     covered = []
     for values in random.normal(2.0, 0.5, (2000, 30)):
-        told = interim.estimate(values.tolist())
+        told = metrics_module.estimate_from_curve(values.tolist())
         covered.append(abs(told.value - 2.0) <= 2.262 * told.error)
     assert np.mean(covered) == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / 2000))
 
@@ -165,13 +165,13 @@ def test_the_standard_error_of_a_curve_is_that_of_a_mean():
 def test_an_estimate_rests_on_the_last_of_a_curve(count, used):
     values = [math.inf if i < count - used else float(i) for i in range(count)]
     last = np.array(values[-used:])
-    told = interim.estimate(values)
+    told = metrics_module.estimate_from_curve(values)
     assert told.value == pytest.approx(last.mean())
     assert told.error == pytest.approx(last.std(ddof=1) / math.sqrt(used))
 
 
 @pytest.mark.parametrize("values", [(), (1.0, 2.0, 3.0), (1.0, 2.0, math.nan, 3.0)])
 def test_too_few_values_or_undefined_ones_tell_nothing(values):
-    told = interim.estimate(values)
+    told = metrics_module.estimate_from_curve(values)
     assert math.isnan(told.value)
     assert math.isnan(told.error)

@@ -14,8 +14,8 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from privnets import measures
 from privnets.adversarial.attackers import scoring
-from privnets.adversarial.attackers.calibration import calibrate
-from privnets.adversarial.attackers.rows import Rows, frequencies
+from privnets.adversarial.attackers.scoring import calibrate
+from privnets.adversarial.records import Rows, class_frequencies
 
 ORDERS = [0.01, 0.5, 0.9, 1 - 1e-7, 1.0, 1 + 1e-7, 1.1, 2.0, 30.0, math.inf]
 
@@ -108,7 +108,7 @@ STATISTICS = {
 @pytest.mark.parametrize("classes", [2, 3])
 def test_errors_are_those_of_the_jackknife_over_clusters(name, classes):
     log_p, secret = _beliefs(400, classes)
-    cluster, prior = np.arange(400) // 4, frequencies(secret, classes)
+    cluster, prior = np.arange(400) // 4, class_frequencies(secret, classes)
     statistic = STATISTICS[name]
 
     def without(left_out: int) -> float:
@@ -125,7 +125,7 @@ def test_errors_are_those_of_the_jackknife_over_clusters(name, classes):
 @pytest.mark.parametrize("name", STATISTICS)
 def test_copies_of_a_record_add_no_certainty(name):
     log_p, secret = _beliefs(300, 2)
-    prior, statistic = frequencies(secret, 2), STATISTICS[name]
+    prior, statistic = class_frequencies(secret, 2), STATISTICS[name]
     once = statistic(log_p, prior, _rows(secret))
     twice, origin = np.repeat(log_p, 3, axis=0), np.repeat(np.arange(300), 3)
     clustered = statistic(twice, prior, _rows(secret[origin], origin))
@@ -137,7 +137,7 @@ def test_copies_of_a_record_add_no_certainty(name):
 
 def test_the_error_of_a_difference_counts_what_two_attackers_share():
     log_p, secret = _beliefs(500, 2)
-    prior = frequencies(secret, 2)
+    prior = class_frequencies(secret, 2)
     estimate = _accuracy(log_p, prior, _rows(secret))
     assert (estimate - estimate).error == 0
 
@@ -197,5 +197,5 @@ def test_copies_of_a_record_calibrate_as_one():
 
 
 def test_frequencies_never_rule_a_class_out():
-    shares = frequencies(np.zeros(9, dtype=np.int64), 2)
+    shares = class_frequencies(np.zeros(9, dtype=np.int64), 2)
     assert shares.tolist() == [0.95, 0.05]

@@ -8,16 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from privnets.adversarial.attackers import classical
-from privnets.adversarial.attackers.features import tables, without_release
-from privnets.adversarial.attackers.floors import floors
-from privnets.adversarial.attackers.names import attacker_names
-from privnets.adversarial.attackers.panel import judging
-from privnets.adversarial.attackers.rows import known_rows
-from privnets.adversarial.records import MISSING, Evidence, Exposure
+from privnets.adversarial.attackers.attacker import ReleaseView, public_tables
+from privnets.adversarial.attackers.classical import (
+    BoostedTrees,
+    LogisticRegression,
+    NearestNeighbours,
+)
+from privnets.adversarial.attackers.floors import fit_floors
+from privnets.adversarial.attackers.panel import Panel, score_releases
+from privnets.adversarial.records import MISSING, Evidence, Exposure, known_rows
 from privnets.networks.recurrent import Recurrent
 
 STEPS = 12
+ATTACKERS = (BoostedTrees(), NearestNeighbours(), LogisticRegression())
 
 
 def _exposure(records: int, seed: int) -> Exposure:
@@ -45,12 +48,12 @@ def _masked_with_side(given: Exposure) -> Exposure:
 def test_only_attackers_with_side_information_see_through_a_pad():
     evidence = _evidence(_masked_with_side)
     networks = {"network": Recurrent(1, 8, 1, 2), "network_side": Recurrent(2, 8, 1, 2)}
+    panel = Panel(networks, ATTACKERS)
     (verdict,) = [
         v
-        for v in judging(
+        for v in score_releases(
             [evidence],
-            networks=networks,
-            analytic=(),
+            panel,
             alphas=[1.0],
             seeds=[0],
             attack_steps=200,
@@ -62,8 +65,7 @@ def test_only_attackers_with_side_information_see_through_a_pad():
     assert verdict.strongest.endswith("_side")
     found = {
         name: verdict.metrics[f"privacy/attacker/{name}/balanced_accuracy"]
-        for name in attacker_names(True, True, ())
-        if "large" not in name
+        for name in panel.names(has_side=True)
     }
     assert all(found[name] < 0.6 for name in found if not name.endswith("_side"))
     assert found["boosted_trees_side"] > 0.95
@@ -79,8 +81,8 @@ def _late(given: Exposure) -> Exposure:
 
 
 def test_attackers_see_the_steps_after_the_one_they_guess():
-    seen = tables(_evidence(_late), side=False)
-    posterior = classical.fit("a", seen, 0, "boosted_trees")
+    view = ReleaseView(_evidence(_late))
+    seen, posterior = view.tables, BoostedTrees().fit(view, 0)
     hit = posterior.test.argmax(1) == seen.test.rows.secret
     assert hit[seen.test.rows.step < STEPS - 1].mean() > 0.98
 
@@ -93,7 +95,7 @@ def _by_day(given: Exposure) -> Exposure:
 
 
 def test_the_floor_knows_the_time_of_day():
-    floor = floors(_evidence(_by_day), 2, 0, None)
+    floor = fit_floors(_evidence(_by_day), 2, 0, None)
     estimate = floor.estimates["floor/side_information"]
     assert estimate.value == pytest.approx(0.9, abs=3 * estimate.error)
     assert "time of day" in floor.notes["floor/side_information"]
@@ -105,7 +107,7 @@ def _known_by_side(given: Exposure) -> Exposure:
 
 
 def test_the_floor_knows_side_information():
-    floor = floors(_evidence(_known_by_side), 2, 0, None)
+    floor = fit_floors(_evidence(_known_by_side), 2, 0, None)
     assert floor.estimates["floor/side_information"].value == 1
     assert floor.highest == "floor/side_information"
 
@@ -118,10 +120,9 @@ def _likely_by_side(given: Exposure) -> Exposure:
 
 
 def test_what_side_information_tells_is_no_leakage_of_the_release():
-    (*_, verdict) = judging(
+    (*_, verdict) = score_releases(
         [_evidence(_likely_by_side)],
-        networks={},
-        analytic=(),
+        Panel({}, ATTACKERS),
         alphas=[4.0],
         seeds=[0],
         attack_steps=100,
@@ -132,7 +133,7 @@ def test_what_side_information_tells_is_no_leakage_of_the_release():
     # The bit is worth ln 2 - h(.1) = .37 nats; a release of noise adds none of them.
     for key in ("privacy/leakage", "privacy/alpha_leakage"):
         assert abs(verdict.metrics[key]) < 0.02, key
-    assert "beyond what side information tells" in verdict.notes["privacy/leakage"]
+    assert "beyond side information" in verdict.notes["privacy/leakage"]
 
 
 def _with_gaps(given: Exposure) -> Exposure:
@@ -157,7 +158,7 @@ def test_what_an_absent_step_would_have_released_is_not_looked_at():
     assert given.present is not None
     other = torch.where(given.present[..., None], given.z, 1e6)
     first, second = (
-        tables(Evidence(one, one, one), side=True).test.x
+        ReleaseView(Evidence(one, one, one), True).tables.test.x
         for one in (given, replace(given, z=other))
     )
     np.testing.assert_array_equal(first, second)
@@ -167,7 +168,7 @@ def test_window_features_are_those_of_the_steps_that_were_observed():
     given = _with_gaps(_exposure(10, 0))
     assert given.present is not None
     z, present = given.z[..., 0].numpy().astype(np.float64), given.present.numpy()
-    part = tables(Evidence(given, given, given), side=False).test
+    part = ReleaseView(Evidence(given, given, given), False).tables.test
     for row, record, step in zip(part.x, part.rows.record, part.rows.step, strict=True):
         column = 9  # after the step itself and four neighbours on either side
         assert row[4] == given.z[record, step, 0]
@@ -181,8 +182,8 @@ def test_window_features_are_those_of_the_steps_that_were_observed():
 
 def test_without_a_release_rows_are_the_same_and_columns_are_public():
     evidence = _evidence(lambda given: given)
-    seen, public = tables(evidence, side=True), without_release(evidence)
+    seen, public = ReleaseView(evidence, True).tables, public_tables(evidence)
     np.testing.assert_array_equal(public.test.rows.secret, seen.test.rows.secret)
     assert public.test.x.shape[1] < seen.test.x.shape[1]
     other = _evidence(lambda given: replace(given, z=given.z + 1))
-    np.testing.assert_array_equal(public.test.x, without_release(other).test.x)
+    np.testing.assert_array_equal(public.test.x, public_tables(other).test.x)

@@ -6,8 +6,13 @@ import pytest
 import torch
 
 from privnets import measures
-from privnets.adversarial.training import squared_kl
-from privnets.adversarial.training.squared_kl import RunningMean, censored, leakage, squared
+from privnets.adversarial.training import objectives
+from privnets.adversarial.training.objectives import (
+    RunningMean,
+    censored_information,
+    leaked_information,
+    squared,
+)
 
 PRIOR = torch.tensor([0.4, 0.6], dtype=torch.float64)
 
@@ -27,7 +32,9 @@ def leaked_gradient(estimator: str) -> float:
     value = torch.zeros((), dtype=torch.float64)
     for s in range(2):
         for q in range(2):
-            one = leakage(log_p[q][None, None], PRIOR.log()[None], torch.tensor([[s]]), estimator)
+            one = leaked_information(
+                log_p[q][None, None], PRIOR.log()[None], torch.tensor([[s]]), estimator
+            )
             value = value + joint[s, q] * one[0]
     return float(torch.autograd.grad(value, theta)[0])
 
@@ -53,10 +60,10 @@ def test_the_classwise_form_of_what_is_lost_is_a_divergence(estimator):
     random = torch.Generator().manual_seed(0)
     reference, inferred = (torch.randn(3, 50, 4, generator=random).log_softmax(-1) for _ in "ab")
     label = torch.randint(0, 4, (3, 50), generator=random)
-    found = censored(reference, inferred, label, estimator)
+    found = censored_information(reference, inferred, label, estimator)
     expected = measures.kl_divergence(reference.exp(), inferred.exp()).mean(1)
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
-    assert float(censored(reference, reference, label, estimator).abs().max()) == 0
+    assert float(censored_information(reference, reference, label, estimator).abs().max()) == 0
 
 
 def test_the_two_forms_of_what_is_lost_agree_in_the_mean_when_labels_follow_the_reference():
@@ -64,8 +71,8 @@ def test_the_two_forms_of_what_is_lost_agree_in_the_mean_when_labels_follow_the_
     reference = torch.randn(1, 200_000, 3, generator=random).log_softmax(-1)
     inferred = torch.randn(1, 200_000, 3, generator=random).log_softmax(-1)
     label = torch.multinomial(reference[0].exp(), 1, generator=random).T
-    by_label = censored(reference, inferred, label, "label")
-    by_class = censored(reference, inferred, label, "sound")
+    by_label = censored_information(reference, inferred, label, "label")
+    by_class = censored_information(reference, inferred, label, "sound")
     # The label form's standard error is about 1.5 / sqrt(200,000).
     assert float(by_label) == pytest.approx(float(by_class), abs=4 * 1.5 / 200_000**0.5)
 
@@ -78,7 +85,7 @@ def test_the_square_of_a_batch_mean_is_too_large_by_its_variance_and_a_running_m
     running = RunningMean(torch.zeros(2, 1))
     kept = torch.stack([squared(b, running, "running") for b in batches])[200:].mean()
     assert float(batch) == pytest.approx(0.1**2 + 0.5**2, rel=0.1)
-    assert float(kept) < 0.1**2 + 2 * 0.5**2 / squared_kl.MEMORY
+    assert float(kept) < 0.1**2 + 2 * 0.5**2 / objectives.RUNNING_STEPS
 
 
 @pytest.mark.parametrize("squaring", ["running", "clamped"])

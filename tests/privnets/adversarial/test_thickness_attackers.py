@@ -7,12 +7,19 @@ import pytest
 import torch
 
 from privnets import data
-from privnets.adversarial.attackers.rows import frequencies, known_rows
+from privnets.adversarial.attackers.attacker import ReleaseView
 from privnets.adversarial.attackers.scoring import balanced_accuracy, balanced_decision
-from privnets.adversarial.attackers.thickness import PUBLISHED, ThicknessAttacker
-from privnets.adversarial.problems.thickness import ROWS, scan_line_counts, thresholds
-from privnets.adversarial.records import Evidence, Exposure
+from privnets.adversarial.attackers.thickness import (
+    PUBLISHED_THRESHOLDS,
+    RandomThickness,
+    ThickThickness,
+    ThinThickness,
+)
+from privnets.adversarial.problems.amnist import ROWS, digit_thresholds, scan_line_counts
+from privnets.adversarial.records import Evidence, Exposure, class_frequencies, known_rows
 from privnets.data import mnist
+
+ATTACKERS = (RandomThickness, ThinThickness, ThickThickness)
 
 
 def _absent() -> bool:
@@ -36,16 +43,17 @@ def _strokes(count: int, seed: int, thick: int, thin: int, grey: float = 0.0) ->
 def _success(exposures: list[Exposure]) -> dict[str, float]:
     evidence = Evidence(*exposures)
     rows = known_rows(evidence.test)
-    prior = frequencies(known_rows(evidence.attack).secret, 2)
+    prior = class_frequencies(known_rows(evidence.attack).secret, 2)
+    posteriors = [kind().fit(ReleaseView(evidence), 0) for kind in ATTACKERS]
     return {
         p.name: balanced_accuracy(balanced_decision(p.test, prior), rows, 2).value
-        for p in ThicknessAttacker().fit(evidence, 0)
+        for p in posteriors
     }
 
 
 def test_strokes_around_the_published_threshold_are_told_apart():
     found = _success([_strokes(200, i, thick=6, thin=2) for i in range(3)])
-    assert found == {name: 1.0 for name in ThicknessAttacker.names}
+    assert found == {"thickness_random": 1.0, "thickness_thin": 1.0, "thickness_thick": 1.0}
 
 
 def test_a_ground_that_rounds_to_nothing_is_not_counted():
@@ -66,7 +74,9 @@ def test_strokes_that_all_grew_are_measured_against_each_other():
 
 def test_what_lies_between_is_guessed_in_three_ways():
     """Thin strokes on the threshold are normal: thin is right, thick is blind, a coin is half."""
-    found = _success([_strokes(400, i, thick=5, thin=int(PUBLISHED[7])) for i in range(3)])
+    found = _success(
+        [_strokes(400, i, thick=5, thin=int(PUBLISHED_THRESHOLDS[7])) for i in range(3)]
+    )
     assert found["thickness_thin"] == 1
     assert found["thickness_thick"] == pytest.approx(0.5)
     assert found["thickness_random"] == pytest.approx(0.75, abs=0.06)
@@ -76,4 +86,4 @@ def test_what_lies_between_is_guessed_in_three_ways():
 def test_published_thresholds_are_those_of_the_training_images():
     images = mnist.read()
     counts = scan_line_counts(images.train_x, images.train_y)
-    np.testing.assert_array_equal(PUBLISHED, thresholds(counts, images.train_y))
+    np.testing.assert_array_equal(PUBLISHED_THRESHOLDS, digit_thresholds(counts, images.train_y))

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problems import registry
+from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.training.batches import Batch
 from privnets.adversarial.training.curves import TrainingCurves
-from privnets.adversarial.training.losses import accuracy, cross_entropy
-from privnets.adversarial.training.objectives import Seen
+from privnets.adversarial.training.inference_networks import accuracy, cross_entropy
+from privnets.adversarial.training.objectives import GameStep
 
 _EVERY, _MEMBERS, _RECORDS = 4, 3, 6
-_PROBLEM = registry.problem("gaussian-mixture")
+_PROBLEM = PROBLEMS.get("gaussian-mixture")
 _CONFIGS = [
     AdversarialConfig(problem="gaussian-mixture", releaser="linear", seed=s, noise_std=1 + s)
     for s in range(_MEMBERS)
@@ -25,7 +25,7 @@ _CONFIGS = [
 _PRIOR = torch.tensor([[0.5, 0.5], [0.2, 0.8], [0.9, 0.1]]).log()
 
 
-def _steps(count: int, reference: bool = True) -> list[tuple[Seen, Tensor, Tensor]]:
+def _steps(count: int, reference: bool = True) -> list[tuple[GameStep, Tensor, Tensor]]:
     """What each step saw, its loss, and the filters after it."""
     random = torch.Generator().manual_seed(0)
 
@@ -40,7 +40,7 @@ def _steps(count: int, reference: bool = True) -> list[tuple[Seen, Tensor, Tenso
         pair = (_RECORDS, 2)
         batch = Batch(normal(*pair), bits(), bits(), None, None, normal(*pair))
         logits = [normal(*pair) for _ in range(3)]
-        seen = Seen(batch, normal(*pair), *(logits if reference else logits[:2]))
+        seen = GameStep(batch, normal(*pair), *(logits if reference else logits[:2]))
         steps.append((seen, normal(), normal(2, 2)))
     return steps
 
@@ -49,14 +49,14 @@ def _curves(every: int = _EVERY) -> TrainingCurves:
     return TrainingCurves(_PROBLEM, _PRIOR, every)
 
 
-def _play(curves: TrainingCurves, steps: Sequence[tuple[Seen, Tensor, Tensor]], first: int = 0):
+def _play(curves: TrainingCurves, steps: Sequence[tuple[GameStep, Tensor, Tensor]], first: int = 0):
     for i, (seen, loss, theta) in enumerate(steps, first + 1):
-        curves.see(seen, loss)
-        curves.reach(i, [theta])
+        curves.add_step(seen, loss)
+        curves.add_point(i, [theta])
     curves.settle(_CONFIGS)
 
 
-def _values(seen: Seen, loss: Tensor, s: int) -> dict[str, float]:
+def _values(seen: GameStep, loss: Tensor, s: int) -> dict[str, float]:
     """One member's at one step."""
     secret, label = seen.batch.secret[s][None], seen.batch.utility[s][None]
     adversary, utility = seen.adversary[s][None], seen.utility[s][None]
@@ -80,7 +80,7 @@ def test_a_point_is_the_mean_of_the_steps_before_it(reference):
     steps, curves = _steps(2 * _EVERY + 1, reference), _curves()
     _play(curves, steps)
     for s in range(_MEMBERS):
-        found = curves.of(s)
+        found = curves.member(s)
         for point in range(2):
             own = [_values(*step[:2], s) for step in steps[point * _EVERY : (point + 1) * _EVERY]]
             for name in own[0]:
@@ -92,24 +92,24 @@ def test_a_point_is_the_mean_of_the_steps_before_it(reference):
 def test_a_point_of_more_steps_than_are_worked_out_together_is_their_mean():
     steps, curves = _steps(50), _curves(50)
     for i, (seen, loss, theta) in enumerate(steps, 1):
-        curves.see(seen, loss)
-        curves.reach(i, [theta])
+        curves.add_step(seen, loss)
+        curves.add_point(i, [theta])
     curves.settle(_CONFIGS)
     for s in range(_MEMBERS):
         values = [_values(*step[:2], s) for step in steps]
         for name in values[0]:
             mean = sum(value[name] for value in values) / len(steps)
-            assert curves.of(s)[name].values == (pytest.approx(mean, rel=1e-5, abs=1e-6),)
+            assert curves.member(s)[name].values == (pytest.approx(mean, rel=1e-5, abs=1e-6),)
 
 
 def test_exact_information_is_that_of_the_releasers_at_the_point():
     steps, curves = _steps(2 * _EVERY), _curves()
     _play(curves, steps)
     for point in range(2):
-        exact = _PROBLEM.probe(_CONFIGS, [steps[(point + 1) * _EVERY - 1][2]])
+        exact = _PROBLEM.exact_curves(_CONFIGS, [steps[(point + 1) * _EVERY - 1][2]])
         for name, values in exact.items():
             for s in range(_MEMBERS):
-                assert curves.of(s)[name].values[point] == pytest.approx(float(values[s]))
+                assert curves.member(s)[name].values[point] == pytest.approx(float(values[s]))
 
 
 @pytest.mark.parametrize("pause", [1, 4, 6])
@@ -122,7 +122,7 @@ def test_curves_go_on_from_a_state_as_if_they_had_never_stopped(pause):
     second.restore(state)
     _play(second, steps[pause:], pause)
     for s in range(_MEMBERS):
-        assert second.of(s) == whole.of(s)
+        assert second.member(s) == whole.of(s)
 
 
 @pytest.mark.parametrize("pause", [2, 5])
@@ -133,13 +133,13 @@ def test_members_that_stay_keep_their_curves(pause):
     _play(fewer, steps[:pause])
     fewer.keep(stay)
     for i, (seen, loss, theta) in enumerate(steps[pause:], pause + 1):
-        fewer.see(_taken(seen, stay), loss[stay])
-        fewer.reach(i, [theta[stay]])
+        fewer.add_step(_taken(seen, stay), loss[stay])
+        fewer.add_point(i, [theta[stay]])
     fewer.settle([_CONFIGS[i] for i in stay])
     for place, s in enumerate(stay):
-        assert fewer.of(place).keys() == whole.of(s).keys()
-        for name, curve in whole.of(s).items():
-            assert fewer.of(place)[name].values == pytest.approx(curve.values)
+        assert fewer.member(place).keys() == whole.of(s).keys()
+        for name, curve in whole.member(s).items():
+            assert fewer.member(place)[name].values == pytest.approx(curve.values)
 
 
 def _taken(value, members: Tensor):

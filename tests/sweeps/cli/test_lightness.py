@@ -105,7 +105,7 @@ def test_a_run_trains_in_workers_that_were_ready_and_its_own_process_is_not(
     file = tmp_path / "light.yaml"
     file.write_text(_STUDY)
     worker, status, driver = told(_RUNS, str(file), str(tmp_path))
-    assert {"torch", "privnets.adversarial.training.stacks"} <= set(worker)
+    assert {"torch", "privnets.adversarial.stages"} <= set(worker)
     assert status == ["finished", "finished"]
     assert (tmp_path / "light" / "information-plane.png").exists()
     assert "sweeps.engine.scheduler" in driver
