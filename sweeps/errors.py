@@ -11,6 +11,7 @@ FieldPath = tuple[str | int, ...]
 """Keys and list positions that lead to a value."""
 
 _MAX_VALUE_LENGTH = 60
+_MAX_KEYS = 5
 _MAX_CHOICES = 20
 _SIMILAR_CHOICES = 8
 
@@ -88,7 +89,8 @@ def make_printable(text: str) -> str:
 def format_value(value: object) -> str:
     """Formats a value for an error message: short, on one line, with texts in quotes."""
     if isinstance(value, dict):
-        return f"a mapping of {len(value)} keys" if value else "an empty mapping"
+        keys = ", ".join(map(str, [*value][:_MAX_KEYS]))
+        return f"a mapping with the keys {keys}" if value else "an empty mapping"
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError):

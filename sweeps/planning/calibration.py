@@ -11,7 +11,7 @@ import math
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -114,26 +114,14 @@ def calibrate(
     seconds = _time_limit(groups, settings.workers)
     curves = {}
     if _is_local(settings.machines):
-        curves = _cached(implementation, groups, resources, settings.memory)
+        curves = _read_cached(implementation, groups, resources, settings.memory)
     chosen = _choose_groups(groups, settings) if seconds else []
     chosen = [group for group in chosen if group.structure not in curves]
     if not chosen and not resources.gpus:
         return Calibration(_share_curves(curves, groups))
     on_measure()
-    requests = [
-        _MeasurementRequest(
-            experiment,
-            group.structure,
-            [member.config.model_dump(mode="json") for member in group.members[:_MAX_MEMBERS]],
-            resources.model_dump(),
-            settings.memory,
-            seconds,
-        )
-        for group in chosen
-    ]
-    measured = _measure_on_workers(requests, settings, seconds, is_stopping)
-    curves = _share_curves({**curves, **measured.curves}, groups)
-    return Calibration(curves, measured.memory, measured.problems)
+    measured = _measure_on_workers(experiment, chosen, settings, seconds, is_stopping)
+    return replace(measured, curves=_share_curves({**curves, **measured.curves}, groups))
 
 
 def cached_curves(
@@ -149,7 +137,7 @@ def cached_curves(
     """
     implementation = privnets.experiment(experiment)
     groups = _groups(implementation, replicates)
-    return _share_curves(_cached(implementation, groups, resources, memory), groups)
+    return _share_curves(_read_cached(implementation, groups, resources, memory), groups)
 
 
 def measure_cost_curve(
@@ -160,7 +148,7 @@ def measure_cost_curve(
     memory: int,
     seconds: float,
 ) -> CostCurve | None:
-    """Times stacks of increasing size, until larger ones are no faster per member.
+    """Times stacks of increasing size, until larger ones do not save time per member.
 
     Args:
         experiment: The experiment.
@@ -258,7 +246,7 @@ def _choose_groups(
     return [*first, *others][: min(_MAX_STRUCTURES, settings.workers)]
 
 
-def _cached(
+def _read_cached(
     experiment: Experiment, groups: Sequence[ReplicateGroup], resources: Resources, memory: int
 ) -> dict[str, CostCurve]:
     """Reads curves from this machine's cache; with GPUs the key is known to workers alone."""
@@ -292,20 +280,9 @@ def _is_local(machines: Sequence[Machine]) -> bool:
     return len(machines) == 1 and machines[0].host == socket.gethostname()
 
 
-@dataclass(frozen=True)
-class _MeasurementRequest:
-    """Task for a worker, in plain values."""
-
-    experiment: str
-    structure: str
-    members: Sequence[Mapping[str, Any]]
-    resources: Mapping[str, Any]
-    memory: int
-    seconds: float
-
-
 def _measure_on_workers(
-    requests: Sequence[_MeasurementRequest],
+    experiment: str,
+    groups: Sequence[ReplicateGroup],
     settings: CalibrationSettings,
     seconds: float,
     is_stopping: Callable[[], bool],
@@ -321,15 +298,24 @@ def _measure_on_workers(
     deadline = time.monotonic() + _PATIENCE_SECONDS + 4 * seconds
     probes = _start_memory_probes(settings, remote) if resources.gpus else []
     unfinished = _wait(probes, deadline, is_stopping)
-    measurements = {remote(_measure_in_worker).remote(r): r.structure for r in requests}
+    measure = remote(_measure_in_worker)
+    measurements = {
+        measure.remote(
+            experiment,
+            [member.config for member in group.members[:_MAX_MEMBERS]],
+            resources,
+            settings.memory,
+            seconds,
+        ): group.structure
+        for group in groups
+    }
     unfinished += _wait([*measurements], deadline, is_stopping)
-    finished = [ref for ref in (*probes, *measurements) if ref not in unfinished]
-    results, problems = _results(finished)
-    curves = {s: results[ref] for ref, s in measurements.items() if results.get(ref) is not None}
-    free = [results[ref] for ref in probes if ref in results]
+    results, problems = _results(r for r in (*probes, *measurements) if r not in unfinished)
     if unfinished and not is_stopping():
         problems.append("pack sizes were not measured: no worker was free")
-    return Calibration(curves, min(free, default=None), tuple(problems))
+    curves = {s: results[ref] for ref, s in measurements.items() if results.get(ref) is not None}
+    memory = min((results[ref] for ref in probes if ref in results), default=None)
+    return Calibration(curves, memory, tuple(problems))
 
 
 def _wait(
@@ -379,18 +365,22 @@ def _start_memory_probes(
     ]
 
 
-def _measure_in_worker(request: _MeasurementRequest) -> CostCurve | None:
+def _measure_in_worker(
+    experiment: str,
+    configs: Sequence[ExperimentConfig],
+    resources: Resources,
+    memory: int,
+    seconds: float,
+) -> CostCurve | None:
     """Returns the curve from the worker's cache, or measures it and writes it there."""
-    resources = Resources.model_validate(request.resources)
     device = select_device(resources.gpus, resources.cpus)
-    memory = free_memory(resources.gpus) if device == "cuda" else request.memory
-    experiment = privnets.experiment(request.experiment)
-    key = curve_key(experiment, request.structure, resources, device_name(device))
-    curve = read_cached_curve(key, len(request.members), memory)
+    memory = free_memory(resources.gpus) if device == "cuda" else memory
+    implementation = privnets.experiment(experiment)
+    key = curve_key(implementation, configs[0].structure(), resources, device_name(device))
+    curve = read_cached_curve(key, len(configs), memory)
     if curve is None:
-        configs = [experiment.Config.model_validate(values) for values in request.members]
         curve = measure_cost_curve(
-            experiment, configs, device=device, memory=memory, seconds=request.seconds
+            implementation, configs, device=device, memory=memory, seconds=seconds
         )
         if curve is not None:
             cache_curve(key, curve)

@@ -42,7 +42,7 @@ class GridSearch(Search):
         """Finds intervals, and grids of more than a million combinations."""
         expected = "grid, choice or range, or the search algorithm random or sobol"
         errors = [
-            FieldError(("space", name), f"{_kind(axis)} in a grid search", expected)
+            FieldError(("space", name), f"{axis.kind} in a grid search", expected)
             for name, axis in space.items()
             if axis.values() is None
         ]
@@ -108,7 +108,3 @@ class SobolSearch(_SequenceSearch):
         engine = qmc.Sobol(len(self.space), scramble=True, bits=_SOBOL_BITS, rng=seed)
         rows: list[list[float]] = engine.random_base2((length - 1).bit_length())[:length].tolist()
         return rows
-
-
-def _kind(axis: Axis) -> str:
-    return next(iter(type(axis).model_fields))

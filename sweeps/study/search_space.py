@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, TypeGuard, TypeVar, final
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import (
     BaseModel,
     ConfigDict,
-    Discriminator,
     Field,
     PlainValidator,
-    Tag,
-    field_validator,
+    SerializationInfo,
+    model_serializer,
+    model_validator,
 )
 
 from privnets.points import Scalar
+from sweeps.errors import describe_choices
 
-AXIS_KINDS: Final = ("grid", "choice", "uniform", "loguniform", "range")
-_T = TypeVar("_T")
+AxisKind = Literal["grid", "choice", "uniform", "loguniform", "range"]
+AXIS_KINDS: Final[tuple[AxisKind, ...]] = get_args(AxisKind)
 _MAX_WHOLE: Final = 2**53
 _MIN_LOG_DECADES: Final = 2.0
 _MAX_CHECKED_VALUES: Final = 10_000
@@ -37,18 +37,75 @@ Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True, ge=-_MAX_WHOLE, le=_MAX_WHOLE)]
 
 
-class Axis(BaseModel, ABC):
-    """Values that a sweep tries for one field."""
+class Axis(BaseModel):
+    """Values that a sweep tries for one field; exactly one of the attributes is set.
+
+    Attributes:
+        grid: Listed values that a grid search crosses with those of the other axes.
+        choice: Listed values without an order.
+        uniform: Ends of an interval.
+        loguniform: Ends of an interval of positive numbers, uniform in the logarithm.
+        range: First and last of a range of whole numbers, and the step (1 by default).
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    @abstractmethod
+    grid: Annotated[tuple[Value, ...], Field(min_length=1)] | None = None
+    choice: Annotated[tuple[Value, ...], Field(min_length=1)] | None = None
+    uniform: tuple[Real, Real] | None = None
+    loguniform: tuple[Real, Real] | None = None
+    range: Annotated[tuple[Whole, ...], Field(min_length=2, max_length=3)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_kind(cls, raw: object) -> object:
+        if isinstance(raw, Axis):
+            return raw
+        if not isinstance(raw, Mapping) or len(raw) != 1 or None in raw.values():
+            raise ValueError(f"a mapping of exactly one key: {', '.join(AXIS_KINDS)}")
+        (kind,) = raw
+        if kind not in AXIS_KINDS:
+            raise ValueError(describe_choices(AXIS_KINDS, kind))
+        return raw
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Axis:
+        if self.uniform and not self.uniform[0] < self.uniform[1]:
+            raise ValueError("[lowest, highest] with the lowest below the highest")
+        if self.loguniform and not 0 < self.loguniform[0] < self.loguniform[1]:
+            raise ValueError("[lowest, highest] with 0 below the lowest below the highest")
+        if self.range and (self.range[0] > self.range[1] or min(self.range[2:], default=1) < 1):
+            raise ValueError("[lowest, highest] or [lowest, highest, step], with step at least 1")
+        return self
+
+    @model_serializer
+    def _dump(self, info: SerializationInfo) -> dict[str, Any]:
+        ends = getattr(self, self.kind)
+        return {self.kind: list(ends) if info.mode == "json" else ends}
+
+    @property
+    def kind(self) -> AxisKind:
+        """The attribute that is set."""
+        return next(kind for kind in AXIS_KINDS if getattr(self, kind) is not None)
+
     def values(self) -> Sequence[Scalar] | None:
         """Returns every value in order, or None for an interval."""
+        if self.range is not None:
+            low, high, *step = self.range
+            return range(low, high + 1, *step)
+        return self.grid or self.choice
 
-    @abstractmethod
     def at(self, fraction: float) -> Scalar:
         """Returns the value at a fraction in [0, 1] of the way along the axis."""
+        values = self.values()
+        if values is not None:
+            return values[min(int(fraction * len(values)), len(values) - 1)]
+        low, high = self.uniform or self.loguniform or (0.0, 1.0)
+        if self.uniform:
+            value = low * (1 - fraction) + high * fraction
+        else:
+            value = math.exp(math.log(low) * (1 - fraction) + math.log(high) * fraction)
+        return min(max(value, low), high)
 
     def check_values(self) -> Sequence[Scalar]:
         """Returns the values to validate: all, or both ends of an interval or a long range."""
@@ -59,156 +116,19 @@ class Axis(BaseModel, ABC):
 
     @property
     def is_log_scaled(self) -> bool:
-        """Whether plots should show the field on a logarithmic scale."""
-        return False
+        """Whether plots should show the field on a logarithmic scale.
 
-
-@final
-class GridAxis(Axis):
-    """Listed values; a grid search crosses them with those of the other axes."""
-
-    grid: tuple[Value, ...] = Field(min_length=1)
-
-    def values(self) -> tuple[Scalar, ...]:
-        """Returns the listed values."""
-        return self.grid
-
-    def at(self, fraction: float) -> Scalar:
-        """Returns the value at a fraction of the list."""
-        return _pick(self.grid, fraction)
-
-    @property
-    def is_log_scaled(self) -> bool:
-        """Whether all are numbers >= 0, and the positive finite ones span two decades."""
-        numbers = [value for value in self.grid if _is_number(value) and value >= 0]
+        A grid should if all its values are numbers >= 0, and the positive finite ones span at least
+        two decades.
+        """
+        values = [v for v in self.grid or () if isinstance(v, int | float) and v >= 0]
+        numbers = [value for value in values if not isinstance(value, bool)]
         decades = [math.log10(number) for number in numbers if 0 < number < math.inf]
-        if len(numbers) < len(self.grid) or not decades:
-            return False
+        if self.grid is None or len(numbers) < len(self.grid) or not decades:
+            return self.kind == "loguniform"
         return max(decades) - min(decades) >= _MIN_LOG_DECADES
-
-
-@final
-class ChoiceAxis(Axis):
-    """Listed values without an order."""
-
-    choice: tuple[Value, ...] = Field(min_length=1)
-
-    def values(self) -> tuple[Scalar, ...]:
-        """Returns the listed values."""
-        return self.choice
-
-    def at(self, fraction: float) -> Scalar:
-        """Returns the value at a fraction of the list."""
-        return _pick(self.choice, fraction)
-
-
-@final
-class UniformAxis(Axis):
-    """Interval between two numbers."""
-
-    uniform: tuple[Real, Real]
-
-    @field_validator("uniform")
-    @classmethod
-    def _check_order(cls, ends: tuple[float, float]) -> tuple[float, float]:
-        if not ends[0] < ends[1]:
-            raise ValueError("[lowest, highest] with the lowest below the highest")
-        return ends
-
-    def values(self) -> None:
-        """Returns None: an interval."""
-
-    def at(self, fraction: float) -> float:
-        """Interpolates linearly between the ends."""
-        low, high = self.uniform
-        return min(max(low * (1 - fraction) + high * fraction, low), high)
-
-
-@final
-class LogUniformAxis(Axis):
-    """Interval between two positive numbers, uniform in the logarithm."""
-
-    loguniform: tuple[Real, Real]
-
-    @field_validator("loguniform")
-    @classmethod
-    def _check_order(cls, ends: tuple[float, float]) -> tuple[float, float]:
-        if not 0 < ends[0] < ends[1]:
-            raise ValueError("[lowest, highest] with 0 below the lowest below the highest")
-        return ends
-
-    def values(self) -> None:
-        """Returns None: an interval."""
-
-    def at(self, fraction: float) -> float:
-        """Interpolates geometrically between the ends."""
-        low, high = self.loguniform
-        value = math.exp(math.log(low) * (1 - fraction) + math.log(high) * fraction)
-        return min(max(value, low), high)
-
-    @property
-    def is_log_scaled(self) -> bool:
-        """Always True."""
-        return True
-
-
-@final
-class RangeAxis(Axis):
-    """Whole numbers from the lowest to the highest, both included, a step apart."""
-
-    range: tuple[Whole, ...] = Field(min_length=2, max_length=3)
-
-    @field_validator("range")
-    @classmethod
-    def _check_order(cls, ends: tuple[int, ...]) -> tuple[int, ...]:
-        if ends[0] > ends[1] or min(ends[2:], default=1) < 1:
-            raise ValueError(
-                "[lowest, highest] or [lowest, highest, step] with the lowest not above the "
-                "highest and a step of at least 1"
-            )
-        return ends
-
-    def values(self) -> Sequence[int]:
-        """Returns the numbers as a lazy sequence."""
-        low, high, *step = self.range
-        return range(low, high + 1, *step)
-
-    def at(self, fraction: float) -> int:
-        """Returns the number at a fraction of the sequence."""
-        return _pick(self.values(), fraction)
-
-
-def _axis_kind(raw: object) -> str | None:
-    """Returns the kind of axis that a mapping of one key describes; pydantic refuses None."""
-    if isinstance(raw, Axis):
-        return next(iter(type(raw).model_fields))
-    keys = list(raw) if isinstance(raw, dict) else []
-    return keys[0] if len(keys) == 1 and keys[0] in AXIS_KINDS else None
-
-
-AnyAxis = Annotated[
-    Annotated[GridAxis, Tag("grid")]
-    | Annotated[ChoiceAxis, Tag("choice")]
-    | Annotated[UniformAxis, Tag("uniform")]
-    | Annotated[LogUniformAxis, Tag("loguniform")]
-    | Annotated[RangeAxis, Tag("range")],
-    Discriminator(
-        _axis_kind,
-        custom_error_type="axis",
-        custom_error_message="a mapping of exactly one key: grid, choice, uniform, loguniform "
-        "or range",
-    ),
-]
 
 
 def grid_size(space: Mapping[str, Axis]) -> int:
     """Counts the combinations of the listed values of a space; an interval counts as one."""
     return math.prod(len(axis.values() or (None,)) for axis in space.values())
-
-
-def _pick(values: Sequence[_T], fraction: float) -> _T:
-    return values[min(int(fraction * len(values)), len(values) - 1)]
-
-
-def _is_number(value: Scalar) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)

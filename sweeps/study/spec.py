@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from sweeps.errors import FieldError, FieldPath
-from sweeps.study.search_space import AnyAxis, Value
+from sweeps.study.search_space import Axis, Value
 
 MAX_POINTS: Final = 1_000_000
 MAX_REPLICATES: Final = 10_000
@@ -182,7 +182,7 @@ class Study(_StudySection):
     reproduces: Reproduces | None = None
     claims: tuple[Claim, ...] = ()
     fixed: dict[str, Value] = Field(default_factory=dict)
-    space: dict[str, AnyAxis] = Field(default_factory=dict)
+    space: dict[str, Axis] = Field(default_factory=dict)
     replicates: Annotated[int, Field(strict=True, ge=1, le=MAX_REPLICATES)] = 8
     search: SearchSpec = Field(default_factory=SearchSpec)
     objectives: Annotated[dict[str, Literal["min", "max"]], Field(min_length=1)] | None = None

@@ -18,7 +18,7 @@ from privnets.points import Scalar
 from privnets.registry import EXPERIMENTS, ExtensionError
 from sweeps.errors import FieldError, FieldPath, describe_choices, format_value
 from sweeps.study.search import Proposal, Search, search_class
-from sweeps.study.search_space import AXIS_KINDS, grid_size
+from sweeps.study.search_space import grid_size
 from sweeps.study.spec import Claim, Study
 
 _MAX_SEED: Final = 2**31
@@ -61,15 +61,9 @@ def field_errors(error: ValidationError, model: type[BaseModel]) -> list[FieldEr
 
 def _field_error(details: ErrorDetails, model: type[BaseModel]) -> FieldError:
     path, kind, value = details["loc"], details["type"], details["input"]
-    if len(path) > 2 and path[0] == "space" and path[2] in AXIS_KINDS:
-        path = path[:2] + path[3:]  # without the tag that pydantic adds to an axis
     if kind == "extra_forbidden":
         names = _field_names(model, path[:-1])
         return FieldError(path, "an unknown key", describe_choices(names, path[-1]))
-    if kind == "axis" and isinstance(value, dict) and value:
-        keys = list(map(str, value))
-        expected = describe_choices(AXIS_KINDS, keys[0]) if len(keys) == 1 else details["msg"]
-        return FieldError(path, f"the keys {', '.join(keys[:5])}", expected)
     given = "nothing" if kind == "missing" else format_value(value)
     if kind in _EXPECTED:
         return FieldError(path, given, _EXPECTED[kind](details.get("ctx", {})))

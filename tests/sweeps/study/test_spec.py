@@ -120,6 +120,8 @@ def test_numbers_over_two_decades_are_log_scaled(kind, value, expected):
         {"replicates": 2.0},
         {"fixed": {"a": [1]}},
         {"space": {"a": {}}},
+        {"space": {"a": {"grid": None}}},
+        {"space": {"a": 1}},
         {"space": {"a": {"grid": [1], "choice": [1]}}},
         {"space": {"a": {"grid": []}}},
         {"space": {"a": {"uniform": [1, 1]}}},
