@@ -24,8 +24,8 @@ from sweeps.planning.devices import (
     DeviceNotFoundError,
     device_name,
     free_memory,
-    is_out_of_memory,
     peak_memory,
+    reset_peak_memory,
     select_device,
 )
 from sweeps.planning.packing import ReplicateGroup, group_by_structure
@@ -186,16 +186,16 @@ def _time_stack(
     experiment: Experiment, configs: Sequence[ExperimentConfig], device: str
 ) -> tuple[float, int] | None:
     """Returns a stack's seconds and peak device memory; None if it cannot be timed."""
+    reset_peak_memory(device)
     try:
-        with peak_memory(device) as peak:
-            total = experiment.estimate_runtime(configs, device)
+        total = experiment.estimate_runtime(configs, device)
     except RuntimeError as error:
-        if not is_out_of_memory(error):
+        if type(error).__name__ != "OutOfMemoryError":  # the driver does not import torch
             raise
         return None
     if total is None or not (math.isfinite(total) and total > 0):
         return None
-    return total, peak.bytes
+    return total, peak_memory(device)
 
 
 def _has_levelled_off(totals: Sequence[float]) -> bool:

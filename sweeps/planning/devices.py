@@ -5,27 +5,12 @@ Torch is imported inside the functions: the driver uses this module and never lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-
 # Fraction of a GPU's free memory that packs may take; the rest is for CUDA and fragmentation.
 _USABLE_FRACTION = 0.9
 
 
 class DeviceNotFoundError(RuntimeError):
     """Raised if Ray assigns a GPU that torch cannot see."""
-
-
-@dataclass
-class PeakMemory:
-    """Maximum memory that torch allocated.
-
-    Attributes:
-        bytes: Bytes of the device; 0 on a CPU, where it is not measured.
-    """
-
-    bytes: int = 0
 
 
 def select_device(gpus: float, cpus: float) -> str:
@@ -71,21 +56,17 @@ def free_memory(gpus: float) -> int:
     return int(_USABLE_FRACTION * free * min(gpus, 1.0))
 
 
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """Returns whether torch raised the error because a GPU has no memory left."""
-    return type(error).__name__ == "OutOfMemoryError"
-
-
-@contextmanager
-def peak_memory(device: str) -> Iterator[PeakMemory]:
-    """Measures the peak of device memory within a block; known when the block ends."""
-    peak = PeakMemory()
-    if device == "cpu":
-        yield peak
-        return
+def reset_peak_memory(device: str) -> None:
+    """Starts a measurement of peak memory, with an empty cache."""
     import torch
 
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    yield peak
-    peak.bytes = torch.cuda.max_memory_allocated()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_memory(device: str) -> int:
+    """Returns the maximum bytes that torch allocated since the reset; 0 on a CPU."""
+    import torch
+
+    return torch.cuda.max_memory_allocated() if device == "cuda" else 0

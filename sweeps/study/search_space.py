@@ -11,7 +11,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
-    SerializationInfo,
+    SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
 )
@@ -78,10 +78,9 @@ class Axis(BaseModel):
             raise ValueError("[lowest, highest] or [lowest, highest, step], with step at least 1")
         return self
 
-    @model_serializer
-    def _dump(self, info: SerializationInfo) -> dict[str, Any]:
-        ends = getattr(self, self.kind)
-        return {self.kind: list(ends) if info.mode == "json" else ends}
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {kind: values for kind, values in dump(self).items() if values is not None}
 
     @property
     def kind(self) -> AxisKind:

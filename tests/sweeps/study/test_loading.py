@@ -94,7 +94,7 @@ replicates: 4
         ("FILE:8 fixed.trainsize: got an unknown field; expected", "(did you mean train_size?)"),
         ("FILE:9 fixed.draws: got 401; expected only what is even", ""),
         ("FILE:11 space.weight_decay: got -1, -2; expected at least 0", ""),
-        ("FILE:17 space.features: got a mapping with the keys gird; expected", "(did you mean grid?)"),
+        ("FILE:17 space.features: got a mapping with the keys gird", "(did you mean grid?)"),
         ("FILE:18 space.records: got 1, 2, 3; expected at least 4", ""),
         ("FILE:19 space.seed: got an axis; expected replicates: N", ""),
         ("FILE:20 objectives.privacy/rho: got privacy/rho, which not every", ""),
