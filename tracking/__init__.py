@@ -16,9 +16,8 @@ from tracking.redaction import redact
 if TYPE_CHECKING:
     from tracking.frame import points_frame, replicates_frame
     from tracking.reading import compare, load_points
-    from tracking.recorder import Recorder, record
+    from tracking.recorder import Recorder, record, record_sweep, sweep_tags
     from tracking.store import check, create
-    from tracking.summary import record_sweep, sweep_tags
     from tracking.uris import resolve_uri
 
 _MODULES = {
@@ -29,10 +28,10 @@ _MODULES = {
     "load_points": "tracking.reading",
     "points_frame": "tracking.frame",
     "record": "tracking.recorder",
-    "record_sweep": "tracking.summary",
+    "record_sweep": "tracking.recorder",
     "replicates_frame": "tracking.frame",
     "resolve_uri": "tracking.uris",
-    "sweep_tags": "tracking.summary",
+    "sweep_tags": "tracking.recorder",
 }
 
 __all__ = [

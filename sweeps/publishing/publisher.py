@@ -23,7 +23,7 @@ from sweeps.store.reader import PointReader
 from tracking.errors import RejectedRecordError, TrackingError
 
 if TYPE_CHECKING:
-    from tracking.summary import Status
+    from tracking.recorder import Status
 
 _REFERENCE = "hypervolume_reference"
 _NUMBERS = TypeAdapter(dict[str, Annotated[float, Field(allow_inf_nan=False)]])
