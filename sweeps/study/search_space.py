@@ -11,8 +11,6 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
@@ -37,6 +35,9 @@ Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True, ge=-_MAX_WHOLE, le=_MAX_WHOLE)]
 
 
+_UNSET: Any = Field(None, exclude_if=lambda values: values is None)
+
+
 class Axis(BaseModel):
     """Values that a sweep tries for one field; exactly one of the attributes is set.
 
@@ -50,11 +51,11 @@ class Axis(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    grid: Annotated[tuple[Value, ...], Field(min_length=1)] | None = None
-    choice: Annotated[tuple[Value, ...], Field(min_length=1)] | None = None
-    uniform: tuple[Real, Real] | None = None
-    loguniform: tuple[Real, Real] | None = None
-    range: Annotated[tuple[Whole, ...], Field(min_length=2, max_length=3)] | None = None
+    grid: Annotated[tuple[Value, ...], Field(min_length=1)] | None = _UNSET
+    choice: Annotated[tuple[Value, ...], Field(min_length=1)] | None = _UNSET
+    uniform: tuple[Real, Real] | None = _UNSET
+    loguniform: tuple[Real, Real] | None = _UNSET
+    range: Annotated[tuple[Whole, ...], Field(min_length=2, max_length=3)] | None = _UNSET
 
     @model_validator(mode="before")
     @classmethod
@@ -77,10 +78,6 @@ class Axis(BaseModel):
         if self.range and (self.range[0] > self.range[1] or min(self.range[2:], default=1) < 1):
             raise ValueError("[lowest, highest] or [lowest, highest, step], with step at least 1")
         return self
-
-    @model_serializer(mode="wrap")
-    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {kind: values for kind, values in dump(self).items() if values is not None}
 
     @property
     def kind(self) -> AxisKind:
