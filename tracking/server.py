@@ -56,11 +56,7 @@ class Server:
     process: subprocess.Popen[bytes]
 
     def wait(self) -> None:
-        """Waits for the end of the server.
-
-        Raises:
-            ServerStoppedError: When it has ended by itself.
-        """
+        """Waits until the server ends by itself, and raises `ServerStoppedError`."""
         code = self.process.wait()
         raise ServerStoppedError(f"the MLflow server ended by itself (exit code {code})")
 
@@ -70,9 +66,9 @@ def mlflow_server(
     store: str,
     host: str = "127.0.0.1",
     port: int = 5000,
+    tls: tuple[Path, Path] | None = None,
     options: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
-    tls: tuple[Path, Path] | None = None,
 ) -> Iterator[Server]:
     """Serves a store while the block runs; the server ends with this process, however that ends.
 
@@ -80,9 +76,9 @@ def mlflow_server(
         store: URI of the store; it may hold a password.
         host: Address of this machine to listen on.
         port: Free port.
+        tls: Files of the certificate and of its key; None for plain HTTP.
         options: Further options of `mlflow server`, which every user of this machine can read.
         environment: Further variables of the server; secrets belong here.
-        tls: Files of the certificate and of its key; None for plain HTTP.
 
     Raises:
         TrackingError: If the host or port cannot be listened on.
@@ -91,9 +87,8 @@ def mlflow_server(
     _check_port(host, port)
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_INHERITED)}
     variables = {**inherited, **_SETTINGS, "MLFLOW_BACKEND_STORE_URI": store, **(environment or {})}
-    uvicorn = "--log-level warning --timeout-graceful-shutdown 3"
-    if tls is not None:
-        uvicorn += " " + shlex.join(["--ssl-certfile", str(tls[0]), "--ssl-keyfile", str(tls[1])])
+    files = [] if tls is None else ["--ssl-certfile", str(tls[0]), "--ssl-keyfile", str(tls[1])]
+    uvicorn = shlex.join(["--log-level", "warning", "--timeout-graceful-shutdown", "3", *files])
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", host]
     command += ["--port", str(port), "--uvicorn-opts", uvicorn, *options]
     own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
@@ -110,29 +105,28 @@ def team_server(
     artifacts: str | None = None,
     host: str = "127.0.0.1",
     port: int = 5000,
+    tls: tuple[Path, Path] | None = None,
     allowed_hosts: Sequence[str] = (),
     permission: str = "EDIT",
-    tls: tuple[Path, Path] | None = None,
 ) -> Iterator[Server]:
-    """Serves a team's runs, with MLflow's accounts, while the block runs.
+    """Serves a team's runs like `mlflow_server`, but each request needs one of MLflow's accounts.
 
-    Every request needs an account. The first is `admin`, with the password of the variable
-    MLFLOW_AUTH_ADMIN_PASSWORD or else of `<folder>/admin-password`, created at the first start.
+    The first account is `admin`, with the password of the variable MLFLOW_AUTH_ADMIN_PASSWORD or
+    else of `<folder>/admin-password`, created at the first start.
 
     Args:
-        folder: Directory of secrets, and of the default database and artifacts.
+        folder: Directory of the password, and of the default database and artifacts.
         database: SQLAlchemy URI; SQLite in the folder by default.
         artifacts: Directory or URI; `<folder>/artifacts` by default.
         host: Address of this machine to listen on.
         port: Free port.
+        tls: Files of the certificate and of its key; None for plain HTTP.
         allowed_hosts: Names by which clients call the server, required beyond loopback: without
             them any web page could reach it through a reader's browser.
         permission: MLflow's permission of an account for the experiments of others.
-        tls: Files of the certificate and of its key; None for plain HTTP.
 
     Raises:
-        TrackingError: If the database cannot be used, other users can read a secret, or the host or
-            port cannot be listened on.
+        TrackingError: If the database, host or port cannot be used, or the password is readable.
         ServerStoppedError: If MLflow does not start.
     """
     if not allowed_hosts and not host.startswith("127.") and host not in ("localhost", "::1"):
@@ -142,8 +136,8 @@ def team_server(
         _check_database(database)
     folder = folder.expanduser().absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    names = [p for name in allowed_hosts for p in (name, f"{name}:*")]
-    hosts = [*names, *(p for name in _LOOPBACK for p in (name, f"{name}:*"))]
+    names = [pattern for name in allowed_hosts for pattern in (name, f"{name}:*")]
+    hosts = [*names, *(pattern for name in _LOOPBACK for pattern in (name, f"{name}:*"))]
     options = ["--app-name", "basic-auth", "--allowed-hosts", ",".join(hosts), "--serve-artifacts"]
     options += ["--artifacts-destination", artifacts or str(folder / "artifacts")]
     origins = [f"{scheme}://{name}" for name in names for scheme in ("http", "https")]
@@ -153,16 +147,17 @@ def team_server(
     settings.unlink(missing_ok=True)
     _write_private(settings, _ACCOUNT_SETTINGS.format(permission=permission, database=accounts))
     environment = {
-        PASSWORD_VARIABLE: os.environ.get(PASSWORD_VARIABLE) or _secret(folder / "admin-password"),
-        "MLFLOW_FLASK_SERVER_SECRET_KEY": _secret(folder / "session-key"),
+        PASSWORD_VARIABLE: os.environ.get(PASSWORD_VARIABLE) or _password(folder),
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_urlsafe(32),
         "MLFLOW_AUTH_CONFIG_PATH": str(settings),
     }
     store = database or f"sqlite:///{folder}/mlflow.db"
-    with mlflow_server(store, host, port, options, environment, tls) as server:
+    with mlflow_server(store, host, port, tls, options, environment) as server:
         yield server
 
 
 def _check_database(uri: str) -> None:
+    """Connects once: MLflow itself would retry for minutes."""
     try:
         sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool).connect().close()
     except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as error:
@@ -170,8 +165,8 @@ def _check_database(uri: str) -> None:
         raise TrackingError(f"the database {redact(uri)} cannot be used: {reason}") from None
 
 
-def _secret(path: Path) -> str:
-    """Content of a file that only its owner can read, created with a random value."""
+def _password(folder: Path) -> str:
+    path = folder / "admin-password"
     if not path.exists():
         _write_private(path, secrets.token_urlsafe(32))
     if path.stat().st_mode & 0o077:
@@ -192,44 +187,39 @@ def _check_port(host: str, port: int) -> None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((host, port))
     except OSError as error:
-        raise TrackingError(
-            f"cannot listen on {host}, port {port}: {error.strerror}", "give another --port"
-        ) from error
+        place = f"cannot listen on {host}, port {port}: {error.strerror}"
+        raise TrackingError(place, "give another --port") from error
 
 
 def _wait_until_listening(process: subprocess.Popen[bytes], host: str, port: int) -> None:
     """Waits for MLflow to open its port, which it does once it can answer."""
     deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            code = process.returncode
-            raise ServerStoppedError(f"the MLflow server did not start (exit code {code})")
+    while process.poll() is None and time.monotonic() < deadline:
         with suppress(OSError):
             return socket.create_connection((host, port), timeout=10).close()
         time.sleep(0.1)
-    raise ServerStoppedError(f"the MLflow server did not answer in {_START_SECONDS:.0f} s")
+    state = "did not answer" if process.returncode is None else f"ended ({process.returncode})"
+    raise ServerStoppedError(f"the MLflow server {state} while it started")
 
 
 @contextmanager
 def _child(
-    command: Sequence[str], environment: Mapping[str, str]
+    command: Sequence[str], variables: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process that ends with its own children at the end of the block, or of this process."""
-    null = subprocess.DEVNULL
-    guard = subprocess.Popen(
-        ["/bin/sh", "-c", _GUARD], stdin=subprocess.PIPE, stdout=null, stderr=null, process_group=0
-    )
+    null, pipe = subprocess.DEVNULL, subprocess.PIPE
+    shell = ["/bin/sh", "-c", _GUARD]
+    guard = subprocess.Popen(shell, stdin=pipe, stdout=null, stderr=null, process_group=0)
     process = subprocess.Popen(
-        command, env=environment, stdin=null, stdout=2, process_group=guard.pid, umask=0o077
+        command, env=variables, stdin=null, stdout=2, process_group=guard.pid, umask=0o077
     )
     try:
         yield process
     finally:
         try:
             os.killpg(guard.pid, signal.SIGTERM)
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_STOP_SECONDS)
         finally:
             os.killpg(guard.pid, signal.SIGKILL)
             process.wait()

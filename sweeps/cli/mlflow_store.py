@@ -136,9 +136,7 @@ def serve(
     names = [name.strip() for name in (allowed_hosts or "").split(",") if name.strip()]
 
     def serve_team() -> None:
-        with team_server(
-            data, database, artifacts, host, port, names, permission, tls
-        ) as server:  # fmt: skip
+        with team_server(data, database, artifacts, host, port, tls, names, permission) as server:
             _print_server(server.uri, names, data)
             server.wait()
 

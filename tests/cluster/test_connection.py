@@ -130,18 +130,7 @@ def test_a_killed_owner_leaves_nothing_behind() -> None:
         assert list(made.temporary.iterdir()) == []
 
 
-def test_a_process_with_the_token_joins_and_leaves_without_ending_the_ray() -> None:
-    with owner() as made:
-        with owner(made.report["address"], RAY_AUTH_TOKEN=made.report["token"]) as guest:
-            assert guest.report["address"] == made.report["address"]
-            assert (guest.report["started"], guest.report["cpus"]) == (False, 2)
-            assert guest.end() == {"RAY_AUTH_TOKEN": made.report["token"]}
-        servers = {Path(command.split()[0]).name for command in alive(made) if command}
-        assert {"gcs_server", "raylet"} <= servers
-        assert made.end() == {}
-
-
-def test_a_local_ray_refuses_another_token() -> None:
+def test_only_a_process_with_the_token_joins_and_it_leaves_without_ending_the_ray() -> None:
     with owner() as made:
         stranger = subprocess.run(
             [sys.executable, "-c", _STRANGER.format(address=made.report["address"])],
@@ -150,6 +139,13 @@ def test_a_local_ray_refuses_another_token() -> None:
         )  # fmt: skip
         assert "InvalidAuthToken" in stranger.stdout + stranger.stderr
         assert stranger.returncode != 0
+        with owner(made.report["address"], RAY_AUTH_TOKEN=made.report["token"]) as guest:
+            assert guest.report["address"] == made.report["address"]
+            assert (guest.report["started"], guest.report["cpus"]) == (False, 2)
+            assert guest.end() == {"RAY_AUTH_TOKEN": made.report["token"]}
+        servers = {Path(command.split()[0]).name for command in alive(made) if command}
+        assert {"gcs_server", "raylet"} <= servers
+        assert made.end() == {}
 
 
 _STRANGER = """
@@ -209,7 +205,13 @@ assert is_handled()
 """
 
 
-@pytest.mark.parametrize("code", [_AFTERWARDS, _MEANWHILE], ids=["afterwards", "meanwhile"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(_AFTERWARDS, id="afterwards"),
+        pytest.param(_MEANWHILE, id="meanwhile", marks=pytest.mark.slow),
+    ],
+)
 def test_ray_does_not_replace_the_handler_of_sigterm(code: str) -> None:
     asked = subprocess.run(
         [sys.executable, "-c", _TERMINATED.format(code=code)],
@@ -234,6 +236,7 @@ with cluster.connect(cpus=1, modules=["colorsys", "there_is_none"]):
 """
 
 
+@pytest.mark.slow
 def test_processes_of_a_local_ray_load_modules_in_advance() -> None:
     """A missing module is ignored."""
     asked = subprocess.run(
