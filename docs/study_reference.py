@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 import privnets
-from sweeps.study.spec import Study
+from sweeps.study.spec import Claim, EarlyStopping, Resources, SearchSpec, Study
 
 _LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
@@ -21,17 +23,31 @@ def write(folder: Path) -> None:
     for name in privnets.experiments():
         config = privnets.experiment(name).Config
         (target / f"{name}.md").write_text(_fields(config), encoding="utf-8")
-    (target / "study.md").write_text(_fields(Study), encoding="utf-8")
+    for model in (Study, SearchSpec, Resources, EarlyStopping, Claim):
+        (target / f"{model.__name__}.md").write_text(_fields(model), encoding="utf-8")
 
 
 def _fields(model: type[BaseModel]) -> str:
     schema = model.model_json_schema(by_alias=True)
     definitions = schema.get("$defs", {})
+    meanings = _attributes(model)
     rows = [
-        (f"`{name}`", _values(field, definitions), _default(field), field.get("description", ""))
+        (
+            f"`{name}`",
+            _values(field, definitions),
+            _default(model, name),
+            field.get("description") or meanings[name],
+        )
         for name, field in schema["properties"].items()
     ]
     return _table(("field", "values", "default", "meaning"), rows)
+
+
+def _attributes(model: type[BaseModel]) -> dict[str, str]:
+    """Returns the attributes that a docstring describes, by name."""
+    _, _, section = (inspect.getdoc(model) or "").partition("Attributes:\n")
+    entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section, flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
 
 
 def _values(field: dict[str, Any], definitions: dict[str, Any]) -> str:
@@ -51,10 +67,14 @@ def _values(field: dict[str, Any], definitions: dict[str, Any]) -> str:
     return " ".join([kind, " and ".join(limits)]).strip()
 
 
-def _default(field: dict[str, Any]) -> str:
-    if "default" not in field:
+def _default(model: type[BaseModel], name: str) -> str:
+    field = model.model_fields[name]
+    if field.is_required():
         return "required"
-    return "none" if field["default"] in (None, {}, []) else f"`{field['default']}`"
+    default = field.get_default(call_default_factory=True)
+    if isinstance(default, BaseModel):
+        return "see below"
+    return "none" if default in (None, {}, (), "") else f"`{default}`"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

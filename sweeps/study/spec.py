@@ -136,7 +136,14 @@ class SearchSpec(_StudySection):
 
 
 class Resources(_StudySection):
-    """Resources of one pack, and the number of packs that run at once."""
+    """Resources of one pack, and the number of packs that run at once.
+
+    Attributes:
+        cpus: CPUs of a pack.
+        gpus: GPUs of a pack; a fraction below 1 shares one.
+        pack: Replicates per pack; `auto` measures the best number.
+        concurrency: Packs that train at once; `auto` uses all CPUs and GPUs.
+    """
 
     cpus: Devices = 1
     gpus: Devices = 0
