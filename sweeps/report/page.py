@@ -31,7 +31,7 @@ from sweeps.analysis.tables import (
     varying_fields,
 )
 from sweeps.report.attackers import attacker_report
-from sweeps.report.figures.axes import SweptField, field_chart
+from sweeps.report.figures.axes import field_chart
 from sweeps.report.figures.charts import Chart
 from sweeps.report.figures.curves import group_curves
 from sweeps.report.figures.front import front_chart, save_front
@@ -239,9 +239,9 @@ def _field_charts(result: Result, points: pd.DataFrame) -> Iterator[EmbeddedChar
             if metric in finished and finished[metric].notna().any()
         ]
         if metrics:
-            others = tuple(other for other in swept if other != field)
-            chosen = SweptField(field, others, field in result.log_fields)
-            chart = field_chart(finished, chosen, metrics, result.objectives)
+            fields = [field, *(other for other in swept if other != field)]
+            log = field in result.log_fields
+            chart = field_chart(finished, fields, metrics, result.objectives, log=log)
             yield _embed(f"axis-chart-{index}", f"Metrics along {field}", chart)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,51 +30,42 @@ from sweeps.report.figures.charts import (
 from sweeps.report.figures.curves import field_numbers, label_settings
 
 MAX_LINES = 12
-"""Most groups of points that lines join; more are drawn as points."""
+"""Largest number of groups of points that lines join; more are drawn as points."""
 
 _POSITION = "position on the axis"
 _MAX_TICKS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class SweptField:
-    """A swept field along which metrics are drawn.
-
-    Attributes:
-        name: The configuration field.
-        others: The other swept fields in which points differ.
-        log: Whether the field has a logarithmic axis.
-    """
-
-    name: str
-    others: tuple[str, ...]
-    log: bool
-
-
 def field_chart(
-    points: pd.DataFrame, swept: SweptField, metrics: Sequence[str], objectives: Objectives
+    points: pd.DataFrame,
+    fields: Sequence[str],
+    metrics: Sequence[str],
+    objectives: Objectives,
+    *,
+    log: bool,
 ) -> Chart:
     """Metrics along a swept field with 95% intervals, joined where the other fields agree.
 
     Args:
         points: Finished points, as `Result.points`.
-        swept: The swept field.
+        fields: The swept field, then the other swept fields in which points differ.
         metrics: One panel each; the bound of a metric is a dotted line.
         objectives: Metric to `min` or `max`, for the titles.
+        log: Whether the field has a logarithmic axis.
     """
-    values = points[f"config/{swept.name}"]
-    positions, axis, ordered = field_positions(values, swept.name, log=swept.log)
+    values = points[f"config/{fields[0]}"]
+    positions, axis, ordered = field_positions(values, fields[0], log=log)
     order = pd.to_numeric(values, errors="coerce").sort_values(kind="stable").index
     placed = points.assign(**{_POSITION: positions}).loc[order]
-    groups = list(_groups(placed, swept.others))
+    groups = list(_groups(placed, fields[1:]))
     panels = []
     for metric in metrics:
         bound = METRIC_BOUNDS.get(metric, "")
         levels = placed[bound].tolist() if bound in placed else ()
         if len(groups) > MAX_LINES:
-            series = [_cloud(placed, swept, metric)]
+            series = [_cloud(placed, fields, metric)]
         else:
-            series = list(_lines(groups, swept, metric, joined=ordered))
+            series = list(_lines(groups, fields, metric, joined=ordered))
         panels.append(ChartPanel(axis, metric_axis(placed, metric, objectives, levels), series))
     return Chart(panels, panel_height=330)
 
@@ -93,26 +83,27 @@ def field_positions(
     """
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
     if numbers.isna().any() or values.map(is_boolean).any():
-        ranked = numbers.fillna(math.inf).sort_values(kind="stable").index
-        words = list(dict.fromkeys(values.loc[ranked].map(format_setting)))
-        ticks = list(range(len(words))), [shorten(word) for word in words]
-        limits = (-0.5, len(words) - 0.5)
-        positions = values.map(format_setting).map(words.index).astype("float64")
-        return positions, ChartAxis(name, limits=limits, ticks=ticks), False
+        words = list(dict.fromkeys(values.loc[numbers.sort_values().index].map(format_setting)))
+        axis = _ranked_axis(name, [shorten(word) for word in words])
+        return values.map(format_setting).map(words.index).astype("float64"), axis, False
     if np.isinf(numbers).any():
-        distinct = sorted(numbers.unique())
-        labels = [label_setting(value) for value in distinct]
-        axis = ChartAxis(name, ticks=(list(range(len(distinct))), labels))
+        axis = _ranked_axis(name, [label_setting(value) for value in sorted(numbers.unique())])
         return numbers.rank(method="dense") - 1, axis, True
     log = log and bool((numbers > 0).any()) and not (numbers < 0).any()
-    positions, zero_ticks = _zero_beside(numbers) if log else (numbers, None)
-    view = view_limits(np.array(positions), np.array(positions), log=log)
-    return positions, ChartAxis(name, log, view, zero_ticks), True
+    positions, ticks = _zero_beside(numbers) if log else (numbers, None)
+    limits = view_limits(np.array(positions), np.array(positions), log=log)
+    return positions, ChartAxis(name, log, limits, ticks), True
+
+
+def _ranked_axis(name: str, labels: list[str]) -> ChartAxis:
+    """Axis with labels at 0, 1, 2 and so on."""
+    return ChartAxis(name, limits=(-0.5, len(labels) - 0.5), ticks=(range(len(labels)), labels))
 
 
 def _zero_beside(
     numbers: pd.Series[float],
 ) -> tuple[pd.Series[float], tuple[list[float], list[str]] | None]:
+    """Positions and ticks of a logarithmic axis with a place for zeros."""
     if (numbers > 0).all():
         return numbers, None
     positive = numbers[numbers > 0]
@@ -120,10 +111,8 @@ def _zero_beside(
     step = max(1, math.ceil((high - low) / _MAX_TICKS))
     decades = [10.0**power for power in range(low, high + 1, step)]
     zero = float(positive.min()) / 10
-    return numbers.where(numbers > 0, zero), (
-        [zero, *decades],
-        ["0", *(f"{decade:g}" for decade in decades)],
-    )
+    labels = ["0", *(f"{decade:g}" for decade in decades)]
+    return numbers.where(numbers > 0, zero), ([zero, *decades], labels)
 
 
 def _groups(placed: pd.DataFrame, others: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -136,46 +125,40 @@ def _groups(placed: pd.DataFrame, others: Sequence[str]) -> Iterator[tuple[str, 
 
 
 def _lines(
-    groups: Sequence[tuple[str, pd.DataFrame]], swept: SweptField, metric: str, *, joined: bool
+    groups: Sequence[tuple[str, pd.DataFrame]], fields: Sequence[str], metric: str, *, joined: bool
 ) -> Iterator[ChartSeries]:
     bound = METRIC_BOUNDS.get(metric, "")
-    colors = ramp(len(groups))
-    for index, (name, points) in enumerate(groups):
+    for index, ((name, points), color) in enumerate(zip(groups, ramp(len(groups)), strict=True)):
         x = points[_POSITION]
         yield ChartSeries(
             x,
             points[metric],
             name,
-            colors[index],
+            color,
             line="solid" if joined else "",
             symbol=SYMBOLS[index % len(SYMBOLS)],
             size=7,
             y_errors=interval_errors(points, metric),
-            hover=hover_texts(points, (swept.name, *swept.others), [metric]),
+            hover=hover_texts(points, fields, [metric]),
         )
         if joined and bound in points and points[bound].notna().any():
             hover = [f"{bound}: {value:.4g}" for value in points[bound]]
-            color = colors[index]
             yield ChartSeries(x, points[bound], "", color, line="dot", width=1, hover=hover)
 
 
-def _cloud(placed: pd.DataFrame, swept: SweptField, metric: str) -> ChartSeries:
-    many = len(placed) > MAX_DETAILED_POINTS
+def _cloud(placed: pd.DataFrame, fields: Sequence[str], metric: str) -> ChartSeries:
+    """Points of too many groups, colored by the first of the other fields that is a number."""
+    scale = None
+    for other in reversed(fields[1:]):
+        numbers = field_numbers(placed, other)
+        if np.isfinite(numbers).all():
+            scale = ColorScale(numbers, other, log=is_wide(numbers))
     return ChartSeries(
         placed[_POSITION],
         placed[metric],
-        scale=_color_scale(placed, swept.others),
+        scale=scale,
         symbol="circle",
         size=6,
         y_errors=interval_errors(placed, metric),
-        hover=None if many else hover_texts(placed, (swept.name, *swept.others), [metric]),
+        hover=None if len(placed) > MAX_DETAILED_POINTS else hover_texts(placed, fields, [metric]),
     )
-
-
-def _color_scale(placed: pd.DataFrame, others: Sequence[str]) -> ColorScale | None:
-    """Colors by the first of the other fields that is a number."""
-    for other in others:
-        numbers = field_numbers(placed, other)
-        if np.isfinite(numbers).all():
-            return ColorScale(numbers, other, log=is_wide(numbers))
-    return None

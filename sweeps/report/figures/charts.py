@@ -40,13 +40,7 @@ _BETTER: dict[Direction, str] = {"min": "smaller is better", "max": "larger is b
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColorScale:
-    """Numbers that color the points of a series.
-
-    Attributes:
-        values: A number per point.
-        label: Name of the numbers.
-        log: Whether colors follow the logarithm.
-    """
+    """Numbers that color the points of a series, and their label."""
 
     values: NDArray[np.float64]
     label: str
@@ -60,19 +54,19 @@ class ChartSeries:
     Attributes:
         x: Horizontal positions; datetimes on a date axis.
         y: Vertical positions; NaN interrupts a line.
-        name: Legend entry; empty for none. Equal names have one entry.
+        name: Legend entry, empty for none; equal names have one entry.
         color: As `#rrggbb`.
         scale: Colors of single points in place of `color`.
-        line: Dash of the line; empty for points only.
-        step: Shape of a line in steps: `hv` or `vh`; empty for straight.
+        line: Dash of the line; empty for none.
+        step: Order of horizontal and vertical lines between points; empty for straight lines.
         width: Line width in pixels.
-        symbol: Marker by Plotly's name; empty for a line only.
+        symbol: Marker by Plotly's name; empty for none.
         hollow: Whether markers are hollow, for all or for each point.
         size: Marker size in pixels.
         x_errors: Lengths of the interval left and right of each point.
         y_errors: Lengths of the interval below and above each point.
         hover: Text of each point; None shows its position, an empty list nothing.
-        fill: Fills the polygon through the points, with a shade or a hatch.
+        fill: Fills the polygon through the points.
         opacity: In (0, 1].
     """
 
@@ -96,15 +90,7 @@ class ChartSeries:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChartAxis:
-    """Axis of a panel.
-
-    Attributes:
-        label: Title.
-        log: Whether it is logarithmic.
-        limits: Range in the axis's own units; None to fit the data.
-        ticks: Positions and labels of ticks; None for the library's own.
-        date: Whether positions are datetimes.
-    """
+    """Axis of a panel, with limits and ticks (positions, labels) in its own units."""
 
     label: str
     log: bool = False
@@ -115,15 +101,7 @@ class ChartAxis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChartPanel:
-    """Panel of a chart.
-
-    Attributes:
-        x: Horizontal axis.
-        y: Vertical axis.
-        series: In drawing order.
-        title: Text above the panel.
-        square: Whether both axes have one scale.
-    """
+    """Panel of a chart, its series in drawing order; `square` gives both axes one scale."""
 
     x: ChartAxis
     y: ChartAxis
@@ -134,14 +112,7 @@ class ChartPanel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chart:
-    """Panels with one legend.
-
-    Attributes:
-        panels: Row by row.
-        columns: Panels per row.
-        panel_height: Height of a panel in pixels.
-        side_legend: Whether the legend is at the right, not above.
-    """
+    """Panels, row by row, with one legend above or at the side; heights in pixels."""
 
     panels: Sequence[ChartPanel]
     columns: int = 2
@@ -156,61 +127,48 @@ class Chart:
 
 
 def metric_axis(
-    points: pd.DataFrame,
-    metric: str,
-    objectives: Objectives,
-    levels: Sequence[float] = (),
+    points: pd.DataFrame, metric: str, objectives: Objectives, levels: Sequence[float] = ()
 ) -> ChartAxis:
-    """Axis of a metric that shows all points, and intervals up to the points' own range.
+    """Axis of a metric that shows all points and levels.
 
-    Intervals of few replicates may be much wider than the range of the points.
-
-    Args:
-        points: Points to show.
-        metric: Metric of the axis.
-        objectives: Metric to `min` or `max`, for the title.
-        levels: Other values of the metric to show.
+    Intervals of few replicates may be much wider than the range of the points; see `view_limits`.
     """
     values = points[metric].to_numpy(dtype=np.float64)
     log = is_wide(values)
     below, above = interval_errors(points, metric) or (np.zeros_like(values),) * 2
-    visible = _visible(np.append(values, levels), log=log)
-    ends = _visible(np.concatenate([values - below, values + above]), log=log)
-    limits = view_limits(visible, ends, log=log)
+    ends = np.concatenate([values - below, values + above])
+    limits = view_limits(np.append(values, levels), ends, log=log)
     if limits is not None and metric.endswith("accuracy"):
         margin = _PADDING * (limits[1] - limits[0])
         limits = max(limits[0], -margin), min(limits[1], 1 + margin)
     return ChartAxis(metric_label(metric, objectives), log, limits)
 
 
-def _visible(values: NDArray[np.float64], *, log: bool) -> NDArray[np.float64]:
-    finite = values[np.isfinite(values)]
-    return finite[finite > 0] if log else finite
-
-
 def view_limits(
     values: NDArray[np.float64], ends: NDArray[np.float64], *, log: bool = False
 ) -> tuple[float, float] | None:
-    """Limits of an axis: every value, and ends of intervals up to the values' range beyond them.
+    """Limits of an axis that shows every value, and intervals up to as far beyond the values.
 
     Args:
-        values: Finite numbers to show, positive on a logarithmic axis.
-        ends: Finite ends of their intervals.
+        values: Numbers to show; others than finite ones, and positive ones if `log`, are ignored.
+        ends: Ends of their intervals.
         log: Whether the axis is logarithmic.
 
     Returns:
         Limits with padding; None without a value.
     """
-    if not len(values):
-        return None
     if log:
-        low, high = view_limits(np.log10(values), np.log10(ends)) or (0.0, 0.0)
-        return 10**low, 10**high
-    first, last = float(values.min()), float(values.max())
+        known, reach = (np.log10(numbers[numbers > 0]) for numbers in (values, ends))
+        limits = view_limits(known, reach)
+        return limits and (10 ** limits[0], 10 ** limits[1])
+    known, reach = values[np.isfinite(values)], ends[np.isfinite(ends)]
+    if not len(known):
+        return None
+    first, last = float(known.min()), float(known.max())
     spread = last - first or math.inf
-    low = max(min(first, ends.min(initial=first)), first - spread)
-    high = min(max(last, ends.max(initial=last)), last + spread)
-    padding = max(_PADDING * (high - low), 1e-3 * max(1.0, abs(high)) if high == low else 0.0)
+    low = max(float(reach.min(initial=first)), first - spread)
+    high = min(float(reach.max(initial=last)), last + spread)
+    padding = _PADDING * (high - low) or 1e-3 * max(1.0, abs(high))
     return low - padding, high + padding
 
 
@@ -270,4 +228,4 @@ def ramp(count: int) -> list[str]:
 
 def legend_entry(name: str, **style: Any) -> ChartSeries:
     """A series without points that explains a symbol in the legend."""
-    return ChartSeries([math.nan], [math.nan], name, hover=[], **style)
+    return ChartSeries([math.nan], [math.nan], name, **{"hover": [], **style})

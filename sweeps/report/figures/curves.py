@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ CURVE_FIELDS = ("privacy_weight", "tradeoff")
 """Preferred fields along a trade-off curve; otherwise the last swept number."""
 
 MAX_CURVES = 16
-"""Most curves that can be told apart; the points of more are drawn together."""
+"""Largest number of distinguishable curves; the points of more are drawn together."""
 
 SampleRole = Literal["middle", "full privacy", "most private"]
 _TOO_WIDE = 0.25
@@ -81,13 +81,7 @@ class CurveSet:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CurveSample:
-    """Point of a curve chosen for a closer look.
-
-    Attributes:
-        role: Reason of the choice.
-        row: Row of the point.
-        reason: The role, and the numbers it rests on in a second line.
-    """
+    """Row of a point chosen for a closer look; the reason has the numbers in its second line."""
 
     role: SampleRole
     row: Row
@@ -101,29 +95,30 @@ class CurveSample:
 
 def group_curves(result: Result) -> CurveSet:
     """Groups a sweep's finished points into curves."""
-    points = result.points
-    finished = points.loc[points["status"] == "finished"]
+    finished = result.points.loc[result.points["status"] == "finished"]
     differing = varying_fields(finished)
-    fields = tuple(field for field in result.study.space if field in differing)
-    along = _field_along(finished, fields)
-    grouping = _colored_first(finished, [field for field in fields if field != along])
-    groups = _groups(finished, grouping)
+    fields = [field for field in result.study.space if field in differing]
+    numeric = [field for field in fields if not np.isnan(field_numbers(finished, field)).any()]
+    last = numeric[-1] if numeric else None
+    along = next((field for field in CURVE_FIELDS if field in numeric), last)
+    ordered = finished if along is None else sort_along(finished, along)
+    # A color scale shows the order of numbers; the field with most values gets it.
+    others = [field for field in fields if field != along]
+    colored = [field for field in others if field in numeric]
+    colored.sort(key=lambda field: -finished[f"config/{field}"].nunique())
+    grouping = [*colored[:1], *(field for field in others if field not in colored[:1])]
+    groups = _groups(ordered, grouping)
     joined = len(groups) <= MAX_CURVES
     if not joined:
-        groups = [({}, finished)]
+        groups = [({}, ordered)]
     colors, styles = (
         sorted({key(settings) for settings, _ in groups}) for key in (_color_key, _style_key)
     )
     curves = [
-        TradeoffCurve(
-            settings,
-            colors.index(_color_key(settings)),
-            styles.index(_style_key(settings)),
-            part if along is None else sort_along(part, along),
-        )
-        for settings, part in groups
+        TradeoffCurve(s, colors.index(_color_key(s)), styles.index(_style_key(s)), part)
+        for s, part in groups
     ]
-    return CurveSet(along, fields, len(colors), len(styles), tuple(curves), joined)
+    return CurveSet(along, tuple(fields), len(colors), len(styles), tuple(curves), joined)
 
 
 def curve_samples(curve: TradeoffCurve, metric: str) -> list[CurveSample]:
@@ -148,7 +143,15 @@ def curve_samples(curve: TradeoffCurve, metric: str) -> list[CurveSample]:
         return []
     private = _private_sample(rows, metric)
     others = [row for row in rows if row["point_id"] != private.point_id]
-    return [*_middle_sample(rows, others, metric), private]
+    if not others:
+        return [private]
+    values = [float(row[metric]) for row in rows]
+    raw, floor = raw_data_interval(rows[0], metric), _floor(rows[0], metric)
+    top = max(values) if math.isnan(raw.mean) else raw.mean
+    bottom = min(values) if math.isnan(floor) else floor
+    middle = min(others, key=lambda row: abs(float(row[metric]) - (top + bottom) / 2))
+    reason = f"middle of the curve:\n{row_interval(middle, metric)}"
+    return [CurveSample("middle", middle, reason), private]
 
 
 def label_settings(settings: Mapping[str, Any]) -> str:
@@ -171,33 +174,17 @@ def field_numbers(points: pd.DataFrame, field: str) -> NDArray[np.float64]:
     return np.array([setting_as_number(value) for value in points[f"config/{field}"]])
 
 
-def _field_along(finished: pd.DataFrame, fields: Sequence[str]) -> str | None:
-    numeric = [field for field in fields if not np.isnan(field_numbers(finished, field)).any()]
-    last = numeric[-1] if numeric else None
-    return next((field for field in CURVE_FIELDS if field in numeric), last)
-
-
-def _colored_first(finished: pd.DataFrame, grouping: list[str]) -> list[str]:
-    """The fields with the numeric one of most values first, as a color scale shows its order."""
-    numeric = [field for field in grouping if not np.isnan(field_numbers(finished, field)).any()]
-    if not numeric:
-        return grouping
-    colored = max(numeric, key=lambda field: finished[f"config/{field}"].nunique())
-    return [colored, *(field for field in grouping if field != colored)]
-
-
 def _groups(
-    finished: pd.DataFrame, grouping: Sequence[str]
+    points: pd.DataFrame, grouping: Sequence[str]
 ) -> list[tuple[dict[str, Any], pd.DataFrame]]:
     """Rows of equal settings, in the order of these."""
     columns = [f"config/{field}" for field in grouping]
     if not columns:
-        return [({}, finished)]
-    keys = finished[columns].map(format_setting)
+        return [({}, points)]
     groups = []
-    for _, part in keys.groupby(columns, sort=False):
-        values = finished.loc[part.index[0], columns].tolist()
-        groups.append((dict(zip(grouping, values, strict=True)), finished.loc[part.index]))
+    for _, part in points[columns].map(format_setting).groupby(columns, sort=False):
+        values = points.loc[part.index[0], columns].tolist()
+        groups.append((dict(zip(grouping, values, strict=True)), points.loc[part.index]))
     return sorted(groups, key=lambda group: [_order_key(value) for value in group[0].values()])
 
 
@@ -215,10 +202,13 @@ def _order_key(value: object) -> tuple[int, float, str]:
     return (1, 0.0, str(value)) if math.isnan(number) else (0, number, "")
 
 
+def _floor(row: Row, metric: str) -> float:
+    return row_interval(row, METRIC_FLOORS.get(metric, "")).mean
+
+
 def _private_sample(rows: Sequence[Row], metric: str) -> CurveSample:
-    floor_metric = METRIC_FLOORS.get(metric, "")
     for row in rows:
-        floor, attacked = row_interval(row, floor_metric).mean, row_interval(row, metric)
+        floor, attacked = _floor(row, metric), row_interval(row, metric)
         too_high = floor + _TOO_WIDE * (raw_data_interval(row, metric).mean - floor)
         if attacked.low <= floor and not attacked.high >= too_high:
             relation = "lies under" if attacked.high < floor else "reaches"
@@ -226,19 +216,3 @@ def _private_sample(rows: Sequence[Row], metric: str) -> CurveSample:
             return CurveSample("full privacy", row, reason)
     row = min(rows, key=lambda row: float(row[metric]))
     return CurveSample("most private", row, f"most private point:\n{row_interval(row, metric)}")
-
-
-def _middle_sample(
-    rows: Sequence[Row], others: Sequence[Row], metric: str
-) -> Iterator[CurveSample]:
-    if not others:
-        return
-    values = [float(row[metric]) for row in rows]
-    top = _defined(raw_data_interval(rows[0], metric).mean, max(values))
-    bottom = _defined(row_interval(rows[0], METRIC_FLOORS.get(metric, "")).mean, min(values))
-    row = min(others, key=lambda row: abs(float(row[metric]) - (top + bottom) / 2))
-    yield CurveSample("middle", row, f"middle of the curve:\n{row_interval(row, metric)}")
-
-
-def _defined(value: float, default: float) -> float:
-    return default if math.isnan(value) else value

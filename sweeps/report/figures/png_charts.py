@@ -1,7 +1,4 @@
-"""Charts and images drawn by Matplotlib, for PNG files.
-
-Names and values are shown as they are: no text is parsed as a formula.
-"""
+"""Charts and images drawn by Matplotlib, for PNG files. No text is parsed as a formula."""
 
 from __future__ import annotations
 
@@ -21,15 +18,17 @@ from sweeps.report.figures.charts import (
     GREY,
     MAX_DETAILED_POINTS,
     Chart,
-    ChartAxis,
     ChartPanel,
     ChartSeries,
+    ColorScale,
 )
 
-_DOTS_PER_INCH = 150
-_PIXELS_PER_INCH = 90
-_PANEL_WIDTH = 5.6
-_SIDE_LEGEND_WIDTH = 2.6
+ImageRow = tuple[str, NDArray[np.float64], Sequence[str], float]
+"""Caption, images in [0, 1] of shape [m, h, w], labels above, and space above in inches."""
+
+_DOTS_PER_INCH, _PIXELS_PER_INCH = 150, 90
+_PANEL_WIDTH, _SIDE_LEGEND_WIDTH = 5.6, 2.6
+_IMAGE_SIZE, _LETTER_WIDTH, _IMAGE_PIXELS = 0.48, 0.053, 84
 _MARKERS = {
     "circle": "o",
     "square": "s",
@@ -40,12 +39,10 @@ _MARKERS = {
     "star": "*",
     "x": "x",
     "cross": "P",
+    "": "",
 }
 _LINES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-.", "": "none"}
 _STEPS = {"": "default", "hv": "steps-post", "vh": "steps-pre"}
-
-
-ImageRow = tuple[str, NDArray[np.float64], Sequence[str], float]
 
 
 def chart_png(chart: Chart) -> bytes:
@@ -64,12 +61,9 @@ def draw_chart(chart: Chart) -> Figure:
     """A chart as a Matplotlib figure with one legend."""
     rows, columns = chart.shape
     height = chart.panel_height / _PIXELS_PER_INCH
-    width = height if chart.panels[0].square else _PANEL_WIDTH
-    if chart.columns == 1:
-        width = 2 * _PANEL_WIDTH
+    width = height if chart.panels[0].square else _PANEL_WIDTH * (2 if chart.columns == 1 else 1)
     side = _SIDE_LEGEND_WIDTH if chart.side_legend else 0.0
-    size = (columns * width + side, rows * height + 0.9)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=(columns * width + side, rows * height + 0.9), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     legend: dict[str, Any] = {}
     for panel, panel_axes in zip(chart.panels, axes, strict=False):
@@ -90,66 +84,52 @@ def draw_chart(chart: Chart) -> Figure:
 
 
 def draw_image_rows(rows: Sequence[ImageRow]) -> Figure:
-    """Rows of grey images, dark ink on white.
-
-    Args:
-        rows: Caption, images in [0, 1] of shape [m, h, w], labels above them, and space above the
-            row in inches.
-    """
-    cell, letter, margin_right = 0.48, 0.053, 0.1
-    longest = max(len(line) for caption, *_ in rows for line in caption.splitlines())
-    margin = 0.3 + letter * longest
-    width = margin + cell * max(len(images) for _, images, _, _ in rows) + margin_right
-    height = cell * len(rows) + sum(gap for *_, gap in rows) + margin_right
+    """Rows of grey images, dark ink on white, with captions at the left."""
+    margin = 0.3 + _LETTER_WIDTH * max(len(line) for row in rows for line in row[0].splitlines())
+    width = margin + _IMAGE_SIZE * max(len(images) for _, images, _, _ in rows) + 0.1
+    height = _IMAGE_SIZE * len(rows) + sum(space for *_, space in rows) + 0.1
     figure, top = Figure(figsize=(width, height)), height
-    for caption, images, labels, gap in rows:
-        top -= gap + cell
-        extent = (cell * len(images) / width, 0.96 * cell / height)
+    for caption, images, labels, space in rows:
+        top -= space + _IMAGE_SIZE
+        extent = (_IMAGE_SIZE * len(images) / width, 0.96 * _IMAGE_SIZE / height)
         _draw_images(figure.add_axes((margin / width, top / height, *extent)), images, labels)
-        position = ((margin - 0.1) / width, (top + cell / 2) / height)
+        position = ((margin - 0.1) / width, (top + _IMAGE_SIZE / 2) / height)
         figure.text(*position, caption, ha="right", va="center", fontsize=6.5, parse_math=False)
     return figure
 
 
 def _draw_panel(axes: Axes, panel: ChartPanel, legend: dict[str, Any]) -> None:
-    for axis, set_scale, set_limits, set_label in (
-        (panel.x, axes.set_xscale, axes.set_xlim, axes.set_xlabel),
-        (panel.y, axes.set_yscale, axes.set_ylim, axes.set_ylabel),
-    ):
+    """Draws a panel and enters its series into the legend."""
+    for axis, name in ((panel.x, "x"), (panel.y, "y")):
+        getattr(axes, f"set_{name}label")(axis.label, parse_math=False)
         if axis.log:
-            set_scale("log")
+            getattr(axes, f"set_{name}scale")("log")
         if axis.limits is not None:
-            set_limits(*axis.limits)
-        set_label(axis.label, parse_math=False)
+            getattr(axes, f"set_{name}lim")(*axis.limits)
     for series in panel.series:
-        handle = _draw_series(axes, series)
-        if series.name and handle is not None:
+        handle = _draw_polygons(axes, series) if series.fill else _draw_points(axes, series)
+        if series.name:
             legend.setdefault(series.name, handle)
-    _set_ticks(axes, panel.x)
+    if panel.x.ticks is not None:
+        axes.set_xticks(list(panel.x.ticks[0]), list(panel.x.ticks[1]), parse_math=False)
+        axes.minorticks_off()
+    if panel.x.date:
+        axes.xaxis.set_major_locator(DayLocator())  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_formatter(DateFormatter("%a %d %b"))  # type: ignore[no-untyped-call]
     axes.set_title(panel.title, fontsize="small", parse_math=False)
     if panel.square:
         axes.set_aspect("equal", adjustable="datalim" if panel.x.limits is None else "box")
     axes.grid(alpha=0.25)
 
 
-def _set_ticks(axes: Axes, axis: ChartAxis) -> None:
-    if axis.ticks is not None:
-        axes.set_xticks(list(axis.ticks[0]), list(axis.ticks[1]), parse_math=False)
-        axes.minorticks_off()
-    if axis.date:
-        axes.xaxis.set_major_locator(DayLocator())  # type: ignore[no-untyped-call]
-        axes.xaxis.set_major_formatter(DateFormatter("%a %d %b"))  # type: ignore[no-untyped-call]
-
-
-def _draw_series(axes: Axes, series: ChartSeries) -> Any:
-    if series.fill:
-        return _draw_polygons(axes, series)
-    points = axes.errorbar(
+def _draw_points(axes: Axes, series: ChartSeries) -> Any:
+    detailed = len(series.x) <= MAX_DETAILED_POINTS
+    handle = axes.errorbar(
         series.x,
         series.y,
-        xerr=series.x_errors if len(series.x) <= MAX_DETAILED_POINTS else None,
-        yerr=series.y_errors if len(series.x) <= MAX_DETAILED_POINTS else None,
-        fmt=_MARKERS.get(series.symbol, "none") if series.symbol else "",
+        xerr=series.x_errors if detailed else None,
+        yerr=series.y_errors if detailed else None,
+        fmt=_MARKERS[series.symbol],
         linestyle=_LINES[series.line],
         drawstyle=_STEPS[series.step],
         color=series.color,
@@ -161,10 +141,12 @@ def _draw_series(axes: Axes, series: ChartSeries) -> Any:
         alpha=series.opacity,
     )
     if series.scale is not None:
-        _draw_color_scale(axes, series)
+        _draw_color_scale(axes, series, series.scale)
     elif not isinstance(series.hollow, bool):
-        _draw_hollow(axes, series, list(series.hollow))
-    return points
+        x, y = (np.asarray(values)[list(series.hollow)] for values in (series.x, series.y))
+        size = 0.65 * series.size
+        axes.plot(x, y, _MARKERS[series.symbol], mec=series.color, mfc="white", ms=size, zorder=4)
+    return handle
 
 
 def _draw_polygons(axes: Axes, series: ChartSeries) -> Any:
@@ -172,45 +154,29 @@ def _draw_polygons(axes: Axes, series: ChartSeries) -> Any:
     style: dict[str, Any] = {"color": series.color, "alpha": 0.25, "linewidth": 0}
     if series.fill == "hatch":
         style = {"facecolor": "none", "edgecolor": series.color, "hatch": "////", "linewidth": 0}
-    parts = np.split(np.arange(len(y)), np.flatnonzero(np.isnan(y)))
-    corners = [part[~np.isnan(y[part])] for part in parts]
-    patches = [axes.fill(x[c], y[c], **style)[0] for c in corners if len(c)]
-    return patches[0] if patches else None
+    patches = []
+    for part in np.split(np.arange(len(y)), np.flatnonzero(np.isnan(y))):
+        corners = part[~np.isnan(y[part])]
+        patches += axes.fill(x[corners], y[corners], **style)
+    return patches[0]
 
 
-def _draw_color_scale(axes: Axes, series: ChartSeries) -> None:
-    scale = series.scale
-    assert scale is not None
+def _draw_color_scale(axes: Axes, series: ChartSeries, scale: ColorScale) -> None:
     ends = scale.values.min(), scale.values.max()
     norm = LogNorm(*ends) if scale.log else Normalize(*ends)
     marks = axes.scatter(series.x, series.y, c=scale.values, cmap="plasma", norm=norm, zorder=3)
     axes.figure.colorbar(marks, ax=axes).set_label(scale.label, parse_math=False)
 
 
-def _draw_hollow(axes: Axes, series: ChartSeries, hollow: list[bool]) -> None:
-    x, y = np.asarray(series.x)[hollow], np.asarray(series.y)[hollow]
-    style: dict[str, Any] = {
-        "mec": series.color,
-        "mfc": "white",
-        "ms": 0.65 * series.size,
-        "zorder": 4,
-    }
-    axes.plot(x, y, _MARKERS[series.symbol], **style)
-
-
 def _draw_images(axes: Axes, images: NDArray[np.float64], labels: Sequence[str]) -> None:
+    factor = max(1, -(-_IMAGE_PIXELS // max(images.shape[1:])))
+    large = images.repeat(factor, axis=1).repeat(factor, axis=2)
+    # Undefined pixels are drawn as a thin frame.
+    large[:, [0, -1], :] = large[:, :, [0, -1]] = np.nan
     shades = colormaps["gray_r"].with_extremes(bad="#adb5bd")
-    image = axes.imshow(framed_row(images), cmap=shades, vmin=0, vmax=1, aspect="auto")
+    row = np.concatenate(list(large), axis=1)
+    image = axes.imshow(row, cmap=shades, vmin=0, vmax=1, aspect="auto")
     image.set(extent=(0, len(images), 0, 1), interpolation="nearest")
     axes.set_axis_off()
     for column, label in enumerate(labels):
         axes.text(column + 0.5, 1.06, label, fontsize=7, ha="center", va="bottom")
-
-
-def framed_row(images: NDArray[np.float64], pixels: int = 84) -> NDArray[np.float64]:
-    """Images of shape [m, h, w] side by side, enlarged, each in a thin frame of NaN."""
-    factor = max(1, -(-pixels // max(images.shape[1:])))
-    large = images.repeat(factor, axis=1).repeat(factor, axis=2)
-    large[:, [0, -1], :] = np.nan
-    large[:, :, [0, -1]] = np.nan
-    return np.concatenate(list(large), axis=1)

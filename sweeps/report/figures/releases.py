@@ -18,17 +18,13 @@ from sweeps.report.sources import ChosenPoint, Tensors, UnusableError, read_tens
 IMAGES_FILE, WEEK_FILE, RECORDS_FILE = (
     f"{name}.safetensors" for name in ("release", "week", "scatter")
 )
-SECRET_NAMES: Mapping[str, tuple[str, ...]] = {
-    "amnist": ("thin", "thick"),
-    "digits": ("thin", "thick"),
-}
+SECRET_NAMES: Mapping[str, tuple[str, ...]] = dict.fromkeys(("amnist", "digits"), ("thin", "thick"))
 """Problem to the names of its secret's classes."""
 
-Period = tuple[np.datetime64, np.datetime64]
 _MAX_IMAGES, _MAX_PIXELS = 20, 256
-_HEAD, _GAP = 0.45, 0.12
+_LABEL_SPACE, _CURVE_SPACE = 0.45, 0.12
 _MAX_DAYS, _MAX_STEPS = 7, 1440
-_DAYS = (np.datetime64("1990-01-01").astype(int), np.datetime64("2100-01-01").astype(int))
+_FIRST_DAY, _LAST_DAY = (np.datetime64(f"{year}-01-01").astype(int) for year in (1990, 2100))
 _MAX_RECORDS = 250
 _ORIGINAL, _HOME = "#9aa3ab", "#4dabf7"
 # Color shows the useful bit; marker and lightness show the secret (Okabe and Ito's colors).
@@ -85,35 +81,29 @@ def read_images(point: TradeoffPoint) -> ReleasedImages:
     tensors = read_tensors(point, IMAGES_FILE, shapes)
     if max(tensors["original"].shape[2:]) > _MAX_PIXELS:
         raise UnusableError(f"images must be at most {_MAX_PIXELS} pixels wide and high")
-    names = SECRET_NAMES.get(str(point.config.get("problem")), ())
+    names: dict[float, str] = dict(enumerate(SECRET_NAMES.get(str(point.config.get("problem")), ())))
     original, released = (
         np.asarray(tensors[key][:_MAX_IMAGES, 0], dtype=np.float64).clip(0, 1)
         for key in ("original", "released")
     )
-    labels = tuple(
-        f"{utility:.0f}\n{_secret_name(secret, names)}"
+    labels = [
+        f"{utility:.0f}\n{names.get(float(secret), f'secret {secret:.0f}')}"
         for utility, secret in zip(tensors["utility"], tensors["secret"], strict=True)
-    )
-    return ReleasedImages(original, released, labels[:_MAX_IMAGES])
-
-
-def _secret_name(value: Any, names: Sequence[str]) -> str:
-    is_named = float(value).is_integer() and 0 <= value < len(names)
-    return names[int(value)] if is_named else f"secret {value:.0f}"
+    ]
+    return ReleasedImages(original, released, tuple(labels[:_MAX_IMAGES]))
 
 
 def draw_images(points: Sequence[ChosenPoint[ReleasedImages]]) -> Figure:
     """Original images, once for all releases that share them, above the released ones."""
     rows: list[ImageRow] = []
-    previous: ReleasedImages | None = None
-    gap = 0.0
+    original, space = np.empty(0), 0.0
     for chosen in points:
         images = chosen.content
-        if previous is None or not np.array_equal(previous.original, images.original):
-            previous = images
-            rows.append(("original", images.original, images.labels, _HEAD))
-        rows.append((chosen.caption, images.released, (), gap))
-        gap = _GAP if chosen.sample.role != "middle" else 0.0
+        if not np.array_equal(original, images.original):
+            original = images.original
+            rows.append(("original", original, images.labels, _LABEL_SPACE))
+        rows.append((chosen.caption, images.released, (), space))
+        space = _CURVE_SPACE if chosen.sample.role != "middle" else 0.0
     return draw_image_rows(rows)
 
 
@@ -130,13 +120,13 @@ def read_week(point: TradeoffPoint) -> ReleasedWeek:
     if days > _MAX_DAYS or steps > _MAX_STEPS:
         raise UnusableError(f"a week has at most {_MAX_DAYS} days of {_MAX_STEPS} steps")
     day = tensors["day"].astype(np.int64)
-    if day.min() < _DAYS[0] or day.max() > _DAYS[1] or len(set(day.tolist())) < days:
+    if day.min() < _FIRST_DAY or day.max() > _LAST_DAY or len(set(day.tolist())) < days:
         raise UnusableError("day must be different days since 1970-01-01, between 1990 and 2100")
     order = np.argsort(day)
-    # Microseconds, because a step may be no whole number of seconds.
+    # Microseconds, because the number of seconds in a step may be fractional.
     step = np.timedelta64(86_400_000_000 // steps, "us")
     start: NDArray[np.datetime64] = day[order].astype("datetime64[D]").astype("datetime64[us]")
-    ordered = {name: tensors[name][order].ravel() for name in tensors}
+    ordered = {name: tensor[order].ravel() for name, tensor in tensors.items()}
     absent, secret = ordered["present"] == 0, ordered["secret"]
     return ReleasedWeek(
         time=np.add.outer(start, step * np.arange(steps)).ravel(),
@@ -149,15 +139,13 @@ def read_week(point: TradeoffPoint) -> ReleasedWeek:
 
 def week_chart(points: Sequence[ChosenPoint[ReleasedWeek]]) -> Chart:
     """Power before and after, one panel per point; shaded at home, hatched if not recorded."""
-    panels = [
-        ChartPanel(
-            ChartAxis("", date=True),
-            ChartAxis("power, W", limits=_power_limits(chosen.content)),
-            list(_week_series(chosen.content)),
-            chosen.caption.replace(":\n", ": "),
-        )
-        for chosen in points
-    ]
+    panels = []
+    for chosen in points:
+        limits = _power_limits(chosen.content)
+        y_axis = ChartAxis("power, W", limits=limits)
+        series = [*_occupancy(chosen.content, limits), *_powers(chosen.content)]
+        title = chosen.caption.replace(":\n", ": ")
+        panels.append(ChartPanel(ChartAxis("", date=True), y_axis, series, title))
     return Chart(panels, columns=1, panel_height=200)
 
 
@@ -169,28 +157,21 @@ def _power_limits(week: ReleasedWeek) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _week_series(week: ReleasedWeek) -> Iterator[ChartSeries]:
-    if home := list(secret_periods(week, 1)):
-        yield ChartSeries(*_rectangles(week, home), "at home", _HOME, fill="shade", hover=[])
-    if unknown := list(secret_periods(week, -1)):
-        name = "occupancy not recorded"
-        yield ChartSeries(*_rectangles(week, unknown), name, GREY, fill="hatch", hover=[])
-    # The wider line is visible beneath the other where both are equal.
-    for name, values, color, width in (
-        ("original", week.original, _ORIGINAL, 3.0),
-        ("released", week.released, ORANGE, 1.3),
+def _occupancy(week: ReleasedWeek, limits: tuple[float, float]) -> Iterator[ChartSeries]:
+    """Rectangles over the periods at home and those without a record."""
+    low, high = limits
+    for kind, name, style in (
+        (1, "at home", {"color": _HOME, "fill": "shade"}),
+        (-1, "occupancy not recorded", {"color": GREY, "fill": "hatch"}),
     ):
-        times, heights = held_steps(week, values)
-        yield ChartSeries(times, heights, name, color, line="solid", width=width)
+        periods = list(secret_periods(week, kind))
+        times = [time for start, end in periods for time in (start, start, end, end, end)]
+        heights = [low, high, high, low, np.nan] * len(periods)
+        if periods:
+            yield ChartSeries(np.array(times), heights, name, hover=[], **style)  # type: ignore[arg-type]
 
 
-def _rectangles(week: ReleasedWeek, periods: Sequence[Period]) -> tuple[Any, Any]:
-    low, high = _power_limits(week)
-    times = [time for start, end in periods for time in (start, start, end, end, end)]
-    return np.array(times), [low, high, high, low, np.nan] * len(periods)
-
-
-def secret_periods(week: ReleasedWeek, kind: int) -> Iterator[Period]:
+def secret_periods(week: ReleasedWeek, kind: int) -> Iterator[tuple[np.datetime64, np.datetime64]]:
     """Start and end of each uninterrupted period with a value of the secret."""
     inside = np.flatnonzero(week.secret == kind)
     breaks = np.flatnonzero(np.diff(week.time[inside]) != week.step)
@@ -199,13 +180,18 @@ def secret_periods(week: ReleasedWeek, kind: int) -> Iterator[Period]:
             yield week.time[part[0]], week.time[part[-1]] + week.step
 
 
-def held_steps(
-    week: ReleasedWeek, values: NDArray[np.float64]
-) -> tuple[NDArray[np.datetime64], NDArray[np.float64]]:
+def _powers(week: ReleasedWeek) -> Iterator[ChartSeries]:
     """Both ends of each step, with NaN between days that are not consecutive."""
     times = np.column_stack([week.time, week.time + week.step]).ravel()
     breaks = 2 * (np.flatnonzero(np.diff(week.time) != week.step) + 1)
-    return np.insert(times, breaks, times[breaks]), np.insert(values.repeat(2), breaks, np.nan)
+    times = np.insert(times, breaks, times[breaks])
+    # The wider line is visible beneath the other where both are equal.
+    for name, values, color, width in (
+        ("original", week.original, _ORIGINAL, 3.0),
+        ("released", week.released, ORANGE, 1.3),
+    ):
+        heights = np.insert(values.repeat(2), breaks, np.nan)
+        yield ChartSeries(times, heights, name, color, line="solid", width=width)
 
 
 def read_records(point: TradeoffPoint) -> Tensors:
@@ -224,17 +210,12 @@ def read_records(point: TradeoffPoint) -> Tensors:
 
 def records_chart(points: Sequence[ChosenPoint[Tensors]]) -> Chart:
     """Released records in the plane, one panel per point, with the center of each class."""
-    axes = [ChartAxis(f"released, {which} coordinate") for which in ("first", "second")]
-    panels = [
-        ChartPanel(
-            axes[0],
-            axes[1],
-            list(_record_series(chosen.content)),
-            f"{chosen.name or 'the release'}\n({chosen.sample.role})",
-            square=True,
-        )
-        for chosen in points
-    ]
+    x_axis, y_axis = (ChartAxis(f"released, {which} coordinate") for which in ("first", "second"))
+    panels = []
+    for chosen in points:
+        title = f"{chosen.name or 'the release'}\n({chosen.sample.role})"
+        series = list(_record_series(chosen.content))
+        panels.append(ChartPanel(x_axis, y_axis, series, title, square=True))
     return Chart(panels, columns=4, panel_height=300)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from plotly.colors import qualitative
 
-from privnets.points import Curve, TradeoffPoint
+from privnets.points import TradeoffPoint
 from sweeps.report.figures.charts import Chart, ChartAxis, ChartPanel, ChartSeries
 
 _PREFIX = "roc/"
@@ -27,38 +27,27 @@ def roc_chart(points: Sequence[TradeoffPoint], labels: Mapping[str, str]) -> Cha
     Returns:
         The chart; None if no point has such curves.
     """
-    curves = {point.point_id: _roc_curves(point) for point in points}
-    attacks = sorted({attack for own in curves.values() for attack in own})
-    if not attacks:
-        return None
-    colors = dict(zip(attacks, qualitative.Plotly * len(attacks), strict=False))
+    names = sorted({key for p in points for key in p.curves if key.startswith(_PREFIX)})
+    colors = dict(zip(names, qualitative.Plotly * len(names), strict=False))
     limits = (_LOWEST_RATE, 10**0.02)
-    axes = [ChartAxis(f"{kind}-positive rate", True, limits) for kind in ("false", "true")]
+    x_axis, y_axis = (
+        ChartAxis(f"{kind}-positive rate", True, limits) for kind in ("false", "true")
+    )
     ends = [_LOWEST_RATE, 1]
-    panels = [
-        ChartPanel(
-            axes[0],
-            axes[1],
-            [
-                ChartSeries(ends, ends, "chance", line="dash", width=1, hover=[]),
-                *(_attack_series(name, curve, colors[name]) for name, curve in own.items()),
-            ],
-            labels[point_id],
-        )
-        for point_id, own in curves.items()
-        if own
-    ]
-    return Chart(panels)
-
-
-def _attack_series(name: str, curve: Curve, color: str) -> ChartSeries:
-    rates = [step / 1000 for step in curve.steps]
-    return ChartSeries(rates, curve.values, name, color, line="solid")
-
-
-def _roc_curves(point: TradeoffPoint) -> dict[str, Curve]:
-    return {
-        key.removeprefix(_PREFIX): curve
-        for key, curve in sorted(point.curves.items())
-        if key.startswith(_PREFIX)
-    }
+    panels = []
+    for point in points:
+        curves = [
+            ChartSeries(
+                [step / 1000 for step in point.curves[name].steps],
+                point.curves[name].values,
+                name.removeprefix(_PREFIX),
+                colors[name],
+                line="solid",
+            )
+            for name in names
+            if name in point.curves
+        ]
+        if curves:
+            chance = ChartSeries(ends, ends, "chance", line="dash", width=1, hover=[])
+            panels.append(ChartPanel(x_axis, y_axis, [chance, *curves], labels[point.point_id]))
+    return Chart(panels) if panels else None

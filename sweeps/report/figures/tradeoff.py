@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from sweeps.report.figures.charts import (
     RED,
     SYMBOLS,
     Chart,
-    ChartAxis,
     ChartPanel,
     ChartSeries,
     ColorScale,
@@ -40,60 +38,40 @@ from sweeps.report.figures.charts import (
     points_series,
     ramp,
 )
-from sweeps.report.figures.curves import CurveSet, TradeoffCurve, curve_samples, field_numbers
+from sweeps.report.figures.curves import CurveSet, curve_samples, field_numbers
 
 STRONGEST = "privacy/attacker_balanced_accuracy"
 BELOW_FLOOR_FLAG = "flag/attacker_below_floor"
 FIRST_AT_FLOOR = "first whose interval\nreaches the floor"
 UNDER_TRAINED = "attacker under its floor:\nunder-trained"
 
+PointPair = tuple[str, str, pd.DataFrame]
+"""Metrics of both axes, and the points at which they are finite."""
+
 _MAX_PANELS = 4
 _SAME_LEVEL = 0.01
-_RING = "#868e96"
+_RING: dict[str, Any] = {"symbol": "circle", "hollow": True, "color": "#868e96", "hover": []}
 
 
-@dataclass(frozen=True, slots=True)
-class MetricLevel:
-    """A value that many points share.
-
-    Attributes:
-        value: Mean, with the widest of the points' intervals.
-        suffix: Settings of these points in words, if other points have another level.
-    """
-
-    value: Interval
-    suffix: str
-
-
-def tradeoff_pairs(curves: CurveSet, objectives: Objectives) -> list[tuple[str, str, pd.DataFrame]]:
-    """Each pair of a utility and a privacy objective to draw, with points where both are finite.
+def tradeoff_pairs(curves: CurveSet, objectives: Objectives) -> list[PointPair]:
+    """Each pair of a utility and a privacy objective that can be drawn.
 
     A privacy metric is drawn if it has a floor or a raw-data value for comparison.
     """
     references = {*METRIC_FLOORS, *RAW_DATA_VALUES}
     privacy = [m for m in objectives if m.startswith("privacy/") and m in references]
     utility = [m for m in objectives if m.startswith("utility/")]
-    all_points = curves.points
-    pairs = []
+    points, pairs = curves.points, []
     for y, x in itertools.product(privacy, utility):
-        if {x, y} <= set(all_points.columns):
-            finite = np.isfinite(all_points[[x, y]].to_numpy(dtype=np.float64)).all(axis=1)
-            if finite.any():
-                pairs.append((x, y, all_points.loc[finite]))
+        if {x, y} <= set(points.columns):
+            finite = np.isfinite(points[[x, y]].to_numpy(dtype=np.float64)).all(axis=1)
+            pairs += [(x, y, points.loc[finite])] if finite.any() else []
     return pairs[:_MAX_PANELS]
 
 
-def tradeoff_chart(
-    curves: CurveSet, pairs: Sequence[tuple[str, str, pd.DataFrame]], objectives: Objectives
-) -> Chart:
-    """A panel for each pair: curves with 95% intervals, floors and raw data.
-
-    Args:
-        curves: Points by curve.
-        pairs: From `tradeoff_pairs`.
-        objectives: Metric to `min` or `max`.
-    """
-    panels = [_panel(curves, points, x, y, objectives) for x, y, points in pairs]
+def tradeoff_chart(curves: CurveSet, pairs: Sequence[PointPair], objectives: Objectives) -> Chart:
+    """A panel for each pair: curves with 95% intervals, floors and raw data."""
+    panels = [_panel(curves, pair, objectives) for pair in pairs]
     return Chart(panels, panel_height=440, side_legend=True)
 
 
@@ -107,72 +85,74 @@ def is_under_trained(row: Row) -> bool:
     return flagged and not attacked.high >= floor.mean
 
 
-def _panel(
-    curves: CurveSet, points: pd.DataFrame, x: str, y: str, objectives: Objectives
-) -> ChartPanel:
+def _panel(curves: CurveSet, pair: PointPair, objectives: Objectives) -> ChartPanel:
+    x, y, points = pair
     rows = points.to_dict("records")
     x_axis, y_axis = (
         metric_axis(points, metric, objectives, _reference_values(rows, metric))
         for metric in (x, y)
     )
-    series = [*_level_series(points, x_axis, y, curves.fields)]
-    if curves.joined:
-        series += [_curve_series(curves, curve, points, x, y) for curve in curves.curves]
-    else:
-        series.append(_cloud_series(curves, points, x, y))
-    series += _marks(curves, points, x, y)
-    series += _raw_data_series(rows, x, y, log=x_axis.log)
+    series = [
+        *_level_series(points, x_axis.limits or (0, 1), y, curves.fields),
+        *(_curve_series(curves, pair) if curves.joined else [_cloud(curves, pair)]),
+        *_marks(curves, pair),
+        *_raw_data_series(rows, x, y, log=x_axis.log),
+    ]
     return ChartPanel(x_axis, y_axis, series)
 
 
 def _reference_values(rows: Sequence[Row], metric: str) -> list[float]:
     floor = METRIC_FLOORS.get(metric, "")
-    return [
-        value
-        for row in rows
-        for value in (raw_data_interval(row, metric).mean, row_interval(row, floor).mean)
-    ]
+    floors = [row_interval(row, floor).mean for row in rows]
+    return floors + [raw_data_interval(row, metric).mean for row in rows]
 
 
 def _level_series(
-    points: pd.DataFrame, x_axis: ChartAxis, y: str, fields: Sequence[str]
+    points: pd.DataFrame, limits: tuple[float, float], y: str, fields: Sequence[str]
 ) -> Iterator[ChartSeries]:
-    """Floors and raw-data values as horizontal lines, with bands for their intervals."""
-    ends = list(x_axis.limits or (0.0, 1.0))
+    """Floors and raw-data values as horizontal lines; floors with bands for their intervals."""
     raw = RAW_DATA_VALUES.get(y)
     for metric, name, color, dash in (
         (METRIC_FLOORS.get(y, ""), "floor", GREY, "dot"),
         (raw if isinstance(raw, str) else "", "attacker on raw data", RED, "dash"),
     ):
-        for level in metric_levels(points, y, metric, fields):
-            value, label = level.value, f"{name}{level.suffix}: {format_number(level.value.mean)}"
-            if name == "floor" and value.high > value.low:
-                band = [value.low, value.low, value.high, value.high]
-                corners = [*ends, *reversed(ends)]
-                yield ChartSeries(corners, band, color=color, hover=[], fill="shade")
-            hover = [f"{name}{level.suffix}: {value}"] * 2
-            yield ChartSeries(ends, [value.mean] * 2, label, color, line=dash, hover=hover)
+        for level, suffix in metric_levels(points, y, metric, fields):
+            if name == "floor" and level.high > level.low:
+                band = [level.low, level.low, level.high, level.high]
+                yield ChartSeries([*limits, *limits[::-1]], band, hover=[], fill="shade")
+            label, hover = (
+                f"{name}{suffix}: {format_number(level.mean)}",
+                f"{name}{suffix}: {level}",
+            )
+            means = [level.mean] * 2
+            yield ChartSeries(list(limits), means, label, color, line=dash, hover=[hover] * 2)
 
 
 def metric_levels(
     points: pd.DataFrame, y: str, metric: str, fields: Sequence[str]
-) -> list[MetricLevel]:
-    """Different values of a metric; values closer than 1% of the range of `y` count as one."""
+) -> list[tuple[Interval, str]]:
+    """Different values of a metric; values closer than 1% of the range of `y` count as one.
+
+    Returns:
+        Mean of each level with the widest interval, and the settings of its points in words.
+    """
     if metric not in points:
         return []
     step = _SAME_LEVEL * (float(np.ptp(points[y])) or abs(float(points[y].iloc[0])))
     known = points.loc[points[metric].notna()].sort_values(metric)
-    groups = [group for _, group in known.groupby((known[metric].diff() > step).cumsum())]
-    ends = [metric + suffix for suffix in INTERVAL_SUFFIXES]
-    intervals = [
-        Interval(
-            float(group[metric].mean()),
-            float(group.get(ends[0], pd.Series([math.nan])).min()),
-            float(group.get(ends[1], pd.Series([math.nan])).max()),
-        )
-        for group in groups
+    ends = known.reindex(columns=[metric + suffix for suffix in INTERVAL_SUFFIXES])
+    level = (known[metric].diff() > step).cumsum()
+    groups = [group for _, group in known.groupby(level)]
+    intervals = zip(
+        known[metric].groupby(level).mean(),
+        ends.iloc[:, 0].groupby(level).min(),
+        ends.iloc[:, 1].groupby(level).max(),
+        strict=True,
+    )
+    return [
+        (Interval(*map(float, interval)), suffix)
+        for interval, suffix in zip(intervals, _suffixes(groups, fields), strict=True)
     ]
-    return list(map(MetricLevel, intervals, _suffixes(groups, fields)))
 
 
 def _suffixes(groups: Sequence[pd.DataFrame], fields: Sequence[str]) -> list[str]:
@@ -185,62 +165,56 @@ def _suffixes(groups: Sequence[pd.DataFrame], fields: Sequence[str]) -> list[str
     return [""] * len(groups)
 
 
-def _hover(curves: CurveSet, points: pd.DataFrame, x: str, y: str) -> list[str]:
-    metrics = [metric for metric in (x, y, METRIC_FLOORS.get(y, "")) if metric in points]
-    return hover_texts(points, curves.fields, metrics)
+def _curve_series(curves: CurveSet, pair: PointPair) -> Iterator[ChartSeries]:
+    x, y, points = pair
+    for curve in curves.curves:
+        own = curve.points.loc[curve.points["point_id"].isin(points["point_id"])]
+        symbol = curve.style if curves.styles > 1 else curve.color
+        yield points_series(
+            own,
+            x,
+            y,
+            _hover(curves, own, x, y),
+            name=curve.label or "release",
+            color=ramp(curves.colors)[curve.color],
+            line=DASHES[curve.style % len(DASHES)],
+            width=1.8,
+            symbol=SYMBOLS[symbol % len(SYMBOLS)],
+            hollow=_under_trained(own),
+        )
 
 
-def _curve_series(
-    curves: CurveSet, curve: TradeoffCurve, points: pd.DataFrame, x: str, y: str
-) -> ChartSeries:
-    own = curve.points.loc[curve.points["point_id"].isin(points["point_id"])]
-    symbol = curve.style if curves.styles > 1 else curve.color
-    return points_series(
-        own,
-        x,
-        y,
-        _hover(curves, own, x, y),
-        name=curve.label or "release",
-        color=ramp(curves.colors)[curve.color],
-        line=DASHES[curve.style % len(DASHES)],
-        width=1.8,
-        symbol=SYMBOLS[symbol % len(SYMBOLS)],
-        hollow=_under_trained(own),
-    )
-
-
-def _cloud_series(curves: CurveSet, points: pd.DataFrame, x: str, y: str) -> ChartSeries:
+def _cloud(curves: CurveSet, pair: PointPair) -> ChartSeries:
+    """Points of too many curves, colored by the field along them."""
+    x, y, points = pair
     scale = None
     if curves.along is not None:
         numbers = field_numbers(points, curves.along)
-        if np.isfinite(numbers).all():
-            scale = ColorScale(numbers, curves.along, log=is_wide(numbers))
-    return points_series(
-        points,
-        x,
-        y,
-        _hover(curves, points, x, y),
-        name=f"releases ({len(points)})",
-        scale=scale,
-        symbol="circle",
-        hollow=_under_trained(points),
-    )
+        scale = ColorScale(numbers, curves.along, log=is_wide(numbers))
+    hover, name = _hover(curves, points, x, y), f"releases ({len(points)})"
+    style: dict[str, Any] = {"symbol": "circle", "hollow": _under_trained(points)}
+    return points_series(points, x, y, hover, name=name, scale=scale, **style)
+
+
+def _hover(curves: CurveSet, points: pd.DataFrame, x: str, y: str) -> list[str]:
+    metrics = [metric for metric in (x, y, METRIC_FLOORS.get(y, "")) if metric in points]
+    return hover_texts(points, curves.fields, metrics)
 
 
 def _under_trained(points: pd.DataFrame) -> list[bool]:
     return [is_under_trained(row) for row in points.to_dict("records")]
 
 
-def _marks(curves: CurveSet, points: pd.DataFrame, x: str, y: str) -> Iterator[ChartSeries]:
+def _marks(curves: CurveSet, pair: PointPair) -> Iterator[ChartSeries]:
     """Rings around the first points at the floor, and the meaning of hollow markers."""
+    x, y, points = pair
     samples = [sample for curve in curves.curves for sample in curve_samples(curve, y)]
     at_floor = [sample.point_id for sample in samples if sample.role == "full privacy"]
     ringed = points.loc[points["point_id"].isin(at_floor)]
-    ring: dict[str, Any] = {"symbol": "circle", "hollow": True, "color": _RING}
     if len(ringed):
-        yield ChartSeries(ringed[x], ringed[y], FIRST_AT_FLOOR, size=18, hover=[], **ring)
+        yield ChartSeries(ringed[x], ringed[y], FIRST_AT_FLOOR, size=18, **_RING)
     if any(_under_trained(points)):
-        yield legend_entry(UNDER_TRAINED, **ring)
+        yield legend_entry(UNDER_TRAINED, **_RING)
 
 
 def _raw_data_series(rows: Sequence[Row], x: str, y: str, *, log: bool) -> Iterator[ChartSeries]:
@@ -250,20 +224,19 @@ def _raw_data_series(rows: Sequence[Row], x: str, y: str, *, log: bool) -> Itera
         across, up = raw_data_interval(row, x), raw_data_interval(row, y)
         if math.isfinite(across.mean + up.mean) and (across.mean > 0 or not log):
             pairs.setdefault((f"{across.mean:.2g}", f"{up.mean:.2g}"), (across, up))
-    if not pairs:
-        return
-    xs, ys = zip(*pairs.values(), strict=True)
-    yield ChartSeries(
-        [one.mean for one in xs],
-        [one.mean for one in ys],
-        "raw data",
-        RED,
-        symbol="star",
-        size=14,
-        x_errors=_errors(xs),
-        y_errors=_errors(ys),
-        hover=[f"raw data\n{x}: {a}\nattacker: {b}" for a, b in zip(xs, ys, strict=True)],
-    )
+    if pairs:
+        xs, ys = zip(*pairs.values(), strict=True)
+        yield ChartSeries(
+            [one.mean for one in xs],
+            [one.mean for one in ys],
+            "raw data",
+            RED,
+            symbol="star",
+            size=14,
+            x_errors=_errors(xs),
+            y_errors=_errors(ys),
+            hover=[f"raw data\n{x}: {a}\nattacker: {b}" for a, b in zip(xs, ys, strict=True)],
+        )
 
 
 def _errors(intervals: Sequence[Interval]) -> Errors:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from made_sweep import OBJECTIVES, made_points
 
-from sweeps.report.figures.axes import MAX_LINES, SweptField, field_chart, field_positions
+from sweeps.report.figures.axes import MAX_LINES, field_chart, field_positions
 from sweeps.report.figures.plotly_charts import plotly_figure
 from tracking.frame import points_frame
 
@@ -16,7 +16,7 @@ ADVANTAGE = "privacy/membership_advantage"
 
 
 def drawn(points: pd.DataFrame, field: str, *others: str, log: bool = True):
-    return field_chart(points, SweptField(field, others, log), list(OBJECTIVES), OBJECTIVES)
+    return field_chart(points, (field, *others), list(OBJECTIVES), OBJECTIVES, log=log)
 
 
 def test_lines_join_points_that_agree_in_the_other_fields():
