@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sweeps.analysis.formatting import format_number
 from sweeps.analysis.statistics import LEVEL, NORMAL_QUANTILE, Interval, t_interval
+from sweeps.analysis.text import format_number
 from sweeps.study.spec import Claim
 
 Verdict = Literal["agrees", "contradicts", "inconclusive", "undefined"]

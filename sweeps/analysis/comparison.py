@@ -1,9 +1,9 @@
 """Comparison of sweeps: hypervolumes, and shares of fronts that another sweep dominates.
 
 Hypervolumes share one reference: the worst value of each objective over all sweeps. They compare
-only with one another. A front is chosen among noisy means, so many points or few replicates make it
-look better. The attained hypervolume is reached by half of the replicates, each with its own front;
-it compares only between sweeps with equally many replicates.
+only with one another. A front is chosen among noisy means, so it looks better with many points
+or few replicates. The attained hypervolume is reached by half of the replicates, each with its own
+front; it compares only between sweeps with equally many replicates.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
     fronts = {name: pareto_front(frame, objectives) for name, frame in points.items()}
     joint = pareto_front(pd.concat(fronts.values(), ignore_index=True), objectives)
     reference = worst_values(pd.concat(points.values(), ignore_index=True), objectives)
-    equal_replicates = len({len(result.manifest.plan.seeds) for result in results}) == 1
+    comparable = len({len(result.manifest.plan.seeds) for result in results}) == 1
     compared = tuple(
         ComparedSweep(
             sweep=name,
@@ -106,7 +106,7 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
             on_front=len(fronts[name]),
             on_joint_front=int((joint["sweep"] == name).sum()),
             hypervolume=hypervolume(points[name], objectives, reference),
-            attained=_attained(result, objectives, reference) if equal_replicates else None,
+            attained=_attained_hypervolume(result, objectives, reference) if comparable else None,
             dominated={
                 other: _dominated_share(fronts[name], front, objectives)
                 for other, front in fronts.items()
@@ -172,7 +172,7 @@ def _task_differences(points: Iterable[pd.DataFrame]) -> dict[str, tuple[str, ..
     return differences
 
 
-def _attained(
+def _attained_hypervolume(
     result: Result, objectives: Objectives, reference: Mapping[str, float]
 ) -> float | None:
     if len(objectives) not in (2, 3) or len(result.manifest.plan.seeds) < 2:

@@ -37,10 +37,10 @@ def pareto_front(points: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:
         status, `undefined` by a NaN objective.
 
     Raises:
-        ValueError: If there is no objective, a metric is unknown, or a direction is invalid.
+        ValueError: If the objectives are empty, or a metric or direction is unknown.
     """
     rows, excluded = comparable_points(points, objectives)
-    ranks, _ = _ranks(_minimized(rows, objectives))
+    ranks, _ = _ranks(_minimization_values(rows, objectives))
     nondominated: NDArray[np.bool_] = moocore.is_nondominated(ranks, keep_weakly=True)
     front = rows.loc[nondominated].copy()
     front.attrs["excluded"] = excluded
@@ -53,7 +53,7 @@ def comparable_points(
     """Returns the rows that take part in a comparison, and counts of the others by cause.
 
     Raises:
-        ValueError: If there is no objective, a metric is unknown, or a direction is invalid.
+        ValueError: If the objectives are empty, or a metric or direction is unknown.
     """
     check_objectives(points, objectives)
     finished = points.loc[_is_finished(points)]
@@ -69,7 +69,7 @@ def finite_points(points: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:
     """Returns the comparable rows whose objectives are all finite.
 
     Raises:
-        ValueError: If there is no objective, a metric is unknown, or a direction is invalid.
+        ValueError: If the objectives are empty, or a metric or direction is unknown.
     """
     rows, _ = comparable_points(points, objectives)
     finite = np.isfinite(rows[list(objectives)].to_numpy(dtype=np.float64)).all(axis=1)
@@ -154,7 +154,7 @@ def attainment(
         too few replicates attain anything.
 
     Raises:
-        ValueError: If there is no column `seed`, the level is outside (0, 1], or the objectives
+        ValueError: If the column `seed` is missing, the level is outside (0, 1], or the objectives
             are invalid or neither two nor three.
     """
     _check_attainment(replicates, objectives, level)
@@ -169,7 +169,7 @@ def check_objectives(points: pd.DataFrame, objectives: Objectives) -> None:
     """Checks that objectives name columns and directions.
 
     Raises:
-        ValueError: If there is no objective, a metric is unknown, or a direction is invalid.
+        ValueError: If the objectives are empty, or a metric or direction is unknown.
     """
     if not objectives:
         raise ValueError("objectives must name at least one metric; got none.")
@@ -210,7 +210,7 @@ def _signs(objectives: Objectives) -> NDArray[np.float64]:
     return np.array([-1.0 if direction == "max" else 1.0 for direction in objectives.values()])
 
 
-def _minimized(points: pd.DataFrame, objectives: Objectives) -> NDArray[np.float64]:
+def _minimization_values(points: pd.DataFrame, objectives: Objectives) -> NDArray[np.float64]:
     """The objectives' values, with signs so that smaller is better."""
     return points[list(objectives)].to_numpy(dtype=np.float64) * _signs(objectives)
 
@@ -231,7 +231,7 @@ def _hypervolumes(
     """`hypervolume` of the first rows, for each count of them."""
     check_objectives(points, objectives)
     corner = _corner(objectives, reference)
-    values = _minimized(points, objectives)
+    values = _minimization_values(points, objectives)
     contributes = _is_finished(points).to_numpy(dtype=bool) & (values < corner).all(axis=1)
     return [_volume(values[:count][contributes[:count]], corner) for count in counts]
 
@@ -277,7 +277,7 @@ def _surface(rows: pd.DataFrame, objectives: Objectives, required: int) -> NDArr
     present = len(np.unique(seeds))
     if required > present:
         return np.empty((0, len(objectives)))
-    ranks, levels = _ranks(_minimized(ordered, objectives))
+    ranks, levels = _ranks(_minimization_values(ordered, objectives))
     corners = moocore.eaf(ranks, seeds, percentiles=[100 * required / present])[:, :-1].astype(int)
     values = [level[corner] for level, corner in zip(levels, corners.T, strict=True)]
     return np.stack(values, axis=1) * _signs(objectives)

@@ -7,8 +7,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sweeps.analysis.formatting import format_setting
 from sweeps.analysis.statistics import Interval
+from sweeps.analysis.text import format_setting
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 import typer
 
 import tracking
-from sweeps.analysis.formatting import format_count
 from sweeps.analysis.results import DEFAULT_STORAGE, open_result, read_result
+from sweeps.analysis.text import format_count
 from sweeps.cli.options import Storage, Sweep, TrackingUri
 from sweeps.cli.terminal import say
 from sweeps.engine.signals import Interrupted, catch_stop_signals

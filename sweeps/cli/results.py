@@ -13,10 +13,10 @@ import typer
 import tracking
 from sweeps.analysis.comparison import Comparison, compare_sweeps, comparison_json
 from sweeps.analysis.export import check_output_path, save_frame
-from sweeps.analysis.formatting import format_count
 from sweeps.analysis.pareto import Objectives, pareto_front
 from sweeps.analysis.results import Result, open_result
 from sweeps.analysis.tables import Table, front_table, points_table, varying_fields
+from sweeps.analysis.text import format_count
 from sweeps.cli.options import Json, Maximize, Minimize, Output, Storage, Sweep
 from sweeps.cli.terminal import print_table, say
 from sweeps.errors import InputError

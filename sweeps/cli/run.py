@@ -14,9 +14,9 @@ from typing import Annotated
 import typer
 
 import tracking
-from sweeps.analysis.formatting import format_count
 from sweeps.analysis.results import DEFAULT_STORAGE, Result
 from sweeps.analysis.tables import front_table
+from sweeps.analysis.text import format_count
 from sweeps.cli.options import (
     Changes,
     NumPoints,

@@ -25,9 +25,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cluster.errors import JobError
 from cluster.jobs import Job, JobClient, last_line
 from sweeps.analysis.export import json_rows, write_file_atomically
-from sweeps.analysis.formatting import format_count
 from sweeps.analysis.results import Result, open_result
 from sweeps.analysis.tables import INTERVAL_SUFFIXES, METRIC_BOUNDS, front_table
+from sweeps.analysis.text import format_count
 from sweeps.cli.options import JobServer, Json, Storage, Sweep
 from sweeps.cli.remote import (
     check_remote_path,

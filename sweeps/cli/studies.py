@@ -9,7 +9,7 @@ from typing import Final
 import typer
 
 import privnets
-from sweeps.analysis.formatting import format_count, format_setting
+from sweeps.analysis.text import format_count, format_setting
 from sweeps.cli.options import Changes, NumPoints, Study
 from sweeps.cli.terminal import say
 from sweeps.planning.calibration import cached_curves

@@ -15,7 +15,7 @@ from cluster.connection import Machine
 from cluster.errors import SecretError
 from cluster.nodes import NoAnswer
 from cluster.probe import ProbeResult
-from sweeps.analysis.formatting import format_count
+from sweeps.analysis.text import format_count
 from sweeps.doctor.report import Check, State
 from sweeps.engine.capacity import cluster_capacity
 from sweeps.errors import InputError

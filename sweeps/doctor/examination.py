@@ -18,8 +18,8 @@ import ray
 from cluster.connection import Machine, connect, local_machine
 from cluster.nodes import NoAnswer, node_names, on_every_node
 from cluster.probe import probe
-from sweeps.analysis.formatting import format_count
 from sweeps.analysis.results import DEFAULT_STORAGE
+from sweeps.analysis.text import format_count
 from sweeps.doctor import checks as single
 from sweeps.doctor.report import Check, Report, merge_nodes
 from sweeps.engine.node_data import data_variables, local_fingerprints

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import privnets
 from privnets.contract import Cost
-from sweeps.analysis.formatting import format_count
+from sweeps.analysis.text import format_count
 from sweeps.engine.pack_trainer import label
 from sweeps.errors import InputError
 from sweeps.planning.cost_curves import CostCurve

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sweeps.analysis.formatting import format_count
+from sweeps.analysis.text import format_count
 from sweeps.engine.counting import SweepCounts
 from sweeps.errors import make_printable
 from sweeps.planning.plan import format_duration

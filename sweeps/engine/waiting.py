@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sweeps.analysis.formatting import format_count
+from sweeps.analysis.text import format_count
 from sweeps.engine.capacity import slots, too_small
 from sweeps.errors import InputError
 from sweeps.study.spec import Resources

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sweeps.analysis.formatting import format_setting
 from sweeps.analysis.tables import METRIC_FLOORS, Row, Table, row_interval
+from sweeps.analysis.text import format_setting
 from sweeps.report.figures.curves import CurveSet
 from sweeps.report.figures.tradeoff import BELOW_FLOOR_FLAG, STRONGEST, is_under_trained
 
@@ -33,13 +33,7 @@ _FLOOR_PARTS = ("floor/prior", "floor/utility_label", "floor/side_information")
 
 @dataclass(frozen=True, slots=True)
 class AttackerReport:
-    """Attackers of a sweep.
-
-    Attributes:
-        table: One row per finished point.
-        warnings: Raised flags in words, with numbers of points.
-        summary: Number of points whose strongest attacker is above its floor beyond chance.
-    """
+    """Table with a row per finished point, raised flags in words, and a count of verdicts."""
 
     table: Table
     warnings: tuple[str, ...]

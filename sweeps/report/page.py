@@ -9,8 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -42,23 +41,6 @@ from sweeps.report.tables import facts_table, failures_table, notes_table, stopp
 from sweeps.study.yaml_reader import dump_yaml
 
 _ROC_POINTS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddedChart:
-    """Chart in a page.
-
-    Attributes:
-        name: Id of its element.
-        label: Description for readers who cannot see it.
-        json: Plotly figure, safe inside a script element.
-        height: Pixels.
-    """
-
-    name: str
-    label: str
-    json: Markup
-    height: int
 
 
 def write_report(
@@ -122,12 +104,7 @@ def render_report(result: Result, sections: Sequence[FigureSection] | None = Non
         objectives=", ".join(result.objectives),
         findings=[judge_claim(claim, result.replicates) for claim in result.study.claims],
         sections=[
-            {
-                "section": section,
-                "chart": section.chart
-                and _embed(f"{section.name}-chart", section.label, section.chart),
-                "image": section.images and section.png and _data_uri(section.png),
-            }
+            (section, *_figure(section))
             for section in (figure_sections(result) if sections is None else sections)
         ],
         attackers=attacker_report(group_curves(result)),
@@ -139,7 +116,7 @@ def render_report(result: Result, sections: Sequence[FigureSection] | None = Non
         stopped=stopped_table(result, points, fields),
         pending=result.pending,
         command=result.spec.get("command", f"sweeps run {result.study.name}"),
-        facts=facts_table({**_times(result), **_without(result.spec, "study", "command")}),
+        facts=facts_table(_facts(result)),
         study_text=dump_yaml(result.study.to_dict()),
     )
     return content
@@ -203,31 +180,30 @@ def _front_section(
         attained = attainment(result.replicates, result.objectives)
     chart = front_chart(points, front, result.objectives, attained)
     return {
-        "chart": _embed("front-chart", "Pareto front with 95% intervals", chart),
+        "chart": _chart_element("front-chart", "Pareto front with 95% intervals", chart),
         "table": front_table(front, result.objectives, fields),
-        "excluded": _excluded(result, points, front),
+        "excluded": _describe_exclusions(result, points, front),
         "attained": attained is not None,
     }
 
 
-def _excluded(result: Result, points: pd.DataFrame, front: pd.DataFrame) -> str:
+def _describe_exclusions(result: Result, points: pd.DataFrame, front: pd.DataFrame) -> str:
     """A sentence about points that took no part in the front; empty if all did."""
     counts = front.attrs["excluded"]
     finished = points.loc[points["status"] == "finished"]
     gaps = {metric: int(finished[metric].isna().sum()) for metric in result.objectives}
     undefined = ", ".join(f"{metric} at {count}" for metric, count in gaps.items() if count)
     stopped = int((points["status"] == "stopped").sum())
-    parts = []
-    if failed := counts["not_finished"] - stopped:
-        parts.append(f"{failed} failed")
-    if stopped:
-        parts.append(f"{stopped} stopped early")
-    if counts["undefined"]:
-        parts.append(f"{counts['undefined']} have an undefined objective ({undefined})")
-    return f"Points left out of the front: {'; '.join(parts)}." if parts else ""
+    parts = {
+        "failed": counts["not_finished"] - stopped,
+        "stopped early": stopped,
+        f"have an undefined objective ({undefined})": counts["undefined"],
+    }
+    listed = "; ".join(f"{count} {reason}" for reason, count in parts.items() if count)
+    return f"Points left out of the front: {listed}." if listed else ""
 
 
-def _field_charts(result: Result, points: pd.DataFrame) -> Iterator[EmbeddedChart]:
+def _field_charts(result: Result, points: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """A chart for each swept field in which finished points differ."""
     finished = points.loc[points["status"] == "finished"]
     swept = [field for field in varying_fields(finished) if field in result.study.space]
@@ -242,36 +218,36 @@ def _field_charts(result: Result, points: pd.DataFrame) -> Iterator[EmbeddedChar
             fields = [field, *(other for other in swept if other != field)]
             log = field in result.log_fields
             chart = field_chart(finished, fields, metrics, result.objectives, log=log)
-            yield _embed(f"axis-chart-{index}", f"Metrics along {field}", chart)
+            yield _chart_element(f"axis-chart-{index}", f"Metrics along {field}", chart)
 
 
-def _roc(result: Result, front: pd.DataFrame, fields: Sequence[str]) -> EmbeddedChart | None:
+def _roc(result: Result, front: pd.DataFrame, fields: Sequence[str]) -> dict[str, Any] | None:
     rows = best_first(front, result.objectives).iloc[evenly_spaced(len(front), _ROC_POINTS)]
     labels = {row["point_id"]: describe_config(row, fields) for row in rows.to_dict("records")}
     chart = roc_chart(list(result.select_points(labels).values()), labels)
-    return None if chart is None else _embed("roc-chart", "ROC curves of attacks", chart)
+    return None if chart is None else _chart_element("roc-chart", "ROC curves of attacks", chart)
 
 
-def _embed(name: str, label: str, chart: Chart) -> EmbeddedChart:
+def _chart_element(name: str, label: str, chart: Chart) -> dict[str, Any]:
+    """Values of a chart's element: its id, label for screen readers, figure and height."""
     figure = plotly_figure(chart)
     # Without "<" no content can end the script element that contains it.
     content = Markup(figure.to_json().replace("<", "\\u003c"))
-    return EmbeddedChart(name, label, content, figure.layout.height)
+    return {"name": name, "label": label, "json": content, "height": figure.layout.height}
 
 
-def _data_uri(png: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+def _figure(section: FigureSection) -> tuple[dict[str, Any] | None, str]:
+    """The section's chart, or its images as a data URI."""
+    if section.chart is not None:
+        return _chart_element(f"{section.name}-chart", section.label, section.chart), ""
+    content = base64.b64encode(section.png or b"").decode()
+    return None, f"data:image/png;base64,{content}" if content else ""
 
 
-def _times(result: Result) -> dict[str, str]:
-    finished = result.replicates["finished_at"]
-    times = {"sweep": result.sweep, "replicates recorded": f"{len(finished):,}"}
-    if len(finished):
-        first, last = finished.min(), finished.max()
-        times["first replicate finished"] = f"{first:%Y-%m-%d %H:%M:%S} UTC"
-        times["last replicate finished"] = f"{last:%Y-%m-%d %H:%M:%S} UTC"
-    return times
-
-
-def _without(content: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: value for key, value in content.items() if key not in keys}
+def _facts(result: Result) -> dict[str, Any]:
+    times = result.replicates["finished_at"]
+    facts = {"sweep": result.sweep, "replicates recorded": f"{len(times):,}"}
+    if len(times):
+        facts["first replicate finished"] = f"{times.min():%Y-%m-%d %H:%M:%S} UTC"
+        facts["last replicate finished"] = f"{times.max():%Y-%m-%d %H:%M:%S} UTC"
+    return facts | {k: v for k, v in result.spec.items() if k not in ("study", "command")}

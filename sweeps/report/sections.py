@@ -54,8 +54,8 @@ class FigureSection:
         label: Description for readers who cannot see the figure.
         captions: Paragraphs below the figure.
         missing: Sentences about data that could not be shown.
-        chart: Chart to draw; None for images or if nothing could be shown.
-        images: Draws images that have no chart.
+        chart: Chart to draw, if any.
+        images: Draws images in place of a chart.
     """
 
     name: str

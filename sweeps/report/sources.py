@@ -34,13 +34,7 @@ class UnusableError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChosenPoint(Generic[T]):
-    """Point to show.
-
-    Attributes:
-        name: Its swept settings in words; empty if there is only one point.
-        sample: Its place on a curve.
-        content: Content of its first replicate's file.
-    """
+    """Point to show: its swept settings in words, and the content of its first file."""
 
     name: str
     sample: CurveSample
@@ -118,7 +112,7 @@ def read_tensors(point: TradeoffPoint, name: str, shapes: Mapping[str, TensorSha
     try:
         content = point.artifacts[name]
     except KeyError:
-        raise UnusableError(f"there is no {name}") from None
+        raise UnusableError(f"{name} is missing") from None
     except OSError as error:
         raise UnusableError(f"{name} cannot be read: {error}") from error
     if len(content) > _MAX_BYTES:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sweeps.analysis.formatting import format_setting, is_boolean, label_setting, shorten
 from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.tables import METRIC_BOUNDS
+from sweeps.analysis.text import format_setting, is_boolean, label_setting, shorten
 from sweeps.report.figures.charts import (
     MAX_DETAILED_POINTS,
     SYMBOLS,
@@ -60,13 +60,11 @@ def field_chart(
     groups = list(_groups(placed, fields[1:]))
     panels = []
     for metric in metrics:
-        bound = METRIC_BOUNDS.get(metric, "")
-        levels = placed[bound].tolist() if bound in placed else ()
         if len(groups) > MAX_LINES:
             series = [_cloud(placed, fields, metric)]
         else:
             series = list(_lines(groups, fields, metric, joined=ordered))
-        panels.append(ChartPanel(axis, metric_axis(placed, metric, objectives, levels), series))
+        panels.append(ChartPanel(axis, metric_axis(placed, metric, objectives), series))
     return Chart(panels, panel_height=330)
 
 

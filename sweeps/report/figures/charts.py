@@ -16,15 +16,16 @@ import pandas as pd
 from numpy.typing import NDArray
 from plotly.colors import sample_colorscale
 
-from sweeps.analysis.formatting import format_setting
 from sweeps.analysis.pareto import Direction, Objectives
 from sweeps.analysis.tables import (
     INTERVAL_SUFFIXES,
+    METRIC_BOUNDS,
     METRIC_UNITS,
     Row,
     row_interval,
     select_records,
 )
+from sweeps.analysis.text import format_setting
 
 ORANGE, GREY, BLUE, PURPLE, RED = "#e8590c", "#7a848e", "#1c7ed6", "#9c6ade", "#c2255c"
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon")
@@ -129,7 +130,7 @@ class Chart:
 def metric_axis(
     points: pd.DataFrame, metric: str, objectives: Objectives, levels: Sequence[float] = ()
 ) -> ChartAxis:
-    """Axis of a metric that shows all points and levels.
+    """Axis of a metric that shows all points, their theoretical bounds, and other levels.
 
     Intervals of few replicates may be much wider than the range of the points; see `view_limits`.
     """
@@ -137,7 +138,9 @@ def metric_axis(
     log = is_wide(values)
     below, above = interval_errors(points, metric) or (np.zeros_like(values),) * 2
     ends = np.concatenate([values - below, values + above])
-    limits = view_limits(np.append(values, levels), ends, log=log)
+    bounds = points[points.columns.intersection([METRIC_BOUNDS.get(metric, "")])]
+    visible = np.concatenate([values, levels, bounds.to_numpy(dtype=np.float64).ravel()])
+    limits = view_limits(visible, ends, log=log)
     if limits is not None and metric.endswith("accuracy"):
         margin = _PADDING * (limits[1] - limits[0])
         limits = max(limits[0], -margin), min(limits[1], 1 + margin)

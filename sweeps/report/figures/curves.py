@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sweeps.analysis.formatting import format_setting, label_setting, setting_as_number
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import (
     METRIC_FLOORS,
@@ -20,12 +19,13 @@ from sweeps.analysis.tables import (
     row_interval,
     varying_fields,
 )
+from sweeps.analysis.text import format_setting, label_setting, setting_as_number
 
 CURVE_FIELDS = ("privacy_weight", "tradeoff")
 """Preferred fields along a trade-off curve; otherwise the last swept number."""
 
 MAX_CURVES = 16
-"""Largest number of distinguishable curves; the points of more are drawn together."""
+"""Largest number of distinguishable curves; more are drawn as single points."""
 
 SampleRole = Literal["middle", "full privacy", "most private"]
 _TOO_WIDE = 0.25

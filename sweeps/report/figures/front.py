@@ -9,16 +9,15 @@ from typing import Literal
 
 import pandas as pd
 
-from sweeps.analysis.formatting import format_number
 from sweeps.analysis.pareto import Direction, Objectives, comparable_points
 from sweeps.analysis.tables import METRIC_BOUNDS, varying_fields
+from sweeps.analysis.text import format_number
 from sweeps.report.figures.charts import (
     BLUE,
     GREY,
     ORANGE,
     PURPLE,
     Chart,
-    ChartAxis,
     ChartPanel,
     ChartSeries,
     hover_texts,
@@ -68,8 +67,8 @@ def front_chart(
             series.append(_edge(rows.loc[best], objectives, "edge of the front", ORANGE, "solid"))
         series.append(_points(rows.loc[best], x, y, objectives, fields, "Pareto front"))
         series += _bounds(rows.loc[best], x, y)
-        across, up = (_axis(rows, metric, objectives) for metric in (x, y))
-        panels.append(ChartPanel(across, up, series))
+        x_axis, y_axis = (metric_axis(rows, metric, objectives) for metric in (x, y))
+        panels.append(ChartPanel(x_axis, y_axis, series))
     return Chart(panels, columns=3, panel_height=420)
 
 
@@ -83,12 +82,6 @@ def save_front(chart: Chart, path: Path) -> None:
         path.write_bytes(chart_png(chart))
     else:
         save_page(chart, path)
-
-
-def _axis(rows: pd.DataFrame, metric: str, objectives: Objectives) -> ChartAxis:
-    bound = METRIC_BOUNDS.get(metric, "")
-    levels = rows[bound].tolist() if bound in rows else ()
-    return metric_axis(rows, metric, objectives, levels)
 
 
 def _points(

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from privnets.measures.best_release import release_boundary
 from privnets.points import TradeoffPoint
-from sweeps.analysis.formatting import setting_as_number
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import METRIC_UNITS, Row, evenly_spaced, row_interval
+from sweeps.analysis.text import setting_as_number
 from sweeps.report.figures.charts import (
     GREY,
     Chart,
@@ -63,7 +63,7 @@ def information_plane(result: Result, curves: CurveSet) -> Chart | None:
     if not groups:
         return None
     along = None if curves.along == _DEPENDENCE else curves.along
-    parts = [_spaced(part, along) for _, part in groups]
+    parts = [_select_rows(part, along) for _, part in groups]
     stored = result.select_points([name for part in parts for name in part["point_id"]])
     colors = _field_colors(pd.concat(parts), along)
     fields = [field for field in curves.fields if field != _DEPENDENCE]
@@ -74,7 +74,7 @@ def information_plane(result: Result, curves: CurveSet) -> Chart | None:
     return Chart(panels, columns=3, panel_height=400)
 
 
-def _spaced(part: pd.DataFrame, along: str | None) -> pd.DataFrame:
+def _select_rows(part: pd.DataFrame, along: str | None) -> pd.DataFrame:
     ordered = part if along is None else sort_along(part, along)
     return ordered.iloc[evenly_spaced(len(part), _MAX_POINTS)]
 

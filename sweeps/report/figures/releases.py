@@ -81,7 +81,8 @@ def read_images(point: TradeoffPoint) -> ReleasedImages:
     tensors = read_tensors(point, IMAGES_FILE, shapes)
     if max(tensors["original"].shape[2:]) > _MAX_PIXELS:
         raise UnusableError(f"images must be at most {_MAX_PIXELS} pixels wide and high")
-    names: dict[float, str] = dict(enumerate(SECRET_NAMES.get(str(point.config.get("problem")), ())))
+    problem = str(point.config.get("problem"))
+    names: dict[float, str] = dict(enumerate(SECRET_NAMES.get(problem, ())))
     original, released = (
         np.asarray(tensors[key][:_MAX_IMAGES, 0], dtype=np.float64).clip(0, 1)
         for key in ("original", "released")

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sweeps.analysis.formatting import format_number, label_setting
 from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.statistics import Interval
 from sweeps.analysis.tables import (
@@ -21,6 +20,7 @@ from sweeps.analysis.tables import (
     raw_data_interval,
     row_interval,
 )
+from sweeps.analysis.text import format_number, label_setting
 from sweeps.report.figures.charts import (
     DASHES,
     GREY,
@@ -120,12 +120,9 @@ def _level_series(
             if name == "floor" and level.high > level.low:
                 band = [level.low, level.low, level.high, level.high]
                 yield ChartSeries([*limits, *limits[::-1]], band, hover=[], fill="shade")
-            label, hover = (
-                f"{name}{suffix}: {format_number(level.mean)}",
-                f"{name}{suffix}: {level}",
-            )
-            means = [level.mean] * 2
-            yield ChartSeries(list(limits), means, label, color, line=dash, hover=[hover] * 2)
+            label, hover = f"{name}{suffix}", [f"{name}{suffix}: {level}"] * 2
+            label += f": {format_number(level.mean)}"
+            yield ChartSeries(list(limits), [level.mean] * 2, label, color, line=dash, hover=hover)
 
 
 def metric_levels(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sweeps.analysis.formatting import format_number
 from sweeps.analysis.statistics import Interval, t_interval
+from sweeps.analysis.text import format_number
 
 
 def test_interval_is_student_t():
