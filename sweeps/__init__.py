@@ -1,6 +1,6 @@
-"""Sweeps that draw privacy-utility trade-off curves: load a study, run it, read its front.
+"""Sweeps of privacy-utility trade-offs: load a study, run it, and read its Pareto front.
 
-Importing this package loads none of what they need; a name's module loads when it is first used.
+The module of a public name loads when the name is first used.
 """
 
 from __future__ import annotations
@@ -17,9 +17,21 @@ if TYPE_CHECKING:
     from sweeps.study.loader import load
     from sweeps.study.spec import Study
 
-__all__ = ["attainment", "hypervolume", "load", "open_result", "pareto_front", "run", "submit"]
+__all__ = [
+    "Result",
+    "Study",
+    "attainment",
+    "hypervolume",
+    "load",
+    "open_result",
+    "pareto_front",
+    "run",
+    "submit",
+]
 
 _DEFINED_IN = {
+    "Result": "sweeps.analysis.results",
+    "Study": "sweeps.study.spec",
     "attainment": "sweeps.analysis.pareto",
     "hypervolume": "sweeps.analysis.pareto",
     "load": "sweeps.study.loader",
@@ -37,20 +49,20 @@ def run(
     name: str | None = None,
     num_points: int | None = None,
 ) -> Result:
-    """Run a study's sweep to its end.
+    """Runs a sweep of a study to its end.
 
     Args:
         study: A study, a packaged study's name, or a path to a YAML file.
-        tracking_uri: Of the MLflow store; MLflow's own default if None.
-        address: Of the Ray cluster; None starts a local one.
-        storage: Directory or URI that keeps the sweep; `./sweep-results` if None.
-        name: The sweep's name; made from the study's if None.
-        num_points: How many points the search draws, in place of the study's own number.
+        tracking_uri: URI of the MLflow store; MLflow's default if None.
+        address: Address of the Ray cluster; None starts a local one.
+        storage: Directory or URI for the sweep's files; `./sweep-results` if None.
+        name: Name of the sweep; derived from the study's if None.
+        num_points: Number of points, in place of the study's own.
 
     Raises:
-        StudyError: With everything that is wrong with the study; nothing was started.
-        InputError: If another argument cannot be used; nothing was started.
-        KeyboardInterrupt: If it was interrupted; what was finished is kept.
+        StudyError: With every mistake of the study, before anything starts.
+        InputError: If another argument is invalid, before anything starts.
+        KeyboardInterrupt: If it was interrupted; finished points are kept.
     """
     from sweeps.engine.executor import run_study
     from sweeps.study.loader import load
@@ -67,12 +79,12 @@ def run(
 
 
 def __getattr__(name: str) -> object:
-    """A public name, from the module that defines it."""
+    """Imports the module of a public name."""
     if name not in _DEFINED_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_DEFINED_IN[name]), name)
 
 
 def __dir__() -> list[str]:
-    """The public names."""
+    """Returns the public names."""
     return __all__

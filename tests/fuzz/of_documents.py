@@ -9,14 +9,14 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
+import sweeps
 from sweeps.errors import InputError, StudyError, make_printable
 from sweeps.planning.plan import make_plan
 from sweeps.planning.provenance import create_manifest
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
-from sweeps.study import loader as loading
-from sweeps.study import yaml_reader as parsing
-from sweeps.study.yaml_reader import YamlError
+from sweeps.study.loader import load
+from sweeps.study.yaml_reader import YamlError, dump_yaml, parse_yaml
 from tests.fuzz.edits import Strategy, edited_inputs
 from tests.fuzz.targets import Target
 
@@ -79,42 +79,46 @@ _WORDS = tuple(
         ),
     )
 )
-_MOST_POINTS = 64
+_MAX_POINTS = 64
 
 
 def documents(folder: Path) -> Target:
-    """Any YAML: parsed, and written so that it is parsed alike."""
+    """Any YAML: parsed, dumped and parsed again."""
 
     def read(content: bytes) -> bool:
         try:
-            found = parsing.parse_yaml(content.decode(errors="replace"))
+            found = parse_yaml(content.decode(errors="replace"))
         except YamlError:
             return False
         if isinstance(found.value, dict):
-            again = parsing.parse_yaml(parsing.dump_yaml(found.value), 2**22).value
+            again = parse_yaml(dump_yaml(found.value), 2**22).value
             assert repr(again) == repr(found.value)
         return True
 
     return Target(
-        "documents", folder, read, _studies, lambda: edited_inputs(_studies(), _WORDS) | _yaml()
+        "documents", folder, read, _studies, lambda: edited_inputs(_studies(), _WORDS) | _any_yaml()
     )
 
 
 def studies(folder: Path) -> Target:
-    """A study file, planned where it is small."""
+    """A study file, planned if it is small."""
 
     def read(content: bytes) -> bool:
         path = folder / "study.yaml"
         path.write_bytes(content)
-        return _planned(str(path), ())
+        return _plan(str(path), ())
 
     return Target(
-        "studies", folder, read, _studies, lambda: edited_inputs(_studies(), _WORDS) | _likely()
+        "studies",
+        folder,
+        read,
+        _studies,
+        lambda: edited_inputs(_studies(), _WORDS) | _plausible_studies(),
     )
 
 
 def overrides(folder: Path) -> Target:
-    """`--set` on a packaged study, an argument per line."""
+    """`--set` on a packaged study, one argument per line."""
     corpus = [
         b"fixed.train_size=100\nspace.weight_decay.grid=[0, 1]",
         b"space.weight_decay=null\nreplicates=2\nobjectives.utility/test_mse=min",
@@ -123,7 +127,7 @@ def overrides(folder: Path) -> Target:
 
     def read(content: bytes) -> bool:
         changes = content.decode(errors="surrogateescape").replace("\0", "").split("\n")
-        return _planned("quickstart", tuple(changes))
+        return _plan("quickstart", tuple(changes))
 
     return Target("overrides", folder, read, lambda: corpus, lambda: edited_inputs(corpus, _WORDS))
 
@@ -132,12 +136,12 @@ def manifests(folder: Path) -> Target:
     """`spec.yaml`: read, or refused with one message."""
     ledger = Ledger(str(folder), "sweep")
     manifest = create_manifest(
-        make_plan(loading.load("quickstart")),
+        make_plan(load("quickstart")),
         "sweep",
         command="sweeps run",
         tracking_uri="http://a",
     )
-    valid = parsing.dump_yaml(manifest.model_dump(mode="json")).encode()
+    valid = dump_yaml(manifest.model_dump(mode="json")).encode()
     ledger.directory.create()
 
     def read(content: bytes) -> bool:
@@ -153,28 +157,28 @@ def manifests(folder: Path) -> Target:
     )
 
 
-def _planned(study: str, changes: tuple[str, ...]) -> bool:
+def _plan(study: str, changes: tuple[str, ...]) -> bool:
     try:
-        found = loading.load(study, changes)
+        found = load(study, changes)
         size = 1
         for axis in found.space.values():
             members = axis.values()
             size *= 1 if members is None else len(members)
-        if max(size, found.search.num_points or 1) <= _MOST_POINTS:
+        if max(size, found.search.num_points or 1) <= _MAX_POINTS:
             make_plan(found)
         return True
     except (StudyError, InputError) as error:
-        said = str(error)
-    assert make_printable(said) == said
+        message = str(error)
+    assert make_printable(message) == message
     return False
 
 
 def _studies() -> list[bytes]:
-    folder = Path(loading.__file__).parent / "studies"
+    folder = Path(sweeps.__file__).parent / "studies"
     return [path.read_bytes() for path in sorted(folder.glob("*.yaml"))]
 
 
-def _yaml() -> Strategy:
+def _any_yaml() -> Strategy:
     """Nested plain values as YAML or JSON."""
     scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
     values = st.recursive(
@@ -183,7 +187,7 @@ def _yaml() -> Strategy:
         max_leaves=20,
     )
     written = st.sampled_from([yaml.safe_dump, json.dumps])
-    return st.tuples(values, written).map(lambda drawn: _encoded(drawn[1](drawn[0])))
+    return st.tuples(values, written).map(lambda drawn: _encode(drawn[1](drawn[0])))
 
 
 _NAMES = st.sampled_from(
@@ -235,8 +239,8 @@ _VALUES = st.sampled_from(
 )
 
 
-def _likely() -> Strategy:
-    """Studies of keys and values that each may be right."""
+def _plausible_studies() -> Strategy:
+    """Studies of keys and values that may each be valid."""
     axes = st.one_of(
         st.fixed_dictionaries({kind: st.lists(_VALUES, max_size=4)})
         for kind in ("grid", "choice", "uniform", "loguniform", "range", "other")
@@ -277,8 +281,8 @@ def _likely() -> Strategy:
         "reproduces": _VALUES,
     }
     drawn = st.fixed_dictionaries({}, optional=parts)
-    return drawn.map(lambda study: _encoded(yaml.safe_dump(study)))
+    return drawn.map(lambda study: _encode(yaml.safe_dump(study)))
 
 
-def _encoded(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     return text.encode(errors="replace")
