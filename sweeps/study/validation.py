@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, get_args
 
@@ -24,25 +24,25 @@ from sweeps.study.spec import Claim, Study
 _MAX_SEED: Final = 2**31
 _MAX_LISTED_VALUES: Final = 5
 
-_EXPECTED: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
-    "greater_than_equal": lambda limits: f"at least {_format_limit(limits['ge'])}",
-    "greater_than": lambda limits: f"above {_format_limit(limits['gt'])}",
-    "less_than_equal": lambda limits: f"at most {_format_limit(limits['le'])}",
-    "less_than": lambda limits: f"below {_format_limit(limits['lt'])}",
-    "too_short": lambda limits: f"at least {limits['min_length']} of them",
-    "too_long": lambda limits: f"at most {limits['max_length']} of them",
-    "literal_error": lambda limits: limits["expected"].replace("'", ""),
-    "finite_number": lambda _: "a finite number",
-    "int_type": lambda _: "a whole number",
-    "int_from_float": lambda _: "a whole number",
-    "float_type": lambda _: "a number",
-    "bool_type": lambda _: "true or false",
-    "string_type": lambda _: "a text",
-    "dict_type": lambda _: "a mapping",
-    "model_type": lambda _: "a mapping",
-    "tuple_type": lambda _: "a list",
-    "missing": lambda _: "a value, which is required",
-    "string_pattern_mismatch": lambda _: (
+_EXPECTED: Final = {
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "above {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "below {lt}",
+    "too_short": "at least {min_length} of them",
+    "too_long": "at most {max_length} of them",
+    "literal_error": "{expected}",
+    "finite_number": "a finite number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "tuple_type": "a list",
+    "missing": "a value, which is required",
+    "string_pattern_mismatch": (
         "up to 100 letters, digits, dots, dashes and underscores, a letter or digit first"
     ),
 }
@@ -66,13 +66,16 @@ def _field_error(details: ErrorDetails, model: type[BaseModel]) -> FieldError:
         return FieldError(path, "an unknown key", describe_choices(names, path[-1]))
     given = "nothing" if kind == "missing" else format_value(value)
     if kind in _EXPECTED:
-        return FieldError(path, given, _EXPECTED[kind](details.get("ctx", {})))
+        limits = {name: _format_limit(limit) for name, limit in details.get("ctx", {}).items()}
+        return FieldError(path, given, _EXPECTED[kind].format(**limits))
     message = details["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     return FieldError(path, given, re.sub("^must be ", "only what is ", message))
 
 
-def _format_limit(limit: float) -> str:
-    return str(int(limit)) if limit == int(limit) else str(limit)
+def _format_limit(limit: object) -> str:
+    if isinstance(limit, float) and limit.is_integer():
+        limit = int(limit)
+    return str(limit).replace("'", "")
 
 
 def _field_names(model: type[BaseModel], path: FieldPath) -> list[str]:

@@ -38,6 +38,12 @@ _CORE_SCHEMA: Final[Mapping[str, re.Pattern[str]]] = {
     ),
 }
 _OTHER_SCHEMAS: Final[Sequence[Any]] = [entry[2] for entry in implicit_resolvers]
+_CONVERSIONS: Final[Mapping[str, Callable[[str], object]]] = {
+    "null": lambda text: None,
+    "bool": lambda text: {"true": True, "false": False}[text.lower()],
+    "int": int,
+    "float": lambda text: float(text.lower().replace(".inf", "inf").replace(".nan", "nan")),
+}
 _LINE_BREAKS: Final = frozenset("\x85\u2028\u2029")
 
 
@@ -205,34 +211,16 @@ class _NodeReader:
         return self.read(child, path)
 
 
-def _read_bool(text: str) -> bool:
-    return {"true": True, "false": False}[text.lower()]
-
-
-def _read_float(text: str) -> float:
-    return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-
-
-_SCALARS: Final[Mapping[str, Callable[[str], object]]] = {
-    _TAG + "null": lambda _: None,
-    _TAG + "bool": _read_bool,
-    _TAG + "int": int,
-    _TAG + "float": _read_float,
-}
-
-
 def _read_scalar(node: Node) -> Any:
-    expected = "a plain text, number, true, false or null"
-    refusal = YamlError(_describe(node), expected, _line(node))
-    if node.tag == _TAG + "str" and is_encodable(node.value):
-        return node.value
-    convert = _SCALARS.get(str(node.tag))
-    if convert is None or len(node.value) > _MAX_DIGITS:
-        raise refusal
+    tag, text = str(node.tag).removeprefix(_TAG), node.value
     try:
-        return convert(node.value)
-    except (ValueError, KeyError) as error:  # an explicit tag may contradict the text
-        raise refusal from error
+        if tag == "str" and is_encodable(text):
+            return text
+        if tag in _CONVERSIONS and len(text) <= _MAX_DIGITS:
+            return _CONVERSIONS[tag](text)
+    except (ValueError, KeyError):  # an explicit tag may contradict the text
+        pass
+    raise YamlError(_describe(node), "a plain text, number, true, false or null", _line(node))
 
 
 def _line(node: Node) -> int:
