@@ -122,6 +122,7 @@ def test_what_cannot_be_served_is_refused(trouble: str, tmp_path: Path) -> None:
     assert ended.returncode == 2
     said = "--port" if trouble == "a busy port" else "no tracking store exists"
     assert said in ended.stderr
+    assert "--host" not in ended.stderr  # `ui` has no such option.
     assert "http://127.0.0.1" not in ended.stdout
     if trouble == "no store":
         assert list(tmp_path.iterdir()) == []

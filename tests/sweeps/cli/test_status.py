@@ -1,0 +1,78 @@
+"""`sweeps status` on a sweep in a ledger, and the status file of a cluster's job."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from privnets.points import Replicate, TradeoffPoint
+from sweeps.cli.main import app
+from sweeps.cli.status import SweepStatus, read_status
+from sweeps.cli.terminal import SUBMIT_COMMAND
+from sweeps.planning.plan import make_plan
+from sweeps.planning.provenance import create_manifest
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import write_manifest
+from sweeps.study.spec import Study
+
+SWEEP = "single"
+ADVANTAGE, ACCURACY = "privacy/membership_advantage", "utility/test_accuracy"
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> str:
+    """A sweep of two points with one replicate each, so that no interval is defined."""
+    study = Study.model_validate(
+        {
+            "name": "single",
+            "experiment": "membership",
+            "fixed": {"dataset": "digits", "model": "logistic"},
+            "space": {"train_size": {"grid": [50, 100]}},
+            "replicates": 1,
+            "objectives": {ADVANTAGE: "min", ACCURACY: "max"},
+        }
+    )
+    plan = make_plan(study)
+    ledger = Ledger(str(tmp_path), SWEEP)
+    write_manifest(ledger, create_manifest(plan, SWEEP, command="sweeps run", tracking_uri=""))
+    metrics = {ADVANTAGE: 0.2, ACCURACY: 0.9}
+    points = [
+        TradeoffPoint(
+            point.point_id,
+            "membership",
+            point.config.resolved(),
+            (Replicate(plan.seeds[0], metrics, finished_at=1.7e9),),
+        )
+        for point in plan.points
+    ]
+    ledger.write_pack("pack", points)
+    return str(tmp_path)
+
+
+def test_status_shows_a_sweep_with_one_replicate(storage: str) -> None:
+    ended = CliRunner().invoke(app, ["status", SWEEP, "--storage", storage])
+    assert ended.exit_code == 0, ended.output
+    assert "points   2 of 2 finished, 0 failed, 0 pending" in ended.output
+    assert "front so far: 2 points" in ended.output
+    assert "train_size" in ended.output
+
+
+@pytest.mark.parametrize("is_job", [True, False])
+def test_the_driver_of_a_job_keeps_its_status_beside_its_log(
+    storage: str, tmp_path: Path, is_job: bool
+) -> None:
+    code = f"from sweeps.cli.status import status_file\nwith status_file({SWEEP!r}, {storage!r}): 0"
+    log, file = tmp_path / "job-driver-sweep-single.log", tmp_path / "job-driver-sweep-single.json"
+    environment = {SUBMIT_COMMAND: "sweeps submit"} if is_job else {}
+    with log.open("w") as output:
+        subprocess.run(
+            [sys.executable, "-c", code], stdout=output, check=True, env=os.environ | environment
+        )
+    assert file.exists() == is_job
+    if is_job:
+        assert SweepStatus.model_validate_json(file.read_text()) == read_status(SWEEP, storage)
