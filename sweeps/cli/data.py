@@ -21,9 +21,10 @@ from sweeps.engine.node_data import (
     LIST_SECONDS,
     NodeData,
     data_variables,
-    fetch_on_nodes,
-    list_on_nodes,
+    fetch_local,
+    local_data,
     place_of,
+    run_on_nodes,
 )
 from sweeps.errors import make_printable
 
@@ -51,7 +52,7 @@ def list_datasets(address: AnyAddress = None, data: Data = None, json: Json = Fa
     elif is_job_server(address):
         _print_nodes(_ask_cluster(address, ["list"], data, LIST_SECONDS), json)
     else:
-        _print_nodes(list_on_nodes(address, data), json)
+        _print_nodes(run_on_nodes(address, data, LIST_SECONDS, local_data), json)
 
 
 @app.command("fetch")
@@ -78,13 +79,15 @@ def fetch_dataset(
     if address is None:
         os.environ.update(data_variables(data))
         _fetch_here(name, source)
-    elif is_job_server(address):
-        datasets.info(name)
+        return
+    datasets.info(name)
+    if is_job_server(address):
         check_remote_path("--from", source)
         words = ["fetch", name, *([] if source is None else ["--from", source])]
         _print_nodes(_ask_cluster(address, words, data, FETCH_SECONDS), json)
     else:
-        _print_nodes(fetch_on_nodes(address, name, source, data), json)
+        nodes = run_on_nodes(address, data, FETCH_SECONDS, fetch_local, name, source)
+        _print_nodes(nodes, json)
 
 
 def _print_datasets() -> None:

@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -21,12 +20,11 @@ import yaml
 import cluster
 from cluster.jobs import Job, JobClient
 from cluster.submission import JobSpec, SubmitOutcome
-from sweeps.cli.remote import DISTRIBUTION, PACKAGES
+from sweeps.cli.remote import DISTRIBUTION, PACKAGES, check_public, check_remote_path
 from sweeps.cli.terminal import SUBMIT_COMMAND
 from sweeps.errors import InputError
 from sweeps.study.loader import load
 from sweeps.study.spec import Study
-from tracking.redaction import holds_secret
 
 STUDY_FILE: Final = "study.yaml"
 STOP_SECONDS: Final = 120
@@ -36,13 +34,17 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _NAME_RULE = "at most 200 letters, digits, '.', '_' or '-' that begin with a letter or digit"
 _DIGEST_LENGTH = 8
 _LISTED_SWEEPS = 20
+_ACCOUNT_ADVICE = (
+    "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in the environment of the cluster's "
+    "head, or write ~/.mlflow/credentials there with mode 0600"
+)
 # Advice for an option whose value differs from that of the sweep's earlier job.
-_REMEDIES = {
-    "storage": "leave --storage out to continue from there; if the storage was moved, delete the "
-    "job first (ray job delete)",
-    "tracking_uri": "leave --tracking-uri out, or stop the sweep first; `sweeps sync` publishes "
-    "a finished one elsewhere",
-    "data": "leave --data out, or stop the sweep first",
+_CONFLICT_ADVICE = {
+    "storage": "omit --storage to continue from there; if the storage was moved, delete the job "
+    "first (ray job delete)",
+    "tracking_uri": "omit --tracking-uri, or stop the sweep first; `sweeps sync` publishes a "
+    "finished one elsewhere",
+    "data": "omit --data, or stop the sweep first",
 }
 
 
@@ -77,13 +79,10 @@ class SweepJob:
         """
         if not _NAME.fullmatch(self.name):
             raise InputError(f"a sweep's name must be {_NAME_RULE}; got {self.name!r}")
-        _check_location("storage", self.storage)
+        for option, place in (("--storage", self.storage), ("--data", self.data)):
+            check_remote_path(option, place)
+            _check_form(option, place)
         _check_tracking(self.tracking_uri, self.storage)
-        if self.data is not None and not PurePosixPath(self.data).is_absolute():
-            raise InputError(
-                "data must be an absolute path of a directory on the cluster's nodes; "
-                f"got {self.data!r}"
-            )
 
     @property
     def job_id(self) -> str:
@@ -95,7 +94,7 @@ class SweepJob:
         values = {
             "sweep": self.name,
             "study": str(self.study.get("name", "")),
-            "digest": study_digest(self.study),
+            "digest": _digest(self.study),
             "storage": self.storage,
             "tracking_uri": self.tracking_uri or "",
             "data": self.data or "",
@@ -164,37 +163,53 @@ def submit(
     """
     values = (study if isinstance(study, Study) else load(study)).to_dict()
     client = JobClient(address)
-    sweep = name or default_sweep_name(values)
-    earlier = client.find(job_id(sweep))
-    job = SweepJob(
-        values,
-        sweep,
-        find_storage(sweep, storage, earlier),
-        tracking_uri or earlier_value(earlier, "tracking_uri"),
-        data or earlier_value(earlier, "data"),
-        large=large,
-    )
-    submit_sweep(client, job, earlier)
+    job, earlier = prepare_job(client, values, name, storage, tracking_uri, data, large=large)
+    submit_job(client, job, earlier)
     return job.job_id
 
 
-def submit_sweep(client: JobClient, job: SweepJob, earlier: Job | None) -> SubmitOutcome:
-    """Starts a sweep's job, unless a job of its name runs or has finished.
-
-    Args:
-        client: Client of the cluster.
-        job: Sweep to start.
-        earlier: Job of that id on the cluster, if any.
+def prepare_job(
+    client: JobClient,
+    study: Mapping[str, Any],
+    name: str | None,
+    storage: str | None,
+    tracking_uri: str | None,
+    data: str | None,
+    *,
+    command: str = "",
+    large: bool = False,
+) -> tuple[SweepJob, Job | None]:
+    """Returns a sweep's job with the values of its earlier job as defaults, and that earlier job.
 
     Raises:
-        InputError: If the name belongs to a sweep of another study.
-        ConnectError: If the server does not answer.
-        JobError: If the cluster does not accept the job.
+        InputError: If a value cannot be used, or would be ignored because the sweep already runs.
     """
+    sweep = name or default_sweep_name(study)
+    earlier = client.find(job_id(sweep))
+    known = {} if earlier is None else earlier.metadata
+    storage = storage or known.get("storage")
+    if storage is None:
+        raise InputError(
+            f"storage must be given, because this cluster has no earlier job of sweep {sweep!r}: "
+            "pass --storage with an absolute path that every node shares (as on NFS), or a URI "
+            "such as s3://BUCKET/sweeps"
+        )
+    uri, directory = tracking_uri or known.get("tracking_uri"), data or known.get("data")
+    job = SweepJob(study, sweep, storage, uri, directory, command, large)
     if earlier is not None:
         check_same_sweep(job, earlier)
+    return job, earlier
+
+
+def submit_job(client: JobClient, job: SweepJob, earlier: Job | None) -> SubmitOutcome:
+    """Starts a sweep's job, unless a job of its name runs or has finished.
+
+    Raises:
+        InputError: If another client has just given the name to another study.
+        JobError: If the cluster does not accept the job.
+    """
     outcome = cluster.submit(job.job_spec(), client)
-    if outcome.existing is not None:
+    if outcome.existing is not None and earlier is None:
         check_same_sweep(job, outcome.existing)
     return outcome
 
@@ -205,19 +220,19 @@ def check_same_sweep(job: SweepJob, earlier: Job) -> None:
     Raises:
         InputError: If its study or storage differs, or it runs or has finished with other values.
     """
-    if earlier.metadata.get("digest", study_digest(job.study)) != study_digest(job.study):
+    if earlier.metadata.get("digest", _digest(job.study)) != _digest(job.study):
         raise InputError(
             f"the name {job.name!r} belongs to a sweep of another study on this cluster "
-            f"({earlier.metadata.get('study', 'unknown')}); choose another --name, or leave it out"
+            f"({earlier.metadata.get('study', 'unknown')}); choose another --name, or omit it"
         )
     is_settled = earlier.is_active or earlier.is_finished
-    for key in _REMEDIES if is_settled else ("storage",):
+    for key in _CONFLICT_ADVICE if is_settled else ("storage",):
         before, now = (values.get(key, "") for values in (earlier.metadata, job.metadata()))
         if before.rstrip("/") != now.rstrip("/"):
             raise InputError(
                 f"the sweep {job.name!r} has the {key.replace('_', ' ')} "
-                f"{before or 'of its nodes'} and not {now}: {_REMEDIES[key]}; for a separate sweep "
-                "choose another --name"
+                f"{before or 'of its nodes'} and not {now}: {_CONFLICT_ADVICE[key]}; for a "
+                "separate sweep choose another --name"
             )
 
 
@@ -241,30 +256,9 @@ def find_job(client: JobClient, sweep: str) -> Job:
     )
 
 
-def find_storage(sweep: str, storage: str | None, earlier: Job | None) -> str:
-    """Returns the given storage, or else that of an earlier job.
-
-    Raises:
-        InputError: If there is neither.
-    """
-    storage = storage or earlier_value(earlier, "storage")
-    if storage is None:
-        raise InputError(
-            f"storage must be given, because this cluster has no earlier job of sweep {sweep!r}: "
-            "pass --storage with an absolute path that every node shares (as on NFS), or a URI "
-            "such as s3://BUCKET/sweeps"
-        )
-    return storage
-
-
-def earlier_value(earlier: Job | None, key: str) -> str | None:
-    """Returns a value that an earlier job was submitted with; None if there is none."""
-    return None if earlier is None else earlier.metadata.get(key) or None
-
-
 def default_sweep_name(study: Mapping[str, Any]) -> str:
     """Returns the name of a study's sweep; equal studies have equal names."""
-    return f"{study['name']}-{study_digest(study)}"
+    return f"{study['name']}-{_digest(study)}"
 
 
 def job_id(sweep: str) -> str:
@@ -272,24 +266,9 @@ def job_id(sweep: str) -> str:
     return f"sweep-{sweep}"
 
 
-def study_digest(study: Mapping[str, Any]) -> str:
-    """Returns a digest of a study's values."""
+def _digest(study: Mapping[str, Any]) -> str:
     canonical = json.dumps(study, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_LENGTH]
-
-
-def _check_location(option: str, location: str) -> None:
-    if "://" not in location and not Path(location).is_absolute():
-        raise InputError(
-            f"{option} must be an absolute path or a URI, as every node of the cluster sees it; "
-            f"got {location!r}"
-        )
-    if holds_secret(location):
-        raise InputError(
-            f"{option} must not hold a password or key, because every user of the cluster could "
-            "read it: put credentials into the environment of the cluster's nodes"
-        )
-    _check_form(location)
 
 
 def _check_tracking(uri: str | None, storage: str) -> None:
@@ -300,28 +279,25 @@ def _check_tracking(uri: str | None, storage: str) -> None:
                 "that of an MLflow server, as http://HOST:5000"
             )
         return
-    if holds_secret(uri):
-        raise InputError(
-            "a tracking URI must not hold a user or password, because every user of the cluster "
-            "could read it: put MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD into the "
-            "environment of the cluster's head, or ~/.mlflow/credentials there with mode 0600"
-        )
-    _check_form(uri)
+    check_public("--tracking-uri", uri, _ACCOUNT_ADVICE)
+    _check_form("--tracking-uri", uri)
     if "://" not in uri or (uri.startswith("sqlite:") and not uri.startswith("sqlite:////")):
         raise InputError(
-            "a tracking URI must mean the same on every node, as http://HOST:5000 or "
+            "--tracking-uri must mean the same on every node, as http://HOST:5000 or "
             f"sqlite:////absolute/path/mlflow.db; got {uri!r}"
         )
 
 
-def _check_form(uri: str) -> None:
+def _check_form(option: str, place: str | None) -> None:
+    if place is None:
+        return
     # White space is part of a path; readers of URIs treat it differently.
-    if re.search(r"[\x00-\x1f\x7f-\x9f]" + (r"|\s" if "://" in uri else ""), uri):
+    if re.search(r"[\x00-\x1f\x7f-\x9f]" + (r"|\s" if "://" in place else ""), place):
         raise InputError(
-            "a path or URI contains white space or control characters: write white space in a URI "
-            "as %20, and leave control characters out"
+            f"{option} contains white space or control characters: write white space in a URI as "
+            "%20, and leave control characters out"
         )
     try:
-        urlsplit(uri)
+        urlsplit(place)
     except ValueError as error:  # an unclosed bracket
-        raise InputError(f"a given URI is malformed: {error}") from error
+        raise InputError(f"{option} is a malformed URI: {error}") from error

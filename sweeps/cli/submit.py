@@ -17,13 +17,9 @@ from sweeps.cli.remote import address_option, connect_job_server
 from sweeps.cli.submission import (
     STOP_SECONDS,
     SweepJob,
-    check_same_sweep,
-    default_sweep_name,
-    earlier_value,
     find_job,
-    find_storage,
-    job_id,
-    submit_sweep,
+    prepare_job,
+    submit_job,
 )
 from sweeps.cli.terminal import command_line, say
 from sweeps.doctor.report import Check
@@ -86,25 +82,19 @@ def submit(
     """
     valid, notes = _validate(study, set_ or (), num_points, yes)
     client = connect_job_server(address)
-    sweep = name or default_sweep_name(valid.to_dict())
-    earlier = client.find(job_id(sweep))
-    job = SweepJob(
-        study=valid.to_dict(),
-        name=sweep,
-        storage=find_storage(sweep, storage, earlier),
-        tracking_uri=tracking_uri or earlier_value(earlier, "tracking_uri"),
-        data=data or earlier_value(earlier, "data"),
-        command=command_line(),
-        large=yes,
+    values, command = valid.to_dict(), command_line()
+    job, earlier = prepare_job(
+        client, values, name, storage, tracking_uri, data, command=command, large=yes
     )
     for note in (*notes, *_environment_notes(job)):
         say(f"Note: {note}", err=True)
-    if not no_check and not _is_settled(job, earlier):
+    is_settled = earlier is not None and (earlier.is_active or earlier.is_finished)
+    if not no_check and not is_settled:
         _check_cluster(client, valid, job)
-    outcome = submit_sweep(client, job, earlier)
-    typer.echo(f"sweep {sweep} {_OUTCOMES[outcome.state]} job {job.job_id} of {client.address}")
-    for command in (f"status {sweep}", f"logs {sweep} --follow", f"stop {sweep}"):
-        typer.echo(f"  sweeps {command}{address_option(client.address)}")
+    outcome = submit_job(client, job, earlier)
+    typer.echo(f"sweep {job.name} {_OUTCOMES[outcome.state]} job {job.job_id} of {client.address}")
+    for words in (f"status {job.name}", f"logs {job.name} --follow", f"stop {job.name}"):
+        typer.echo(f"  sweeps {words}{address_option(client.address)}")
 
 
 def logs(
@@ -184,14 +174,6 @@ def _environment_notes(job: SweepJob) -> Iterator[str]:
             f"the cluster does not see {_TRACKING_VARIABLE} of this machine: it records as its own "
             "environment says, or in mlflow.db in the storage. --tracking-uri names another store"
         )
-
-
-def _is_settled(job: SweepJob, earlier: Job | None) -> bool:
-    """Returns whether the sweep runs or has finished, so that nothing would start."""
-    if earlier is None:
-        return False
-    check_same_sweep(job, earlier)
-    return earlier.is_active or earlier.is_finished
 
 
 def _check_cluster(client: JobClient, study: spec.Study, job: SweepJob) -> None:

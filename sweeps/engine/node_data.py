@@ -48,36 +48,33 @@ def data_variables(directory: str | None) -> dict[str, str]:
     return {} if directory is None else {"PRIVNETS_DATA": directory}
 
 
-def list_on_nodes(address: str, directory: str | None = None) -> dict[str, NodeData]:
-    """Returns the data sets of every node, by node name.
-
-    Args:
-        address: Ray cluster to join.
-        directory: Data directory on the nodes; None for their own.
-
-    Raises:
-        ConnectError: If no Ray answers at the address, or it rejects the token.
-    """
-    return _run_on_nodes(address, directory, LIST_SECONDS, local_data)
-
-
-def fetch_on_nodes(
-    address: str, name: str, source: str | None = None, directory: str | None = None
+def run_on_nodes(
+    address: str,
+    directory: str | None,
+    seconds: float,
+    function: Callable[..., NodeData],
+    *arguments: object,
 ) -> dict[str, NodeData]:
-    """Fetches a data set on every node; returns the files, by node name.
+    """Calls `local_data` or `fetch_local` on every node; returns the results by node name.
 
     Args:
         address: Ray cluster to join.
-        name: Data set.
-        source: Directory or URI that every node can read; None for the public source.
         directory: Data directory on the nodes; None for their own.
+        seconds: Time limit of each node.
+        function: Function to call.
+        arguments: Its arguments.
 
     Raises:
-        DataError: If there is no such data set.
         ConnectError: If no Ray answers at the address, or it rejects the token.
     """
-    data.info(name)
-    return _run_on_nodes(address, directory, FETCH_SECONDS, fetch_local, name, source)
+    variables = data_variables(directory)
+    with connect(address):
+        answers = on_every_node(function, *arguments, seconds=seconds, environment=variables)
+    names = node_names(answers)
+    return {
+        names[node]: NodeData(problem=_reason(a)) if isinstance(a, NoAnswer) else a
+        for node, a in answers.items()
+    }
 
 
 def check_data_on_nodes(plan: Plan) -> None:
@@ -127,24 +124,6 @@ def local_fingerprints(study: Mapping[str, Any]) -> dict[str, str]:
 def place_of(name: str) -> str:
     """Returns the directory of a data set, or `scikit-learn` if that ships it."""
     return str(data.directory() / name) if data.info(name).files else "scikit-learn"
-
-
-def _run_on_nodes(
-    address: str,
-    directory: str | None,
-    seconds: float,
-    function: Callable[..., NodeData],
-    *arguments: object,
-) -> dict[str, NodeData]:
-    variables = data_variables(directory)
-    with connect(address):
-        answers = on_every_node(function, *arguments, seconds=seconds, environment=variables)
-    names = node_names(answers)
-    return {names[node]: _to_node_data(answer) for node, answer in answers.items()}
-
-
-def _to_node_data(answer: NodeData | NoAnswer) -> NodeData:
-    return NodeData(problem=_reason(answer)) if isinstance(answer, NoAnswer) else answer
 
 
 def _data_problem(expected: Mapping[str, str], answer: Mapping[str, str] | NoAnswer) -> str | None:

@@ -26,7 +26,7 @@ def test_the_same_places_may_be_named_again(state: JobState) -> None:
 
 @pytest.mark.parametrize("state", ["RUNNING", "SUCCEEDED", "STOPPED", "FAILED"])
 def test_points_that_are_elsewhere_are_told_of(state: JobState) -> None:
-    with pytest.raises(InputError, match=r"storage /shared and not /new: leave --storage"):
+    with pytest.raises(InputError, match=r"storage /shared and not /new: omit --storage"):
         check_same_sweep(replace(SWEEP_JOB, storage="/new"), job(state))
 
 
@@ -37,7 +37,7 @@ def test_points_that_are_elsewhere_are_told_of(state: JobState) -> None:
             {"tracking_uri": "http://new:5000"},
             r"http://mlflow:5000 and not http://new:5000: .*sync",
         ),
-        ({"data": "/new"}, r"data /data and not /new: leave --data out, or stop"),
+        ({"data": "/new"}, r"data /data and not /new: omit --data, or stop"),
     ],
 )
 def test_a_sweep_that_is_run_or_done_keeps_its_places(change: dict[str, Any], said: str) -> None:

@@ -299,7 +299,7 @@ _GOOD: dict[str, Any] = {"study": {"name": "s"}, "name": "s", "storage": "/share
 @pytest.mark.parametrize(
     ("wrong", "remedy"),
     [
-        ({"storage": "results"}, "must be an absolute path or a URI"),
+        ({"storage": "results"}, "must be an absolute path, or a URI"),
         ({"storage": "s3://key:hush@bucket/sweeps", "tracking_uri": "http://m:1"}, "environment"),
         ({"storage": "s3://bucket/sweeps"}, "pass --tracking-uri"),
         ({"tracking_uri": "http://me:hush@server:5000"}, "MLFLOW_TRACKING_PASSWORD"),
