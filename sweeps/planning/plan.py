@@ -15,7 +15,6 @@ from privnets.config import ExperimentConfig, point_id
 from privnets.contract import Direction
 from sweeps.errors import FieldError, InputError, StudyError
 from sweeps.study.search import Proposal
-from sweeps.study.search_space import grid_size
 from sweeps.study.spec import MAX_POINTS, Study
 from sweeps.study.validation import ValidationResult, validate_study
 
@@ -111,7 +110,7 @@ class Plan:
         return tuple(sorted({k for p in self.points for k in experiment.metric_keys(p.config)}))
 
     def data_fingerprints(self) -> dict[str, str]:
-        """Returns each data set with its fingerprint; see `data_fingerprints`."""
+        """Returns each data set that the plan uses, with the fingerprint of its files here."""
         return data_fingerprints(self.study.experiment, (point.config for point in self.points))
 
 
@@ -144,7 +143,7 @@ def make_plan(study: Study, num_points: int | None = None) -> Plan:
         points=points,
         seeds=tuple(range(base, base + study.replicates)),
         log_fields=frozenset(name for name, axis in study.space.items() if axis.is_log_scaled),
-        notes=(*result.notes, *_search_notes(study), *_merge_notes(study, result, len(points))),
+        notes=(*result.notes, *_merge_notes(study, result, len(points))),
         asks=(len(configs),),
     )
 
@@ -228,20 +227,6 @@ def _unique_points(name: str, configs: Iterable[ExperimentConfig]) -> tuple[Plan
         identity = point_id(name, experiment.version, config, fingerprints[structure])
         points.setdefault(identity, PlannedPoint(identity, config))
     return tuple(points.values())
-
-
-def _search_notes(study: Study) -> list[str]:
-    size, wanted = grid_size(study.space), study.search.num_points
-    if wanted is not None and not study.space:
-        return ["num_points has no effect, because no field is swept."]
-    if wanted is None or study.search.algorithm != "grid":
-        return []
-    if wanted < size:
-        seed = study.search.seed
-        return [f"{wanted:,} of the grid's {size:,} combinations, drawn by seed {seed}."]
-    if wanted > size:
-        return [f"num_points is {wanted:,}, but the grid has only {size:,} combinations."]
-    return []
 
 
 def _merge_notes(study: Study, result: ValidationResult, kept: int) -> list[str]:

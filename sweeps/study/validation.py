@@ -402,3 +402,14 @@ def _notes(study: Study, experiment: Experiment) -> Iterator[str]:
     for claim in study.claims:
         if claim.axis not in study.space:
             yield f"A claim is not tested, because {claim.axis} is not swept: {claim.statement}"
+    yield from _grid_notes(study)
+
+
+def _grid_notes(study: Study) -> Iterator[str]:
+    size, wanted = grid_size(study.space), study.search.num_points
+    if wanted is not None and not study.space:
+        yield "num_points has no effect, because no field is swept."
+    elif wanted is not None and study.search.algorithm == "grid" and wanted < size:
+        yield f"{wanted:,} of the grid's {size:,} combinations, drawn by seed {study.search.seed}."
+    elif wanted is not None and study.search.algorithm == "grid" and wanted > size:
+        yield f"num_points is {wanted:,}, but the grid has only {size:,} combinations."
