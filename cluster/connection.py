@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
-from types import TracebackType
 from typing import Any
 
 import ray
@@ -67,7 +66,7 @@ class Machine:
 
 
 @dataclass
-class Connection:
+class Connection(AbstractContextManager["Connection"]):
     """Connection of this process to a Ray; a context manager that closes it.
 
     Attributes:
@@ -95,16 +94,7 @@ class Connection:
         """Disconnects; ends the Ray and removes its files if `connect` started it."""
         self._undo.close()
 
-    def __enter__(self) -> Connection:
-        """Returns itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Closes the connection."""
         self.close()
 
@@ -136,9 +126,9 @@ def connect(
     """
     ray_internals.check_version()
     head = _checked_head(address)
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     undo = ExitStack()
     try:
+        undo.enter_context(_environment({"RAY_USAGE_STATS_ENABLED": "0"}))
         if ray.is_initialized():
             if not ray_internals.owns_head():
                 undo.enter_context(_monitored(_head_address(), advice))

@@ -19,8 +19,8 @@ class JobError(ClusterError):
     """A job on the cluster failed or is not available; the message says why."""
 
 
-class SecretError(ClusterError):
-    """A file of a secret is missing or other users can read it.
+class SecretError(ConnectError):
+    """A file of a token or password is missing, or other users can read it.
 
     Attributes:
         problem: Description of the fault.

@@ -15,7 +15,7 @@ import requests
 from requests.utils import get_environ_proxies, select_proxy
 
 from cluster.auth import bypass_proxies_for_loopback, read_token
-from cluster.errors import ConnectError, JobError, SecretError, UnreachableError
+from cluster.errors import ConnectError, JobError, UnreachableError
 
 JobState = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
 
@@ -247,16 +247,9 @@ def last_line(text: str) -> str:
 def _authorize(request: requests.PreparedRequest) -> requests.PreparedRequest:
     """Sends the current token, instead of an account that `~/.netrc` has for the host."""
     request.headers.pop("Authorization", None)
-    if token := _token():
+    if token := read_token():
         request.headers["Authorization"] = f"Bearer {token}"
     return request
-
-
-def _token() -> str | None:
-    try:
-        return read_token()
-    except SecretError as error:
-        raise ConnectError(f"the cluster's token cannot be used: {error}") from error
 
 
 def _job_path(job_id: str) -> str:
@@ -293,7 +286,7 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 
 def _rejected(address: str) -> str:
-    if _token() is None:
+    if read_token() is None:
         return f"{address} requires the cluster's token, and none is set: {_TOKEN_ADVICE}"
     sources = {
         "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN", "").strip(),

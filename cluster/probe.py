@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from cluster.auth import MODE, WITH_TOKEN, WITHOUT_TOKEN, is_loopback, read_token, uses_token
-from cluster.errors import ConnectError, SecretError, UnreachableError
+from cluster.errors import ConnectError, UnreachableError
 
 if TYPE_CHECKING:
     import grpc
@@ -128,10 +128,7 @@ def _checked_token(address: str, is_own: bool) -> str | None:
     """Token to join with; None where none is set and none is needed."""
     if not uses_token():
         return None
-    try:
-        token = read_token()
-    except SecretError as error:
-        raise ConnectError(f"Ray's token: {error}") from error
+    token = read_token()
     if token is None and is_remote(address) and not is_own:
         raise ConnectError(
             f"{address} is another machine, and no token is set for it: put the cluster's token "
