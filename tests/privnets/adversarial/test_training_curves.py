@@ -122,7 +122,7 @@ def test_curves_go_on_from_a_state_as_if_they_had_never_stopped(pause):
     second.restore(state)
     _play(second, steps[pause:], pause)
     for s in range(_MEMBERS):
-        assert second.member(s) == whole.of(s)
+        assert second.member(s) == whole.member(s)
 
 
 @pytest.mark.parametrize("pause", [2, 5])
@@ -137,7 +137,7 @@ def test_members_that_stay_keep_their_curves(pause):
         fewer.add_point(i, [theta[stay]])
     fewer.settle([_CONFIGS[i] for i in stay])
     for place, s in enumerate(stay):
-        assert fewer.member(place).keys() == whole.of(s).keys()
+        assert fewer.member(place).keys() == whole.member(s).keys()
         for name, curve in whole.member(s).items():
             assert fewer.member(place)[name].values == pytest.approx(curve.values)
 
