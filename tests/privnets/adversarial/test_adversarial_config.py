@@ -1,4 +1,4 @@
-"""What an adversarial configuration accepts, and what may share a stack."""
+"""Valid adversarial configurations, and fields that may differ in a stack."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from privnets.adversarial.problems import PROBLEMS
 
 
 @pytest.mark.parametrize("problem", PROBLEMS.names())
-def test_what_is_not_given_takes_the_problems_default(problem):
+def test_fields_that_are_not_given_take_the_problems_default(problem):
     made = AdversarialConfig(problem=problem)
     for field, value in PROBLEMS.get(problem).spec.defaults.items():
         assert getattr(made, field) == value
@@ -22,7 +22,7 @@ def test_what_is_not_given_takes_the_problems_default(problem):
     assert AdversarialConfig(problem=problem, **given).model_dump(include=set(given)) == given
 
 
-def test_numbers_may_differ_in_a_stack_and_shapes_may_not():
+def test_only_numeric_fields_may_differ_in_a_stack():
     base = AdversarialConfig(problem="digits")
     numbers = {"alpha": math.inf, "privacy_weight": 3.0, "seed": 5, "noise_std": 0.1}
     assert AdversarialConfig(problem="digits", **numbers).structure() == base.structure()
@@ -48,7 +48,7 @@ def test_values_out_of_range_are_refused(wrong):
         AdversarialConfig.model_validate({"problem": "digits", **wrong})
 
 
-def test_an_infinite_order_has_an_identity_of_its_own():
+def test_an_infinite_order_is_kept_in_the_resolved_configuration():
     structure = AdversarialConfig(problem="digits", alpha=math.inf)
     assert structure.resolved()["alpha"] == math.inf
 
@@ -62,7 +62,7 @@ def test_an_infinite_order_has_an_identity_of_its_own():
         {"problem": "eco"},
     ],
 )
-def test_a_field_is_unused_where_its_choice_is_a_mistake_and_nowhere_else(fields):
+def test_unused_fields_are_those_whose_change_is_refused(fields):
     experiment = privnets.experiment("adversarial")
     config = AdversarialConfig(**fields)
     refused = set()
@@ -87,7 +87,7 @@ def _other(name, value):
     return value / 2 + 0.1 if isinstance(value, float) else (value or 0) + 1
 
 
-def test_fields_of_networks_are_unused_by_other_models():
+def test_membership_fields_of_networks_are_unused_by_other_models():
     experiment = privnets.experiment("membership")
     fields = {"dataset": "digits", "train_size": 50}
     assert experiment.unused_fields(experiment.Config(model="mlp", **fields)) == frozenset()

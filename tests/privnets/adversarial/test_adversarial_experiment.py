@@ -1,4 +1,4 @@
-"""The experiment as a whole: stacks, stages, every key, and failures that stay where they are."""
+"""The adversarial experiment as a whole: stacks, stages, metric keys and failures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _config(problem: str, **given: object):
     )
 
 
-def _varied(problem: str) -> list:
+def _three_configs(problem: str) -> list:
     knob = "tradeoff" if problem == "gaussian-mixture" else "privacy_weight"
     return [_config(problem, **{knob: v}, seed=s) for v, s in ((0.0, 1), (1.0, 1), (0.5, 2))]
 
@@ -60,7 +60,7 @@ def _close(one: TradeoffPoint, other: TradeoffPoint, tolerance: float) -> None:
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_every_replicate_reports_every_key_and_a_reason_for_each_undefined_one(problem):
-    configs = _varied(problem)
+    configs = _three_configs(problem)
     points = ADVERSARIAL.run(configs)
     for config, point in zip(configs, points, strict=True):
         (replicate,) = point.replicates
@@ -78,7 +78,7 @@ def test_every_replicate_reports_every_key_and_a_reason_for_each_undefined_one(p
 
 
 def test_a_replicate_is_the_same_in_any_stack():
-    configs = _varied("digits")
+    configs = _three_configs("digits")
     together = ADVERSARIAL.run(configs)
     backwards = ADVERSARIAL.run(configs[::-1])[::-1]
     for one, other in zip(together, backwards, strict=True):
@@ -89,7 +89,7 @@ def test_a_replicate_is_the_same_in_any_stack():
 
 
 def test_a_stack_resumed_from_any_stage_ends_the_same():
-    configs = _varied("digits")
+    configs = _three_configs("digits")
     whole = {(p.point_id, p.replicates[0].seed): p for p in ADVERSARIAL.run(configs)}
     stages: list[tuple[Stage, dict[str, torch.Tensor], int]] = []
     finished: set[tuple[str, int]] = set()
@@ -124,7 +124,7 @@ def test_a_stack_resumed_from_within_its_pretraining_ends_the_same(monkeypatch):
     _close(rest[0], whole, 1e-4)
 
 
-def test_pretraining_has_its_price():
+def test_the_cost_includes_pretraining():
     def seconds(**given: object) -> float:
         return ADVERSARIAL.cost(_config("digits", **given)).seconds
 
@@ -168,7 +168,7 @@ def test_different_structures_do_not_stack():
         ADVERSARIAL.run([_config("digits"), _config("digits", gradient="posterior")])
 
 
-def test_what_a_problem_cannot_serve_is_said_before_anything_runs():
+def test_unsupported_values_are_reported_before_training():
     eco = ADVERSARIAL.invalid_fields(_config("eco", objective="squared-kl"))
     assert {p.field for p in eco} >= {"objective"}
     digits = ADVERSARIAL.invalid_fields(_config("digits", releaser="recurrent", dependence=0.4))
@@ -194,7 +194,7 @@ OF_SQUARED_KL = {"tradeoff", "estimator", "squaring"}
 @pytest.mark.parametrize("problem", ["gaussian-mixture", "digits", "amnist"])
 @pytest.mark.parametrize("scenario", ["joint", "fixed-utility", "fixed-both"])
 @pytest.mark.parametrize("objective", ["alpha", "squared-kl"])
-def test_a_knob_that_does_nothing_is_refused_and_no_other(problem, scenario, objective):
+def test_only_fields_without_effect_are_refused(problem, scenario, objective):
     served = OF_ALPHA if objective == "alpha" else OF_SQUARED_KL
     served = served if scenario == "joint" else served | {"pretrain_steps"}
     game = {"objective": objective, "scenario": scenario}
@@ -208,12 +208,12 @@ def test_a_knob_that_does_nothing_is_refused_and_no_other(problem, scenario, obj
 
 
 @pytest.mark.parametrize("problem", ALL_PROBLEMS.names())
-def test_a_problems_own_defaults_are_never_complained_of(problem):
+def test_the_defaults_of_a_problem_are_valid(problem):
     config = ADVERSARIAL.Config.model_validate({"problem": problem})
     assert ADVERSARIAL.invalid_fields(config) == []
 
 
-def test_a_field_that_problem_and_objective_both_leave_idle_is_named_once():
+def test_a_field_unused_for_two_reasons_is_reported_once():
     found = ADVERSARIAL.invalid_fields(
         _config("eco", tradeoff=0.2, pretrain_steps=7, squaring="batch")
     )

@@ -1,4 +1,4 @@
-"""What attackers and users get from raw records: once for all, and as the paper reports it."""
+"""Baselines on raw records: computed once, and as good as the papers report."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def _empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_empty")
-def test_a_baseline_is_computed_once_for_all_who_want_it(tmp_path: Path):
-    """Whoever comes second waits for what the first is at, and has no records to compute it of."""
+def test_a_baseline_that_is_being_computed_is_awaited(tmp_path: Path):
+    """The second process has no records from which to compute the baseline itself."""
     problem, configs, evidence = _toy([0, 0])
     first, second = Baselines(problem, configs, evidence), Baselines(problem, configs, [])
     working, waiting = first.compute(), second.get(1)
@@ -49,7 +49,7 @@ def test_a_baseline_is_computed_once_for_all_who_want_it(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("_empty")
-def test_a_baseline_that_was_given_up_is_computed_by_who_waits():
+def test_an_abandoned_baseline_is_computed_by_the_waiting_process():
     problem, configs, evidence = _toy([0])
     abandoned = Baselines(problem, configs, evidence).compute()
     next(abandoned)
@@ -59,7 +59,7 @@ def test_a_baseline_that_was_given_up_is_computed_by_who_waits():
     assert finish(waiting).attacker[0] > 0.9
 
 
-def test_without_a_place_to_keep_it_each_computes_its_own(
+def test_without_a_cache_directory_each_process_computes_its_own_baseline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
@@ -70,7 +70,7 @@ def test_without_a_place_to_keep_it_each_computes_its_own(
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @requires_data("mnist")
-def test_raw_images_tell_digits_and_thickness_at_least_as_well_as_published():
+def test_baselines_of_raw_images_reach_the_published_accuracies():
     config = AdversarialConfig(problem="amnist", attack_steps=1500)
     problem = PROBLEMS.get("amnist")
     pool, splits = load_pool(problem, [config], "cpu")

@@ -92,7 +92,7 @@ def test_only_the_label_forms_gradient_is_that_of_the_entropy(order):
 
 
 def _likelihood_gradient(prior: torch.Tensor, theta: float, order: float, form: str) -> float:
-    """Of the estimate with respect to theta, by weights p(s, z; theta) on an exact adversary."""
+    """Gradient of the estimate in theta, by weights p(s, z; theta) on an exact adversary."""
     at = torch.tensor(theta, dtype=torch.float64, requires_grad=True)
     one = torch.sigmoid(at + torch.tensor([-1.0, 1.5], dtype=torch.float64))
     joint = torch.stack([prior * (1 - one), prior * one], 1)
@@ -185,7 +185,7 @@ EXTREMES = [(500.0, 0.0), (-500.0, 500.0), (0.0, 0.0), (30.0, 0.0), (1e4, -1e4)]
 @pytest.mark.parametrize("steps", [None, 1, 24, 96])
 @pytest.mark.parametrize("combination", ["joint", "sum"])
 def test_confident_adversaries_keep_values_and_gradients_finite(order, form, steps, combination):
-    """Right or wrong, alone in the batch or among records of every other confidence."""
+    """Correct or wrong, alone in the batch or among records of any other confidence."""
     logits = torch.tensor(EXTREMES * 2)
     secret = torch.tensor([0] * len(EXTREMES) + [1] * len(EXTREMES))
     if steps is not None:
@@ -211,8 +211,8 @@ def test_single_precision_keeps_the_digits_of_confident_sequences(order, form):
     )
 
 
-def test_gradients_of_large_orders_go_over_into_that_of_infinite_order():
-    """A hesitant adversary still moves the releaser, however large the order."""
+def test_gradients_of_large_orders_approach_that_of_infinite_order():
+    """An uncertain adversary gives the releaser a gradient at any order."""
     logits = torch.tensor([[0.05, -0.05], [-0.05, 0.05]])
     secret = torch.zeros(2, dtype=torch.int64)
 
@@ -236,7 +236,7 @@ def gaps(draw: st.DrawFn) -> torch.Tensor:
 
 @settings(max_examples=30, deadline=None)
 @given(gaps(), st.sampled_from(ORDERS), st.sampled_from(["posterior", "label"]))
-def test_how_many_steps_are_missing_gives_a_record_no_weight(known, order, form):
+def test_missing_steps_do_not_change_the_weight_of_a_record(known, order, form):
     """Records that the adversary knows equally little of count equally, whatever the order."""
     records, steps = known.shape
     secret = torch.where(known, 0, MISSING)[None]
@@ -255,7 +255,7 @@ def test_how_many_steps_are_missing_gives_a_record_no_weight(known, order, form)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("combination", ["joint", "sum"])
 @pytest.mark.parametrize("form", ["posterior", "label"])
-def test_records_of_which_nothing_is_known_do_not_count(order, combination, form):
+def test_records_without_a_known_secret_are_not_counted(order, combination, form):
     random = torch.Generator().manual_seed(7)
     logits = torch.randn(1, 6, 5, 2, generator=random)
     secret = torch.randint(0, 2, (1, 6, 5), generator=random)
@@ -266,7 +266,7 @@ def test_records_of_which_nothing_is_known_do_not_count(order, combination, form
     assert float(entropy(logits, secret)[0]) == 0
 
 
-def test_a_member_without_numbers_leaves_the_others_alone():
+def test_a_member_with_nan_changes_no_other_member():
     logits = torch.randn(3, 8, 2, generator=torch.Generator().manual_seed(5))
     secret = torch.zeros(3, 8, dtype=torch.int64)
     entropy = ConditionalEntropy([2.0, 2.0, 0.5], "label")

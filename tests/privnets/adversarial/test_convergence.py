@@ -1,4 +1,4 @@
-"""The training of stacked classifiers: what it may look at, when it rests, and what it keeps."""
+"""Training of stacked classifiers: its inputs, its convergence, and the parameters it keeps."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def _task(members: int, **settings) -> TrainingTask:
     return TrainingTask(SMALL, *map(stack_records, parts), range(members), "test", **settings)
 
 
-def _trained(task: TrainingTask, steps: int) -> FittedClassifiers:
+def _train(task: TrainingTask, steps: int) -> FittedClassifiers:
     return finish(train_until_converged(task, steps))
 
 
-def _only(task: TrainingTask, member: int) -> TrainingTask:
+def _single_member(task: TrainingTask, member: int) -> TrainingTask:
     parts = (
         LabelledStack(part.x, part.label, part.rows[member : member + 1])
         for part in (task.training, task.validation)
@@ -53,15 +53,15 @@ def _only(task: TrainingTask, member: int) -> TrainingTask:
 
 def test_members_of_a_stack_train_as_they_would_alone():
     task = _task(3)
-    together = _trained(task, 100)
+    together = _train(task, 100)
     for member in range(3):
-        alone = _trained(_only(task, member), 100)
+        alone = _train(_single_member(task, member), 100)
         assert alone.learning_rate == together.learning_rate[member]
         for one, all_of_them in zip(alone.parameters, together.parameters, strict=True):
             torch.testing.assert_close(one[0], all_of_them[member], atol=1e-4, rtol=1e-3)
 
 
-def test_a_member_that_is_not_finite_keeps_to_itself():
+def test_a_member_that_is_not_finite_changes_no_other():
     task = _task(2)
     poisoned = task.training.x.clone()
     poisoned[task.training.rows[1]] = torch.nan
@@ -73,15 +73,15 @@ def test_a_member_that_is_not_finite_keeps_to_itself():
         task.purpose,
     )
     clean, dirty = (
-        _trained(task, 100),
-        _trained(spoiled, 100),
+        _train(task, 100),
+        _train(spoiled, 100),
     )
     assert all(
         torch.equal(a[0], b[0]) for a, b in zip(clean.parameters, dirty.parameters, strict=True)
     )
 
 
-def test_records_shared_by_members_count_as_their_own_copies_would():
+def test_shared_records_train_like_copies_of_them():
     (x, label), (vx, vlabel) = _records(200, 0), _records(200, 1)
     rows = torch.arange(200).repeat(2, 1)
     shared = TrainingTask(
@@ -90,12 +90,12 @@ def test_records_shared_by_members_count_as_their_own_copies_would():
     own = TrainingTask(
         SMALL, stack_records([(x, label)] * 2), stack_records([(vx, vlabel)] * 2), [0, 1], "test"
     )
-    first, second = (_trained(task, 60).validation_loss for task in (shared, own))
+    first, second = (_train(task, 60).validation_loss for task in (shared, own))
     assert torch.equal(first, second)
 
 
 def test_the_best_parameters_on_validation_are_kept():
-    trained = _trained(task := _task(2), 400)
+    trained = _train(task := _task(2), 400)
     rows = task.validation.rows
     found = log_probabilities(SMALL, trained.parameters, task.validation.x, rows)
     loss = cross_entropy(found, task.validation.label[rows])
@@ -108,23 +108,23 @@ def test_records_without_a_label_change_nothing():
     garbage = x.clone()
     garbage[::3] = torch.nan
     parts = [stack_records([(inputs, label)]) for inputs in (x, garbage)]
-    first, second = (_trained(TrainingTask(SMALL, p, p, [0], "test"), 60) for p in parts)
+    first, second = (_train(TrainingTask(SMALL, p, p, [0], "test"), 60) for p in parts)
     assert torch.equal(first.validation_loss, second.validation_loss)
 
 
-def test_each_member_gets_the_learning_rate_that_suits_it():
+def test_each_member_gets_its_best_learning_rate():
     task = _task(2, learning_rates=(1e-8, 1e-2))
-    assert _trained(task, 300).learning_rate.tolist() == pytest.approx([1e-2, 1e-2])
+    assert _train(task, 300).learning_rate.tolist() == pytest.approx([1e-2, 1e-2])
 
 
-def test_training_that_is_cut_short_says_so():
+def test_training_that_runs_out_of_steps_is_reported_as_not_converged():
     task = _task(1, learning_rates=(1e-3,))
-    assert _trained(task, 100).converged == (False,)
-    assert _trained(task, 1500).converged == (True,)
+    assert _train(task, 100).converged == (False,)
+    assert _train(task, 1500).converged == (True,)
 
 
 class _Watched(Perceptron):
-    """Notes how many classifiers each step trains."""
+    """Records how many classifiers each step trains."""
 
     def __init__(self, widths: tuple[int, ...]) -> None:
         super().__init__(widths)
@@ -136,23 +136,23 @@ class _Watched(Perceptron):
         return super().forward(parameters, x)
 
 
-def test_who_rests_leaves_and_changes_nothing_for_the_others():
-    """Trials train every rate; then one each goes on, until none is left."""
+def test_converged_members_leave_the_stack_and_change_no_other():
+    """Trials train every learning rate; then one per member continues until convergence."""
     task = _task(4)
     task = replace(task, architecture=_Watched(SMALL.widths))
-    together, sizes = _trained(task, 1500), task.architecture.trained
+    together, sizes = _train(task, 1500), task.architecture.trained
     assert sizes[:300] == [8] * 300
     assert sizes[300] == 4
     assert sizes[300:] == sorted(sizes[300:], reverse=True)
     assert sizes[-1] < 4
     for member in range(4):
-        alone = _trained(_only(task, member), 1500)
+        alone = _train(_single_member(task, member), 1500)
         torch.testing.assert_close(
             alone.validation_loss[0], together.validation_loss[member], atol=1e-3, rtol=0
         )
 
 
-def test_training_ends_before_its_steps_once_everything_rests():
+def test_training_ends_early_when_all_members_have_converged():
     *_, share = train_until_converged(_task(1), 2000)
     assert share < 0.9
 
@@ -164,7 +164,7 @@ def _evidence(seed: int, scale: float = 1.0, offset: float = 0.0) -> Evidence:
 
 def test_the_scale_of_a_release_hides_nothing_from_a_network():
     evidence = [_evidence(0), _evidence(0, scale=1e-4, offset=3.0)]
-    near, far = _fitted(evidence)
+    near, far = _fit(evidence)
     assert np.abs(near.test - far.test).max() < 0.1
 
 
@@ -174,15 +174,15 @@ def test_test_secrets_do_not_reach_a_network():
     shuffled = Evidence(
         given.attack, given.validation, Exposure(given.test.z, given.test.secret[order])
     )
-    (first,), (second,) = _fitted([given]), _fitted([shuffled])
+    (first,), (second,) = _fit([given]), _fit([shuffled])
     np.testing.assert_array_equal(first.test, second.test)
     np.testing.assert_array_equal(first.validation, second.validation)
 
 
-def test_a_network_that_wants_side_information_needs_some():
+def test_a_network_with_side_information_requires_it():
     with pytest.raises(ValueError, match="needs side information"):
         list(fit_network("network_side", SMALL, [_evidence(0)], [0], 50))
 
 
-def _fitted(evidence):
+def _fit(evidence):
     return finish(fit_network("network", SMALL, evidence, [0] * len(evidence), 100))

@@ -1,4 +1,4 @@
-"""Attackers fitted on cores beside the device: the same verdicts, and nothing left running."""
+"""Attackers fitted in threads: equal scores, and no thread left running."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _running() -> int:
 
 
 @pytest.mark.usefixtures("_threads")
-def test_verdicts_do_not_depend_on_the_cores():
+def test_scores_do_not_depend_on_the_number_of_cores():
     alone, beside = ([v for v in _score(cores) if v is not None] for cores in (1, 3))
     for one, other in zip(alone, beside, strict=True):
         assert one.metrics == pytest.approx(other.metrics, abs=1e-6, nan_ok=True)
@@ -64,7 +64,7 @@ def test_verdicts_do_not_depend_on_the_cores():
 
 
 @pytest.mark.usefixtures("_threads")
-def test_judging_that_is_stopped_leaves_no_thread():
+def test_interrupted_scoring_leaves_no_thread():
     work = _score(3)
     next(work)
     assert _running() > 0
@@ -80,7 +80,7 @@ def test_one_core_needs_no_thread():
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_what_work_raises_reaches_whoever_asks(cores):
+def test_an_error_of_the_work_is_raised_where_its_result_is_requested(cores):
     with CorePool(cores, caller_works=False) as beside:
         fine, broken = beside.submit(lambda: 1), beside.submit(lambda: 1 // 0)
         assert fine() == 1
@@ -90,7 +90,7 @@ def test_what_work_raises_reaches_whoever_asks(cores):
 
 @pytest.mark.parametrize("cores", [1, 3])
 def test_work_keeps_to_the_cores_of_the_pack(cores):
-    """As many threads as there are, each with libraries that use one core."""
+    """Every thread's libraries use one core."""
     before = _library_threads()
     with CorePool(cores, caller_works=False) as beside:
         waiting = [beside.submit(_library_threads) for _ in range(4)]
@@ -99,7 +99,7 @@ def test_work_keeps_to_the_cores_of_the_pack(cores):
     assert _library_threads() == before
 
 
-def test_a_caller_that_goes_on_meanwhile_keeps_a_core():
+def test_a_working_caller_keeps_one_core():
     with CorePool(1, caller_works=True) as one, CorePool(3, caller_works=True) as three:
         started = [one.submit(_running), *(three.submit(_running) for _ in range(8))]
         assert max(wait() for wait in started) <= 1 + 2

@@ -1,4 +1,4 @@
-"""ECO as a problem: windows, splits by blocks of days, and what is known of each step."""
+"""The ECO problem: windows, splits by blocks of days, and side information."""
 
 import itertools
 from datetime import date, timedelta
@@ -39,24 +39,24 @@ def household(number: int, days: list[int], seed: int, steps: int = 24) -> House
     return Household(number, dates, power, present, occupancy)
 
 
-def recorded(*days: list[int], seed: int = 0, steps: int = 24) -> Recordings:
-    found = tuple(household(n, d, seed, steps) for n, d in enumerate(days, start=1))
-    return Recordings(found, "published", f"{seed}-{days}")
+def make_recordings(*days: list[int], seed: int = 0, steps: int = 24) -> Recordings:
+    result = tuple(household(n, d, seed, steps) for n, d in enumerate(days, start=1))
+    return Recordings(result, "published", f"{seed}-{days}")
 
 
 @pytest.fixture
 def two_households(monkeypatch) -> Recordings:
-    recordings = recorded(list(range(60)), [*range(20, 45), *range(70, 90)])
+    recordings = make_recordings(list(range(60)), [*range(20, 45), *range(70, 90)])
     monkeypatch.setattr(eco, "read", lambda resolution="hour": recordings)
     monkeypatch.setattr(eco, "source", lambda: "published")
     return recordings
 
 
-def configured(**fields: object) -> AdversarialConfig:
+def make_config(**fields: object) -> AdversarialConfig:
     return AdversarialConfig(problem="eco", **fields)
 
 
-def covered(part: windows.Windows) -> set[tuple[int, int]]:
+def covered_steps(part: windows.Windows) -> set[tuple[int, int]]:
     """Each household's steps, counted from 1970, that some window has."""
     steps = part.power.shape[1]
     pairs = zip(part.household.tolist(), part.start.tolist(), strict=True)
@@ -69,9 +69,9 @@ def covered(part: windows.Windows) -> set[tuple[int, int]]:
     rotation=st.integers(0, len(ROTATION) - 1),
 )
 def test_no_step_is_in_two_splits_not_even_of_another_household(days, rotation):
-    recordings = recorded(*map(sorted, days))
+    recordings = make_recordings(*map(sorted, days))
     parts = part_windows(recordings, rotation, "hour")
-    steps = [{step for _, step in covered(part)} for part in parts]
+    steps = [{step for _, step in covered_steps(part)} for part in parts]
     for i, one in enumerate(steps):
         for other in steps[i + 1 :]:
             assert not one & other
@@ -79,59 +79,59 @@ def test_no_step_is_in_two_splits_not_even_of_another_household(days, rotation):
 
 @settings(max_examples=25)
 @given(st.sets(st.integers(0, 300), min_size=20, max_size=150))
-def test_blocks_are_in_order_apart_and_hold_every_known_day(days):
-    recordings = recorded(sorted(days))
-    found = windows.week_blocks(recordings)
-    assert len(found) >= 10
-    for one, other in itertools.pairwise(found):
+def test_blocks_are_ordered_and_disjoint_and_hold_every_known_day(days):
+    recordings = make_recordings(sorted(days))
+    result = windows.week_blocks(recordings)
+    assert len(result) >= 10
+    for one, other in itertools.pairwise(result):
         assert one.first <= one.last < other.first
     first = int(np.datetime64("2012-01-01").astype(np.int64))
-    within = [d for d in days if any(b.first <= first + d <= b.last for b in found)]
+    within = [d for d in days if any(b.first <= first + d <= b.last for b in result)]
     (own,) = recordings.households
     known = np.where(own.present, own.occupancy, -1) != -1
     unknown = (known.mean(axis=1) < 0.5).sum()
     assert len(within) >= len(days) - unknown
-    sizes = [sum(b.first <= first + d <= b.last for d in days) for b in found]
+    sizes = [sum(b.first <= first + d <= b.last for d in days) for b in result]
     assert max(sizes) - min(sizes) <= 1 + unknown
 
 
-def test_too_few_days_are_refused_with_what_to_do():
+def test_too_few_days_are_refused_with_advice():
     with pytest.raises(data.DataError, match=r"at least 20 days .* there are 19\. Unpack more"):
-        windows.week_blocks(recorded(list(range(19)), seed=1))
+        windows.week_blocks(make_recordings(list(range(19)), seed=1))
 
 
-def test_windows_are_what_the_calendar_holds(two_households):
+def test_windows_hold_the_recordings_of_their_days(two_households):
     (block, *_) = windows.week_blocks(two_households)
-    found = windows.cut_windows(two_households, block, stride=1)
-    assert len(found) > 100
-    for i in range(0, len(found), 7):
-        own = two_households.households[found.household[i] - 1]
+    result = windows.cut_windows(two_households, block, stride=1)
+    assert len(result) > 100
+    for i in range(0, len(result), 7):
+        own = two_households.households[result.household[i] - 1]
         for k in range(24):
-            day, hour = divmod(int(found.start[i]) + k, 24)
+            day, hour = divmod(int(result.start[i]) + k, 24)
             (rows,) = np.nonzero(own.dates.astype(np.int64) == day)
             if len(rows) == 0 or not own.present[rows[0], hour]:
-                assert not found.present[i, k]
-                assert (found.power[i, k], found.occupancy[i, k]) == (0, -1)
+                assert not result.present[i, k]
+                assert (result.power[i, k], result.occupancy[i, k]) == (0, -1)
             else:
-                assert found.power[i, k] == own.power[rows[0], hour]
-                assert found.occupancy[i, k] == own.occupancy[rows[0], hour]
-    assert (2 * (found.occupancy != -1).sum(axis=1) >= 24).all()
+                assert result.power[i, k] == own.power[rows[0], hour]
+                assert result.occupancy[i, k] == own.occupancy[rows[0], hour]
+    assert (2 * (result.occupancy != -1).sum(axis=1) >= 24).all()
 
 
 @pytest.mark.parametrize("steps", [24, 96])
 def test_side_information_is_weekday_month_and_the_time_of_day(steps):
     moments = [(date(2012, 2, 29), 23), (date(2012, 12, 31), 5), (date(2013, 7, 7), 0)]
     start = np.array([((day - EPOCH).days * 24 + hour) * steps // 24 for day, hour in moments])
-    found = windows.side_information(start, steps)
-    assert found.shape == (3, steps, windows.SIDE_FEATURES)
+    result = windows.side_information(start, steps)
+    assert result.shape == (3, steps, windows.SIDE_FEATURES)
     for row, (day, hour) in enumerate(moments):
         for k in range(steps):
             minute = hour * 60 + k * 1440 // steps
             now, clock = day + timedelta(days=minute // 1440), minute % 1440 / 1440
-            assert found[row, k, :7].tolist() == [now.weekday() == i for i in range(7)]
-            assert found[row, k, 7:19].tolist() == [now.month == i for i in range(1, 13)]
+            assert result[row, k, :7].tolist() == [now.weekday() == i for i in range(7)]
+            assert result[row, k, 7:19].tolist() == [now.month == i for i in range(1, 13)]
             turns = [f(2 * np.pi * n * clock) for n in (1, 2) for f in (np.sin, np.cos)]
-            np.testing.assert_allclose(found[row, k, 19:], turns, atol=1e-6)
+            np.testing.assert_allclose(result[row, k, 19:], turns, atol=1e-6)
 
 
 def test_test_windows_are_whole_days_and_the_others_slide_by_an_hour(two_households):
@@ -149,15 +149,15 @@ def test_rotations_give_every_block_to_test_and_no_two_the_same_days(two_househo
         test = part_windows(two_households, rotation, "hour")[3]
         return frozenset((test.start // 24).tolist())
 
-    found = [days(rotation) for rotation in range(len(ROTATION))]
-    assert len(set(found)) == len(ROTATION)
+    result = [days(rotation) for rotation in range(len(ROTATION))]
+    assert len(set(result)) == len(ROTATION)
     blocks = windows.week_blocks(two_households)
     for block in blocks:
-        assert any(any(block.first <= day <= block.last for day in one) for one in found)
+        assert any(any(block.first <= day <= block.last for day in one) for one in result)
 
 
 def test_splits_are_disjoint_and_of_equal_sizes_for_every_seed(two_households):
-    configs = [configured(seed=seed) for seed in range(len(ROTATION))]
+    configs = [make_config(seed=seed) for seed in range(len(ROTATION))]
     pool, splits = load_pool(EcoProblem(), configs, "cpu")
     assert len({tuple(len(getattr(s, p)) for p in PARTS) for s in splits}) == 1
     for one in splits:
@@ -167,7 +167,7 @@ def test_splits_are_disjoint_and_of_equal_sizes_for_every_seed(two_households):
 
 
 def test_records_depend_on_the_seed_and_not_on_the_stack(two_households):
-    configs = [configured(seed=seed, alpha=1 + seed) for seed in (4, 0, 14)]
+    configs = [make_config(seed=seed, alpha=1 + seed) for seed in (4, 0, 14)]
     pool, splits = load_pool(EcoProblem(), configs, "cpu")
     for config, own in zip(configs, splits, strict=True):
         alone, (split,) = load_pool(EcoProblem(), [config], "cpu")
@@ -180,15 +180,15 @@ def test_records_depend_on_the_seed_and_not_on_the_stack(two_households):
     np.testing.assert_array_equal(splits[0].test, splits[2].test)
 
 
-def test_subsamples_are_as_large_as_asked_and_no_larger_than_there_is(two_households):
-    _, (splits,) = load_pool(EcoProblem(), [configured(train_size=50, attack_size=40)], "cpu")
+def test_subsamples_have_the_requested_size_up_to_the_available_one(two_households):
+    _, (splits,) = load_pool(EcoProblem(), [make_config(train_size=50, attack_size=40)], "cpu")
     assert (len(set(splits.train)), len(set(splits.attack))) == (50, 40)
     with pytest.raises(ValueError, match=r"train_size must be at most \d+ .*; got 100000"):
-        load_pool(EcoProblem(), [configured(train_size=100_000)], "cpu")
+        load_pool(EcoProblem(), [make_config(train_size=100_000)], "cpu")
 
 
-def test_power_comes_back_from_the_training_blocks_scale(two_households):
-    config = configured(seed=3)
+def test_original_units_recover_power_in_watts(two_households):
+    config = make_config(seed=3)
     pool, (splits,) = load_pool(EcoProblem(), [config], "cpu")
     offset, scale = EcoProblem().original_units(config)
     blocks = [
@@ -215,8 +215,8 @@ def test_power_comes_back_from_the_training_blocks_scale(two_households):
         )
 
 
-def test_what_is_absent_is_zero_and_secret_missing(two_households):
-    pool, _ = load_pool(EcoProblem(), [configured()], "cpu")
+def test_absent_steps_are_zero_with_a_missing_secret(two_households):
+    pool, _ = load_pool(EcoProblem(), [make_config()], "cpu")
     assert not pool.present.all()
     assert (pool.x[..., 0][~pool.present] == 0).all()
     assert (pool.secret[~pool.present] == -1).all()
@@ -225,9 +225,9 @@ def test_what_is_absent_is_zero_and_secret_missing(two_households):
     assert (pool.x.dtype, pool.secret.dtype) == (torch.float32, torch.int64)
 
 
-def test_test_days_reach_nothing_that_is_trained_on(two_households, monkeypatch):
-    """Altering power and occupancy of test days leaves the three other parts as they were."""
-    config = configured(seed=1)
+def test_test_days_do_not_influence_the_other_splits(two_households, monkeypatch):
+    """Altering power and occupancy of test days does not change the other three parts."""
+    config = make_config(seed=1)
     pool, (splits,) = load_pool(EcoProblem(), [config], "cpu")
     days = set(windows.group_days(pool.group[splits.test].numpy()).tolist())
     altered = []
@@ -249,25 +249,25 @@ def test_test_days_reach_nothing_that_is_trained_on(two_households, monkeypatch)
 @given(st.sets(st.integers(0, 40), min_size=1), st.integers(1, 7))
 def test_a_week_is_the_longest_run_of_days(days, most):
     group = np.array(sorted(days))[::-1]
-    found = group[longest_run(group, most)]
-    assert np.diff(found).tolist() == [1] * (len(found) - 1)
-    assert len(found) == min(max(run(days, first) for first in days), most)
+    result = group[longest_run(group, most)]
+    assert np.diff(result).tolist() == [1] * (len(result) - 1)
+    assert len(result) == min(max(run(days, first) for first in days), most)
 
 
 def run(days: set[int], first: int) -> int:
-    """How many days in a row there are from one on."""
+    """Number of consecutive days from a first day on."""
     return 1 + run(days, first + 1) if first + 1 in days else 1
 
 
-def test_the_week_is_in_watts_with_its_days(two_households):
-    config = configured(seed=2)
+def test_the_example_week_is_in_watts_with_its_days(two_households):
+    config = make_config(seed=2)
     pool, (splits,) = load_pool(EcoProblem(), [config], "cpu")
     rows = torch.from_numpy(splits.test)
     columns = [pool.x, pool.secret, None, pool.side, pool.present, pool.group]
     original = Exposure(*(None if c is None else c[rows] for c in columns))
     released = Exposure(original.z + 1, *list(vars(original).values())[1:])
-    found = EcoProblem().release_details(config, [], original, released)
-    week = load(found.artifacts["week.safetensors"])
+    result = EcoProblem().release_details(config, [], original, released)
+    week = load(result.artifacts["week.safetensors"])
     days = len(week["day"])
     assert 2 <= days <= 7
     assert week["day"].tolist() == list(range(int(week["day"][0]), int(week["day"][0]) + days))
@@ -290,7 +290,7 @@ def test_the_week_is_in_watts_with_its_days(two_households):
 
 @pytest.mark.parametrize("side", [False, True])
 def test_networks_fit_the_windows(two_households, side):
-    config = configured(side_information=side, releaser_width=5, adversary_width=4)
+    config = make_config(side_information=side, releaser_width=5, adversary_width=4)
     pool, (splits,) = load_pool(EcoProblem(), [config], "cpu")
     rows = torch.from_numpy(splits.train[:6]).view(2, 3)
     x, known = pool.x[rows], pool.side[rows]
@@ -314,9 +314,9 @@ def test_networks_fit_the_windows(two_households, side):
         assert network.forward(weights, inputs).shape == (2, 3, 24, 2)
 
 
-def test_fields_without_meaning_are_named(monkeypatch):
+def test_unsupported_fields_of_eco_are_reported(monkeypatch):
     monkeypatch.setattr(eco, "source", lambda: "aggregated")
-    config = configured(
+    config = make_config(
         dependence=0.5,
         utility_weight=2.0,
         tradeoff=0.2,
@@ -330,17 +330,17 @@ def test_fields_without_meaning_are_named(monkeypatch):
         "dependence", "utility_weight", "tradeoff", "estimator", "squaring", "releaser",
         "scenario", "train_size",
     }  # fmt: skip
-    assert not EcoProblem().invalid_fields(configured())
+    assert not EcoProblem().invalid_fields(make_config())
     monkeypatch.setattr(eco, "source", lambda: "published")
-    assert not EcoProblem().invalid_fields(configured(train_size=10**6))
+    assert not EcoProblem().invalid_fields(make_config(train_size=10**6))
 
 
 @requires_data("eco")
 @pytest.mark.parametrize("resolution", ["hour", "quarter-hour"])
-def test_the_data_at_hand_have_the_sizes_that_are_foretold(resolution):
+def test_the_available_data_have_the_predicted_sizes(resolution):
     if eco.source() != "aggregated":
         pytest.skip("published files of ECO are at hand")
-    config = configured(resolution=resolution, seed=5)
+    config = make_config(resolution=resolution, seed=5)
     pool, (splits,) = load_pool(EcoProblem(), [config], "cpu")
     told = EcoProblem().split_sizes(config)
     assert [len(getattr(splits, p)) for p in PARTS] == [getattr(told, p) for p in PARTS]

@@ -1,4 +1,4 @@
-"""A release judged by exact information, with no attacker."""
+"""Evaluation by exact information, without attackers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def both() -> tuple[privnets.TradeoffPoint, privnets.TradeoffPoint]:
     return exact, judged
 
 
-def test_what_both_evaluations_report_is_the_same(
+def test_exact_and_attacked_evaluation_agree_on_exact_metrics(
     both: tuple[privnets.TradeoffPoint, privnets.TradeoffPoint],
 ) -> None:
     exact, judged = both
@@ -36,7 +36,7 @@ def test_what_both_evaluations_report_is_the_same(
         assert exact.metrics[key] == pytest.approx(judged.metrics[key], rel=1e-9)
 
 
-def test_no_attacker_s_metric_is_reported(
+def test_exact_evaluation_reports_no_metric_of_attackers(
     both: tuple[privnets.TradeoffPoint, privnets.TradeoffPoint],
 ) -> None:
     exact, _ = both
@@ -54,7 +54,7 @@ def test_the_exact_gap_is_the_information_beyond_the_bound(
     assert metrics["bound/gap"] == pytest.approx(total - metrics["bound/release"], abs=1e-12)
 
 
-def test_its_objectives_are_the_exact_informations() -> None:
+def test_default_objectives_are_the_exact_informations() -> None:
     assert EXPERIMENT.default_objectives(config()) == {
         "exact/leakage": "min",
         "exact/censored": "min",
@@ -64,12 +64,12 @@ def test_its_objectives_are_the_exact_informations() -> None:
 @pytest.mark.parametrize(
     "fields", [{"releaser": "mlp"}, {"problem": "digits", "releaser": "mlp", "steps": 10}]
 )
-def test_where_nothing_is_exact_it_is_refused(fields: dict[str, object]) -> None:
+def test_exact_evaluation_is_refused_without_exact_information(fields: dict[str, object]) -> None:
     assert "evaluation" in [
         problem.field for problem in EXPERIMENT.invalid_fields(config(**fields))
     ]
 
 
-def test_settings_of_attackers_are_idle() -> None:
+def test_settings_of_attackers_are_refused_with_exact_evaluation() -> None:
     found = EXPERIMENT.invalid_fields(config(attack_steps=60))
     assert [problem.field for problem in found] == ["attack_steps"]

@@ -1,4 +1,4 @@
-"""Stacks of games: each member as it would be alone, whatever happens beside it."""
+"""Stacks of games: each member trains as it would alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def game(*configs: AdversarialConfig) -> Game:
     return made
 
 
-def unprepared(*configs: AdversarialConfig) -> Game:
+def make_game_before_pretraining(*configs: AdversarialConfig) -> Game:
     problem = PROBLEMS.get(configs[0].problem)
     return Game(problem, configs, *load_pool(problem, configs, "cpu"))
 
@@ -61,7 +61,7 @@ OBJECTIVES = [
 
 
 @pytest.mark.parametrize("shared", OBJECTIVES)
-def test_a_stack_plays_the_games_that_its_members_would_play_alone(shared):
+def test_a_stack_trains_its_members_as_alone(shared):
     configs = [config(**shared, **one) for one in VARIED]
     together = game(*configs)
     together.advance(STEPS)
@@ -94,7 +94,7 @@ def test_seeds_and_weights_make_different_games():
     assert not torch.allclose(parameters(played, 0), parameters(played, 2), atol=1e-2)
 
 
-def test_a_member_that_diverges_leaves_alone_and_says_why():
+def test_a_diverged_member_leaves_alone_with_its_reason():
     wild = config(seed=2, privacy_weight=1.0, distortion_weight=1e6, learning_rate=1.0)
     calm = [config(seed=1), config(seed=3)]
     together = game(calm[0], wild, calm[1])
@@ -113,7 +113,7 @@ def test_a_member_that_diverges_leaves_alone_and_says_why():
 
 
 @pytest.mark.parametrize("shared", [OBJECTIVES[0], OBJECTIVES[2]])
-def test_a_game_continued_from_its_state_ends_as_if_it_had_never_stopped(shared):
+def test_a_game_continued_from_its_state_ends_the_same(shared):
     configs = [config(**shared, **one) for one in VARIED[:2]]
     whole = game(*configs)
     whole.advance(STEPS)
@@ -132,19 +132,19 @@ def test_a_game_continued_from_its_state_ends_as_if_it_had_never_stopped(shared)
 @pytest.mark.parametrize("pauses", [(7,), (20,), (25,), (3, 9, 28)])
 def test_a_game_continued_from_within_its_pretraining_ends_the_same(pauses):
     configs = [config(**OBJECTIVES[3], **one) for one in VARIED[:2]]
-    whole = unprepared(*configs)
+    whole = make_game_before_pretraining(*configs)
     whole.advance(20 + STEPS)
     assert whole.ended
-    shares, taken, state = [], 0, unprepared(*configs).state()
+    shares, taken, state = [], 0, make_game_before_pretraining(*configs).state()
     for pause in (*pauses, 20 + STEPS):
-        part = unprepared(*configs)
+        part = make_game_before_pretraining(*configs)
         part.restore(state)
         part.advance(pause - taken)
         taken, state = pause, part.state()
         part.advance(4)  # what it does afterwards must not reach into the state
         shares.append(part.done)
     assert shares == sorted(shares)
-    last = unprepared(*configs)
+    last = make_game_before_pretraining(*configs)
     last.restore(state)
     assert last.ended
     assert last.done == 1
@@ -153,8 +153,8 @@ def test_a_game_continued_from_within_its_pretraining_ends_the_same(pauses):
         assert whole.curves(i) == last.curves(i)
 
 
-def test_the_releaser_waits_until_the_fixed_networks_are_trained():
-    played = unprepared(config(**OBJECTIVES[3]))
+def test_the_releaser_trains_after_the_pretrained_networks():
+    played = make_game_before_pretraining(config(**OBJECTIVES[3]))
     before = parameters(played, 0)
     utility = [p.clone() for p in networks(played, "utility")]
     played.advance(19)
@@ -167,7 +167,7 @@ def test_the_releaser_waits_until_the_fixed_networks_are_trained():
 
 def test_a_member_that_diverges_in_pretraining_leaves_alone():
     configs = [config(**OBJECTIVES[3], seed=seed) for seed in (1, 2, 3)]
-    together = unprepared(*configs)
+    together = make_game_before_pretraining(*configs)
     for parameter in networks(together, "utility"):
         parameter[1] = 1e38
     lost = together.advance(10)
@@ -189,7 +189,7 @@ def test_a_state_of_another_stack_is_refused():
     with pytest.raises(ValueError, match="another stack"):
         game(config(steps=5), config(steps=5, seed=1)).restore({**state, "step": torch.tensor(6)})
     pretrained = game(config(**OBJECTIVES[3])).state()
-    fewer = unprepared(config(**OBJECTIVES[3] | {"pretrain_steps": 19}))
+    fewer = make_game_before_pretraining(config(**OBJECTIVES[3] | {"pretrain_steps": 19}))
     with pytest.raises(ValueError, match="another stack"):
         fewer.restore(pretrained)
 
@@ -206,13 +206,13 @@ def test_without_privacy_the_release_is_the_record_to_within_training_error():
     assert relative < 0.08
 
 
-def test_a_heavy_weight_on_privacy_leaves_the_adversary_guessing():
+def test_a_large_privacy_weight_reduces_the_adversary_to_guessing():
     played = game(config(privacy_weight=20.0, utility_weight=0.0, steps=300, batch_size=64))
     played.advance(300)
     assert abs(played.curves(0)["information/leakage"].values[-1]) < 0.02
 
 
-def test_the_releases_noise_is_the_configurations_own():
+def test_release_noise_depends_on_the_configuration_and_the_split():
     played = game(config(seed=1), config(seed=2))
     alone = game(config(seed=2), config(seed=5))
     rows = np.arange(10)
@@ -240,7 +240,9 @@ def test_the_releases_noise_is_the_configurations_own():
         ),
     ],
 )
-def test_scenarios_say_which_networks_train(given, adversary_step, releaser_step, pretrained):
+def test_the_scenario_decides_which_networks_train(
+    given, adversary_step, releaser_step, pretrained
+):
     schedule = TrainingSchedule.from_config(config(**given), has_utility=True)
     assert set(schedule.adversary_step) == adversary_step
     assert set(schedule.releaser_step) == releaser_step
@@ -259,8 +261,8 @@ def test_networks_that_are_held_fixed_stay_as_pretrained():
     assert played.curves(0)["accuracy/utility"].values  # and the game still measures them
 
 
-def test_labels_of_records_outside_the_training_split_never_reach_the_releaser():
-    """Altering every secret and utility label outside `train` leaves the game as it was."""
+def test_records_outside_the_training_split_do_not_influence_the_game():
+    """Altering every record outside `train` does not change the game."""
     one = config()
     problem = PROBLEMS.get("digits")
     pool, splits = load_pool(problem, [one], "cpu")

@@ -1,4 +1,4 @@
-"""The Gaussian mixture as a problem: its records, what it says of a filter, and learned filters."""
+"""The Gaussian mixture: its records, exact measures of filters, and learned filters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from safetensors.torch import load
 from scipy.stats import kstest
 
 from privnets import measures
-from privnets.adversarial.attackers.panel import build_panel
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import ReleaseDetails
 from privnets.adversarial.problems.gaussian_mixture import GaussianMixtureProblem
@@ -29,22 +28,26 @@ LN2 = math.log(2)
 THETA = torch.tensor([[3.0, 0.5], [-0.2, 1.0]])
 
 
-def configured(**fields: object) -> AdversarialConfig:
+def make_config(**fields: object) -> AdversarialConfig:
     return AdversarialConfig.model_validate({"problem": "gaussian-mixture", **fields})
 
 
 def small(**fields: object) -> AdversarialConfig:
-    return configured(train_size=64, attack_size=32, **fields)
+    return make_config(train_size=64, attack_size=32, **fields)
 
 
-def used(pool: Pool, splits: Splits, part: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def split_records(
+    pool: Pool, splits: Splits, part: str
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     index = torch.from_numpy(getattr(splits, part))
     assert pool.utility is not None
     return pool.x[index], pool.secret[index], pool.utility[index]
 
 
-def limited(configs: list[AdversarialConfig]) -> tuple[Sequence[Mapping[str, float]], int]:
-    """Limits, and at how many pauses."""
+def reference_metrics(
+    configs: list[AdversarialConfig],
+) -> tuple[Sequence[Mapping[str, float]], int]:
+    """Reference metrics, and the number of pauses."""
     work, pauses = MIXTURE.reference_metrics(configs), 0
     while True:
         try:
@@ -54,10 +57,10 @@ def limited(configs: list[AdversarialConfig]) -> tuple[Sequence[Mapping[str, flo
         pauses += 1
 
 
-def examined(config: AdversarialConfig, parameters: list[torch.Tensor]) -> ReleaseDetails:
+def release_details(config: AdversarialConfig, parameters: list[torch.Tensor]) -> ReleaseDetails:
     pool, (splits,) = load_pool(MIXTURE, [config], "cpu")
-    x, secret, utility = used(pool, splits, "test")
-    (limits,), _ = limited([config])
+    x, secret, utility = split_records(pool, splits, "test")
+    (limits,), _ = reference_metrics([config])
     found = MIXTURE.release_details(
         config, parameters, Exposure(x, secret, utility), Exposure(x + 1, secret, utility)
     )
@@ -66,10 +69,10 @@ def examined(config: AdversarialConfig, parameters: list[torch.Tensor]) -> Relea
 
 
 @pytest.mark.parametrize("k", [0.0, 0.4, 1.0, 2.0])
-def test_records_follow_the_law(k: float) -> None:
+def test_records_follow_the_distribution(k: float) -> None:
     """Cell counts within four standard errors; X around its bits by Kolmogorov and Smirnov."""
     pool, (splits,) = load_pool(MIXTURE, [small(dependence=k, seed=4)], "cpu")
-    x, secret, utility = (part.numpy() for part in used(pool, splits, "test"))
+    x, secret, utility = (part.numpy() for part in split_records(pool, splits, "test"))
     joint, count = measures.joint_us(k), len(x)
     for u, s in np.ndindex(2, 2):
         error = math.sqrt(joint[u, s] * (1 - joint[u, s]) / count)
@@ -81,7 +84,7 @@ def test_records_follow_the_law(k: float) -> None:
     assert np.corrcoef(apart.T)[0, 1] == pytest.approx(0, abs=4 / math.sqrt(count))
 
 
-def test_parts_are_disjoint_and_of_the_sizes_that_are_foretold() -> None:
+def test_splits_are_disjoint_and_have_the_predicted_sizes() -> None:
     config = small()
     _, (splits,) = load_pool(MIXTURE, [config], "cpu")
     sizes = MIXTURE.split_sizes(config)
@@ -97,7 +100,7 @@ def test_parts_are_disjoint_and_of_the_sizes_that_are_foretold() -> None:
 
 
 def test_records_depend_on_seed_and_dependence_alone() -> None:
-    """Members that agree in both share records; all keep theirs in any company."""
+    """Members that agree in both share records, in any stack."""
     configs = [
         small(seed=1, dependence=0.4),
         small(seed=2, dependence=0.4),
@@ -112,9 +115,11 @@ def test_records_depend_on_seed_and_dependence_alone() -> None:
     for config, split in zip(configs, splits, strict=True):
         alone, (own,) = load_pool(MIXTURE, [config], "cpu")
         for part in ("train", "test"):
-            for here, there in zip(used(pool, split, part), used(alone, own, part), strict=True):
+            for here, there in zip(
+                split_records(pool, split, part), split_records(alone, own, part), strict=True
+            ):
                 assert torch.equal(here, there)
-    first, second, third = (used(pool, splits[i], "test")[0] for i in range(3))
+    first, second, third = (split_records(pool, splits[i], "test")[0] for i in range(3))
     assert not torch.equal(first, second)
     assert not torch.equal(first, third)
 
@@ -130,28 +135,26 @@ def test_records_depend_on_seed_and_dependence_alone() -> None:
         ({"attack_size": 2**21}, "attack_size"),
     ],
 )
-def test_what_means_nothing_here_is_named(fields: dict[str, object], complaint: str) -> None:
-    assert [problem.field for problem in MIXTURE.invalid_fields(configured(**fields))] == [
+def test_unsupported_fields_of_the_mixture_are_reported(
+    fields: dict[str, object], complaint: str
+) -> None:
+    assert [problem.field for problem in MIXTURE.invalid_fields(make_config(**fields))] == [
         complaint
     ]
-    assert not MIXTURE.invalid_fields(configured())
-    assert not MIXTURE.invalid_fields(configured(releaser="mlp"))
-
-
-def test_the_panel_finds_its_networks() -> None:
-    assert set(build_panel(MIXTURE, configured()).networks) == {"network", "large_network"}
+    assert not MIXTURE.invalid_fields(make_config())
+    assert not MIXTURE.invalid_fields(make_config(releaser="mlp"))
 
 
 @pytest.mark.parametrize(("k", "expected"), [(0.0, LN2), (0.4, 0.192745), (1.0, 0.0)])
-def test_the_bound_is_that_of_the_law(k: float, expected: float) -> None:
+def test_the_dependence_bound_is_that_of_the_distribution(k: float, expected: float) -> None:
     labels = np.zeros(3, dtype=np.int64)
-    bound = MIXTURE.dependence_bound(configured(dependence=k), labels, labels)
+    bound = MIXTURE.dependence_bound(make_config(dependence=k), labels, labels)
     assert bound == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_linear_filter_is_measured_exactly() -> None:
     config = small(dependence=0.4, tradeoff=0.8, noise_std=0.5)
-    found = examined(config, [THETA])
+    found = release_details(config, [THETA])
     assert set(found.metrics) == set(MIXTURE.spec.extra_metrics)
     assert not found.notes
     exact = measures.filter_information(THETA, 0.5, measures.joint_us(0.4))
@@ -163,21 +166,21 @@ def test_a_linear_filter_is_measured_exactly() -> None:
     assert found.metrics["optimum/linear_loss"] == measures.best_linear_loss(0.4, 0.8, 0.5)[0]
 
 
-def test_limits_are_each_configurations_own() -> None:
+def test_reference_metrics_do_not_depend_on_the_stack() -> None:
     knobs = [(0.4, 0.8, "squared-kl"), (0.0, 0.5, "alpha"), (1.7, 0.3, "squared-kl")]
     configs = [small(dependence=k, tradeoff=a, objective=how) for k, a, how in knobs]
-    together, _ = limited(configs)
+    together, _ = reference_metrics(configs)
     for config, found in zip(configs, together, strict=True):
-        (own,), _ = limited([config])
+        (own,), _ = reference_metrics([config])
         assert found == pytest.approx(own, nan_ok=True, abs=1e-12)
     assert [math.isnan(found["bound/loss"]) for found in together] == [False, True, False]
 
 
-def test_a_large_stack_pauses_while_its_limits_are_sought() -> None:
-    """Once for all replicates of a point, whose limits are the same."""
-    _, alone = limited([small(seed=seed, objective="squared-kl") for seed in range(100)])
+def test_reference_metrics_of_a_large_stack_are_computed_with_pauses() -> None:
+    """Replicates of a point share their reference metrics."""
+    _, alone = reference_metrics([small(seed=seed, objective="squared-kl") for seed in range(100)])
     configs = [small(tradeoff=i / 40, objective="squared-kl") for i in range(41)]
-    _, often = limited(configs)
+    _, often = reference_metrics(configs)
     assert alone == 1 < often
 
 
@@ -188,10 +191,10 @@ def test_a_large_stack_pauses_while_its_limits_are_sought() -> None:
         ({"objective": "alpha"}, {"exact/loss", "bound/loss", "optimum/linear_loss"}),
     ],
 )
-def test_what_is_undefined_has_its_reason(fields: dict[str, object], undefined: set[str]) -> None:
+def test_undefined_metrics_have_a_reason(fields: dict[str, object], undefined: set[str]) -> None:
     config = small(dependence=0.0, **fields)
     random = generator(0, "releaser")
-    found = examined(config, build_releaser(MIXTURE, config).initial(random))
+    found = release_details(config, build_releaser(MIXTURE, config).initial(random))
     assert {key for key, value in found.metrics.items() if math.isnan(value)} == undefined
     assert set(found.notes) == undefined
 
@@ -199,41 +202,41 @@ def test_what_is_undefined_has_its_reason(fields: dict[str, object], undefined: 
 def test_the_scatter_holds_releases_with_their_labels() -> None:
     config = small(dependence=0.0)
     pool, (splits,) = load_pool(MIXTURE, [config], "cpu")
-    x, secret, utility = used(pool, splits, "test")
-    tensors = load(examined(config, [THETA]).artifacts["scatter.safetensors"])
+    x, secret, utility = split_records(pool, splits, "test")
+    tensors = load(release_details(config, [THETA]).artifacts["scatter.safetensors"])
     assert torch.equal(tensors["filter"], THETA)
     assert torch.equal(tensors["released"], x[:1000] + 1)
     assert torch.equal(tensors["secret"], secret[:1000])
     assert torch.equal(tensors["utility"], utility[:1000])
     mlp = small(dependence=0.0, releaser="mlp")
-    artifacts = examined(
+    artifacts = release_details(
         mlp, build_releaser(MIXTURE, mlp).initial(generator(0, "releaser"))
     ).artifacts
     assert "filter" not in load(artifacts["scatter.safetensors"])
 
 
-def test_curves_are_exact_and_a_member_that_diverged_stays_alone() -> None:
+def test_exact_curves_of_a_diverged_member_are_nan_and_others_exact() -> None:
     configs = [small(dependence=k, noise_std=s) for k, s in ((0.4, 0.5), (1.0, 1.0), (0.0, 2.0))]
     parameters = stack_parameters([[THETA], [THETA * math.inf], [2 * THETA]])
     curves = MIXTURE.exact_curves(configs, parameters)
     assert set(curves) == {"exact/leakage", "exact/censored"}
     assert curves["exact/leakage"].isnan().tolist() == [False, True, False]
     for member, theta in ((0, THETA), (2, 2 * THETA)):
-        found = examined(configs[member], [theta])
+        found = release_details(configs[member], [theta])
         for key, values in curves.items():
             assert float(values[member]) == pytest.approx(found.metrics[key], abs=1e-12)
     assert not MIXTURE.exact_curves([small(releaser="mlp")], parameters)
 
 
-def test_learned_filters_come_near_to_the_best_linear_one() -> None:
-    """Within 5% of its loss; where that is 0, within 1e-3, as theta would have to grow for ever."""
+def test_learned_filters_approach_the_best_linear_filter() -> None:
+    """Within 5% of its loss, or within 1e-3 if that is 0, where theta would grow without bound."""
     quick = {"steps": 600, "learning_rate": 0.1, "batch_size": 128}
     knobs = ((0.0, 0.5), (0.4, 0.8), (1.0, 0.5))
-    configs = [configured(dependence=k, tradeoff=a, **quick) for k, a in knobs]
+    configs = [make_config(dependence=k, tradeoff=a, **quick) for k, a in knobs]
     game = Game(MIXTURE, configs, *load_pool(MIXTURE, configs, "cpu"))
     game.advance(600)
     for member, config in enumerate(configs):
-        metrics = examined(config, game.parameters(member)).metrics
+        metrics = release_details(config, game.parameters(member)).metrics
         assert metrics["bound/loss"] <= metrics["exact/loss"] + 1e-7
         assert metrics["optimum/linear_loss"] <= metrics["exact/loss"] + 1e-7
         slack = 1e-3 if config.dependence == 1 else 0.0

@@ -1,4 +1,4 @@
-"""The problems on images of digits: who may see what, and what the labels are."""
+"""The problems on images of digits: splits, labels, networks and examples."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ PROBLEMS = [
 PARTS = ("train", "attack", "validation", "test")
 
 
-def configured(problem: Problem, **fields: object) -> AdversarialConfig:
+def make_config(problem: Problem, **fields: object) -> AdversarialConfig:
     return AdversarialConfig(problem=problem.name, **fields)
 
 
@@ -46,16 +46,16 @@ def parts(splits: Splits) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_no_image_serves_two_purposes_and_all_are_used(problem):
-    pool, (splits,) = load_pool(problem, [configured(problem, seed=3)], "cpu")
+def test_every_image_is_in_exactly_one_split(problem):
+    pool, (splits,) = load_pool(problem, [make_config(problem, seed=3)], "cpu")
     together = np.concatenate(parts(splits))
     assert sorted(together) == list(range(len(pool.x)))
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_parts_have_the_sizes_that_are_foretold(problem):
+def test_splits_have_the_predicted_sizes(problem):
     for sizes in ({}, {"train_size": 100, "attack_size": 50}):
-        config = configured(problem, **sizes)
+        config = make_config(problem, **sizes)
         told = problem.split_sizes(config)
         pool, (splits,) = load_pool(problem, [config], "cpu")
         assert [len(part) for part in parts(splits)] == [getattr(told, p) for p in PARTS]
@@ -64,17 +64,17 @@ def test_parts_have_the_sizes_that_are_foretold(problem):
     if problem.name == "amnist":
         assert told.test == 4_681
     else:
-        whole = problem.split_sizes(configured(problem))
+        whole = problem.split_sizes(make_config(problem))
         shares = np.array([getattr(whole, p) for p in PARTS]) / 1_797
         np.testing.assert_allclose(shares, [0.40, 0.35, 0.10, 0.15], atol=0.005)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_splits_depend_on_the_seed_alone_and_not_on_the_stack(problem):
-    configs = [configured(problem, seed=seed, alpha=1 + seed) for seed in range(3)]
+    configs = [make_config(problem, seed=seed, alpha=1 + seed) for seed in range(3)]
     _, together = load_pool(problem, configs, "cpu")
     _, reordered = load_pool(problem, configs[::-1], "cpu")
-    _, (alone,) = load_pool(problem, [configured(problem, seed=1)], "cpu")
+    _, (alone,) = load_pool(problem, [make_config(problem, seed=1)], "cpu")
     for part in PARTS:
         np.testing.assert_array_equal(getattr(together[1], part), getattr(alone, part))
         np.testing.assert_array_equal(getattr(reordered[1], part), getattr(alone, part))
@@ -82,8 +82,8 @@ def test_splits_depend_on_the_seed_alone_and_not_on_the_stack(problem):
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_every_part_has_the_labels_in_the_shares_of_the_whole(problem):
-    config = configured(problem, train_size=320, attack_size=320)
+def test_splits_have_the_label_shares_of_the_whole(problem):
+    config = make_config(problem, train_size=320, attack_size=320)
     pool, (splits,) = load_pool(problem, [config], "cpu")
     cells = (2 * pool.utility + pool.secret).numpy()
     whole = np.concatenate(parts(splits)[:3])
@@ -94,10 +94,10 @@ def test_every_part_has_the_labels_in_the_shares_of_the_whole(problem):
 
 
 @requires_data("mnist")
-def test_test_labels_reach_nothing_that_is_trained_on(monkeypatch):
-    """Altering images and labels of test leaves the three other parts as they were."""
+def test_test_labels_do_not_influence_the_other_splits(monkeypatch):
+    """Altering images and labels of test does not change the other three parts."""
     problem = AmnistProblem()
-    config = configured(problem, seed=2)
+    config = make_config(problem, seed=2)
     pool, (splits,) = load_pool(problem, [config], "cpu")
     read = amnist.read_amnist()
     altered = replace(
@@ -119,7 +119,7 @@ def test_test_labels_reach_nothing_that_is_trained_on(monkeypatch):
 
 @requires_data("mnist")
 def test_amnist_tests_on_the_published_test_images():
-    pool, (splits,) = load_pool(AmnistProblem(), [configured(AmnistProblem())], "cpu")
+    pool, (splits,) = load_pool(AmnistProblem(), [make_config(AmnistProblem())], "cpu")
     read = amnist.read_amnist()
     np.testing.assert_array_equal(
         (pool.x[splits.test, 0] * 255).round().to(torch.uint8).numpy(), read.test_x
@@ -129,8 +129,8 @@ def test_amnist_tests_on_the_published_test_images():
     assert (pool.x.min(), pool.x.max()) == (0, 1)
 
 
-def test_the_thickness_of_a_digit_is_more_ink_than_the_median_of_its_like():
-    pool, _ = load_pool(DigitsProblem(), [configured(DigitsProblem())], "cpu")
+def test_thick_digits_have_more_ink_than_the_median_of_their_digit():
+    pool, _ = load_pool(DigitsProblem(), [make_config(DigitsProblem())], "cpu")
     shipped = load_digits()
     ink = shipped.images.sum(axis=(1, 2))
     torch.testing.assert_close(pool.x[:, 0], torch.tensor(shipped.images / 16).float())
@@ -142,28 +142,28 @@ def test_the_thickness_of_a_digit_is_more_ink_than_the_median_of_its_like():
         np.testing.assert_array_equal(pool.secret.numpy()[rows], ink[rows] > median)
 
 
-def test_the_digit_alone_tells_nothing_of_ink():
-    pool, _ = load_pool(DigitsProblem(), [configured(DigitsProblem())], "cpu")
+def test_the_digit_has_almost_no_information_about_ink():
+    pool, _ = load_pool(DigitsProblem(), [make_config(DigitsProblem())], "cpu")
     told = mutual_info_score(pool.utility, pool.secret)
     assert told < 1e-4
     found = DigitsProblem().dependence_bound(
-        configured(DigitsProblem()), pool.secret.numpy(), pool.utility.numpy()
+        make_config(DigitsProblem()), pool.secret.numpy(), pool.utility.numpy()
     )
     assert found == pytest.approx(told)
 
 
 @requires_data("mnist")
-def test_the_bound_of_amnist_is_what_the_digit_tells():
+def test_the_dependence_bound_of_amnist_is_the_information_of_the_digit():
     read = amnist.read_amnist()
     secret, utility = read.train_thickness, read.train_digit
     expected = mutual_info_score(read.train_digit, read.train_thickness)
-    found = AmnistProblem().dependence_bound(configured(AmnistProblem()), secret, utility)
+    found = AmnistProblem().dependence_bound(make_config(AmnistProblem()), secret, utility)
     assert found == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("problem", [DigitsProblem(), AmnistProblem()], ids=["digits", "amnist"])
-def test_fields_without_meaning_and_sizes_beyond_the_data_are_named(problem):
-    config = configured(
+def test_unsupported_fields_and_sizes_of_images_are_reported(problem):
+    config = make_config(
         problem,
         dependence=0.5,
         resolution="quarter-hour",
@@ -177,13 +177,13 @@ def test_fields_without_meaning_and_sizes_beyond_the_data_are_named(problem):
         "dependence", "resolution", "side_information", "sequence", "releaser", "train_size",
         "attack_size",
     }  # fmt: skip
-    assert not problem.invalid_fields(configured(problem))
+    assert not problem.invalid_fields(make_config(problem))
 
 
 @pytest.mark.parametrize("problem", [DigitsProblem(), AmnistProblem()], ids=["digits", "amnist"])
 @pytest.mark.parametrize("releaser", ["mlp", "convolutional"])
 def test_networks_fit_the_images(problem, releaser):
-    config = configured(problem, releaser=releaser, releaser_width=8, adversary_width=4)
+    config = make_config(problem, releaser=releaser, releaser_width=8, adversary_width=4)
     x = torch.rand(2, 3, *problem.split_sizes(config).record_shape)
     network = build_releaser(problem, config)
     parameters = stack_parameters(
@@ -205,11 +205,11 @@ def test_networks_fit_the_images(problem, releaser):
         assert shape.forward(weights, released).shape == (2, 3, classes)
 
 
-def test_pictures_show_a_thin_and_a_thick_one_of_every_digit():
-    pool, (splits,) = load_pool(DigitsProblem(), [configured(DigitsProblem())], "cpu")
-    original = exposed(pool, splits.test)
+def test_example_images_show_every_digit_thin_and_thick():
+    pool, (splits,) = load_pool(DigitsProblem(), [make_config(DigitsProblem())], "cpu")
+    original = make_exposure(pool, splits.test)
     released = replace(original, z=1 - original.z)
-    found = DigitsProblem().release_details(configured(DigitsProblem()), [], original, released)
+    found = DigitsProblem().release_details(make_config(DigitsProblem()), [], original, released)
     tensors = load(found.artifacts["release.safetensors"])
     shown = list(zip(tensors["utility"].tolist(), tensors["secret"].tolist(), strict=True))
     assert shown == [(digit, thick) for digit in range(10) for thick in range(2)]
@@ -218,7 +218,7 @@ def test_pictures_show_a_thin_and_a_thick_one_of_every_digit():
     assert {t.dtype for t in tensors.values()} == {torch.float32, torch.int64}
 
 
-def exposed(pool: Pool, rows: np.ndarray) -> Exposure:
+def make_exposure(pool: Pool, rows: np.ndarray) -> Exposure:
     chosen = torch.as_tensor(rows)
     assert pool.utility is not None
     return Exposure(pool.x[chosen], pool.secret[chosen], pool.utility[chosen])
@@ -229,7 +229,7 @@ def exposed(pool: Pool, rows: np.ndarray) -> Exposure:
     shares=st.lists(st.integers(1, 9), min_size=1, max_size=5),
     seed=st.integers(0, 99),
 )
-def test_dealing_gives_every_record_to_one_part_in_foretold_numbers(strata, shares, seed):
+def test_a_stratified_split_puts_every_record_in_one_part_of_predicted_size(strata, shares, seed):
     array = np.array(strata)
     found = stratified_split(array, shares, seed)
     assert sorted(np.concatenate(found)) == list(range(len(strata)))

@@ -1,4 +1,4 @@
-"""Losses of stacks against PyTorch's, and the slopes of their closed gradients."""
+"""Losses of stacks against PyTorch's, and their closed-form gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CASES = pytest.mark.parametrize(
 )
 
 
-def _drawn(shape: tuple[int, ...], missing: int, classes: int = 3) -> tuple[Tensor, Tensor]:
+def _draw(shape: tuple[int, ...], missing: int, classes: int = 3) -> tuple[Tensor, Tensor]:
     random = torch.Generator().manual_seed(0)
     logits = torch.randn(*shape, classes, generator=random, dtype=torch.float64)
     label = torch.randint(classes, shape, generator=random)
@@ -30,8 +30,8 @@ def _drawn(shape: tuple[int, ...], missing: int, classes: int = 3) -> tuple[Tens
 
 
 @_CASES
-def test_cross_entropy_is_pytorchs_of_each_member_and_so_is_its_gradient(shape, missing):
-    logits, label = _drawn(shape, missing)
+def test_cross_entropy_and_its_gradient_equal_pytorchs_for_each_member(shape, missing):
+    logits, label = _draw(shape, missing)
     found = cross_entropy(logits, label)
     expected = torch.stack(
         [
@@ -46,13 +46,13 @@ def test_cross_entropy_is_pytorchs_of_each_member_and_so_is_its_gradient(shape, 
 
 
 @_CASES
-def test_the_gradient_of_cross_entropy_is_its_slope(shape, missing):
-    logits, label = _drawn(shape, missing)
+def test_the_gradient_of_cross_entropy_equals_finite_differences(shape, missing):
+    logits, label = _draw(shape, missing)
     assert torch.autograd.gradcheck(lambda x: cross_entropy(x, label), logits)
 
 
-def test_a_member_of_whom_nothing_is_known_has_no_loss_and_no_gradient():
-    logits, label = _drawn((2, 7), 0)
+def test_a_member_without_known_labels_has_no_loss_and_no_gradient():
+    logits, label = _draw((2, 7), 0)
     label[1] = MISSING
     loss = cross_entropy(logits, label)
     assert loss[1] == 0
@@ -61,14 +61,14 @@ def test_a_member_of_whom_nothing_is_known_has_no_loss_and_no_gradient():
 
 
 @_CASES
-def test_log_probabilities_are_the_log_softmax_whatever_the_layout(shape, missing):
-    logits, _ = _drawn(shape, missing)
+def test_log_softmax_over_classes_is_independent_of_memory_layout(shape, missing):
+    logits, _ = _draw(shape, missing)
     expected = logits.log_softmax(-1)
     torch.testing.assert_close(log_softmax_over_classes(logits), expected)
     turned = logits.transpose(1, -1).contiguous().transpose(1, -1)
     torch.testing.assert_close(log_softmax_over_classes(turned), expected)
 
 
-def test_accuracy_counts_known_labels_alone():
+def test_accuracy_counts_known_labels_only():
     logits = torch.eye(3).expand(1, 3, 3)
     assert accuracy(logits, torch.tensor([[0, 2, MISSING]])) == 0.5

@@ -1,4 +1,4 @@
-"""The nearest records, whichever way they are found."""
+"""Nearest records, by a tree or by comparing all pairs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privnets.adversarial.attackers.classical import MAX_TREE_COLUMNS, nearest_r
 
 
 def _distances(records: NDArray[np.float32], x: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Of every pair, by definition."""
+    """Euclidean distance of every pair."""
     apart = x[:, None].astype(np.float64) - records[None].astype(np.float64)
     return np.asarray(np.sqrt(np.square(apart).sum(2)))
 
@@ -25,10 +25,10 @@ def _distances(records: NDArray[np.float32], x: NDArray[np.float32]) -> NDArray[
     data=st.data(),
 )
 @settings(max_examples=60)
-def test_nearest_records_are_those_of_least_distance(
+def test_nearest_records_have_the_smallest_distances(
     seed: int, columns: int, records: int, rounded: bool, data: st.DataObject
 ) -> None:
-    """In order, up to rounding; rounded records lie equally far from each other, or coincide."""
+    """In order, up to rounding; rounded records have equal distances or coincide."""
     count = data.draw(st.integers(1, records))
     random = np.random.default_rng(seed)
     draws = [random.standard_normal((n, columns)) for n in (records, 20)]

@@ -1,4 +1,4 @@
-"""Losses of a stack: what counts, and what does not."""
+"""Losses of a stack of releasers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.records import MISSING
 from privnets.adversarial.training.batches import Batch
-from privnets.adversarial.training.inference_networks import accuracy, cross_entropy
+from privnets.adversarial.training.inference_networks import cross_entropy
 from privnets.adversarial.training.objectives import GameStep, build_objective, distortion
 
 
@@ -31,22 +30,7 @@ def test_distortion_counts_only_steps_that_were_observed():
     torch.testing.assert_close(distortion(some), torch.stack(expected))
 
 
-def test_cross_entropy_is_torchs_on_the_known_labels():
-    random = torch.Generator().manual_seed(2)
-    logits = torch.randn(2, 6, 3, 4, generator=random)
-    label = torch.randint(0, 4, (2, 6, 3), generator=random)
-    label[:, 0, 1] = MISSING
-    for i in range(2):
-        expected = torch.nn.functional.cross_entropy(
-            logits[i].flatten(0, 1), label[i].flatten(), ignore_index=MISSING
-        )
-        torch.testing.assert_close(cross_entropy(logits, label)[i], expected)
-        known = label[i] != MISSING
-        share = (logits[i].argmax(-1) == label[i])[known].float().mean()
-        torch.testing.assert_close(accuracy(logits, label)[i], share)
-
-
-def test_weights_enter_as_the_equations_say():
+def test_the_alpha_objective_weighs_its_terms_by_the_equations():
     """D - (lambda / T) H at order 1, where H is the cross-entropy of all T steps."""
     some = seen()
     configs = [

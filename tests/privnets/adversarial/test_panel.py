@@ -59,8 +59,8 @@ def _evidence(draw: Draw, seed: int = 0, share: float = 0.5, utility: bool = Fal
     return Evidence(*map(exposure, SIZES))
 
 
-def _judge(evidence: Sequence[Evidence], networks=NETWORKS, specific=(), alpha=1.0, steps=300):
-    verdicts = score_releases(
+def _score(evidence: Sequence[Evidence], networks=NETWORKS, specific=(), alpha=1.0, steps=300):
+    results_of_stack = score_releases(
         evidence,
         Panel(networks, ATTACKERS, specific),
         alphas=[alpha] * len(evidence),
@@ -68,86 +68,86 @@ def _judge(evidence: Sequence[Evidence], networks=NETWORKS, specific=(), alpha=1
         attack_steps=steps,
         inferred=[None] * len(evidence),
     )
-    return [verdict for verdict in verdicts if verdict is not None]
+    return [result for result in results_of_stack if result is not None]
 
 
 @pytest.fixture(scope="module")
-def judged() -> dict[str, PanelResult]:
-    verdicts = _judge([_evidence(draw) for draw in RELEASES.values()])
-    return dict(zip(RELEASES, verdicts, strict=True))
+def results() -> dict[str, PanelResult]:
+    results_of_stack = _score([_evidence(draw) for draw in RELEASES.values()])
+    return dict(zip(RELEASES, results_of_stack, strict=True))
 
 
-def _of(verdict: PanelResult, attacker: str) -> float:
-    return verdict.metrics[f"privacy/attacker/{attacker}/balanced_accuracy"]
+def _of(result: PanelResult, attacker: str) -> float:
+    return result.metrics[f"privacy/attacker/{attacker}/balanced_accuracy"]
 
 
-def test_noise_tells_nobody_anything(judged):
-    verdict = judged["noise"]
-    assert abs(verdict.metrics[BEST] - 0.5) < 3 * verdict.standard_errors[BEST]
-    assert abs(verdict.metrics["privacy/leakage"]) < 0.005
+def test_a_release_of_noise_leaks_nothing(results):
+    result = results["noise"]
+    assert abs(result.metrics[BEST] - 0.5) < 3 * result.standard_errors[BEST]
+    assert abs(result.metrics["privacy/leakage"]) < 0.005
 
 
-def test_strongest_attacker_on_gaussians_is_the_bayes_decision(judged):
-    verdict, bayes = judged["gaussian"], norm.cdf(SHIFT / 2)
-    error = verdict.standard_errors[BEST]
-    assert bayes - 3 * error - 0.01 < verdict.metrics[BEST] < bayes + 3 * error
+def test_strongest_attacker_on_gaussians_is_the_bayes_decision(results):
+    result, bayes = results["gaussian"], norm.cdf(SHIFT / 2)
+    error = result.standard_errors[BEST]
+    assert bayes - 3 * error - 0.01 < result.metrics[BEST] < bayes + 3 * error
 
 
-def test_every_attacker_comes_near_the_bayes_decision(judged):
-    bayes, error = norm.cdf(SHIFT / 2), judged["gaussian"].standard_errors[BEST]
+def test_every_attacker_comes_near_the_bayes_decision(results):
+    bayes, error = norm.cdf(SHIFT / 2), results["gaussian"].standard_errors[BEST]
     for name in PANEL.names(has_side=False):
-        assert bayes - 0.06 < _of(judged["gaussian"], name) < bayes + 3 * error, name
+        assert bayes - 0.06 < _of(results["gaussian"], name) < bayes + 3 * error, name
 
 
-def test_leakage_of_gaussians_is_their_mutual_information(judged):
+def test_leakage_of_gaussians_is_their_mutual_information(results):
     def density(x: float) -> float:
         p = (norm.pdf(x) + norm.pdf(x - SHIFT)) / 2
         return -p * math.log(p)
 
     truth = quad(density, -12, 12 + SHIFT)[0] - math.log(2 * math.pi * math.e) / 2
-    found = judged["gaussian"]
+    found = results["gaussian"]
     error = found.standard_errors["privacy/leakage"]
     assert truth - 3 * error - 0.01 < found.metrics["privacy/leakage"] < truth + 3 * error
 
 
-def test_area_under_curve_of_gaussians_has_its_closed_form(judged):
-    verdict, truth = judged["gaussian"], norm.cdf(SHIFT / math.sqrt(2))
-    error = verdict.standard_errors["privacy/attacker_auc"]
-    assert verdict.metrics["privacy/attacker_auc"] == pytest.approx(truth, abs=3 * error + 0.01)
+def test_area_under_curve_of_gaussians_has_its_closed_form(results):
+    result, truth = results["gaussian"], norm.cdf(SHIFT / math.sqrt(2))
+    error = result.standard_errors["privacy/attacker_auc"]
+    assert result.metrics["privacy/attacker_auc"] == pytest.approx(truth, abs=3 * error + 0.01)
 
 
-def test_a_release_of_the_secret_gives_it_all_away(judged):
-    metrics = judged["secret"].metrics
+def test_a_release_of_the_secret_leaks_all_of_it(results):
+    metrics = results["secret"].metrics
     assert metrics[BEST] == 1
     assert metrics["privacy/attacker_auc"] == 1
     assert metrics["privacy/leakage"] == pytest.approx(math.log(2), abs=0.01)
 
 
-def test_what_a_linear_model_cannot_see_others_do(judged):
-    verdict = judged["exclusive_or"]
-    assert _of(verdict, "logistic_regression") < 0.6
+def test_nonlinear_attackers_solve_exclusive_or_and_linear_ones_do_not(results):
+    result = results["exclusive_or"]
+    assert _of(result, "logistic_regression") < 0.6
     for name in ("network", "large_network", "boosted_trees", "nearest_neighbours"):
-        assert _of(verdict, name) > 0.98, name
-    assert verdict.metrics[BEST] > 0.98
+        assert _of(result, name) > 0.98, name
+    assert result.metrics[BEST] > 0.98
 
 
-def test_an_attacker_is_judged_as_if_classes_were_as_frequent():
+def test_balanced_accuracy_does_not_depend_on_class_frequencies():
     """Equal covariances: a threshold half-way is best for balanced accuracy, at any prior."""
-    (verdict,) = _judge([_evidence(RELEASES["gaussian"], share=0.1)], networks={})
-    bayes, error = norm.cdf(SHIFT / 2), verdict.standard_errors[BEST]
-    assert bayes - 3 * error - 0.02 < verdict.metrics[BEST] < bayes + 3 * error
+    (result,) = _score([_evidence(RELEASES["gaussian"], share=0.1)], networks={})
+    bayes, error = norm.cdf(SHIFT / 2), result.standard_errors[BEST]
+    assert bayes - 3 * error - 0.02 < result.metrics[BEST] < bayes + 3 * error
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, math.inf])
 def test_leakage_of_every_order_is_bounded_by_the_entropy_of_its_order(alpha):
-    (verdict,) = _judge([_evidence(RELEASES["secret"])], networks={}, alpha=alpha)
+    (result,) = _score([_evidence(RELEASES["secret"])], networks={}, alpha=alpha)
     expected = 0 if alpha == 0 else math.log(2)
-    assert verdict.metrics["privacy/alpha_leakage"] == pytest.approx(expected, abs=0.05)
+    assert result.metrics["privacy/alpha_leakage"] == pytest.approx(expected, abs=0.05)
 
 
-def test_releases_are_judged_in_a_stack_as_alone():
+def test_releases_are_scored_in_a_stack_as_alone():
     evidence = [_evidence(RELEASES[name], seed) for seed, name in enumerate(("gaussian", "noise"))]
-    together = _judge(evidence, {"network": NETWORKS["network"]}, steps=100)
+    together = _score(evidence, {"network": NETWORKS["network"]}, steps=100)
     for seed, one in enumerate(evidence):
         networks = {"network": NETWORKS["network"]}
         (*_, alone) = score_releases(
@@ -162,12 +162,12 @@ def test_releases_are_judged_in_a_stack_as_alone():
 
 
 @pytest.mark.parametrize("spoiled", ["attack", "validation", "test"])
-def test_a_release_that_is_not_finite_is_undefined_and_spoils_no_other(spoiled):
+def test_a_release_that_is_not_finite_is_undefined_and_changes_no_other(spoiled):
     sound = _evidence(RELEASES["gaussian"])
     splits = {part: getattr(sound, part) for part in ("attack", "validation", "test")}
     bad = splits[spoiled]
     splits[spoiled] = Exposure(torch.full_like(bad.z, torch.nan), bad.secret)
-    first, second = _judge([Evidence(**splits), sound], networks={})
+    first, second = _score([Evidence(**splits), sound], networks={})
     assert math.isnan(first.metrics[BEST])
     assert first.strongest is None
     assert f"{spoiled} split is not finite" in first.notes[BEST]
@@ -175,16 +175,16 @@ def test_a_release_that_is_not_finite_is_undefined_and_spoils_no_other(spoiled):
     assert second.metrics[BEST] > 0.7
 
 
-def test_no_known_secret_is_undefined_with_its_reason():
+def test_a_split_without_known_secrets_makes_the_result_undefined():
     given = _evidence(RELEASES["gaussian"])
     unknown = Exposure(given.test.z, torch.full_like(given.test.secret, MISSING))
-    (verdict,) = _judge([Evidence(given.attack, given.validation, unknown)], NETWORKS, steps=50)
-    assert math.isnan(verdict.metrics[BEST])
-    assert "test split knows 0 of the secret's 2 classes" in verdict.notes[BEST]
+    (result,) = _score([Evidence(given.attack, given.validation, unknown)], NETWORKS, steps=50)
+    assert math.isnan(result.metrics[BEST])
+    assert "test split knows 0 of the secret's 2 classes" in result.notes[BEST]
 
 
 @pytest.mark.parametrize("attacker", ATTACKERS)
-def test_test_secrets_reach_no_classifier(attacker):
+def test_test_secrets_do_not_influence_attackers(attacker):
     given = _evidence(RELEASES["gaussian"])
     turned = Exposure(given.test.z, 1 - given.test.secret)
     blind = Evidence(given.attack, given.validation, turned)
@@ -194,7 +194,7 @@ def test_test_secrets_reach_no_classifier(attacker):
 
 
 @pytest.mark.parametrize("attacker", ATTACKERS)
-def test_records_without_a_secret_change_no_classifier(attacker):
+def test_records_without_a_secret_do_not_influence_attackers(attacker):
     given = _evidence(RELEASES["gaussian"])
     secret = given.attack.secret.clone()
     secret[::4] = MISSING
@@ -208,7 +208,7 @@ def test_records_without_a_secret_change_no_classifier(attacker):
 
 
 class _Informed(ReleaseAttacker):
-    """An attacker that is right about some splits, and three times in five about the others."""
+    """An attacker that is right on some splits, and in three of five cases on the others."""
 
     def __init__(self, name: str, *knows: str) -> None:
         self.name, self._knows = name, knows
@@ -223,19 +223,19 @@ class _Informed(ReleaseAttacker):
         return Posterior(self.name, *beliefs)
 
 
-def test_validation_chooses_the_strongest_attacker_and_test_judges_it():
+def test_the_strongest_attacker_is_chosen_on_validation_and_scored_on_test():
     specific = (_Informed("lucky", "test"), _Informed("chosen", "validation"))
-    (verdict,) = _judge([_evidence(RELEASES["noise"])], {}, specific)
-    assert verdict.strongest == "chosen"
-    assert verdict.metrics[BEST] == _of(verdict, "chosen") < 0.65
-    assert "lucky is better on test" in verdict.notes[BEST]
+    (result,) = _score([_evidence(RELEASES["noise"])], {}, specific)
+    assert result.strongest == "chosen"
+    assert result.metrics[BEST] == _of(result, "chosen") < 0.65
+    assert "lucky is better on test" in result.notes[BEST]
 
 
-def test_metric_keys_follow_from_the_attackers_names(judged):
+def test_metric_keys_name_every_attacker(results):
     names = PANEL.names(has_side=False)
     parts = ("balanced_accuracy", "auc", "leakage")
     expected = {f"privacy/attacker/{name}/{part}" for name in names for part in parts}
-    metrics = judged["gaussian"].metrics
+    metrics = results["gaussian"].metrics
     assert {key for key in metrics if key.startswith("privacy/attacker/")} == expected
     assert all(value == 0 for key, value in metrics.items() if key.startswith("flag/"))
 
@@ -248,34 +248,34 @@ def test_a_panel_has_four_families_of_attackers_and_those_of_the_problem():
     assert panel_names(PROBLEMS.get("amnist").spec)[5:] == own
 
 
-def test_floors_without_labels_are_the_prior_alone(judged):
-    verdict = judged["gaussian"]
-    assert verdict.metrics["floor/prior"] == verdict.metrics["floor/attacker_balanced_accuracy"]
-    assert verdict.metrics["floor/prior"] == 0.5
-    assert verdict.standard_errors["floor/prior"] == 0
+def test_without_labels_the_floor_is_the_prior(results):
+    result = results["gaussian"]
+    assert result.metrics["floor/prior"] == result.metrics["floor/attacker_balanced_accuracy"]
+    assert result.metrics["floor/prior"] == 0.5
+    assert result.standard_errors["floor/prior"] == 0
     for key in ("floor/utility_label", "floor/inferred_utility_label", "floor/side_information"):
-        assert math.isnan(verdict.metrics[key])
-        assert verdict.notes[key].startswith("there is no")
+        assert math.isnan(result.metrics[key])
+        assert result.notes[key].startswith("there is no")
 
 
 @pytest.mark.parametrize("share", [0.5, 0.1])
-def test_the_floor_of_a_label_that_is_right_four_times_in_five(share):
+def test_the_floor_of_a_label_is_the_accuracy_of_guessing_by_it(share):
     floor = fit_floors(_evidence(RELEASES["noise"], share=share, utility=True), 2, 0, None)
     estimate = floor.estimates["floor/utility_label"]
     assert estimate.value == pytest.approx(0.8, abs=3 * estimate.error)
     assert floor.highest == "floor/utility_label"
 
 
-def test_an_attacker_below_the_floor_is_flagged_with_its_distance():
-    (verdict,) = _judge([_evidence(RELEASES["noise"], utility=True)], networks={})
+def test_an_attacker_below_the_floor_is_flagged_with_the_difference():
+    (result,) = _score([_evidence(RELEASES["noise"], utility=True)], networks={})
     flag = "flag/attacker_below_floor"
-    assert verdict.metrics[flag] == 1
-    assert "more than 2 standard errors" in verdict.notes[flag]
-    assert verdict.notes["floor/attacker_balanced_accuracy"] == "of floor/utility_label"
+    assert result.metrics[flag] == 1
+    assert "more than 2 standard errors" in result.notes[flag]
+    assert result.notes["floor/attacker_balanced_accuracy"] == "of floor/utility_label"
 
 
-def test_a_release_that_lost_the_utility_label_is_not_held_to_it():
-    """The true label tells the secret four times in five; what is read from the release, never."""
+def test_the_attainable_floor_uses_the_utility_label_inferred_from_the_release():
+    """The true label predicts the secret in four of five cases; the inferred label does not."""
     evidence = _evidence(RELEASES["noise"], utility=True)
     guessed = np.random.default_rng(1).permutation(evidence.test.utility.numpy())
     floor = fit_floors(evidence, 2, 0, guessed)
@@ -287,6 +287,6 @@ def test_a_release_that_lost_the_utility_label_is_not_held_to_it():
 
 def test_networks_that_ran_out_of_steps_are_flagged_by_name():
     networks = {"network": NETWORKS["network"]}
-    (verdict,) = _judge([_evidence(RELEASES["exclusive_or"])], networks, steps=50)
-    assert verdict.metrics["flag/attacker_not_converged"] == 1
-    assert "network" in verdict.notes["flag/attacker_not_converged"]
+    (result,) = _score([_evidence(RELEASES["exclusive_or"])], networks, steps=50)
+    assert result.metrics["flag/attacker_not_converged"] == 1
+    assert "network" in result.notes["flag/attacker_not_converged"]

@@ -1,4 +1,4 @@
-"""What each releaser makes of a record, its noise and what else it sees."""
+"""Releases of each releaser as functions of the record, its noise and other inputs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _each = pytest.mark.parametrize(("releaser", "record"), _RELEASERS.values(), ids
 
 
 def _parameters(releaser, networks: int = 2) -> list[Tensor]:
-    """A stack whose weights are all off where they start, so that each of them matters."""
+    """A stack whose weights all differ from their initial values, so that each of them matters."""
     random = np.random.default_rng(0)
     parameters = stack_parameters([releaser.initial(random) for _ in range(networks)])
     return [p + 0.1 * torch.from_numpy(random.standard_normal(p.shape)).float() for p in parameters]
 
 
-def _given(releaser, record: tuple[int, ...], n: int = 5) -> dict[str, Tensor]:
+def _inputs(releaser, record: tuple[int, ...], n: int = 5) -> dict[str, Tensor]:
     random = torch.Generator().manual_seed(0)
     steps = record[0]
     return {
@@ -47,8 +47,8 @@ def _given(releaser, record: tuple[int, ...], n: int = 5) -> dict[str, Tensor]:
 
 
 @_each
-def test_a_release_has_the_shape_of_the_record_and_moves_with_its_noise(releaser, record):
-    parameters, given = _parameters(releaser), _given(releaser, record)
+def test_a_release_has_the_shape_of_the_record_and_depends_on_the_noise(releaser, record):
+    parameters, given = _parameters(releaser), _inputs(releaser, record)
     one = releaser.release(parameters, **given)
     other = releaser.release(parameters, **{**given, "noise": -given["noise"]})
     assert one.shape == given["x"].shape
@@ -57,8 +57,8 @@ def test_a_release_has_the_shape_of_the_record_and_moves_with_its_noise(releaser
 
 
 @_each
-def test_noise_moves_its_own_record_alone(releaser, record):
-    parameters, given = _parameters(releaser), _given(releaser, record)
+def test_noise_changes_its_own_record_only(releaser, record):
+    parameters, given = _parameters(releaser), _inputs(releaser, record)
     before = releaser.release(parameters, **given)
     given["noise"][:, 2] += 1
     moved = (releaser.release(parameters, **given) - before).abs().flatten(2).amax(-1)
@@ -78,9 +78,9 @@ def test_noise_repeats_with_its_generator_and_has_the_moments_of_its_law(release
 
 
 @pytest.mark.parametrize("name", ["perceptron-pixels", "encoder-decoder", "encoder-decoder-code"])
-def test_released_pixels_lie_between_0_and_1_whatever_the_noise(name):
+def test_released_pixels_are_in_0_to_1_for_any_noise(name):
     releaser, record = _RELEASERS[name]
-    given = _given(releaser, record)
+    given = _inputs(releaser, record)
     given["noise"] *= 100
     released = releaser.release([50 * p for p in _parameters(releaser)], **given)
     assert 0 <= released.min() <= released.max() <= 1
@@ -95,9 +95,9 @@ def test_a_linear_filter_gives_theta_x_plus_the_noise():
     assert released.tolist() == [[[21.5, 43.25]], [[10.0, -1.0]]]
 
 
-def test_an_encoder_decoder_is_convolutions_a_noisy_code_and_linear_layers():
+def test_the_encoder_decoder_equals_its_layers_in_pytorch():
     releaser = EncoderDecoder(8, 8, pixel_noise=0.5)
-    parameters, given = _parameters(releaser), _given(releaser, (1, 8, 8))
+    parameters, given = _parameters(releaser), _inputs(releaser, (1, 8, 8))
     found = releaser.release(parameters, **given)
     for s in range(2):
         w1, b1, w2, b2, w3, b3, w4, b4, w5, b5 = (p[s] for p in parameters)
@@ -112,7 +112,7 @@ def test_an_encoder_decoder_is_convolutions_a_noisy_code_and_linear_layers():
 
 @pytest.mark.parametrize("name", ["perceptron", "encoder-decoder"])
 def test_a_releaser_of_images_learns_to_copy(name):
-    """Below a tenth of the error of the mean image, under noise that it can outgrow."""
+    """Below a tenth of the error of the mean image, with weak noise."""
     record = (1, 8, 8)
     perceptron = PerceptronReleaser(record, 64, pixels=True)
     network = perceptron if name == "perceptron" else EncoderDecoder(8, 64)
@@ -134,16 +134,16 @@ def test_a_releaser_of_images_learns_to_copy(name):
 def test_a_recurrent_releaser_starts_by_releasing_the_record_itself():
     releaser = RecurrentReleaser(2, 2)
     parameters = stack_parameters([releaser.initial(np.random.default_rng(s)) for s in range(2)])
-    given = _given(releaser, (24, 1))
+    given = _inputs(releaser, (24, 1))
     assert torch.equal(releaser.release(parameters, **given), given["x"])
 
 
-def test_a_recurrent_releaser_can_let_go_of_the_record():
-    """Asked for zeros, where what it starts with is the record."""
+def test_a_recurrent_releaser_can_learn_to_release_zeros():
+    """Trained to release zeros, starting from the record itself."""
     releaser = RecurrentReleaser(2, 2, 16, 2)
     parameters = stack_parameters([releaser.initial(np.random.default_rng(0))])
     parameters = [p.requires_grad_() for p in parameters]
-    given = {key: value[:1] for key, value in _given(releaser, (8, 1), 64).items()}
+    given = {key: value[:1] for key, value in _inputs(releaser, (8, 1), 64).items()}
     adam = StackedAdam(parameters, torch.tensor([1e-2]))
     for _ in range(150):
         released = releaser.release(parameters, **given)
@@ -152,9 +152,9 @@ def test_a_recurrent_releaser_can_let_go_of_the_record():
 
 
 @pytest.mark.parametrize("what", ["x", "noise", "secret", "side"])
-def test_no_release_of_a_recurrent_releaser_sees_what_comes_later(what):
+def test_a_recurrent_releaser_is_causal(what):
     releaser, record = _RELEASERS["recurrent"]
-    parameters, given = _parameters(releaser), _given(releaser, record)
+    parameters, given = _parameters(releaser), _inputs(releaser, record)
     before = releaser.release(parameters, **given)
     given[what][:, :, 3:] = 1 - given[what][:, :, 3:]
     after = releaser.release(parameters, **given)
@@ -162,10 +162,10 @@ def test_no_release_of_a_recurrent_releaser_sees_what_comes_later(what):
     assert (before[:, :, 3:] - after[:, :, 3:]).abs().max() > 1e-4
 
 
-def test_a_missing_secret_is_neither_class():
-    """It enters as zeros, so weights that only the classes reach do not matter to it."""
+def test_a_missing_secret_enters_as_no_class():
+    """It enters as zeros, so weights that only classes use do not change its release."""
     releaser, record = _RELEASERS["recurrent"]
-    parameters, given = _parameters(releaser), _given(releaser, record)
+    parameters, given = _parameters(releaser), _inputs(releaser, record)
     altered = [p.clone() for p in parameters]
     altered[0][..., 1:3] += 1
     given["secret"][:, 0] = MISSING

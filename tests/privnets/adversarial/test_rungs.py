@@ -1,4 +1,4 @@
-"""Rungs: stacks that members may leave, and what training curves tell until then."""
+"""Rungs: stacks whose members may be removed, and estimates from training curves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stack(**given: object) -> list:
     return [config(privacy_weight=w, seed=s, **given) for s in (1, 2) for w in WEIGHTS]
 
 
-def trained(
+def train(
     configs: Sequence, shares: Sequence[float], leave: Callable[[Rung], Sequence[int]]
 ) -> Iterable[tuple[Stage, list]]:
     """Every stage with the configurations unfinished at it."""
@@ -54,13 +54,13 @@ def metrics(points: Iterable[TradeoffPoint]) -> dict[tuple[str, int], dict[str, 
 
 
 @pytest.mark.parametrize("steps", [160, 7])
-def test_members_that_stay_come_to_what_they_would_have_come_to(steps):
+def test_removing_members_does_not_change_the_others(steps):
     configs = stack(steps=steps)
     places = {0.25: [0, 5], 0.5: [1, 2]}  # of 8, then of the 6 that are left
     stays = [configs[i] for i in (1, 4, 6, 7)]
     found = [
         point
-        for stage, _ in trained(configs, (0.25, 0.5), lambda rung: places[rung.share])
+        for stage, _ in train(configs, (0.25, 0.5), lambda rung: places[rung.share])
         for point in stage.points
     ]
     whole = metrics(ADVERSARIAL.run(configs))
@@ -69,10 +69,10 @@ def test_members_that_stay_come_to_what_they_would_have_come_to(steps):
         assert values == pytest.approx(whole[member], rel=1e-6, abs=1e-9, nan_ok=True)
 
 
-def test_a_stack_shrinks_at_once_and_can_be_continued_from_there():
+def test_a_stack_shrinks_at_once_and_its_state_can_be_continued():
     configs = stack()
     sizes, states = [], []
-    for stage, left in trained(configs, (0.25, 0.5), lambda rung: [0, 1, 2]):
+    for stage, left in train(configs, (0.25, 0.5), lambda rung: [0, 1, 2]):
         state = dict(stage.state())
         sizes.append(len(left))
         states.append((state, left))
@@ -82,12 +82,12 @@ def test_a_stack_shrinks_at_once_and_can_be_continued_from_there():
     state, left = states[1]
     again = ADVERSARIAL.stages_with_rungs(left, (0.25, 0.5), state=state)
     assert [s.share for s in again if isinstance(s, Rung)] == [0.5]
-    shares = [s.done for s, _ in trained(configs, (0.25, 0.5), lambda rung: [0])]
+    shares = [s.done for s, _ in train(configs, (0.25, 0.5), lambda rung: [0])]
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
 
 
-def test_without_anyone_sent_away_rungs_change_nothing():
+def test_rungs_without_removals_change_nothing():
     configs = stack()
     with_rungs = [p for s in ADVERSARIAL.stages_with_rungs(configs, (0.3, 0.9)) for p in s.points]
     stages = list(ADVERSARIAL.stages(configs))
@@ -97,7 +97,7 @@ def test_without_anyone_sent_away_rungs_change_nothing():
     assert not any(isinstance(s, Rung) for s in stages)
 
 
-def test_rungs_are_where_they_are_asked_for_and_the_last_counts_of_several():
+def test_rungs_are_at_the_requested_shares_and_the_last_of_several_counts():
     def places(shares: Sequence[float], **given: object) -> list[tuple[float, int]]:
         stages = ADVERSARIAL.stages_with_rungs([config(**given)], shares)
         return [(s.share, int(s.state()["step"])) for s in stages if isinstance(s, Rung)]
@@ -108,10 +108,10 @@ def test_rungs_are_where_they_are_asked_for_and_the_last_counts_of_several():
     assert places((0.25, 0.5, 0.75), **pretrained) == [(0.25, 0), (0.5, 0), (0.75, 50)]
 
 
-def test_at_the_end_of_training_exact_information_is_told_as_it_is_reported():
+def test_estimates_at_the_end_of_training_agree_with_the_reported_metrics():
     configs = stack(steps=600)
     rung, points = None, []
-    for stage, _ in trained(configs, (1.0,), lambda rung: []):
+    for stage, _ in train(configs, (1.0,), lambda rung: []):
         rung = stage if isinstance(stage, Rung) else rung
         points += stage.points
     assert isinstance(rung, Rung)
@@ -123,7 +123,7 @@ def test_at_the_end_of_training_exact_information_is_told_as_it_is_reported():
             assert told[metric].value == pytest.approx(own[metric], abs=allowed), metric
 
 
-def test_estimates_are_of_those_objectives_that_are_promised():
+def test_estimates_cover_the_interim_objectives():
     for given in (
         SMALL,
         {"problem": "digits"},
@@ -152,7 +152,7 @@ def test_an_experiment_without_estimates_has_no_rungs():
 
 
 def test_the_standard_error_of_a_curve_is_that_of_a_mean():
-    """Of independent values it covers the truth as often as it says (t of 9 degrees)."""
+    """Intervals from independent values have nominal coverage (t with 9 degrees of freedom)."""
     random = np.random.default_rng(3)
     covered = []
     for values in random.normal(2.0, 0.5, (2000, 30)):
@@ -162,7 +162,7 @@ def test_the_standard_error_of_a_curve_is_that_of_a_mean():
 
 
 @pytest.mark.parametrize(("count", "used"), [(4, 4), (7, 4), (10, 5), (19, 9), (20, 10), (100, 10)])
-def test_an_estimate_rests_on_the_last_of_a_curve(count, used):
+def test_an_estimate_uses_the_last_values_of_a_curve(count, used):
     values = [math.inf if i < count - used else float(i) for i in range(count)]
     last = np.array(values[-used:])
     told = metrics_module.estimate_from_curve(values)
@@ -171,7 +171,7 @@ def test_an_estimate_rests_on_the_last_of_a_curve(count, used):
 
 
 @pytest.mark.parametrize("values", [(), (1.0, 2.0, 3.0), (1.0, 2.0, math.nan, 3.0)])
-def test_too_few_values_or_undefined_ones_tell_nothing(values):
+def test_too_few_or_undefined_values_give_no_estimate(values):
     told = metrics_module.estimate_from_curve(values)
     assert math.isnan(told.value)
     assert math.isnan(told.error)

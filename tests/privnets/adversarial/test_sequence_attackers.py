@@ -1,4 +1,4 @@
-"""Attackers on sequences: what of a step they see, side information, and missing secrets."""
+"""Attackers on sequences: neighbouring steps, side information and missing secrets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ATTACKERS = (BoostedTrees(), NearestNeighbours(), LogisticRegression())
 
 
 def _exposure(records: int, seed: int) -> Exposure:
-    """Secrets are noise, tossed step by step; the release is noise; side information a bit."""
+    """Independent random secrets, a release of noise, and one random bit of side information."""
     random = np.random.default_rng(seed)
     return Exposure(
         z=torch.tensor(random.standard_normal((records, STEPS, 1)), dtype=torch.float32),
@@ -45,7 +45,7 @@ def _masked_with_side(given: Exposure) -> Exposure:
     return replace(given, z=padded[..., None].float() + 0.1 * given.z)
 
 
-def test_only_attackers_with_side_information_see_through_a_pad():
+def test_only_attackers_with_side_information_decode_a_one_time_pad():
     evidence = _evidence(_masked_with_side)
     networks = {"network": Recurrent(1, 8, 1, 2), "network_side": Recurrent(2, 8, 1, 2)}
     panel = Panel(networks, ATTACKERS)
@@ -75,7 +75,7 @@ def test_only_attackers_with_side_information_see_through_a_pad():
 
 
 def _late(given: Exposure) -> Exposure:
-    """A release that tells of each step's secret one step later, and one before."""
+    """A release that shows each step's secret one step later."""
     told = torch.roll(given.secret, 1, dims=1)[..., None].float()
     return replace(given, z=told + 0.1 * given.z, side=None)
 
@@ -88,13 +88,13 @@ def test_attackers_see_the_steps_after_the_one_they_guess():
 
 
 def _by_day(given: Exposure) -> Exposure:
-    """A secret that the time of day tells with probability 0.9."""
+    """A secret that the time of day predicts with probability 0.9."""
     noise = torch.rand(given.secret.shape, generator=torch.Generator().manual_seed(0)) < 0.1
     day = (torch.arange(STEPS) >= STEPS // 2).long().expand_as(given.secret)
     return replace(given, secret=torch.where(noise, 1 - day, day), side=None)
 
 
-def test_the_floor_knows_the_time_of_day():
+def test_the_floor_includes_the_time_of_day():
     floor = fit_floors(_evidence(_by_day), 2, 0, None)
     estimate = floor.estimates["floor/side_information"]
     assert estimate.value == pytest.approx(0.9, abs=3 * estimate.error)
@@ -106,20 +106,20 @@ def _known_by_side(given: Exposure) -> Exposure:
     return replace(given, secret=given.side[..., 0].long())
 
 
-def test_the_floor_knows_side_information():
+def test_the_floor_includes_side_information():
     floor = fit_floors(_evidence(_known_by_side), 2, 0, None)
     assert floor.estimates["floor/side_information"].value == 1
     assert floor.highest == "floor/side_information"
 
 
 def _likely_by_side(given: Exposure) -> Exposure:
-    """A secret that side information tells nine times in ten; the release is noise."""
+    """A secret that side information predicts with probability 0.9; the release is noise."""
     assert given.side is not None
     noise = torch.rand(given.secret.shape, generator=torch.Generator().manual_seed(2)) < 0.1
     return replace(given, secret=given.side[..., 0].long() ^ noise.long())
 
 
-def test_what_side_information_tells_is_no_leakage_of_the_release():
+def test_side_information_is_not_counted_as_leakage():
     (*_, verdict) = score_releases(
         [_evidence(_likely_by_side)],
         Panel({}, ATTACKERS),
@@ -153,7 +153,7 @@ def test_absent_steps_and_missing_secrets_have_no_row():
     np.testing.assert_array_equal(rows.cluster, rows.record // 2)
 
 
-def test_what_an_absent_step_would_have_released_is_not_looked_at():
+def test_values_of_absent_steps_are_not_used():
     given = _with_gaps(_exposure(20, 0))
     assert given.present is not None
     other = torch.where(given.present[..., None], given.z, 1e6)

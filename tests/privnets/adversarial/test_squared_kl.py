@@ -24,7 +24,7 @@ def joint_of(theta: torch.Tensor) -> torch.Tensor:
 
 
 def leaked_gradient(estimator: str) -> float:
-    """Of the mean estimate over all (s, q), with an exact adversary held fixed."""
+    """Gradient of the mean estimate over all (s, q), with an exact adversary held fixed."""
     theta = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
     joint = joint_of(theta)
     held = joint.detach()
@@ -47,7 +47,7 @@ def exact_gradient() -> float:
 
 
 @pytest.mark.parametrize("estimator", ["sound", "label"])
-def test_the_label_form_of_leakage_has_the_informations_gradient(estimator):
+def test_the_label_form_of_leakage_has_the_gradient_of_the_information(estimator):
     assert leaked_gradient(estimator) == pytest.approx(exact_gradient(), rel=1e-6)
 
 
@@ -56,7 +56,7 @@ def test_the_full_form_of_leakage_has_another_gradient():
 
 
 @pytest.mark.parametrize("estimator", ["sound", "full"])
-def test_the_classwise_form_of_what_is_lost_is_a_divergence(estimator):
+def test_the_full_form_of_censored_information_is_a_divergence(estimator):
     random = torch.Generator().manual_seed(0)
     reference, inferred = (torch.randn(3, 50, 4, generator=random).log_softmax(-1) for _ in "ab")
     label = torch.randint(0, 4, (3, 50), generator=random)
@@ -66,7 +66,7 @@ def test_the_classwise_form_of_what_is_lost_is_a_divergence(estimator):
     assert float(censored_information(reference, reference, label, estimator).abs().max()) == 0
 
 
-def test_the_two_forms_of_what_is_lost_agree_in_the_mean_when_labels_follow_the_reference():
+def test_both_forms_of_censored_information_have_the_same_mean():
     random = torch.Generator().manual_seed(1)
     reference = torch.randn(1, 200_000, 3, generator=random).log_softmax(-1)
     inferred = torch.randn(1, 200_000, 3, generator=random).log_softmax(-1)
@@ -77,7 +77,7 @@ def test_the_two_forms_of_what_is_lost_agree_in_the_mean_when_labels_follow_the_
     assert float(by_label) == pytest.approx(float(by_class), abs=4 * 1.5 / 200_000**0.5)
 
 
-def test_the_square_of_a_batch_mean_is_too_large_by_its_variance_and_a_running_mean_is_less():
+def test_a_running_mean_reduces_the_bias_of_the_square():
     random = torch.Generator().manual_seed(2)
     batches = 0.1 + 0.5 * torch.randn(4_000, 2, 1, generator=random)
     running = RunningMean(torch.zeros(2, 1))
@@ -89,7 +89,7 @@ def test_the_square_of_a_batch_mean_is_too_large_by_its_variance_and_a_running_m
 
 
 @pytest.mark.parametrize("squaring", ["running", "clamped"])
-def test_a_negative_mean_exerts_no_pull(squaring):
+def test_a_negative_mean_has_no_gradient(squaring):
     batch = torch.full((2, 3), -0.2, requires_grad=True)
     value = squared(batch, RunningMean(torch.zeros(2, 3)), squaring)
     (gradient,) = torch.autograd.grad(value.sum(), batch)
@@ -97,14 +97,14 @@ def test_a_negative_mean_exerts_no_pull(squaring):
     assert float(gradient.abs().max()) == 0
 
 
-def test_the_published_square_pulls_a_negative_mean_up_in_size():
+def test_the_published_square_has_a_gradient_at_a_negative_mean():
     batch = torch.full((2, 1), -0.2, requires_grad=True)
     value = squared(batch, RunningMean(torch.zeros(2, 1)), "batch")
     (gradient,) = torch.autograd.grad(value.sum(), batch)
     torch.testing.assert_close(gradient, torch.full((2, 1), -0.4))
 
 
-def test_the_running_square_has_the_value_and_slope_of_the_means_square():
+def test_the_running_square_has_the_value_and_gradient_of_the_squared_mean():
     batch = torch.tensor([[0.3], [0.1]], requires_grad=True)
     value = squared(batch, RunningMean(torch.zeros(2, 1)), "running")
     (gradient,) = torch.autograd.grad(value.sum(), batch)

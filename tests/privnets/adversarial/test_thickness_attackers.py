@@ -1,4 +1,4 @@
-"""The thickness-computing attacker, on strokes drawn by hand and on the digits that define it."""
+"""Thickness-computing attackers, on synthetic strokes and on the digits that define them."""
 
 from __future__ import annotations
 
@@ -51,28 +51,28 @@ def _success(exposures: list[Exposure]) -> dict[str, float]:
     }
 
 
-def test_strokes_around_the_published_threshold_are_told_apart():
+def test_strokes_around_the_published_threshold_are_distinguished():
     found = _success([_strokes(200, i, thick=6, thin=2) for i in range(3)])
     assert found == {"thickness_random": 1.0, "thickness_thin": 1.0, "thickness_thick": 1.0}
 
 
-def test_a_ground_that_rounds_to_nothing_is_not_counted():
+def test_a_background_that_rounds_to_zero_is_not_counted():
     found = _success([_strokes(200, i, thick=6, thin=2, grey=0.4 / 255) for i in range(3)])
     assert set(found.values()) == {1.0}
 
 
-def test_ink_everywhere_leaves_nothing_to_count():
+def test_ink_everywhere_hides_thickness():
     found = _success([_strokes(200, i, thick=6, thin=2, grey=0.1) for i in range(3)])
     assert found["thickness_thin"] == found["thickness_thick"] == 0.5
     assert found["thickness_random"] == pytest.approx(0.5, abs=0.11)
 
 
-def test_strokes_that_all_grew_are_measured_against_each_other():
+def test_thresholds_adapt_to_strokes_that_all_grew():
     found = _success([_strokes(200, i, thick=20, thin=12) for i in range(3)])
     assert set(found.values()) == {1.0}
 
 
-def test_what_lies_between_is_guessed_in_three_ways():
+def test_normal_strokes_are_guessed_in_three_ways():
     """Thin strokes on the threshold are normal: thin is right, thick is blind, a coin is half."""
     found = _success(
         [_strokes(400, i, thick=5, thin=int(PUBLISHED_THRESHOLDS[7])) for i in range(3)]

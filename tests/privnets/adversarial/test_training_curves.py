@@ -1,4 +1,4 @@
-"""Training curves against values worked out step by step."""
+"""Training curves against values computed step by step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PRIOR = torch.tensor([[0.5, 0.5], [0.2, 0.8], [0.9, 0.1]]).log()
 
 
 def _steps(count: int, reference: bool = True) -> list[tuple[GameStep, Tensor, Tensor]]:
-    """What each step saw, its loss, and the filters after it."""
+    """Each step, its loss, and the filters after it."""
     random = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
@@ -57,7 +57,7 @@ def _play(curves: TrainingCurves, steps: Sequence[tuple[GameStep, Tensor, Tensor
 
 
 def _values(seen: GameStep, loss: Tensor, s: int) -> dict[str, float]:
-    """One member's at one step."""
+    """Expected values of one member at one step."""
     secret, label = seen.batch.secret[s][None], seen.batch.utility[s][None]
     adversary, utility = seen.adversary[s][None], seen.utility[s][None]
     found = {
@@ -89,7 +89,7 @@ def test_a_point_is_the_mean_of_the_steps_before_it(reference):
                 assert found[name].steps == (4, 8)
 
 
-def test_a_point_of_more_steps_than_are_worked_out_together_is_their_mean():
+def test_a_point_averages_more_steps_than_are_evaluated_together():
     steps, curves = _steps(50), _curves(50)
     for i, (seen, loss, theta) in enumerate(steps, 1):
         curves.add_step(seen, loss)
@@ -113,7 +113,7 @@ def test_exact_information_is_that_of_the_releasers_at_the_point():
 
 
 @pytest.mark.parametrize("pause", [1, 4, 6])
-def test_curves_go_on_from_a_state_as_if_they_had_never_stopped(pause):
+def test_curves_continued_from_a_state_end_the_same(pause):
     steps, whole, first, second = _steps(2 * _EVERY), _curves(), _curves(), _curves()
     _play(whole, steps)
     _play(first, steps[:pause])
@@ -126,14 +126,14 @@ def test_curves_go_on_from_a_state_as_if_they_had_never_stopped(pause):
 
 
 @pytest.mark.parametrize("pause", [2, 5])
-def test_members_that_stay_keep_their_curves(pause):
+def test_remaining_members_keep_their_curves(pause):
     steps, whole, fewer = _steps(2 * _EVERY), _curves(), _curves()
     stay = torch.tensor([0, 2])
     _play(whole, steps)
     _play(fewer, steps[:pause])
     fewer.keep(stay)
     for i, (seen, loss, theta) in enumerate(steps[pause:], pause + 1):
-        fewer.add_step(_taken(seen, stay), loss[stay])
+        fewer.add_step(_select_members(seen, stay), loss[stay])
         fewer.add_point(i, [theta[stay]])
     fewer.settle([_CONFIGS[i] for i in stay])
     for place, s in enumerate(stay):
@@ -142,11 +142,13 @@ def test_members_that_stay_keep_their_curves(pause):
             assert fewer.member(place)[name].values == pytest.approx(curve.values)
 
 
-def _taken(value, members: Tensor):
-    """Some members of whatever holds tensors."""
+def _select_members(value, members: Tensor):
+    """Some members of a dataclass of tensors."""
     if isinstance(value, Tensor):
         return value[members]
     if value is None:
         return None
-    fields = {f.name: _taken(getattr(value, f.name), members) for f in dataclasses.fields(value)}
+    fields = {
+        f.name: _select_members(getattr(value, f.name), members) for f in dataclasses.fields(value)
+    }
     return dataclasses.replace(value, **fields)

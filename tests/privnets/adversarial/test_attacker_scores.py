@@ -26,14 +26,14 @@ def _rows(secret: np.ndarray, cluster: np.ndarray | None = None) -> Rows:
 
 
 def _beliefs(count: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Posteriors that know something, and secrets drawn from them."""
+    """Informative posteriors, and secrets drawn from them."""
     random = np.random.default_rng(seed)
     log_p = log_softmax(1.5 * random.standard_normal((count, classes)), axis=1)
     return log_p, np.array([random.choice(classes, p=p) for p in np.exp(log_p)])
 
 
 def _prior(prior: np.ndarray, secret: np.ndarray) -> np.ndarray:
-    """Log probabilities of one who knows the prior alone."""
+    """Log probabilities of the prior for every secret."""
     return np.tile(np.log(prior), (len(secret), 1))
 
 
@@ -64,7 +64,7 @@ def test_no_posterior_leaks_more_than_the_exact_one(seed, alpha):
 
 
 @pytest.mark.parametrize("alpha", ORDERS)
-def test_an_attacker_who_knows_the_prior_alone_leaks_nothing(alpha):
+def test_the_prior_alone_leaks_nothing(alpha):
     prior = np.array([0.7, 0.2, 0.1])
     secret = np.random.default_rng(0).choice(3, 200, p=prior)
     known = _prior(prior, secret)
@@ -91,16 +91,16 @@ def _accuracy(log_p, prior, rows):
     return scoring.balanced_accuracy(decision, rows, len(prior))
 
 
-def _leaked(log_p, prior, rows, alpha):
+def _leakage(log_p, prior, rows, alpha):
     return scoring.alpha_leakage(log_p, _prior(prior, rows.secret), rows, alpha)
 
 
 STATISTICS = {
     "balanced_accuracy": _accuracy,
     "auc": lambda log_p, prior, rows: scoring.area_under_curve(log_p, rows),
-    "leakage": lambda log_p, prior, rows: _leaked(log_p, prior, rows, 1.0),
-    "order_half": lambda log_p, prior, rows: _leaked(log_p, prior, rows, 0.5),
-    "order_four": lambda log_p, prior, rows: _leaked(log_p, prior, rows, 4.0),
+    "leakage": lambda log_p, prior, rows: _leakage(log_p, prior, rows, 1.0),
+    "order_half": lambda log_p, prior, rows: _leakage(log_p, prior, rows, 0.5),
+    "order_four": lambda log_p, prior, rows: _leakage(log_p, prior, rows, 4.0),
 }
 
 
@@ -135,14 +135,14 @@ def test_copies_of_a_record_add_no_certainty(name):
     assert naive.error == pytest.approx(once.error / math.sqrt(3), rel=0.01)
 
 
-def test_the_error_of_a_difference_counts_what_two_attackers_share():
+def test_the_error_of_a_difference_removes_the_common_error():
     log_p, secret = _beliefs(500, 2)
     prior = class_frequencies(secret, 2)
     estimate = _accuracy(log_p, prior, _rows(secret))
     assert (estimate - estimate).error == 0
 
 
-def test_balanced_decisions_ignore_how_rare_a_class_is():
+def test_balanced_decisions_do_not_depend_on_class_frequencies():
     prior = np.array([0.9, 0.1])
     assert scoring.balanced_decision(np.log([[0.85, 0.15], [0.95, 0.05]]), prior).tolist() == [1, 0]
 
@@ -157,13 +157,13 @@ def _gaussian(count: int, seed: int, share: float = 0.5) -> tuple[np.ndarray, np
 
 
 @pytest.mark.parametrize("share", [0.5, 0.1])
-def test_exact_posteriors_are_left_as_they_are(share):
+def test_calibration_leaves_exact_posteriors_unchanged(share):
     log_p, secret = _gaussian(20_000, 0, share)
     calibrated = calibrate(log_p, secret, np.array([1 - share, share]), 20_000)(log_p)
     assert np.abs(np.exp(calibrated) - np.exp(log_p)).max() < 0.03
 
 
-def test_overconfidence_is_undone():
+def test_calibration_corrects_overconfidence():
     log_p, secret = _gaussian(20_000, 0)
     prior = np.array([0.5, 0.5])
     exaggerated = log_softmax(8 * log_p, axis=1)
@@ -175,7 +175,7 @@ def test_overconfidence_is_undone():
     assert found == pytest.approx(exact, abs=0.01)
 
 
-def test_certainty_about_nothing_costs_next_to_nothing():
+def test_calibrated_random_guesses_leak_almost_nothing():
     random = np.random.default_rng(0)
     certain = np.where(random.random((2000, 1)) < 0.5, [[0.0, -np.inf]], [[-np.inf, 0.0]])
     secret = random.integers(0, 2, 2000)
@@ -186,7 +186,7 @@ def test_certainty_about_nothing_costs_next_to_nothing():
 
 
 def test_copies_of_a_record_calibrate_as_one():
-    """Rows that share their origin are worth no more than one of each."""
+    """Rows of one origin count as one row."""
     log_p, secret = _gaussian(30, 3)
     prior = np.array([0.5, 0.5])
     once = calibrate(log_p, secret, prior, 30)
@@ -196,6 +196,6 @@ def test_copies_of_a_record_calibrate_as_one():
     assert np.abs(taken_for_independent(log_p) - once(log_p)).max() > 1e-2
 
 
-def test_frequencies_never_rule_a_class_out():
+def test_class_frequencies_are_positive():
     shares = class_frequencies(np.zeros(9, dtype=np.int64), 2)
     assert shares.tolist() == [0.95, 0.05]
