@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from stored_sweeps import write_sweep
 from typer.testing import CliRunner
 
-from privnets.points import Replicate, TradeoffPoint
 from sweeps.analysis.comparison import compare_sweeps
 from sweeps.analysis.results import open_result
 from sweeps.cli.main import app
 from sweeps.errors import InputError
-from sweeps.planning.plan import make_plan
-from sweeps.planning.provenance import create_manifest
-from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import write_manifest
-from sweeps.study.spec import Study
 
 ADVANTAGE, ACCURACY = "privacy/membership_advantage", "utility/test_accuracy"
 LOSS = "privacy/rho_mi"
@@ -29,43 +23,12 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two sweeps on the same objectives, one on others, and one that has only failed."""
     place = tmp_path_factory.mktemp("storage")
     both = {ADVANTAGE: "min", ACCURACY: "max"}
-    _write(place, "good", both, [(0.1, 0.5), (0.5, 0.9)])
-    _write(place, "poor", both, [(0.2, 0.4), (0.05, 0.1)])
-    _write(place, "other", {LOSS: "min", ACCURACY: "max"}, [(0.1, 0.5), (0.5, 0.9)])
-    _write(place, "failed", both, [None, None])
-    _write(place, "thrice", both, [(0.1, 0.5), (0.5, 0.9)], replicates=3, dataset="adult")
+    write_sweep(place, "good", both, [(0.1, 0.5), (0.5, 0.9)])
+    write_sweep(place, "poor", both, [(0.2, 0.4), (0.05, 0.1)])
+    write_sweep(place, "other", {LOSS: "min", ACCURACY: "max"}, [(0.1, 0.5), (0.5, 0.9)])
+    write_sweep(place, "failed", both, [None, None])
+    write_sweep(place, "thrice", both, [(0.1, 0.5), (0.5, 0.9)], replicates=3, dataset="adult")
     return place
-
-
-def _write(
-    place: Path,
-    sweep: str,
-    objectives: dict[str, str],
-    found: Sequence[tuple[float, float] | None],
-    *,
-    replicates: int = 2,
-    dataset: str = "digits",
-) -> None:
-    study = Study.model_validate(
-        {
-            "name": f"study-{sweep}",
-            "experiment": "membership",
-            "fixed": {"dataset": dataset, "model": "logistic"},
-            "space": {"train_size": {"grid": [50, 100]}},
-            "replicates": replicates,
-            "objectives": objectives,
-        }
-    )
-    planned, ledger = make_plan(study), Ledger(str(place), sweep)
-    points = []
-    for point, values in zip(planned.points, found, strict=True):
-        metrics = {} if values is None else dict(zip(objectives, values, strict=True))
-        failure = "diverged" if values is None else None
-        each = (Replicate(s, metrics, failure=failure, finished_at=1.7e9) for s in planned.seeds)
-        config = point.config.resolved()
-        points.append(TradeoffPoint(point.point_id, "membership", config, tuple(each)))
-    write_manifest(ledger, create_manifest(planned, sweep, command="", tracking_uri=""))
-    ledger.write_pack("pack", points)
 
 
 def run(storage: Path, *arguments: str) -> str:

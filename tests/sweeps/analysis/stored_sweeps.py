@@ -1,0 +1,47 @@
+"""Sweeps written to a storage without training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from privnets.points import Replicate, TradeoffPoint
+from sweeps.planning.plan import make_plan
+from sweeps.planning.provenance import create_manifest
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import write_manifest
+from sweeps.study.spec import Study
+
+
+def write_sweep(
+    storage: Path,
+    sweep: str,
+    objectives: dict[str, str],
+    metrics: Sequence[tuple[float, float] | None],
+    *,
+    replicates: int = 2,
+    dataset: str = "digits",
+) -> None:
+    """Writes a sweep with one point per pair of metrics; None writes a failed point."""
+    study = Study.model_validate(
+        {
+            "name": f"study-{sweep}",
+            "experiment": "membership",
+            "fixed": {"dataset": dataset, "model": "logistic"},
+            "space": {"train_size": {"grid": [50, 100]}},
+            "replicates": replicates,
+            "objectives": objectives,
+        }
+    )
+    planned, ledger = make_plan(study), Ledger(str(storage), sweep)
+    points = []
+    for point, values in zip(planned.points, metrics, strict=True):
+        point_metrics = {} if values is None else dict(zip(objectives, values, strict=True))
+        failure = "diverged" if values is None else None
+        each = (
+            Replicate(s, point_metrics, failure=failure, finished_at=1.7e9) for s in planned.seeds
+        )
+        config = point.config.resolved()
+        points.append(TradeoffPoint(point.point_id, "membership", config, tuple(each)))
+    write_manifest(ledger, create_manifest(planned, sweep, command="", tracking_uri=""))
+    ledger.write_pack("pack", points)

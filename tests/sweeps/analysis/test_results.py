@@ -1,0 +1,36 @@
+"""Results display themselves and plot their front."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from stored_sweeps import write_sweep
+
+import sweeps
+
+OBJECTIVES = {"privacy/membership_advantage": "min", "utility/test_accuracy": "max"}
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> sweeps.Result:
+    write_sweep(tmp_path, "first", OBJECTIVES, [(0.1, 0.5), (0.5, 0.4)])
+    return sweeps.open_result("first", str(tmp_path))
+
+
+def test_a_notebook_shows_the_size_and_the_front(result: sweeps.Result) -> None:
+    page = result._repr_html_()
+    assert "2 of 2 points, 2 replicates each" in page
+    assert "privacy/membership_advantage.ci_low" in page
+    assert page.count("<tr") == 2, "a heading and the only point of the front"
+
+
+def test_the_plot_holds_every_finished_point(result: sweeps.Result) -> None:
+    traces = {trace.name: trace for trace in result.plot_front().data}
+    assert list(traces["Pareto front"].x) == [0.1]
+    assert list(traces["dominated"].x) == [0.5]
+    assert list(result.plot_front(x="utility/test_accuracy").data[0].x) in ([0.5], [0.4])
+
+
+def test_a_study_and_a_result_are_public_types(result: sweeps.Result) -> None:
+    assert isinstance(result.study, sweeps.Study)
