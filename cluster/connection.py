@@ -21,7 +21,6 @@ from cluster.errors import ConnectError
 from cluster.head_monitor import monitor_head
 from cluster.local_ray import ray_directory
 from cluster.probe import AUTO, check_head, is_remote
-from cluster.scaling import managed
 
 _OBJECT_STORE_BYTES = 128 * 2**20
 _ACCELERATOR = "accelerator_type:"
@@ -86,9 +85,12 @@ class Connection(AbstractContextManager["Connection"]):
         """Returns whether other machines can reach any of its machines."""
         return not all(is_loopback(node["NodeManagerAddress"]) for node in alive_nodes())
 
-    def has_autoscaler(self) -> bool:
-        """Returns whether an autoscaler can add machines."""
-        return not self.started and managed()
+    def dead_processes(self) -> list[str]:
+        """Returns the names of processes that died, of a Ray that was started by `connect`.
+
+        Ray ends this process some seconds later, unless the connection is closed before.
+        """
+        return ray_internals.dead_processes() if self.started else []
 
     def close(self) -> None:
         """Disconnects; ends the Ray and removes its files if `connect` started it."""

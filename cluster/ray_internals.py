@@ -6,9 +6,10 @@ The block functions replace a part of Ray while they run and restore it at their
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
@@ -17,10 +18,14 @@ import ray
 from ray import _raylet
 from ray._private import node, parameter, ray_constants, services, utils, worker
 from ray._private.resource_and_label_spec import ResourceAndLabelSpec
+from ray.core.generated import autoscaler_pb2
+from ray.experimental import internal_kv
 
 from cluster.errors import ConnectError, UnreachableError
 
 SUPPORTED_VERSION: Final = "2.60"
+
+_AUTOSCALER_TIMEOUT_SECONDS: Final = 5
 
 
 def check_version() -> None:
@@ -61,6 +66,27 @@ def count_local_resources(object_store_bytes: int) -> tuple[float, float]:
 def owns_head() -> bool:
     """Returns whether this process started the Ray that it is connected to."""
     return worker._global_node is not None and worker._global_node.is_head()
+
+
+def dead_processes() -> list[str]:
+    """Returns the names of processes that died of the Ray that this process started."""
+    head = worker._global_node
+    return [name for name, _ in head.dead_processes()] if head is not None else []
+
+
+def old_autoscaler_report() -> Mapping[str, Any]:
+    """Returns the report of Ray's older autoscaler, which has no public form; empty without one."""
+    report = internal_kv._internal_kv_get("__autoscaling_status")
+    return (json.loads(report).get("autoscaler_report") or {}) if report else {}
+
+
+def infeasible_bundles() -> list[dict[str, float]]:
+    """Returns the demands that the newer autoscaler cannot meet; its public status omits them."""
+    client = _raylet.GcsClient(ray.get_runtime_context().gcs_address)  # type: ignore[attr-defined]
+    reply: Any = autoscaler_pb2.GetClusterStatusReply()  # type: ignore[attr-defined]
+    reply.ParseFromString(client.get_cluster_status(timeout_s=_AUTOSCALER_TIMEOUT_SECONDS))
+    groups = reply.autoscaling_state.infeasible_gang_resource_requests
+    return [dict(request.resources_bundle) for group in groups for request in group.requests]
 
 
 def reload_auth_settings() -> None:

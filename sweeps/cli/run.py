@@ -29,8 +29,9 @@ from sweeps.cli.options import (
 )
 from sweeps.cli.status import status_file
 from sweeps.cli.terminal import SUBMIT_COMMAND, command_line, print_table, say
+from sweeps.engine.display import display_progress
 from sweeps.engine.executor import RunOutcome, execute, new_sweep_name
-from sweeps.engine.progress import SweepProgress, display_progress
+from sweeps.engine.progress import SweepProgress
 from sweeps.engine.signals import Interrupted
 from sweeps.errors import InputError
 from sweeps.planning.plan import Plan, confirmation_question, make_plan
@@ -110,7 +111,7 @@ def _run_plan(
                 address=address,
                 on_progress=on_progress,
                 command=command_line(),
-                again=resume_command,
+                resume_command=resume_command,
             )
     except KeyboardInterrupt as stop:
         with _closed_output_allowed():

@@ -1,172 +1,178 @@
-"""The work that a sweep still lacks, and how much of it can be done at once."""
+"""Capacity of a cluster: how many packs it trains at once, and waiting until it has room for one.
+
+A pack is never spread over several machines, and never over parts of several GPUs.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-import privnets
-from privnets.contract import Cost
+from cluster.scaling import autoscaler_outlook, demand_node
 from sweeps.analysis.text import format_count
-from sweeps.engine.pack_trainer import label
 from sweeps.errors import InputError
-from sweeps.planning.cost_curves import CostCurve
-from sweeps.planning.packing import Pack, local_capacity, make_packs
-from sweeps.planning.plan import Plan, PlannedReplicate
-from sweeps.store.checkpoints import Checkpoint, ReplicateKey, checkpointed_packs
-from sweeps.store.ledger import Ledger
+from sweeps.planning.packing import local_capacity
 from sweeps.study.spec import Resources
 
 if TYPE_CHECKING:
-    from cluster.connection import Machine
+    from cluster.connection import Connection, Machine
 
-# Of what Ray may give to work on a machine, as its own processes and a stack's peaks take more.
+PATIENCE_SECONDS: Final = 120.0
+"""Time after which machines that are too small are no longer waited for."""
+
+EMPTY_SECONDS: Final = 600.0
+"""Time after which a cluster without machines and without an autoscaler is no longer waited for."""
+
+_POLL_SECONDS: Final = 0.5
+# Share of a machine's memory that packs may take; Ray's processes and peaks of stacks need more.
 _MEMORY_SHARE: Final = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What there is to run packs on.
+    """Capacity for packs.
 
     Attributes:
-        workers: Packs at once.
-        memory: Bytes that each may take.
+        workers: Number of packs that are trained at once.
+        memory: Bytes of memory that each may take.
     """
 
     workers: int
     memory: int
 
-    def on_gpus(self, memory: int | None) -> Capacity:
-        """With the memory that packs have on GPUs; the same where there are none."""
-        return self if memory is None else Capacity(self.workers, memory)
-
-    def times(self, growth: int, resources: Resources) -> Capacity:
-        """With so many times the workers, as far as a sweep may have them."""
-        workers = self.workers * growth
-        limit = resources.concurrency
-        return Capacity(workers if limit == "auto" else min(workers, limit), self.memory)
-
-
-def pending_replicates(plan: Plan, ledger: Ledger) -> dict[ReplicateKey, PlannedReplicate]:
-    """The plan's replicates that are not in the ledger."""
-    done = ledger.finished_replicates()
-    planned = {(r.point_id, r.seed): r for r in plan.replicates()}
-    return {member: replicate for member, replicate in planned.items() if member not in done}
-
-
-def pending_packs(
-    plan: Plan,
-    ledger: Ledger,
-    missing: dict[ReplicateKey, PlannedReplicate],
-    capacity: Capacity,
-    curves: Mapping[str, CostCurve] = MappingProxyType({}),
-) -> list[Pack]:
-    """Packs of what is missing: first those that have a checkpoint, as they were, then the rest.
-
-    Args:
-        plan: What the sweep trains.
-        ledger: What it has.
-        missing: From `pending_replicates`.
-        capacity: What there is to run packs on.
-        curves: Structure to how long its stacks take; by the cost model where it is missing.
-
-    Raises:
-        OSError: If checkpoints cannot be looked at.
-    """
-    left = dict(missing)
-    begun = [
-        made
-        for pack_id in checkpointed_packs(ledger)
-        if (made := _begun(plan, ledger, pack_id, left)) is not None
-    ]
-    return begun + make_packs(
-        list(left.values()),
-        experiment=plan.study.experiment,
-        size=plan.study.resources.pack,
-        workers=capacity.workers,
-        memory=capacity.memory,
-        curves=curves,
-    )
-
-
-def pack_costs(packs: Sequence[Pack]) -> dict[str, float]:
-    """Pack to what it costs, in seconds of one core."""
-    costs: dict[str, Cost] = {}
-    found = {}
-    for made in packs:
-        experiment = privnets.experiment(made.experiment)
-        for replicate in made.replicates:
-            if replicate.point_id not in costs:
-                costs[replicate.point_id] = experiment.cost(replicate.config)
-        own = [costs[replicate.point_id] for replicate in made.replicates]
-        found[made.pack_id] = max(c.shared for c in own) + math.fsum(c.seconds for c in own)
-    return found
-
 
 def cluster_capacity(machines: Sequence[Machine], resources: Resources) -> Capacity:
-    """How many packs can run at once, and the memory that each may take.
+    """Number of packs that can be trained at once, and the memory that each may take.
 
     Args:
-        machines: Those that Ray runs on; a pack is never spread over several.
-        resources: What a pack is to have.
+        machines: Machines that Ray runs on.
+        resources: Resources of a pack.
 
     Raises:
-        InputError: If no machine has room for a single one.
+        InputError: If no machine has room for a pack.
     """
     workers = slots(machines, resources)
     if not workers:
-        raise too_small(machines, resources)
+        raise too_small_error(machines, resources)
     shares = [
-        _MEMORY_SHARE * machine.memory / min(room, workers)
+        _MEMORY_SHARE * machine.memory / min(packs, workers)
         for machine in machines
-        if machine.memory and (room := _room(machine, resources))
+        if machine.memory and (packs := _machine_slots(machine, resources))
     ]
     _, memory = local_capacity(resources.model_copy(update={"concurrency": workers}))
     return Capacity(workers, int(min(shares, default=memory)))
 
 
 def slots(machines: Sequence[Machine], resources: Resources) -> int:
-    """How many packs can run at once; 0 where no machine has room for one."""
-    room = sum(_room(machine, resources) for machine in machines)
-    return room if resources.concurrency == "auto" else min(room, resources.concurrency)
+    """Number of packs that machines can train at once; 0 if none has room for one.
+
+    Args:
+        machines: Machines that Ray runs on.
+        resources: Resources of a pack; its `concurrency` is an upper limit.
+    """
+    packs = sum(_machine_slots(machine, resources) for machine in machines)
+    return packs if resources.concurrency == "auto" else min(packs, resources.concurrency)
 
 
-def too_small(machines: Sequence[Machine], resources: Resources) -> InputError:
-    """What is wrong where no machine has room for a pack."""
-    there = ", ".join(sorted({f"{m.cpus:g} and {m.gpus:g}" for m in machines})) or "none"
+def wait_for_capacity(
+    connection: Connection,
+    resources: Resources,
+    should_stop: Callable[[], bool],
+    *,
+    patience_seconds: float = PATIENCE_SECONDS,
+    empty_seconds: float = EMPTY_SECONDS,
+) -> list[Machine]:
+    """Waits until a machine of a cluster has room for a pack.
+
+    An autoscaler, if there is one, is asked for such a machine, and waited for without a limit
+    unless it refuses: nodes may load images for a long time. Without one, people may start nodes
+    by hand, but waiting for them for ever would use up a batch system's allocation.
+
+    Args:
+        connection: Connection to the cluster.
+        resources: Resources of a pack.
+        should_stop: Polled; once true, the function returns.
+        patience_seconds: Limit where machines are too small, or the autoscaler refuses.
+        empty_seconds: Limit where there are no machines and no autoscaler.
+
+    Returns:
+        The machines of the cluster.
+
+    Raises:
+        InputError: If no machine will have room for a pack.
+    """
+    machines = connection.machines()
+    limits = (patience_seconds, empty_seconds)
+    started = time.monotonic()
+    with demand_node(resources.cpus, resources.gpus):
+        while not (slots(machines, resources) or should_stop()):
+            _check_hope(machines, resources, time.monotonic() - started, limits)
+            time.sleep(_POLL_SECONDS)
+            machines = connection.machines()
+    return machines
+
+
+def _check_hope(
+    machines: Sequence[Machine], resources: Resources, waited: float, limits: tuple[float, float]
+) -> None:
+    """Raises an InputError once it is unlikely that a large enough machine will come."""
+    outlook = autoscaler_outlook(resources.cpus, resources.gpus)
+    if outlook == "possible":
+        return
+    patience_seconds, empty_seconds = limits
+    is_empty = not any(machine.cpus or machine.gpus for machine in machines)
+    if outlook == "none" and is_empty:
+        if waited >= empty_seconds:
+            raise _empty_error(resources, empty_seconds)
+    elif waited >= patience_seconds:
+        raise too_small_error(machines, resources)
+
+
+def describe_wait(machines: Sequence[Machine], resources: Resources) -> str:
+    """What a sweep waits for while none of its packs is in training, in words."""
+    amount = _format_amount(resources)
+    if not slots(machines, resources):
+        return f"waiting for a node with {amount}"
+    return f"waiting for {amount} to become free (all are in use by others)"
+
+
+def too_small_error(machines: Sequence[Machine], resources: Resources) -> InputError:
+    """Error for machines of which none has room for a pack."""
+    sizes = ", ".join(sorted({f"{m.cpus:g} and {m.gpus:g}" for m in machines})) or "none"
     return InputError(
-        f"resources: a pack is to have {format_count(resources.cpus, 'CPU')} and "
-        f"{format_count(resources.gpus, 'GPU')}, and no machine has as many (there are: {there})"
+        f"resources: a pack requires {format_count(resources.cpus, 'CPU')} and "
+        f"{format_count(resources.gpus, 'GPU')} on one machine; got machines with {sizes}. Reduce "
+        "resources.cpus or resources.gpus, or add a machine"
     )
 
 
-def _begun(
-    plan: Plan, ledger: Ledger, pack_id: str, left: dict[ReplicateKey, PlannedReplicate]
-) -> Pack | None:
-    """The pack that a checkpoint is of, taken out of `left`; None where it is of no more use."""
-    checkpoint = Checkpoint(ledger, pack_id, label(privnets.experiment(plan.study.experiment)))
-    members = checkpoint.load().replicate_keys()
-    if not members or any(member not in left for member in members):
-        checkpoint.remove()
-        return None
-    return Pack(pack_id, plan.study.experiment, tuple(left.pop(member) for member in members))
+def _empty_error(resources: Resources, seconds: float) -> InputError:
+    return InputError(
+        f"no node with {_format_amount(resources)} joined within {seconds / 60:g} minutes, and "
+        "this cluster has no autoscaler: start nodes (`ray start --address=HEAD:PORT`), then run "
+        "the command again"
+    )
 
 
-def _room(machine: Machine, resources: Resources) -> int:
-    """How many packs find room on a machine; a part of a GPU is never parts of two."""
-    rooms = []
+def _machine_slots(machine: Machine, resources: Resources) -> int:
+    limits = []
     if resources.cpus:
-        rooms.append(_times(machine.cpus, resources.cpus))
+        limits.append(_quotient(machine.cpus, resources.cpus))
     if resources.gpus >= 1:
-        rooms.append(_times(machine.gpus, resources.gpus))
+        limits.append(_quotient(machine.gpus, resources.gpus))
     elif resources.gpus:
-        rooms.append(math.floor(machine.gpus) * _times(1, resources.gpus))
-    return min(rooms, default=1)
+        limits.append(math.floor(machine.gpus) * _quotient(1, resources.gpus))
+    return min(limits, default=1)
 
 
-def _times(there: float, each: float) -> int:
-    """How often one fits into the other, whatever quotients round to."""
-    return math.floor(there / each + 1e-9)
+def _quotient(amount: float, part: float) -> int:
+    """How often a part fits into an amount, in spite of rounding errors."""
+    return math.floor(amount / part + 1e-9)
+
+
+def _format_amount(resources: Resources) -> str:
+    gpus = f" and {format_count(resources.gpus, 'GPU')}" if resources.gpus else ""
+    return format_count(resources.cpus, "CPU") + gpus

@@ -1,46 +1,55 @@
-"""Runs a sweep: what is not in the ledger yet is trained, and published beside.
+"""Runs a sweep: trains what its ledger lacks, publishes it to MLflow, and writes its summary.
 
-SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run in order: packs in hand are kept as checkpoints, a
-summary that was begun is written, Ray and the publisher are shut down. A second one ends it at
-once; nothing in the ledger is lost then either.
+`execute` shows the steps: prepare, open, schedule, summarise, publish, close.
+
+The first SIGINT (Ctrl-C), SIGTERM or SIGHUP ends a run in order: packs in training are kept as
+checkpoints, a summary that was started is finished, Ray and the publisher are shut down. The second
+one ends it at once. Neither loses anything that is in the ledger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
+import tracking
 from cluster.auth import bypass_proxies_for_loopback
+from cluster.connection import check_address, connect, local_machine
+from cluster.errors import ConnectError
 from sweeps.analysis.results import DEFAULT_STORAGE, Result, read_result
-from sweeps.engine.capacity import cluster_capacity, pending_replicates
-from sweeps.engine.progress import SweepProgress, display_progress
-from sweeps.engine.scheduler import ProgressTracker, run_pending_packs
-from sweeps.engine.signals import Interrupted, StopRequest, catch_stop_signals
+from sweeps.engine.capacity import cluster_capacity
+from sweeps.engine.context import SweepRun
+from sweeps.engine.node_data import check_data_on_nodes
+from sweeps.engine.display import display_progress
+from sweeps.engine.progress import Display, ProgressTracker
+from sweeps.engine.scheduler import pending_replicates, run_pending_packs
+from sweeps.engine.signals import Interrupted, catch_stop_signals
 from sweeps.errors import InputError
 from sweeps.planning.plan import Plan, make_plan
 from sweeps.planning.provenance import create_manifest, plan_differences
-from sweeps.publishing.process import PublishOutcome
-from sweeps.publishing.publication import PublisherProcess, start_publisher
+from sweeps.publishing.process import PublisherProcess, start_publisher
+from sweeps.publishing.publisher import PublishOutcome
 from sweeps.report.summary import preload_plotting, write_summary
 from sweeps.store.filesystem import absolute_storage, check_writable, open_directory
-from sweeps.store.lease import acquire_lease
+from sweeps.store.lease import HeartbeatWriter, acquire_lease
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest, write_manifest
 from sweeps.study.spec import Resources, Study
-from tracking.redaction import redact
+from tracking import redact
 
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run of a sweep ended.
+    """Outcome of a run of a sweep.
 
     Attributes:
-        result: What the sweep has found, this run and those before.
-        published: What became of it in MLflow.
-        failures: Packs that came to nothing, with the reason.
-        interrupted_by: The signal that ended the run early; None if none did.
-        problems: What else went wrong, in words.
+        result: Result of the sweep, of this run and earlier ones.
+        published: Outcome of publishing to MLflow.
+        failures: Packs that failed permanently, with the reason.
+        interrupted_by: Signal that ended the run early; None without one.
+        problems: Other problems, in words.
     """
 
     result: Result
@@ -66,20 +75,20 @@ def run_study(
     address: str | None = None,
     num_points: int | None = None,
 ) -> Result:
-    """Plan a study and run it to its end; see `sweeps.run`.
+    """Plans a study and runs it to its end; see `sweeps.run`.
 
     Raises:
-        StudyError: With everything that is wrong with the study; nothing was started.
-        InputError: If another argument cannot be used; nothing was started.
-        Interrupted: A KeyboardInterrupt, if it was; what was finished is kept.
+        StudyError: With every mistake in the study; nothing was started.
+        InputError: If another argument is invalid; nothing was started.
+        Interrupted: After a signal; what finished is kept. It is a KeyboardInterrupt.
     """
-    planned = make_plan(study, num_points)
-    where = absolute_storage(storage or DEFAULT_STORAGE)
+    plan = make_plan(study, num_points)
+    directory = absolute_storage(storage or DEFAULT_STORAGE)
     with display_progress() as show:
         outcome = execute(
-            planned,
-            sweep=name or new_sweep_name(where, study.name),
-            storage=where,
+            plan,
+            sweep=name or new_sweep_name(directory, study.name),
+            storage=directory,
             tracking_uri=tracking_uri,
             address=address,
             on_progress=show,
@@ -96,171 +105,156 @@ def execute(
     storage: str,
     tracking_uri: str | None = None,
     address: str | None = None,
-    on_progress: Callable[[SweepProgress], None] = lambda progress: None,
+    on_progress: Display = lambda progress: None,
     command: str | None = None,
-    again: str | None = None,
+    resume_command: str | None = None,
 ) -> RunOutcome:
-    """Run what the sweep still lacks: all of it, or after an interruption the rest.
+    """Runs what a sweep lacks: all of it, or the rest after an interruption.
 
     Args:
-        plan: What the sweep trains.
-        sweep: Its name.
-        storage: Path or URI under which sweeps live.
-        tracking_uri: Of the MLflow store; its own default if None.
-        address: Of the Ray cluster; None starts a local one.
+        plan: Plan of the sweep.
+        sweep: Name of the sweep.
+        storage: Path or URI under which sweeps are stored.
+        tracking_uri: URI of the MLflow store; None for its default.
+        address: Address of a Ray cluster; None starts a local Ray.
         on_progress: Called about twice a second while packs are trained.
-        command: What the user typed, for the record.
-        again: The command line that continues the sweep; `sweeps resume` with its name if None.
+        command: Command that the user typed, recorded in the manifest.
+        resume_command: Command that continues the sweep; `sweeps resume SWEEP` if None.
 
     Raises:
-        InputError: If the name belongs to another sweep, it is being run already, no Ray is at the
+        InputError: If the name belongs to another sweep, another driver runs it, no Ray is at the
             address, this machine is too small for a pack, the storage cannot be written, or a node
             of the cluster lacks the data; nothing was started.
         TrackingError: If the tracking store cannot be used; nothing was started.
-        ConnectError: If there is no Ray.
-        Interrupted: If two signals asked for an end; what was finished is kept.
+        ConnectError: If Ray cannot be started or joined.
+        Interrupted: After a second signal; what finished is kept.
     """
-    import tracking
+    ledger = Ledger(absolute_storage(storage), sweep)
+    run = SweepRun(
+        plan=plan,
+        ledger=ledger,
+        storage=absolute_storage(storage),
+        tracking_uri=tracking.resolve_uri(tracking_uri),
+        address=address,
+        command=command or f"sweeps run {plan.study.name}",
+        resume_command=resume_command or f"sweeps resume {sweep}",
+        tracker=ProgressTracker(plan, ledger, [on_progress]),
+    )
+    _prepare(run)
+    with catch_stop_signals() as run.stop, _open(run) as (heartbeat, publisher):
+        _schedule(run, heartbeat)
+        result = _summarise(run, heartbeat)
+        published = _publish(run, heartbeat, publisher)
+    return _close(run, heartbeat, result, published)
 
+
+def _prepare(run: SweepRun) -> None:
+    """Checks everything that can be checked before anything is started or written."""
     bypass_proxies_for_loopback()
-    where, ledger = absolute_storage(storage), Ledger(absolute_storage(storage), sweep)
-    uri = tracking.resolve_uri(tracking_uri)
-    typed = command or f"sweeps run {plan.study.name}"
-    # Refuses another sweep's name.
-    manifest = prepare_manifest(ledger, plan, command=typed, tracking_uri=uri)
-    tracking.check(uri)
-    _check_place(plan, ledger, address)
-    with catch_stop_signals() as interruption, acquire_lease(ledger.directory) as heartbeat:
-        ledger.run_id = heartbeat.run_id
-        if ledger.has_spec():  # perhaps since, by another process
-            manifest = prepare_manifest(ledger, plan, command=typed, tracking_uri=uri)
-        write_manifest(ledger, manifest)
-        with start_publisher(where, sweep, uri) as publication:
-            watch = ProgressTracker(ledger, plan, heartbeat.update, on_progress)
-            preload_plotting()  # while Ray starts, which is mostly waiting
-            heartbeat.phase = "training"
-            _train(plan, ledger, where, address, _remedy(sweep, again), watch, interruption)
-            heartbeat.phase = "publishing"
-            result = None
-            if not interruption.is_requested():
-                publication.hurry()
-                result = _summarised(ledger, where, watch)
-            published = _publish(publication, interruption)
-            if interruption.is_requested():
-                heartbeat.phase = "stopped"
-        result = result or read_result(ledger, where)
-    if heartbeat.problem is not None:
-        watch.troubled(heartbeat.problem)
-    failures = {**result.failures, **watch.failures}  # a full disk keeps some out of the former
-    return RunOutcome(result, published, failures, interruption.signal, tuple(watch.problems))
-
-
-def _remedy(sweep: str, again: str | None) -> str:
-    """What a user can do whose cluster goes while it trains."""
-    command = again or f"sweeps resume {sweep}"
-    return f"What is finished is kept; continue on any cluster with `{command}`."
-
-
-def _check_place(plan: Plan, ledger: Ledger, address: str | None) -> None:
-    """Whether the sweep can be trained there, and its ledger written."""
-    _check_address(address)
-    if address is None:
-        _check_resources(plan.study.resources)
-    check_writable(ledger.directory.parent)
-    if address is not None:
-        _check_nodes(plan, ledger, address)
-
-
-def _check_address(address: str | None) -> None:
-    from cluster.connection import check_address
-    from cluster.errors import ConnectError
-
+    _manifest(run)
+    tracking.check(run.tracking_uri)
     try:
-        check_address(address)
+        check_address(run.address)
     except ConnectError as error:
         raise InputError(str(error)) from error
+    if run.address is None:
+        _check_local_resources(run.plan.study.resources)
+    check_writable(run.ledger.directory.parent)
+    if run.address is not None:
+        _check_data_on_nodes(run, run.address)
 
 
-def _check_nodes(plan: Plan, ledger: Ledger, address: str) -> None:
-    """Whether every node has the data of a sweep that is to be trained there.
-
-    Its own connection ends with it, as Ray ends a driver whose cluster goes while it publishes.
-    """
-    from cluster.connection import connect
-    from sweeps.engine.node_data import check_data_on_nodes
-
-    if pending_replicates(plan, ledger):
-        with connect(address, advice="Nothing was begun: give the command again."):
-            check_data_on_nodes(plan)
+@contextmanager
+def _open(run: SweepRun) -> Iterator[tuple[HeartbeatWriter, PublisherProcess]]:
+    """Takes the lease, writes the manifest and starts the publisher, for a block."""
+    with acquire_lease(run.ledger.directory) as heartbeat:
+        run.ledger.run_id = heartbeat.run_id
+        write_manifest(run.ledger, _manifest(run))  # again: another driver may have written
+        run.tracker.displays.insert(0, heartbeat.update)
+        with start_publisher(run.ledger, run.storage, run.tracking_uri) as publisher:
+            yield heartbeat, publisher
 
 
-def _check_resources(resources: Resources) -> None:
-    """Whether a pack fits on this machine; what any machine has is not looked up."""
-    from cluster.connection import local_machine
+def _schedule(run: SweepRun, heartbeat: HeartbeatWriter) -> None:
+    """Trains what the ledger lacks; returns early after a signal."""
+    heartbeat.phase = "training"
+    preload_plotting()  # in a thread, while Ray starts
+    try:
+        run_pending_packs(run)
+    except Interrupted:
+        if run.stop.is_urgent:
+            raise
 
+
+def _summarise(run: SweepRun, heartbeat: HeartbeatWriter) -> Result | None:
+    """Writes the sweep's tables, figures and report; None after a signal."""
+    heartbeat.phase = "publishing"
+    if run.stop.is_requested():
+        return None
+    result = read_result(run.ledger, run.storage)
+    try:
+        write_summary(run.ledger, result)
+    except OSError as error:
+        run.tracker.add_problem(f"the report could not be written: {error}")
+    return result
+
+
+def _publish(
+    run: SweepRun, heartbeat: HeartbeatWriter, publisher: PublisherProcess
+) -> PublishOutcome:
+    """Waits until MLflow holds everything; after a signal, only for the points being sent."""
+    is_stopped = run.stop.is_requested
+    outcome = publisher.stop() if is_stopped() else publisher.finish(is_stopped)
+    if is_stopped():
+        heartbeat.phase = "stopped"
+    return outcome
+
+
+def _close(
+    run: SweepRun, heartbeat: HeartbeatWriter, result: Result | None, published: PublishOutcome
+) -> RunOutcome:
+    """Collects the outcome."""
+    if heartbeat.problem is not None:
+        run.tracker.add_problem(heartbeat.problem)
+    result = result or read_result(run.ledger, run.storage)
+    # A full disk keeps some failures out of the storage.
+    failures = {**result.failures, **run.tracker.failures}
+    return RunOutcome(result, published, failures, run.stop.signal, tuple(run.tracker.problems))
+
+
+def _check_local_resources(resources: Resources) -> None:
+    """Checks that a pack fits on this machine; every machine has one CPU."""
     if resources.cpus > 1 or resources.gpus:
         cluster_capacity([local_machine()], resources)
 
 
-def _train(
-    plan: Plan,
-    ledger: Ledger,
-    storage: str,
-    address: str | None,
-    remedy: str,
-    watch: ProgressTracker,
-    interruption: StopRequest,
-) -> None:
-    try:
-        run_pending_packs(
-            plan,
-            ledger,
-            storage=storage,
-            address=address,
-            remedy=remedy,
-            watch=watch,
-            interruption=interruption,
-        )
-    except Interrupted:
-        if interruption.urgent:
-            raise
+def _check_data_on_nodes(run: SweepRun, address: str) -> None:
+    """Checks that every node of a cluster has the data, over a connection of its own.
 
-
-def _summarised(ledger: Ledger, storage: str, watch: ProgressTracker) -> Result:
-    """What the sweep has found, of which a summary was written if it could be."""
-    result = read_result(ledger, storage)
-    try:
-        write_summary(ledger, result)
-    except OSError as error:
-        watch.problems.append(f"the report could not be written: {error}")
-    return result
-
-
-def _publish(publication: PublisherProcess, interruption: StopRequest) -> PublishOutcome:
-    asked = interruption.is_requested
-    return publication.stop() if asked() else publication.finish(asked)
-
-
-def new_sweep_name(storage: str, study: str) -> str:
-    """A name for a new sweep of a study: the study's, with the local time, not taken yet.
-
-    Raises:
-        InputError: If the storage cannot be looked into.
+    Ray ends a driver whose cluster goes away, so a connection is held only while it is needed.
     """
-    try:
-        taken = set(open_directory(storage).directories())
-    except OSError as error:
-        raise InputError(redact(f"storage {storage} cannot be read: {error}")) from error
-    base = f"{study}-{datetime.now():%Y%m%d-%H%M%S}"
-    names = (base if i == 1 else f"{base}-{i}" for i in range(1, len(taken) + 2))
-    return next(name for name in names if name not in taken)
+    if pending_replicates(run.plan, run.ledger):
+        with connect(address, advice="Nothing was started: run the command again."):
+            check_data_on_nodes(run.plan)
+
+
+def _manifest(run: SweepRun) -> Manifest:
+    return prepare_manifest(
+        run.ledger, run.plan, command=run.command, tracking_uri=run.tracking_uri
+    )
 
 
 def prepare_manifest(ledger: Ledger, plan: Plan, *, command: str, tracking_uri: str) -> Manifest:
-    """The manifest of a sweep: as written when it was started, or a new one.
+    """Manifest of a sweep: the stored one, or a new one for a new sweep.
+
+    Args:
+        ledger: Ledger of the sweep.
+        plan: Plan of the sweep.
+        command: Command that the user typed.
+        tracking_uri: Resolved URI of the MLflow store.
 
     Raises:
-        InputError: If a sweep of that name was started with another plan.
+        InputError: If the sweep was started with another plan.
     """
     if not ledger.has_spec():
         return create_manifest(plan, ledger.sweep, command=command, tracking_uri=tracking_uri)
@@ -271,3 +265,18 @@ def prepare_manifest(ledger: Ledger, plan: Plan, *, command: str, tracking_uri: 
             f"{'; '.join(reasons)}. Choose another name, or leave --name out"
         )
     return manifest
+
+
+def new_sweep_name(storage: str, study: str) -> str:
+    """Unused name for a new sweep: the study's name with the local time.
+
+    Raises:
+        InputError: If the storage cannot be read.
+    """
+    try:
+        taken = set(open_directory(storage).directories())
+    except OSError as error:
+        raise InputError(redact(f"storage {storage} cannot be read: {error}")) from error
+    base = f"{study}-{datetime.now():%Y%m%d-%H%M%S}"
+    names = (base if i == 1 else f"{base}-{i}" for i in range(1, len(taken) + 2))
+    return next(name for name in names if name not in taken)

@@ -1,53 +1,56 @@
-"""How far a sweep is, and showing it: a bar on a terminal, a line every so often elsewhere."""
+"""Progress of a running sweep: collects workers' reports and the ledger's counts."""
 
 from __future__ import annotations
 
-import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from sweeps.analysis.text import format_count
-from sweeps.engine.counting import SweepCounts
-from sweeps.errors import make_printable
-from sweeps.planning.plan import format_duration
+from sweeps.engine.counting import SweepCounter, SweepCounts
+from sweeps.planning.packing import Pack
+from sweeps.planning.plan import Plan, format_duration
 from sweeps.store.lease import ResourceUse
+from sweeps.store.ledger import Ledger
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from cluster.connection import Machine
 
-LINE_SECONDS = 10.0
-# Actors take a while to get what they are to have, also where all of it is free.
-_WAITING_SECONDS = 10.0
-_BAR_WIDTH = 24
-_LONGEST = 200
-_NODE_DIED = "its node has died"  # as Ray says of an actor
+_UPDATE_SECONDS: Final = 0.5
+_MACHINES_SECONDS: Final = 5.0
+_JOIN_SECONDS: Final = 5.0
+# Share of the time that reading the ledger may take, so that it does not slow down the sweep.
+_COUNTING_SHARE: Final = 0.05
+# Actors need a while to get free resources.
+_WAITING_SECONDS: Final = 10.0
+_MIN_SHARE_FOR_ETA: Final = 0.02
+_MAX_REASON: Final = 200
+_NODE_DIED: Final = "its node has died"  # Ray's words about an actor
 
 
 @dataclass(frozen=True, slots=True)
 class SweepProgress:
-    """How far a sweep is.
+    """Progress of a sweep.
 
     Attributes:
-        points: How many it has in all.
-        done: How many are complete, those that failed or were stopped among them.
-        failed: How many are complete but failed, or lost with their pack.
-        share: Of the work that this run began with, in [0, 1].
-        rate: Points per minute since this run began; None before the first.
-        eta: Seconds left; None while that cannot be told.
-        front: Points on the front so far.
-        best: Best value so far of each objective, by metric.
-        doing: What is done before training, in words; None while packs are trained.
-        stopped: How many are complete but were stopped early.
-        use: What it works on; None before that is known.
-        trainings: How many are done, and how many there are in all; None where that is not told.
+        points: Points of the sweep.
+        done: Complete points, failed and stopped ones included.
+        failed: Points that failed, or whose pack failed.
+        share: Share of this run's work that is done, in [0, 1].
+        rate: Points per minute in this run; None before the first.
+        eta: Estimated seconds left; None while unknown.
+        front: Points on the front.
+        best: Best value of each objective on the front, by metric.
+        doing: Preparation in progress, in words; None while packs are trained.
+        stopped: Points that were stopped early.
+        use: Resources in use; None before they are known.
+        trainings: Replicates finished, and replicates in all; None if unknown.
         waiting: What training waits for, in words; None while packs are trained.
-        setbacks: How many packs were lost in training, and are tried again.
-        setback: The last of these, in words.
+        setbacks: Number of packs that were lost and are tried again.
+        setback: The last of them, in words.
     """
 
     points: int
@@ -67,274 +70,290 @@ class SweepProgress:
     setback: str | None = None
 
     def __str__(self) -> str:
-        """One line."""
-        return ", ".join(part for part in (self.numbers(), self.front_words()) if part)
+        """One line with everything."""
+        parts = (self.describe_training(), self.describe_points(), self.describe_front())
+        return ", ".join(part for part in parts if part)
 
-    def numbers(self) -> str:
-        """How many points, how fast, how long."""
-        return ", ".join((self.training_words(), self.point_words()))
-
-    def training_words(self) -> str:
-        """What is done, how far that is, and how long it will take."""
+    def describe_training(self) -> str:
+        """Current work, its share and the time left."""
         if self.doing is not None:
             return self.doing
         if self.share >= 1:
             return "all trained, the report and MLflow come next"
         if self.waiting is not None:
             return f"{self.share:.0%} trained, {self.waiting}"
-        left = f", about {format_duration(_rounded(self.eta))} left" if self.eta is not None else ""
-        return f"{self.share:.0%} trained{left}"
+        if self.eta is None:
+            return f"{self.share:.0%} trained"
+        seconds = self.eta if self.eta < 20 else round(self.eta, -1)
+        return f"{self.share:.0%} trained, about {format_duration(seconds)} left"
 
-    def point_words(self) -> str:
-        """How many points are done, and how fast; those of a pack come together, at its end."""
+    def describe_points(self) -> str:
+        """Counts of points, and their rate; the points of a pack are done at its end."""
         parts = [f"{self.done:,} of {format_count(self.points, 'point')} done"]
         if self.trainings is not None and self.trainings[1] > self.points:
             parts[0] += f" ({self.trainings[0]:,} of {format_count(self.trainings[1], 'training')})"
         parts += [f"{self.failed} failed"] if self.failed else []
         parts += [f"{self.stopped} stopped early"] if self.stopped else []
         parts += [f"{self.rate:.1f} points per minute"] if self.rate is not None else []
-        if self.done < self.points and self.doing is None and self.use is not None:
-            packs = self.use.packs
-            parts += [f"{format_count(packs, 'pack')} in training"] if packs else []
+        if self.done < self.points and self.doing is None and self.use and self.use.packs:
+            parts += [f"{format_count(self.use.packs, 'pack')} in training"]
         return ", ".join(parts)
 
-    def front_words(self) -> str:
-        """The front so far in words; empty while there is none."""
+    def describe_front(self) -> str:
+        """Size and best values of the front; empty while there is none."""
         best = ", ".join(f"{metric} {value:.3g}" for metric, value in self.best.items())
         return f"front of {self.front} (best {best})" if self.front else ""
 
 
-class Tally:
-    """Adds up what is known of a running sweep.
+Display = Callable[[SweepProgress], None]
+
+
+@dataclass
+class ProgressTracker:
+    """Collects workers' reports and the ledger's counts, and shows them as `SweepProgress`.
+
+    Reports come from the scheduler's thread; `displaying` shows them in a thread of its own.
 
     Attributes:
-        standing: How the complete points stand.
-        doing: What is done before training, in words; None while packs are trained.
-        lack: What packs wait for where none is in training, in words.
+        plan: Plan of the sweep.
+        ledger: Ledger of the sweep.
+        displays: Functions that show progress; one that fails is not called again.
+        doing: Preparation in progress, in words; None while packs are trained.
+        waiting_for: What packs wait for while none is in training, in words.
+        machines: Returns the machines of the cluster that are alive.
+        failures: Packs that failed permanently, with the reason.
+        problems: Problems that did not end the run, in words.
     """
 
-    def __init__(self, points: int, standing: SweepCounts, trainings: int | None = None) -> None:
-        """Begin with what is there.
+    plan: Plan
+    ledger: Ledger
+    displays: list[Display] = field(default_factory=list)
+    doing: str | None = None
+    waiting_for: Callable[[Sequence[Machine]], str] = lambda machines: "waiting for resources"
+    machines: Callable[[], Sequence[Machine]] = tuple
+    failures: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
-        Args:
-            points: How many points the sweep has.
-            standing: How the points stand that are complete already.
-            trainings: How many trainings it has, replicates counted; None where that is not told.
-        """
-        self.standing = standing
-        self.doing: str | None = None
-        self.lack = "waiting for room"
-        self._points = points
-        self._trainings = trainings
-        self._before = standing.complete
-        self._lost: set[str] = set()
-        self._weights: Mapping[str, float] | None = None
-        self._shares: dict[str, float] = {}
-        self._places: dict[str, str | None] = {}
-        self._machines: Sequence[Machine] = ()
+    def __post_init__(self) -> None:
+        """Starts without counts; the first update reads the ledger."""
+        self._counter = SweepCounter(self.ledger, self.plan.seeds, self.plan.objectives)
+        self._counts = SweepCounts()
+        self._complete_before: int | None = None
+        self._next_count = self._next_machines = 0.0
+        self._alive: Sequence[Machine] = ()
         self._hosts: dict[str, str] = {}
-        self._each = (0.0, 0.0)
-        self._began = time.monotonic()
-        self._waited = 0.0
-        self._waits_since: float | None = None
+        self._lock = threading.RLock()
+        self._packs: dict[str, Pack] = {}
+        self._costs: dict[str, float] = {}
+        self._shares: dict[str, float] = {}
+        self._nodes: dict[str, str | None] = {}  # of packs in training
+        self._failed_points: set[str] = set()
         self._setbacks: list[str] = []
+        self._started_at = time.monotonic()
+        self._waiting_since: float | None = None
+        self._waited = 0.0
 
-    def begin(self, weights: Mapping[str, float]) -> None:
-        """Start the clock.
-
-        Args:
-            weights: Pack to what it costs.
-        """
-        self._weights = weights
-        self._began = time.monotonic()
-
-    def work_on(self, machines: Sequence[Machine], cpus: float, gpus: float) -> None:
-        """Note what there is to work on.
+    def expect(self, packs: Sequence[Pack], costs: Mapping[str, float]) -> None:
+        """Adds the packs of a round; the first round starts the clock.
 
         Args:
-            machines: Those that are alive.
-            cpus: Given to each pack.
-            gpus: Given to each pack.
+            packs: Packs that will be trained.
+            costs: Pack id to its cost, in seconds of one core.
         """
-        self._machines, self._each = machines, (cpus, gpus)
-        self._hosts.update({machine.node: machine.host for machine in machines})
+        with self._lock:
+            if not self._packs:
+                self._started_at = time.monotonic()
+            self._packs.update({pack.pack_id: pack for pack in packs})
+            self._costs.update(costs)
 
-    def start(self, pack: str) -> None:
-        """Note that a pack is in training, on a node that is yet to be told."""
-        self._places[pack] = None
+    def start_pack(self, pack_id: str) -> None:
+        """Records that a pack is in training, on a node that is not known yet."""
+        with self._lock:
+            self._nodes[pack_id] = None
 
-    def wait(self, waits: bool) -> None:
-        """Note whether nothing can be trained for want of room."""
-        if not waits and self._waits_since is not None:
-            self._waited += time.monotonic() - self._waits_since
-            self._waits_since = None
-        elif waits and self._waits_since is None:
-            self._waits_since = time.monotonic()
-
-    def drop(self, pack: str, reason: str) -> None:
-        """Note that a pack was lost in training, and is to be tried again.
+    def advance_pack(self, pack_id: str, share: float, node: str) -> None:
+        """Records the progress of a pack in training.
 
         Args:
-            pack: Its id.
-            reason: In words.
+            pack_id: The pack.
+            share: Share of its work that is done, in [0, 1].
+            node: Ray's id of the node that trains it.
         """
-        node = self._places.pop(pack, None)
-        again = "its pack goes on from its last checkpoint, or anew"
-        if node is not None and not self._lives(node):
-            self._setbacks.append(f"node {self._hosts[node]} ({node[:8]}) was lost: {again}")
-        elif _NODE_DIED in reason:
-            self._setbacks.append(f"a node was lost: {again}")
-        else:
-            self._setbacks.append(f"a worker was lost: {again} ({reason[:_LONGEST]})")
+        with self._lock:
+            self._shares[pack_id] = share
+            self._nodes[pack_id] = node
+            if share >= 1:
+                del self._nodes[pack_id]
 
-    def advance(self, pack: str, share: float, node: str | None = None) -> None:
-        """Note how far a pack is, and on which node if it is in training."""
-        self._shares[pack] = share
-        if node is None or share >= 1:
-            self._places.pop(pack, None)
-        else:
-            self._places[pack] = node
+    def lose_pack(self, pack_id: str, reason: str) -> None:
+        """Records that a worker was lost; its pack will be tried again."""
+        self._update_machines(at_once=True)
+        with self._lock:
+            node = self._nodes.pop(pack_id, None)
+            effect = "its pack continues from its last checkpoint, or from the start"
+            if node is not None and not self._is_alive(node):
+                setback = f"node {self._hosts[node]} ({node[:8]}) was lost: {effect}"
+            elif _NODE_DIED in reason:
+                setback = f"a node was lost: {effect}"
+            else:
+                setback = f"a worker was lost: {effect} ({reason[:_MAX_REASON]})"
+            self._setbacks.append(setback)
 
-    def lose(self, pack: str, points: set[str]) -> None:
-        """Note that a pack came to nothing, and so did its points."""
-        self._lost.update(points)
-        self.advance(pack, 1.0)
+    def fail_pack(self, pack_id: str, reason: str, details: str) -> None:
+        """Records that a pack failed permanently, here and in the sweep's storage."""
+        members = [[r.point_id, r.seed] for r in self._packs[pack_id].replicates]
+        with self._lock:
+            self.failures[pack_id] = reason
+            self._failed_points.update(str(point_id) for point_id, _ in members)
+            self._shares[pack_id] = 1.0
+            self._nodes.pop(pack_id, None)
+        with self.recording(f"the failure of pack {pack_id} could not be stored"):
+            record = {"reason": reason, "members": members, "details": details}
+            self.ledger.write_failure(pack_id, record)
 
-    def progress(self) -> SweepProgress:
-        """How far the sweep is now."""
-        time_now = time.monotonic()
-        share, elapsed = self._share(), time_now - self._began
-        waits = 0.0 if self._waits_since is None else time_now - self._waits_since
-        waiting = self.lack if waits >= _WAITING_SECONDS else None
-        trained = elapsed - self._waited
-        told = share > 0.02 and self._waits_since is None
-        now = self.standing
-        fresh = now.complete - self._before
-        return SweepProgress(
-            points=self._points,
-            done=now.complete,
-            failed=now.failed + len(self._lost),
-            share=share,
-            rate=60 * fresh / elapsed if fresh else None,
-            eta=trained * (1 - share) / share if told else None,
-            front=now.front,
-            best=now.best,
-            doing=self.doing,
-            stopped=now.stopped,
-            use=self._use(),
-            trainings=None if self._trainings is None else (now.trainings, self._trainings),
-            waiting=waiting,
-            setbacks=len(self._setbacks),
-            setback=self._setbacks[-1] if self._setbacks else None,
-        )
+    def set_waiting(self, is_waiting: bool) -> None:
+        """Records whether packs wait for resources and none is in training."""
+        now = time.monotonic()
+        with self._lock:
+            if is_waiting and self._waiting_since is None:
+                self._waiting_since = now
+            elif not is_waiting and self._waiting_since is not None:
+                self._waited += now - self._waiting_since
+                self._waiting_since = None
 
-    def _use(self) -> ResourceUse | None:
-        if not self._machines:
+    def add_problem(self, problem: str) -> None:
+        """Records a problem; of those with the same words before the colon only the first."""
+        kind = problem.partition(":")[0]
+        with self._lock:
+            if all(kind != known.partition(":")[0] for known in self.problems):
+                self.problems.append(problem)
+
+    @contextmanager
+    def recording(self, what: str) -> Iterator[None]:
+        """Block whose exceptions are recorded as problems: training is worth more than it.
+
+        Args:
+            what: What failed, in words.
+        """
+        try:
+            yield
+        except Exception as error:
+            self.add_problem(f"{what}: {type(error).__name__}: {error}")
+
+    @contextmanager
+    def displaying(self) -> Iterator[None]:
+        """Shows progress twice a second while the block runs, and once at its end.
+
+        The last time is left out if the thread hangs, in a call of a Ray that died for example.
+        """
+        is_over = threading.Event()
+
+        def keep_showing() -> None:
+            self.show()
+            while not is_over.wait(_UPDATE_SECONDS):
+                self.show()
+
+        thread = threading.Thread(target=keep_showing, name="progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.machines = tuple
+            is_over.set()
+            thread.join(_JOIN_SECONDS)
+            if not thread.is_alive():
+                self._next_count = 0.0
+                self.show()
+
+    def show(self) -> None:
+        """Reads what is new and calls every display."""
+        self._update_machines()
+        with self.recording("progress could not be read"):
+            self._update_counts()
+            progress = self.snapshot()
+            for display in list(self.displays):
+                try:
+                    display(progress)
+                except Exception as error:  # for example a closed terminal
+                    self.displays.remove(display)
+                    self.add_problem(
+                        f"progress could not be shown: {type(error).__name__}: {error}"
+                    )
+
+    def snapshot(self) -> SweepProgress:
+        """Progress as recorded so far."""
+        with self._lock:
+            now, counts, share = time.monotonic(), self._counts, self._share()
+            elapsed = now - self._started_at
+            waiting = 0.0 if self._waiting_since is None else now - self._waiting_since
+            has_eta = share > _MIN_SHARE_FOR_ETA and self._waiting_since is None
+            fresh = counts.complete - (self._complete_before or 0)
+            replicates = len(self.plan.points) * len(self.plan.seeds)
+            return SweepProgress(
+                points=len(self.plan.points),
+                done=counts.complete,
+                failed=counts.failed + len(self._failed_points),
+                share=share,
+                rate=60 * fresh / elapsed if fresh else None,
+                eta=(elapsed - self._waited) * (1 - share) / share if has_eta else None,
+                front=counts.front,
+                best=counts.best,
+                doing=self.doing,
+                stopped=counts.stopped,
+                use=self._resource_use(),
+                trainings=(counts.trainings, replicates),
+                waiting=self.waiting_for(self._alive) if waiting >= _WAITING_SECONDS else None,
+                setbacks=len(self._setbacks),
+                setback=self._setbacks[-1] if self._setbacks else None,
+            )
+
+    def _update_counts(self) -> None:
+        started = time.monotonic()
+        if started < self._next_count:
+            return
+        self._counts = self._counter.read()
+        if self._complete_before is None:
+            self._complete_before = self._counts.complete
+        now = time.monotonic()
+        self._next_count = now + (now - started) / _COUNTING_SHARE
+
+    def _update_machines(self, *, at_once: bool = False) -> None:
+        """Looks every few seconds which machines are alive: they come and go."""
+        now = time.monotonic()
+        if now < self._next_machines and not at_once:
+            return
+        self._next_machines = now + _MACHINES_SECONDS
+        with self.recording("the cluster's machines could not be listed"):
+            alive = self.machines()
+            with self._lock:
+                self._alive = alive
+                self._hosts.update({machine.node: machine.host for machine in alive})
+
+    def _resource_use(self) -> ResourceUse | None:
+        if not self._alive:
             return None
-        # Of a node that is gone Ray may tell much later than that it is.
-        places = [node for node in self._places.values() if node is None or self._lives(node)]
-        packs, (cpus, gpus) = len(places), self._each
+        # Ray may report the loss of a node's packs much later than that of the node.
+        nodes = [node for node in self._nodes.values() if node is None or self._is_alive(node)]
+        packs, resources = len(nodes), self.plan.study.resources
         return ResourceUse(
             packs=packs,
-            nodes=len(self._machines),
-            busy_nodes=len({node for node in places if node is not None}) or min(packs, 1),
-            cpus=sum(machine.cpus for machine in self._machines),
-            busy_cpus=packs * cpus,
-            gpus=sum(machine.gpus for machine in self._machines),
-            busy_gpus=packs * gpus,
+            nodes=len(self._alive),
+            busy_nodes=len({node for node in nodes if node is not None}) or min(packs, 1),
+            cpus=sum(machine.cpus for machine in self._alive),
+            busy_cpus=packs * resources.cpus,
+            gpus=sum(machine.gpus for machine in self._alive),
+            busy_gpus=packs * resources.gpus,
         )
 
-    def _lives(self, node: str) -> bool:
-        """Whether a node is there, or so new that it was not seen yet."""
-        there = any(machine.node == node for machine in self._machines)
-        return there or node not in self._hosts
+    def _is_alive(self, node: str) -> bool:
+        """Whether a node is alive, or too new to have been listed."""
+        return node not in self._hosts or any(m.node == node for m in self._alive)
 
     def _share(self) -> float:
-        if self._weights is None:
+        if not self._packs:
             return 0.0
-        total = sum(self._weights.values())
+        total = sum(self._costs.values())
         if total == 0:
             return 1.0
-        return min(1.0, sum(self._weights[p] * s for p, s in self._shares.items()) / total)
-
-
-def _rounded(seconds: float) -> float:
-    """As no estimate is true to the second."""
-    return seconds if seconds < 20 else round(seconds, -1)
-
-
-@contextmanager
-def display_progress() -> Iterator[Callable[[SweepProgress], None]]:
-    """Show progress on standard error while the block runs.
-
-    Yields:
-        What to call with every new state; calls that come too often cost nothing.
-    """
-    if sys.stderr.isatty():
-        with _bar() as show:
-            yield show
-    else:
-        yield _lines()
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[SweepProgress], None]]:
-    """Three lines that stay where they are: none is broken, however narrow the terminal."""
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
-
-    told = 0
-
-    def show(progress: SweepProgress) -> None:
-        nonlocal told
-        if progress.setbacks > told and progress.setback is not None:
-            live.console.print(Text(_warning(progress.setback)))
-        told = progress.setbacks
-        live.update(_drawn(progress), refresh=True)
-
-    live.start()
-    try:
-        yield show
-    finally:
-        with suppress(OSError):  # the terminal is gone
-            live.stop()
-
-
-def _drawn(progress: SweepProgress) -> RenderableType:
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    first = Table.grid(padding=(0, 1))
-    bar = ProgressBar(total=1.0, completed=progress.share, width=_BAR_WIDTH)
-    first.add_row(bar, Text(progress.training_words(), no_wrap=True, overflow="ellipsis"))
-    others = (progress.point_words(), progress.front_words() or "no front yet")
-    return Group(first, *(Text(line, no_wrap=True, overflow="ellipsis") for line in others))
-
-
-def _lines() -> Callable[[SweepProgress], None]:
-    last = time.monotonic()
-    told = 0
-    before: str | None = None
-
-    def show(progress: SweepProgress) -> None:
-        nonlocal last, told, before
-        if progress.setbacks > told and progress.setback is not None:
-            print(_warning(progress.setback), file=sys.stderr, flush=True)
-        told = progress.setbacks
-        state = progress.doing or progress.waiting
-        begun, before = state not in (None, before), state
-        if begun or time.monotonic() - last >= LINE_SECONDS:
-            last = time.monotonic()
-            print(progress, file=sys.stderr, flush=True)
-
-    return show
-
-
-def _warning(setback: str) -> str:
-    """A line of its own; what went wrong may be told in the words of others."""
-    return make_printable(f"Warning: {setback}")
+        done = sum(self._costs[pack_id] * share for pack_id, share in self._shares.items())
+        return min(1.0, done / total)

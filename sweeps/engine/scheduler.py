@@ -1,305 +1,289 @@
-"""Trains what a sweep lacks on Ray, and keeps the tally."""
+"""Hands the packs that a sweep lacks to Ray, round by round.
+
+A fixed plan has a single round: all replicates that the ledger lacks. A search that chooses points
+by results needs one round for each time it is asked; `_rounds` is the place for it.
+"""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import privnets
+from cluster.connection import connect, local_machine
+from privnets.contract import Cost
 from sweeps.engine.capacity import (
     Capacity,
     cluster_capacity,
-    pack_costs,
-    pending_packs,
-    pending_replicates,
+    describe_wait,
+    slots,
+    wait_for_capacity,
 )
-from sweeps.engine.counting import BackgroundCall, SweepCounter, SweepCounts
+from sweeps.engine.context import SweepRun
 from sweeps.engine.early_stopping import StoppingRule
-from sweeps.engine.progress import SweepProgress, Tally
-from sweeps.engine.signals import StopRequest
-from sweeps.engine.waiting import lack, wait_for_capacity
+from sweeps.engine.pack_trainer import checkpoint_label
+from sweeps.planning.cost_curves import CostCurve
 from sweeps.planning.calibration import CalibrationSettings, calibrate
-from sweeps.planning.packing import Pack
+from sweeps.planning.packing import Pack, make_packs
 from sweeps.planning.plan import Plan, PlannedReplicate
-from sweeps.store.checkpoints import ReplicateKey
+from sweeps.store.checkpoints import Checkpoint, ReplicateKey, checkpointed_packs
 from sweeps.store.ledger import Ledger
 
 if TYPE_CHECKING:
     from cluster.connection import Connection, Machine
 
-_TICK_SECONDS = 0.5
-_LOOK_SECONDS = 5.0
-# Packs are cut for so many times the workers that there are, where more may come: few open
-# clusters tell how large they may become, and smaller packs cost a little even where none come.
-_GROWTH = 2
+Replicates = Mapping[ReplicateKey, PlannedReplicate]
+"""Planned replicates by (point_id, seed)."""
 
 
-class ProgressTracker:
-    """What the Tune loop tells: counted, shown, and failures written down.
+class LocalRayDied(BaseException):
+    """Raised when a process of a local Ray has died.
 
-    Attributes:
-        failures: Packs that came to nothing, with the reason.
-        problems: What else went wrong, in words.
+    It is not an `Exception`, after which Tune would clean up with calls of Ray that hang.
     """
 
-    def __init__(self, ledger: Ledger, plan: Plan, *shows: Callable[[SweepProgress], None]) -> None:
-        """Begin with what the ledger holds.
 
-        Args:
-            ledger: The sweep's.
-            plan: The sweep's.
-            shows: Called with every new state, each until it fails.
-        """
-        self.failures: dict[str, str] = {}
-        self.problems: list[str] = []
-        self._ledger = ledger
-        self._shows = list(shows)
-        self._machines: Callable[[], Sequence[Machine]] = tuple
-        self._resources = plan.study.resources
-        self._looked_at = -math.inf
-        self._packs: dict[str, Pack] = {}
-        self._standing = BackgroundCall(SweepCounter(ledger, plan.seeds, plan.objectives).read)
-        trainings = len(plan.points) * len(plan.seeds)
-        self._tally = Tally(len(plan.points), self._standing.latest, trainings)
-        self._shown_at = 0.0
-        self._noted: set[str] = set()
+def run_pending_packs(run: SweepRun) -> None:
+    """Trains every replicate that the ledger lacks.
 
-    def expect(self, packs: list[Pack]) -> None:
-        """Note the packs of this run."""
-        self._packs = {pack.pack_id: pack for pack in packs}
-        self._tally.begin(pack_costs(packs))
-        self.show()
-
-    @contextmanager
-    def doing(self, what: str) -> Iterator[Callable[[], None]]:
-        """A block before training that shows what is done, once it says so.
-
-        Args:
-            what: In words.
-
-        Yields:
-            What to call when it begins.
-        """
-
-        def begin() -> None:
-            self._tally.doing = what
-            self.show()
-
-        try:
-            yield begin
-        finally:
-            self._tally.doing = None
-
-    def tick(self) -> None:
-        """A moment has passed."""
-        if time.monotonic() - self._shown_at >= _TICK_SECONDS:
-            self._tell(self._standing.poll)
-
-    def show(self) -> None:
-        """Show how things stand now."""
-        self._tell(self._standing.now)
-
-    def _tell(self, standing: Callable[[], SweepCounts]) -> None:
-        self._shown_at = time.monotonic()
-        with self.noting("progress could not be told"):
-            self._tally.standing = standing()
-            self._look()
-            progress = self._tally.progress()
-            shows, self._shows = self._shows, []
-            for show in shows:
-                with self.noting("progress could not be told"):
-                    show(progress)
-                    self._shows.append(show)  # not one that failed: nobody sees it any more
-
-    @contextmanager
-    def working_on(self, machines: Callable[[], Sequence[Machine]]) -> Iterator[None]:
-        """A block that trains.
-
-        Args:
-            machines: Gives those that are alive.
-        """
-        self._machines = machines
-        try:
-            yield
-        finally:
-            self._machines, self._looked_at = tuple, -math.inf
-
-    def _look(self) -> None:
-        """See, every few seconds, which machines there are: they come and go."""
-        if time.monotonic() - self._looked_at < _LOOK_SECONDS:
-            return
-        self._looked_at = time.monotonic()
-        machines = self._machines()
-        self._tally.work_on(machines, self._resources.cpus, self._resources.gpus)
-        self._tally.lack = lack(machines, self._resources)
-
-    @contextmanager
-    def noting(self, what: str) -> Iterator[None]:
-        """A block whose failure is a problem and no reason to end: the first of a kind is noted.
-
-        Args:
-            what: Went wrong, in words.
-        """
-        try:
-            yield
-        except Exception as error:  # whatever it is, packs in hand are worth more
-            self.troubled(f"{what}: {type(error).__name__}: {error}")
-
-    def waits(self, waits: bool) -> None:
-        """Whether no pack can be trained for want of room."""
-        self._tally.wait(waits)
-
-    def began(self, pack: str) -> None:
-        """A pack is in training."""
-        self._tally.start(pack)
-
-    def dropped(self, pack: str, reason: str) -> None:
-        """A pack was lost, and will be tried again."""
-        self._looked_at = -math.inf
-        with self.noting("progress could not be told"):
-            self._look()
-        self._tally.drop(pack, reason)
-        self._tell(self._standing.poll)
-
-    def advanced(self, pack: str, share: float, node: str) -> None:
-        """A pack has come so far, on a node of Ray's."""
-        self._tally.advance(pack, share, node)
-
-    def troubled(self, problem: str) -> None:
-        """Something went wrong that does a pack no harm; the first of a kind is noted."""
-        kind = problem.partition(":")[0]
-        if kind not in self._noted:
-            self._noted.add(kind)
-            self.problems.append(problem)
-
-    def failed(self, pack: str, reason: str, details: str) -> None:
-        """A pack has come to nothing."""
-        members = [[r.point_id, r.seed] for r in self._packs[pack].replicates]
-        self.failures[pack] = reason
-        self._tally.lose(pack, {str(point_id) for point_id, _ in members})
-        record = {"reason": reason, "members": members, "details": details}
-        try:
-            self._ledger.write_failure(pack, record)
-        except OSError as error:
-            self.problems.append(f"the failure of pack {pack} could not be written down: {error}")
-
-
-def run_pending_packs(
-    plan: Plan,
-    ledger: Ledger,
-    *,
-    storage: str,
-    address: str | None,
-    remedy: str,
-    watch: ProgressTracker,
-    interruption: StopRequest,
-) -> None:
-    """Train every replicate that the ledger lacks.
-
-    Returns early when interrupted, with the packs in hand kept as checkpoints.
-
-    Args:
-        plan: What the sweep trains.
-        ledger: What it has.
-        storage: Absolute path or URI of the storage.
-        address: Of the Ray cluster; None starts a local one.
-        remedy: What the user can do if the cluster's head goes, in words.
-        watch: Told what happens.
-        interruption: Asked often whether to end.
+    Returns early after a signal, with the packs in training kept as checkpoints, and also if a
+    local Ray dies, which is recorded as a problem.
 
     Raises:
         ConnectError: If there is no Ray.
-        Interrupted: If a signal came while Ray was started, or a second one did.
-        InputError: If Ray has not what a pack is to be given.
+        Interrupted: If a signal came while Ray was started, or a second one came.
+        InputError: If no machine has room for a pack.
     """
-    missing = pending_replicates(plan, ledger)
-    if not missing:
+    rounds = _rounds(run)
+    if (first := next(rounds, None)) is None:
         return
-    with interruption.interruptible():
-        connection = _connected(plan, address, remedy)
-    with connection, _state_directory(ledger) as state:
-        from sweeps.engine.tune_backend import Carriage, carry
+    try:
+        with _open_ray(run) as connection:
+            should_stop = _stop_condition(run, connection)
+            for replicates in chain([first], rounds):
+                run_round(run, connection, replicates, should_stop)
+                if should_stop():
+                    break
+    except LocalRayDied as error:
+        run.tracker.add_problem(str(error))
 
-        work = _Work(plan, ledger, missing, watch, interruption.is_requested)
-        machines = wait_for_capacity(
-            connection, plan.study.resources, watch, interruption.is_requested
-        )
-        if interruption.is_requested():
-            return
-        room = cluster_capacity(machines, plan.study.resources)
-        packs = work.cut(machines, room, _GROWTH if connection.has_autoscaler() else 1)
-        watch.expect(packs)
-        carriage = Carriage(
-            storage=storage,
-            sweep=ledger.sweep,
-            run=ledger.run_id,
+
+def run_round(
+    run: SweepRun, connection: Connection, replicates: Replicates, should_stop: Callable[[], bool]
+) -> None:
+    """Trains the replicates of one round.
+
+    Args:
+        run: The run.
+        connection: Connection to Ray.
+        replicates: Replicates to train.
+        should_stop: Polled; once true, the function returns as soon as it can.
+
+    Raises:
+        InputError: If no machine has room for a pack.
+    """
+    # Tune takes a second to load, which a run without anything to train saves.
+    from sweeps.engine.tune_backend import TuneSettings, run_packs
+
+    resources, tracker = run.plan.study.resources, run.tracker
+    machines = _wait_for_machines(run, connection, should_stop)
+    if should_stop():
+        return
+    packs = _make_packs(run, machines, replicates, should_stop)
+    tracker.expect(packs, pack_costs(packs))
+    with _state_directory(run.ledger) as state:
+        settings = TuneSettings(
+            storage=run.storage,
+            sweep=run.ledger.sweep,
+            run_id=run.ledger.run_id,
             state=state,
-            resources=plan.study.resources,
-            concurrency=room.workers,
-            machines=None if connection.started else connection.machines,
-            grows=connection.has_autoscaler,
-            stopping=StoppingRule.from_plan(plan),
+            resources=resources,
+            slots=lambda: slots(connection.machines(), resources),
+            is_fixed=connection.started,
+            stopping=StoppingRule.from_plan(run.plan),
         )
-        if not interruption.is_requested():
-            with watch.working_on(connection.machines):
-                carry(packs, carriage, watch, interruption.is_requested)
-        watch.show()
+        if not should_stop():
+            run_packs(packs, settings, tracker, should_stop)
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """What is to be trained, and who is told of it."""
-
-    plan: Plan
-    ledger: Ledger
-    missing: dict[ReplicateKey, PlannedReplicate]
-    watch: ProgressTracker
-    stopping: Callable[[], bool]
-
-    def cut(self, machines: Sequence[Machine], room: Capacity, growth: int) -> list[Pack]:
-        """Packs of it, for so many times the workers that there is room for."""
-        study = self.plan.study
-        with self.watch.doing("measuring pack sizes") as begun:
-            known = calibrate(
-                study.experiment,
-                list(self.missing.values()),
-                CalibrationSettings(study.resources, machines, room.workers, room.memory),
-                is_stopping=self.stopping,
-                on_measure=begun,
-            )
-        for problem in known.problems:
-            self.watch.troubled(problem)
-        wide = room.on_gpus(known.memory).times(growth, study.resources)
-        return pending_packs(self.plan, self.ledger, self.missing, wide, known.curves)
+def pending_replicates(plan: Plan, ledger: Ledger) -> dict[ReplicateKey, PlannedReplicate]:
+    """Replicates of a plan that are not in the ledger."""
+    finished = ledger.finished_replicates()
+    planned = {(r.point_id, r.seed): r for r in plan.replicates()}
+    return {key: replicate for key, replicate in planned.items() if key not in finished}
 
 
-def _connected(plan: Plan, address: str | None, remedy: str) -> Connection:
-    """Join a Ray, or start one that is no larger than packs need and loads what they need."""
-    from cluster.connection import connect, local_machine
+def pending_packs(
+    plan: Plan,
+    ledger: Ledger,
+    replicates: Replicates,
+    capacity: Capacity,
+    curves: Mapping[str, CostCurve] | None = None,
+) -> list[Pack]:
+    """Packs of pending replicates: first those that have a checkpoint, unchanged, then the rest.
 
+    Args:
+        plan: Plan of the sweep.
+        ledger: Ledger of the sweep.
+        replicates: Replicates to train.
+        capacity: Capacity of the cluster.
+        curves: Structure to the cost curve of its stacks; the cost model's where it is missing.
+
+    Raises:
+        OSError: If checkpoints cannot be read.
+    """
+    remaining = dict(replicates)
+    candidates = [
+        _checkpointed_pack(plan, ledger, pack_id, remaining)
+        for pack_id in checkpointed_packs(ledger)
+    ]
+    return [pack for pack in candidates if pack is not None] + make_packs(
+        list(remaining.values()),
+        experiment=plan.study.experiment,
+        size=plan.study.resources.pack,
+        workers=capacity.workers,
+        memory=capacity.memory,
+        curves=curves or {},
+    )
+
+
+def pack_costs(packs: Sequence[Pack]) -> dict[str, float]:
+    """Cost of each pack by its id, in seconds of one core; a stack pays shared costs once."""
+    costs: dict[str, Cost] = {}
+    totals = {}
+    for pack in packs:
+        experiment = privnets.experiment(pack.experiment)
+        for replicate in pack.replicates:
+            if replicate.point_id not in costs:
+                costs[replicate.point_id] = experiment.cost(replicate.config)
+        own = [costs[replicate.point_id] for replicate in pack.replicates]
+        totals[pack.pack_id] = max(c.shared for c in own) + math.fsum(c.seconds for c in own)
+    return totals
+
+
+def _rounds(run: SweepRun) -> Iterator[Replicates]:
+    """Replicates of each round; a round is trained before the next one is requested."""
+    if replicates := pending_replicates(run.plan, run.ledger):
+        yield replicates
+
+
+@contextmanager
+def _open_ray(run: SweepRun) -> Iterator[Connection]:
+    """Joins a cluster or starts a Ray, and shows progress while the block runs."""
+    resources, tracker = run.plan.study.resources, run.tracker
+    with run.stop.interruptible():
+        connection = connect_ray(run.plan, run.address, run.resume_command)
+    with connection:
+        tracker.machines = connection.machines
+        tracker.waiting_for = lambda machines: describe_wait(machines, resources)
+        with tracker.displaying():
+            yield connection
+
+
+def connect_ray(plan: Plan, address: str | None, resume_command: str) -> Connection:
+    """Joins a cluster, or starts a Ray that is as large as packs need and loads their modules.
+
+    Args:
+        plan: Plan of the sweep.
+        address: Address of a cluster; None starts a local Ray.
+        resume_command: Command that continues the sweep, shown if the cluster's head dies.
+    """
+    advice = f"What is finished is kept; continue on any cluster with `{resume_command}`."
     if address is not None:
-        return connect(address, advice=remedy)
+        return connect(address, advice=advice)
     resources = plan.study.resources
     cpus = resources.cpus * cluster_capacity([local_machine()], resources).workers
     experiment = privnets.experiment(plan.study.experiment)
-    own = (type(experiment).__module__, *experiment.training_modules)
-    modules = ("sweeps.engine.preload", "sweeps.engine.worker", *own)
-    return connect(cpus=max(1, math.ceil(cpus)), modules=modules, advice=remedy)
+    own_modules = (type(experiment).__module__, *experiment.training_modules)
+    modules = ("sweeps.engine.worker", *own_modules)
+    return connect(cpus=max(1, math.ceil(cpus)), modules=modules, advice=advice)
+
+
+def _stop_condition(run: SweepRun, connection: Connection) -> Callable[[], bool]:
+    """Function that is true once a signal came, and raises once a local Ray died."""
+
+    def should_stop() -> bool:
+        if dead := connection.dead_processes():
+            raise LocalRayDied(
+                f"Ray's {dead[0]} process on this machine died: training stopped, nothing that "
+                f"finished is lost; continue with `{run.resume_command}`"
+            )
+        return run.stop.is_requested()
+
+    return should_stop
+
+
+def _wait_for_machines(
+    run: SweepRun, connection: Connection, should_stop: Callable[[], bool]
+) -> Sequence[Machine]:
+    """Machines of the cluster, as soon as one of them has room for a pack."""
+    resources = run.plan.study.resources
+    machines = connection.machines()
+    if connection.started or slots(machines, resources):
+        return machines
+    run.tracker.doing = describe_wait(machines, resources)
+    machines = wait_for_capacity(connection, resources, should_stop)
+    run.tracker.doing = None
+    return machines
+
+
+def _make_packs(
+    run: SweepRun,
+    machines: Sequence[Machine],
+    replicates: Replicates,
+    should_stop: Callable[[], bool],
+) -> list[Pack]:
+    """Packs for the machines of a cluster, by measured cost curves where measuring pays."""
+    study, tracker = run.plan.study, run.tracker
+    capacity = cluster_capacity(machines, study.resources)
+
+    def announce() -> None:
+        tracker.doing = "measuring pack sizes"
+
+    calibration = calibrate(
+        study.experiment,
+        list(replicates.values()),
+        CalibrationSettings(study.resources, machines, capacity.workers, capacity.memory),
+        is_stopping=should_stop,
+        on_measure=announce,
+    )
+    tracker.doing = None
+    for problem in calibration.problems:
+        tracker.add_problem(problem)
+    if calibration.memory is not None:  # of a GPU
+        capacity = Capacity(capacity.workers, calibration.memory)
+    return pending_packs(run.plan, run.ledger, replicates, capacity, calibration.curves)
+
+
+def _checkpointed_pack(
+    plan: Plan,
+    ledger: Ledger,
+    pack_id: str,
+    remaining: dict[ReplicateKey, PlannedReplicate],
+) -> Pack | None:
+    """Pack of a checkpoint, whose replicates leave `remaining`; None if it is of no use."""
+    label = checkpoint_label(privnets.experiment(plan.study.experiment))
+    checkpoint = Checkpoint(ledger, pack_id, label)
+    members = checkpoint.load().replicate_keys()
+    if not members or any(member not in remaining for member in members):
+        checkpoint.remove()
+        return None
+    replicates = tuple(remaining.pop(member) for member in members)
+    return Pack(pack_id, plan.study.experiment, replicates)
 
 
 @contextmanager
 def _state_directory(ledger: Ledger) -> Iterator[Path]:
-    """Where Tune keeps its own state, which nothing ever reads: it is emptied before each run."""
-    local = ledger.directory.local_path
-    if local is None:
+    """Directory for Tune's own state, which nothing ever reads; emptied before each round."""
+    local_path = ledger.directory.local_path
+    if local_path is None:
         with TemporaryDirectory(prefix="sweeps-tune-") as folder:
             yield Path(folder, "tune")
         return
     (ledger.directory / "tune").remove()
-    yield local / "tune"
+    yield local_path / "tune"

@@ -1,4 +1,4 @@
-"""Ctrl-C and requests to terminate: end in order the first time, at once the second."""
+"""SIGINT, SIGTERM and SIGHUP: the first one requests an orderly stop, the second stops at once."""
 
 from __future__ import annotations
 
@@ -13,75 +13,75 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(KeyboardInterrupt):
-    """Someone asked for an end, and it came at once.
+    """Raised where a signal breaks off the work.
 
     Attributes:
-        signal: The first that asked.
+        signal: Number of the first signal received.
     """
 
     def __init__(self, signal: int) -> None:
-        """Say who asked."""
+        """Creates the exception for a signal number."""
         super().__init__(signal)
         self.signal = signal
 
 
 @dataclass
 class StopRequest:
-    """Whether someone asked for an end.
+    """Records the signals that this process has received.
 
-    The first signal is only noted, for code that looks at `asked` or is soon done anyway; code that
-    does neither stands in a `breakable` block. A second one raises `Interrupted` anywhere.
+    The first signal is only recorded: code that runs long polls `is_requested`, or waits in an
+    `interruptible` block. A second signal raises `Interrupted` anywhere.
 
     Attributes:
-        signal: The first that asked; None while nobody has.
-        urgent: Whether a second one came.
+        signal: Number of the first signal; None before it.
+        is_urgent: Whether a second signal came.
     """
 
     signal: int | None = None
-    urgent: bool = False
-    _breakable: bool = False
+    is_urgent: bool = False
+    _is_interruptible: bool = False
 
     def is_requested(self) -> bool:
-        """Whether someone asked for an end."""
+        """Whether a signal has requested a stop."""
         return self.signal is not None
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """A block that the first signal breaks off, also one that came before it.
+        """Block that the first signal breaks off; an earlier signal keeps it from starting.
 
         Raises:
-            Interrupted: Where a signal came.
+            Interrupted: If a signal came.
         """
-        self._breakable = True
+        self._is_interruptible = True
         try:
             if self.signal is not None:
                 raise Interrupted(self.signal)
             yield
         finally:
-            self._breakable = False
+            self._is_interruptible = False
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        self.urgent = self.signal is not None
+        self.is_urgent = self.signal is not None
         self.signal = self.signal or number
-        if self._breakable or self.urgent:
+        if self._is_interruptible or self.is_urgent:
             raise Interrupted(self.signal)
 
 
 @contextmanager
 def catch_stop_signals() -> Iterator[StopRequest]:
-    """Take SIGINT, SIGTERM and SIGHUP alike while the block runs.
+    """Handles SIGINT, SIGTERM and SIGHUP alike while the block runs.
 
-    Those that this process was told to ignore, as `nohup` tells it, stay ignored. Only a process's
-    main thread may take signals; elsewhere nothing changes.
+    A signal that this process ignores already (as under `nohup`) stays ignored. Python delivers
+    signals to the main thread only, so in other threads the request is never set.
     """
-    interruption = StopRequest()
+    request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
-        yield interruption
+        yield request
         return
-    heeded = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, interruption._receive) for number in heeded}
+    handled = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, request._receive) for number in handled}
     try:
-        yield interruption
+        yield request
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

@@ -1,15 +1,26 @@
-"""Ray Tune, carrying packs: one trial each, on actors that are used again."""
+"""Trains packs with Ray Tune: one trial per pack, on actors that are used again.
+
+This is the only module that touches Tune's private parts. It refuses another minor version of Ray,
+and `tests/sweeps/engine/test_tune_backend.py` fails when an upgrade removes such a part. Tune has
+no public way to:
+
+- keep packs that wait for an actor in order (`_PackScheduler`),
+- forget the history of metrics of a finished trial (`_TuneCallback.on_trial_complete`),
+- start actors in processes that are ready, and leave out MLflow (`_patched_tune`).
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final
+from unittest.mock import patch
 
 from ray import tune
 from ray.air._internal import usage
@@ -17,155 +28,131 @@ from ray.tune import Callback, CheckpointConfig
 from ray.tune.execution import class_cache
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
+from ray.tune.search import BasicVariantGenerator
 from ray.tune.stopper import Stopper
 
-from cluster.connection import Machine
-from sweeps.engine.concurrency import Following, Queue
+from cluster.ray_internals import check_version
 from sweeps.engine.early_stopping import StoppingRule
-from sweeps.engine.worker import Worker, dumps
+from sweeps.engine.progress import ProgressTracker
+from sweeps.engine.worker import Worker, encode_pack
 from sweeps.planning.packing import Pack
 from sweeps.study.spec import Resources
 
-MAX_FAILURES = 3
-_UNTOLD = "what became of a pack could not be taken down"
-_UNFOLLOWED = "what the cluster has room for could not be looked up"
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+MAX_RETRIES: Final = 3
+"""How often a pack is tried again after its worker was lost."""
 
-
-class Listener(Protocol):
-    """Told by the Tune loop, in its own thread, what happens to packs."""
-
-    def noting(self, what: str) -> AbstractContextManager[None]:
-        """A block whose failure is noted as `what`, and passed over."""
-
-    def tick(self) -> None:
-        """A moment has passed."""
-
-    def waits(self, waits: bool) -> None:
-        """Whether no pack can be trained for want of room."""
-
-    def began(self, pack: str) -> None:
-        """A pack is in training."""
-
-    def dropped(self, pack: str, reason: str) -> None:
-        """A pack was lost, and will be tried again."""
-
-    def advanced(self, pack: str, share: float, node: str) -> None:
-        """A pack has come so far, on a node of Ray's."""
-
-    def troubled(self, problem: str) -> None:
-        """Something went wrong that does a pack no harm."""
-
-    def failed(self, pack: str, reason: str, details: str) -> None:
-        """A pack has come to nothing, retries included."""
+_SLOTS_SECONDS: Final = 1.0
+# Packs that wait for a slot are the demand that an autoscaler sees. As many wait as there are
+# slots, so that a cluster can double at once, within these bounds.
+_MIN_WAITING: Final = 4
+_MAX_WAITING: Final = 64
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_SETTINGS: Final = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # Tune's own state grows with every pack
+    "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "600",
+    "RAY_AIR_NEW_OUTPUT": "0",
+}
+_LOGGERS: Final = ("ray.tune", "ray.train", "ray.air")
 
 
 @dataclass(frozen=True, slots=True)
-class Carriage:
-    """How packs are to be carried.
+class TuneSettings:
+    """Settings of a Tune run.
 
     Attributes:
         storage: Absolute path or URI of the storage.
-        sweep: The sweep's name.
-        run: The run of it that trains; None outside of any.
+        sweep: Name of the sweep.
+        run_id: Id of the run that trains; None outside a run.
         state: Local directory for Tune's own state.
-        resources: Of a pack.
-        concurrency: Packs at once, to begin with.
-        machines: Gives those of a cluster that may grow or shrink; None where nothing changes.
-        grows: Whether it has an autoscaler, which brings machines for packs that wait.
-        stopping: When points leave their packs before the end; never if None.
+        resources: Resources of a pack.
+        slots: Returns the number of packs that the cluster can train at once.
+        is_fixed: Whether that number never changes.
+        stopping: Rule by which points leave packs early; None keeps all.
     """
 
     storage: str
     sweep: str
-    run: str | None
+    run_id: str | None
     state: Path
     resources: Resources
-    concurrency: int
-    machines: Callable[[], Sequence[Machine]] | None = None
-    grows: Callable[[], bool] = lambda: False
+    slots: Callable[[], int]
+    is_fixed: bool
     stopping: StoppingRule | None = None
 
 
-def carry(
-    packs: Sequence[Pack], carriage: Carriage, listener: Listener, stopping: Callable[[], bool]
+def run_packs(
+    packs: Sequence[Pack],
+    settings: TuneSettings,
+    tracker: ProgressTracker,
+    should_stop: Callable[[], bool],
 ) -> None:
-    """Run packs to their end, in order, each retried where it fails.
+    """Trains packs in order; a pack whose worker was lost is tried again.
 
     Args:
-        packs: To train.
-        carriage: How.
-        listener: Told what happens.
-        stopping: Asked often; once true, packs in hand are kept as checkpoints and all ends.
+        packs: Packs to train.
+        settings: Settings of the run.
+        tracker: Receives the reports of workers.
+        should_stop: Polled; once true, packs in training are kept as checkpoints and the run ends.
     """
-    _quieten()
-    _unburden()
+    check_version()
     trainable = tune.with_parameters(
         Worker,
-        packs={pack.pack_id: dumps(pack) for pack in packs},
-        storage=carriage.storage,
-        sweep=carriage.sweep,
-        run=carriage.run,
-        stopping=carriage.stopping,
+        packs={pack.pack_id: encode_pack(pack) for pack in packs},
+        storage=settings.storage,
+        sweep=settings.sweep,
+        run_id=settings.run_id,
+        stopping=settings.stopping,
     )
-    wanted = {"cpu": carriage.resources.cpus, "gpu": carriage.resources.gpus}
-    scheduler = _InOrder()  # type: ignore[no-untyped-call]
-    queue = Queue([pack.pack_id for pack in packs], carriage.concurrency)
-    follow = _followed(queue, carriage)
-    # Not `Tuner`: it unpickles the errors that it finds on disk.
-    tune.run(
-        tune.with_resources(trainable, wanted),
-        name=carriage.state.name,
-        storage_path=str(carriage.state.parent),
-        # One by one: a grid search would copy all packs for each trial.
-        config={"pack": tune.sample_from(lambda spec: queue.next())},
-        num_samples=len(packs),
-        search_alg=queue.search,
-        scheduler=scheduler,
-        reuse_actors=True,
-        max_failures=MAX_FAILURES,
-        raise_on_failed_trial=False,
-        checkpoint_config=CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
-        callbacks=[_Told(listener, follow, scheduler)],
-        stop=_Stop(stopping),
-        trial_dirname_creator=_trial_name,
-        verbose=0,
-    )
+    pack_resources = {"cpu": settings.resources.cpus, "gpu": settings.resources.gpus}
+    pack_ids = iter([pack.pack_id for pack in packs])
+    search = BasicVariantGenerator(max_concurrent=_concurrency(settings))
+    scheduler = _PackScheduler()  # type: ignore[no-untyped-call]
+    with _patched_tune():
+        # Not `Tuner`, which unpickles the errors that it finds on disk.
+        tune.run(
+            tune.with_resources(trainable, pack_resources),
+            name=settings.state.name,
+            storage_path=str(settings.state.parent),
+            # One by one, because a grid search copies all packs for each trial.
+            config={"pack": tune.sample_from(lambda spec: next(pack_ids))},
+            num_samples=len(packs),
+            search_alg=search,
+            scheduler=scheduler,
+            reuse_actors=True,
+            max_failures=MAX_RETRIES,
+            raise_on_failed_trial=False,
+            checkpoint_config=CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+            callbacks=[
+                _TuneCallback(tracker, scheduler),
+                _SlotsCallback(tracker, settings, search),
+            ],
+            stop=_StopWhen(should_stop),
+            trial_dirname_creator=_trial_name,
+            verbose=0,
+        )
 
 
-def _followed(queue: Queue, carriage: Carriage) -> Callable[[], None]:
-    """What to call often, so that the queue is as wide as the cluster."""
-    if carriage.machines is None:
-        return lambda: None
-    return Following(queue, carriage.machines, carriage.resources, carriage.grows).tick
+class _TuneCallback(Callback):
+    """Passes Tune's events to a tracker. An exception in a callback would end the sweep."""
 
-
-class _Told(Callback):
-    """Passes on what Tune tells; whatever it raised would end the sweep."""
-
-    def __init__(self, listener: Listener, follow: Callable[[], None], scheduler: _InOrder) -> None:
-        self._listener = listener
-        self._follow = follow
+    def __init__(self, tracker: ProgressTracker, scheduler: _PackScheduler) -> None:
+        self._tracker = tracker
         self._scheduler = scheduler
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        with self._listener.noting(_UNTOLD):
-            self._listener.waits(self._scheduler.waits)
-            self._listener.tick()
-        with self._listener.noting(_UNFOLLOWED):
-            self._follow()
+        self._tracker.set_waiting(self._scheduler.is_waiting)
 
     def on_trial_start(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
-        with self._listener.noting(_UNTOLD):
-            self._listener.began(trial.config["pack"])
+        self._tracker.start_pack(trial.config["pack"])
 
     def on_trial_recover(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
-        with self._listener.noting(_UNTOLD):
-            self._listener.dropped(trial.config["pack"], _reason(_error_text(trial)))
+        self._tracker.lose_pack(trial.config["pack"], _last_failure(_error_text(trial)))
 
     def on_trial_result(
         self,
@@ -175,67 +162,121 @@ class _Told(Callback):
         result: dict[str, Any],
         **info: Any,
     ) -> None:
-        with self._listener.noting(_UNTOLD):
-            if failure := result.get("failure"):
-                self._listener.failed(trial.config["pack"], failure, failure)
-            else:
-                self._listener.advanced(trial.config["pack"], result["share"], result["node"])
-            if problem := result.get("problem"):
-                self._listener.troubled(problem)
+        pack_id = trial.config["pack"]
+        if result["failure"]:
+            self._tracker.fail_pack(pack_id, result["failure"], result["details"])
+        else:
+            self._tracker.advance_pack(pack_id, result["share"], result["node"])
+        if result["problem"]:
+            self._tracker.add_problem(result["problem"])
 
     def on_trial_complete(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
-        # Tune keeps what it was told of each pack as long as it runs.
-        with self._listener.noting(_UNTOLD):
-            trial.run_metadata.metric_analysis.clear()
-            trial.run_metadata.metric_n_steps.clear()
+        # Tune keeps the history of metrics until its end: most of what a long sweep would hold.
+        trial.run_metadata.metric_analysis.clear()
+        trial.run_metadata.metric_n_steps.clear()
 
     def on_trial_error(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
-        with self._listener.noting(_UNTOLD):
-            details = _error_text(trial)
-            self._listener.failed(trial.config["pack"], _reason(details), details)
+        details = _error_text(trial)
+        self._tracker.fail_pack(trial.config["pack"], _last_failure(details), details)
 
 
-class _InOrder(FIFOScheduler):
-    """Gives free actors to packs that have none on the way, in order.
+class _SlotsCallback(Callback):
+    """Adapts the number of packs that Tune holds to the slots of a growing or shrinking cluster."""
 
-    The scheduler that this is otherwise names the first pack that has not begun, and Tune then
-    gives it the next free actor and kills the one that is being started for it: where packs take
-    less time than actors need to start, no further one ever does. Where nobody is named, a pack
-    that was just handed out goes before those that wait for room.
+    def __init__(
+        self, tracker: ProgressTracker, settings: TuneSettings, search: BasicVariantGenerator
+    ) -> None:
+        self._tracker = tracker
+        self._settings = settings
+        self._search = search
+        self._updated_at = time.monotonic()
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        now = time.monotonic()
+        if self._settings.is_fixed or now - self._updated_at < _SLOTS_SECONDS:
+            return
+        self._updated_at = now
+        with self._tracker.recording("the cluster's slots could not be counted"):
+            self._search.max_concurrent = _concurrency(self._settings)
+
+
+def _concurrency(settings: TuneSettings) -> int:
+    """Number of packs that Tune holds: one per slot, and some more on a cluster that may grow."""
+    slots = settings.slots()
+    if settings.is_fixed:
+        return max(slots, 1)  # Tune takes 0 for no limit
+    packs = slots + min(max(slots, _MIN_WAITING), _MAX_WAITING)
+    limit = settings.resources.concurrency
+    return packs if limit == "auto" else min(packs, limit)
+
+
+class _PackScheduler(FIFOScheduler):
+    """Gives a free actor to the first pack that waits for one.
+
+    Tune's own scheduler names the first pack that has not started. Tune then gives it the next
+    free actor and kills the one that is being started for it: if packs take less time than actors
+    need to start, no second actor ever starts.
 
     Attributes:
-        waits: Whether packs wait for actors, and Ray has room for none.
+        is_waiting: Whether packs wait for actors and no actor is alive.
     """
 
-    waits = False
+    is_waiting = False
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """While an actor is free, the first pack that waits for room; None if none does."""
-        tune_loop = tune_controller._tune_controller
-        actors = tune_loop._actor_manager
-        self.waits = actors.num_pending_actors > 0 and actors.num_live_actors == 0
-        if not (tune_loop._actor_cache.num_cached_objects and actors.num_pending_actors):
+        """First pack that waits for a slot while an actor is free; None without either."""
+        controller = tune_controller._tune_controller
+        actors = controller._actor_manager
+        self.is_waiting = actors.num_pending_actors > 0 and actors.num_live_actors == 0
+        if not (controller._actor_cache.num_cached_objects and actors.num_pending_actors):
             return None
-        waiting = {tune_loop._actor_to_trial.get(actor) for actor in actors.pending_actors}
-        waiting &= tune_loop._pending_trials
-        return next((trial for trial in tune_loop._pending_trials_list if trial in waiting), None)
+        waiting = {controller._actor_to_trial.get(actor) for actor in actors.pending_actors}
+        waiting &= controller._pending_trials
+        return next((trial for trial in controller._pending_trials_list if trial in waiting), None)
 
 
-class _Stop(Stopper):
-    """Ends the experiment when asked; never a single trial."""
+class _StopWhen(Stopper):
+    """Ends the whole Tune run on request, never a single trial."""
 
-    def __init__(self, asked: Callable[[], bool]) -> None:
-        self._asked = asked
+    def __init__(self, should_stop: Callable[[], bool]) -> None:
+        self._should_stop = should_stop
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        return self._asked()
+        return self._should_stop()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune pickles its own state, which nothing reads
+
+
+@contextmanager
+def _patched_tune() -> Iterator[None]:
+    """Changes Tune for the whole process while the block runs, and restores it afterwards.
+
+    Tune gives actors an environment variable of PyTorch Lightning's, so Ray would start new
+    processes for them although some are ready. It loads MLflow (two seconds) to count callbacks
+    for telemetry, which is off. Its loggers and reports repeat what the sweep itself reports.
+    """
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        with (
+            patch.dict(os.environ, _SETTINGS),
+            patch.object(class_cache, "DEFAULT_ENV_VARS", {}),
+            patch.object(usage, "tag_callbacks", lambda callbacks: False),
+        ):
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _error_text(trial: Trial) -> str:
@@ -247,41 +288,16 @@ def _error_text(trial: Trial) -> str:
         return f"its error could not be read: {error}"
 
 
-def _reason(details: str) -> str:
-    """The last failure's own words: a traceback's last line, or what Ray says of a dead worker."""
+def _last_failure(details: str) -> str:
+    """Last failure in Tune's error file, in a line: an exception, or Ray's reason of a death."""
     lines = [line.strip() for line in _COLOUR.sub("", details).splitlines() if line.strip()]
     starts = [i for i, line in enumerate(lines) if line.startswith("Failure # ")]
     last = lines[starts[-1] + 1 :] if starts else lines
     if not last:
         return "no reason was given"
-    raised = last[0].startswith(("ray::", "Traceback"))
-    return last[-1] if raised else last[0]
+    is_exception = last[0].startswith(("ray::", "Traceback"))
+    return last[-1] if is_exception else last[0]
 
 
 def _trial_name(trial: Trial) -> str:
     return str(trial.config["pack"])
-
-
-def _quieten() -> None:
-    """No loggers of Tune's, no reports: the sweep shows its own progress."""
-    settings: Mapping[str, str] = {
-        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-        "TUNE_DISABLE_SIGINT_HANDLER": "1",
-        "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # its own state, which grows with every pack
-        "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "600",
-        "RAY_AIR_NEW_OUTPUT": "0",
-    }
-    os.environ.update(settings)
-    for name in ("ray.tune", "ray.train", "ray.air"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # failures are reported by us
-
-
-def _unburden() -> None:
-    """Leave out what Tune does for others before it starts.
-
-    For a variable that PyTorch Lightning alone reads, it asks for an environment of the actors'
-    own, and so for processes that have yet to start; and to count its callbacks for telemetry,
-    which is off, it loads all of MLflow.
-    """
-    class_cache.DEFAULT_ENV_VARS.clear()
-    usage.tag_callbacks = lambda callbacks: False

@@ -1,14 +1,16 @@
-"""What Ray Tune runs: an actor that trains one pack after another."""
+"""Ray Tune actor that trains one pack after another."""
 
 from __future__ import annotations
 
 import errno
 import json
+import sysconfig
 import time
+import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from socket import gethostname
-from typing import Any
+from typing import Any, Final
 
 import ray
 from ray import tune
@@ -23,19 +25,20 @@ from sweeps.planning.plan import PlannedReplicate
 from sweeps.store.lease import RunSupersededError
 from sweeps.store.ledger import Ledger
 
-# Every report passes through the driver's one loop, and stages may be as short as a point.
-_REPORT_SECONDS = 0.5
-_HOPELESS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+# All reports pass through the driver's single loop, and a stage may be as short as a point.
+_REPORT_SECONDS: Final = 0.5
+# A storage with one of these errors does not recover by itself.
+_STORAGE_IS_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 
 class Worker(tune.Trainable):
-    """A pack per trial, half a second or more of it per step; torch stays loaded between packs.
+    """Actor that trains one pack per Tune trial; torch stays loaded between packs.
 
-    What it reports is a few numbers of progress. Results go to the ledger and nowhere else, and
-    so do checkpoints: Tune's own would unpickle what they find.
+    It reports a few numbers of progress to Tune. Results and checkpoints go to the sweep's own
+    storage only, because Tune would unpickle its own checkpoints.
     """
 
-    _run: PackTrainer | None = None
+    _trainer: PackTrainer | None = None
 
     def setup(  # type: ignore[override]
         self,
@@ -44,79 +47,95 @@ class Worker(tune.Trainable):
         packs: Mapping[str, str],
         storage: str,
         sweep: str,
-        run: str | None,
+        run_id: str | None,
         stopping: StoppingRule | None,
     ) -> None:
-        """Take the first pack.
+        """Accepts the first pack.
 
         Args:
-            config: `pack`, the id of one.
-            packs: Id to pack, as `dumps` gives it.
+            config: `pack`, the id of the pack.
+            packs: Pack id to pack, encoded by `encode_pack`.
             storage: Absolute path or URI of the storage.
-            sweep: The sweep's name.
-            run: The run of it that this is for.
-            stopping: When points leave their packs before the end; never if None.
+            sweep: Name of the sweep.
+            run_id: Id of the run; its lease is checked before every write.
+            stopping: Rule by which points leave packs early; None keeps all.
         """
         self._node = ray.get_runtime_context().get_node_id()
         self._device = select_device(self._assigned("GPU"), self._assigned("CPU"))
         self._packs = packs
-        self._ledger = Ledger(storage, sweep, run)
+        self._ledger = Ledger(storage, sweep, run_id)
         self._stopping = stopping
         self.reset_config(config)
 
     def step(self) -> dict[str, Any]:
-        """Train for half a second, or a longer stage.
+        """Trains for half a second, or for one stage that takes longer.
 
-        A storage that takes nothing more fails the pack at once, and so does the end of the run
-        that it is for: trying again would only train again. Whatever else is raised, Tune has the
-        pack retried by a fresh actor.
+        An error that would occur again fails the pack at once: an exception of the experiment, a
+        full storage, a run that has ended. Tune retries the pack on a new actor after any error
+        that this method raises.
+
+        Returns:
+            `share`, `node` and `done`; `problem`, `failure` and `details` are texts or None.
         """
         try:
-            self._run = self._run or self._begun()
-            advance = _advanced(self._run)
-        except (OSError, RunSupersededError) as error:
-            if isinstance(error, OSError) and error.errno not in _HOPELESS:
-                raise
-            self._run = None
-            return {"share": 1.0, "done": True, "failure": f"{type(error).__name__}: {error}"}
-        except DataError as error:
-            # Another node may have them, or this one by then.
+            self._trainer = self._trainer or self._load_pack()
+            progress = train_for(_REPORT_SECONDS, self._trainer)
+        except DataError as error:  # another node may have the data
             raise DataError(f"node {gethostname()} ({self._node[:8]}): {error}") from error
-        return {
-            "share": advance.share,
-            "done": advance.committed,
-            "problem": advance.problem,
-            "node": self._node,
-        }
+        except Exception as error:
+            if may_succeed_elsewhere(error):
+                raise
+            self._trainer = None
+            return self._report(
+                PackProgress(1.0, committed=True),
+                failure=describe_failure(error),
+                details=traceback.format_exc(),
+            )
+        return self._report(progress)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take the next pack, which the next step loads.
+        """Accepts the next pack; the next step loads it.
 
-        Tune gives a pack up, whatever its number of tries, when its actor dies in here: it notes
-        the failure twice, as that of an actor and as that of a task that had not begun to train.
+        Loading a pack here would be fatal: if an actor dies in this method, Tune gives its trial
+        up without a retry, because it counts the failure twice.
         """
-        self._run, self._pack_id = None, str(new_config["pack"])
+        self._trainer, self._pack_id = None, str(new_config["pack"])
         return True
 
     def cleanup(self) -> None:
-        """Keep what is in hand when the sweep is stopped."""
-        if self._run is not None:
+        """Writes a checkpoint of the pack in training when the sweep is stopped."""
+        if self._trainer is not None:
             with suppress(RunSupersededError):
-                self._run.save()
+                self._trainer.save()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Keep the pack's state in the sweep's own checkpoints; nothing goes to Tune."""
+        """Writes a checkpoint of the pack to the sweep's storage; Tune gets none."""
         self.cleanup()
 
     def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
-        """Nothing: a pack always starts from the sweep's own checkpoint."""
+        """Does nothing: a pack always continues from the sweep's own checkpoint."""
 
-    def _begun(self) -> PackTrainer:
-        pack = loads(self._packs[self._pack_id])
-        experiment = privnets.experiment(pack.experiment)
+    def _load_pack(self) -> PackTrainer:
+        pack = decode_pack(self._packs[self._pack_id])
         return PackTrainer(
-            pack, experiment, self._ledger, device=self._device, stopping=self._stopping
+            pack,
+            privnets.experiment(pack.experiment),
+            self._ledger,
+            device=self._device,
+            stopping=self._stopping,
         )
+
+    def _report(
+        self, progress: PackProgress, failure: str | None = None, details: str | None = None
+    ) -> dict[str, Any]:
+        return {
+            "share": progress.share,
+            "node": self._node,
+            "done": progress.committed,
+            "problem": progress.problem,
+            "failure": failure,
+            "details": details,
+        }
 
     def _assigned(self, resource: str) -> float:
         context = ray.get_runtime_context()
@@ -124,19 +143,46 @@ class Worker(tune.Trainable):
         return float(assigned.get(resource, 0))
 
 
-def _advanced(run: PackTrainer) -> PackProgress:
-    """As many stages as a report's time allows, one at least; the first problem among them."""
-    until = time.monotonic() + _REPORT_SECONDS
+def train_for(seconds: float, trainer: PackTrainer) -> PackProgress:
+    """Trains as many stages as the time allows, at least one; reports their first problem."""
+    deadline = time.monotonic() + seconds
     problem = None
     while True:
-        advance = run.advance()
-        problem = problem or advance.problem
-        if advance.committed or time.monotonic() >= until:
-            return PackProgress(advance.share, advance.committed, problem)
+        progress = trainer.advance()
+        problem = problem or progress.problem
+        if progress.committed or time.monotonic() >= deadline:
+            return PackProgress(progress.share, progress.committed, problem)
 
 
-def dumps(pack: Pack) -> str:
-    """A pack as text, which is cheaper to hand to every worker than objects are."""
+def may_succeed_elsewhere(error: Exception) -> bool:
+    """Whether the same work may succeed on another worker, or later on this one.
+
+    This holds for a storage that fails for a while, for memory that runs out, and for errors of a
+    GPU, after which the process cannot use it any more.
+    """
+    if isinstance(error, OSError):
+        return error.errno not in _STORAGE_IS_FULL
+    is_device_error = type(error).__module__.partition(".")[0] == "torch"
+    return isinstance(error, MemoryError) or is_device_error
+
+
+def describe_failure(error: Exception) -> str:
+    """Type and message of an error, with the file and line that raised it.
+
+    The line is the innermost one outside of installed libraries: the user's own code, if it took
+    part.
+    """
+    libraries = sysconfig.get_path("purelib")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((libraries, "<"))]
+    text = f"{type(error).__name__}: {error}"
+    if not own or isinstance(error, OSError | RunSupersededError):
+        return text
+    return f"{text} ({own[-1].filename}, line {own[-1].lineno})"
+
+
+def encode_pack(pack: Pack) -> str:
+    """Encodes a pack as JSON, which costs less to send to every worker than objects do."""
     members = [
         [replicate.point_id, replicate.seed, replicate.config.model_dump(mode="json")]
         for replicate in pack.replicates
@@ -144,8 +190,8 @@ def dumps(pack: Pack) -> str:
     return json.dumps([pack.pack_id, pack.experiment, members])
 
 
-def loads(text: str) -> Pack:
-    """The pack that `dumps` wrote."""
+def decode_pack(text: str) -> Pack:
+    """Decodes the result of `encode_pack`."""
     pack_id, name, members = json.loads(text)
     config = privnets.experiment(name).Config
     replicates = tuple(

@@ -1,52 +1,82 @@
-"""Mirrors a ledger to MLflow."""
+"""Copies a ledger to MLflow, each point once."""
 
 from __future__ import annotations
 
 import json
+import queue
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field, TypeAdapter
 
+import tracking
 from privnets.points import TradeoffPoint
 from sweeps.analysis.pareto import hypervolume_history, worst_values
 from sweeps.analysis.results import Result, read_result
-from sweeps.publishing.process import PublishOutcome
 from sweeps.report.summary import copy_summary_files
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest
 from sweeps.store.reader import PointReader
 from tracking.errors import RejectedRecordError, TrackingError
+from tracking.runs import study_page
 
 if TYPE_CHECKING:
     from tracking.recorder import Status
 
-_REFERENCE = "hypervolume_reference"
-_NUMBERS = TypeAdapter(dict[str, Annotated[float, Field(allow_inf_nan=False)]])
-_BATCH = 32
-_ROUNDS = 3
+FINISH: Final = "finish"
+"""Order to publish everything that is left; any other order asks to stop."""
+
+_REFERENCE_TAG: Final = "hypervolume_reference"
+_REFERENCE: Final = TypeAdapter(dict[str, Annotated[float, Field(allow_inf_nan=False)]])
+_BATCH_POINTS: Final = 32
+_MAX_ROUNDS: Final = 3
+_POLL_SECONDS: Final = 2.0
+_MAX_POLL_SECONDS: Final = 30.0
+_FINISH_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class PublishOutcome:
+    """Outcome of publishing.
+
+    Attributes:
+        points: Number of points that MLflow is known to hold.
+        left: Number of complete points that it is not known to hold.
+        error: Why publishing failed; None if it did not.
+        page: Path of the page with the sweep's runs on a server; None without a server.
+    """
+
+    points: int
+    left: int
+    error: str | None
+    page: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether MLflow holds everything that is in the ledger."""
+        return self.left == 0 and self.error is None
 
 
 class Publisher:
-    """Publishes a sweep's points as they become complete.
+    """Publishes the points of a sweep as they become complete.
 
     Attributes:
-        error: Why the last attempt failed; None if it went through.
+        error: Why the last attempt failed; None if it did not.
     """
 
     def __init__(self, ledger: Ledger, manifest: Manifest, tracking_uri: str) -> None:
-        """Begin at the beginning of the ledger; what MLflow holds already is passed over."""
-        from tracking import Recorder
-
+        """Starts at the beginning of the ledger; points that MLflow holds already are skipped."""
         self.error: str | None = None
         self._ledger = ledger
         self._manifest = manifest
         self._uri = tracking_uri
-        self._recorder = Recorder(
+        self._recorder = tracking.Recorder(
             manifest.sweep,
             study=manifest.study.name,
             tracking_uri=tracking_uri,
@@ -54,73 +84,102 @@ class Publisher:
             name_fields=tuple(manifest.study.space),
             keys=manifest.plan.metrics,
         )
-        self._reader = PointReader(ledger, manifest.plan.seeds)
-        self._waiting: deque[TradeoffPoint] = deque()
-        self._aside: dict[str, str] = {}
-        self._at_once = _BATCH
-        self._published = 0
-        self._announced = False
+        self._is_announced = False
+        self._restart()
 
     def announce(self) -> bool:
-        """Say in MLflow, once, that the sweep runs (again).
-
-        Returns:
-            Whether it went through.
-        """
-        if not self._announced:
-            self._announced = self._record_sweep(status="RUNNING")
-        return self._announced
+        """Records in MLflow, once, that the sweep runs (again); returns whether it succeeded."""
+        if not self._is_announced:
+            self._is_announced = self._record_sweep(status="RUNNING")
+        return self._is_announced
 
     def close(self) -> None:
-        """End without publishing the rest: say that the sweep ended early."""
-        if self.error is None and (self._announced or self._published):
+        """Records that the sweep ended early, without publishing the rest."""
+        if self.error is None and (self._is_announced or self._published):
             self._record_sweep(status="KILLED")
 
-    def publish(self, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Publish what is complete by now.
+    def publish(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
+        """Publishes the points that are complete by now.
 
         Args:
-            stopped: Asked between batches; true ends the work early.
+            should_stop: Polled between batches.
 
         Returns:
             Whether nothing is left.
         """
         self.error = None
-        while not stopped():
-            if not self._more():
+        while not should_stop():
+            if not self._waiting:
+                self._read(min_points=_BATCH_POINTS)
+            if not self._waiting:
                 return self.error is None
             if not self._publish_batch():
                 return False
         return False
 
-    def publish_whole(self, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Publish what is complete by now, and make sure that MLflow holds it.
+    def publish_and_confirm(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
+        """Publishes the points that are complete by now until MLflow confirms that it holds them.
 
         Args:
-            stopped: Asked between batches; true ends the work early.
+            should_stop: Polled between batches.
 
         Returns:
-            Whether it does.
+            Whether it holds them.
         """
-        for _ in range(_ROUNDS):
-            if not self.publish(stopped):
+        for _ in range(_MAX_ROUNDS):
+            if not self.publish(should_stop):
                 return False
             try:
-                lacking = self._recorder.confirm()
+                missing = self._recorder.confirm()
             except TrackingError as error:
                 self.error = str(error)
                 return False
-            if not lacking:
+            if not missing:
                 return True
-            self._start_over()
+            self._restart()
         self.error = "points disappear from MLflow while they are published"
         return False
 
-    def _more(self) -> bool:
-        """Whether there is something to publish."""
-        if not self._waiting:
-            self._read(min_points=_BATCH)
-        return bool(self._waiting)
+    def publish_summary(self, *, is_final: bool = False) -> bool:
+        """Updates the sweep's parent run: its tables, figures and report.
+
+        Args:
+            is_final: Whether training has ended; a sweep that lacks points has failed then.
+
+        Returns:
+            Whether it succeeded.
+        """
+        try:
+            result = read_result(self._ledger, "")
+            reference = self._reference(result)
+            with TemporaryDirectory(prefix="sweeps-publisher-") as folder:
+                return self._record_sweep(
+                    files=copy_summary_files(self._ledger, Path(folder)),
+                    hypervolume=hypervolume_history(result.points, result.objectives, reference),
+                    tags={_REFERENCE_TAG: json.dumps(reference)} if reference else {},
+                    status=_sweep_status(result, is_final=is_final),
+                )
+        except (TrackingError, OSError, ValueError) as error:
+            self.error = str(error)
+            return False
+
+    def outcome(self) -> PublishOutcome:
+        """Outcome so far; points that became complete meanwhile count as left."""
+        self._read()
+        error = self.error
+        if self._rejected:
+            point_id, reason = next(iter(self._rejected.items()))
+            text = f"{len(self._rejected)} points cannot be recorded; {point_id}: {reason}"
+            error = f"{error}; {text}" if error else text
+        left = len(self._waiting) + len(self._rejected)
+        return PublishOutcome(self._published, left, error, None if error else self._page())
+
+    def _restart(self) -> None:
+        self._reader = PointReader(self._ledger, self._manifest.plan.seeds)
+        self._waiting: deque[TradeoffPoint] = deque()
+        self._rejected: dict[str, str] = {}
+        self._batch_points = _BATCH_POINTS
+        self._published = 0
 
     def _read(self, min_points: int | None = None) -> None:
         try:
@@ -129,11 +188,11 @@ class Publisher:
             self.error = self.error or f"the ledger cannot be read: {error}"
 
     def _publish_batch(self) -> bool:
-        batch = list(islice(self._waiting, self._at_once))
+        batch = list(islice(self._waiting, self._batch_points))
         try:
             self._recorder.record(batch)
         except (RejectedRecordError, OSError, ValueError, OverflowError) as error:
-            self._narrow(batch, error)
+            self._reject(batch, error)
             return True
         except TrackingError as error:
             self.error = str(error)
@@ -143,117 +202,113 @@ class Publisher:
         self._published += len(batch)
         return True
 
-    def _narrow(self, batch: list[TradeoffPoint], error: Exception) -> None:
-        """Find the point that cannot be recorded and set it aside, so that the others can be."""
+    def _reject(self, batch: list[TradeoffPoint], error: Exception) -> None:
+        """Rejects the point that cannot be recorded; of a larger batch, tries each point alone."""
         if len(batch) > 1:
-            self._at_once = 1
+            self._batch_points = 1
         else:
-            self._aside[self._waiting.popleft().point_id] = str(error)
-            self._at_once = _BATCH
-
-    def _start_over(self) -> None:
-        self._reader = PointReader(self._ledger, self._manifest.plan.seeds)
-        self._published = 0
-        self._aside.clear()
-
-    def publish_summary(self, *, ended: bool = False) -> bool:
-        """Bring the sweep's parent run up to date with its tables, figures and report.
-
-        Args:
-            ended: Whether nobody trains the sweep any more; if so, and it lacks points, it
-                has failed.
-
-        Returns:
-            Whether it went through.
-        """
-        try:
-            result = read_result(self._ledger, "")
-            reference = self._reference(result)
-            with TemporaryDirectory(prefix="sweeps-publisher-") as folder:
-                return self._record_sweep(
-                    files=copy_summary_files(self._ledger, Path(folder)),
-                    hypervolume=hypervolume_history(result.points, result.objectives, reference),
-                    tags={_REFERENCE: json.dumps(reference)} if reference else {},
-                    status=_status(result, ended=ended),
-                )
-        except (TrackingError, OSError, ValueError) as error:
-            self.error = str(error)
-            return False
+            self._rejected[self._waiting.popleft().point_id] = str(error)
+            self._batch_points = _BATCH_POINTS
 
     def _reference(self, result: Result) -> dict[str, float]:
-        """The hypervolume's reference: as first published, for all steps to compare."""
-        import tracking
-
+        """Reference of the hypervolume: the first published one, so that all steps compare."""
         manifest = self._manifest
         tags = tracking.sweep_tags(manifest.sweep, self._uri, manifest.study.name)
-        return _parsed(tags.get(_REFERENCE, ""), result.objectives) or worst_values(
-            result.points, result.objectives
-        )
+        stored = _parse_reference(tags.get(_REFERENCE_TAG, ""), result.objectives)
+        return stored or worst_values(result.points, result.objectives)
 
-    def _record_sweep(self, **said: Any) -> bool:
-        import tracking
-
+    def _record_sweep(self, **fields: Any) -> bool:
         try:
             tracking.record_sweep(
                 self._manifest.sweep,
                 study=self._manifest.study.name,
                 tracking_uri=self._uri,
-                params=_params(self._manifest),
-                **said,
+                params=_sweep_params(self._manifest),
+                **fields,
             )
         except (TrackingError, OSError, ValueError) as error:
             self.error = str(error)
             return False
         return True
 
-    def outcome(self) -> PublishOutcome:
-        """How it went so far; what is complete by now counts."""
-        self._read()
-        error = self.error
-        if self._aside:
-            point_id, reason = next(iter(self._aside.items()))
-            words = f"{len(self._aside)} points cannot be recorded; {point_id}: {reason}"
-            error = f"{error}; {words}" if error else words
-        left = len(self._waiting) + len(self._aside)
-        return PublishOutcome(self._published, left, error, None if error else self._page())
-
     def _page(self) -> str | None:
-        """Where a server shows the study's runs; None if there is no server, or it does not say."""
         if not self._uri.startswith(("http://", "https://")):
             return None
-        from tracking.runs import study_page
-
         try:
             return study_page(self._uri, self._manifest.study.name)
-        except TrackingError:  # points matter, this does not
+        except TrackingError:  # the points are in MLflow, the page's path is only an aid
             return None
 
 
 def publish_all(ledger: Ledger, manifest: Manifest, tracking_uri: str) -> PublishOutcome:
-    """Publish everything that MLflow lacks, trying once."""
+    """Publishes everything that MLflow lacks, in one attempt."""
     publisher = Publisher(ledger, manifest, tracking_uri)
-    if publisher.publish_whole():
+    if publisher.publish_and_confirm():
         publisher.publish_summary()
     return publisher.outcome()
 
 
-def _status(result: Result, *, ended: bool) -> Status | None:
-    """How a sweep stands; None where that is for whoever trains it to say."""
+def publish_until_ordered(publisher: Publisher, orders: queue.Queue[str]) -> None:
+    """Publishes points as they become complete, until there is an order.
+
+    While the tracking server is away, attempts become rarer; the sweep does not notice.
+
+    Args:
+        publisher: The publisher.
+        orders: `FINISH` to publish the rest, anything else to stop.
+    """
+
+    def has_order() -> bool:
+        return not orders.empty()
+
+    wait_seconds = 0.0
+    while (order := _next_order(orders, wait_seconds)) is None:
+        if publisher.announce():
+            publisher.publish(has_order)
+        wait_seconds = (
+            min(max(wait_seconds, _POLL_SECONDS) * 2, _MAX_POLL_SECONDS)
+            if publisher.error
+            else _POLL_SECONDS
+        )
+    if order != FINISH or not _finish(publisher, orders):
+        publisher.close()
+
+
+def _finish(publisher: Publisher, orders: queue.Queue[str]) -> bool:
+    """Publishes the rest and the summary; tries again while the server is away for a moment."""
+    deadline = time.monotonic() + _FINISH_SECONDS
+    while not (
+        publisher.publish_and_confirm(lambda: not orders.empty())
+        and publisher.publish_summary(is_final=True)
+    ):
+        if time.monotonic() > deadline or _next_order(orders, _POLL_SECONDS) is not None:
+            return False
+    return True
+
+
+def _next_order(orders: queue.Queue[str], wait_seconds: float) -> str | None:
+    try:
+        return orders.get(timeout=wait_seconds) if wait_seconds else orders.get_nowait()
+    except queue.Empty:
+        return None
+
+
+def _sweep_status(result: Result, *, is_final: bool) -> Status | None:
+    """Status of the sweep's run; None leaves it unchanged."""
     if not result.pending:
         return "FINISHED"
-    return "FAILED" if ended else None
+    return "FAILED" if is_final else None
 
 
-def _parsed(text: str, objectives: Mapping[str, str]) -> dict[str, float] | None:
-    """A reference as it was written down; None for anything else."""
+def _parse_reference(text: str, objectives: Mapping[str, str]) -> dict[str, float] | None:
     try:
-        found = _NUMBERS.validate_json(text)
+        reference = _REFERENCE.validate_json(text)
     except ValueError:
         return None
-    return found if found.keys() == objectives.keys() else None
+    return reference if reference.keys() == objectives.keys() else None
 
 
-def _params(manifest: Manifest) -> dict[str, str]:
+def _sweep_params(manifest: Manifest) -> dict[str, str]:
     objectives = (f"{direction} {metric}" for metric, direction in manifest.plan.objectives.items())
     return {
         "study": manifest.study.name,

@@ -115,8 +115,10 @@ def main() -> None:
 
 
 def _run(order: Order, folder: str, address: str | None) -> None:
+    from sweeps.engine.context import SweepRun
     from sweeps.engine.executor import execute
-    from sweeps.engine.scheduler import ProgressTracker, run_pending_packs
+    from sweeps.engine.progress import ProgressTracker
+    from sweeps.engine.scheduler import run_pending_packs
     from sweeps.engine.signals import catch_stop_signals
 
     planned = _plan(order)
@@ -126,12 +128,20 @@ def _run(order: Order, folder: str, address: str | None) -> None:
         assert outcome.exit_code == 0, outcome.problems
         return
     ledger = Ledger(folder, _SWEEP)
-    watch = ProgressTracker(ledger, planned, lambda progress: None)
-    with catch_stop_signals() as interruption:
+    with catch_stop_signals() as stop:
         run_pending_packs(
-            planned, ledger, storage=folder, address=address, remedy="",
-            watch=watch, interruption=interruption,
-        )  # fmt: skip
+            SweepRun(
+                planned,
+                ledger,
+                folder,
+                tracking_uri="",
+                address=address,
+                command="",
+                resume_command="",
+                tracker=ProgressTracker(planned, ledger),
+                stop=stop,
+            )
+        )
 
 
 def _plan(order: Order) -> Plan:

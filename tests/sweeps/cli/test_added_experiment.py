@@ -69,7 +69,7 @@ def test_a_worker_reports_rarely_however_short_stages_are(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its experiment has a stage per training; each report is work for the driver."""
-    from sweeps.engine.worker import _advanced
+    from sweeps.engine.worker import train_for
 
     monkeypatch.syspath_prepend(TRIVIAL)
     planned = make_plan(load(str(study)))
@@ -79,7 +79,7 @@ def test_a_worker_reports_rarely_however_short_stages_are(
     ledger = Ledger(str(tmp_path), "added")
     run = PackTrainer(made, privnets.experiment("trivial"), ledger)
     reports = 1
-    while not _advanced(run).committed:
+    while not train_for(0.5, run).committed:
         reports += 1
     assert reports < 20
     assert len(ledger.finished_replicates()) == 200

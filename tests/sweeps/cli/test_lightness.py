@@ -56,7 +56,7 @@ _RUNS = """
 import sys
 import ray
 import sweeps
-from sweeps.engine.scheduler import _connected
+from sweeps.engine.scheduler import connect_ray
 from sweeps.study.loader import load
 from sweeps.planning.plan import make_plan
 
@@ -65,7 +65,7 @@ def loaded():
     return list(sys.modules)
 
 file, folder = sys.argv[1:]
-with _connected(make_plan(load(file)), None, ""):
+with connect_ray(make_plan(load(file)), None, ""):
     print(*ray.get(loaded.remote()))
     uri = f"sqlite:///{folder}/mlflow.db"
     print(*sweeps.run(file, name="light", storage=folder, tracking_uri=uri).points["status"])

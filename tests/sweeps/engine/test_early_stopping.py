@@ -165,10 +165,10 @@ def test_what_was_stopped_is_not_trained_again_where_its_state_is_older(
 
 
 def begun_points(ledger: Ledger) -> tuple[TradeoffPoint, ...]:
-    from sweeps.engine.pack_trainer import label
+    from sweeps.engine.pack_trainer import checkpoint_label
     from sweeps.store.checkpoints import Checkpoint
 
-    return Checkpoint(ledger, "pack", label(ADVERSARIAL)).load().points
+    return Checkpoint(ledger, "pack", checkpoint_label(ADVERSARIAL)).load().points
 
 
 def test_a_point_that_fails_sends_none_away(

@@ -1,218 +1,332 @@
-"""SweepProgress: counts that add up, and lines where there is no terminal."""
+"""Progress of a sweep: counts that add up, and what a user reads of it."""
 
 from __future__ import annotations
 
 import io
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
+from small_sweeps import small_plan
 
 from cluster.connection import Machine
-from sweeps.engine import progress
-from sweeps.engine.counting import SweepCounts
-from sweeps.engine.progress import ResourceUse, SweepProgress, Tally, _drawn, display_progress
+from privnets.points import Replicate, TradeoffPoint
+from sweeps.engine import display
+from sweeps.engine import progress as progress_module
+from sweeps.engine.display import display_progress
+from sweeps.engine.executor import RunOutcome
+from sweeps.engine.progress import ProgressTracker, SweepProgress
+from sweeps.planning.packing import Pack
+from sweeps.planning.plan import Plan
+from sweeps.store.lease import ResourceUse
+from sweeps.store.ledger import Ledger
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """Monotonic clock that a test sets."""
 
-    now = 0.0
-
-
-def test_points_of_lost_packs_count_as_failed() -> None:
-    found = Tally(10, SweepCounts(complete=3, failed=1, stopped=1))
-    found.begin({"p": 1.0})
-    found.lose("p", {"d", "e"})
-    now = found.progress()
-    assert (now.points, now.done, now.failed, now.stopped) == (10, 3, 3, 1)
+    now = 1000.0
 
 
-def test_the_share_weighs_packs_by_their_cost() -> None:
-    found = Tally(10, SweepCounts())
-    found.begin({"long": 30.0, "short": 10.0})
-    found.advance("long", 0.5)
-    found.advance("short", 1.0)
-    assert found.progress().share == pytest.approx(25 / 40)
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (progress_module, display):
+        monkeypatch.setattr(module.time, "monotonic", lambda: clock.now)
+    return clock
 
 
-def test_rate_and_time_left_count_this_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    found = Tally(10, SweepCounts(complete=1))
-    found.begin({"p": 1.0})
-    assert (found.progress().rate, found.progress().eta) == (None, None)
-    now = 160.0
-    found.standing = SweepCounts(complete=2)
-    found.advance("p", 0.25)
-    assert found.progress().rate == pytest.approx(1.0)
-    assert found.progress().eta == pytest.approx(180.0)
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    """Four points of two replicates."""
+    return small_plan(tmp_path_factory.mktemp("study"))
 
 
-def test_without_a_terminal_a_line_appears_every_so_often(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def tracker(plan: Plan, tmp_path: Path) -> ProgressTracker:
+    return ProgressTracker(plan, Ledger(str(tmp_path), "sweep"))
+
+
+def expect(tracker: ProgressTracker, costs: dict[str, float]) -> None:
+    """Expects packs of one replicate each."""
+    replicates = tracker.plan.replicates()
+    packs = [Pack(name, "membership", (replicates[i],)) for i, name in enumerate(costs)]
+    tracker.expect(packs, costs)
+
+
+def write_point(tracker: ProgressTracker, index: int) -> None:
+    planned = tracker.plan.points[index]
+    metrics = dict.fromkeys(tracker.plan.objectives, float(index))
+    replicates = tuple(Replicate(seed, metrics, finished_at=1.0) for seed in tracker.plan.seeds)
+    point = TradeoffPoint(planned.point_id, "membership", planned.config.resolved(), replicates)
+    tracker.ledger.write_pack(f"written-{index}", [point])
+
+
+def train_on(tracker: ProgressTracker, nodes: Sequence[str]) -> None:
+    """Puts a pack in training on each node, half of it done; one more pack is pending."""
+    expect(tracker, dict.fromkeys([*nodes, "next"], 1.0))
+    list_machines(tracker, nodes)
+    for node in nodes:
+        tracker.start_pack(node)
+        tracker.advance_pack(node, 0.5, node)
+
+
+def list_machines(tracker: ProgressTracker, nodes: Sequence[str]) -> None:
+    tracker.machines = lambda: [Machine(1, 0, host="there", node=node) for node in nodes]
+    tracker._update_machines(at_once=True)
+
+
+def resource_use(tracker: ProgressTracker) -> ResourceUse:
+    use = tracker.snapshot().use
+    assert use is not None
+    return use
+
+
+def test_points_of_failed_packs_count_as_failed(tracker: ProgressTracker) -> None:
+    expect(tracker, {"one": 1.0, "two": 1.0})
+    tracker.fail_pack("one", "ValueError: x", "Traceback ...")
+    now = tracker.snapshot()
+    assert (now.points, now.done, now.failed) == (4, 0, 1)
+    assert tracker.failures == {"one": "ValueError: x"}
+    assert Path(tracker.ledger.directory.path, "failures", "one.json").exists()
+
+
+def test_the_share_weighs_packs_by_their_cost(tracker: ProgressTracker) -> None:
+    expect(tracker, {"long": 30.0, "short": 10.0})
+    tracker.advance_pack("long", 0.5, "node")
+    tracker.advance_pack("short", 1.0, "node")
+    assert tracker.snapshot().share == pytest.approx(25 / 40)
+
+
+def test_packs_of_a_later_round_add_to_the_work(tracker: ProgressTracker) -> None:
+    expect(tracker, {"first": 10.0})
+    tracker.advance_pack("first", 1.0, "node")
+    expect(tracker, {"second": 30.0})
+    assert tracker.snapshot().share == pytest.approx(1 / 4)
+
+
+def test_rate_and_time_left_are_those_of_this_run(tracker: ProgressTracker, clock: Clock) -> None:
+    write_point(tracker, 0)
+    tracker.show()
+    expect(tracker, {"p": 1.0})
+    assert (tracker.snapshot().rate, tracker.snapshot().eta) == (None, None)
+    clock.now += 60.0
+    write_point(tracker, 1)
+    tracker.advance_pack("p", 0.25, "node")
+    tracker.show()
+    now = tracker.snapshot()
+    assert (now.done, now.rate, now.eta) == (2, pytest.approx(1.0), pytest.approx(180.0))
+
+
+def test_nothing_is_done_before_packs_are_expected(tracker: ProgressTracker) -> None:
+    now = tracker.snapshot()
+    assert (now.share, now.eta) == (0.0, None)
+
+
+def test_a_pack_is_in_training_from_its_start_until_its_node_is_gone(
+    tracker: ProgressTracker,
 ) -> None:
-    now = 0.0
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    state = SweepProgress(24, 6, 1, 0.25, 12.0, 90.0, 3, {"utility/accuracy": 0.9})
-    with display_progress() as show:
-        for tick in range(250):
-            now = tick / 10
-            show(state)
-    lines = capsys.readouterr().err.splitlines()
-    assert (
-        lines
-        == [
-            "25% trained, about 90 seconds left, 6 of 24 points done, 1 failed, "
-            "12.0 points per minute, front of 3 (best utility/accuracy 0.9)"
-        ]
-        * 2
-    )
+    train_on(tracker, ["a", "b"])
+    tracker.start_pack("next")
+    assert (resource_use(tracker).packs, resource_use(tracker).busy_nodes) == (3, 2)
+    list_machines(tracker, ["b"])
+    use = resource_use(tracker)
+    assert (use.packs, use.busy_nodes, use.busy_cpus) == (2, 1, 2)
 
 
-def test_points_that_come_with_their_pack_are_told_apart_from_what_is_trained() -> None:
-    use = ResourceUse(packs=1, nodes=1, busy_nodes=1, cpus=2, busy_cpus=1, gpus=0, busy_gpus=0)
-    state = SweepProgress(64, 0, 0, 0.5, None, 7.0, 0, {}, use=use)
-    assert str(state) == (
-        "50% trained, about 7 seconds left, 0 of 64 points done, 1 pack in training"
-    )
-
-
-@pytest.mark.parametrize("width", [40, 80, 200])
-def test_a_terminal_has_three_lines_that_stay_in_place_however_narrow_it_is(width: int) -> None:
-    states = [
-        SweepProgress(64, 0, 0, 0.0, None, None, 0, {}, doing="measuring pack sizes"),
-        SweepProgress(64, 0, 0, 0.5, None, 7.0, 0, {}),
-        SweepProgress(
-            64, 60, 3, 0.9, 12.5, 7000.0, 9, dict.fromkeys(("privacy/" + "x" * 99, "y"), 0.1)
-        ),
-    ]
-    for state in states:
-        drawn = io.StringIO()
-        console = Console(file=drawn, width=width, force_terminal=True)
-        console.print(_drawn(state), end="")
-        assert drawn.getvalue().count("\n") == 3
-        assert max(map(cell_len, Text.from_ansi(drawn.getvalue()).plain.splitlines())) <= width
+def test_a_pack_on_a_node_that_has_just_joined_is_in_training(tracker: ProgressTracker) -> None:
+    train_on(tracker, ["a"])
+    tracker.advance_pack("next", 0.1, "new")
+    assert resource_use(tracker).packs == 2
 
 
 @pytest.mark.parametrize(
-    ("share", "eta", "words"),
+    ("alive", "reason", "message"),
+    [
+        ([], "any", "node there (a) was lost: its pack continues from"),
+        (["a"], "its node has died", "a node was lost: its pack continues from"),
+        (
+            ["a"],
+            "killed",
+            "a worker was lost: its pack continues from its last checkpoint, or from the start (k",
+        ),
+    ],
+)
+def test_a_lost_worker_is_reported_once_and_at_once(
+    alive: list[str],
+    reason: str,
+    message: str,
+    tracker: ProgressTracker,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    train_on(tracker, ["a"])
+    with display_progress() as show:
+        show(tracker.snapshot())
+        list_machines(tracker, [*alive, "b"])
+        tracker.lose_pack("a", reason)
+        show(tracker.snapshot())
+        show(tracker.snapshot())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"Warning: {message}")
+    assert resource_use(tracker).packs == 0
+
+
+def test_a_sweep_that_waits_for_resources_says_so_and_estimates_no_time(
+    tracker: ProgressTracker, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_on(tracker, ["a"])
+    tracker.waiting_for = lambda machines: "waiting for 1 CPU"
+    clock.now += 60.0
+    eta = tracker.snapshot().eta
+    tracker.set_waiting(True)
+    assert (tracker.snapshot().waiting, tracker.snapshot().eta) == (None, None)
+    with display_progress() as show:
+        show(tracker.snapshot())
+        clock.now += 20.0
+        show(tracker.snapshot())
+    assert capsys.readouterr().err.startswith("25% trained, waiting for 1 CPU, 0 of 4 points")
+    tracker.set_waiting(False)
+    assert (tracker.snapshot().waiting, tracker.snapshot().eta) == (None, eta)
+
+
+def test_a_display_that_fails_is_recorded_once_and_not_called_again(
+    tracker: ProgressTracker,
+) -> None:
+    calls: list[SweepProgress] = []
+
+    def broken(progress: SweepProgress) -> None:
+        calls.append(progress)
+        raise BrokenPipeError(32, "Broken pipe")
+
+    tracker.displays.append(broken)
+    for _ in range(3):
+        tracker.show()
+    assert len(calls) == 1
+    (problem,) = tracker.problems
+    assert "Broken pipe" in problem
+
+
+def test_a_ledger_that_cannot_be_listed_for_a_while_is_recorded_and_read_later(
+    tracker: ProgressTracker,
+) -> None:
+    states: list[SweepProgress] = []
+    tracker.displays.append(states.append)
+    folder = Path(tracker.ledger.directory.path)
+    folder.mkdir()
+    (folder / "ledger").write_bytes(b"")  # a file in the folder's place
+    tracker.show()
+    tracker.show()
+    assert (len(states), len(tracker.problems)) == (0, 1)
+    (folder / "ledger").unlink()
+    tracker.show()
+    assert (len(states), len(tracker.problems)) == (1, 1)
+
+
+def test_an_interrupt_is_not_recorded_as_a_problem(tracker: ProgressTracker) -> None:
+    with pytest.raises(KeyboardInterrupt), tracker.recording("anything failed"):
+        raise KeyboardInterrupt
+
+
+def test_displays_are_called_while_the_block_runs_and_at_its_end(
+    tracker: ProgressTracker,
+) -> None:
+    states: list[SweepProgress] = []
+    tracker.displays.append(states.append)
+    with tracker.displaying():
+        expect(tracker, {"p": 1.0})
+        tracker.advance_pack("p", 1.0, "node")
+        write_point(tracker, 0)
+    assert (states[-1].done, states[-1].share) == (1, 1.0)
+
+
+_STATE = SweepProgress(64, 0, 0, 0.5, None, 7.0, 0, {})
+
+
+def test_without_a_terminal_a_line_appears_now_and_then(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = SweepProgress(24, 6, 1, 0.25, 12.0, 90.0, 3, {"utility/accuracy": 0.9})
+    with display_progress() as show:
+        for _ in range(250):
+            clock.now += 0.1
+            show(state)
+    line = (
+        "25% trained, about 90 seconds left, 6 of 24 points done, 1 failed, "
+        "12.0 points per minute, front of 3 (best utility/accuracy 0.9)"
+    )
+    assert capsys.readouterr().err.splitlines() == [line, line]
+
+
+def test_preparations_are_shown_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with display_progress() as show:
+        for doing in (None, "measuring pack sizes", "measuring pack sizes", None):
+            show(replace(_STATE, doing=doing))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("measuring pack sizes, 0 of 64 points done")
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_terminal_shows_three_lines_however_narrow_it_is(width: int) -> None:
+    states = [
+        replace(_STATE, doing="measuring pack sizes"),
+        _STATE,
+        replace(_STATE, done=60, failed=3, rate=12.5, eta=7000.0, front=9,
+                best=dict.fromkeys(("privacy/" + "x" * 99, "y"), 0.1)),
+    ]  # fmt: skip
+    for state in states:
+        output = io.StringIO()
+        console = Console(file=output, width=width, force_terminal=True)
+        console.print(display._render(state), end="")
+        assert output.getvalue().count("\n") == 3
+        lines = Text.from_ansi(output.getvalue()).plain.splitlines()
+        assert max(map(cell_len, lines)) <= width
+
+
+@pytest.mark.parametrize(
+    ("share", "eta", "text"),
     [
         (0.9, 7.2, "90% trained, about 7 seconds left"),
         (0.5, 113.0, "50% trained, about 110 seconds left"),
         (1.0, 0.0, "all trained, the report and MLflow come next"),
     ],
 )
-def test_time_left_is_told_as_roughly_as_it_is_known(share: float, eta: float, words: str) -> None:
-    assert SweepProgress(9, 5, 0, share, None, eta, 0, {}).training_words() == words
+def test_time_left_is_rounded(share: float, eta: float, text: str) -> None:
+    assert replace(_STATE, share=share, eta=eta).describe_training() == text
 
 
-def test_what_is_done_before_training_is_told_at_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    found = Tally(10, SweepCounts(complete=1))
-    with display_progress() as show:
-        show(found.progress())
-        found.doing = "measuring pack sizes"
-        show(found.progress())
-        show(found.progress())
-        found.doing = None
-        show(found.progress())
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("measuring pack sizes, 1 of 10 points done")
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(progress.time, "monotonic", lambda: made.now)
-    return made
-
-
-def working_tally(*nodes: str) -> Tally:
-    """Of a sweep with a pack in training on each node, half of it done, and one to come."""
-    found = Tally(10, SweepCounts(), 40)
-    found.begin(dict.fromkeys([*nodes, "next"], 1.0))
-    found.work_on([Machine(1, 0, host="there", node=node) for node in nodes], 1, 0)
-    for node in nodes:
-        found.start(node)
-        found.advance(node, 0.5, node)
-    return found
-
-
-def used(found: Tally) -> ResourceUse:
-    use = found.progress().use
-    assert use is not None
-    return use
-
-
-def test_a_pack_is_in_training_from_its_start_on_until_its_node_is_gone() -> None:
-    found = working_tally("a", "b")
-    found.start("next")
-    assert (used(found).packs, used(found).busy_nodes) == (3, 2)
-    found.work_on([Machine(1, 0, node="b")], 1, 0)
-    assert (used(found).packs, used(found).busy_nodes, used(found).busy_cpus) == (2, 1, 2)
-
-
-def test_a_pack_on_a_node_that_has_just_joined_is_in_training() -> None:
-    found = working_tally("a")
-    found.advance("next", 0.1, "new")
-    assert used(found).packs == 2
-
-
-@pytest.mark.parametrize(
-    ("alive", "reason", "words"),
-    [
-        ([], "whatever", "node there (a) was lost: its pack goes on from"),
-        (
-            ["a"],
-            "killed",
-            "a worker was lost: its pack goes on from its last checkpoint, or anew (k",
-        ),
-    ],
-)
-def test_what_became_of_a_pack_that_is_tried_again_is_told_once_and_at_once(
-    alive: list[str], reason: str, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = working_tally("a")
-    with display_progress() as show:
-        show(found.progress())
-        found.work_on([Machine(1, 0, node=node) for node in [*alive, "b"]], 1, 0)
-        found.drop("a", reason)
-        show(found.progress())
-        show(found.progress())
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"Warning: {words}")
-    assert used(found).packs == 0
-
-
-def test_a_sweep_that_waits_for_room_says_so_and_guesses_no_time(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = working_tally("a")
-    found.lack = "waiting for 1 CPU"
-    clock.now = 60.0
-    eta = found.progress().eta
-    found.wait(True)
-    assert (found.progress().waiting, found.progress().eta) == (None, None)
-    with display_progress() as show:
-        show(found.progress())
-        clock.now = 80.0
-        show(found.progress())
-    assert capsys.readouterr().err.startswith("25% trained, waiting for 1 CPU, 0 of 10 points")
-    found.wait(False)
-    assert (found.progress().waiting, found.progress().eta) == (None, eta)
-
-
-def test_nothing_is_done_before_it_is_known_what_there_is_to_do() -> None:
-    now = Tally(10, SweepCounts()).progress()
-    assert (now.share, now.eta) == (0.0, None)
-
-
-def test_trainings_are_told_beside_points_where_these_have_several() -> None:
-    state = SweepProgress(12, 1, 0, 0.52, 0.1, None, 0, {}, trainings=(25, 48))
-    assert state.point_words() == "1 of 12 points done (25 of 48 trainings), 0.1 points per minute"
-    assert SweepProgress(1, 0, 0, 0, None, None, 0, {}, trainings=(0, 1)).point_words() == (
-        "0 of 1 point done"
+def test_points_are_counted_beside_packs_in_training_and_replicates() -> None:
+    use = ResourceUse(packs=1, nodes=1, busy_nodes=1, cpus=2, busy_cpus=1, gpus=0, busy_gpus=0)
+    assert str(replace(_STATE, use=use)) == (
+        "50% trained, about 7 seconds left, 0 of 64 points done, 1 pack in training"
     )
+    state = SweepProgress(12, 1, 0, 0.52, 0.1, None, 0, {}, trainings=(25, 48))
+    assert state.describe_points() == (
+        "1 of 12 points done (25 of 48 trainings), 0.1 points per minute"
+    )
+    single = SweepProgress(1, 0, 0, 0, None, None, 0, {}, trainings=(0, 1))
+    assert single.describe_points() == "0 of 1 point done"
+
+
+def test_closed_output_does_not_change_the_exit_code(
+    uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path
+) -> None:
+    shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
+    command = ["resume", "reference", "--storage", str(tmp_path), "--tracking-uri", tracking_uri]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        code = subprocess.run(
+            [sys.executable, "-c", "from sweeps.cli.main import main; main()", *command],
+            stdout=writer, stderr=writer, timeout=120, check=False,
+        ).returncode  # fmt: skip
+    finally:
+        os.close(writer)
+    assert code == 0

@@ -27,10 +27,8 @@ from sweeps.analysis.pareto import hypervolume_history
 from sweeps.analysis.results import read_result
 from sweeps.engine.executor import prepare_manifest
 from sweeps.planning.plan import Plan
-from sweeps.publishing.pacing import Pace
-from sweeps.publishing.process import HURRY, follow
-from sweeps.publishing.publication import start_publisher
-from sweeps.publishing.publisher import Publisher, publish_all
+from sweeps.publishing.process import start_publisher
+from sweeps.publishing.publisher import Publisher, publish_all, publish_until_ordered
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest, write_manifest
 from sweeps.store.reader import PointReader
@@ -39,10 +37,13 @@ from tracking import runs
 _AWAY = "http://127.0.0.1:1"
 _DRIVER = """
 import sys, time
-from sweeps.publishing.publication import start_publisher
-publication = start_publisher(*sys.argv[1:])
-print(publication._process.pid, flush=True)
-time.sleep(600)
+from sweeps.publishing.process import start_publisher
+from sweeps.store.ledger import Ledger
+
+storage, sweep, uri = sys.argv[1:]
+with start_publisher(Ledger(storage, sweep), storage, uri) as publisher:
+    print(publisher.pid, flush=True)
+    time.sleep(600)
 """
 
 
@@ -90,6 +91,13 @@ def write(ledger: Ledger, plan: Plan, *members: tuple[int, int]) -> None:
 
 def held(uri: str) -> list[str]:
     return sorted(tracking.load_points("sweep", uri)["point_id"])
+
+
+def holds_any(uri: str) -> bool:
+    try:
+        return bool(held(uri))
+    except tracking.TrackingError:  # the sweep has not been announced yet
+        return False
 
 
 def ids(plan: Plan, *indices: int) -> list[str]:
@@ -181,7 +189,7 @@ def test_its_process_publishes_the_rest_when_told_to_finish(
     ledger: Ledger, plan: Plan, uri: str, tmp_path: Path
 ) -> None:
     write(ledger, plan, (0, 0), (0, 1), (1, 0))
-    with start_publisher(str(tmp_path), "sweep", uri) as publication:
+    with start_publisher(ledger, str(tmp_path), uri) as publication:
         outcome = publication.finish()
     assert (outcome.points, outcome.whole) == (1, True)
     assert held(uri) == ids(plan, 0)
@@ -198,29 +206,19 @@ def test_what_was_deleted_while_it_published_is_published_again(
     assert home is not None
     (run,) = runs.children_with_ids(client, home, "sweep", ids(plan, 1))
     client.delete_run(run.info.run_id)
-    assert publisher.publish_whole()
+    assert publisher.publish_and_confirm()
     assert held(uri) == ids(plan, 0, 1)
     assert publisher.outcome().points == 2
 
 
-@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this platform has no SCHED_IDLE")
-def test_its_process_leaves_the_processors_to_the_sweep_while_it_trains(
+def test_its_process_publishes_beside_training_at_the_lowest_priority(
     ledger: Ledger, plan: Plan, tmp_path: Path, uri: str
 ) -> None:
-    """And then, whatever it has started by then, no thread of it waits for others to be done."""
     write(ledger, plan, (0, 0), (0, 1))
-    with start_publisher(str(tmp_path), "sweep", uri) as publication:
-        pid = publication._process.pid
-        assert becomes(lambda: idle_threads(pid) > set())
-        assert pid not in idle_threads(pid)  # whose thread is the main one
-        assert becomes(lambda: held(uri) == ids(plan, 0))
-        publication.hurry()
-        assert becomes(lambda: not idle_threads(pid))
-
-
-def idle_threads(pid: int) -> set[int]:
-    threads = {thread.id for thread in psutil.Process(pid).threads()}
-    return {thread for thread in threads if os.sched_getscheduler(thread) == os.SCHED_IDLE}
+    with start_publisher(ledger, str(tmp_path), uri) as publication:
+        assert becomes(lambda: holds_any(uri))
+        assert held(uri) == ids(plan, 0)
+        assert psutil.Process(publication.pid).nice() == 19
 
 
 def becomes(holds: Callable[[], bool], seconds: float = 240.0) -> bool:
@@ -252,7 +250,7 @@ def test_stopping_takes_no_time_while_the_server_is_away(
 ) -> None:
     """Whether it has noticed already that the server is away, or not looked yet."""
     write(ledger, plan, (0, 0), (0, 1))
-    with start_publisher(str(tmp_path), "sweep", _AWAY) as publication:
+    with start_publisher(ledger, str(tmp_path), _AWAY) as publication:
         time.sleep(8 if tried else 0)
         began = time.monotonic()
         outcome = publication.stop()
@@ -282,49 +280,24 @@ def test_mlflow_shows_whether_a_sweep_runs_was_broken_off_or_is_done(
     assert publisher.announce()
     assert publisher.publish()
     assert parent_of(uri).info.status == "RUNNING"
-    follow(publisher, orders("stop"), Pace())
+    publish_until_ordered(publisher, orders("stop"))
     assert parent_of(uri).info.status == "KILLED"
     assert publish_all(ledger, manifest, uri).whole  # `sweeps sync` is no run
     assert parent_of(uri).info.status == "KILLED"
     again = Publisher(ledger, manifest, uri)
     assert again.announce()
     assert parent_of(uri).info.status == "RUNNING"
-    follow(again, orders("finish"), Pace())
+    publish_until_ordered(again, orders("finish"))
     assert parent_of(uri).info.status == "FAILED"
     write(ledger, plan, *((index, seed) for index in (1, 2, 3) for seed in plan.seeds))
-    follow(Publisher(ledger, manifest, uri), orders("finish"), Pace())
+    publish_until_ordered(Publisher(ledger, manifest, uri), orders("finish"))
     assert parent_of(uri).info.status == "FINISHED"
-
-
-class ThenStop(queue.Queue[str]):
-    """Orders after which comes the one to stop, when it is waited for."""
-
-    def get(self, block: bool = True, timeout: float | None = None) -> str:
-        try:
-            return super().get(block=False)
-        except queue.Empty:
-            return "stop"
-
-
-@pytest.mark.parametrize("hurried", [False, True])
-def test_it_paces_itself_until_told_that_nothing_is_trained(
-    hurried: bool, ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
-) -> None:
-    write(ledger, plan, (0, 0), (0, 1))
-    exhausted = Pace(share=1e-6)
-    with exhausted:
-        time.sleep(0.01)
-    publisher, told = Publisher(ledger, manifest, uri), ThenStop()
-    if hurried:
-        told.put(HURRY)
-    follow(publisher, told, exhausted)
-    assert publisher.outcome().points == hurried
 
 
 def test_a_sweep_stopped_before_it_said_anything_leaves_no_trace(
     ledger: Ledger, manifest: Manifest, uri: str
 ) -> None:
-    follow(Publisher(ledger, manifest, uri), orders("stop"), Pace())
+    publish_until_ordered(Publisher(ledger, manifest, uri), orders("stop"))
     assert runs.find_parent(MlflowClient(uri), "sweep", None) is None
 
 
@@ -332,7 +305,7 @@ def test_a_publisher_that_is_killed_leaves_everything_to_be_done(
     ledger: Ledger, plan: Plan, tmp_path: Path
 ) -> None:
     write(ledger, plan, (0, 0), (0, 1), (1, 0), (1, 1), (2, 0))
-    with start_publisher(str(tmp_path), "sweep", _AWAY) as publication:
+    with start_publisher(ledger, str(tmp_path), _AWAY) as publication:
         publication._process.kill()
         outcome = publication.finish()
     assert (outcome.points, outcome.left, outcome.whole) == (0, 2, False)
@@ -348,15 +321,15 @@ def test_what_others_print_is_not_taken_for_the_outcome(
     (tmp_path / "sitecustomize.py").write_text(noise)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     write(ledger, plan, (0, 0), (0, 1))
-    with start_publisher(str(tmp_path), "sweep", uri) as publication:
+    with start_publisher(ledger, str(tmp_path), uri) as publication:
         outcome = publication.finish()
     assert (outcome.points, outcome.left, outcome.error) == (1, 0, None)
 
 
 def test_credentials_are_on_no_command_line(ledger: Ledger, tmp_path: Path) -> None:
     secret = "http://user:hunter2@127.0.0.1:1"
-    with start_publisher(str(tmp_path), "sweep", secret) as publication:
-        command = " ".join(psutil.Process(publication._process.pid).cmdline())
+    with start_publisher(ledger, str(tmp_path), secret) as publication:
+        command = " ".join(psutil.Process(publication.pid).cmdline())
     assert "hunter2" not in command
     assert str(tmp_path) not in command  # a storage may be a URI with credentials
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from privnets.contract import InterimEstimate
-from sweeps.engine.early_stopping import StoppingRule, leaving
+from sweeps.engine.early_stopping import StoppingRule, dominated_points
 
 Estimates = dict[tuple[str, int], dict[str, InterimEstimate]]
 TWO: Mapping[str, Literal["min", "max"]] = {"privacy/leakage": "min", "utility/error": "min"}
@@ -43,14 +43,14 @@ def known(
 
 def test_what_is_dominated_leaves_and_is_told_by_which():
     points = {"a": [(0, 1)], "b": [(1, 0)], "worse": [(0.5, 3)], "c": [(2, 0.5)]}
-    assert leaving(known(points, 0.01), rule(), 2) == {"worse": "a", "c": "b"}
+    assert dominated_points(known(points, 0.01), rule(), 2) == {"worse": "a", "c": "b"}
 
 
 def test_with_one_seed_the_gap_must_exceed_the_normal_quantile_of_both_errors():
     one = {"utility/error": "min"}
     needed = stats.norm.ppf(0.95) * math.hypot(0.1, 0.1)
     for gap, leaves in ((0.999 * needed, False), (1.001 * needed, True)):
-        found = leaving(known({"a": [(0,)], "b": [(gap,)]}, 0.1, one), rule(one), 1)
+        found = dominated_points(known({"a": [(0,)], "b": [(gap,)]}, 0.1, one), rule(one), 1)
         assert found == ({"b": "a"} if leaves else {})
 
 
@@ -61,7 +61,7 @@ def test_seeds_are_paired_and_their_spread_meets_students_quantile():
     for factor, leaves in ((0.999, True), (1.001, False)):
         gaps = 1 + factor * largest * np.array([-1.0, 0.0, 1.0])
         points = {"a": seeds[:, None].tolist(), "b": (seeds + gaps)[:, None].tolist()}
-        assert bool(leaving(known(points, 0, one), rule(one), 1)) == leaves
+        assert bool(dominated_points(known(points, 0, one), rule(one), 1)) == leaves
 
 
 def test_errors_within_replicates_count_where_seeds_agree_by_chance():
@@ -69,7 +69,7 @@ def test_errors_within_replicates_count_where_seeds_agree_by_chance():
     needed = stats.t.ppf(0.95, 2) * math.hypot(0.1, 0.1) / math.sqrt(3)
     for gap, leaves in ((0.999 * needed, False), (1.001 * needed, True)):
         points = {"a": [(0,)] * 3, "b": [(gap,)] * 3}
-        assert bool(leaving(known(points, 0.1, one), rule(one), 1)) == leaves
+        assert bool(dominated_points(known(points, 0.1, one), rule(one), 1)) == leaves
 
 
 def test_the_choice_among_the_front_is_corrected_for():
@@ -77,39 +77,39 @@ def test_the_choice_among_the_front_is_corrected_for():
     needed = stats.norm.ppf(0.975) * math.hypot(0.1, 0.1)
     for gap, leaves in ((0.999 * needed, False), (1.001 * needed, True)):
         points = {"a": [(0, 0)], "b": [(50, -50)], "c": [(gap, gap)]}
-        assert leaving(known(points, 0.1), rule(), 1) == ({"c": "a"} if leaves else {})
+        assert dominated_points(known(points, 0.1), rule(), 1) == ({"c": "a"} if leaves else {})
 
 
 def test_seeds_that_only_one_of_two_points_has_prove_nothing():
     estimates = known({"a": [(0, 0)], "b": [(5, 5)]})
-    assert leaving(estimates, rule(), 1) == {"b": "a"}
+    assert dominated_points(estimates, rule(), 1) == {"b": "a"}
     moved = {(name, seed + (name == "b")): e for (name, seed), e in estimates.items()}
-    assert leaving(moved, rule(), 1) == {}
+    assert dominated_points(moved, rule(), 1) == {}
 
 
 def test_the_best_stay_however_clearly_they_are_dominated():
     points = {name: [(i, i)] for i, name in enumerate("abcd")}
-    assert set(leaving(known(points), rule(), 1)) == {"b", "c", "d"}
-    assert set(leaving(known(points), rule(), 3)) == {"d"}
-    assert leaving(known(points), rule(), 4) == {}
+    assert set(dominated_points(known(points), rule(), 1)) == {"b", "c", "d"}
+    assert set(dominated_points(known(points), rule(), 3)) == {"d"}
+    assert dominated_points(known(points), rule(), 4) == {}
 
 
 def test_within_a_rank_those_of_most_volume_stay():
     front = {"a": [(0, 0)]}
     layer = {"left": [(1, 9)], "crowded": [(8, 2.9)], "middle": [(3, 3)], "right": [(9, 1)]}
-    assert set(leaving(known(front | layer), rule(), 4)) == {"crowded"}
+    assert set(dominated_points(known(front | layer), rule(), 4)) == {"crowded"}
 
 
 @pytest.mark.parametrize(
     ("points", "share", "room"), [(16, 0.125, 8), (16, 0.25, 4), (16, 0.5, 2), (3, 0.5, 1)]
 )
 def test_each_rung_halves_the_room(points, share, room):
-    assert rule().room(points, share) == room
+    assert rule().safe_points(points, share) == room
 
 
 def test_where_a_rung_was_passed_over_room_is_halved_for_it_too():
     stopping = StoppingRule(TWO, (0.1, 0.2), 3.0, 0.95)
-    assert [stopping.room(9, share) for share in (0.1, 0.2)] == [3, 1]
+    assert [stopping.safe_points(9, share) for share in (0.1, 0.2)] == [3, 1]
 
 
 @pytest.mark.parametrize("missing", [math.nan, math.inf])
@@ -121,8 +121,8 @@ def test_a_point_without_an_estimate_neither_leaves_nor_dominates(missing, part)
         told = estimates[name, 1]["utility/error"]
         fields = {"value": told.value, "error": told.error, part: missing}
         estimates[name, 1]["utility/error"] = InterimEstimate(**fields)
-        assert leaving(estimates, rule(), 1) == {}
-    assert leaving({}, rule(), 0) == {}
+        assert dominated_points(estimates, rule(), 1) == {}
+    assert dominated_points({}, rule(), 0) == {}
 
 
 numbers = st.integers(-20, 20).map(float)
@@ -153,7 +153,7 @@ def test_the_front_never_leaves_and_dominates_whatever_does(estimates, room):
         for name, (x, y) in where.items()
         if not any(a <= x and b <= y and (a, b) != (x, y) for a, b in where.values())
     }
-    found = leaving(estimates, rule(), room)
+    found = dominated_points(estimates, rule(), room)
     assert not front & found.keys()
     assert len(found) <= max(0, len(where) - room)
     for worse, better in found.items():
@@ -166,7 +166,7 @@ def test_the_order_of_members_does_not_matter(estimates, room, random):
     members = list(estimates)
     random.shuffle(members)
     shuffled = {member: estimates[member] for member in members}
-    assert leaving(shuffled, rule(), room) == leaving(estimates, rule(), room)
+    assert dominated_points(shuffled, rule(), room) == dominated_points(estimates, rule(), room)
 
 
 @given(packs(), st.integers(1, 9), st.integers(-8, 8), st.integers(-8, 8))
@@ -181,12 +181,14 @@ def test_units_and_declared_directions_do_not_matter(estimates, room, one, other
         for member, told in estimates.items()
     }
     turned = rule({"privacy/leakage": "min", "utility/error": "max"})
-    assert leaving(scaled, turned, room) == leaving(estimates, rule(), room)
+    assert dominated_points(scaled, turned, room) == dominated_points(estimates, rule(), room)
 
 
 @given(packs(), st.integers(1, 9))
 def test_whoever_leaves_with_more_confidence_leaves_with_less(estimates, room):
-    sure, unsure = (leaving(estimates, rule(confidence=c), room).keys() for c in (0.99, 0.6))
+    sure, unsure = (
+        dominated_points(estimates, rule(confidence=c), room).keys() for c in (0.99, 0.6)
+    )
     assert sure <= unsure
 
 
@@ -199,6 +201,6 @@ def test_a_point_as_good_as_another_leaves_no_more_often_than_confidence_allows(
     for _ in range(rounds):
         noise = {name: random.normal(0, error, (seeds, 2)) for name in centres}
         points = {name: (noise[name] + centre).tolist() for name, centre in centres.items()}
-        left += "equal" in leaving(known(points, error), rule(), 1)
+        left += "equal" in dominated_points(known(points, error), rule(), 1)
     assert left / rounds <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / rounds)
     assert left > 0

@@ -14,7 +14,7 @@ import privnets
 from privnets.config import ExperimentConfig
 from privnets.contract import Stage, State
 from privnets.membership.experiment import Membership
-from sweeps.engine.pack_trainer import PackTrainer, label
+from sweeps.engine.pack_trainer import PackTrainer, checkpoint_label
 from sweeps.planning.packing import Pack
 from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.ledger import Ledger
@@ -58,7 +58,7 @@ def test_a_pack_broken_off_comes_to_what_it_would_have_come_to(
     broken = begin(pack, ledger)
     for _ in range(stages):
         broken.advance()
-    kept = Checkpoint(ledger, "pack", label(Membership())).load()
+    kept = Checkpoint(ledger, "pack", checkpoint_label(Membership())).load()
     to_the_end(begin(pack, ledger))
     assert_same_numbers(numbers(ledger), numbers(uninterrupted))
     finished = {(p.point_id, r.seed): r.finished_at for p in kept.points for r in p.replicates}
@@ -69,7 +69,7 @@ def test_a_pack_broken_off_comes_to_what_it_would_have_come_to(
 def test_a_pack_goes_on_from_its_checkpoint_not_from_the_start(pack: Pack, ledger: Ledger) -> None:
     broken = begin(pack, ledger)
     before = [broken.advance().share for _ in range(3)]
-    kept = Checkpoint(ledger, "pack", label(Membership())).load()
+    kept = Checkpoint(ledger, "pack", checkpoint_label(Membership())).load()
     trained = Recording()
     to_the_end(PackTrainer(pack, trained, ledger))
     assert before == sorted(before)
@@ -92,7 +92,7 @@ def test_points_that_are_ahead_of_their_state_do_no_harm(ledger: Ledger, tmp_pat
     run.advance()
     state = Path(ledger.directory.path, "checkpoints", "pack", "state.safetensors")
     older = state.read_bytes()
-    while Checkpoint(ledger, "pack", label(Membership())).load().points == ():
+    while Checkpoint(ledger, "pack", checkpoint_label(Membership())).load().points == ():
         run.advance()
     state.write_bytes(older)  # as if killed between the two writes
     begin(pack, ledger).advance()
@@ -143,8 +143,8 @@ def test_a_state_of_another_version_is_not_continued(pack: Pack, ledger: Ledger)
     broken = begin(pack, ledger)
     for _ in range(2):
         broken.advance()
-    assert Checkpoint(ledger, "pack", label(Membership())).load().state is not None
-    newer = Checkpoint(ledger, "pack", label(Newer())).load()
+    assert Checkpoint(ledger, "pack", checkpoint_label(Membership())).load().state is not None
+    newer = Checkpoint(ledger, "pack", checkpoint_label(Newer())).load()
     assert newer.state is None
     assert newer.points != ()
 

@@ -1,0 +1,132 @@
+"""Capacity of a cluster, and waiting for it: as long as there is hope, and no longer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from cluster import Machine
+from cluster.connection import Connection
+from sweeps.engine.capacity import cluster_capacity, describe_wait, slots, wait_for_capacity
+from sweeps.errors import InputError
+from sweeps.study.spec import Resources
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "workers"), [(1, 0, 12), (3, 0, 3), (4, 0, 3), (8, 0, 1), (2, 1, 2)]
+)
+def test_a_pack_is_not_spread_over_machines(cpus: int, gpus: int, workers: int) -> None:
+    machines = [Machine(4, 2), Machine(8, 0)]
+    assert cluster_capacity(machines, Resources(cpus=cpus, gpus=gpus)).workers == workers
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "workers"),
+    [
+        (1, 0.3, 6),
+        (1, 0.25, 8),
+        (1, 0.4, 4),
+        (1, 0.6, 2),
+        (0.1, 0.1, 20),
+        (4, 0.5, 4),
+        (0.1, 0, 160),
+    ],
+)
+def test_a_pack_gets_its_share_of_one_gpu(cpus: float, gpus: float, workers: int) -> None:
+    assert cluster_capacity([Machine(16, 2)], Resources(cpus=cpus, gpus=gpus)).workers == workers
+
+
+def test_packs_share_the_memory_of_their_machine() -> None:
+    machines = [Machine(4, 0, memory=80_000), Machine(2, 0, memory=10_000), Machine(0, 0, memory=9)]
+    assert cluster_capacity(machines, Resources()).memory == 3000
+    assert cluster_capacity(machines, Resources(concurrency=1)).memory == 6000
+
+
+@pytest.mark.parametrize(("cpus", "gpus"), [(9, 0), (5, 1), (1, 3)])
+def test_a_pack_that_fits_on_no_machine_is_refused(cpus: int, gpus: int) -> None:
+    with pytest.raises(InputError, match=f"{cpus} CPUs? and {gpus} GPU"):
+        cluster_capacity([Machine(4, 2), Machine(8, 0)], Resources(cpus=cpus, gpus=gpus))
+
+
+def test_a_machine_needs_both_cpus_and_gpus_for_a_pack() -> None:
+    cpus_only, both = Machine(cpus=8, gpus=0), Machine(cpus=2, gpus=1)
+    resources = Resources(cpus=2, gpus=1)
+    assert (slots([cpus_only], resources), slots([cpus_only, both], resources)) == (0, 1)
+
+
+def test_a_wait_names_the_resources_and_whether_others_use_them() -> None:
+    machines = [Machine(cpus=2, gpus=0)]
+    assert describe_wait(machines, Resources(cpus=1, gpus=1)) == (
+        "waiting for a node with 1 CPU and 1 GPU"
+    )
+    assert describe_wait(machines, Resources(cpus=2)) == (
+        "waiting for 2 CPUs to become free (all are in use by others)"
+    )
+
+
+@pytest.fixture
+def joined(local_ray: Connection) -> Connection:
+    """A Ray of two CPUs, as a driver that joins it sees it."""
+    return Connection(local_ray.address, started=False)
+
+
+@dataclass
+class GrowingConnection(Connection):
+    """Cluster without resources until its machines have been listed a number of times."""
+
+    empty_looks: int = 0
+
+    def machines(self) -> list[Machine]:
+        self.empty_looks -= 1
+        return [Machine(cpus=0, gpus=0)] if self.empty_looks >= 0 else super().machines()
+
+
+def after(polls: int) -> Callable[[], bool]:
+    """Stop condition that is true after a number of polls."""
+    counts = iter([*[False] * polls, True])
+    return lambda: next(counts)
+
+
+def never() -> bool:
+    return False
+
+
+def test_a_cluster_with_room_is_used_at_once(joined: Connection) -> None:
+    machines = wait_for_capacity(joined, Resources(cpus=2), after(0))
+    assert [machine.cpus for machine in machines] == [2]
+
+
+def test_a_stop_request_ends_the_wait(joined: Connection) -> None:
+    machines = wait_for_capacity(joined, Resources(cpus=1, gpus=1), after(2))
+    assert slots(machines, Resources(cpus=1, gpus=1)) == 0
+
+
+def test_machines_that_are_too_small_are_waited_for_with_patience(joined: Connection) -> None:
+    with pytest.raises(InputError, match="3 CPUs and 0 GPUs on one machine; got machines with 2"):
+        wait_for_capacity(joined, Resources(cpus=3), never, patience_seconds=1.0)
+
+
+def test_the_wait_ends_when_a_node_joins(joined: Connection) -> None:
+    growing = GrowingConnection(joined.address, started=False, empty_looks=3)
+    machines = wait_for_capacity(growing, Resources(cpus=2), never)
+    assert [machine.cpus for machine in machines] == [2]
+
+
+def test_an_empty_cluster_without_an_autoscaler_is_given_up(joined: Connection) -> None:
+    empty = GrowingConnection(joined.address, started=False, empty_looks=1000)
+    with pytest.raises(InputError, match=r"no node with 1 CPU joined within 0\.0\d+ minutes"):
+        wait_for_capacity(empty, Resources(cpus=1), never, empty_seconds=1.0)
+
+
+def test_an_autoscaler_that_has_not_reported_yet_counts_as_none(joined: Connection) -> None:
+    from ray.experimental import internal_kv
+
+    internal_kv._internal_kv_put("__autoscaling_status", json.dumps({"time": 0.0}))
+    try:
+        with pytest.raises(InputError, match="got machines with 2"):
+            wait_for_capacity(joined, Resources(cpus=3), never, patience_seconds=0.0)
+    finally:
+        internal_kv._internal_kv_del("__autoscaling_status")
