@@ -21,8 +21,8 @@ from cluster.errors import ConnectError
 from sweeps.analysis.results import DEFAULT_STORAGE, Result, read_result
 from sweeps.engine.capacity import cluster_capacity
 from sweeps.engine.context import SweepRun
-from sweeps.engine.node_data import check_data_on_nodes
 from sweeps.engine.display import display_progress
+from sweeps.engine.node_data import check_data_on_nodes
 from sweeps.engine.progress import Display, ProgressTracker
 from sweeps.engine.scheduler import pending_replicates, run_pending_packs
 from sweeps.engine.signals import Interrupted, catch_stop_signals

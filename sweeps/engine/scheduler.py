@@ -27,8 +27,8 @@ from sweeps.engine.capacity import (
 from sweeps.engine.context import SweepRun
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_trainer import checkpoint_label
-from sweeps.planning.cost_curves import CostCurve
 from sweeps.planning.calibration import CalibrationSettings, calibrate
+from sweeps.planning.cost_curves import CostCurve
 from sweeps.planning.packing import Pack, make_packs
 from sweeps.planning.plan import Plan, PlannedReplicate
 from sweeps.store.checkpoints import Checkpoint, ReplicateKey, checkpointed_packs
