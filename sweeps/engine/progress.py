@@ -49,8 +49,8 @@ class SweepProgress:
         use: Resources in use; None before they are known.
         trainings: Replicates finished, and replicates in all; None if unknown.
         waiting: What training waits for, in words; None while packs are trained.
-        setbacks: Number of packs that were lost and are tried again.
-        setback: The last of them, in words.
+        setbacks: Number of warnings, mostly of packs that were lost and are tried again.
+        setback: The last warning.
     """
 
     points: int
@@ -220,6 +220,12 @@ class ProgressTracker:
             elif not is_waiting and self._waiting_since is not None:
                 self._waited += now - self._waiting_since
                 self._waiting_since = None
+
+    def warn(self, problem: str) -> None:
+        """Records a problem that displays show at once."""
+        self.add_problem(problem)
+        with self._lock:
+            self._setbacks.append(problem)
 
     def add_problem(self, problem: str) -> None:
         """Records a problem; of those with the same words before the colon only the first."""

@@ -62,15 +62,15 @@ def run_pending_packs(run: SweepRun) -> None:
     rounds = _rounds(run)
     if (first := next(rounds, None)) is None:
         return
-    try:
-        with _open_ray(run) as connection:
-            should_stop = _stop_condition(run, connection)
+    with _open_ray(run) as connection:
+        should_stop = _stop_condition(run, connection)
+        try:
             for replicates in chain([first], rounds):
                 run_round(run, connection, replicates, should_stop)
                 if should_stop():
                     break
-    except LocalRayDied as error:
-        run.tracker.add_problem(str(error))
+        except LocalRayDied as error:
+            run.tracker.warn(str(error))
 
 
 def run_round(
@@ -179,7 +179,8 @@ def _open_ray(run: SweepRun) -> Iterator[Connection]:
     with run.stop.interruptible():
         connection = connect_ray(run.plan, run.address, run.resume_command)
     with connection:
-        tracker.machines = connection.machines
+        # Calls of a Ray that died hang.
+        tracker.machines = lambda: [] if connection.dead_processes() else connection.machines()
         tracker.waiting_for = lambda machines: describe_wait(machines, resources)
         with tracker.displaying():
             yield connection

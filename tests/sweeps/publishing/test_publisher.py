@@ -309,7 +309,7 @@ def test_a_publisher_that_is_killed_leaves_everything_to_be_done(
         publication._process.kill()
         outcome = publication.finish()
     assert (outcome.points, outcome.left, outcome.whole) == (0, 2, False)
-    assert "did not end well" in str(outcome.error)
+    assert "the publisher process failed" in str(outcome.error)
 
 
 def test_what_others_print_is_not_taken_for_the_outcome(
