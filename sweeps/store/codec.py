@@ -3,9 +3,8 @@
 Flat columns are read several times faster than nested ones, and they are dense, as the replicates
 of a pack share their metrics. A null means that a replicate lacks the key; NaN is a value.
 
-Files are not trusted. A file is read as a whole or not at all, so that every reader skips the same
-damaged files: parquet's page checksums find damage, and a size limit refuses a small file that
-would expand to more than memory.
+Files are not trusted. Parquet's page checksums find damage in the columns that are read; a size
+limit refuses a small file that would expand to more than memory; and values are checked.
 """
 
 from __future__ import annotations
@@ -50,11 +49,15 @@ _FAMILIES: Final = {
 _TEXT_COLUMNS: Final = [name for name, kind in FIXED_COLUMNS.items() if kind == pa.string()]
 # Read as dictionaries, whose size is known before equal texts are expanded.
 _TEXT_LEAVES: Final = [*_TEXT_COLUMNS, "artifacts.list.element"]
+_TEXTS: Final = frozenset((*_TEXT_COLUMNS, "artifacts"))
 _DICTIONARY: Final = pa.dictionary(pa.int32(), pa.string())
 # Other compressions have no useful bound on how much a file expands.
 _COMPRESSIONS: Final = ("SNAPPY", "UNCOMPRESSED")
 _MAX_DECODED_BYTES: Final = 2**30
 _MAX_TIME: Final = 253402300799.0  # end of the year 9999, Unix seconds
+
+ColumnFilter = Callable[[str], bool]
+"""Whether a column is selected, by its name."""
 
 
 class PackFileError(ValueError):
@@ -83,8 +86,12 @@ def encode_points(points: Iterable[TradeoffPoint]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def decode_table(content: bytes) -> pa.Table:
+def decode_table(content: bytes, columns: ColumnFilter | None = None) -> pa.Table:
     """Decodes and checks the table in a parquet file.
+
+    Args:
+        content: Content of the file.
+        columns: Columns to decode; all if None. Damage in the others is not noticed.
 
     Raises:
         PackFileError: If the file is damaged, too large or holds something else.
@@ -99,7 +106,8 @@ def decode_table(content: bytes) -> pa.Table:
         schema = file.schema_arrow
         if schema != _expected_schema(tuple(schema.names)):
             raise PackFileError("columns have other types")
-        table = file.read(use_threads=False)
+        names = None if columns is None else [name for name in schema.names if columns(name)]
+        table = file.read(columns=names, use_threads=False)
         table.validate(full=True)
         table = _expand_texts(table)
     except PackFileError:
@@ -221,22 +229,26 @@ def _expand_texts(table: pa.Table) -> pa.Table:
 
     A file is small although it has many long texts, if they are equal.
     """
-    columns = dict(zip(table.column_names, table.columns, strict=True))
-    size = 0
-    for name in _TEXT_COLUMNS:
-        size += sum(_max_text_bytes(chunk) for chunk in columns[name].chunks)
-    for chunk in columns["artifacts"].chunks:
-        size += _max_text_bytes(chunk.flatten())
-    if size > _MAX_DECODED_BYTES:
-        raise PackFileError(f"too large: texts of up to {size:,} bytes")
-    for name in (*_TEXT_COLUMNS, "artifacts"):
-        columns[name] = columns[name].cast(FIXED_COLUMNS[name])
-    return pa.table(columns)
+    texts = [name for name in table.column_names if name in _TEXTS]
+    chunks = [_flat(chunk) for name in texts for chunk in table[name].chunks]
+    # The exact size is counted only if this quick upper bound is too large.
+    if sum(len(chunk) * chunk.dictionary.nbytes for chunk in chunks) > _MAX_DECODED_BYTES:
+        size = sum(_text_bytes(chunk) for chunk in chunks)
+        if size > _MAX_DECODED_BYTES:
+            raise PackFileError(f"too large: texts of {size:,} bytes")
+    for name in texts:
+        index = table.schema.get_field_index(name)
+        table = table.set_column(index, name, table[name].cast(FIXED_COLUMNS[name]))
+    return table
 
 
-def _max_text_bytes(texts: pa.DictionaryArray) -> int:
-    longest = pc.max(pc.binary_length(texts.dictionary)).as_py() or 0
-    return longest * len(texts)
+def _flat(chunk: pa.Array) -> pa.DictionaryArray:
+    return chunk.flatten() if pa.types.is_list(chunk.type) else chunk
+
+
+def _text_bytes(texts: pa.DictionaryArray) -> int:
+    lengths = pc.take(pc.binary_length(texts.dictionary), texts.indices)
+    return pc.sum(lengths).as_py() or 0
 
 
 @lru_cache(maxsize=64)  # the packs of a sweep share their columns
@@ -265,21 +277,39 @@ def _read_type(name: str) -> pa.DataType:
 
 
 def _check_values(table: pa.Table) -> None:
-    if empty := [name for name in _REQUIRED if table[name].null_count]:
+    names = set(table.column_names)
+    if empty := [name for name in _REQUIRED if name in names and table[name].null_count]:
         raise PackFileError(f"columns {empty} must not hold nulls")
-    for point_id in table["point_id"].unique().to_pylist():
+    for name in names & _CHECKS.keys():
+        _CHECKS[name](table[name])
+    _check_curves(table)
+
+
+def _check_point_ids(column: pa.ChunkedArray) -> None:
+    """Refuses ids that could lead to another directory, as they become paths."""
+    for point_id in column.unique().to_pylist():
         if not is_safe_name(point_id):
             raise PackFileError(f"point_id {point_id!r} is not a plain name")
-    for name in pc.list_flatten(table["artifacts"]).unique().to_pylist():
+
+
+def _check_artifacts(column: pa.ChunkedArray) -> None:
+    for name in pc.list_flatten(column).unique().to_pylist():
         if name is None or not is_safe_name(name):
             raise PackFileError(f"the artifact {name!r} is not a plain name")
-    _check_objects(table["config"], parse_config)
-    _check_objects(table["notes"], parse_notes)
-    times = table["finished_at"]
-    in_range = pc.and_(pc.greater_equal(times, 0.0), pc.less_equal(times, _MAX_TIME))
+
+
+def _check_times(column: pa.ChunkedArray) -> None:
+    in_range = pc.and_(pc.greater_equal(column, 0.0), pc.less_equal(column, _MAX_TIME))
     if not pc.all(in_range, min_count=0).as_py():
         raise PackFileError("finished_at must be Unix seconds before the year 10000")
-    _check_curves(table)
+
+
+def _check_configs(column: pa.ChunkedArray) -> None:
+    _check_objects(column, parse_config)
+
+
+def _check_notes(column: pa.ChunkedArray) -> None:
+    _check_objects(column, parse_notes)
 
 
 def _check_objects(column: pa.ChunkedArray, parse: Callable[[str], Mapping[str, Any]]) -> None:
@@ -302,6 +332,15 @@ def _check_curves(table: pa.Table) -> None:
         raise PackFileError("a curve must have one value per step")
     if pc.list_flatten(all_steps).null_count or pc.list_flatten(all_values).null_count:
         raise PackFileError("a curve must not hold nulls")
+
+
+_CHECKS: Final[Mapping[str, Callable[[pa.ChunkedArray], None]]] = {
+    "point_id": _check_point_ids,
+    "config": _check_configs,
+    "notes": _check_notes,
+    "artifacts": _check_artifacts,
+    "finished_at": _check_times,
+}
 
 
 def _keys(names: Iterable[str], family: str) -> dict[str, str]:

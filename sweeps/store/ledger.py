@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final
@@ -21,6 +21,7 @@ from privnets.points import TradeoffPoint, merge_replicates
 from sweeps.errors import InputError
 from sweeps.store.artifacts import write_artifacts
 from sweeps.store.codec import (
+    ColumnFilter,
     PackFileError,
     decode_table,
     encode_points,
@@ -37,9 +38,6 @@ _MAX_SPEC_VALUES: Final = 200_000
 _MAX_LISTED: Final = 20
 _PARALLEL_READS: Final = 8
 _SWEEP_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-
-ColumnFilter = Callable[[str], bool]
-"""Whether a column is selected, by its name."""
 
 
 class Ledger:
@@ -122,9 +120,11 @@ class Ledger:
         return [name.removesuffix(".parquet") for name in self._packs.files(".parquet")]
 
     def finished_replicates(self) -> set[tuple[str, int]]:
-        """The (point_id, seed) of every replicate in the ledger, which is never trained again."""
-        tables = self.read_tables(columns=lambda name: name in ("point_id", "seed"))
-        return {key for table in tables for key in replicate_keys(table)}
+        """The (point_id, seed) of every replicate in the ledger, which is never trained again.
+
+        Whole files are read: a replicate whose curves are damaged is trained again.
+        """
+        return {key for table in self.read_tables() for key in replicate_keys(table)}
 
     def read_points(
         self, pack_ids: Iterable[str] | None = None, only: Collection[str] | None = None
@@ -141,9 +141,11 @@ class Ledger:
             return self.merge_points(self.read_tables(pack_ids))
         names, tables = pa.array(list(only), pa.string()), []
         for pack_id in self.pack_ids() if pack_ids is None else pack_ids:
-            for table in self.read_tables([pack_id]):
-                tables.append(table.filter(pc.is_in(table["point_id"], names)))
-        return self.merge_points(tables)
+            ids = self._read_table(pack_id, lambda name: name == "point_id")
+            if ids is not None and pc.any(pc.is_in(ids["point_id"], names)).as_py():
+                tables += self.read_tables([pack_id])
+        selected = [table.filter(pc.is_in(table["point_id"], names)) for table in tables]
+        return self.merge_points(selected)
 
     def merge_points(self, tables: Sequence[pa.Table]) -> list[TradeoffPoint]:
         """Points in tables of this ledger: one per `point_id`, with one replicate per seed."""
@@ -154,11 +156,11 @@ class Ledger:
     ) -> list[pa.Table]:
         """Reads packs as tables: one row per point and replicate, see `sweeps.store.codec`.
 
-        Damaged files are skipped and noted in `unreadable`, whichever columns are selected.
+        Damaged files are skipped and noted in `unreadable`.
 
         Args:
             pack_ids: Packs to read; all if None.
-            columns: Columns to return; all if None.
+            columns: Columns to read; all if None. Damage in the others is not noticed.
         """
         names = list(self.pack_ids() if pack_ids is None else pack_ids)
 
@@ -244,11 +246,9 @@ class Ledger:
         """Table of a pack; None if its file is damaged."""
         name = f"{pack_id}.parquet"
         try:
-            table = decode_table(self._packs.read(name))
+            table = decode_table(self._packs.read(name), columns)
         except (OSError, PackFileError) as error:
             self.unreadable[name] = str(error).partition("\n")[0] or repr(error)
             return None
         self.unreadable.pop(name, None)
-        if columns is None:
-            return table
-        return table.select([column for column in table.column_names if columns(column)])
+        return table

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privnets.points import TradeoffPoint, merge_replicates
-from sweeps.store.codec import FIXED_COLUMNS, family_columns, parse_notes
-from sweeps.store.ledger import ColumnFilter, Ledger
+from sweeps.store.codec import FIXED_COLUMNS, ColumnFilter, family_columns, parse_notes
+from sweeps.store.ledger import Ledger
 
 FINISHED, STOPPED, FAILED = range(3)
 STATUS_NAMES: Final = np.array(["finished", "stopped", "failed"], dtype=object)
@@ -61,7 +61,7 @@ class LedgerReader:
 
         Args:
             ledger: Ledger to read.
-            columns: Columns to return; all if None.
+            columns: Columns to read; all if None.
         """
         self._ledger = ledger
         self._columns = columns

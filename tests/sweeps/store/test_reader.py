@@ -9,14 +9,13 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_sweeps import plain
 
 from privnets.points import Curve, Replicate, TradeoffPoint, merge_replicates
 from sweeps.analysis.results import build_points_frame, build_replicates_frame
-from sweeps.store.ledger import ColumnFilter, Ledger
+from sweeps.store.ledger import Ledger
 from sweeps.store.reader import (
     LedgerReader,
     PointReader,
@@ -135,27 +134,26 @@ def test_means_of_ordinary_values_equal_those_of_the_points() -> None:
     assert_equal(build_points_frame(replicates, "s"), points_frame(points, "s"))
 
 
-@pytest.mark.parametrize("columns", [is_metric_column, lambda name: name in ("seed", "point_id")])
-def test_damage_in_any_column_hides_the_pack_from_every_reader(
-    tmp_path: Path, columns: ColumnFilter
-) -> None:
+def test_damage_hides_a_pack_from_those_who_read_it_whole(tmp_path: Path) -> None:
+    """So what cannot be published is trained again; readers of a few columns may still see it."""
     ledger = Ledger(str(tmp_path), "sweep")
     curve = Curve(tuple(range(500)), tuple(np.random.default_rng(0).random(500).tolist()))
     point = TradeoffPoint("p", "e", {}, (Replicate(0, {"m": 1.0}, curves={"loss": curve}),))
     ledger.write_pack("pack", [point])
     path = tmp_path / "sweep" / "ledger" / "pack.parquet"
     content = path.read_bytes()
-    assert [table.num_rows for table in ledger.read_tables(columns=columns)] == [1]
     hidden = 0
-    for place in range(0, len(content), 97):
+    places = range(0, len(content), 97)
+    for place in places:
         damaged = bytearray(content)
         damaged[place] ^= 1
         path.write_bytes(damaged)
-        tables = ledger.read_tables(columns=columns)
-        assert bool(tables) != ("pack.parquet" in ledger.unreadable)
-        assert bool(tables) == bool(ledger.finished_replicates()) == bool(ledger.read_points())
-        hidden += not tables
-    assert hidden > 0.7 * len(range(0, len(content), 97))
+        points = ledger.read_points()
+        assert bool(points) != ("pack.parquet" in ledger.unreadable)
+        assert bool(points) == bool(ledger.finished_replicates())
+        assert bool(points) <= bool(ledger.read_tables(columns=is_metric_column))
+        hidden += not points
+    assert hidden > 0.7 * len(places)
 
 
 @settings(max_examples=25, deadline=None)
