@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from itertools import islice
 from typing import Final, final
 
@@ -27,15 +28,7 @@ class GridSearch(Search):
     With `num_points` it is a random subset of that size, in the grid's order.
     """
 
-    def __init__(self, space: Mapping[str, Axis], spec: SearchSpec) -> None:
-        """Chooses the combinations; see `Search`."""
-        super().__init__(space, spec)
-        size = grid_size(space)
-        if spec.num_points is None or spec.num_points >= size:
-            self._positions: Iterator[int] = iter(range(size))
-        else:
-            order = np.random.default_rng(spec.seed).permutation(size)
-            self._positions = iter(np.sort(order[: spec.num_points]).tolist())
+    name = "grid"
 
     @classmethod
     def find_errors(cls, space: Mapping[str, Axis], spec: SearchSpec) -> list[FieldError]:
@@ -56,6 +49,15 @@ class GridSearch(Search):
         """Proposes the next combinations."""
         return [self._combination(position) for position in islice(self._positions, count)]
 
+    @cached_property
+    def _positions(self) -> Iterator[int]:
+        """Positions in the grid that are still to propose."""
+        size, wanted = grid_size(self.space), self.spec.num_points
+        if wanted is None or wanted >= size:
+            return iter(range(size))
+        order = np.random.default_rng(self.spec.seed).permutation(size)
+        return iter(np.sort(order[:wanted]).tolist())
+
     def _combination(self, position: int) -> Proposal:
         """Reads a position as a number with one digit per axis."""
         proposal: Proposal = {}
@@ -69,9 +71,7 @@ class GridSearch(Search):
 class _SequenceSearch(Search):
     """Points from a sequence in the unit cube, mapped to the axes."""
 
-    def __init__(self, space: Mapping[str, Axis], spec: SearchSpec) -> None:
-        super().__init__(space, spec)
-        self._proposed = 0
+    _proposed = 0
 
     def ask(self, count: int) -> list[Proposal]:
         """Proposes the next points of the sequence."""
@@ -91,6 +91,8 @@ class _SequenceSearch(Search):
 class RandomSearch(_SequenceSearch):
     """Independent draws, uniform along each axis."""
 
+    name = "random"
+
     def _sequence(self, length: int) -> list[list[float]]:
         random = np.random.default_rng(self.spec.seed)
         rows: list[list[float]] = random.random((length, len(self.space))).tolist()
@@ -100,6 +102,8 @@ class RandomSearch(_SequenceSearch):
 @final
 class SobolSearch(_SequenceSearch):
     """Scrambled Sobol sequence, which fills the space evenly (Owen, J. Complexity 14, 1998)."""
+
+    name = "sobol"
 
     def _sequence(self, length: int) -> list[list[float]]:
         from scipy.stats import qmc  # takes a second to load

@@ -1,33 +1,28 @@
 """Interface and registry of search algorithms, which choose points from a search space.
 
-The algorithms of this project are implemented in `sweeps.planning.searches`. An installed package
-adds one through an entry point of the group `sweeps.searches`: its name is the algorithm's, and its
-object is a subclass of `Search`. Modules load when a study first uses their algorithm.
+Implementations of this project are in `sweeps.planning.searches`; installed packages add others
+through the entry point group `sweeps.searches`. A study's algorithm loads when it is first used.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.metadata import EntryPoint
+from types import MappingProxyType
 from typing import ClassVar, Final
 
 from privnets.points import Scalar, TradeoffPoint
-from privnets.registry import installed_entry_points
-from sweeps.errors import FieldError, describe_choices
+from privnets.registry import Registry
+from sweeps.errors import FieldError
 from sweeps.study.search_space import Axis
 from sweeps.study.spec import SearchSpec
 
-GROUP: Final = "sweeps.searches"
-_OWN: Final = {
-    "grid": "sweeps.planning.searches:GridSearch",
-    "random": "sweeps.planning.searches:RandomSearch",
-    "sobol": "sweeps.planning.searches:SobolSearch",
-}
-
 Proposal = dict[str, Scalar]
 """One value per swept field."""
+
+
+_NO_SPACE: Final[Mapping[str, Axis]] = MappingProxyType({})
+_DEFAULT_SPEC: Final = SearchSpec()
 
 
 class Search(ABC):
@@ -37,16 +32,20 @@ class Search(ABC):
     else. Replaying the same calls therefore proposes the same points.
 
     Attributes:
+        name: Name of the algorithm in study files.
         is_adaptive: Whether proposals depend on results.
     """
 
+    name: ClassVar[str]
     is_adaptive: ClassVar[bool] = False
 
-    def __init__(self, space: Mapping[str, Axis], spec: SearchSpec) -> None:
+    def __init__(
+        self, space: Mapping[str, Axis] = _NO_SPACE, spec: SearchSpec = _DEFAULT_SPEC
+    ) -> None:
         """Starts a search.
 
         Args:
-            space: Swept fields with their axes; at least one.
+            space: Swept fields with their axes; empty only in the registry.
             spec: Settings that `find_errors` accepts.
         """
         self.space = space
@@ -77,30 +76,13 @@ class Search(ABC):
             raise NotImplementedError
 
 
-def search_names() -> list[str]:
-    """Returns the name of every search algorithm, sorted; loads none of them."""
-    return sorted(_OWN.keys() | {point.name for point in installed_entry_points(GROUP)})
-
-
-@cache
-def search_class(name: str) -> type[Search]:
-    """Loads a search algorithm.
-
-    Raises:
-        ValueError: If no algorithm has this name, or it cannot be loaded. The message lists the
-            algorithms there are.
-    """
-    if name in _OWN:
-        offers = {EntryPoint(name, _OWN[name], GROUP)}
-    else:
-        offers = {point for point in installed_entry_points(GROUP) if point.name == name}
-    if len(offers) != 1:
-        raise ValueError(describe_choices(search_names(), name))
-    (offer,) = offers
-    try:
-        loaded = offer.load()
-    except Exception as error:  # packages of others may raise anything
-        raise ValueError(f"an algorithm that can be loaded ({offer.value}: {error})") from error
-    if not (isinstance(loaded, type) and issubclass(loaded, Search)):
-        raise ValueError(f"an algorithm that is a subclass of {Search.__qualname__}")
-    return loaded
+SEARCHES: Final[Registry[Search]] = Registry(
+    "search algorithm",
+    "sweeps.searches",
+    "sweeps.study.search:Search",
+    {
+        "grid": "sweeps.planning.searches:GridSearch",
+        "random": "sweeps.planning.searches:RandomSearch",
+        "sobol": "sweeps.planning.searches:SobolSearch",
+    },
+)

@@ -17,7 +17,7 @@ from privnets.data import DataError
 from privnets.points import Scalar
 from privnets.registry import EXPERIMENTS, ExtensionError
 from sweeps.errors import FieldError, FieldPath, describe_choices, format_value
-from sweeps.study.search import Proposal, Search, search_class
+from sweeps.study.search import SEARCHES, Proposal, Search
 from sweeps.study.search_space import grid_size
 from sweeps.study.spec import Claim, Study
 
@@ -119,7 +119,9 @@ def validate_study(
     try:
         experiment = privnets.experiment(study.experiment)
     except (ValueError, ExtensionError) as error:
-        return ValidationResult((study.source.locate(_experiment_error(study, error)),))
+        names = EXPERIMENTS.names()
+        unknown = _registry_error(("experiment",), study.experiment, names, error)
+        return ValidationResult((study.source.locate(unknown),))
     validator = StudyValidator(study, experiment, invalid, data)
     configs = validator.run()
     errors = tuple(map(study.source.locate, _merge_values(validator.errors)))
@@ -127,11 +129,12 @@ def validate_study(
     return ValidationResult(errors, () if errors else tuple(configs), notes)
 
 
-def _experiment_error(study: Study, error: Exception) -> FieldError:
+def _registry_error(
+    path: FieldPath, name: str, names: Iterable[str], error: Exception
+) -> FieldError:
     if isinstance(error, ExtensionError):
-        return FieldError(("experiment",), str(error), "an experiment that can be loaded")
-    expected = describe_choices(EXPERIMENTS.names(), study.experiment)
-    return FieldError(("experiment",), format_value(study.experiment), expected)
+        return FieldError(path, str(error), f"an {path[-1]} that can be loaded")
+    return FieldError(path, format_value(name), describe_choices(names, name))
 
 
 class StudyValidator:
@@ -248,10 +251,10 @@ class StudyValidator:
             return None
         spec = self._study.search
         try:
-            search = search_class(spec.algorithm)
-        except ValueError as error:
-            given = format_value(spec.algorithm)
-            self._add(("search", "algorithm"), given, str(error))
+            search = type(SEARCHES.get(spec.algorithm))
+        except (ValueError, ExtensionError) as error:
+            names, path = SEARCHES.names(), ("search", "algorithm")
+            self.errors.append(_registry_error(path, spec.algorithm, names, error))
             return None
         errors = search.find_errors(self._study.space, spec)
         self.errors += errors

@@ -8,7 +8,7 @@ from scipy.stats import kstest, qmc
 
 from privnets.points import TradeoffPoint
 from sweeps.planning.plan import make_plan
-from sweeps.study.search import Proposal, Search, search_class, search_names
+from sweeps.study.search import SEARCHES, Proposal, Search
 from sweeps.study.search_space import grid_size
 from sweeps.study.spec import Study
 
@@ -33,7 +33,7 @@ def space_of(algorithm: str) -> dict[str, object]:
 def start(space: dict[str, object], **search: object) -> Search:
     raw = {"name": "s", "experiment": "membership", "space": space, "search": search}
     study = Study.model_validate(raw)
-    algorithm = search_class(study.search.algorithm)
+    algorithm = type(SEARCHES.get(study.search.algorithm))
     assert not algorithm.find_errors(study.space, study.search)
     return algorithm(study.space, study.search)
 
@@ -45,11 +45,11 @@ def propose(space: dict[str, object], **search: object) -> list[Proposal]:
 def error_paths(space: dict[str, object], **search: object) -> list[object]:
     raw = {"name": "s", "experiment": "membership", "space": space, "search": search}
     study = Study.model_validate(raw)
-    algorithm = search_class(study.search.algorithm)
+    algorithm = type(SEARCHES.get(study.search.algorithm))
     return [error.path for error in algorithm.find_errors(study.space, study.search)]
 
 
-@pytest.mark.parametrize("algorithm", search_names())
+@pytest.mark.parametrize("algorithm", SEARCHES.names())
 def test_the_same_seed_proposes_the_same_points(algorithm):
     def propose_nine(seed: int) -> list[Proposal]:
         return propose(space_of(algorithm), algorithm=algorithm, num_points=9, seed=seed)
@@ -58,7 +58,7 @@ def test_the_same_seed_proposes_the_same_points(algorithm):
     assert propose_nine(1) != propose_nine(2)
 
 
-@pytest.mark.parametrize("algorithm", search_names())
+@pytest.mark.parametrize("algorithm", SEARCHES.names())
 def test_several_asks_propose_the_same_points_as_one(algorithm):
     settings = {"algorithm": algorithm, "num_points": 9, "seed": 3}
     search = start(space_of(algorithm), **settings)
@@ -66,7 +66,7 @@ def test_several_asks_propose_the_same_points_as_one(algorithm):
     assert in_parts == propose(space_of(algorithm), **settings)
 
 
-@pytest.mark.parametrize("algorithm", search_names())
+@pytest.mark.parametrize("algorithm", SEARCHES.names())
 def test_results_do_not_change_the_points_unless_the_search_is_adaptive(algorithm):
     settings = {"algorithm": algorithm, "num_points": 9, "seed": 3}
     search = start(space_of(algorithm), **settings)
@@ -77,7 +77,7 @@ def test_results_do_not_change_the_points_unless_the_search_is_adaptive(algorith
     )
 
 
-@pytest.mark.parametrize("algorithm", search_names())
+@pytest.mark.parametrize("algorithm", SEARCHES.names())
 def test_every_proposal_has_a_value_of_each_axis(algorithm):
     for proposal in propose(space_of(algorithm), algorithm=algorithm, num_points=16):
         assert list(proposal) == list(space_of(algorithm))
@@ -168,6 +168,8 @@ def test_the_size_of_a_grid_too_large_to_list_is_known():
 class ConstantSearch(Search):
     """Algorithm of a package: proposes the start of each axis."""
 
+    name = "constant"
+
     def ask(self, count: int) -> list[Proposal]:
         return [{name: axis.at(0.0) for name, axis in self.space.items()}] * min(count, 1)
 
@@ -179,7 +181,7 @@ def test_an_installed_package_adds_an_algorithm_by_an_entry_point(tmp_path, monk
     location = f"{ConstantSearch.__module__}:ConstantSearch"
     (folder / "entry_points.txt").write_text(f"[sweeps.searches]\nconstant = {location}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert "constant" in search_names()
+    assert "constant" in SEARCHES.names()
     study = {
         "name": "s",
         "experiment": "membership",
@@ -189,4 +191,3 @@ def test_an_installed_package_adds_an_algorithm_by_an_entry_point(tmp_path, monk
     }
     (point,) = make_plan(Study.model_validate(study)).points
     assert point.config.weight_decay == 0.25
-    search_class.cache_clear()
