@@ -1,7 +1,6 @@
 """Privacy experiments: configurations in, trade-off points out.
 
-Importing this package loads neither torch nor anything else that is slow; an experiment's module
-loads when it is first asked for.
+Importing this package does not import torch; an experiment is imported on first use.
 """
 
 from __future__ import annotations

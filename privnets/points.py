@@ -1,7 +1,4 @@
-"""Trade-off points: what one configuration yields, as immutable values.
-
-Nothing here needs torch, so a point can be recorded, read back and compared without it.
-"""
+"""Trade-off points: the results of one configuration, as immutable values without torch."""
 
 from __future__ import annotations
 
@@ -24,13 +21,16 @@ class Curve:
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Check that every step has a value.
+        """Checks that every step has a value.
 
         Raises:
             ValueError: If the lengths differ.
         """
         if len(self.steps) != len(self.values):
-            raise ValueError(f"a curve of {len(self.steps)} steps has {len(self.values)} values")
+            raise ValueError(
+                f"a curve needs one value for each step; got {len(self.steps)} steps and "
+                f"{len(self.values)} values."
+            )
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Replicate:
     """One training of a configuration with one seed.
 
     Attributes:
-        seed: The seed the configuration ran with.
-        metrics: Every metric key of the experiment; NaN where it is undefined.
+        seed: Seed of the configuration.
+        metrics: Value of every metric key of the experiment; NaN where undefined.
         standard_errors: Standard error within this replicate, for the metrics that have one.
-        notes: Metric or flag key to the reason it is undefined, or raised.
+        notes: Metric or flag key to the reason why it is undefined, or raised.
         curves: Key (without the `curve/` prefix) to curve.
         artifacts: File name to content.
-        failure: Why the replicate failed (it diverged, say); None when it did not.
-        stopped: Why it left its stack before the end (dominated, say); None when it did not.
+        failure: Reason if the replicate failed, such as divergence.
+        stopped: Reason if it was stopped before the end, such as domination.
         finished_at: Unix time in seconds.
     """
 
@@ -61,7 +61,7 @@ class Replicate:
 
     @property
     def succeeded(self) -> bool:
-        """Whether it came to its end, and its metrics are the configuration's."""
+        """Whether training finished, so that the metrics are valid."""
         return self.failure is None and self.stopped is None
 
 
@@ -70,10 +70,10 @@ class TradeoffPoint:
     """One configuration of an experiment with all its replicates.
 
     Attributes:
-        point_id: Hash of experiment, version, resolved configuration (without its seed) and data.
-        experiment: The experiment's name.
-        config: The resolved configuration without its seed, as plain scalars.
-        replicates: One entry per seed, in order of seed.
+        point_id: Hash of experiment, version, configuration (without its seed) and data.
+        experiment: Name of the experiment.
+        config: All values of the configuration but the seed, as plain scalars.
+        replicates: One for each seed, in order of seed.
     """
 
     point_id: str
@@ -82,21 +82,21 @@ class TradeoffPoint:
     replicates: tuple[Replicate, ...]
 
     def __repr__(self) -> str:
-        """What it is and whether it is done; its numbers are many."""
+        """Short text: configuration, and number of finished replicates."""
         fields = ", ".join(f"{name}={value!r}" for name, value in self.config.items())
         count = f"{len(self.succeeded)} of {len(self.replicates)} replicates"
         return f"TradeoffPoint({self.point_id}, {self.experiment}({fields}), {count})"
 
     @property
     def succeeded(self) -> tuple[Replicate, ...]:
-        """The replicates that came to their end."""
+        """Replicates that finished."""
         return tuple(r for r in self.replicates if r.succeeded)
 
     @property
     def status(self) -> str:
-        """`finished`; `failed` when any replicate failed, else `stopped` when any was stopped.
+        """`failed` if any replicate failed, else `stopped` if any was stopped, else `finished`.
 
-        Survivors alone would mislead.
+        The remaining replicates alone would be a biased sample.
         """
         if not self.replicates or self.failure is not None:
             return "failed"
@@ -104,33 +104,33 @@ class TradeoffPoint:
 
     @property
     def failure(self) -> str | None:
-        """The first failure's reason, with how many replicates failed."""
+        """Reason of the first failure, with the number of failed replicates; None without."""
         reasons = [r.failure for r in self.replicates if r.failure is not None]
-        return self._first_of(reasons, "failed")
+        return self._summarise(reasons, "failed")
 
     @property
     def stopped(self) -> str | None:
-        """Why the first stopped replicate was, with how many were."""
+        """Reason of the first stop, with the number of stopped replicates; None without."""
         reasons = [r.stopped for r in self.replicates if r.stopped is not None]
-        return self._first_of(reasons, "were stopped")
+        return self._summarise(reasons, "were stopped")
 
-    def _first_of(self, reasons: list[str], what: str) -> str | None:
+    def _summarise(self, reasons: list[str], verb: str) -> str | None:
         if not reasons:
             return None
-        return f"{reasons[0]} ({len(reasons)} of {len(self.replicates)} replicates {what})"
+        return f"{reasons[0]} ({len(reasons)} of {len(self.replicates)} replicates {verb})"
 
     @property
     def finished_at(self) -> float:
-        """When the last replicate finished, Unix seconds."""
+        """Unix time in seconds at which the last replicate finished; 0 without any."""
         return max((r.finished_at for r in self.replicates), default=0.0)
 
     @cached_property
     def metrics(self) -> Mapping[str, float]:
-        """Mean over replicates of each metric, with `.std`, `.ci_low` and `.ci_high` (95%).
+        """Mean of each metric over replicates, with `.std`, `.ci_low` and `.ci_high` (95%).
 
-        With two replicates or more the interval is Student's t over replicates; with one it rests
-        on the standard error within that replicate, where it has one; otherwise it is NaN. A
-        metric that is undefined in any replicate is undefined (NaN).
+        With two or more replicates the interval is Student's t over replicates. With one it comes
+        from the standard error within the replicate, if it has one, and is NaN otherwise. A metric
+        that is undefined in any replicate is NaN.
         """
         keys = sorted({key for r in self.succeeded for key in r.metrics})
         out: dict[str, float] = {}
@@ -140,17 +140,17 @@ class TradeoffPoint:
 
     @cached_property
     def notes(self) -> Mapping[str, str]:
-        """Why metrics are undefined or flags raised: the first replicate's words, with a count."""
-        words: dict[str, list[str]] = {}
+        """Notes of the first replicate that has one, with the number of replicates that do."""
+        reasons: dict[str, list[str]] = {}
         for replicate in self.succeeded:
             for key, reason in replicate.notes.items():
-                words.setdefault(key, []).append(reason)
+                reasons.setdefault(key, []).append(reason)
         total = len(self.succeeded)
-        return {k: f"{v[0]} ({len(v)} of {total} replicates)" for k, v in sorted(words.items())}
+        return {k: f"{v[0]} ({len(v)} of {total} replicates)" for k, v in sorted(reasons.items())}
 
     @cached_property
     def curves(self) -> Mapping[str, Curve]:
-        """Mean curve over the replicates that share its steps."""
+        """Mean curves over the replicates with the same steps."""
         keys = sorted({key for r in self.succeeded for key in r.curves})
         return {
             key: _mean_curve([r.curves[key] for r in self.succeeded if key in r.curves])
@@ -159,26 +159,26 @@ class TradeoffPoint:
 
     @property
     def artifacts(self) -> Mapping[str, bytes]:
-        """The first replicate's files, by name."""
+        """Files of the first replicate, by name."""
         return self.replicates[0].artifacts if self.replicates else {}
 
 
 def merge_replicates(points: Iterable[TradeoffPoint]) -> list[TradeoffPoint]:
-    """Join points that share a `point_id`, keeping one replicate per seed (the earliest finished).
+    """Merges points of equal `point_id`, with the earliest finished replicate of each seed.
 
     Args:
-        points: Points in any order, possibly with repeats of the same replicate.
+        points: Points in any order; replicates may occur several times.
 
     Returns:
-        One point per `point_id`, in order of first appearance, replicates in order of seed.
+        One point for each `point_id`, in order of first appearance.
     """
     groups: dict[str, list[TradeoffPoint]] = {}
     for point in points:
         groups.setdefault(point.point_id, []).append(point)
-    return [_joined(group) for group in groups.values()]
+    return [_merge(group) for group in groups.values()]
 
 
-def _joined(group: list[TradeoffPoint]) -> TradeoffPoint:
+def _merge(group: list[TradeoffPoint]) -> TradeoffPoint:
     by_seed: dict[int, Replicate] = {}
     for replicate in sorted((r for p in group for r in p.replicates), key=lambda r: r.finished_at):
         by_seed.setdefault(replicate.seed, replicate)
@@ -200,13 +200,13 @@ def _summary(key: str, replicates: tuple[Replicate, ...]) -> dict[str, float]:
 
 
 def _sum(values: Sequence[float]) -> float:
-    """Rounded once where that is finite; else what adding one after another gives."""
+    """Correctly rounded sum; if it is not finite, the sum in order."""
     plain = reduce(operator.add, values)
     if not math.isfinite(plain):
         return plain
     try:
         return math.fsum(values)
-    except OverflowError:  # it is the rounding that overflows
+    except OverflowError:  # a finite sum whose partial sums overflow
         return math.copysign(math.inf, plain)
 
 

@@ -1,4 +1,4 @@
-"""Random sources, one per seed and purpose."""
+"""Random generators, one for each seed and purpose."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import numpy as np
 
 
 def generator(seed: int, stream: str) -> np.random.Generator:
-    """A random source of its own for each purpose, so that one never shifts another."""
+    """Returns the generator of a seed for one purpose; purposes do not affect each other."""
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence([seed, *stream.encode()])))

@@ -35,7 +35,7 @@ _TARGETS = {"<=50K": 0.0, ">50K": 1.0}
 _URL = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult"
 
 
-class Adult(DataSource):
+class AdultSource(DataSource):
     """Table of adult.data followed by adult.test."""
 
     info = DatasetInfo(

@@ -44,7 +44,7 @@ class BundledSource(DataSource):
         return combined_fingerprint(self.name, digests)
 
 
-class Digits(BundledSource):
+class DigitsSource(BundledSource):
     """Images of 8x8 pixels, with the digit as target."""
 
     info = DatasetInfo(
@@ -68,7 +68,7 @@ class Digits(BundledSource):
         return digits.data, digits.target.astype(np.int64), tuple(digits.feature_names)
 
 
-class Diabetes(BundledSource):
+class DiabetesSource(BundledSource):
     """Ten attributes of a patient in published units; the target is progression, 25 to 346."""
 
     info = DatasetInfo(

@@ -80,12 +80,12 @@ DATASETS: Final[Registry[DataSource]] = Registry(
     "privnets.datasets",
     "privnets.data.catalog:DataSource",
     {
-        "adult": "privnets.data.adult:Adult",
-        "location30": "privnets.data.location30:Location30",
-        "digits": "privnets.data.bundled:Digits",
-        "diabetes": "privnets.data.bundled:Diabetes",
-        "mnist": "privnets.data.mnist:Mnist",
-        "eco": "privnets.data.eco:Eco",
+        "adult": "privnets.data.adult:AdultSource",
+        "location30": "privnets.data.location30:Location30Source",
+        "digits": "privnets.data.bundled:DigitsSource",
+        "diabetes": "privnets.data.bundled:DiabetesSource",
+        "mnist": "privnets.data.mnist:MnistSource",
+        "eco": "privnets.data.eco:EcoSource",
     },
 )
 

@@ -45,7 +45,16 @@ from privnets.data.files import (
     fault_of,
 )
 
-__all__ = ["MISSING", "STEPS", "Eco", "Household", "Recordings", "Resolution", "read", "source"]
+__all__ = [
+    "MISSING",
+    "STEPS",
+    "EcoSource",
+    "Household",
+    "Recordings",
+    "Resolution",
+    "read",
+    "source",
+]
 
 _VERSION = 1
 """Raised when the meaning of the arrays changes; part of fingerprints."""
@@ -60,7 +69,7 @@ _DAY_SECONDS = 86_400
 _PARTS = ("dates", "watt_seconds", "seconds", "occupancy")
 
 
-class Eco(DataSource):
+class EcoSource(DataSource):
     """Series of power with occupancy."""
 
     info = DatasetInfo(
@@ -97,7 +106,7 @@ class Eco(DataSource):
         A published file is hashed again only if its size or a time stamp changes.
 
         Raises:
-            DataError: If there are no files, or the aggregated one is altered.
+            DataError: If files are absent, or the aggregated one is altered.
         """
         households = find_published(_published_folder())
         if households:
@@ -157,9 +166,9 @@ def read(resolution: Resolution = "quarter-hour") -> Recordings:
     """Returns all households at a resolution, read once per process.
 
     Raises:
-        DataError: If there are no files, or they do not have the expected format.
+        DataError: If files are absent or do not have the expected format.
     """
-    return _read(Eco().fingerprint(), source(), resolution)
+    return _read(EcoSource().fingerprint(), source(), resolution)
 
 
 def resample(quarters: QuarterHours, resolution: Resolution) -> Household:

@@ -24,7 +24,7 @@ _URL = (
 )
 
 
-class Location30(DataSource):
+class Location30Source(DataSource):
     """Table of 446 binary features and 30 classes."""
 
     info = DatasetInfo(

@@ -20,7 +20,7 @@ _URL = "https://ossci-datasets.s3.amazonaws.com/mnist"
 _ADVICE = "Get it with `sweeps data fetch mnist`."
 
 
-class Mnist(DataSource):
+class MnistSource(DataSource):
     """Images with the digit as target; see `read`."""
 
     info = DatasetInfo(
@@ -88,7 +88,7 @@ def read() -> MnistImages:
     Raises:
         DataError: If a file is absent, truncated or altered.
     """
-    return _read(Mnist().fingerprint())
+    return _read(MnistSource().fingerprint())
 
 
 def parse(content: bytes, name: str, shape: tuple[int, ...]) -> NDArray[np.uint8]:
@@ -121,7 +121,7 @@ def _read(identity: str) -> MnistImages:
     shapes = ((_TRAIN, _SIDE, _SIDE), (_TRAIN,), (_TEST, _SIDE, _SIDE), (_TEST,))
     train_x, train_y, test_x, test_y = (
         parse((directory() / "mnist" / file.name).read_bytes(), file.name, shape)
-        for file, shape in zip(Mnist.info.files, shapes, strict=True)
+        for file, shape in zip(MnistSource.info.files, shapes, strict=True)
     )
     return MnistImages(train_x, _labels(train_y), test_x, _labels(test_y), identity)
 

@@ -21,7 +21,7 @@ class PreparedData:
 
     Attributes:
         x: Scores on the principal components, float64, C-contiguous, shape [N, p]. Each column
-            has mean 0; there is no column for an intercept.
+            has mean 0; an intercept has no column.
         y: Targets, shape [N]: float64 0 or 1 (binary), float64 with mean 0 and variance 1
             (regression), or int64 from 0 to `classes` - 1 (multiclass).
         classes: Number of classes; 0 for regression.

@@ -1,4 +1,4 @@
-"""What measures take and give back: checked float64 tensors inside, the caller's kind outside."""
+"""Arguments and results of measures: validated float64 tensors, converted back at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Number = TypeVar("Number", Tensor, NDArray[Any], float)
 
 
 def real(values: Tensor | NDArray[Any] | float, name: str) -> Tensor:
-    """Values as a float64 tensor.
+    """Converts values to a float64 tensor.
 
     Raises:
         ValueError: If they are not real numbers, or any is NaN.
@@ -38,10 +38,10 @@ def in_range(
     open_low: bool = False,
     open_high: bool = False,
 ) -> Tensor:
-    """Real values inside an interval, closed unless said otherwise.
+    """Converts values, and checks that they lie in an interval; closed by default.
 
     Raises:
-        ValueError: If any lies outside.
+        ValueError: If a value lies outside.
     """
     tensor = real(values, name)
     above = tensor > low if open_low else tensor >= low
@@ -54,17 +54,17 @@ def in_range(
 
 
 def distribution(values: Tensor | NDArray[Any], name: str, axes: tuple[str, ...]) -> Tensor:
-    """Probability tables over the last dimensions, normalised exactly.
+    """Converts probability tables over the last dimensions, and normalises them exactly.
 
     Args:
-        values: Shape [..., *axes]. The sum over `axes` may miss 1 by the square root of the
+        values: Shape [..., *axes]. The sum over `axes` may differ from 1 by the square root of the
             dtype's precision.
-        name: The argument's name, for messages.
-        axes: Names of the dimensions that a table spans.
+        name: Name of the argument, for messages.
+        axes: Names of the dimensions of a table.
 
     Raises:
-        ValueError: If a value is negative or NaN, a table does not sum to 1, or there are too few
-            dimensions.
+        ValueError: If a value is negative or NaN, a table does not sum to 1, or dimensions are
+            missing.
     """
     table = real(values, name)
     if table.ndim < len(axes):
@@ -83,7 +83,7 @@ def distribution(values: Tensor | NDArray[Any], name: str, axes: tuple[str, ...]
 
 
 def order(alpha: float) -> float:
-    """The order of an entropy.
+    """Checks the order of an entropy.
 
     Raises:
         ValueError: If it is negative or NaN.
@@ -94,7 +94,7 @@ def order(alpha: float) -> float:
 
 
 def batch_shape(**shapes: torch.Size) -> torch.Size:
-    """Leading dimensions broadcast together, of arguments by name.
+    """Broadcasts the leading dimensions of arguments, given by name.
 
     Raises:
         ValueError: If they do not broadcast.
@@ -102,14 +102,14 @@ def batch_shape(**shapes: torch.Size) -> torch.Size:
     try:
         return torch.Size(np.broadcast_shapes(*shapes.values()))
     except ValueError as error:
-        found = ", ".join(str(list(shape)) for shape in shapes.values())
+        text = ", ".join(str(list(shape)) for shape in shapes.values())
         raise ValueError(
-            f"the batch dimensions of {', '.join(shapes)} must broadcast; got {found}."
+            f"the batch dimensions of {', '.join(shapes)} must broadcast; got {text}."
         ) from error
 
 
 def as_given(result: Tensor, *given: object) -> Any:
-    """The result in the kind of its arguments: tensor if any is one, float if all are numbers."""
+    """Converts a result to a tensor if any argument is one, a float if all are, else an array."""
     if any(isinstance(value, Tensor) for value in given):
         return result
     if all(isinstance(value, int | float) for value in given):

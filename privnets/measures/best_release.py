@@ -1,11 +1,11 @@
-"""The best release there is of a useful bit that hides a secret one: what no releaser beats.
+"""Optimal release of a useful bit that hides a secret bit, over all releasers.
 
-The data are those of `privnets.measures.mixture`, fair bits with P(U=1, S=1) = k/4. A release Q
+The data are those of `privnets.measures.mixture`: fair bits with P(U=1, S=1) = k/4. A release Q
 leaks A = I(S;Q) and censors B = I(U;X|Q); its loss is (1 - a) B^2 + a A^2 (eq. 8 of "Learning
-data-derived privacy preserving representations", with squares of expectations). The best is a
-channel that is named here by its probability of erasing U where U is not S.
+data-derived privacy preserving representations", with squares of expectations). The optimum is a
+channel with one parameter, the probability of erasing U if U differs from S.
 
-Plain numbers, so that a curve can be drawn where nothing is trained.
+This module does not import torch, so figures can use it.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 
 
 def release_boundary(
     dependence: float, points: int = 201
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The least that any release censors at each leakage, from full utility to full privacy.
+    """Computes the least censored utility at each leakage, from full utility to full privacy.
 
-    Every release of X is a channel from the four cells of (U, S). On a support line it has the
-    least lambda H(S) + E[(1 - lambda) H(U|q) - lambda H(S|q)], which is concave in P(U=1|q) and
-    convex in P(S=1|q): so q says U = 0, U = 1, U = S or U = 1 - S, each at most once. For k < 1
-    the optimum never says U = S, and by symmetry it is this: release U, but where U is not S
-    release with a probability only that it is not (k > 1 is the same with S renamed). The
-    boundary is convex and starts at (I(U;S), 0), where its slope is -1, and ends at
-    (0, |1 - k| log 2); only k in {0, 2} follow A + B = I(U;S) all along.
+    Every release of X is a channel from the four cells of (U, S). A support line minimises
+    lambda H(S) + E[(1 - lambda) H(U|q) - lambda H(S|q)], concave in P(U=1|q) and convex in
+    P(S=1|q). So q means U = 0, U = 1, U = S or U = 1 - S, each at most once. For k < 1 the
+    optimum never means U = S. By symmetry it releases U, but if U differs from S, it releases
+    only this difference with some probability (k > 1 is the same with S renamed). The boundary is
+    convex, from (I(U;S), 0) with slope -1 to (0, |1 - k| log 2). It equals A + B = I(U;S) only
+    for k in {0, 2}.
 
     Args:
-        dependence: k, in [0, 2].
-        points: How many.
+        dependence: Dependence k, in [0, 2].
+        points: Number of points.
 
     Returns:
         Leakage I(S;Q) and censored I(U;X|Q) in nats, each of shape [points].
@@ -41,38 +42,40 @@ def release_boundary(
         ValueError: If `dependence` is out of its range.
     """
     k = _below_one(dependence)
-    edge = [_erasing(k, erasure) for erasure in np.linspace(0, _largest_erasure(k), points)]
-    leakage, censored = np.array(edge).T
+    boundary = [
+        _erasure_channel(k, erasure) for erasure in np.linspace(0, _largest_erasure(k), points)
+    ]
+    leakage, censored = np.array(boundary).T
     return leakage, censored
 
 
 @lru_cache(maxsize=4096)
 def best_loss(dependence: float, tradeoff: float) -> float:
-    """Least loss of any release whatever.
+    """Computes the least loss of any release.
 
-    It is a(1 - a) I(U;S)^2 (Theorem 3.3 corrected) for k in {0, 1, 2}, and between them more
+    It is a(1 - a) I(U;S)^2 (theorem 3.3, corrected) for k in {0, 1, 2}, and otherwise larger
     unless a is 0 or 1.
 
     Args:
-        dependence: k, in [0, 2].
-        tradeoff: a, in [0, 1].
+        dependence: Dependence k, in [0, 2].
+        tradeoff: Weight a of leakage, in [0, 1].
 
     Returns:
-        A lower bound proved by duality, which a release attains to 1e-12.
+        A lower bound by duality, which a release attains up to 1e-12.
 
     Raises:
         ValueError: If an argument is out of its range.
     """
     k, a = _below_one(dependence), _within(tradeoff, "tradeoff", 1)
-    leakage, censored = _erasing(k, _best_erasure(k, a))
+    leakage, censored = _erasure_channel(k, _best_erasure(k, a))
     slopes = 2 * a * leakage, 2 * (1 - a) * censored
     if sum(slopes) == 0:
         return 0.0
-    # The loss is convex: above its tangent, which supports all that releases can reach.
+    # The loss is convex, so it is above its tangent, which supports the reachable set.
     least = sum(slopes) * _support(k, slopes[0] / sum(slopes))
-    here = slopes[0] * leakage + slopes[1] * censored
+    tangent = slopes[0] * leakage + slopes[1] * censored
     loss = (1 - a) * censored**2 + a * leakage**2
-    return max(loss + least - here, 0.0)
+    return max(loss + least - tangent, 0.0)
 
 
 def _within(value: float, name: str, high: float) -> float:
@@ -87,12 +90,12 @@ def _below_one(dependence: float) -> float:
 
 
 def _largest_erasure(k: float) -> float:
-    """The erasure at which the release tells nothing of S."""
+    """Erasure probability at which the release is independent of S."""
     return 1 - k / (2 - k)
 
 
-def _erasing(k: float, erasure: float) -> tuple[float, float]:
-    """I(S;Q) and I(U;X|Q) of a channel."""
+def _erasure_channel(k: float, erasure: float) -> tuple[float, float]:
+    """Computes I(S;Q) and I(U;X|Q) of a channel."""
     alike, unlike = k / 2, (1 - k / 2) * (1 - erasure)
     erased = (1 - k / 2) * erasure * math.log(2)
     secret = (alike + unlike) * _binary_entropy(_share(alike, unlike)) + erased
@@ -100,14 +103,13 @@ def _erasing(k: float, erasure: float) -> tuple[float, float]:
 
 
 def _best_erasure(k: float, a: float) -> float:
-    """Where the loss, convex along the family, is least."""
-    from scipy.optimize import brentq
+    """Erasure probability with the least loss, which is convex along the family."""
 
     def slope(erasure: float) -> float:
-        leakage, censored = _erasing(k, erasure)
+        leakage, censored = _erasure_channel(k, erasure)
         unlike = max(0.5, 1 - _share(k / 2, (1 - k / 2) * (1 - erasure)))
-        falling = -math.log(2) - math.log(unlike)
-        return (1 - a) * censored * math.log(2) + a * leakage * falling
+        leakage_slope = -math.log(2) - math.log(unlike)
+        return (1 - a) * censored * math.log(2) + a * leakage * leakage_slope
 
     top = _largest_erasure(k)
     if slope(0) >= 0:
@@ -116,14 +118,13 @@ def _best_erasure(k: float, a: float) -> float:
 
 
 def _support(k: float, weight: float) -> float:
-    """A lower bound, tight but for rounding, on weight I(S;Q) + (1 - weight) I(U;X|Q).
+    """Lower bound, tight up to rounding, on weight I(S;Q) + (1 - weight) I(U;X|Q).
 
-    Below 1/2 by Lemma 3.1, A + B >= I(U;S). Above, by Gibbs' inequality: whatever posteriors r
-    are set against a release that says U, or whether U is S, its entropies are at most their
-    cross-entropies, and these are linear in where each cell's mass goes.
+    For weights up to 1/2 by lemma 3.1, A + B >= I(U;S). Above 1/2 by Gibbs' inequality: entropies
+    are at most cross-entropies with any posteriors, and these are linear in the channel.
     """
     if weight <= 0.5:
-        return weight * _erasing(k, 0)[0]
+        return weight * _erasure_channel(k, 0)[0]
     rest = 2 * weight - 1
     unlike = min(1 - k / 2, 2 ** (-rest / weight))
     bound = weight * math.log(2)
@@ -134,6 +135,7 @@ def _support(k: float, weight: float) -> float:
 
 
 def _share(part: float, other: float) -> float:
+    """Share of a part in the sum of two, or 0."""
     return part / (part + other) if part > 0 else 0.0
 
 

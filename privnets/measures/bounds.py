@@ -1,9 +1,9 @@
-"""Bounds on what leaks: of a release, of membership, and under Gaussian noise.
+"""Bounds on leakage: of a release, of membership, and under Gaussian noise.
 
-arXiv 2001.10648, section 4 (Theorem 1 and the noise corollary corrected); Lemma 3.1 of "Learning
-data-derived privacy preserving representations"; Balle and Wang, arXiv 1805.06530. An advantage
-is a true- minus a false-positive rate; neighbouring data sets differ in one replaced record, as
-they do between both answers to who is a member when training sets have one size.
+arXiv 2001.10648, section 4 (theorem 1 and the noise corollary corrected); lemma 3.1 of "Learning
+data-derived privacy preserving representations"; Balle and Wang, arXiv 1805.06530. An advantage is
+a true-positive rate minus a false-positive rate. Neighbouring data sets differ in one replaced
+record, as training sets with and without a record do if they have equal sizes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _NODES, _WEIGHTS = leggauss(12)
 
 
 def release_bound(joint_usx: Array) -> Array:
-    """K = I(U; S) - I(U; S | X): no release Q of X has I(S; Q) + I(U; X | Q) below it.
+    """Lower bound K = I(U; S) - I(U; S | X) on I(S; Q) + I(U; X | Q) for any release Q of X.
 
-    Lemma 3.1. The bound says nothing where it is negative.
+    Lemma 3.1. The bound is empty if it is negative.
 
     Args:
         joint_usx: Probabilities of utility U, secret S and data X, shape [..., U, S, X].
@@ -43,15 +43,15 @@ def release_bound(joint_usx: Array) -> Array:
         Nats, shape [...], possibly negative.
 
     Raises:
-        ValueError: If `joint_usx` is no distribution.
+        ValueError: If `joint_usx` is not a distribution.
     """
     table = distribution(joint_usx, "joint_usx", ("U", "S", "X"))
     pair = table.sum(-1)
-    apart = pair.sum(-1, keepdim=True) * pair.sum(-2, keepdim=True)
+    independent = pair.sum(-1, keepdim=True) * pair.sum(-2, keepdim=True)
     data = table.sum((-3, -2), keepdim=True)
     utility, secret = table.sum(-2, keepdim=True), table.sum(-3, keepdim=True)
-    given = utility * (secret / torch.where(data > 0, data, 1))
-    bound = divergence(pair, apart, (-2, -1)) - divergence(table, given, (-3, -2, -1))
+    conditional = utility * (secret / torch.where(data > 0, data, 1))
+    bound = divergence(pair, independent, (-2, -1)) - divergence(table, conditional, (-3, -2, -1))
     answer: Array = as_given(bound, joint_usx)
     return answer
 
@@ -59,16 +59,16 @@ def release_bound(joint_usx: Array) -> Array:
 def membership_advantage_bound(rho_kl: Number) -> Number:
     """Largest advantage A of any membership attack: 4 A atanh(A) = rho_KL.
 
-    The sharp form of Theorem 1 of arXiv 2001.10648, which as printed is wrong at rho_KL = 0. Two
-    laws at total variation V have a Jeffreys divergence of 4 V atanh(V) or more, with equality
-    for ((1 + V)/2, (1 - V)/2) against its mirror image; the function is convex, so it bounds the
-    mean advantage over records by the mean divergence too. Looser: sqrt(rho_KL)/2, which it tends
-    to as rho_KL falls to 0, and sqrt(1 - exp(-rho_KL/2)). With a fair prior the probability of a
-    correct guess is at most (1 + A)/2.
+    Sharp form of theorem 1 of arXiv 2001.10648, whose printed form is wrong at rho_KL = 0. The
+    Jeffreys divergence of two distributions with total variation V is at least 4 V atanh(V), with
+    equality for ((1 + V)/2, (1 - V)/2) and its mirror image. This function is convex, so the mean
+    divergence also bounds the mean advantage over records. Looser bounds are sqrt(rho_KL)/2, the
+    limit for small rho_KL, and sqrt(1 - exp(-rho_KL/2)). With prior 1/2, a guess is correct with
+    probability at most (1 + A)/2.
 
     Args:
-        rho_kl: Mean Jeffreys divergence between the laws with and without the record, in nats,
-            in [0, inf].
+        rho_kl: Mean Jeffreys divergence between the distributions with and without the record, in
+            nats, in [0, inf].
 
     Returns:
         In [0, 1].
@@ -77,22 +77,22 @@ def membership_advantage_bound(rho_kl: Number) -> Number:
         ValueError: If `rho_kl` is negative or NaN.
     """
     divergences = in_range(rho_kl, "rho_kl", 0, math.inf)
-    # With A = tanh(t) the equation is sqrt(t tanh(t)) = sqrt(rho)/2, near to linear where rho is
-    # small; from t = 20 on, A rounds to 1.
+    # With A = tanh(t) the equation is sqrt(t tanh(t)) = sqrt(rho)/2, nearly linear for small rho;
+    # A rounds to 1 for t >= 20.
     root = (divergences.sqrt() / 2).clamp(max=math.sqrt(20))
     with torch.no_grad():
         t = torch.maximum(root, root.square())
         for _ in range(_NEWTON_STEPS):
             t = _newton(t, root)
-    # One step more, from a constant t, has the derivative of the inverse function.
+    # Another step, from a constant t, has the derivative of the inverse function.
     answer: Number = as_given(torch.tanh(_newton(t, root)), rho_kl)
     return answer
 
 
 def privacy_advantage_bound(epsilon: Number | float, delta: Number | float) -> Number:
-    """Largest advantage against an (epsilon, delta)-private mechanism.
+    """Largest advantage of an attack on an (epsilon, delta)-private mechanism.
 
-    (e^epsilon - 1 + 2 delta) / (e^epsilon + 1), attained by some mechanism.
+    (e^epsilon - 1 + 2 delta) / (e^epsilon + 1), which is attained by a mechanism.
 
     Args:
         epsilon: In [0, inf].
@@ -113,14 +113,14 @@ def privacy_advantage_bound(epsilon: Number | float, delta: Number | float) -> N
 
 
 def gaussian_noise_advantage_bound(sensitivity: Number | float, sigma: Number | float) -> Number:
-    """Largest advantage once N(0, sigma^2 I) is added: 2 Phi(sensitivity / 2 sigma) - 1.
+    """Largest advantage with added noise N(0, sigma^2 I): 2 Phi(sensitivity / 2 sigma) - 1.
 
     Args:
-        sensitivity: L2 distance that replacing one record can move the parameters, in [0, inf].
+        sensitivity: Largest L2 change of the parameters by replacing one record, in [0, inf].
         sigma: Standard deviation of the noise, in [0, inf); broadcast against `sensitivity`.
 
     Returns:
-        In [0, 1]; 1 without noise, unless the sensitivity is 0.
+        In [0, 1]; without noise 1, or 0 if the sensitivity is 0.
 
     Raises:
         ValueError: If an argument is out of its range, or they do not broadcast.
@@ -131,16 +131,16 @@ def gaussian_noise_advantage_bound(sensitivity: Number | float, sigma: Number | 
 
 
 def gaussian_noise_rho_kl_bound(sensitivity: Number | float, sigma: Number | float) -> Number:
-    """Largest rho_KL once N(0, sigma^2 I) is added: (sensitivity / sigma)^2.
+    """Largest rho_KL with added noise N(0, sigma^2 I): (sensitivity / sigma)^2.
 
-    Noise never raises rho_KL either, so the smaller of this and its value without noise holds.
+    Noise never increases rho_KL, so its value without noise is a bound as well.
 
     Args:
-        sensitivity: L2 distance that replacing one record can move the parameters, in [0, inf].
+        sensitivity: Largest L2 change of the parameters by replacing one record, in [0, inf].
         sigma: Standard deviation of the noise, in [0, inf); broadcast against `sensitivity`.
 
     Returns:
-        Nats, in [0, inf]; inf without noise, unless the sensitivity is 0.
+        Nats, in [0, inf]; without noise inf, or 0 if the sensitivity is 0.
 
     Raises:
         ValueError: If an argument is out of its range, or they do not broadcast.
@@ -152,16 +152,16 @@ def gaussian_noise_rho_kl_bound(sensitivity: Number | float, sigma: Number | flo
 def gaussian_mechanism_sigma(
     epsilon: Number | float, delta: Number | float, sensitivity: Number | float
 ) -> Number:
-    """Smallest noise that makes a release (epsilon, delta)-private: the analytic mechanism.
+    """Smallest noise of an (epsilon, delta)-private release: analytic Gaussian mechanism.
 
-    Balle and Wang, arXiv 1805.06530. Valid at every epsilon, unlike the classical
-    sqrt(2 ln(1.25/delta)) sensitivity / epsilon, which is proved below 1 alone. Not
+    Balle and Wang, arXiv 1805.06530. Valid for every epsilon, while the classical
+    sqrt(2 ln(1.25/delta)) sensitivity / epsilon is proved only for epsilon < 1. Not
     differentiable: the result comes from bisection.
 
     Args:
         epsilon: In [0, inf).
         delta: In (0, 1).
-        sensitivity: L2 sensitivity of what is released, in [0, inf).
+        sensitivity: L2 sensitivity of the released value, in [0, inf).
 
     Returns:
         Standard deviation in the units of `sensitivity`; arguments are broadcast.
@@ -182,7 +182,7 @@ def gaussian_mechanism_sigma(
 def gaussian_mechanism_delta(
     epsilon: Number | float, sigma: Number | float, sensitivity: Number | float
 ) -> Number:
-    """Smallest delta for which adding N(0, sigma^2 I) is (epsilon, delta)-private.
+    """Smallest delta for which added noise N(0, sigma^2 I) is (epsilon, delta)-private.
 
     Phi(D/2s - epsilon s/D) - e^epsilon Phi(-D/2s - epsilon s/D), with D the sensitivity and s
     sigma (Balle and Wang, arXiv 1805.06530, theorem 8).
@@ -190,7 +190,7 @@ def gaussian_mechanism_delta(
     Args:
         epsilon: In [0, inf).
         sigma: Standard deviation of the noise, in (0, inf).
-        sensitivity: L2 sensitivity of what is released, in (0, inf).
+        sensitivity: L2 sensitivity of the released value, in (0, inf).
 
     Returns:
         In [0, 1]; arguments are broadcast.
@@ -207,7 +207,7 @@ def gaussian_mechanism_delta(
 
 
 def _newton(t: Tensor, root: Tensor) -> Tensor:
-    """One step towards sqrt(t tanh(t)) = root: the left is concave, so none overshoots."""
+    """One Newton step for sqrt(t tanh(t)) = root; the left side is concave, so none overshoots."""
     tanh = torch.tanh(t)
     value = t.sqrt() * tanh.sqrt()
     slope = (tanh + t * (1 - tanh.square())) / (2 * torch.where(t > 0, value, 1))
@@ -217,40 +217,40 @@ def _newton(t: Tensor, root: Tensor) -> Tensor:
 def _distance(
     sensitivity: Tensor | NDArray[Any] | float, sigma: Tensor | NDArray[Any] | float
 ) -> Tensor:
-    """Sensitivity in standard deviations of the noise; 0 if nothing moves."""
-    moved = in_range(sensitivity, "sensitivity", 0, math.inf)
+    """Sensitivity in standard deviations of the noise; 0 if the sensitivity is 0."""
+    shift = in_range(sensitivity, "sensitivity", 0, math.inf)
     noise = in_range(sigma, "sigma", 0, math.inf, open_high=True)
-    batch_shape(sensitivity=moved.shape, sigma=noise.shape)
-    return torch.where(moved > 0, moved / torch.where(moved > 0, noise, 1), 0)
+    batch_shape(sensitivity=shift.shape, sigma=noise.shape)
+    return torch.where(shift > 0, shift / torch.where(shift > 0, noise, 1), 0)
 
 
 def _smallest_sigma(epsilon: Tensor, delta: Tensor) -> Tensor:
-    """Bisection at sensitivity 1, by ratio until the ends are close; the safe end is returned."""
-    wanted = delta.log()
+    """Bisects at sensitivity 1, geometrically at first; returns the upper, private end."""
+    target = delta.log()
     low = torch.full_like(epsilon + delta, 1e-300)
     high = torch.full_like(low, 1e308)
     for _ in range(_HALVINGS):
         middle = torch.where(high > 2 * low, low.sqrt() * high.sqrt(), low + (high - low) / 2)
-        private = _log_delta(epsilon, middle) <= wanted
-        low, high = torch.where(private, low, middle), torch.where(private, middle, high)
+        is_private = _log_delta(epsilon, middle) <= target
+        low = torch.where(is_private, low, middle)
+        high = torch.where(is_private, middle, high)
     return high
 
 
 def _log_delta(epsilon: Tensor, sigma: Tensor) -> Tensor:
-    """Log of the smallest delta at sensitivity 1.
+    """Logarithm of the smallest delta at sensitivity 1.
 
-    With x = epsilon sigma - 1/(2 sigma), h = 1/sigma, phi the normal density and m Mills' ratio,
-    delta = Phi(-x) - phi(x) m(x + h), as e^epsilon phi(x + h) = phi(x). For small h both parts
-    agree in most digits, and delta = phi(x) times the integral of -m' = 1 - t m(t) from x to
-    x + h takes over.
+    With x = epsilon sigma - 1/(2 sigma), h = 1/sigma, normal density phi and Mills' ratio m:
+    delta = Phi(-x) - phi(x) m(x + h), since e^epsilon phi(x + h) = phi(x). For small h the two
+    terms cancel; then delta is phi(x) times the integral of -m' = 1 - t m(t) from x to x + h.
     """
     step = 1 / sigma
     start = epsilon * sigma - step / 2
-    # Beyond 60 delta is 0 in any float, and only phi(x) has still to say so.
+    # Beyond 60, phi(x) alone makes delta 0 in float64.
     bounded = start.clamp(max=60)
     log_density = -start.square() / 2 - math.log(2 * math.pi) / 2
-    gap = _mills_drop(bounded, step.clamp(max=1))
-    by_integral = log_density + gap.log()
+    decrease = _mills_decrease(bounded, step.clamp(max=1))
+    by_integral = log_density + decrease.log()
     tail = torch.special.log_ndtr(-bounded)
     near = -bounded.square() / 2 - math.log(2 * math.pi) / 2 - tail
     ratio = torch.exp(near) * _mills(epsilon * sigma + step / 2)
@@ -259,13 +259,13 @@ def _log_delta(epsilon: Tensor, sigma: Tensor) -> Tensor:
 
 
 def _mills(x: Tensor) -> Tensor:
-    """Mills' ratio of the normal law, Phi(-x) / phi(x)."""
+    """Mills' ratio of the standard Gaussian, Phi(-x) / phi(x)."""
     scaled: Tensor = torch.special.erfcx(x / math.sqrt(2))
     return math.sqrt(math.pi / 2) * scaled
 
 
-def _mills_drop(x: Tensor, step: Tensor) -> Tensor:
-    """m(x) - m(x + step) by quadrature of 1 - t m(t), for x >= -1/2 and steps up to 1."""
+def _mills_decrease(x: Tensor, step: Tensor) -> Tensor:
+    """Computes m(x) - m(x + step) by quadrature of 1 - t m(t), for x >= -1/2 and step <= 1."""
     nodes, weights = x.new_tensor((_NODES + 1) / 2), x.new_tensor(_WEIGHTS / 2)
     t = x.clamp(min=-0.5).unsqueeze(-1) + step.unsqueeze(-1) * nodes
     return step * ((1 - t * _mills(t)) * weights).sum(-1)

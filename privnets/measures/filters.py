@@ -1,9 +1,12 @@
-"""How well a linear filter can hide a secret bit in the release of a useful one.
+"""Best linear filter that hides a secret bit in the release of a useful bit.
 
-The data are those of `privnets.measures.mixture`, fair bits with P(U=1, S=1) = k/4. A release Q
+The data are those of `privnets.measures.mixture`: fair bits with P(U=1, S=1) = k/4. A release Q
 leaks A = I(S;Q) and censors B = I(U;X|Q); its loss is (1 - a) B^2 + a A^2 (eq. 8 of "Learning
-data-derived privacy preserving representations", with squares of expectations). What any release
-attains is in `privnets.measures.best_release`.
+data-derived privacy preserving representations", with squares of expectations).
+`privnets.measures.best_release` has the optimum over all releases.
+
+A *shape* is a whitened filter diag(gains) rotation(angle): an angle and two gains. A filter
+releases one number if the second gain is 0, else two.
 """
 
 from __future__ import annotations
@@ -22,54 +25,54 @@ from privnets.measures.arrays import batch_shape, in_range
 from privnets.measures.mixture import DATA_STD, conditional_entropies, joint_us
 
 LARGEST_GAIN = 1e3 / DATA_STD
-"""Spectral norm, in units of the noise, up to which linear filters are searched."""
+"""Largest spectral norm of the search, in units of the noise."""
 
-# Means of cells in units of their spread: the largest distance, and that at `LARGEST_GAIN`.
-_FULL_REACH = 1 / DATA_STD
-_REACH = LARGEST_GAIN / math.hypot(1, DATA_STD * LARGEST_GAIN)
+# Largest gain of a whitened filter: without noise, and at `LARGEST_GAIN`.
+_NOISELESS_GAIN = 1 / DATA_STD
+_MAX_GAIN = LARGEST_GAIN / math.hypot(1, DATA_STD * LARGEST_GAIN)
 
 _DISTANCES = (0, 0.3, 0.7, 1.2, 1.8, 2.5, 3.5, 5, 7, 10, 14, 19.9)
 _ANGLES = 256
-_STARTS = 4  # that release two numbers
-_MOVES = 12
-_WIDTHS = (math.pi / _ANGLES, 3.0, 3.0)  # of the first moves
-_POLISHED, _CLOSE = 2, 1.1
-_STEPS = 30  # of Newton's, each as long as one of these shares of it
-_STRIDES = torch.tensor([4.0, 1.0, 0.5, 0.25, 0.1, 0.01, 0.001, 0.0001], dtype=torch.float64)
-_APART = 1e-5
-_AT_ONCE = 64
+_STARTS = 4  # starting points of filters that release two numbers
+_PATTERN_STEPS = 12
+_WIDTHS = (math.pi / _ANGLES, 3.0, 3.0)  # initial widths of pattern search
+_REFINED, _REFINE_RATIO = 2, 1.1
+_NEWTON_STEPS = 30
+_STEP_LENGTHS = torch.tensor([4.0, 1.0, 0.5, 0.25, 0.1, 0.01, 0.001, 0.0001], dtype=torch.float64)
+_DIFFERENCE = 1e-5  # of finite differences
+_CHUNK = 64
 _ROUNDING = 1e-12
-# How far above its least a rough search may end: five times what was seen, in nats squared.
+# Tolerance of a rough search in nats squared: five times the largest error observed.
 _MARGIN = 5e-4
 
 _Values = NDArray[np.float64] | float
-_Reach = tuple[float, float]
-# Shapes [n, 3], and what each leaks and censors.
-_Told = tuple[Tensor, Tensor, Tensor]
+_Range = tuple[float, float]
+# Shapes [..., 3], with the leakage and the censored utility of each.
+_Evaluated = tuple[Tensor, Tensor, Tensor]
 
 
 def best_linear_loss(
     dependence: _Values, tradeoff: _Values, sigma: _Values = 1.0
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Least loss of a linear filter Q = theta X + z, z ~ N(0, sigma^2 I).
+    """Minimises the loss of a linear filter Q = theta X + z, z ~ N(0, sigma^2 I).
 
-    Local searches from the best of grids over all laws that a linear filter can give a release.
-    These are the same at any positive sigma, as theta may grow with it: up to a spectral norm of
-    `LARGEST_GAIN` sigma, at which whitened cells lie as far apart as they can but for one part in
-    a million. Without noise a filter tells all, nothing, or a projection on one direction.
+    Local searches start from the best points of grids over all distributions of a release. These
+    are the same for any positive sigma, since theta can grow with it. The search is limited to a
+    spectral norm of `LARGEST_GAIN` sigma, where the distance of whitened cells is within one part
+    in a million of its supremum. Without noise a filter releases X, nothing, or a projection.
 
-    The loss is that of the filter returned, to rounding; that no filter has less is not proved.
-    Those that release two numbers are searched exactly only where a rough search brings them to
-    within 5e-4 of the best that releases one. Many problems take little longer than one; which are
-    solved together changes an answer by rounding alone.
+    The loss is that of the returned filter, up to rounding; its optimality is not proved. Filters
+    that release two numbers are refined only if a rough search finds a loss within 5e-4 of the
+    best that releases one. Many problems take little longer than one. Solving problems together
+    changes a result by rounding only.
 
     Args:
-        dependence: k, in [0, 2].
-        tradeoff: a, in [0, 1].
-        sigma: Standard deviation of the noise, in [0, inf); shapes are broadcast.
+        dependence: Dependence k, in [0, 2].
+        tradeoff: Weight a of leakage, in [0, 1].
+        sigma: Standard deviation of the noise, in [0, inf); all shapes are broadcast.
 
     Returns:
-        The loss, shape [...], and a theta of shape [..., 2, 2] that has it.
+        The loss, shape [...], and a theta that attains it, shape [..., 2, 2].
 
     Raises:
         ValueError: If an argument is out of its range, or shapes cannot be broadcast.
@@ -79,36 +82,36 @@ def best_linear_loss(
     noise = in_range(sigma, "sigma", 0, math.inf, open_high=True)
     shape = batch_shape(dependence=k.shape, tradeoff=a.shape, sigma=noise.shape)
     k, a, noise = (value.double().expand(shape).flatten() for value in (k, a, noise))
-    # Replicates share a problem, and any noise is as good as any other.
-    problems, place = torch.unique(
+    # Replicates share a problem, and all positive noise levels are equivalent.
+    problems, index = torch.unique(
         torch.stack([k, a, (noise > 0).double()]), dim=1, return_inverse=True
     )
-    loss, best = _solved(*problems)
-    loss, best = loss[place], best[place]
-    theta = _unwhitened(best[:, 1:], noise[:, None])[..., None] * _turn(best[:, 0])
+    loss, best = _solve(*problems)
+    loss, best = loss[index], best[index]
+    theta = _undo_whitening(best[:, 1:], noise[:, None])[..., None] * _rotation(best[:, 0])
     return loss.view(shape).numpy()[()], theta.view(*shape, 2, 2).numpy()
 
 
-def _solved(k: Tensor, a: Tensor, noisy: Tensor) -> tuple[Tensor, Tensor]:
-    """Losses [n] and shapes [n, 3] of the best."""
+def _solve(k: Tensor, a: Tensor, noisy: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the losses [n] and shapes [n, 3] of the best filters."""
     loss, best = torch.empty_like(k), torch.empty(len(k), 3, dtype=torch.float64)
-    for some, search in ((noisy > 0, _best_noisy), (noisy == 0, _best_noiseless)):
-        if some.any():
-            found = search(k[some], a[some])
-            loss[some], best[some] = found.loss, found.shapes
+    for mask, search in ((noisy > 0, _best_noisy), (noisy == 0, _best_noiseless)):
+        if mask.any():
+            filters = search(k[mask], a[mask])
+            loss[mask], best[mask] = filters.loss, filters.shapes
     return loss, best
 
 
 @dataclass(frozen=True)
 class _Filters:
-    """Filters, each a try at one of several problems.
+    """Candidate filters, each for one of several problems.
 
     Attributes:
-        problem: The place of each one's problem, shape [n].
-        k: Of its problem, shape [n].
-        a: Of its problem, shape [n].
-        shapes: An angle and two gains of each, the whitened filter diag(gains) turn(angle): [n, 3].
-        loss: Of each, shape [n].
+        problem: Index of the problem of each, shape [n].
+        k: Dependence in its problem, shape [n].
+        a: Weight of leakage in its problem, shape [n].
+        shapes: Angle and two gains of each, shape [n, 3].
+        loss: Loss of each, shape [n].
     """
 
     problem: Tensor
@@ -117,225 +120,228 @@ class _Filters:
     shapes: Tensor
     loss: Tensor
 
-    def at(self, shapes: Tensor, loss: Tensor) -> _Filters:
-        """Others for the same problems."""
+    def replace(self, shapes: Tensor, loss: Tensor) -> _Filters:
+        """Replaces shapes and losses."""
         return _Filters(self.problem, self.k, self.a, shapes, loss)
 
-    def pick(self, index: Tensor) -> _Filters:
-        """Some of them."""
+    def select(self, index: Tensor) -> _Filters:
+        """Selects filters by index or mask."""
         return _Filters(*(part[index] for part in astuple(self)))
 
-    def beside(self, other: _Filters) -> _Filters:
-        """These and others."""
+    def concatenate(self, other: _Filters) -> _Filters:
+        """Concatenates two sets of filters."""
         return _Filters(*map(torch.cat, zip(astuple(self), astuple(other), strict=True)))
 
-    def ranked(self) -> tuple[_Filters, Tensor]:
-        """By problem, the best first, and the rank of each in its own, from 0."""
+    def rank(self) -> tuple[_Filters, Tensor]:
+        """Sorts by problem and loss; returns also the rank within the problem, from 0."""
         order = self.loss.argsort(stable=True)
         order = order[self.problem[order].argsort(stable=True)]
         counts = self.problem.bincount()
         before = (counts.cumsum(0) - counts)[self.problem[order]]
-        return self.pick(order), torch.arange(len(order)) - before
+        return self.select(order), torch.arange(len(order)) - before
 
     def best(self) -> _Filters:
-        """The best of each problem, in order."""
-        ranked, rank = self.ranked()
-        return ranked.pick(rank == 0)
+        """Selects the best filter of each problem, in order."""
+        ranked, rank = self.rank()
+        return ranked.select(rank == 0)
 
 
 def _best_noisy(k: Tensor, a: Tensor) -> _Filters:
-    """The best filters that release one number, unless one that releases two is better.
+    """Returns the best filters with noise, which release one number unless two are better.
 
-    None was seen to be, but nobody proved it. Integrals over the plane cost forty times those over
-    a line: filters that release two numbers are found roughly, and searched on exactly only where
-    they come within `_MARGIN` of the best that releases one.
+    No case is known in which two are better, but there is no proof. Integrals over the plane cost
+    forty times as much as over a line. So filters that release two numbers are searched roughly,
+    and refined only if they are within `_MARGIN` of the best that releases one.
     """
-    line = _polished(_approached(_starts(k, a, _of_one_number)), (0.0, _REACH)).best()
-    rough = _approached(_starts(k, a, _of_two_numbers), rough=True)
-    plane = rough.at(rough.shapes, _loss(rough.k, rough.a, rough.shapes))
+    line = _refine(_pattern_search(_starts(k, a, _line_starts)), (0.0, _MAX_GAIN)).best()
+    rough = _pattern_search(_starts(k, a, _plane_starts), rough=True)
+    plane = rough.replace(rough.shapes, _loss(rough.k, rough.a, rough.shapes))
     margin = torch.where(plane.shapes[:, 2] > 0, _MARGIN, -_ROUNDING)
-    might_win = plane.pick(plane.loss < line.loss[plane.problem] + margin)
-    return line.beside(_searched(might_win, (0.0, _REACH))).best()
+    promising = plane.select(plane.loss < line.loss[plane.problem] + margin)
+    return line.concatenate(_newton_search(promising, (0.0, _MAX_GAIN))).best()
 
 
 def _best_noiseless(k: Tensor, a: Tensor) -> _Filters:
-    """The best of what tells nothing, what tells all, and projections on one direction."""
-    secret, tried = math.log(2), torch.arange(len(k))
-    nothing = torch.zeros(len(k), 3, dtype=torch.float64)
-    everything = nothing + torch.tensor([0, _FULL_REACH, _FULL_REACH], dtype=torch.float64)
-    projected = _polished(_starts(k, a, _projections), (_FULL_REACH, _FULL_REACH))
-    silent = _Filters(tried, k, a, nothing, (1 - a) * secret**2)
-    return projected.beside(silent).beside(silent.at(everything, a * secret**2)).best()
+    """Returns the best filters without noise: constant, identity, or a projection."""
+    secret, problem = math.log(2), torch.arange(len(k))
+    constant = torch.zeros(len(k), 3, dtype=torch.float64)
+    identity = constant + torch.tensor([0, _NOISELESS_GAIN, _NOISELESS_GAIN], dtype=torch.float64)
+    projected = _refine(_starts(k, a, _projection_starts), (_NOISELESS_GAIN, _NOISELESS_GAIN))
+    without_release = _Filters(problem, k, a, constant, (1 - a) * secret**2)
+    full = without_release.replace(identity, a * secret**2)
+    return projected.concatenate(without_release).concatenate(full).best()
 
 
 def _starts(k: Tensor, a: Tensor, grid: Callable[[float, float], Tensor]) -> _Filters:
-    """Where to search from, for each problem."""
+    """Creates the starting points of each problem."""
     shapes = [grid(*problem) for problem in zip(k.tolist(), a.tolist(), strict=True)]
     problem = torch.arange(len(k)).repeat_interleave(torch.tensor([len(own) for own in shapes]))
-    # Their losses are not asked for before they have been searched on.
-    unknown = torch.full((len(problem),), math.nan, dtype=torch.float64)
-    return _Filters(problem, k[problem], a[problem], torch.cat(shapes), unknown)
+    # The losses of starting points are not used.
+    no_loss = torch.full((len(problem),), math.nan, dtype=torch.float64)
+    return _Filters(problem, k[problem], a[problem], torch.cat(shapes), no_loss)
 
 
-def _of_one_number(k: float, a: float) -> Tensor:
-    """Shapes [n, 3]: the best gains at angles that are better than those beside them."""
-    return _lowest(_line(k, (*_DISTANCES, _REACH)), a)
+def _line_starts(k: float, a: float) -> Tensor:
+    """Shapes [n, 3] of one number: the best gains at angles that are local minima."""
+    return _local_minima(_line(k, (*_DISTANCES, _MAX_GAIN)), a)
 
 
-def _projections(k: float, a: float) -> Tensor:
-    """As `_of_one_number`, without noise."""
-    return _lowest(_line(k, (_FULL_REACH,)), a)
+def _projection_starts(k: float, a: float) -> Tensor:
+    """Shapes [n, 3] of one number without noise."""
+    return _local_minima(_line(k, (_NOISELESS_GAIN,)), a)
 
 
-def _of_two_numbers(k: float, a: float) -> Tensor:
-    """Shapes [n, 3] that put the cells at a grid of distances in the plane: the best."""
+def _plane_starts(k: float, a: float) -> Tensor:
+    """Shapes [n, 3] of two numbers: the best of a grid of cell distances in the plane."""
     shapes, leakage, censored = _plane(k)
-    return shapes[_weighed(leakage, censored, a).argsort()[:_STARTS]]
+    return shapes[_weighted_loss(leakage, censored, a).argsort()[:_STARTS]]
 
 
-def _lowest(told: _Told, a: float) -> Tensor:
-    shapes, leakage, censored = told
-    least, place = _weighed(leakage, censored, a).min(1)
-    low = (least < least.roll(1)) & (least <= least.roll(-1))
-    low[least.argmin()] = True
-    return shapes[low, place[low]]
+def _local_minima(evaluated: _Evaluated, a: float) -> Tensor:
+    shapes, leakage, censored = evaluated
+    least, index = _weighted_loss(leakage, censored, a).min(1)
+    is_minimum = (least < least.roll(1)) & (least <= least.roll(-1))
+    is_minimum[least.argmin()] = True
+    return shapes[is_minimum, index[is_minimum]]
 
 
 @lru_cache(maxsize=64)
-def _line(k: float, gains: Sequence[float]) -> _Told:
-    """Shapes [angles, gains, 3] of filters that release one number."""
+def _line(k: float, gains: Sequence[float]) -> _Evaluated:
+    """Evaluates shapes [angles, gains, 3] that release one number."""
     angles = torch.arange(_ANGLES, dtype=torch.float64) * (math.pi / _ANGLES)
     none = torch.zeros(1, dtype=torch.float64)
     shapes = torch.cartesian_prod(angles, torch.tensor(gains, dtype=torch.float64), none)
     shapes = shapes.view(_ANGLES, -1, 3)
-    return shapes, *_information(_law(k), shapes)
+    return shapes, *_information(_joint(k), shapes)
 
 
 @lru_cache(maxsize=64)
-def _plane(k: float) -> _Told:
-    return _in_the_plane(), *_information(_law(k), _in_the_plane(), rough=True)
+def _plane(k: float) -> _Evaluated:
+    """Evaluates shapes [n, 3] that release two numbers, roughly."""
+    return _plane_shapes(), *_information(_joint(k), _plane_shapes(), rough=True)
 
 
 @cache
-def _in_the_plane() -> Tensor:
+def _plane_shapes() -> Tensor:
     along = torch.tensor(_DISTANCES, dtype=torch.float64)
     across = torch.cat([-along[1:], along])
     first, shear, second = torch.cartesian_prod(along, across, along[1:]).unbind(-1)
     rows = [torch.stack([first, shear], dim=-1), torch.stack([0 * first, second], dim=-1)]
-    _, gains, turn = torch.linalg.svd(torch.stack(rows, dim=-2))
-    angles = torch.atan2(turn[:, 0, 1], turn[:, 0, 0])
-    return torch.cat([angles[:, None], gains], dim=1)[gains[:, 0] <= _REACH]
+    _, gains, rotation = torch.linalg.svd(torch.stack(rows, dim=-2))
+    angles = torch.atan2(rotation[:, 0, 1], rotation[:, 0, 0])
+    return torch.cat([angles[:, None], gains], dim=1)[gains[:, 0] <= _MAX_GAIN]
 
 
-def _approached(starts: _Filters, *, rough: bool = False) -> _Filters:
-    """Pattern search (Hooke and Jeeves, 1961) from all of them at once.
+def _pattern_search(starts: _Filters, *, rough: bool = False) -> _Filters:
+    """Pattern search (Hooke and Jeeves, 1961) from all starting points at once.
 
-    Each goes on to the best of its neighbours, or looks closer where none is better.
+    Each moves to its best neighbour, or halves the width if no neighbour is better.
     """
-    shapes, law, weight = starts.shapes, _law(starts.k)[:, None], starts.a[:, None]
-    knobs = _knobs(shapes)
-    around = torch.cat([0 * knobs[:1], knobs, -knobs])
+    shapes, joint, weight = starts.shapes, _joint(starts.k)[:, None], starts.a[:, None]
+    directions = _directions(shapes)
+    around = torch.cat([0 * directions[:1], directions, -directions])
     width = torch.tensor(_WIDTHS, dtype=torch.float64).repeat(len(shapes), 1)
     loss = starts.loss
-    for _ in range(_MOVES):
+    for _ in range(_PATTERN_STEPS):
         near = shapes[:, None] + width[:, None] * around
-        near[..., 1:].clamp_(0, _REACH)
-        loss, place = _weighed(*_information(law, near, rough=rough), weight).min(1)
-        shapes = near[torch.arange(len(near)), place]
-        width = torch.where(place[:, None] == 0, width / 2, width)
-    return starts.at(shapes, loss)
+        near[..., 1:].clamp_(0, _MAX_GAIN)
+        loss, index = _weighted_loss(*_information(joint, near, rough=rough), weight).min(1)
+        shapes = near[torch.arange(len(near)), index]
+        width = torch.where(index[:, None] == 0, width / 2, width)
+    return starts.replace(shapes, loss)
 
 
-def _polished(starts: _Filters, reach: _Reach) -> _Filters:
-    """The least near the first of each problem, if these are about as good as each other."""
-    known = starts.at(starts.shapes, _loss(starts.k, starts.a, starts.shapes))
-    ranked, rank = known.ranked()
+def _refine(starts: _Filters, gain_range: _Range) -> _Filters:
+    """Newton searches from the best two of each problem, if their losses are similar."""
+    evaluated = starts.replace(starts.shapes, _loss(starts.k, starts.a, starts.shapes))
+    ranked, rank = evaluated.rank()
     least = ranked.loss[rank == 0][ranked.problem]
-    return _searched(
-        ranked.pick((rank < _POLISHED) & (ranked.loss <= _CLOSE * least + _ROUNDING)), reach
-    )
+    is_close = ranked.loss <= _REFINE_RATIO * least + _ROUNDING
+    return _newton_search(ranked.select((rank < _REFINED) & is_close), gain_range)
 
 
-def _searched(starts: _Filters, reach: _Reach) -> _Filters:
-    """The least near each, by Newton's method, downhill alone."""
-    # Slopes keep every integral in memory.
-    parts = [starts.pick(some) for some in torch.split(torch.arange(len(starts.loss)), _AT_ONCE)]
-    return reduce(_Filters.beside, (_descended(part, reach) for part in parts))
+def _newton_search(starts: _Filters, gain_range: _Range) -> _Filters:
+    """Finds the local minimum near each start by damped Newton steps, in chunks."""
+    # Gradients keep all integrals of a chunk in memory.
+    parts = [starts.select(index) for index in torch.split(torch.arange(len(starts.loss)), _CHUNK)]
+    return reduce(_Filters.concatenate, (_newton_descent(part, gain_range) for part in parts))
 
 
-def _descended(starts: _Filters, reach: _Reach) -> _Filters:
+def _newton_descent(starts: _Filters, gain_range: _Range) -> _Filters:
     shapes, loss, k, a = starts.shapes, starts.loss, starts.k[:, None], starts.a[:, None]
-    for _ in range(_STEPS if len(loss) else 0):
-        step = _newton_step(starts, shapes, reach)
-        tries = shapes[:, None] + _STRIDES[:, None] * step[:, None]
-        tries[..., 1:].clamp_(*reach)
-        tries[..., 2] *= shapes[:, None, 2] > 0
-        found, place = _loss(k, a, tries).min(1)
-        better = found < loss - _ROUNDING * loss
+    for _ in range(_NEWTON_STEPS if len(loss) else 0):
+        step = _newton_step(starts, shapes, gain_range)
+        candidates = shapes[:, None] + _STEP_LENGTHS[:, None] * step[:, None]
+        candidates[..., 1:].clamp_(*gain_range)
+        candidates[..., 2] *= shapes[:, None, 2] > 0
+        least, index = _loss(k, a, candidates).min(1)
+        better = least < loss - _ROUNDING * loss
         if not better.any():
             break
-        shapes = torch.where(better[:, None], tries[torch.arange(len(tries)), place], shapes)
-        loss = torch.where(better, found, loss)
-    return starts.at(shapes, loss)
+        shapes = torch.where(
+            better[:, None], candidates[torch.arange(len(candidates)), index], shapes
+        )
+        loss = torch.where(better, least, loss)
+    return starts.replace(shapes, loss)
 
 
-def _newton_step(starts: _Filters, shapes: Tensor, reach: _Reach) -> Tensor:
-    """Where the loss's quadratic at each shape is least; slopes count by their size where concave.
+def _newton_step(starts: _Filters, shapes: Tensor, gain_range: _Range) -> Tensor:
+    """Newton step of each shape, with absolute eigenvalues of the Hessian (saddle-free).
 
-    A second gain of 0 stays, and so does a gain at an end of its reach that would go beyond it.
+    A second gain of 0 stays 0. A gain at an end of its range stays if it would leave the range.
     """
-    knobs = _knobs(shapes)
-    around = torch.cat([0 * knobs[:1], _APART * knobs])
+    directions = _directions(shapes)
+    around = torch.cat([0 * directions[:1], _DIFFERENCE * directions])
     points = (shapes[:, None] + around).requires_grad_()
     loss = _loss(starts.k[:, None], starts.a[:, None], points)
     (slopes,) = torch.autograd.grad(loss.sum(), points)
-    slope, bent = slopes[:, 0], (slopes[:, 1:] - slopes[:, :1]) / _APART
-    low, high = shapes <= reach[0], shapes >= reach[1]
-    held = low & (slope >= 0) | high & (slope <= 0)
-    held[:, 0], held[:, 2] = False, held[:, 2] | (shapes[:, 2] == 0)
-    free = (~held[:, : len(knobs)]).double()
-    bent = bent[..., : len(knobs)] * free[:, :, None] * free[:, None]
-    bend, axes = torch.linalg.eigh((bent + bent.mT) / 2 + torch.diag_embed(1 - free))
-    along = axes.mT @ (slope[:, : len(knobs)] * free)[..., None]
-    step: Tensor = axes @ (along / bend.abs().clamp(min=_ROUNDING)[..., None])
-    return -step[..., 0] @ knobs
+    slope, hessian = slopes[:, 0], (slopes[:, 1:] - slopes[:, :1]) / _DIFFERENCE
+    low, high = shapes <= gain_range[0], shapes >= gain_range[1]
+    fixed = low & (slope >= 0) | high & (slope <= 0)
+    fixed[:, 0], fixed[:, 2] = False, fixed[:, 2] | (shapes[:, 2] == 0)
+    free = (~fixed[:, : len(directions)]).double()
+    hessian = hessian[..., : len(directions)] * free[:, :, None] * free[:, None]
+    eigenvalues, axes = torch.linalg.eigh((hessian + hessian.mT) / 2 + torch.diag_embed(1 - free))
+    along = axes.mT @ (slope[:, : len(directions)] * free)[..., None]
+    step: Tensor = axes @ (along / eigenvalues.abs().clamp(min=_ROUNDING)[..., None])
+    return -step[..., 0] @ directions
 
 
-def _knobs(shapes: Tensor) -> Tensor:
-    """Unit steps along what can be turned: a second gain only where any filter has one."""
+def _directions(shapes: Tensor) -> Tensor:
+    """Unit steps in angle and gains; in the second gain only if any filter has one."""
     return torch.eye(3, dtype=torch.float64)[: 3 if bool((shapes[:, 2] > 0).any()) else 2]
 
 
 def _loss(k: Tensor, a: Tensor, shapes: Tensor) -> Tensor:
-    """Of shapes [n, 3]."""
-    return _weighed(*_information(_law(k), shapes), a)
+    """Computes the losses of shapes [n, 3]."""
+    return _weighted_loss(*_information(_joint(k), shapes), a)
 
 
-def _weighed(leakage: Tensor, censored: Tensor, a: Tensor | float) -> Tensor:
+def _weighted_loss(leakage: Tensor, censored: Tensor, a: Tensor | float) -> Tensor:
     return (1 - a) * censored**2 + a * leakage**2
 
 
-def _information(law: Tensor, shapes: Tensor, *, rough: bool = False) -> tuple[Tensor, Tensor]:
-    """I(S;Q) and I(U;X|Q) of shapes [..., 3], over a line if all release but one number."""
+def _information(joint: Tensor, shapes: Tensor, *, rough: bool = False) -> tuple[Tensor, Tensor]:
+    """Computes I(S;Q) and I(U;X|Q) of shapes [..., 3], on a line if all release one number."""
     rows = slice(None) if bool((shapes[..., 2] > 0).any()) else slice(1)
-    means = (shapes[..., 1:, None] * _turn(shapes[..., 0]))[..., rows, :]
-    utility_left, secret_left = conditional_entropies(means, law, rough=rough)
+    means = (shapes[..., 1:, None] * _rotation(shapes[..., 0]))[..., rows, :]
+    utility_left, secret_left = conditional_entropies(means, joint, rough=rough)
     return math.log(2) - secret_left, utility_left
 
 
-def _law(k: Tensor | float) -> Tensor:
+def _joint(k: Tensor | float) -> Tensor:
     """Probabilities of (U, S), shape [..., 2, 2]."""
-    law: Tensor = joint_us(torch.as_tensor(k, dtype=torch.float64))
-    return law
+    joint: Tensor = joint_us(torch.as_tensor(k, dtype=torch.float64))
+    return joint
 
 
-def _turn(angle: Tensor) -> Tensor:
+def _rotation(angle: Tensor) -> Tensor:
     cosine, sine = angle.cos(), angle.sin()
     rows = torch.stack([cosine, sine], dim=-1), torch.stack([-sine, cosine], dim=-1)
     return torch.stack(rows, dim=-2)
 
 
-def _unwhitened(gain: Tensor, noise: Tensor) -> Tensor:
-    """The singular values of theta behind gains; without noise any positive one will do."""
-    noisy = noise * gain / torch.sqrt(1 - (DATA_STD * gain.clamp(max=_REACH)) ** 2)
+def _undo_whitening(gain: Tensor, noise: Tensor) -> Tensor:
+    """Singular values of theta for given gains; without noise, 1 for any positive gain."""
+    noisy = noise * gain / torch.sqrt(1 - (DATA_STD * gain.clamp(max=_MAX_GAIN)) ** 2)
     return torch.where(noise > 0, noisy, (gain > 0).double())

@@ -1,6 +1,6 @@
-"""Divergences between Gaussian laws, in closed form.
+"""Divergences between Gaussian distributions, in closed form.
 
-arXiv 2001.10648, remark 3 (with its trace term and transpose put right).
+arXiv 2001.10648, remark 3 (trace term and transpose corrected).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from privnets.measures.arrays import Array, as_given, batch_shape, real
 
 
 def gaussian_kl(mean0: Array, cov0: Array, mean1: Array, cov1: Array) -> Array:
-    """D(N(mean0, cov0) || N(mean1, cov1)).
+    """Kullback-Leibler divergence D(N(mean0, cov0) || N(mean1, cov1)).
 
     Args:
         mean0: Shape [..., p].
@@ -21,21 +21,21 @@ def gaussian_kl(mean0: Array, cov0: Array, mean1: Array, cov1: Array) -> Array:
         cov1: Symmetric and positive definite, shape [..., p, p].
 
     Returns:
-        Nats, leading dimensions broadcast, from 0 up.
+        Nats, at least 0; leading dimensions are broadcast.
 
     Raises:
         ValueError: If shapes do not fit, a number is not finite, or a covariance is not symmetric
             or is singular to working precision.
     """
-    apart, factor0, factor1 = _checked(mean0, cov0, mean1, cov1)
-    answer: Array = as_given(_kl(apart, factor0, factor1), mean0, cov0, mean1, cov1)
+    difference, factor0, factor1 = _prepare(mean0, cov0, mean1, cov1)
+    answer: Array = as_given(_kl(difference, factor0, factor1), mean0, cov0, mean1, cov1)
     return answer
 
 
 def gaussian_jeffreys(mean0: Array, cov0: Array, mean1: Array, cov1: Array) -> Array:
-    """Jeffreys' divergence D(N0 || N1) + D(N1 || N0): rho_KL of one record under Gaussian laws.
+    """Jeffreys divergence D(N0 || N1) + D(N1 || N0): rho_KL of one record for Gaussians.
 
-    With moments estimated from M draws a side it is about p(p + 3)/M where the truth is 0.
+    With moments estimated from M draws on each side it is about p(p + 3)/M if the true value is 0.
 
     Args:
         mean0: Shape [..., p].
@@ -44,25 +44,25 @@ def gaussian_jeffreys(mean0: Array, cov0: Array, mean1: Array, cov1: Array) -> A
         cov1: Symmetric and positive definite, shape [..., p, p].
 
     Returns:
-        Nats, leading dimensions broadcast, from 0 up.
+        Nats, at least 0; leading dimensions are broadcast.
 
     Raises:
         ValueError: If shapes do not fit, a number is not finite, or a covariance is not symmetric
             or is singular to working precision.
     """
-    apart, factor0, factor1 = _checked(mean0, cov0, mean1, cov1)
-    total = _kl(apart, factor0, factor1) + _kl(apart, factor1, factor0)
+    difference, factor0, factor1 = _prepare(mean0, cov0, mean1, cov1)
+    total = _kl(difference, factor0, factor1) + _kl(difference, factor1, factor0)
     answer: Array = as_given(total, mean0, cov0, mean1, cov1)
     return answer
 
 
-def _kl(apart: Tensor, factor0: Tensor, factor1: Tensor) -> Tensor:
-    """D(N0 || N1) from Cholesky factors, as a sum of terms that are all non-negative.
+def _kl(difference: Tensor, factor0: Tensor, factor1: Tensor) -> Tensor:
+    """Computes D(N0 || N1) from Cholesky factors, as a sum of non-negative terms.
 
-    W = factor1^-1 factor0 is lower triangular, so trace, dimension and determinants meet on its
-    diagonal: w^2 - 1 - 2 log w.
+    W = factor1^-1 factor0 is lower triangular, so trace, dimension and determinants combine on
+    its diagonal: w^2 - 1 - 2 log w.
     """
-    both = torch.cat([factor0, apart.unsqueeze(-1)], dim=-1)
+    both = torch.cat([factor0, difference.unsqueeze(-1)], dim=-1)
     solved = torch.linalg.solve_triangular(factor1, both, upper=False)
     ratio, shift = solved[..., :-1].tril(), solved[..., -1]
     excess = torch.diagonal(ratio, dim1=-2, dim2=-1) - 1
@@ -72,8 +72,8 @@ def _kl(apart: Tensor, factor0: Tensor, factor1: Tensor) -> Tensor:
     return divergence
 
 
-def _checked(mean0: Array, cov0: Array, mean1: Array, cov1: Array) -> tuple[Tensor, Tensor, Tensor]:
-    """The means' difference [..., p] and Cholesky factors [..., p, p], broadcast together."""
+def _prepare(mean0: Array, cov0: Array, mean1: Array, cov1: Array) -> tuple[Tensor, Tensor, Tensor]:
+    """Validates, and returns the difference of means [..., p] and Cholesky factors [..., p, p]."""
     first, second = _finite(mean0, "mean0"), _finite(mean1, "mean1")
     factor0, factor1 = _cholesky(cov0, "cov0"), _cholesky(cov1, "cov1")
     p = factor0.shape[-1]
@@ -91,8 +91,8 @@ def _checked(mean0: Array, cov0: Array, mean1: Array, cov1: Array) -> tuple[Tens
         cov1=factor1.shape[:-2],
     )
     square = (*batch, p, p)
-    apart = (first - second).expand(*batch, p)
-    return apart, factor0.expand(square), factor1.expand(square)
+    difference = (first - second).expand(*batch, p)
+    return difference, factor0.expand(square), factor1.expand(square)
 
 
 def _finite(values: Array, name: str) -> Tensor:
@@ -109,7 +109,7 @@ def _cholesky(cov: Array, name: str) -> Tensor:
     skew = (matrix - matrix.mT).abs()
     scale = torch.diagonal(matrix, dim1=-2, dim2=-1).abs().sqrt()
     if (skew > 1e-6 * scale.unsqueeze(-1) * scale.unsqueeze(-2)).any():
-        raise ValueError(f"{name} must be symmetric; got entries {float(skew.max()):g} apart.")
+        raise ValueError(f"{name} must be symmetric; got entries {float(skew.max()):g} difference.")
     lower: Tensor
     lower, failed = torch.linalg.cholesky_ex((matrix + matrix.mT) / 2)
     if (failed > 0).any() or _singular(lower):
@@ -118,7 +118,7 @@ def _cholesky(cov: Array, name: str) -> Tensor:
 
 
 def _singular(factor: Tensor) -> bool:
-    """Whether a variable's variance given those before it is lost in rounding."""
-    left = torch.diagonal(factor, dim1=-2, dim2=-1).square() / factor.square().sum(-1)
+    """Whether a conditional variance is below the rounding error."""
+    conditional = torch.diagonal(factor, dim1=-2, dim2=-1).square() / factor.square().sum(-1)
     rounding = 4 * factor.shape[-1] * torch.finfo(factor.dtype).eps
-    return bool((left <= rounding).any())
+    return bool((conditional <= rounding).any())

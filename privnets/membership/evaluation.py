@@ -85,7 +85,7 @@ def evaluate(config: MembershipConfig, observed: Observations) -> Replicate:
     """
     keys = metric_keys(config)
     if not bool(torch.isfinite(observed.trials.loss).all()):
-        return _diverged(config, keys)
+        return _failed_replicate(config, keys)
     table = MetricTable(dict.fromkeys(keys, math.nan), notes=dict(observed.notes))
     trials, records = _parameter_leakage(table, observed, config.seed)
     _output_leakage(table, observed)
@@ -103,7 +103,7 @@ def evaluate(config: MembershipConfig, observed: Observations) -> Replicate:
     )
 
 
-def _diverged(config: MembershipConfig, keys: tuple[str, ...]) -> Replicate:
+def _failed_replicate(config: MembershipConfig, keys: tuple[str, ...]) -> Replicate:
     reason = "the loss is not finite: training diverged, or the noise overflowed"
     metrics = dict.fromkeys(keys, math.nan)
     return Replicate(config.seed, metrics, failure=reason, finished_at=time.time())

@@ -35,16 +35,16 @@ class Membership(Experiment):
 
     def default_objectives(self, config: ExperimentConfig) -> Mapping[str, Direction]:
         """Advantage of the strongest attack, and utility on records outside the training set."""
-        keys = ("privacy/membership_advantage", utility_keys(_typed(config))[0])
+        keys = ("privacy/membership_advantage", utility_keys(_membership(config))[0])
         return {key: OBJECTIVES[key] for key in keys}
 
     def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
         """Returns every key that a replicate reports."""
-        return metric_keys(_typed(config))
+        return metric_keys(_membership(config))
 
     def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
         """Returns sizes beyond the data set, and models that cannot predict its target."""
-        typed = _typed(config)
+        typed = _membership(config)
         info = data.info(typed.dataset)
         limits = {
             "train_size": (typed.train_size, info.records - 1),
@@ -60,17 +60,17 @@ class Membership(Experiment):
 
     def fingerprint(self, config: ExperimentConfig) -> str:
         """Returns the fingerprint of the published data set."""
-        return data.fingerprint(_typed(config).dataset)
+        return data.fingerprint(_membership(config).dataset)
 
     def cost(self, config: ExperimentConfig) -> Cost:
         """Returns a rough estimate: training, then all attacks on every trial."""
-        typed = _typed(config)
+        typed = _membership(config)
         return _model(typed).cost(typed, data.info(typed.dataset))
 
     def estimate_runtime(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float:
         """Trains a few models of a stack; see `Experiment.estimate_runtime`."""
         require_equal_structures(configs)
-        typed = [_typed(config) for config in configs]
+        typed = [_membership(config) for config in configs]
         return _model(typed[0]).load_trainer().estimate_seconds(typed, device)
 
     def stages(
@@ -78,7 +78,7 @@ class Membership(Experiment):
     ) -> Iterator[Stage]:
         """Trains a stack; see `Experiment.stages`."""
         require_equal_structures(configs)
-        typed = [_typed(config) for config in configs]
+        typed = [_membership(config) for config in configs]
         return _model(typed[0]).load_trainer().stages(self, typed, device, state)
 
 
@@ -86,5 +86,5 @@ def _model(config: MembershipConfig) -> TargetModel:
     return MODELS.get(config.model)
 
 
-def _typed(config: ExperimentConfig) -> MembershipConfig:
+def _membership(config: ExperimentConfig) -> MembershipConfig:
     return cast(MembershipConfig, config)

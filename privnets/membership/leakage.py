@@ -1,8 +1,8 @@
-"""Leakage of trained parameters about one record's membership, under a Gaussian model of them.
+"""Leakage of Gaussian parameters about the membership of a record.
 
-arXiv 2001.10648, definitions 1 and 2. For each asked record there are parameters of models
-trained with it (side 1) and without it (side 0); draws come in two folds, so that what is fitted
-on one can be applied to the other.
+arXiv 2001.10648, definitions 1 and 2. Each attacked record has parameters of models trained with
+it (side 1) and without it (side 0). Draws come in two folds: moments fitted on one are applied to
+the other.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# Correlation matrices with a smaller eigenvalue have no inverse worth the name in float64.
+# A correlation matrix with a smaller eigenvalue has no accurate inverse in float64.
 _SMALLEST_EIGENVALUE = 1e-10
-# A variance this small beside the squared mean is what rounding leaves of none.
+# Rounding alone can leave a variance of this size relative to the squared mean.
 _ROUNDING = 1e-26
 
 
 @dataclass(frozen=True)
 class Sides:
-    """First and second moments of parameters, per record, side and fold.
+    """First and second moments of parameters for each record, side and fold.
 
     Attributes:
         means: Shape [R, 2 sides, 2 folds, p].
         covariances: Unbiased, shape [R, 2 sides, 2 folds, p, p], without added noise.
-        counts: Draws behind them, shape [R, 2 sides, 2 folds].
-        difference: Covariance of the estimate of mean 0 - mean 1 over both folds, as each fold
-            estimates it, shape [R, 2 folds, p, p].
-        noise_variance: Variance of independent Gaussian noise to be added to every parameter.
+        counts: Number of draws, shape [R, 2 sides, 2 folds].
+        difference: Covariance of the estimate of mean 0 - mean 1 over both folds, estimated on
+            each fold, shape [R, 2 folds, p, p].
+        noise_variance: Variance of independent Gaussian noise on every parameter.
     """
 
     means: Tensor
@@ -40,13 +40,13 @@ class Sides:
 
     @property
     def pooled_means(self) -> Tensor:
-        """Over both folds, shape [R, 2, p]."""
+        """Means over both folds, shape [R, 2, p]."""
         weight = self.counts / self.counts.sum(-1, keepdim=True)
         return (weight[..., None] * self.means).sum(2)
 
     @property
     def pooled_covariances(self) -> Tensor:
-        """Over both folds around their common mean, unbiased, shape [R, 2, p, p]."""
+        """Unbiased covariances over both folds, shape [R, 2, p, p]."""
         centred = self.means - self.pooled_means[:, :, None]
         scatter = (self.counts - 1)[..., None, None] * self.covariances
         between = self.counts[..., None, None] * centred[..., :, None] * centred[..., None, :]
@@ -55,30 +55,30 @@ class Sides:
 
 
 def paired_sides(with_record: Tensor, without_record: Tensor, noise_std: float) -> Sides:
-    """Moments where draw m with the record shares all its other members with draw m without.
+    """Computes moments of pairs: draw m of both sides has the same other members.
 
     Args:
         with_record: Parameters, shape [R, M, p], M even; the first half is fold 0.
-        without_record: Likewise.
-        noise_std: Standard deviation of the noise that is to be added.
+        without_record: Parameters, shape [R, M, p].
+        noise_std: Standard deviation of added noise.
     """
     both = torch.stack([without_record, with_record], dim=1)
     records, _, draws, p = both.shape
     folds = both.reshape(records, 2, 2, draws // 2, p)
     means, covariances = _moments(folds)
-    apart = (without_record - with_record).reshape(records, 2, draws // 2, p)
+    differences = (without_record - with_record).reshape(records, 2, draws // 2, p)
     counts = torch.full((records, 2, 2), draws / 2, dtype=both.dtype, device=both.device)
-    return Sides(means, covariances, counts, _moments(apart)[1] / draws, noise_std**2)
+    return Sides(means, covariances, counts, _moments(differences)[1] / draws, noise_std**2)
 
 
 def shared_sides(values: Tensor, member: Tensor, noise_std: float = 0.0) -> Sides:
-    """Moments where every model serves every record.
+    """Computes moments of models that serve every record.
 
     Args:
         values: Parameters [J, p], or outputs at each record [R, J, p]; the first half of the
             models is fold 0.
         member: Whether a record was in a model's training set, shape [R, J].
-        noise_std: Standard deviation of the noise that is to be added.
+        noise_std: Standard deviation of added noise.
     """
     folds = torch.arange(member.shape[1], device=member.device) >= member.shape[1] // 2
     sides = torch.stack([~member, member], dim=1)
@@ -92,13 +92,13 @@ def shared_sides(values: Tensor, member: Tensor, noise_std: float = 0.0) -> Side
 
 
 def fold_counts(member: Tensor) -> Tensor:
-    """Models of each record, side and fold, shape [R, 2, 2], from membership [R, J]."""
+    """Number of models for each record, side and fold, shape [R, 2, 2], from members [R, J]."""
     inside = torch.stack(member.chunk(2, dim=1), dim=1).sum(-1)
     return torch.stack([member.shape[1] // 2 - inside, inside], dim=1)
 
 
 def too_few_draws(counts: Tensor, numbers: int) -> str | None:
-    """Why so many draws (shape [R, 2, 2]) do not give covariances of so many numbers, or None."""
+    """Reason if the draws, shape [R, 2, 2], are too few for covariances of size `numbers`."""
     fewest = int(counts.min())
     if fewest > numbers + 4:
         return None
@@ -109,7 +109,7 @@ def too_few_draws(counts: Tensor, numbers: int) -> str | None:
 
 
 def why_undefined(sides: Sides) -> str | None:
-    """Why a Gaussian leakage cannot be computed from these moments, or None if it can."""
+    """Reason if the Gaussian leakage is not defined by these moments, or None."""
     reason = too_few_draws(sides.counts, sides.means.shape[-1])
     if reason is not None:
         return reason
@@ -118,7 +118,7 @@ def why_undefined(sides: Sides) -> str | None:
     noisy = _noisy(estimates, sides.noise_variance)
     variances = torch.diagonal(noisy, dim1=-2, dim2=-1)
     if bool((variances <= _ROUNDING * means.square()).any()):
-        return "the covariance is singular: on one side the draws do not vary at all"
+        return "the covariance is singular: on one side all draws are equal"
     contrast = variances.amin(1) / variances.amax(1)
     if float(contrast.min()) <= _SMALLEST_EIGENVALUE:
         return (
@@ -132,10 +132,10 @@ def why_undefined(sides: Sides) -> str | None:
 
 
 def jeffreys_plugin(sides: Sides) -> Tensor:
-    """D(N1 || N0) + D(N0 || N1) with estimated moments put in place of true ones.
+    """Plug-in estimate of D(N1 || N0) + D(N0 || N1), from estimated moments.
 
-    arXiv 2001.10648, definition 2 and remark 3 (corrected). With M draws a side it is about
-    p(p + 3)/M where the truth is 0.
+    arXiv 2001.10648, definition 2 and remark 3 (corrected). With M draws on each side it is about
+    p(p + 3)/M if the true value is 0.
 
     Returns:
         Nats, shape [R].
@@ -149,36 +149,36 @@ def jeffreys_plugin(sides: Sides) -> Tensor:
 
 
 def jeffreys(sides: Sides) -> Tensor:
-    """D(N1 || N0) + D(N0 || N1), free of the plug-in's bias.
+    """Estimate of D(N1 || N0) + D(N0 || N1) without the bias of the plug-in.
 
-    Written as tr((W0 - W1)(S1 - S0)) + d'(W0 + W1)d, W an inverse covariance, it is a product of
-    two estimates; taking them from different folds removes the bias of the product, also when the
-    two sides share draws. W carries the inverse's own bias correction, which is exact for Gaussian
-    parameters without noise ((M - p - 2)/(M - 1)) and of second order in 1/M with it; d, being a
-    mean, is independent of W over the whole sample, and its variance is subtracted.
+    It equals (tr((W0 - W1)(S1 - S0)) + d'(W0 + W1)d) / 2 with inverse covariances W: products of
+    two estimates. Taking them from different folds removes the bias of a product, also if the two
+    sides share draws. The bias of each inverse is corrected: exactly for Gaussian parameters
+    without noise, by (M - p - 2)/(M - 1), and to second order in 1/M with noise. The mean
+    difference d is independent of W, and its variance is subtracted.
 
     Returns:
-        Nats, shape [R]; an estimate may be negative where the truth is near 0.
+        Nats, shape [R]; may be negative if the true value is near 0.
     """
     inverse = _unbiased_inverse(sides.covariances, sides.counts, sides.noise_variance)
     swapped = sides.covariances.flip(2)
     spread = _trace(inverse[:, 0] - inverse[:, 1], swapped[:, 1] - swapped[:, 0]).mean(1)
-    chance = _trace(inverse.sum(1), sides.difference.flip(1)).mean(1)
+    variance = _trace(inverse.sum(1), sides.difference.flip(1)).mean(1)
     pooled = _unbiased_inverse(
         sides.pooled_covariances, sides.counts.sum(-1), sides.noise_variance
     ).sum(1)
     apart = sides.pooled_means[:, 0] - sides.pooled_means[:, 1]
     distance = torch.einsum("ri,rij,rj->r", apart, pooled, apart)
-    return (spread + distance - chance) / 2
+    return (spread + distance - variance) / 2
 
 
 def gaussian_log_ratio(values: Tensor, sides: Sides, fitted: Tensor) -> Tensor:
-    """Log N(v; side 1) - log N(v; side 0), with the moments of the given folds.
+    """Log-likelihood ratio log N(v; side 1) - log N(v; side 0).
 
     Args:
         values: Shape [R, J, p].
         sides: Moments of R records.
-        fitted: Fold (0 or 1) whose moments judge draw j, shape [J].
+        fitted: Fold (0 or 1) whose moments apply to draw j, shape [J].
 
     Returns:
         Nats, shape [R, J].
@@ -188,16 +188,16 @@ def gaussian_log_ratio(values: Tensor, sides: Sides, fitted: Tensor) -> Tensor:
 
 
 def mutual_information(sides: Sides, prior: float, normals: Tensor) -> Tensor:
-    """Information between parameters and membership (definition 1), at a prior of membership.
+    """Mutual information of parameters and membership (definition 1).
 
-    E log p_z/m for two Gaussians and their mixture m, averaged over draws from the fitted ones.
-    What fitting adds to it falls as 1/M to first order: twice the value with all draws less that
-    with each fold's removes it.
+    E log p_z/m for two Gaussians and their mixture m, averaged over draws from fitted Gaussians.
+    The bias of fitting is of order 1/M: twice the value with all draws, minus the mean value of
+    the two folds, removes it.
 
     Args:
         sides: Moments of R records.
-        prior: P(member), in (0, 1).
-        normals: Standard normal draws, shape [R, G, p]; used with both signs.
+        prior: Prior probability of membership, in (0, 1).
+        normals: Standard Gaussian draws, shape [R, G, p]; used with both signs.
 
     Returns:
         Nats, shape [R].
@@ -211,10 +211,10 @@ def mutual_information(sides: Sides, prior: float, normals: Tensor) -> Tensor:
 
 
 def _gaussian_information(means: Tensor, covariances: Tensor, prior: float, z: Tensor) -> Tensor:
-    """alpha_1 KL(p1 || p0) - KL(m || p0), the second by draws from both sides.
+    """Computes alpha_1 KL(p1 || p0) - KL(m || p0), the second term by draws from both sides.
 
-    The expectation under p0 subtracts prior (p1/p0 - 1), whose mean is 0 and without which a small
-    prior would drown in noise, and takes draws where p1 > p0 from p1, where they are common.
+    Under p0 it subtracts prior (p1/p0 - 1), which has mean 0 and keeps the variance small for a
+    small prior. Draws with p1 > p0 come from p1, where they are frequent.
     """
     factor = torch.linalg.cholesky(covariances)
     log_determinant = torch.diagonal(factor, dim1=-2, dim2=-1).log().sum(-1)
@@ -267,7 +267,7 @@ def _log_densities(values: Tensor, sides: Sides, fitted: Tensor) -> Tensor:
 
 
 def _unbiased_inverse(covariance: Tensor, counts: Tensor, noise_variance: float) -> Tensor:
-    """Inverse of covariance plus noise; an estimate's inverse is too large by Wishart spread."""
+    """Inverse of covariance plus noise, corrected for the bias of inverting a Wishart matrix."""
     inverse: Tensor = torch.linalg.inv(_noisy(covariance, noise_variance))
     ratio = inverse @ covariance
     trace = torch.diagonal(ratio, dim1=-2, dim2=-1).sum(-1)[..., None, None]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from privnets.membership.config import MembershipConfig
 from privnets.membership.models import MAX_NEWTON_UNKNOWNS, Logistic
-from privnets.membership.shared import Batch, SharedTrainer, with_reference_class
+from privnets.membership.shared import ModelBatch, SharedTrainer, with_reference_class
 
 _NEWTON_STEPS = 60
 _HALVINGS = 30
@@ -30,7 +30,7 @@ class LogisticTrainer(SharedTrainer):
         """One coefficient vector for two classes, else one for each."""
         return features * (1 if classes == 2 else classes)
 
-    def fit(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def fit(self, batch: ModelBatch) -> tuple[Tensor, Tensor]:
         """Trains to convergence; see `fit_logistic`."""
         weights, converged = fit_logistic(
             batch.x, batch.y.long(), batch.classes, batch.weight_decay

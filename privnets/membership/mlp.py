@@ -10,7 +10,7 @@ from torch import Tensor
 from privnets import data
 from privnets.membership.config import MembershipConfig
 from privnets.membership.models import Mlp
-from privnets.membership.shared import Batch, SharedTrainer
+from privnets.membership.shared import ModelBatch, SharedTrainer
 from privnets.networks.mlp import FlatPerceptron, forward
 from privnets.networks.training import StackedAdam
 from privnets.randomness import generator
@@ -26,7 +26,7 @@ class MlpTrainer(SharedTrainer):
         """All weights and biases."""
         return _network(config, features, classes).parameter_count
 
-    def fit(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def fit(self, batch: ModelBatch) -> tuple[Tensor, Tensor]:
         """Takes a fixed number of steps, in float32; every model counts as converged."""
         config, device = batch.config, batch.x.device
         network = _network(config, batch.x.shape[-1], batch.classes)

@@ -72,7 +72,7 @@ class TrainingDesign:
 
 
 @dataclass(frozen=True)
-class Batch:
+class ModelBatch:
     """Models to train at once, S of them.
 
     Attributes:
@@ -125,7 +125,7 @@ class SharedTrainer(Trainer):
         """Number of parameters of one model, d."""
 
     @abstractmethod
-    def fit(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def fit(self, batch: ModelBatch) -> tuple[Tensor, Tensor]:
         """Trains models; a result must not depend on the rest of the batch.
 
         Returns:
@@ -143,8 +143,7 @@ class SharedTrainer(Trainer):
             classes: Classes of the target; 1 if it is a number.
 
         Returns:
-            Shape [S, n, q]; q = 1 stands for a number, or for the logit of the second of two
-            classes.
+            Shape [S, n, q]; q = 1 for a number, or for the logit of the second of two classes.
         """
 
     def identify(self, flat: Tensor, classes: int) -> Tensor:
@@ -248,7 +247,7 @@ class SharedTrainer(Trainer):
         return leakage.too_few_draws(leakage.fold_counts(member), count)
 
 
-def make_batch(parts: Sequence[tuple[TrainingDesign, range]], universe: Universe) -> Batch:
+def make_batch(parts: Sequence[tuple[TrainingDesign, range]], universe: Universe) -> ModelBatch:
     """Collects some training sets of several configurations of equal structure."""
     device = universe.x.device
     sets = np.concatenate([design.sets[models.start : models.stop] for design, models in parts])
@@ -259,7 +258,7 @@ def make_batch(parts: Sequence[tuple[TrainingDesign, range]], universe: Universe
     def per_model(values: list[float]) -> Tensor:
         return torch.tensor(values, device=device).double().repeat_interleave(repeats)
 
-    return Batch(
+    return ModelBatch(
         config=configs[0],
         members=tuple((design.config.seed, models) for design, models in parts),
         x=universe.x[index],
@@ -271,7 +270,7 @@ def make_batch(parts: Sequence[tuple[TrainingDesign, range]], universe: Universe
 
 
 def log_softmax(logits: Tensor) -> Tensor:
-    """Log-probability of every class from logits [..., q]; q = 1 stands for two classes."""
+    """Log-probability of every class from logits [..., q]; q = 1 for two classes."""
     return with_reference_class(logits).log_softmax(-1)
 
 

@@ -1,1 +1,1 @@
-"""Networks as stacks: parameters carry a leading dimension, one entry per model."""
+"""Stacked networks: every parameter has a leading dimension for the networks of a stack."""

@@ -1,4 +1,4 @@
-"""What every stacked network offers: one network's parameters, and all networks' outputs."""
+"""Interface of a stacked network."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from torch import Tensor
 
 
 class Architecture(Protocol):
-    """A network's shape. Parameters live outside it, stacked along a leading dimension S."""
+    """Shape of a network. Parameters are separate tensors with a leading stack dimension S."""
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
-        """Parameters of one network, float32, each without the stack's dimension."""
+        """Draws the parameters of one network, float32, each without the stack dimension."""
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Outputs of every network.
+        """Computes the outputs of every network.
 
         Args:
-            parameters: As `initial` gives them, each stacked to shape [S, ...].
+            parameters: Parameters as from `initial`, each stacked to shape [S, ...].
             x: Inputs of each network, shape [S, n, ...].
 
         Returns:
-            Shape [S, n, ...]; network s has seen x[s] alone.
+            Shape [S, n, ...]; the outputs of network s depend on x[s] alone.
         """
 
 
 def stack_parameters(networks: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    """Parameters of several networks, each parameter of shape [S, ...]."""
+    """Stacks the parameters of several networks, each to shape [S, ...]."""
     return [torch.stack(parts) for parts in zip(*networks, strict=True)]

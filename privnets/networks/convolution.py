@@ -1,4 +1,4 @@
-"""Stacked two-dimensional convolutions, and the classifier of images made of them."""
+"""Stacked two-dimensional convolutions, and a classifier of images."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from torch.nn.functional import conv2d
 
 from privnets.networks.layers import GAINS, dense, gaussian_weights, initial_dense, leaky
 
-# How many channels of the first layer, over all networks, a CPU convolves together.
-_CHANNELS = 32
+# Channels of the first layer, over all networks, that a CPU convolves together.
+_MAX_CHANNELS = 32
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) -> Tensor:
-    """Every network's convolution, padded so that stride 1 keeps the size.
+    """Convolves the images of every network, with padding that keeps the size at stride 1.
 
-    One grouped convolution of images that have the networks' channels side by side. On a CPU the
-    channels of several networks then lie innermost; a GPU keeps PyTorch's order.
+    Computed as one grouped convolution over the channels of all networks. On a CPU, channels of
+    several networks are the innermost dimension; a GPU keeps PyTorch's order.
 
     Args:
         x: Shape [S, n, in, h, w].
         weight: Shape [S, out, in, k, k], k odd.
         bias: Shape [S, out].
-        stride: Between neighbouring outputs.
+        stride: Distance of neighbouring outputs in pixels.
 
     Returns:
         Shape [S, n, out, ceil(h / stride), ceil(w / stride)].
     """
     networks, n = x.shape[:2]
-    # From one convolution to the next this is a view, as what is returned still lies this way.
+    # A view if x is the result of another convolution, which has this memory order.
     images = x.transpose(0, 1).reshape(n, -1, *x.shape[3:])
     if networks > 1 and not x.is_cuda:
         images = images.contiguous(memory_format=torch.channels_last)
@@ -43,17 +43,20 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) -> Tensor
 
 
 def encode(parameters: Sequence[Tensor], x: Tensor, strides: Sequence[int]) -> Tensor:
-    """Flat features [S, n, d] of images [S, n, 1, h, w] after leaky convolutions.
+    """Encodes images by convolutions with leaky units.
 
-    On a CPU only so many networks are convolved together as fill its vectors: with more, what the
-    layers hand on no longer fits its caches (`tests/benchmarks/network_forms.py`).
+    A CPU convolves only as many networks together as fill its vector unit; the activations of
+    more would exceed its caches (`tests/benchmarks/network_forms.py`).
 
     Args:
         parameters: Weight and bias of each convolution in turn.
-        x: Pixels in [0, 1].
-        strides: Of each convolution.
+        x: Pixels in [0, 1], shape [S, n, 1, h, w].
+        strides: Stride of each convolution.
+
+    Returns:
+        Features, shape [S, n, d].
     """
-    together = len(x) if x.is_cuda else max(1, _CHANNELS // parameters[0].shape[1])
+    together = len(x) if x.is_cuda else max(1, _MAX_CHANNELS // parameters[0].shape[1])
     parts = zip(*(torch.split(t, together) for t in (x, *parameters)), strict=True)
     return torch.cat([_encode(own, images, strides) for images, *own in parts])
 
@@ -67,7 +70,7 @@ def _encode(parameters: Sequence[Tensor], maps: Tensor, strides: Sequence[int]) 
 def initial_convolution(
     random: np.random.Generator, kernel: int, inputs: int, outputs: int
 ) -> list[Tensor]:
-    """Weight and bias of one network whose units are leaky: He's Gaussian weights, and 0."""
+    """Draws weight and bias of one network with leaky units: He's Gaussian weights, bias 0."""
     scale = GAINS["leaky"] / math.sqrt(inputs * kernel**2)
     return [
         gaussian_weights(random, (outputs, inputs, kernel, kernel), scale),
@@ -77,19 +80,19 @@ def initial_convolution(
 
 @dataclass(frozen=True)
 class ConvolutionalClassifier:
-    """Logits of square grey images.
+    """Classifier of square grey images.
 
-    A 5x5 and a 3x3 convolution of stride 2, with `width` and 2 `width` channels, a dense layer of
-    4 `width` units, all leaky, and a linear head. The larger form has one more 3x3 convolution, of
-    stride 1, before the dense layer. The published sizes are lost; these read thickness from
-    AMNIST as well as the published attacker does. There is no batch normalisation, as it would
-    let a record's logits depend on its neighbours.
+    Layers: a 5x5 and a 3x3 convolution of stride 2, with `width` and 2 `width` channels; a dense
+    layer of 4 `width` units; a linear output. All but the last are leaky. The larger form adds a
+    3x3 convolution of stride 1 before the dense layer. The published sizes are unknown; these
+    classify thickness in AMNIST as accurately as the published attacker. Batch normalisation is
+    not used, since logits would depend on other records of the batch.
 
     Attributes:
-        side: Of the images, in pixels.
+        side: Side of the images in pixels.
         width: Channels of the first layer.
         classes: Number of logits.
-        larger: Whether the additional layer is there.
+        larger: Whether to add the third convolution.
     """
 
     side: int
@@ -98,7 +101,7 @@ class ConvolutionalClassifier:
     larger: bool = False
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
-        """Weight and bias of each layer in turn: He's Gaussian weights, and biases of 0."""
+        """Draws weight and bias of each layer in turn: He's Gaussian weights, biases 0."""
         channels, hidden = 2 * self.width, 4 * self.width
         parts = initial_encoder(random, self.width)
         if self.larger:
@@ -109,7 +112,7 @@ class ConvolutionalClassifier:
         return parts + initial_dense(random, hidden, self.classes, 1.0)
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Logits [S, n, classes] of images [S, n, 1, side, side] with pixels in [0, 1]."""
+        """Returns logits [S, n, classes] of images [S, n, 1, side, side], pixels in [0, 1]."""
         *body, weight, bias, head_weight, head_bias = parameters
         strides = (2, 2, 1) if self.larger else (2, 2)
         hidden = leaky(dense(encode(body, x, strides), weight, bias))
@@ -117,7 +120,7 @@ class ConvolutionalClassifier:
 
 
 def initial_encoder(random: np.random.Generator, channels: int) -> list[Tensor]:
-    """A 5x5 and a 3x3 convolution of one network, to `channels` and to twice as many."""
+    """Draws a 5x5 and a 3x3 convolution of one network, to `channels` and 2 `channels`."""
     return [
         *initial_convolution(random, 5, 1, channels),
         *initial_convolution(random, 3, channels, 2 * channels),
@@ -125,5 +128,5 @@ def initial_encoder(random: np.random.Generator, channels: int) -> list[Tensor]:
 
 
 def encoded_side(side: int) -> int:
-    """Side of an image after two convolutions of stride 2."""
+    """Side of an image after two convolutions of stride 2, in pixels."""
     return -(-side // 4)

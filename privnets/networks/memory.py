@@ -1,4 +1,4 @@
-"""Keeping freed memory, so that training does not ask the kernel for it at every layer."""
+"""Allocator setting that keeps freed memory in the process, to avoid page faults in training."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import platform
 from functools import cache
 from typing import Final
 
-# As glibc's malloc.h has them.
+# Constants of glibc's malloc.h.
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
-# The largest that glibc takes; it maps larger blocks one by one, whatever it is told.
-_MOST_BYTES: Final = 32 * 2**20
+# Largest threshold that glibc accepts; it maps larger blocks separately in any case.
+_MAX_THRESHOLD: Final = 32 * 2**20
 _KEPT_BYTES: Final = 2**30
-_OWN_SETTINGS: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+_USER_SETTINGS: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 @cache
 def keep_freed_memory() -> bool:
-    """Let this process keep up to a gigabyte of what it frees, for what it allocates next.
+    """Lets this process keep up to a gigabyte of freed memory for later allocations.
 
-    As it comes, glibc gives blocks of some hundred kilobytes back to the kernel as soon as they
-    are freed, and every page of the next one faults. Layers of stacked networks are of that size.
-    No result changes. Does nothing with another allocator, or where the environment has settings
-    of its own.
+    By default, glibc returns freed blocks of a few hundred kilobytes, the size of stacked layers,
+    to the kernel, and every page of the next block faults. No result changes. Does nothing with
+    another allocator, or if the environment configures glibc.
 
     Returns:
-        Whether the allocator took it.
+        Whether the allocator accepted the setting.
     """
-    if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in _OWN_SETTINGS):
+    if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in _USER_SETTINGS):
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    return bool(mallopt(_M_MMAP_THRESHOLD, _MOST_BYTES) and mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES))
+    has_mapped = mallopt(_M_MMAP_THRESHOLD, _MAX_THRESHOLD)
+    return bool(has_mapped and mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES))

@@ -14,18 +14,18 @@ from privnets.networks.layers import dense, initial_dense, uniform_weights
 
 
 def lstm(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool = False) -> Tensor:
-    """Hidden states of every network's last LSTM layer, from a state of zeros.
+    """Computes the hidden states of every network's last LSTM layer, from zero states.
 
-    On a CPU it is PyTorch's own for one network after another, the quicker form by measurement
-    (`tests/benchmarks/network_forms.py`). On a GPU all networks take each time step together, as
-    its small kernels should cost the same for many networks as for one; that is not measured yet.
+    A CPU runs PyTorch's own LSTM for one network after another, which measures faster
+    (`tests/benchmarks/network_forms.py`). A GPU runs each time step for all networks together:
+    small kernels should cost the same for many networks as for one. This is not measured yet.
 
     Args:
         x: Shape [S, n, T, in].
-        parameters: For each layer, and then each direction, the weights of the input [S, 4 h, in]
-            and of the hidden state [S, 4 h, h], and the bias [S, 4 h]; the gates are input, forget,
-            cell and output, as in `torch.nn.LSTM`.
-        bidirectional: Whether each layer also runs backwards; else no output sees a later input.
+        parameters: For each layer, and each direction within it: the weights of the input
+            [S, 4 h, in] and of the hidden state [S, 4 h, h], and the bias [S, 4 h]. Gates are in
+            the order of `torch.nn.LSTM`: input, forget, cell, output.
+        bidirectional: Whether each layer also runs backwards; otherwise outputs are causal.
 
     Returns:
         Shape [S, n, T, h], or [S, n, T, 2 h] when bidirectional.
@@ -35,24 +35,24 @@ def lstm(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool = False) -
 
 
 def network_by_network(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool) -> Tensor:
-    """`lstm` as PyTorch's own, one network after another."""
+    """Computes `lstm` by PyTorch's own, one network after another."""
     runs, n, hidden = len(parameters) // 3, x.shape[1], parameters[1].shape[-1]
     layers = runs // 2 if bidirectional else runs
-    state, unused = x.new_zeros(runs, n, hidden), x.new_zeros(4 * hidden)
+    state, no_bias = x.new_zeros(runs, n, hidden), x.new_zeros(4 * hidden)
     outputs = []
-    for seen, *own in zip(x, *(p.unbind() for p in parameters), strict=True):
-        # It wants two biases, which it adds.
-        weights = [w for run in range(runs) for w in (*own[3 * run : 3 * run + 3], unused)]
+    for inputs, *own in zip(x, *(p.unbind() for p in parameters), strict=True):
+        # PyTorch adds two biases; the second is 0.
+        weights = [w for run in range(runs) for w in (*own[3 * run : 3 * run + 3], no_bias)]
         start = (state, state)
         states, _, _ = torch.lstm(
-            seen, start, weights, True, layers, 0.0, True, bidirectional, True
+            inputs, start, weights, True, layers, 0.0, True, bidirectional, True
         )
         outputs.append(states)
     return torch.stack(outputs)
 
 
 def step_by_step(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool) -> Tensor:
-    """`lstm` as a loop over time, each step a batched product for all networks."""
+    """Computes `lstm` by a loop over time; each step is a batched product for all networks."""
     runs = [parameters[i : i + 3] for i in range(0, len(parameters), 3)]
     directions = 2 if bidirectional else 1
     for layer in range(0, len(runs), directions):
@@ -64,18 +64,18 @@ def step_by_step(x: Tensor, parameters: Sequence[Tensor], bidirectional: bool) -
 
 
 def _run(x: Tensor, input_weight: Tensor, hidden_weight: Tensor, bias: Tensor) -> Tensor:
-    """One layer in one direction, [S, n, T, in] to [S, n, T, h]."""
+    """Runs one layer in one direction, from [S, n, T, in] to [S, n, T, h]."""
     networks, n, steps, _ = x.shape
-    seen = torch.baddbmm(bias[:, None], x.flatten(1, 2), input_weight.mT).view(
+    projected = torch.baddbmm(bias[:, None], x.flatten(1, 2), input_weight.mT).view(
         networks, n, steps, -1
     )
     hidden = cell = x.new_zeros(networks, n, hidden_weight.shape[-1])
     states = []
-    for inputs in seen.unbind(2):
+    for inputs in projected.unbind(2):
         gates = torch.baddbmm(inputs, hidden, hidden_weight.mT)
-        enter, forget, new, leave = gates.chunk(4, -1)
-        cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
-        hidden = leave.sigmoid() * cell.tanh()
+        in_gate, forget, new, out_gate = gates.chunk(4, -1)
+        cell = forget.sigmoid() * cell + in_gate.sigmoid() * new.tanh()
+        hidden = out_gate.sigmoid() * cell.tanh()
         states.append(hidden)
     return torch.stack(states, 2)
 
@@ -83,11 +83,10 @@ def _run(x: Tensor, input_weight: Tensor, hidden_weight: Tensor, bias: Tensor) -
 def initial_lstm(
     random: np.random.Generator, inputs: int, hidden: int, layers: int, bidirectional: bool = False
 ) -> list[Tensor]:
-    """One network's parameters for `lstm`.
+    """Draws one network's parameters for `lstm`.
 
-    Weights are uniform within 1 / sqrt(hidden), as `torch.nn.LSTM` has them. There is one bias
-    where that has two that are added; it is 0, and 1 for the forget gate, so that memory lasts
-    from the start (Jozefowicz et al., ICML 2015).
+    Weights are uniform within 1 / sqrt(hidden), as in `torch.nn.LSTM`. The single bias is 0, and 1
+    for the forget gate, so that memory persists initially (Jozefowicz et al., ICML 2015).
     """
     limit, directions = 1 / math.sqrt(hidden), 2 if bidirectional else 1
     parts = []
@@ -106,13 +105,13 @@ def initial_lstm(
 
 @dataclass(frozen=True)
 class Recurrent:
-    """LSTM layers with a linear head at each time step; causal unless bidirectional.
+    """LSTM layers with a linear output at each time step; causal unless bidirectional.
 
     Attributes:
-        inputs: Features of a step.
-        hidden: Units of a layer and direction.
-        layers: How many.
-        outputs: Of a step.
+        inputs: Features of a time step.
+        hidden: Units of a layer in each direction.
+        layers: Number of layers.
+        outputs: Outputs of a time step.
         bidirectional: Whether each layer also runs backwards.
     """
 
@@ -123,13 +122,13 @@ class Recurrent:
     bidirectional: bool = False
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
-        """Parameters of the layers (see `initial_lstm`), then the head's weight and bias."""
+        """Draws the parameters of the layers (see `initial_lstm`) and of the output."""
         body = initial_lstm(random, self.inputs, self.hidden, self.layers, self.bidirectional)
         width = self.hidden * (2 if self.bidirectional else 1)
         return body + initial_dense(random, width, self.outputs, 1.0)
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Outputs [S, n, T, outputs] of every network on x [S, n, T, inputs]."""
+        """Returns outputs [S, n, T, outputs] of every network on x [S, n, T, inputs]."""
         *body, weight, bias = parameters
         states = lstm(x, body, self.bidirectional)
         return dense(states.flatten(1, 2), weight, bias).view(*x.shape[:3], self.outputs)
