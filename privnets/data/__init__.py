@@ -15,9 +15,9 @@ from privnets.data.catalog import (
     names,
     status,
 )
-from privnets.data.fetching import copy, fetch
 from privnets.data.files import DataError, DataFile, DatasetInfo, directory
 from privnets.data.preparation import PreparedData, prepare
+from privnets.data.transfer import copy, fetch
 
 __all__ = [
     "DATASETS",

@@ -32,7 +32,7 @@ from privnets.membership.metrics import (
     utility_keys,
 )
 from privnets.membership.observations import Mean, Observations
-from privnets.membership.scoring import (
+from privnets.membership.scores import (
     FALSE_POSITIVE_RATES,
     AttackScore,
     score_guesses,
@@ -59,7 +59,7 @@ class MetricTable:
     notes: dict[str, str] = field(default_factory=dict)
     curves: dict[str, Curve] = field(default_factory=dict)
 
-    def put(self, key: str, estimate: Mean) -> None:
+    def set_metric(self, key: str, estimate: Mean) -> None:
         """Sets a metric and its standard error."""
         self.metrics[key], self.errors[key] = estimate.value, estimate.error
 
@@ -123,8 +123,8 @@ def _parameter_leakage(
         table.add_note("privacy/membership_advantage", text)
         return dataclasses.replace(observed.trials, no_log_ratio=reason or ""), records
     rho_kl = leakage.jeffreys(observed.sides)
-    table.put("privacy/rho_kl", Mean.over(rho_kl))
-    table.put("privacy/rho_kl_plugin", Mean.over(leakage.jeffreys_plugin(observed.sides)))
+    table.set_metric("privacy/rho_kl", Mean.over(rho_kl))
+    table.set_metric("privacy/rho_kl_plugin", Mean.over(leakage.jeffreys_plugin(observed.sides)))
     table.metrics["privacy/median_record_rho_kl"] = float(rho_kl.quantile(0.5))
     _worst_record(table, observed)
     caution = observed.caution or _heavy_tail(rho_kl)
@@ -178,7 +178,7 @@ def _information(table: MetricTable, observed: Observations, sides: Sides, seed:
     normals = torch.from_numpy(draws).to(sides.means.device)
     for key, prior in (("rho_mi", observed.prior), ("rho_mi_balanced", 0.5)):
         values = leakage.mutual_information(sides, prior, normals)
-        table.put(f"privacy/{key}", Mean.over(values))
+        table.set_metric(f"privacy/{key}", Mean.over(values))
 
 
 def _output_leakage(table: MetricTable, observed: Observations) -> None:
@@ -188,7 +188,7 @@ def _output_leakage(table: MetricTable, observed: Observations) -> None:
     if reason is not None:
         table.mark_undefined(reason, key, "bound/advantage_output")
         return
-    table.put(key, Mean.over(leakage.jeffreys(observed.output)))
+    table.set_metric(key, Mean.over(leakage.jeffreys(observed.output)))
     _bound(table, key, "bound/advantage_output")
 
 
@@ -199,7 +199,7 @@ def _bound(table: MetricTable, leaked: str, bound: str) -> None:
         float(measures.membership_advantage_bound(max(v, 0.0)))
         for v in (value - error, value, value + error)
     )
-    table.put(bound, Mean(middle, (high - low) / 2))
+    table.set_metric(bound, Mean(middle, (high - low) / 2))
 
 
 def _attack(table: MetricTable, trials: Trials, *, shared_models: bool) -> dict[str, AttackScore]:
@@ -219,7 +219,7 @@ def _attack(table: MetricTable, trials: Trials, *, shared_models: bool) -> dict[
         _put_score(table, name, score)
     decision = _strongest([guess.decision for guess in guesses.values()], trials.member)
     strongest = signed_advantage(decision, trials.member, shared_models=shared_models)
-    table.put("privacy/membership_advantage", Mean(*strongest))
+    table.set_metric("privacy/membership_advantage", Mean(*strongest))
     deviations = [error_deviations(trials, fold) for fold in (0, 1)]
     inside, outside = (sum(values) / 2 for values in zip(*deviations, strict=True))
     advantage = gaussian_threshold_advantage(inside, outside)
@@ -246,7 +246,7 @@ def _advantage(decision: Tensor, member: Tensor) -> float:
 
 def _put_score(table: MetricTable, name: str, score: AttackScore) -> None:
     prefix = f"privacy/attack/{name}"
-    table.put(f"{prefix}/advantage", Mean(score.advantage, score.advantage_error))
+    table.set_metric(f"{prefix}/advantage", Mean(score.advantage, score.advantage_error))
     table.metrics[f"{prefix}/auc"] = score.auc
     for rate in FALSE_POSITIVE_RATES:
         table.metrics[f"{prefix}/tpr_at_fpr_{rate}"] = score.true_positive_rates[rate]
@@ -278,8 +278,8 @@ def flag_beaten_bounds(table: MetricTable, scores: Mapping[str, AttackScore]) ->
 
 def _utility(table: MetricTable, config: MembershipConfig, observed: Observations) -> None:
     test, train = utility_keys(config)
-    table.put(test, observed.test)
-    table.put(train, observed.train)
+    table.set_metric(test, observed.test)
+    table.set_metric(train, observed.train)
     difference = observed.test.value - observed.train.value
     gap = -difference if test.endswith("accuracy") else difference
     table.metrics["utility/generalization_gap"] = gap

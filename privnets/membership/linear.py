@@ -29,7 +29,7 @@ from privnets.membership.observations import (
     add_noise,
     attacked_records,
 )
-from privnets.membership.sampling import Indices, training_pairs
+from privnets.membership.training_sets import Indices, training_pairs
 from privnets.randomness import generator
 from privnets.runtime import extrapolate_seconds
 

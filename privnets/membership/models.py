@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from privnets.contract import Cost, InvalidField
 from privnets.data import DatasetInfo
-from privnets.membership import sampling
+from privnets.membership import training_sets
 from privnets.membership.config import ATTACKS, MODELS, MembershipConfig
 
 if TYPE_CHECKING:
@@ -178,13 +178,13 @@ def attack_seconds(config: MembershipConfig) -> float:
 
 def _invalid_design(config: MembershipConfig, population: int) -> list[InvalidField]:
     records, size = config.records, config.train_size
-    if sampling.members_per_half(population, records, size, config.draws) is None:
+    if training_sets.members_per_half(population, records, size, config.draws) is None:
         return []
     invalid = []
     if records > population - size:
         expected = f"at most {population - size} with so few draws: other records fill the sets"
         invalid.append(InvalidField("records", str(records), expected))
-    fewest = sampling.fewest_sets(records, size)
+    fewest = training_sets.fewest_sets(records, size)
     if config.draws < fewest:
         expected = f"at least {fewest} with {records} records and train_size {size}"
         invalid.append(InvalidField("draws", str(config.draws), expected))

@@ -31,7 +31,7 @@ from privnets.membership.observations import (
     add_noise,
     attacked_records,
 )
-from privnets.membership.sampling import Indices, shared_subsets
+from privnets.membership.training_sets import Indices, shared_subsets
 from privnets.points import Replicate
 from privnets.randomness import generator
 from privnets.runtime import extrapolate_seconds

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from privnets.data import DataError
-from privnets.data.fetching import download
 from privnets.data.files import DataFile, DatasetInfo
+from privnets.data.transfer import download
 
 CONTENTS = {"a.csv": bytes(range(256)) * 1_000, "b.csv": b"second\n" * 10}
 
@@ -156,7 +156,7 @@ def test_a_killed_fetch_leaves_no_half_written_file(server, tmp_path):
     script = (
         "import sys\nfrom pathlib import Path\n"
         "from privnets.data.files import DataFile, DatasetInfo\n"
-        "from privnets.data.fetching import download\n"
+        "from privnets.data.transfer import download\n"
         f"download({described(server, 'good', 'stalled')!r}, Path(sys.argv[1]))\n"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)])

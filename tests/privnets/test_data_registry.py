@@ -9,7 +9,7 @@ import pytest
 
 import privnets
 from privnets import data
-from tests.privnets.test_registry import installed
+from tests.privnets.test_registry import install_package
 
 _CODE = """
 import numpy as np
@@ -31,7 +31,7 @@ class Ramp(DataSource):
 def ramp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "package"
     folder.mkdir()
-    installed(folder, "ramp = ramp_data:Ramp", _CODE, "ramp_data", "privnets.datasets")
+    install_package(folder, "ramp = ramp_data:Ramp", _CODE, "ramp_data", "privnets.datasets")
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PRIVNETS_CACHE", str(tmp_path / "cache"))
 

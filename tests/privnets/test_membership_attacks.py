@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from privnets.membership import attacks, scoring
+from privnets.membership import attacks
 from privnets.membership.attacks import Guesses, Trials
+from privnets.membership.scores import FALSE_POSITIVE_RATES, score_guesses
 
 
 def _trials(inside: np.ndarray, outside: np.ndarray, *, two_sided: bool = True) -> Trials:
@@ -37,7 +38,7 @@ def _random(seed: int, *shape: int) -> np.ndarray:
 
 
 def _advantage(guesses: Guesses, trials: Trials) -> float:
-    return scoring.score_guesses(guesses, trials.member, shared_models=False).advantage
+    return score_guesses(guesses, trials.member, shared_models=False).advantage
 
 
 @pytest.mark.parametrize(("inside", "outside"), [(1.0, 2.0), (0.3, 0.31), (1.0, 30.0)])
@@ -60,7 +61,7 @@ def test_no_threshold_where_members_do_not_err_less():
 def test_threshold_attack_on_gaussian_errors_has_its_closed_form():
     """Adv = erf(e*/(s_in sqrt 2)) - erf(e*/(s_out sqrt 2)) within four standard errors."""
     trials = _trials(_random(0, 400, 200), 1.5 * _random(1, 400, 200))
-    found = scoring.score_guesses(
+    found = score_guesses(
         attacks.ThresholdGaussian().guess(trials), trials.member, shared_models=False
     )
     expected = attacks.gaussian_threshold_advantage(1.0, 1.5)
@@ -146,7 +147,7 @@ def test_a_target_model_is_not_among_its_shadows(attack):
 )
 def test_models_that_tell_nothing_give_no_advantage(attack):
     trials = _trials(_random(14, 300, 100), _random(15, 300, 100))
-    score = scoring.score_guesses(attack().guess(trials), trials.member, shared_models=False)
+    score = score_guesses(attack().guess(trials), trials.member, shared_models=False)
     assert abs(score.advantage) < 4 * score.advantage_error
     assert score.auc == pytest.approx(0.5, abs=0.01)
 
@@ -162,10 +163,10 @@ def test_auc_and_rates_are_those_of_scikit_learn_ties_included(values, seed):
     shape = (2, len(values) // 2)
     values, member = np.array(values[: shape[0] * shape[1]], float), member[: shape[0] * shape[1]]
     grid = torch.from_numpy(values.reshape(shape)), torch.from_numpy(member.reshape(shape))
-    found = scoring.score_guesses(Guesses(grid[0], grid[0] > 3), grid[1], shared_models=False)
+    found = score_guesses(Guesses(grid[0], grid[0] > 3), grid[1], shared_models=False)
     assert found.auc == pytest.approx(roc_auc_score(member, values))
     false, true, _ = roc_curve(member, values, drop_intermediate=False)
-    for rate in scoring.FALSE_POSITIVE_RATES:
+    for rate in FALSE_POSITIVE_RATES:
         allowed = false <= rate + 1e-12
         assert found.true_positive_rates[rate] == pytest.approx(true[allowed].max())
         assert found.false_positives[rate] == round(false[allowed].max() * (~member).sum())
@@ -176,7 +177,7 @@ def test_a_rate_met_exactly_counts_its_false_positives():
     member = torch.zeros(2, 1000, dtype=torch.bool)
     member[1, :] = True
     member[1, -1] = False
-    found = scoring.score_guesses(Guesses(score, score > 0), member, shared_models=False)
+    found = score_guesses(Guesses(score, score > 0), member, shared_models=False)
     assert found.false_positives[0.1] == 100
     assert found.false_positives[0.001] == 1
 
@@ -192,7 +193,7 @@ def test_the_standard_error_covers_records_that_differ(shared_models):
         member = torch.from_numpy(random.random((60, 40)) < 0.5)
         chance = np.where(member.numpy(), 0.2 + leaky + model, 0.2)
         decision = torch.from_numpy(random.random((60, 40)) < chance)
-        score = scoring.score_guesses(
+        score = score_guesses(
             Guesses(decision.double(), decision), member, shared_models=shared_models
         )
         found.append(score.advantage)
@@ -203,6 +204,6 @@ def test_the_standard_error_covers_records_that_differ(shared_models):
 def test_advantage_is_signed():
     trials = _trials(_random(17, 50, 40), _random(18, 50, 40))
     wrong = Guesses(-trials.member.double(), ~trials.member)
-    score = scoring.score_guesses(wrong, trials.member, shared_models=False)
+    score = score_guesses(wrong, trials.member, shared_models=False)
     assert score.advantage == -1
     assert math.isclose(score.auc, 0.0)

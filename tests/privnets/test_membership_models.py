@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from privnets.membership.linear import Moments, solve, squared_errors
 from privnets.membership.logistic import fit_logistic
-from privnets.membership.sampling import distinct_subsets
+from privnets.membership.training_sets import distinct_subsets
 from privnets.networks.mlp import FlatPerceptron, forward
 from privnets.networks.training import StackedAdam
 from privnets.randomness import generator

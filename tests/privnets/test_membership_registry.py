@@ -12,8 +12,8 @@ import torch
 
 from privnets.membership.attacks import Trials
 from privnets.membership.config import ATTACKS
-from privnets.membership.scoring import score_guesses
-from tests.privnets.test_registry import installed
+from privnets.membership.scores import score_guesses
+from tests.privnets.test_registry import install_package
 
 _CODE = """
 import torch
@@ -63,7 +63,7 @@ def _trials(shift: float) -> Trials:
 
 
 def test_a_package_adds_an_attack_with_one_class_and_one_entry_point(tmp_path: Path) -> None:
-    installed(tmp_path, "coin = coin_attack:Coin", _CODE, "coin_attack", "privnets.attacks")
+    install_package(tmp_path, "coin = coin_attack:Coin", _CODE, "coin_attack", "privnets.attacks")
     command = [sys.executable, "-c", _RUN, str(tmp_path)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

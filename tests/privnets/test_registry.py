@@ -14,7 +14,7 @@ from privnets.registry import EXPERIMENTS, ExtensionError, Registry
 TRIVIAL = Path(__file__).resolve().parents[1] / "benchmarks" / "trivial"
 
 
-def installed(
+def install_package(
     folder: Path,
     entry: str,
     code: str = "",
@@ -61,7 +61,7 @@ def test_a_package_on_the_path_adds_its_experiment(monkeypatch: pytest.MonkeyPat
 def test_an_experiment_that_cannot_be_used_says_why(
     entry: str, code: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    installed(tmp_path, entry, code)
+    install_package(tmp_path, entry, code)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "added", raising=False)
     with pytest.raises(ExtensionError, match=reason):
@@ -72,7 +72,7 @@ def test_an_experiment_that_cannot_be_used_says_why(
 def test_no_package_takes_the_name_of_an_own_experiment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    installed(tmp_path, "membership = added:Missing")
+    install_package(tmp_path, "membership = added:Missing")
     monkeypatch.syspath_prepend(tmp_path)
     own = Registry(
         "experiment",
@@ -90,7 +90,7 @@ def test_two_packages_that_offer_one_name_are_both_told(
     for name in ("one", "two"):
         folder = tmp_path / name
         folder.mkdir()
-        installed(folder, f"both = {name}:Experiment", package=name)
+        install_package(folder, f"both = {name}:Experiment", package=name)
         monkeypatch.syspath_prepend(folder)
     with pytest.raises(ExtensionError, match=r"one:Experiment.*two:Experiment"):
         privnets.experiment("both")

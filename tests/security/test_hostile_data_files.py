@@ -22,8 +22,8 @@ from hostile_files import objects, pickle_payload, tar_of, torch_payload, zip_of
 from watched import run_watched
 
 from privnets.data import DataError, adult, cache, eco_files, location30, mnist
-from privnets.data.fetching import download
 from privnets.data.files import DataFile, DatasetInfo
+from privnets.data.transfer import download
 
 TABLE = b'"1",0,1\n"30",1,0\n'
 ROW = (

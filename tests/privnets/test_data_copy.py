@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from privnets.data import DataError
-from privnets.data.fetching import copy_into
 from privnets.data.files import DataFile, DatasetInfo
+from privnets.data.transfer import copy_into
 
 CONTENTS = {"a.csv": bytes(range(256)) * 1_000, "b.csv": b"second\n" * 10}
 SMALL = DatasetInfo(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from privnets.membership import leakage
-from privnets.membership.sampling import (
+from privnets.membership.training_sets import (
     distinct_subsets,
     fewest_sets,
     members_per_half,
