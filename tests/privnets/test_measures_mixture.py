@@ -209,7 +209,7 @@ def test_a_batch_is_its_members() -> None:
         (np.eye(3), 1.0, measures.joint_us(1.0), r"theta must have shape \[..., 2, 2\]"),
         (np.full((2, 2), np.inf), 1.0, measures.joint_us(1.0), "theta must be finite"),
         (IDENTITY, -1.0, measures.joint_us(1.0), "sigma must be in"),
-        (IDENTITY, 1.0, np.array([[0.5, 0.5], [0.0, 0.0]]), "both bits random"),
+        (IDENTITY, 1.0, np.array([[0.5, 0.5], [0.0, 0.0]]), "two values of positive probability"),
         (IDENTITY, 1.0, np.full((2, 2), 0.3), "joint must sum to 1"),
     ],
 )
