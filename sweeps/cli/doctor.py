@@ -74,10 +74,11 @@ def doctor(
         typer.echo(report.model_dump_json())
     else:
         _print(report)
+    code = 1 if report.failed else 0
     if has_hung_work():  # Python would wait for it, as for a dead file system.
         sys.stdout.flush()
-        os._exit(1)
-    raise typer.Exit(1 if report.failed else 0)
+        os._exit(code)
+    raise typer.Exit(code)
 
 
 def examine_remotely(
