@@ -1,4 +1,4 @@
-"""Command lines: whatever is typed, one message and exit code 2, or what was asked for."""
+"""Command lines: any arguments give either a result, or one message and exit code 2."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def commands(folder: Path) -> Target:
 
     def read(content: bytes) -> bool:
         words = os.fsdecode(content).replace("\0", "").split("\n")
-        code, said = _called(["sweeps", *words], folder)
+        code, said = _run_command(["sweeps", *words], folder)
         assert code in _CODES, said
         assert "Traceback" not in said
         return code == 0
@@ -261,7 +261,7 @@ def _lines(storage: str) -> Strategy:
     return lines.map(lambda parts: os.fsencode("\n".join(w for part in parts for w in part)))
 
 
-def _called(words: list[str], folder: Path) -> tuple[object, str]:
+def _run_command(words: list[str], folder: Path) -> tuple[object, str]:
     """Returns the exit code and output of a command; its exceptions pass through."""
     from sweeps.cli.main import main
 

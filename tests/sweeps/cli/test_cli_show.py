@@ -97,7 +97,7 @@ def test_list_tells_each_study_s_size_cost_and_what_it_reproduces():
 
 @pytest.mark.parametrize("name", ["quickstart", "toy-gaussian", "digits-quick"])
 def test_list_and_show_agree_on_what_a_study_costs(name):
-    """And no description tells another time."""
+    """Descriptions give no time of their own, which could differ."""
     costs = f"about {format_duration(make_plan(load(name)).cost_seconds())} of one core"
     (listed,) = (line for line in run("list").splitlines() if line.startswith(f"{name}  ("))
     assert costs in listed

@@ -11,7 +11,7 @@ import pytest
 
 TRAIN = {"torch", "scipy", "sklearn"}
 
-# What is absent is told in the plan's stead, which takes no less to find out.
+# Without data, validation fails as late as planning would end.
 _PLANS = """
 from contextlib import suppress
 from sweeps.errors import StudyError
@@ -80,8 +80,8 @@ resources: {pack: 1}
 """
 
 
-def told(code: str, *arguments: str) -> list[list[str]]:
-    """The words of each line that a process of its own prints, and last of all its modules."""
+def run_and_list_modules(code: str, *arguments: str) -> list[list[str]]:
+    """Words of each line that a separate process prints; the last line lists its modules."""
     asked = subprocess.run(
         [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)", *arguments],
         env={**os.environ, "TMPDIR": "/tmp"}, capture_output=True, text=True,
@@ -92,19 +92,19 @@ def told(code: str, *arguments: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("code", [_PLANS, _ANSWERS, _SHOWS], ids=["plans", "answers", "shows"])
-def test_what_can_be_said_without_training_is(code: str) -> None:
-    *_, modules = told(code)
+def test_planning_and_showing_load_no_torch(code: str) -> None:
+    *_, modules = run_and_list_modules(code)
     assert "privnets.contract" in modules
     assert not TRAIN & set(modules)
 
 
 @pytest.mark.ray
-def test_a_run_trains_in_workers_that_were_ready_and_its_own_process_is_not(
+def test_only_workers_of_a_run_load_torch(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "light.yaml"
     file.write_text(_STUDY)
-    worker, status, driver = told(_RUNS, str(file), str(tmp_path))
+    worker, status, driver = run_and_list_modules(_RUNS, str(file), str(tmp_path))
     assert {"torch", "privnets.adversarial.stages"} <= set(worker)
     assert status == ["finished", "finished"]
     assert (tmp_path / "light" / "information-plane.png").exists()

@@ -1,4 +1,4 @@
-"""What is secret in a URI is told by the same names wherever it is refused or blotted out."""
+"""Secrets in URIs are recognised by the same names wherever they are rejected or redacted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep is submitted, followed, stopped and continued from where only its study is."""
+"""A sweep is submitted, followed, stopped and continued from a machine that has only its study."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.ray
 
 
 class Laptop:
-    """A directory with a study file, a home with a token, the study's experiment, nothing else."""
+    """Machine with a study file, a home with a token, and the study's experiment."""
 
     def __init__(self, folder: Path, head: Head, tracking_uri: str) -> None:
         self.folder, self.home, self.storage = folder / "work", folder / "home", folder / "shared"
@@ -75,7 +75,7 @@ class Laptop:
         )  # fmt: skip
 
     def run(self, *arguments: str, code: int = 0, **changes: str) -> tuple[str, str]:
-        """What a command says, on standard output and error."""
+        """Standard output and error of a command."""
         with self.start(*arguments, **changes) as process:
             said, complained = process.communicate(timeout=_SECONDS)
         assert process.returncode == code, said + complained
@@ -95,7 +95,7 @@ class Laptop:
 
 @dataclass
 class Story:
-    """What became of a sweep whose submitter was killed, that was stopped, and submitted again.
+    """A sweep whose submitter was killed, that was stopped, and submitted again.
 
     Attributes:
         laptop: From where.
@@ -153,11 +153,11 @@ def story(
         job = job_id(laptop.sweep)
         issue(tickets, _TICKETS)
         with laptop.start(*laptop.submission()) as client:
-            awaited("submitted", lambda: jobs.find(job))
+            wait_until("submitted", lambda: jobs.find(job))
             client.kill()
         meanwhile = partial(assert_active, jobs, job)
-        awaited("tickets used", lambda: len(laptop.ledger.pack_ids()) == _TICKETS, meanwhile)
-        use = awaited("packs in training", lambda: _use(laptop.ledger), meanwhile)
+        wait_until("tickets used", lambda: len(laptop.ledger.pack_ids()) == _TICKETS, meanwhile)
+        use = wait_until("packs in training", lambda: _use(laptop.ledger), meanwhile)
         stopped = laptop.run("stop", laptop.sweep)
         halted, log = jobs.find(job), jobs.log(job)
         begun = laptop.written()
@@ -179,8 +179,8 @@ def assert_active(jobs: JobClient, job: str) -> None:
     assert found.is_active, f"{found.state}: {found.message}\n{jobs.log(job)}"
 
 
-def awaited(what: str, come: Callable[[], T], meanwhile: Callable[[], None] = lambda: None) -> T:
-    """What comes, asked for again and again; `meanwhile` fails where it cannot come any more."""
+def wait_until(what: str, come: Callable[[], T], meanwhile: Callable[[], None] = lambda: None) -> T:
+    """Repeats `come` until it returns something; `meanwhile` fails if that cannot happen."""
     deadline = time.monotonic() + _SECONDS
     while not (found := come()):
         meanwhile()
@@ -190,19 +190,19 @@ def awaited(what: str, come: Callable[[], T], meanwhile: Callable[[], None] = la
 
 
 def _use(ledger: Ledger) -> ResourceUse | None:
-    """What the sweep works on, once that is told and all that can be is in training."""
+    """Resources of the sweep, once as many packs as possible are in training."""
     heartbeat = read_heartbeat(ledger.directory)
     use = None if heartbeat is None else heartbeat.use
     return use if use is not None and use.packs == use.cpus else None
 
 
-def test_a_sweep_goes_on_though_who_submitted_it_was_killed(story: Story) -> None:
+def test_a_sweep_continues_after_its_submitter_was_killed(story: Story) -> None:
     assert len(story.begun) == _TICKETS
     assert (story.use.nodes, story.use.busy_nodes, story.use.cpus) == (1, 1, 2)
     assert story.use.packs == story.use.busy_cpus == 2
 
 
-def test_stopping_a_sweep_ends_it_in_order(story: Story) -> None:
+def test_stop_ends_a_sweep_in_order(story: Story) -> None:
     said, waited = story.stopped
     assert "packs in training are kept as checkpoints" in waited
     assert "Stopped. Continue with:\n  sweeps submit small.yaml --storage" in said
@@ -211,7 +211,7 @@ def test_stopping_a_sweep_ends_it_in_order(story: Story) -> None:
     assert "Stopped. Continue with:\n  sweeps submit small.yaml --storage" in story.log
 
 
-def test_a_stopped_sweep_goes_on_and_trains_nothing_twice(story: Story) -> None:
+def test_a_stopped_sweep_continues_and_trains_nothing_twice(story: Story) -> None:
     assert f"sweep {story.laptop.sweep} submitted again" in story.resubmitted
     assert story.done.state == "SUCCEEDED", story.done.message
     written = story.laptop.written()
@@ -220,7 +220,7 @@ def test_a_stopped_sweep_goes_on_and_trains_nothing_twice(story: Story) -> None:
     assert len(trained) == len(set(trained)) == _PACKS
 
 
-def test_submitting_a_sweep_again_changes_nothing(story: Story) -> None:
+def test_submitting_a_running_or_finished_sweep_changes_nothing(story: Story) -> None:
     laptop = story.laptop
     assert "is already running as job" in story.twice
     before = laptop.written()
@@ -231,7 +231,7 @@ def test_submitting_a_sweep_again_changes_nothing(story: Story) -> None:
     assert laptop.written() == before
 
 
-def test_status_and_log_of_a_sweep_are_read_with_address_and_token_alone(story: Story) -> None:
+def test_status_and_logs_need_only_address_and_token(story: Story) -> None:
     before = len(JobClient(story.laptop.address).list_jobs())
     told = json.loads(story.laptop.run("status", story.laptop.sweep, "--json")[0])
     assert len(JobClient(story.laptop.address).list_jobs()) == before  # It needs no job.
@@ -251,7 +251,7 @@ def test_a_name_belongs_to_one_study(story: Story) -> None:
         sweeps.submit(study, laptop.address, name=laptop.sweep)
 
 
-def test_who_has_not_the_token_is_told_in_one_message(story: Story) -> None:
+def test_a_wrong_token_gives_one_message(story: Story) -> None:
     before = JobClient(story.laptop.address).list_jobs()
     said, complaint = story.laptop.run(
         *story.laptop.submission(), "--name", "mine", code=2, RAY_AUTH_TOKEN="0" * 64
@@ -263,19 +263,19 @@ def test_who_has_not_the_token_is_told_in_one_message(story: Story) -> None:
     assert JobClient(story.laptop.address).list_jobs() == before
 
 
-def test_a_cluster_says_what_it_does_not_know_and_what_it_does(story: Story) -> None:
+def test_an_unknown_sweep_error_lists_the_known_ones(story: Story) -> None:
     message = f"has no job of sweep 'absent' .it has {story.laptop.sweep}"
     with pytest.raises(InputError, match=message):
         find_job(JobClient(story.laptop.address), "absent")
 
 
-def test_a_question_that_is_refused_says_why(story: Story) -> None:
+def test_a_failed_remote_command_gives_its_own_message(story: Story) -> None:
     storage = str(story.laptop.storage)
     with pytest.raises(JobError, match="there is no sweep 'absent'"):
         run_remotely(story.laptop.address, ["status", "absent", "--storage", storage])
 
 
-def test_another_address_in_the_environment_diverts_nothing(
+def test_other_addresses_in_the_environment_are_ignored(
     head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:1")
@@ -283,7 +283,7 @@ def test_another_address_in_the_environment_diverts_nothing(
     assert JobClient(head.address).find("absent") is None
 
 
-def test_data_that_only_the_cluster_has_stop_no_submission(
+def test_a_study_is_validated_without_its_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
@@ -313,15 +313,13 @@ _GOOD: dict[str, Any] = {"study": {"name": "s"}, "name": "s", "storage": "/share
         ({"name": "../up"}, "must be at most 200 letters"),
     ],
 )
-def test_places_that_other_machines_could_not_find_and_secrets_are_refused(
-    wrong: dict[str, Any], remedy: str
-) -> None:
+def test_secrets_and_places_of_one_machine_are_rejected(wrong: dict[str, Any], remedy: str) -> None:
     with pytest.raises(InputError, match=remedy) as refused:
         SweepJob(**{**_GOOD, **wrong})
     assert "hush" not in str(refused.value)
 
 
-def test_a_sweep_without_a_cluster_has_a_status_too(uninterrupted: RunOutcome) -> None:
+def test_status_of_a_local_sweep(uninterrupted: RunOutcome) -> None:
     result = uninterrupted.result
     ran = CliRunner().invoke(app, ["status", result.sweep, "--storage", result.storage])
     assert ran.exit_code == 0, ran.output
@@ -330,7 +328,7 @@ def test_a_sweep_without_a_cluster_has_a_status_too(uninterrupted: RunOutcome) -
     assert all(point_id in ran.output for point_id in result.front()["point_id"])
 
 
-def test_a_front_is_the_same_on_the_other_side(uninterrupted: RunOutcome) -> None:
+def test_the_front_survives_the_way_through_json(uninterrupted: RunOutcome) -> None:
     result = uninterrupted.result
     status = read_status(result.sweep, result.storage)
     assert parse_reply(SweepStatus, status.model_dump_json()) == status
@@ -339,7 +337,7 @@ def test_a_front_is_the_same_on_the_other_side(uninterrupted: RunOutcome) -> Non
         assert list(shown[metric]) == list(own[metric])
 
 
-def test_a_database_in_the_storage_is_the_default_where_the_cluster_names_none() -> None:
+def test_the_default_store_is_a_database_in_the_storage() -> None:
     name = "MLFLOW_TRACKING_URI"
     assert SweepJob(**_GOOD).default_variables()[name] == "sqlite:////shared/mlflow.db"
     assert name not in SweepJob(**_GOOD, tracking_uri="http://server:5000").default_variables()

@@ -27,7 +27,7 @@ STUDY = "a study to show"
 
 @dataclass(frozen=True)
 class Served:
-    """A running `sweeps ui`, what it said once it was ready, and all of its processes."""
+    """A running `sweeps ui`, its output once it answered, and all of its processes."""
 
     process: subprocess.Popen[str]
     port: int
@@ -36,7 +36,7 @@ class Served:
 
 
 @pytest.fixture
-def served(tracking_uri: str, tmp_path: Path) -> Iterator[Served]:
+def ui_server(tracking_uri: str, tmp_path: Path) -> Iterator[Served]:
     point = TradeoffPoint("p", "membership", {"n": 1}, (Replicate(0, {"m": 1.0}),))
     tracking.record([point], sweep="shown", study=STUDY, tracking_uri=tracking_uri)
     port = free_port()
@@ -58,8 +58,8 @@ def served(tracking_uri: str, tmp_path: Path) -> Iterator[Served]:
         process.communicate()
 
 
-def test_a_server_of_others_is_pointed_to_with_the_pages_of_its_studies(served: Served) -> None:
-    uri = f"http://127.0.0.1:{served.port}"
+def test_ui_links_to_the_pages_of_a_running_server(ui_server: Served) -> None:
+    uri = f"http://127.0.0.1:{ui_server.port}"
     ran = subprocess.run(
         [sys.executable, "-m", "sweeps", "ui", "--tracking-uri", uri],
         capture_output=True, text=True, check=True, timeout=120,
@@ -71,42 +71,42 @@ def test_a_server_of_others_is_pointed_to_with_the_pages_of_its_studies(served: 
     assert study_page(uri, "another") is None
 
 
-def assert_gone(served: Served) -> None:
+def assert_gone(ui_server: Served) -> None:
     """No process is left, and another server may have the port."""
-    assert psutil.wait_procs(served.family, timeout=15)[1] == []
+    assert psutil.wait_procs(ui_server.family, timeout=15)[1] == []
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", served.port))
+        listener.bind(("127.0.0.1", ui_server.port))
 
 
-def test_the_store_is_served_on_loopback_until_ctrl_c(served: Served) -> None:
-    """What it has said by the time it answers leads to the study's runs."""
-    number = ask(served.port)[STUDY]
-    page = f"http://127.0.0.1:{served.port}/#/experiments/{number}/runs"
-    assert f"  {STUDY}: {page}?workflowType=machine_learning\n" in served.said
-    listening = {c.laddr.ip for p in served.family for c in p.net_connections("tcp")}
+def test_the_store_is_served_on_loopback_until_ctrl_c(ui_server: Served) -> None:
+    """The address that it prints leads to the study's runs."""
+    number = ask(ui_server.port)[STUDY]
+    page = f"http://127.0.0.1:{ui_server.port}/#/experiments/{number}/runs"
+    assert f"  {STUDY}: {page}?workflowType=machine_learning\n" in ui_server.said
+    listening = {c.laddr.ip for p in ui_server.family for c in p.net_connections("tcp")}
     assert listening == {"127.0.0.1"}
-    served.process.send_signal(signal.SIGINT)
-    assert served.process.wait(30) == 130
-    assert_gone(served)
+    ui_server.process.send_signal(signal.SIGINT)
+    assert ui_server.process.wait(30) == 130
+    assert_gone(ui_server)
 
 
-def test_a_killed_command_leaves_no_server_behind(served: Served) -> None:
-    served.process.kill()
-    served.process.wait(30)
-    assert_gone(served)
+def test_a_killed_command_leaves_no_server_behind(ui_server: Served) -> None:
+    ui_server.process.kill()
+    ui_server.process.wait(30)
+    assert_gone(ui_server)
 
 
-def test_a_server_that_dies_is_told_of(served: Served) -> None:
-    for process in served.family:
+def test_a_server_that_dies_gives_exit_code_1(ui_server: Served) -> None:
+    for process in ui_server.family:
         if "mlflow" in process.cmdline():
             process.kill()
-    assert served.process.wait(30) == 1
-    assert_gone(served)
+    assert ui_server.process.wait(30) == 1
+    assert_gone(ui_server)
 
 
 @pytest.mark.parametrize("trouble", ["a busy port", "no store"])
-def test_what_cannot_be_served_is_refused(trouble: str, tmp_path: Path) -> None:
+def test_bad_input_is_rejected(trouble: str, tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

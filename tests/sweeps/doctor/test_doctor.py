@@ -1,4 +1,4 @@
-"""What would keep a sweep from running is found on the node where it is, and nothing is started."""
+"""The doctor finds the fault on the node that has it, and starts nothing."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Run:
     def of(self, subject: str) -> list[dict[str, str]]:
         return [check for check in self.checks if check["subject"] == subject]
 
-    def failed(self) -> dict[str, dict[str, str]]:
+    def failures(self) -> dict[str, dict[str, str]]:
         return {c["subject"]: c for c in self.checks if c["state"] == "failed"}
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One without anybody's token or credentials; the environment has none either."""
+    """A home without token or credentials; the environment has none either."""
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
@@ -144,20 +144,18 @@ def study(tmp_path: Path) -> str:
 def test_a_sound_machine_fails_nothing_and_keeps_nothing(tmp_path: Path) -> None:
     storage, store = tmp_path / "sweeps", tmp_path / "mlflow.db"
     run = doctor("--storage", str(storage), "--tracking-uri", f"sqlite:///{store}")
-    assert (run.code, run.failed()) == (0, {}), run.err
+    assert (run.code, run.failures()) == (0, {}), run.err
     assert {c["subject"] for c in run.checks} >= {"versions", "storage", "tracking", "memory"}
     assert list(tmp_path.iterdir()) == []
 
 
 @requires_data("location30")
-def test_a_laptop_with_address_and_token_sees_the_same(
-    head: Head, folder: Path, study: str
-) -> None:
+def test_the_job_server_gives_the_same_report(head: Head, folder: Path, study: str) -> None:
     run = doctor(
         "--address", head.address, "--study", study, "--storage", str(folder / "shared"),
         RAY_AUTH_TOKEN=head.token,
     )  # fmt: skip
-    failed = run.failed()
+    failed = run.failures()
     assert (run.code, set(failed)) == (1, {"data"}), run.err
     assert str(folder / "head-data") in failed["data"]["found"]
     assert [c["state"] for c in run.of("versions")] == ["ok", "ok"]
@@ -183,7 +181,7 @@ def test_a_sound_cluster_fails_nothing_and_keeps_nothing(pair: Pair, study: str)
             "--tracking-uri", f"sqlite:///{pair.folder}/mlflow.db",
             PRIVNETS_DATA=str(pair.folder / "head-data"), **pair.token,
         )  # fmt: skip
-    assert (run.code, run.failed()) == (0, {}), run.err
+    assert (run.code, run.failures()) == (0, {}), run.err
     (nodes,) = run.of("nodes")
     assert nodes["found"].startswith("2 alive")
     (authentication,) = run.of("authentication")
@@ -194,7 +192,7 @@ def test_a_sound_cluster_fails_nothing_and_keeps_nothing(pair: Pair, study: str)
 
 
 @requires_data("location30")
-def test_what_is_wrong_with_one_node_is_told_of_that_node(pair: Pair, study: str) -> None:
+def test_a_fault_of_one_node_names_that_node(pair: Pair, study: str) -> None:
     fake = pair.folder / "extra" / "numpy-0.0.1.dist-info"
     fake.mkdir()
     (fake / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.0.1\n")
@@ -212,7 +210,7 @@ def test_what_is_wrong_with_one_node_is_told_of_that_node(pair: Pair, study: str
     finally:
         shutil.rmtree(fake)
         shutil.rmtree(secret.parent)
-    failed = run.failed()
+    failed = run.failures()
     assert (run.code, set(failed)) == (1, {"data", "versions", "storage", "secret files"}), run.err
     assert "numpy 0.0.1, not" in failed["versions"]["found"]
     assert "location30" in failed["data"]["found"]
@@ -250,29 +248,29 @@ def test_a_wrong_tracking_password_is_found_and_the_right_one_lets_in() -> None:
                 assert ("refuses the credentials" in check["found"]) == bool(code)
 
 
-def test_a_loose_token_is_a_warning_where_no_cluster_is_joined(tmp_path: Path) -> None:
+def test_a_readable_token_is_a_warning_without_a_cluster(tmp_path: Path) -> None:
     token = Path.home() / ".ray" / "auth_token"
     token.parent.mkdir()
     token.write_text("x")
     token.chmod(0o644)  # as `ray get-auth-token --generate` makes it
     run = doctor("--storage", str(tmp_path / "s"), "--tracking-uri", f"sqlite:///{tmp_path}/m.db")
-    assert (run.code, run.failed()) == (0, {}), run.err
+    assert (run.code, run.failures()) == (0, {}), run.err
     (check,) = run.of("secret files")
     assert (check["state"], f"chmod 600 {token}" in check["remedy"]) == ("warning", True)
     needed = doctor("--address", "http://127.0.0.1:1")
     assert (needed.code, f"chmod 600 {token}" in needed.err) == (2, True)
 
 
-def test_storage_that_cannot_be_written_is_found(tmp_path: Path) -> None:
+def test_storage_that_cannot_be_written_fails(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     run = doctor("--storage", str(tmp_path / "file" / "sweeps"))
-    assert (run.code, set(run.failed())) == (1, {"storage"}), run.err
-    assert "cannot be written" in run.failed()["storage"]["found"]
+    assert (run.code, set(run.failures())) == (1, {"storage"}), run.err
+    assert "cannot be written" in run.failures()["storage"]["found"]
 
 
 @pytest.mark.slow  # as long as storage is waited for
-def test_storage_that_hangs_is_given_up() -> None:
-    """A server that takes calls and never answers, as one behind a broken network does."""
+def test_storage_that_hangs_fails_in_time() -> None:
+    """A server that accepts connections and never answers."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -280,12 +278,12 @@ def test_storage_that_hangs_is_given_up() -> None:
         uri = f"s3://bucket/sweeps?scheme=http&endpoint_override=127.0.0.1:{port}&region=x"
         began = time.monotonic()
         run = doctor("--storage", uri, AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b")
-    assert (run.code, set(run.failed())) == (1, {"storage"}), run.err
-    assert "no answer within" in run.failed()["storage"]["found"]
+    assert (run.code, set(run.failures())) == (1, {"storage"}), run.err
+    assert "no answer within" in run.failures()["storage"]["found"]
     assert time.monotonic() - began < 150
 
 
-def test_a_study_that_is_wrong_is_bad_input(tmp_path: Path) -> None:
+def test_an_invalid_study_is_bad_input(tmp_path: Path) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(STUDY.replace("features: 5", "features: -5"))
     run = doctor("--study", str(path))

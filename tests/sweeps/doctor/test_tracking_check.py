@@ -1,4 +1,4 @@
-"""What the doctor says of a tracking server: a remedy that fits what is wrong."""
+"""The check of a tracking server gives a remedy that fits the fault."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sweeps.doctor.checks import check_tracking
 
 
 @pytest.fixture
-def locked() -> Iterator[str]:
-    """A server that lets nobody in."""
+def rejecting_server() -> Iterator[str]:
+    """A server that rejects every account."""
 
     class Refusing(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -39,10 +39,13 @@ def locked() -> Iterator[str]:
 
 @pytest.mark.parametrize("here", [True, False])
 def test_refused_credentials_are_to_be_put_where_the_sweep_is_led_from(
-    locked: str, here: bool
+    rejecting_server: str, here: bool
 ) -> None:
-    check = check_tracking(locked, is_local=here)
-    assert (check.state, check.found) == ("failed", f"{locked} refuses the credentials (401)")
+    check = check_tracking(rejecting_server, is_local=here)
+    assert (check.state, check.found) == (
+        "failed",
+        f"{rejecting_server} refuses the credentials (401)",
+    )
     assert "~/.mlflow/credentials (chmod 600)" in check.remedy
     assert ("the cluster's head" in check.remedy) != here
 

@@ -1,4 +1,4 @@
-"""Data sets reach every node by themselves, whole, and a sweep does not begin where they lack."""
+"""Every node fetches data sets for itself, and a sweep does not start if one lacks them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def cluster_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder = tmp_path_factory.mktemp("joined")
     heads, nodes = folder / "head", folder / "node"
     with pytest.MonkeyPatch.context() as patch:
@@ -65,18 +65,18 @@ def joined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 @pytest.fixture
-def pair(joined: Pair) -> Pair:
+def pair(cluster_pair: Pair) -> Pair:
     """Both without data."""
-    for root in (joined.heads, joined.nodes):
+    for root in (cluster_pair.heads, cluster_pair.nodes):
         shutil.rmtree(root, ignore_errors=True)
-    return joined
+    return cluster_pair
 
 
 def intact(root: Path) -> bool:
     return (root / NAME / FILE).read_bytes() == (WHOLE / NAME / FILE).read_bytes()
 
 
-def put(root: Path) -> None:
+def copy_data(root: Path) -> None:
     shutil.copytree(WHOLE / NAME, root / NAME)
 
 
@@ -101,7 +101,7 @@ def test_a_source_that_is_not_the_published_one_is_refused_on_every_node(
 
 
 def test_what_each_node_has_is_listed(pair: Pair) -> None:
-    put(pair.nodes)
+    copy_data(pair.nodes)
     ran = pair.sweeps("data", "list", "--address", pair.head.gcs, "--json")
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout).values()
@@ -112,7 +112,7 @@ def test_what_each_node_has_is_listed(pair: Pair) -> None:
 
 
 def test_a_data_directory_for_all_nodes_can_be_named(pair: Pair, tmp_path: Path) -> None:
-    put(tmp_path)
+    copy_data(tmp_path)
     ran = pair.sweeps("data", "list", "--address", pair.head.gcs, "--data", str(tmp_path), "--json")
     assert ran.returncode == 0, ran.stderr
     states = [node["sets"][NAME] for node in json.loads(ran.stdout).values()]
@@ -120,7 +120,7 @@ def test_a_data_directory_for_all_nodes_can_be_named(pair: Pair, tmp_path: Path)
 
 
 def test_a_sweep_whose_data_one_node_lacks_does_not_begin(pair: Pair, tmp_path: Path) -> None:
-    put(pair.heads)
+    copy_data(pair.heads)
     study, storage = tmp_path / "places.yaml", tmp_path / "sweeps"
     study.write_text(STUDY)
     ran = pair.sweeps(
@@ -137,7 +137,7 @@ def test_a_sweep_whose_data_one_node_lacks_does_not_begin(pair: Pair, tmp_path: 
 
 
 def test_several_processes_of_a_machine_fetch_once(tmp_path: Path) -> None:
-    """Each file has one inode from first to last: nobody replaced what another had brought."""
+    """Each file keeps one inode: no process replaced the file of another."""
     code = (
         "import sys; from privnets import data; "
         "print(data.copy(sys.argv[1], sys.argv[2])[0].stat().st_ino)"
@@ -173,7 +173,7 @@ print(json.dumps([outcome.exit_code, *outcome.failures.values()]))
 
 
 def test_a_pack_that_finds_its_data_gone_says_on_which_node(tmp_path: Path) -> None:
-    put(tmp_path / "data")
+    copy_data(tmp_path / "data")
     (tmp_path / "places.yaml").write_text(STUDY)
     ran = subprocess.run(
         [sys.executable, "-c", _VANISHING, str(tmp_path)],
