@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privnets.contract import Cost, Experiment
 from privnets.data import cache
@@ -144,9 +143,10 @@ def read_cached_curve(key: str, max_size: int, memory: int) -> CostCurve | None:
         `max_size` and `memory` allow.
     """
     arrays = cache.read(_cache_path(key))
-    curve = None if arrays is None else _decode(arrays)
-    if curve is None:
+    if arrays is None:
         return None
+    sizes, totals = tuple(arrays["sizes"].tolist()), tuple(arrays["totals"].tolist())
+    curve = CostCurve(sizes, totals, int(arrays["memory"]), complete=bool(arrays["complete"]))
     largest = min(max_size, memory // curve.memory)
     return curve if curve.complete or 2 * curve.sizes[-1] > largest else None
 
@@ -184,18 +184,6 @@ def curve_key(experiment: Experiment, structure: str, resources: Resources, devi
 
 def _cache_path(key: str) -> Path:
     return cache.directory() / f"stacks-{key}"
-
-
-def _decode(arrays: Mapping[str, NDArray[Any]]) -> CostCurve | None:
-    """Checks the contents of a cache file; returns None if they are not a curve."""
-    with suppress(KeyError, ValueError, TypeError):
-        sizes, totals = arrays["sizes"].tolist(), arrays["totals"].tolist()
-        memory, complete = int(arrays["memory"]), bool(arrays["complete"])
-        is_doubling = len(sizes) > 1 and sizes == [2**i for i in range(len(sizes))]
-        is_positive = len(totals) == len(sizes) and all(0 < t < math.inf for t in totals)
-        if is_doubling and is_positive and memory > 0:
-            return CostCurve(tuple(sizes), tuple(totals), memory, complete=complete)
-    return None
 
 
 @lru_cache

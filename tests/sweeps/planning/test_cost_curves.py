@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import multiprocessing
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,35 +119,6 @@ def test_a_damaged_cache_file_is_ignored_and_replaced(cached_file: Path, damage:
     assert read_cached_curve("a", 10, ROOMY) is None
     cache_curve("a", CACHED)
     assert read_cached_curve("a", 10, ROOMY) == CACHED
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"sizes": np.array([1, 3, 4])},
-        {"sizes": np.array([1.5, 2.0, 4.0])},
-        {"sizes": np.array(7)},
-        {"totals": np.array([1.0, -2.0, 3.0])},
-        {"totals": np.array([1.0, np.nan, 3.0])},
-        {"totals": np.array([1.0, 2.0])},
-        {"totals": np.array(["a", "b", "c"])},
-        {"memory": np.array(0)},
-        {"memory": np.array([1, 2])},
-    ],
-)
-def test_a_cache_file_without_a_curve_is_ignored(
-    cached_file: Path, changed: Mapping[str, np.ndarray]
-) -> None:
-    arrays = {
-        "sizes": np.array([1, 2, 4]),
-        "totals": np.array([1.0, 2.0, 3.0]),
-        "memory": np.array(10),
-        "complete": np.array(True),
-    }
-    stream = io.BytesIO()
-    np.savez(stream, **{**arrays, **changed})  # type: ignore[arg-type]
-    cached_file.write_bytes(hashlib.sha256(stream.getvalue()).digest() + stream.getvalue())
-    assert read_cached_curve("a", 10, ROOMY) is None
 
 
 def test_concurrent_processes_read_complete_curves(cached_file: Path) -> None:
