@@ -52,7 +52,7 @@ def test_sweeps_side_by_side(storage: Path) -> None:
     assert all(row["point_id"] and row["config/train_size"] in (50, 100) for row in found["front"])
 
 
-def test_a_table_tells_the_same(storage: Path) -> None:
+def test_the_table_has_the_same_numbers(storage: Path) -> None:
     said = run(storage, "good", "poor")
     cells = [line.strip("│ ").split("│") for line in said.splitlines() if line.startswith("│ ")]
     rows = {name.strip(): [cell.strip() for cell in rest] for name, *rest in cells}
@@ -63,7 +63,7 @@ def test_a_table_tells_the_same(storage: Path) -> None:
     assert "Joint front of all sweeps:" in said
 
 
-def test_sweeps_that_are_not_alike_are_told_apart(storage: Path) -> None:
+def test_differences_between_tasks_are_named(storage: Path) -> None:
     """What half of two replicates attain is not what half of three do."""
     found = json.loads(run(storage, "good", "thrice", "--json"))
     assert [side["attained"] for side in found["sweeps"]] == [None, None]
@@ -89,7 +89,7 @@ def test_other_objectives_can_be_named(storage: Path) -> None:
         (["good", "poor"], {LOSS: "min"}, f"good: no metric '{LOSS}'"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(
+def test_invalid_comparisons_are_refused(
     storage: Path, sweeps: list[str], objectives: dict[str, str] | None, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):

@@ -35,7 +35,7 @@ def frame() -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("suffix", READERS)
-def test_every_format_keeps_every_bit(frame, tmp_path: Path, suffix):
+def test_every_format_keeps_floats_exact(frame, tmp_path: Path, suffix):
     path = tmp_path / f"points{suffix}"
     save_frame(frame, path)
     found = READERS[suffix](path)
@@ -58,12 +58,12 @@ def test_json_has_no_nan(frame, tmp_path: Path):
         ("absent/front.csv", "no directory"),
     ],
 )
-def test_output_that_cannot_be_written_is_bad_input(tmp_path: Path, name, message):
+def test_an_unwritable_output_path_is_refused(tmp_path: Path, name, message):
     with pytest.raises(InputError, match=message):
         check_output_path(tmp_path / name, (".csv", ".json"))
 
 
-def test_failed_write_leaves_the_old_file_alone(tmp_path: Path):
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path):
     (tmp_path / "front.csv").mkdir()
     with pytest.raises(InputError, match="cannot be written"):
         write_file_atomically(tmp_path / "front.csv", b"new")

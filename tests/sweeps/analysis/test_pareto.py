@@ -40,7 +40,7 @@ def slow_front(rows: list[tuple[float, ...]], objectives: dict[str, str]) -> lis
 
 
 @given(_rows, _directions)
-def test_front_is_every_row_that_none_dominates(rows, objectives):
+def test_the_front_has_every_nondominated_row(rows, objectives):
     assert list(pareto_front(frame(rows), objectives).index) == slow_front(rows, objectives)
 
 
@@ -65,7 +65,7 @@ def test_front_does_not_depend_on_order(case, objectives):
 
 
 @given(_rows, _directions)
-def test_flipping_direction_and_sign_is_the_same_question(rows, objectives):
+def test_flipping_direction_and_sign_keeps_the_front(rows, objectives):
     points = frame(rows)
     flipped = {m: "min" if d == "max" else "max" for m, d in objectives.items()}
     assert list(pareto_front(-points, flipped).index) == list(
@@ -105,7 +105,7 @@ def test_front_of_nothing_is_empty():
         ({"x": "min"}, "the metrics are privacy/a, utility/b"),
     ],
 )
-def test_objectives_amiss(objectives, message):
+def test_invalid_objectives_are_refused(objectives, message):
     points = frame([(0.0, 1.0)]).assign(point_id="p", **{f"{A}.std": 0.1, "config/n": 3})
     with pytest.raises(ValueError, match=message):
         pareto_front(points, objectives)
@@ -171,7 +171,7 @@ def test_median_attainment_of_three_crossing_replicates():
     st.sampled_from([0.25, 1 / 3, 0.5, 2 / 3, 1.0]),
     st.sampled_from([MIN_MAX, {A: "max", B: "min"}]),
 )
-def test_attainment_is_where_enough_replicates_reach(rows, level, objectives):
+def test_attainment_is_what_enough_replicates_reach(rows, level, objectives):
     """Every grid place is at or behind the surface exactly when that share of seeds attains it."""
     table = replicates(rows)
     surface = attainment(table, objectives, level)
@@ -207,7 +207,7 @@ def test_seed_without_defined_points_attains_nothing():
         ({"objectives": {A: "min"}}, "two or three objectives; got 1"),
     ],
 )
-def test_attainment_arguments(change, message):
+def test_invalid_attainment_arguments_are_refused(change, message):
     given_ = {"replicates": replicates([(0, 1.0, 1.0)]), "objectives": MIN_MAX, "level": 0.5}
     with pytest.raises(ValueError, match=message):
         attainment(**{**given_, **change})

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from made_releases import ATTACKERS, FLOOR, STRONGEST, made_images, with_metrics
+from synthetic_releases import ATTACKERS, FLOOR, STRONGEST, image_sweep, with_metrics
 
 from sweeps.report.attackers import attacker_report, compare_with_floor
 from sweeps.report.figures.curves import group_curves
@@ -20,8 +20,8 @@ def column(found, name):
     return [row[found.table.columns.index(name)] for row in found.table.rows]
 
 
-def test_every_attacker_has_a_column_and_the_largest_is_named():
-    sweep = made_images(alphas=(1.0,), gradients=("label",))
+def test_every_attacker_has_a_column_and_the_best_on_test_is_named():
+    sweep = image_sweep(alphas=(1.0,), gradients=("label",))
     found = report(sweep)
     assert set(ATTACKERS) <= set(found.table.columns)
     keys = [f"privacy/attacker/{name}/balanced_accuracy" for name in ATTACKERS]
@@ -30,8 +30,8 @@ def test_every_attacker_has_a_column_and_the_largest_is_named():
     assert column(found, "point") == list(sweep.points["point_id"])
 
 
-def test_floor_is_given_with_its_source_beside_raw_data_and_the_in_loop_adversary():
-    found = report(made_images(alphas=(1.0,), gradients=("label",)))
+def test_the_floor_has_its_source_beside_raw_data_and_in_loop_adversary():
+    found = report(image_sweep(alphas=(1.0,), gradients=("label",)))
     assert set(column(found, "floor")) == {"0.562 ± 0 (utility label)"}
     assert set(column(found, "raw data")) == {"0.931 ± 0"}
     assert "in-loop adversary (no measure of privacy)" in found.table.columns
@@ -52,8 +52,8 @@ def test_the_verdict_rests_on_the_interval(mean, low, high, verdict):
     assert compare_with_floor(row) == verdict
 
 
-def test_flags_are_told_in_words_with_their_number():
-    sweep = made_images(alphas=(1.0,), gradients=("label",))
+def test_flags_are_counted_in_words():
+    sweep = image_sweep(alphas=(1.0,), gradients=("label",))
     points = [
         with_metrics(p, flag__attacker_not_converged=1.0, flag__odd=float(i == 0))
         for i, p in enumerate(sweep.tradeoff_points)
@@ -67,9 +67,9 @@ def test_flags_are_told_in_words_with_their_number():
     assert "under-trained" in column(found, "flags")[-1]
 
 
-def test_a_flag_within_chance_accuses_nobody():
+def test_a_flag_within_chance_is_not_a_warning():
     """Half of the replicates at full privacy lie under the floor; the interval holds it."""
-    sweep = made_images(alphas=(1.0,), gradients=("label",), weights=(1.0,))
+    sweep = image_sweep(alphas=(1.0,), gradients=("label",), weights=(1.0,))
     lower = {"privacy__attacker_balanced_accuracy": 0.562, "flag__attacker_below_floor": 1.0}
     found = report(
         replace(sweep, tradeoff_points=[with_metrics(sweep.tradeoff_points[0], **lower)])
@@ -79,14 +79,14 @@ def test_a_flag_within_chance_accuses_nobody():
 
 
 def test_the_summary_counts_what_intervals_allow():
-    found = report(made_images(alphas=(1.0,), gradients=("label",)))
+    found = report(image_sweep(alphas=(1.0,), gradients=("label",)))
     assert "Of 6 points" in found.summary
     assert "is above the floor at 5" in found.summary
     assert "under-trained, at 1" in found.summary
 
 
-def test_undefined_attackers_are_no_strongest():
-    sweep = made_images(alphas=(1.0,), gradients=("label",), weights=(1.0,))
+def test_undefined_attackers_are_not_the_best_on_test():
+    sweep = image_sweep(alphas=(1.0,), gradients=("label",), weights=(1.0,))
     keys = {f"privacy__attacker__{name}__balanced_accuracy": math.nan for name in ATTACKERS[1:]}
     found = report(replace(sweep, tradeoff_points=[with_metrics(sweep.tradeoff_points[0], **keys)]))
     assert column(found, "best on test") == [ATTACKERS[0]]
@@ -94,11 +94,11 @@ def test_undefined_attackers_are_no_strongest():
 
 
 def test_long_tables_say_what_they_leave_out():
-    sweep = made_images(alphas=(1.0,), gradients=("label",), weights=range(1, 211), seeds=1)
+    sweep = image_sweep(alphas=(1.0,), gradients=("label",), weights=range(1, 211), seeds=1)
     found = report(sweep)
     assert len(found.table.rows) == 200
     assert found.table.note == "10 more are not shown."
 
 
-def test_sweeps_without_named_attackers_have_no_table(made_sweep):
-    assert report(made_sweep) is None
+def test_sweeps_without_named_attackers_have_no_table(membership_sweep):
+    assert report(membership_sweep) is None

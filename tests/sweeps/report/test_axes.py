@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 import pytest
-from made_sweep import OBJECTIVES, made_points
+from synthetic_sweep import OBJECTIVES, membership_points
 
 from sweeps.report.figures.axes import MAX_LINES, field_chart, field_positions
 from sweeps.report.figures.plotly_charts import plotly_figure
@@ -15,13 +15,13 @@ from tracking.frame import points_frame
 ADVANTAGE = "privacy/membership_advantage"
 
 
-def drawn(points: pd.DataFrame, field: str, *others: str, log: bool = True):
+def draw(points: pd.DataFrame, field: str, *others: str, log: bool = True):
     return field_chart(points, (field, *others), list(OBJECTIVES), OBJECTIVES, log=log)
 
 
 def test_lines_join_points_that_agree_in_the_other_fields():
-    points = points_frame(made_points(), "sweep")
-    panel, _ = drawn(points, "train_size", "weight_decay").panels
+    points = points_frame(membership_points(), "sweep")
+    panel, _ = draw(points, "train_size", "weight_decay").panels
     lines = [series for series in panel.series if series.name]
     decays = (0.0, 1e-4, 1e-2, 1.0)
     assert [line.name for line in lines] == [f"weight_decay = {decay:g}" for decay in decays]
@@ -34,8 +34,8 @@ def test_lines_join_points_that_agree_in_the_other_fields():
 
 
 def test_only_a_bounded_metric_has_a_dotted_bound():
-    advantage, error = drawn(
-        points_frame(made_points(), "sweep"), "train_size", "weight_decay"
+    advantage, error = draw(
+        points_frame(membership_points(), "sweep"), "train_size", "weight_decay"
     ).panels
     assert len([series for series in advantage.series if series.line == "dot"]) == 4
     assert not [series for series in error.series if series.line == "dot"]
@@ -43,7 +43,9 @@ def test_only_a_bounded_metric_has_a_dotted_bound():
 
 def test_many_groups_are_colored_points_without_lines():
     decays = [0.01 * 2**i for i in range(MAX_LINES + 1)]
-    chart = drawn(points_frame(made_points(decays=decays), "sweep"), "train_size", "weight_decay")
+    chart = draw(
+        points_frame(membership_points(decays=decays), "sweep"), "train_size", "weight_decay"
+    )
     for panel in chart.panels:
         (cloud,) = panel.series
         assert cloud.line == ""
@@ -92,16 +94,19 @@ def test_axis_follows_the_values(values, log, is_log, ordered):
 
 
 def test_values_without_a_number_come_last():
-    points = points_frame(made_points(sizes=(5, 10, 20)), "sweep").drop(columns="config/train_size")
+    points = points_frame(membership_points(sizes=(5, 10, 20)), "sweep").drop(
+        columns="config/train_size"
+    )
     points["config/features"] = [None, 10.0, 5.0] * 4
-    panel = drawn(points, "features", log=False).panels[0]
+    panel = draw(points, "features", log=False).panels[0]
     assert panel.x.ticks[1] == ["5", "10", "null"]
 
 
 def test_categories_are_not_joined_and_are_escaped():
     points = points_frame(
-        [*made_points(sizes=(10,)), *made_points(sizes=(30,), model="<b>mlp</b>")], "sweep"
+        [*membership_points(sizes=(10,)), *membership_points(sizes=(30,), model="<b>mlp</b>")],
+        "sweep",
     )
-    chart = drawn(points, "model", "train_size", log=False)
+    chart = draw(points, "model", "train_size", log=False)
     assert {series.line for panel in chart.panels for series in panel.series} == {""}
     assert "&lt;b&gt;mlp&lt;/b&gt;" in plotly_figure(chart).layout.xaxis.ticktext

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_releases import FLOOR, STRONGEST, made_images, made_power, made_toy
-from made_sweep import MadeSweep, failed, made_points, made_study
+from synthetic_releases import FLOOR, STRONGEST, image_sweep, power_sweep, toy_sweep
+from synthetic_sweep import SyntheticSweep, fail_point, membership_points, membership_study
 
 from sweeps.report.figures.curves import (
     MAX_CURVES,
@@ -35,8 +35,8 @@ def curve(attacked: list[float], halves: list[float], floor: float = 0.5) -> Tra
     return TradeoffCurve({}, 0, 0, points)
 
 
-def test_points_that_agree_but_for_the_weight_make_a_curve_in_its_order():
-    sweep = made_images()
+def test_a_curve_has_the_points_that_differ_only_in_the_weight():
+    sweep = image_sweep()
     shuffled = replace(sweep, tradeoff_points=list(reversed(sweep.tradeoff_points)))
     found = group_curves(shuffled)
     assert found.along == "privacy_weight"
@@ -46,8 +46,8 @@ def test_points_that_agree_but_for_the_weight_make_a_curve_in_its_order():
         assert one.points["config/alpha"].nunique() == one.points["config/gradient"].nunique() == 1
 
 
-def test_colours_follow_the_numbers_in_order_and_styles_the_rest():
-    found = group_curves(made_images())
+def test_colors_follow_numbers_and_styles_the_other_fields():
+    found = group_curves(image_sweep())
     assert found.colors == 4
     assert found.styles == 2
     assert [one.color for one in found.curves] == [0, 0, 1, 1, 2, 2, 3, 3]
@@ -57,36 +57,38 @@ def test_colours_follow_the_numbers_in_order_and_styles_the_rest():
 @pytest.mark.parametrize(
     ("sweep", "along"),
     [
-        (made_toy(), "tradeoff"),
-        (made_power(alphas=(1.0,)), "privacy_weight"),
-        (MadeSweep(made_study(), made_points()), "weight_decay"),
-        (made_images(weights=(1.0,)), "alpha"),
-        (made_images(weights=(1.0,), alphas=(1.0,)), None),
+        (toy_sweep(), "tradeoff"),
+        (power_sweep(alphas=(1.0,)), "privacy_weight"),
+        (SyntheticSweep(membership_study(), membership_points()), "weight_decay"),
+        (image_sweep(weights=(1.0,)), "alpha"),
+        (image_sweep(weights=(1.0,), alphas=(1.0,)), None),
     ],
 )
-def test_the_weight_runs_along_curves_or_else_the_last_number_swept(sweep, along):
+def test_the_weight_or_the_last_swept_number_is_along_curves(sweep, along):
     assert group_curves(sweep).along == along
 
 
-def test_failed_points_are_on_no_curve():
-    sweep = made_images(alphas=(1.0,), gradients=("label",))
-    points = [failed(sweep.tradeoff_points[0], "diverged"), *sweep.tradeoff_points[1:]]
+def test_failed_points_are_not_on_curves():
+    sweep = image_sweep(alphas=(1.0,), gradients=("label",))
+    points = [fail_point(sweep.tradeoff_points[0], "diverged"), *sweep.tradeoff_points[1:]]
     (one,) = group_curves(replace(sweep, tradeoff_points=points)).curves
     assert points[0].point_id not in set(one.points["point_id"])
     assert len(one.points) == len(points) - 1
 
 
-def test_too_many_curves_are_taken_together():
+def test_points_of_too_many_curves_are_one_group():
     alphas = [0.1 * i for i in range(1, MAX_CURVES + 2)]
-    found = group_curves(made_images(alphas=alphas, gradients=("label",), weights=(0.0, 1.0)))
+    found = group_curves(image_sweep(alphas=alphas, gradients=("label",), weights=(0.0, 1.0)))
     (one,) = found.curves
     assert not found.joined
     assert len(one.points) == 2 * len(alphas)
 
 
-def test_nothing_finished_makes_no_curve_with_points():
-    sweep = made_images(alphas=(1.0,), gradients=("label",))
-    lost = replace(sweep, tradeoff_points=[failed(p, "diverged") for p in sweep.tradeoff_points])
+def test_a_sweep_without_finished_points_has_empty_curves():
+    sweep = image_sweep(alphas=(1.0,), gradients=("label",))
+    lost = replace(
+        sweep, tradeoff_points=[fail_point(p, "diverged") for p in sweep.tradeoff_points]
+    )
     assert sum(len(one.points) for one in group_curves(lost).curves) == 0
 
 
@@ -99,7 +101,7 @@ def test_first_full_privacy_is_the_smallest_weight_whose_interval_reaches_the_fl
     assert chosen.role == ("full privacy" if reaching else "most private")
 
 
-def test_the_words_say_on_which_interval_the_choice_rests():
+def test_the_reason_of_a_choice_has_its_interval():
     reached = curve_samples(curve([0.9, 0.6, 0.53], [0.01, 0.02, 0.04]), STRONGEST)
     assert [s.role for s in reached] == ["middle", "full privacy"]
     assert (
@@ -112,20 +114,20 @@ def test_the_words_say_on_which_interval_the_choice_rests():
     assert short.reason.startswith("most private point:")
 
 
-def test_an_interval_that_reaches_half_way_to_raw_data_says_nothing():
+def test_a_wide_interval_does_not_count_as_full_privacy():
     wide = curve([0.8, 0.7, 0.53], [0.1, 0.3, 0.05])
     raw = wide.points.assign(**{"baseline/attacker_balanced_accuracy": 0.9})
     chosen = curve_samples(replace(wide, points=raw), STRONGEST)[-1]
     assert (chosen.point_id, chosen.role) == ("p2", "full privacy")
 
 
-def test_without_intervals_no_point_is_said_to_reach_the_floor():
+def test_a_point_without_an_interval_does_not_reach_the_floor():
     (chosen,) = curve_samples(curve([0.49], [math.nan]), STRONGEST)
     assert chosen.role == "most private"
     assert "no interval" in chosen.reason
 
 
-def test_middle_is_nearest_half_way_from_the_top_to_the_floor_and_another_point():
+def test_the_middle_is_another_point_nearest_half_way_to_the_floor():
     found = curve_samples(curve([0.9, 0.85, 0.72, 0.55, 0.51], [0.01] * 5), STRONGEST)
     assert [s.point_id for s in found] == ["p2", "p4"]
     points = curve([0.9, 0.85, 0.72, 0.5], [0.0] * 4)
@@ -133,7 +135,7 @@ def test_middle_is_nearest_half_way_from_the_top_to_the_floor_and_another_point(
     assert curve_samples(replace(points, points=raw), STRONGEST)[0].point_id == "p1"
 
 
-def test_undefined_points_are_passed_over():
+def test_undefined_points_are_not_chosen():
     assert [s.point_id for s in curve_samples(curve([math.nan, 0.7], [0.0, 0.1]), STRONGEST)] == [
         "p1"
     ]

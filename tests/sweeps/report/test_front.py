@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from drawing import all_series, named
+from chart_series import all_series, find_series
 from matplotlib.image import imread
 
 from sweeps.analysis.pareto import attainment, pareto_front
@@ -21,15 +21,15 @@ ADVANTAGE, ERROR = "privacy/membership_advantage", "utility/test_mse"
 OBJECTIVES = {ADVANTAGE: "min", ERROR: "min"}
 
 
-def drawn(points, objectives=OBJECTIVES, **other):
+def draw(points, objectives=OBJECTIVES, **other):
     return front_chart(points, pareto_front(points, objectives), objectives, **other)
 
 
-def test_every_comparable_point_is_drawn_once_with_both_intervals(made_sweep):
-    points = made_sweep.points
+def test_every_comparable_point_is_drawn_once_with_both_intervals(membership_sweep):
+    points = membership_sweep.points
     front = pareto_front(points, OBJECTIVES)
-    chart = drawn(points)
-    (marks,), (dominated,) = named(chart, "Pareto front"), named(chart, "dominated")
+    chart = draw(points)
+    (marks,), (dominated,) = find_series(chart, "Pareto front"), find_series(chart, "dominated")
     assert list(marks.x) == list(front[ADVANTAGE])
     assert list(marks.y) == list(front[ERROR])
     assert len(dominated.x) == (points["status"] == "finished").sum() - len(front)
@@ -38,13 +38,13 @@ def test_every_comparable_point_is_drawn_once_with_both_intervals(made_sweep):
         assert above == pytest.approx(front[f"{metric}.ci_high"] - front[metric])
 
 
-def test_bound_is_drawn_for_each_front_point(made_sweep):
-    points = made_sweep.points
+def test_bound_is_drawn_for_each_front_point(membership_sweep):
+    points = membership_sweep.points
     front = pareto_front(points, OBJECTIVES)
-    (bound,) = named(drawn(points), "bound/advantage")
+    (bound,) = find_series(draw(points), "bound/advantage")
     assert list(bound.x) == list(front["bound/advantage"])
     assert list(bound.y) == list(front[ERROR])
-    (swapped,) = named(drawn(points, {ERROR: "min", ADVANTAGE: "min"}), "bound/advantage")
+    (swapped,) = find_series(draw(points, {ERROR: "min", ADVANTAGE: "min"}), "bound/advantage")
     assert list(swapped.y) == list(front["bound/advantage"])
 
 
@@ -56,16 +56,16 @@ def test_edge_of_the_front_runs_through_dominated_places(directions):
     points = pd.DataFrame(
         {"point_id": ["p", "q"], x: [1.0, 2.0], y: [1.0, 3.0] if rising else [3.0, 1.0]}
     )
-    (edge,) = named(front_chart(points, points, objectives), "edge of the front")
+    (edge,) = find_series(front_chart(points, points, objectives), "edge of the front")
     xs, ys = list(edge.x), list(edge.y)
     corner = {"hv": (xs[1], ys[0]), "vh": (xs[0], ys[1])}[edge.step]
     place = pd.DataFrame({"point_id": ["r"], x: [corner[0]], y: [corner[1]]})
     assert "r" not in set(pareto_front(pd.concat([points, place]), objectives)["point_id"])
 
 
-def test_median_attainment_is_drawn(made_sweep):
-    surface = attainment(made_sweep.replicates, OBJECTIVES)
-    (line,) = named(drawn(made_sweep.points, attained=surface), "attained by half")
+def test_median_attainment_is_drawn(membership_sweep):
+    surface = attainment(membership_sweep.replicates, OBJECTIVES)
+    (line,) = find_series(draw(membership_sweep.points, attained=surface), "attained by half")
     assert list(line.x) == list(surface[ADVANTAGE])
 
 
@@ -73,23 +73,23 @@ def test_median_attainment_is_drawn(made_sweep):
     ("objectives", "panels"),
     [({ERROR: "min"}, 1), ({**OBJECTIVES, "privacy/rho_kl": "min"}, 3)],
 )
-def test_each_pair_of_objectives_has_a_panel(made_sweep, objectives, panels, tmp_path):
-    chart = drawn(made_sweep.points, objectives)
+def test_each_pair_of_objectives_has_a_panel(membership_sweep, objectives, panels, tmp_path):
+    chart = draw(membership_sweep.points, objectives)
     assert len(chart.panels) == panels
     save_front(chart, tmp_path / "front.png")
     height, width, _ = imread(tmp_path / "front.png").shape
     assert width > 0.9 * panels * height
 
 
-def test_single_objective_is_drawn_best_first(made_sweep):
-    finished = made_sweep.points[made_sweep.points["status"] == "finished"]
-    (marks,) = named(drawn(made_sweep.points, {ERROR: "max"}), "Pareto front")
+def test_single_objective_is_drawn_best_first(membership_sweep):
+    finished = membership_sweep.points[membership_sweep.points["status"] == "finished"]
+    (marks,) = find_series(draw(membership_sweep.points, {ERROR: "max"}), "Pareto front")
     assert list(marks.x) == [1.0]
     assert list(marks.y) == [finished[ERROR].max()]
 
 
-def test_png_holds_the_front_in_its_color(made_sweep, tmp_path):
-    save_front(drawn(made_sweep.points), tmp_path / "front.png")
+def test_png_holds_the_front_in_its_color(membership_sweep, tmp_path):
+    save_front(draw(membership_sweep.points), tmp_path / "front.png")
     image = imread(tmp_path / "front.png")
     orange = np.abs(image[..., :3] - np.array([0xE8, 0x59, 0x0C]) / 255).max(axis=-1) < 0.02
     assert orange.sum() > 100
@@ -101,7 +101,7 @@ def test_many_points_are_drawn_by_webgl_without_intervals():
     points = pd.DataFrame({"point_id": values.astype(str), "a/x": values, "a/y": values})
     for metric in ("a/x", "a/y"):
         points[f"{metric}.ci_low"], points[f"{metric}.ci_high"] = values - 1, values + 1
-    figure = plotly_figure(drawn(points, {"a/x": "min", "a/y": "min"}))
+    figure = plotly_figure(draw(points, {"a/x": "min", "a/y": "min"}))
     traces = {trace.name.split(" (")[0]: trace for trace in figure.data}
     assert traces["dominated"].type == "scattergl"
     assert traces["dominated"].error_x.array is None
@@ -122,30 +122,30 @@ def test_scale_is_logarithmic_over_two_decades(values, expected):
     assert is_wide(np.array(values)) == expected
 
 
-def test_hover_is_escaped(made_sweep):
-    points = made_sweep.points
+def test_hover_is_escaped(membership_sweep):
+    points = membership_sweep.points
     points.loc[points.index[0], "config/model"] = "<a href='javascript:x'>linear</a>"
-    figure = plotly_figure(drawn(points))
+    figure = plotly_figure(draw(points))
     texts = [text for trace in figure.data if trace.text is not None for text in trace.text]
     assert any("&lt;a href" in text for text in texts)
     assert not any("<a" in text for text in texts)
 
 
-def test_page_needs_no_network(made_sweep, tmp_path: Path):
-    save_front(drawn(made_sweep.points), tmp_path / "front.html")
+def test_page_needs_no_network(membership_sweep, tmp_path: Path):
+    save_front(draw(membership_sweep.points), tmp_path / "front.html")
     page = (tmp_path / "front.html").read_text()
     assert "Plotly.newPlot" in page
     assert "<script src" not in page.replace("'", '"')
     assert "<link" not in page
 
 
-def test_figure_survives_json(made_sweep):
-    chart = drawn(made_sweep.points)
+def test_figure_survives_json(membership_sweep):
+    chart = draw(membership_sweep.points)
     figure = plotly_figure(chart)
     assert len(json.loads(figure.to_json())["data"]) == len(list(all_series(chart)))
 
 
-def test_intervals_of_few_replicates_do_not_hide_how_points_lie():
+def test_wide_intervals_do_not_compress_the_points():
     """Axes extend beyond the points by at most their range; narrow intervals are visible whole."""
     points = pd.DataFrame({"m": [1.0, 2.0], "m.ci_low": [-90.0, 1.9], "m.ci_high": [92.0, 2.1]})
     assert metric_axis(points, "m", {}).limits == pytest.approx((-0.15, 3.15))

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawing import all_series, named
-from made_releases import made_images, made_toy, with_metrics
+from chart_series import all_series, find_series
+from synthetic_releases import image_sweep, toy_sweep, with_metrics
 
 from privnets.measures.best_release import best_loss, release_boundary
 from sweeps.report.figures.curves import group_curves
@@ -26,7 +26,7 @@ DEPENDENCES, WEIGHTS = (0.0, 0.4, 1.0), (0.1, 0.5, 0.8)
 
 @pytest.fixture(scope="module")
 def toy():
-    return made_toy()
+    return toy_sweep()
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_the_arc_has_equal_loss_around_its_direction(weight):
 
 
 def test_chart_holds_the_bound_and_explains_every_symbol(toy, chart):
-    bounds = [named(replace(chart, panels=[panel]), "bound")[0] for panel in chart.panels]
+    bounds = [find_series(replace(chart, panels=[panel]), "bound")[0] for panel in chart.panels]
     for bound, dependence in zip(bounds, DEPENDENCES, strict=True):
         own = toy.points[toy.points["config/dependence"] == dependence]
         assert bound.x == [0, own["bound/release"].iloc[0]]
@@ -97,8 +97,8 @@ def test_chart_holds_the_bound_and_explains_every_symbol(toy, chart):
     assert [axes.get_title() for axes in printed.axes] == [panel.title for panel in chart.panels]
 
 
-def test_there_is_no_plane_without_exact_information(toy):
-    images = made_images(alphas=(1.0,), gradients=("label",))
+def test_no_plane_without_exact_information(toy):
+    images = image_sweep(alphas=(1.0,), gradients=("label",))
     assert information_plane(images, group_curves(images)) is None
     undefined = [with_metrics(p, exact__leakage=math.nan) for p in toy.tradeoff_points]
     lost = replace(toy, tradeoff_points=undefined)
@@ -106,7 +106,7 @@ def test_there_is_no_plane_without_exact_information(toy):
 
 
 def test_one_point_without_paths_or_intervals_is_drawn():
-    toy = made_toy((0.5,), (0.4,))
+    toy = toy_sweep((0.5,), (0.4,))
     (point,) = toy.tradeoff_points
     bare = replace(point, replicates=(replace(point.replicates[0], curves={}),))
     chart = information_plane(replace(toy, tradeoff_points=[bare]), group_curves(toy))

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawing import all_series, named
-from made_releases import made_images, made_power, made_toy, with_artifact
+from chart_series import all_series, find_series
 from safetensors.numpy import load, save
+from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifact
 
 from sweeps.report.figures import releases
 from sweeps.report.figures.charts import Chart
@@ -28,13 +28,13 @@ SOURCES = {
 }
 
 
-def chosen(sweep, kind, max_curves=4):
+def choose(sweep, kind, max_curves=4):
     return choose_points(sweep, group_curves(sweep), *SOURCES[kind], max_curves).points
 
 
-def test_originals_stand_once_above_the_releases_that_share_them():
-    sweep = made_images(alphas=(1.0, 2.0), gradients=("label",))
-    points = chosen(sweep, "images")
+def test_shared_original_images_are_drawn_once():
+    sweep = image_sweep(alphas=(1.0, 2.0), gradients=("label",))
+    points = choose(sweep, "images")
     assert [p.sample.role for p in points] == ["middle", "full privacy"] * 2
     sheet = releases.draw_images(points)
     words = [t.get_text() for t in sheet.texts]
@@ -48,20 +48,20 @@ def test_originals_stand_once_above_the_releases_that_share_them():
     assert [t.get_text() for t in sheet.axes[0].texts][:2] == ["0\nthin", "0\nthick"]
 
 
-def test_another_test_split_has_its_own_originals():
-    sweep = made_images(alphas=(1.0,), gradients=("label",))
+def test_another_test_split_has_its_own_original_images():
+    sweep = image_sweep(alphas=(1.0,), gradients=("label",))
     last = sweep.tradeoff_points[-1]
     found = load(last.artifacts[releases.IMAGES_FILE])
     turned = save({k: np.ascontiguousarray(v[::-1]) for k, v in found.items()})
     points = [*sweep.tradeoff_points[:-1], with_artifact(last, releases.IMAGES_FILE, turned)]
-    shown = chosen(replace(sweep, tradeoff_points=points), "images")
+    shown = choose(replace(sweep, tradeoff_points=points), "images")
     sheet = releases.draw_images(shown)
     assert [t.get_text() for t in sheet.texts].count("original") == 2
 
 
 def test_rows_of_images_do_not_overlap():
-    sweep = made_images(alphas=(0.5, 1.0, 2.0), gradients=("label",))
-    sheet = releases.draw_images(chosen(sweep, "images"))
+    sweep = image_sweep(alphas=(0.5, 1.0, 2.0), gradients=("label",))
+    sheet = releases.draw_images(choose(sweep, "images"))
     sheet.canvas.draw()
     boxes = [t.get_window_extent() for t in sheet.texts]
     assert all(a.y0 >= b.y1 for a, b in itertools.pairwise(boxes))
@@ -70,18 +70,18 @@ def test_rows_of_images_do_not_overlap():
     assert all(p.y0 >= 0 and p.y1 <= 1 and p.x1 <= 1 for p in places)
 
 
-def test_a_problem_without_names_of_its_secret_shows_numbers():
-    sweep = made_images(alphas=(1.0,), gradients=("label",), weights=(1.0,))
+def test_secrets_without_names_are_numbers():
+    sweep = image_sweep(alphas=(1.0,), gradients=("label",), weights=(1.0,))
     point = replace(sweep.tradeoff_points[0], config={"problem": "faces"})
     assert releases.read_images(point).labels[:2] == ("0\nsecret 0", "0\nsecret 1")
 
 
-def test_power_has_gaps_where_it_was_absent_and_missing_is_not_away():
-    (point, *_) = chosen(made_power(alphas=(1.0,)), "week")
+def test_missing_power_is_a_gap_and_unknown_occupancy_is_hatched():
+    (point, *_) = choose(power_sweep(alphas=(1.0,)), "week")
     found = point.content
     stored = load(
         next(
-            p for p in made_power(alphas=(1.0,)).tradeoff_points
+            p for p in power_sweep(alphas=(1.0,)).tradeoff_points
             if p.point_id == point.sample.point_id
         ).artifacts[releases.WEEK_FILE]
     )  # fmt: skip
@@ -102,8 +102,8 @@ def test_power_has_gaps_where_it_was_absent_and_missing_is_not_away():
     assert set(released.x[1::2] - released.x[::2]) == {HOUR}
 
 
-def test_days_are_put_in_order_and_lines_break_between_those_apart():
-    point = made_power(alphas=(1.0,), weights=(1.0,)).tradeoff_points[0]
+def test_days_are_sorted_and_lines_break_between_distant_days():
+    point = power_sweep(alphas=(1.0,), weights=(1.0,)).tradeoff_points[0]
     found = load(point.artifacts[releases.WEEK_FILE])
     kept = {k: np.ascontiguousarray(v[[4, 0]]) for k, v in found.items()}
     read = releases.read_week(with_artifact(point, releases.WEEK_FILE, save(kept)))
@@ -113,35 +113,35 @@ def test_days_are_put_in_order_and_lines_break_between_those_apart():
     for kind in (0, 1):
         for left, right in releases.secret_periods(read, kind):
             assert right - left <= 24 * HOUR
-    (point,) = (replace(chosen(made_power(alphas=(1.0,)), "week")[0], content=read),)
-    (line,) = named(releases.week_chart([point]), "original")
+    (point,) = (replace(choose(power_sweep(alphas=(1.0,)), "week")[0], content=read),)
+    (line,) = find_series(releases.week_chart([point]), "original")
     gap = int(np.flatnonzero(np.isnan(line.y))[0])
     assert line.x[gap - 1] == np.datetime64("2012-06-20T00:00:00")
     assert line.x[gap + 1] == np.datetime64("2012-06-23T00:00:00")
 
 
 def test_every_point_has_a_panel_of_its_week():
-    points = chosen(made_power(), "week", 3)
+    points = choose(power_sweep(), "week", 3)
     assert len(points) == 6
     chart = releases.week_chart(points)
-    assert len(draw_chart(chart).axes) == len(named(chart, "released")) == 6
+    assert len(draw_chart(chart).axes) == len(find_series(chart, "released")) == 6
     figure = plotly_figure(chart)
     assert sum(bool(trace.showlegend) for trace in figure.data) == 4
     assert figure.layout.yaxis.title.text == "power, W"
 
 
-def test_records_are_shown_by_their_bits_with_the_centers_of_classes():
-    points = chosen(made_toy(), "records")
+def test_records_are_drawn_by_their_bits_with_class_centers():
+    points = choose(toy_sweep(), "records")
     chart = releases.records_chart(points)
     assert len(chart.panels) == len(points)
     for panel, point in zip(chart.panels, points, strict=True):
         records, own = point.content, Chart([panel])
         inside = (records["utility"] == 1) & (records["secret"] == 0)
-        (series,) = named(own, "U = 1, S = 0")
+        (series,) = find_series(own, "U = 1, S = 0")
         np.testing.assert_array_equal(
             np.column_stack([series.x, series.y]), records["released"][inside][:250]
         )
-        (centers,) = named(own, "center")
+        (centers,) = find_series(own, "center")
         only_unequal = "dependence = 0\n" in panel.title.replace(",", "\n")
         assert len(centers.x) == (2 if only_unequal else 4)
         index = 1 if only_unequal else 2
@@ -150,6 +150,6 @@ def test_records_are_shown_by_their_bits_with_the_centers_of_classes():
 
 
 @pytest.mark.parametrize("most", [1, 2, 4])
-def test_a_few_curves_are_shown(most):
-    sweep = made_images(gradients=("label",))
-    assert len(chosen(sweep, "images", most)) == 2 * most
+def test_few_curves_are_chosen(most):
+    sweep = image_sweep(gradients=("label",))
+    assert len(choose(sweep, "images", most)) == 2 * most

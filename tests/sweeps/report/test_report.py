@@ -11,16 +11,16 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from made_sweep import (
+from page_parser import ReportPage
+from synthetic_sweep import (
     OBJECTIVES,
-    MadeSweep,
-    failed,
-    made_points,
-    made_replicate,
-    made_study,
-    stopped,
+    SyntheticSweep,
+    fail_point,
+    membership_points,
+    membership_replicate,
+    membership_study,
+    stop_point,
 )
-from pages import Page
 
 from privnets.points import Replicate
 from sweeps.analysis.pareto import pareto_front
@@ -35,12 +35,12 @@ HOSTILE = (
 
 
 @pytest.fixture(scope="module")
-def page(made_sweep) -> Page:
-    return Page(render_report(made_sweep))
+def page(membership_sweep) -> ReportPage:
+    return ReportPage(render_report(membership_sweep))
 
 
-def test_front_chart_and_table_agree_with_the_front(page, made_sweep):
-    front = pareto_front(made_sweep.points, OBJECTIVES)
+def test_front_chart_and_table_agree_with_the_front(page, membership_sweep):
+    front = pareto_front(membership_sweep.points, OBJECTIVES)
     marks = next(t for t in page.figures["front-chart"]["data"] if t["name"].startswith("Pareto"))
     assert len(marks["text"]) == len(front)
     for _, row in front.iterrows():
@@ -48,7 +48,7 @@ def test_front_chart_and_table_agree_with_the_front(page, made_sweep):
     assert "Points left out of the front: 1 failed." in page.sections["front"]
 
 
-def test_every_swept_field_meets_every_objective(page):
+def test_every_swept_field_has_a_chart_of_every_objective(page):
     for index, field in enumerate(["train_size", "weight_decay"]):
         layout = page.figures[f"axis-chart-{index}"]["layout"]
         titles = json.dumps(layout)
@@ -69,7 +69,7 @@ def test_claims_are_judged_with_their_intervals_and_caveats(page):
     assert "undefined at 1 of the 5 values of train_size (10)" in text
 
 
-def test_undefined_failed_and_how_it_was_run_are_told(page):
+def test_notes_failures_and_versions_are_on_the_page(page):
     assert "the covariance is singular: 10 records" in page.sections["notes"]
     assert "diverged: the loss became NaN at step 12" in page.sections["failures"]
     assert "train_size = 10, weight_decay = 1" in page.sections["failures"]
@@ -78,24 +78,26 @@ def test_undefined_failed_and_how_it_was_run_are_told(page):
     assert "sweeps run adult-train-size" in page.sections["run"]
 
 
-def test_what_was_stopped_early_is_told_apart_from_what_failed():
-    points = made_points()
-    points[0] = failed(points[0], "diverged")
-    points[1] = stopped(points[1], "dominated at 25% of training by point ab12")
-    page = Page(render_report(MadeSweep(study=made_study(), tradeoff_points=points)))
+def test_stopped_points_are_separate_from_failed_ones():
+    points = membership_points()
+    points[0] = fail_point(points[0], "diverged")
+    points[1] = stop_point(points[1], "dominated at 25% of training by point ab12")
+    page = ReportPage(
+        render_report(SyntheticSweep(study=membership_study(), tradeoff_points=points))
+    )
     assert "Points left out of the front: 1 failed; 1 stopped early." in page.sections["front"]
     assert "dominated at 25% of training by point ab12" in page.sections["stopped"]
     assert "dominated" not in page.sections["failures"]
 
 
-def test_roc_curves_of_the_strongest_points(page, made_sweep):
+def test_roc_curves_of_the_strongest_points(page, membership_sweep):
     figure = page.figures["roc-chart"]
-    front = pareto_front(made_sweep.points, OBJECTIVES)
+    front = pareto_front(membership_sweep.points, OBJECTIVES)
     attacks = [trace["name"] for trace in figure["data"]]
     assert attacks.count("lira_online") == attacks.count("threshold_gaussian") == len(front)
 
 
-def test_nothing_is_loaded_from_elsewhere(page):
+def test_the_page_loads_nothing(page):
     for tag, attributes in page.tags:
         assert tag not in ("link", "iframe", "img", "object")
         assert "src" not in attributes
@@ -105,27 +107,27 @@ def test_nothing_is_loaded_from_elsewhere(page):
     assert "unsafe-inline" not in policy.split("style-src")[0]
 
 
-def hostile_sweep() -> MadeSweep:
+def hostile_sweep() -> SyntheticSweep:
     def replicate(size: float, decay: float, seed: int) -> Replicate:
-        made = made_replicate(size, decay, seed)
+        made = membership_replicate(size, decay, seed)
         metrics = {**made.metrics, HOSTILE: 1.0}
         curves = {f"roc/{HOSTILE}": curve for curve in made.curves.values()}
         return replace(made, metrics=metrics, notes={HOSTILE: HOSTILE}, curves=curves)
 
-    points = made_points(sizes=(10, 100), replicate=replicate, model=HOSTILE)
-    points += made_points(sizes=(30, 300), replicate=replicate, model="plain")[:-1]
+    points = membership_points(sizes=(10, 100), replicate=replicate, model=HOSTILE)
+    points += membership_points(sizes=(30, 300), replicate=replicate, model="plain")[:-1]
     points = [replace(p, point_id=f"{HOSTILE}{i}") for i, p in enumerate(points)]
-    points[0] = failed(points[0], HOSTILE)
+    points[0] = fail_point(points[0], HOSTILE)
     claim = {"statement": HOSTILE, "metric": HOSTILE, "axis": "train_size", "trend": "constant"}
     space = {"train_size": {"grid": [10, 100, 30, 300]}, "model": {"choice": [HOSTILE, "plain"]}}
-    study = made_study(
+    study = membership_study(
         description=HOSTILE,
         reproduces={"paper": HOSTILE, "figure": HOSTILE},
         claims=[{**claim, "caveat": HOSTILE, "where": {}}],
         fixed={"dataset": HOSTILE},
         space={**space, "weight_decay": {"grid": [0.0, 1e-4, 1e-2, 1.0]}},
     )
-    return MadeSweep(
+    return SyntheticSweep(
         study,
         points,
         sweep=HOSTILE,
@@ -142,14 +144,14 @@ def test_names_and_reasons_are_escaped():
     assert HOSTILE not in text
     assert "<img" not in text
     assert text.count("<script") == text.count("</script>")
-    found = Page(text)
+    found = ReportPage(text)
     assert HOSTILE in html.unescape(found.sections["failures"])
     names = [t.get("name") or "" for figure in found.figures.values() for t in figure["data"]]
     assert not any("<" in name for name in names)
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium: the page is not opened in a browser")
-def test_page_draws_its_charts_and_runs_nothing_foreign(tmp_path):
+def test_a_browser_draws_the_charts_and_runs_no_foreign_script(tmp_path):
     """In a browser without a network; its console reports any refusal or error."""
     page = write_report(hostile_sweep(), tmp_path / "report.html")
     flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-sync"
@@ -177,38 +179,42 @@ def test_page_draws_its_charts_and_runs_nothing_foreign(tmp_path):
 
 
 def test_sweep_without_a_finished_point_still_reports():
-    points = [failed(p, "diverged") for p in made_points(seeds=1)]
-    found = Page(render_report(MadeSweep(made_study(), points)))
+    points = [fail_point(p, "diverged") for p in membership_points(seeds=1)]
+    found = ReportPage(render_report(SyntheticSweep(membership_study(), points)))
     assert "there is no front" in found.sections["front"]
     assert "diverged" in found.sections["failures"]
     assert found.sections["claims"].count("undefined —") == 2
 
 
-def test_lost_packs_and_damaged_files_are_told():
-    sweep = MadeSweep(made_study(), [], failures={"p1": "worker died"}, unreadable={"f1": "torn"})
-    text = Page(render_report(sweep)).sections["failures"]
+def test_failed_packs_and_damaged_files_are_listed():
+    sweep = SyntheticSweep(
+        membership_study(), [], failures={"p1": "worker died"}, unreadable={"f1": "torn"}
+    )
+    text = ReportPage(render_report(sweep)).sections["failures"]
     assert all(word in text for word in ("p1", "worker died", "damaged file", "f1", "torn"))
 
 
 def test_empty_sweep_still_reports():
-    found = Page(render_report(MadeSweep(made_study(), [], pending=20)))
+    found = ReportPage(render_report(SyntheticSweep(membership_study(), [], pending=20)))
     assert "20 points are not finished yet" in found.sections["failures"]
 
 
 def test_objective_undefined_everywhere_leaves_no_front():
     def replicate(size: float, decay: float, seed: int) -> Replicate:
-        made = made_replicate(size, decay, seed)
+        made = membership_replicate(size, decay, seed)
         return replace(made, metrics={**made.metrics, "utility/test_mse": math.nan})
 
-    found = Page(render_report(MadeSweep(made_study(), made_points(replicate=replicate))))
+    found = ReportPage(
+        render_report(SyntheticSweep(membership_study(), membership_points(replicate=replicate)))
+    )
     assert "there is no front" in found.sections["front"]
 
 
-def test_a_report_replaces_an_older_one(made_sweep, tmp_path):
+def test_a_report_replaces_an_older_one(membership_sweep, tmp_path):
     path = tmp_path / "report.html"
     path.write_text("an older report")
-    assert write_report(made_sweep, path) == path
-    assert path.read_text(encoding="utf-8") == render_report(made_sweep)
+    assert write_report(membership_sweep, path) == path
+    assert path.read_text(encoding="utf-8") == render_report(membership_sweep)
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 
 
@@ -217,33 +223,33 @@ def test_large_sweep_stays_small():
 
     def replicate(size: float, decay: float, seed: int) -> Replicate:
         words = f"{size} {decay}".translate(str.maketrans("0123456789", "abcdefghij"))
-        return replace(made_replicate(size, decay, seed), notes={"flag": words})
+        return replace(membership_replicate(size, decay, seed), notes={"flag": words})
 
     sizes, decays = [10 * i for i in range(1, 51)], [0.025 * i for i in range(40)]
-    points = made_points(sizes, decays, seeds=1, replicate=replicate)
-    study = made_study(
+    points = membership_points(sizes, decays, seeds=1, replicate=replicate)
+    study = membership_study(
         space={"train_size": {"grid": sizes}, "weight_decay": {"grid": decays}}, replicates=1
     )
-    text = render_report(MadeSweep(study, points))
-    found = Page(text)
+    text = render_report(SyntheticSweep(study, points))
+    found = ReportPage(text)
     assert len(text) < 10e6
     assert "1,950 more are not shown" in found.sections["notes"]
     kinds = {trace["type"] for trace in found.figures["axis-chart-0"]["data"]}
     assert kinds == {"scattergl"}
 
 
-def test_equal_reasons_are_told_once_with_how_many_points_give_them():
-    points = made_points()
+def test_equal_reasons_are_one_row_with_a_count():
+    points = membership_points()
     for place in (0, 1, 3):
-        points[place] = failed(points[place], "diverged: the loss became NaN at step 12")
-    sweep = MadeSweep(study=made_study(), tradeoff_points=points)
+        points[place] = fail_point(points[place], "diverged: the loss became NaN at step 12")
+    sweep = SyntheticSweep(study=membership_study(), tradeoff_points=points)
     found = failures_table(sweep, sweep.points, ["train_size"])
     assert [row[2] for row in found.rows] == ["3"]
     assert found.rows[0][3] == points[0].point_id
 
 
-def test_reasons_that_differ_in_numbers_alone_are_one_and_flags_come_first():
-    sweep = MadeSweep(study=made_study(), tradeoff_points=made_points())
+def test_reasons_that_differ_only_in_numbers_are_one_row_after_flags():
+    sweep = SyntheticSweep(study=membership_study(), tradeoff_points=membership_points())
     ids = list(sweep.points["point_id"][:3])
     notes = [Note(i, "privacy/x", f"the best of {n} (0.{n}1)") for n, i in enumerate(ids)]
     notes.append(Note(ids[2], "flag/weak", "too weak"))

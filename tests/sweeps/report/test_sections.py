@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from made_releases import made_images, made_power, made_toy, with_artifact, with_metrics
-from made_sweep import MadeSweep
 from matplotlib.image import imread
-from pages import Page
+from page_parser import ReportPage
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
+from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifact, with_metrics
+from synthetic_sweep import SyntheticSweep
 
 from sweeps.analysis.pareto import pareto_front
 from sweeps.report.page import render_report, write_report
@@ -29,44 +29,44 @@ from sweeps.store.ledger import Ledger
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>"
 KINDS = {
-    "images": (made_images, ["tradeoff", "releases"]),
-    "power": (made_power, ["tradeoff", "week"]),
-    "toy": (made_toy, ["information-plane", "scatter"]),
+    "images": (image_sweep, ["tradeoff", "releases"]),
+    "power": (power_sweep, ["tradeoff", "week"]),
+    "toy": (toy_sweep, ["information-plane", "scatter"]),
 }
 
 
 @dataclass(frozen=True)
-class Finished(MadeSweep):
+class SweepWithFront(SyntheticSweep):
     """A made-up sweep that knows its front, as a result does."""
 
     def front(self) -> pd.DataFrame:
         return pareto_front(self.points, self.objectives)
 
 
-def finished(sweep: MadeSweep) -> Finished:
-    return Finished(**{name: getattr(sweep, name) for name in sweep.__dataclass_fields__})
+def finish(sweep: SyntheticSweep) -> SweepWithFront:
+    return SweepWithFront(**{name: getattr(sweep, name) for name in sweep.__dataclass_fields__})
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_pictures_are_those_that_columns_and_files_allow(kind):
+def test_figure_sections_follow_columns_and_files(kind):
     make, names = KINDS[kind]
     found = figure_sections(make())
     assert [section.name for section in found] == names
     assert {f"{section.name}.png" for section in found} <= set(FIGURE_FILES)
 
 
-def test_membership_sweeps_have_none_of_them(made_sweep):
-    assert figure_sections(made_sweep) == []
-    page = render_report(made_sweep)
+def test_membership_sweeps_have_no_figure_sections(membership_sweep):
+    assert figure_sections(membership_sweep) == []
+    page = render_report(membership_sweep)
     assert 'id="attackers"' not in page
     assert "<img" not in page
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_pictures_lie_beside_the_report_and_go_with_it(kind, tmp_path: Path):
+def test_png_files_are_written_and_copied_with_the_report(kind, tmp_path: Path):
     make, names = KINDS[kind]
     ledger = Ledger(str(tmp_path / "storage"), "made")
-    written = write_summary(ledger, finished(make()))
+    written = write_summary(ledger, finish(make()))
     files = {f"{name}.png" for name in names}
     assert files == set(written) & set(FIGURE_FILES)
     stored = copy_summary_files(ledger, tmp_path)
@@ -76,11 +76,11 @@ def test_pictures_lie_beside_the_report_and_go_with_it(kind, tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_page_shows_them_all_and_stays_small(kind):
+def test_the_page_has_every_figure_and_stays_small(kind):
     make, names = KINDS[kind]
     text = render_report(make())
     assert len(text) < 12e6
-    page = Page(text)
+    page = ReportPage(text)
     assert set(names) <= set(page.sections)
     stills = [found for tag, found in page.tags if tag == "img"]
     assert len(stills) == ("releases" in names)
@@ -92,8 +92,8 @@ def test_page_shows_them_all_and_stays_small(kind):
     assert {f"{name}-chart" for name in charts} <= set(page.figures)
 
 
-def test_still_pictures_are_the_only_things_with_a_source():
-    page = Page(render_report(made_images(alphas=(1.0,))))
+def test_only_images_have_a_source():
+    page = ReportPage(render_report(image_sweep(alphas=(1.0,))))
     assert [tag for tag, found in page.tags if "src" in found] == ["img"]
     policy = next(found["content"] for _, found in page.tags if "http-equiv" in found)
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
@@ -101,7 +101,7 @@ def test_still_pictures_are_the_only_things_with_a_source():
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_points_left_out_are_told(kind):
+def test_excluded_points_are_counted(kind):
     sweep = KINDS[kind][0]()
     metric = list(sweep.objectives)[1].replace("/", "__")
     points = [
@@ -115,15 +115,15 @@ def test_points_left_out_are_told(kind):
         assert f"1 of {len(points)} points are not shown" in page
 
 
-def test_nothing_defined_leaves_no_picture():
-    sweep = made_images(alphas=(1.0,), gradients=("label",))
+def test_undefined_metrics_leave_no_figure():
+    sweep = image_sweep(alphas=(1.0,), gradients=("label",))
     undefined = {metric.replace("/", "__"): math.nan for metric in sweep.objectives}
     points = [with_metrics(p, **undefined) for p in sweep.tradeoff_points]
     assert figure_sections(replace(sweep, tradeoff_points=points)) == []
 
 
-def hostile() -> MadeSweep:
-    sweep = made_images(alphas=(1.0, 2.0), gradients=(HOSTILE, "label"), weights=(0.0, 1.0, 30.0))
+def hostile() -> SyntheticSweep:
+    sweep = image_sweep(alphas=(1.0, 2.0), gradients=(HOSTILE, "label"), weights=(0.0, 1.0, 30.0))
     attacker = {f"privacy/attacker/{HOSTILE}/balanced_accuracy": 0.99, f"flag/{HOSTILE}": 1.0}
     points = [with_metrics(p, **attacker) for p in sweep.tradeoff_points]
     points[-1] = with_artifact(points[-1], "release.safetensors", HOSTILE.encode())
@@ -134,13 +134,13 @@ def test_settings_attackers_and_flags_are_escaped():
     page = render_report(hostile())
     assert HOSTILE not in page
     assert page.count("<script") == page.count("</script>")
-    assert [found["class"] for tag, found in Page(page).tags if tag == "img"] == ["still"]
+    assert [found["class"] for tag, found in ReportPage(page).tags if tag == "img"] == ["still"]
 
 
 @pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="no Chromium with its driver: the page is not opened"
 )
-def test_browsers_draw_them_and_run_nothing_foreign(tmp_path: Path):
+def test_a_browser_draws_every_figure_and_runs_no_foreign_script(tmp_path: Path):
     """The console reports whatever a policy refuses and a script throws."""
     options = ChromeOptions()
     options.binary_location = str(CHROMIUM)
@@ -149,7 +149,7 @@ def test_browsers_draw_them_and_run_nothing_foreign(tmp_path: Path):
     for flag in (*quiet.split(), f"--user-data-dir={tmp_path / 'profile'}"):
         options.add_argument(flag)
     with Chrome(options=options, service=Service(str(DRIVER))) as browser:
-        for sweep in (hostile(), made_power(alphas=(1.0,)), made_toy((0.1, 0.8), (0.4,))):
+        for sweep in (hostile(), power_sweep(alphas=(1.0,)), toy_sweep((0.1, 0.8), (0.4,))):
             browser.get(write_report(sweep, tmp_path / "report.html").as_uri())
             WebDriverWait(browser, 30).until(
                 lambda page: page.execute_script(

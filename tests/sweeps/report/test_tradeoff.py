@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawing import all_series, named
-from made_releases import (
+from chart_series import all_series, find_series
+from matplotlib.image import imread
+from synthetic_releases import (
     FLOOR,
     STRONGEST,
-    made_images,
-    made_power,
-    made_toy,
+    image_sweep,
+    power_sweep,
+    toy_sweep,
     with_metrics,
 )
-from made_sweep import failed
-from matplotlib.image import imread
+from synthetic_sweep import fail_point
 
 from sweeps.report.figures.charts import ramp
 from sweeps.report.figures.curves import group_curves
@@ -35,14 +35,14 @@ ACCURACY, ERROR = "utility/accuracy", "utility/normalized_error"
 BASELINE = "baseline/attacker_balanced_accuracy"
 
 
-def drawn(sweep):
+def draw(sweep):
     curves = group_curves(sweep)
     return tradeoff_chart(curves, tradeoff_pairs(curves, sweep.objectives), sweep.objectives)
 
 
 def test_each_curve_holds_its_points_with_both_intervals_in_order_of_the_weight():
-    sweep = made_images(alphas=(0.5, math.inf))
-    lines = named(drawn(sweep), "alpha")
+    sweep = image_sweep(alphas=(0.5, math.inf))
+    lines = find_series(draw(sweep), "alpha")
     assert [t.name for t in lines] == [
         f"alpha = {a}, gradient = {g}" for a in ("0.5", "∞") for g in ("label", "posterior")
     ]
@@ -58,18 +58,18 @@ def test_each_curve_holds_its_points_with_both_intervals_in_order_of_the_weight(
         assert line.y_errors[0] == pytest.approx(own[STRONGEST] - own[f"{STRONGEST}.ci_low"])
 
 
-def test_colours_are_of_one_scale_by_alpha_and_dashes_tell_gradients():
-    lines = named(drawn(made_images()), "alpha")
+def test_colors_show_alpha_and_dashes_show_gradients():
+    lines = find_series(draw(image_sweep()), "alpha")
     assert [t.color for t in lines[::2]] == [t.color for t in lines[1::2]] == ramp(4)
     assert [t.line for t in lines] == ["solid", "dash"] * 4
     assert [t.symbol for t in lines] == ["circle", "square"] * 4
 
 
 def test_floor_and_raw_data_are_drawn_where_the_frame_has_them():
-    sweep = made_images(gradients=("label",))
-    figure = drawn(sweep)
+    sweep = image_sweep(gradients=("label",))
+    figure = draw(sweep)
     (floor,), (raw_line,), (star,) = (
-        named(figure, start) for start in ("floor", "attacker on raw", "raw data")
+        find_series(figure, start) for start in ("floor", "attacker on raw", "raw data")
     )
     assert floor.y == pytest.approx([0.562] * 2)
     assert raw_line.y == pytest.approx([0.931] * 2)
@@ -78,7 +78,7 @@ def test_floor_and_raw_data_are_drawn_where_the_frame_has_them():
 
 
 def test_floor_is_a_band_as_wide_as_its_interval():
-    sweep = made_images(alphas=(1.0,), gradients=("label",))
+    sweep = image_sweep(alphas=(1.0,), gradients=("label",))
     points = [
         replace(
             p,
@@ -90,46 +90,46 @@ def test_floor_is_a_band_as_wide_as_its_interval():
         for p in sweep.tradeoff_points
     ]
     sweep = replace(sweep, tradeoff_points=points)
-    band = next(t for t in all_series(drawn(sweep)) if t.fill)
+    band = next(t for t in all_series(draw(sweep)) if t.fill)
     assert min(band.y) == pytest.approx(sweep.points[f"{FLOOR}.ci_low"].min())
     assert max(band.y) == pytest.approx(sweep.points[f"{FLOOR}.ci_high"].max())
 
 
 def test_axes_show_no_accuracy_beyond_one_and_every_level():
-    (panel,) = drawn(made_images(alphas=(1.0,), gradients=("label",), seeds=2)).panels
+    (panel,) = draw(image_sweep(alphas=(1.0,), gradients=("label",), seeds=2)).panels
     low, high = panel.y.limits
     assert low < 0.53
     assert 0.931 < high < 1.06
     assert panel.x.limits[1] < 1.06
 
 
-def test_floors_that_differ_are_told_apart_by_the_field_they_depend_on():
-    floors = named(drawn(made_power()), "floor")
+def test_different_floors_name_the_field_they_depend_on():
+    floors = find_series(draw(power_sweep()), "floor")
     assert [t.name for t in floors] == [
         "floor, side_information = false: 0.5",
         "floor, side_information = true: 0.578",
     ]
-    assert len(named(drawn(made_power()), "attacker on raw data: 0.861")) == 1
+    assert len(find_series(draw(power_sweep()), "attacker on raw data: 0.861")) == 1
 
 
 def test_raw_data_have_no_error():
-    (star,) = named(drawn(made_power()), "raw data")
+    (star,) = find_series(draw(power_sweep()), "raw data")
     assert list(star.x) == [0.0]
 
 
-def test_under_trained_attackers_are_hollow_and_named():
-    sweep = made_images(alphas=(1.0,), gradients=("label",))
-    figure = drawn(sweep)
-    (line,) = named(figure, "release")
+def test_under_trained_attackers_have_hollow_markers():
+    sweep = image_sweep(alphas=(1.0,), gradients=("label",))
+    figure = draw(sweep)
+    (line,) = find_series(figure, "release")
     flagged = sweep.points["flag/attacker_below_floor"] > 0
     assert flagged.any()
     assert list(line.hollow) == list(flagged)
-    assert named(figure, UNDER_TRAINED)
+    assert find_series(figure, UNDER_TRAINED)
 
 
 def test_first_full_privacy_is_ringed():
-    sweep = made_images(gradients=("label",))
-    (ring,) = named(drawn(sweep), FIRST_AT_FLOOR)
+    sweep = image_sweep(gradients=("label",))
+    (ring,) = find_series(draw(sweep), FIRST_AT_FLOOR)
     points = sweep.points
     reaching = points[points[f"{STRONGEST}.ci_low"] <= points[FLOOR]]
     first = reaching.sort_values("config/privacy_weight").drop_duplicates("config/alpha")
@@ -137,60 +137,60 @@ def test_first_full_privacy_is_ringed():
 
 
 def test_failed_and_undefined_points_are_not_drawn():
-    sweep = made_images(alphas=(1.0,), gradients=("label",))
+    sweep = image_sweep(alphas=(1.0,), gradients=("label",))
     points = list(sweep.tradeoff_points)
-    points[0] = failed(points[0], "diverged")
+    points[0] = fail_point(points[0], "diverged")
     points[1] = with_metrics(points[1], utility__accuracy=math.nan)
     points[2] = with_metrics(points[2], utility__accuracy=math.inf)
-    (line,) = named(drawn(replace(sweep, tradeoff_points=points)), "release")
+    (line,) = find_series(draw(replace(sweep, tradeoff_points=points)), "release")
     assert len(line.x) == len(points) - 3
 
 
-def test_many_curves_are_one_cloud_shaded_by_the_weight():
-    sweep = made_images(
+def test_points_of_many_curves_are_colored_by_the_weight():
+    sweep = image_sweep(
         alphas=[0.1 * i for i in range(1, 31)], gradients=("label",), weights=(0.1, 10.0)
     )
-    figure = drawn(sweep)
-    (cloud,) = named(figure, "releases (60)")
+    figure = draw(sweep)
+    (cloud,) = find_series(figure, "releases (60)")
     assert cloud.line == ""
     assert sorted(set(cloud.scale.values)) == pytest.approx([0.1, 10.0])
     assert (cloud.scale.label, cloud.scale.log) == ("privacy_weight", True)
 
 
-def test_a_panel_for_each_utility():
-    sweep = made_power(alphas=(1.0,))
+def test_each_utility_has_a_panel():
+    sweep = power_sweep(alphas=(1.0,))
     points = [with_metrics(p, utility__accuracy=0.9) for p in sweep.tradeoff_points]
     sweep = replace(sweep, tradeoff_points=points, objectives={**sweep.objectives, ACCURACY: "max"})
-    figure = drawn(sweep)
+    figure = draw(sweep)
     first, second = figure.panels
     assert ERROR in first.x.label
     assert ACCURACY in second.x.label
 
 
-def test_nothing_is_drawn_without_a_floor_or_raw_data_to_read_against(made_sweep):
-    for sweep in (made_sweep, made_toy()):
+def test_no_chart_without_a_floor_or_a_raw_data_value(membership_sweep):
+    for sweep in (membership_sweep, toy_sweep()):
         assert tradeoff_pairs(group_curves(sweep), sweep.objectives) == []
 
 
 def test_a_wide_error_is_drawn_on_a_logarithmic_axis():
-    sweep = made_power(alphas=(1.0,))
+    sweep = power_sweep(alphas=(1.0,))
     errors = np.geomspace(1e-3, 1, len(sweep.tradeoff_points))
     points = [
         with_metrics(p, utility__normalized_error=float(e))
         for p, e in zip(sweep.tradeoff_points, errors, strict=True)
     ]
-    figure = drawn(replace(sweep, tradeoff_points=points))
+    figure = draw(replace(sweep, tradeoff_points=points))
     axis = figure.panels[0].x
     low, high = axis.limits
     assert axis.log
     assert 5e-4 < low < 1e-3
     assert 1 < high < 2
-    assert not named(figure, "raw data"), "an error of 0 has no place on it"
+    assert not find_series(figure, "raw data"), "an error of 0 has no place on it"
 
 
-def test_names_are_escaped_and_no_formulas():
-    sweep = made_images(alphas=(1.0, 2.0), gradients=("<b>$x_1$</b>", "label"), weights=(0.0, 1.0))
-    chart = drawn(sweep)
+def test_names_are_escaped_and_not_parsed_as_formulas():
+    sweep = image_sweep(alphas=(1.0, 2.0), gradients=("<b>$x_1$</b>", "label"), weights=(0.0, 1.0))
+    chart = draw(sweep)
     figure = plotly_figure(chart)
     assert not any("<b>" in (trace.name or "") for trace in figure.data)
     hovers = [text for trace in figure.data if trace.text is not None for text in trace.text]
@@ -203,17 +203,17 @@ def test_names_are_escaped_and_no_formulas():
 @pytest.mark.parametrize(
     "sweep",
     [
-        made_images(),
-        made_images(alphas=(1.0,), gradients=("label",), weights=(3.0,), seeds=1),
-        made_images(
+        image_sweep(),
+        image_sweep(alphas=(1.0,), gradients=("label",), weights=(3.0,), seeds=1),
+        image_sweep(
             alphas=[0.1 * i for i in range(1, 31)], gradients=("label",), weights=(0.1, 10.0)
         ),
-        made_power(),
+        power_sweep(),
     ],
     ids=["curves", "one point", "cloud", "two floors"],
 )
 def test_the_png_holds_what_the_page_holds(sweep):
-    chart = drawn(sweep)
+    chart = draw(sweep)
     printed = draw_chart(chart)
     labels = {text.get_text().replace("\n", "<br>") for text in printed.legends[0].get_texts()}
     assert labels == {trace.name for trace in plotly_figure(chart).data if trace.showlegend}

@@ -13,6 +13,6 @@ def all_series(chart: Chart) -> Iterator[ChartSeries]:
         yield from panel.series
 
 
-def named(chart: Chart, start: str) -> list[ChartSeries]:
+def find_series(chart: Chart, start: str) -> list[ChartSeries]:
     """The series whose legend entry starts with a text."""
     return [series for series in all_series(chart) if series.name.startswith(start)]

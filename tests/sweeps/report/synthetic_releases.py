@@ -10,9 +10,9 @@ from hashlib import sha256
 from typing import Any
 
 import numpy as np
-from made_sweep import MadeSweep
 from numpy.typing import NDArray
 from safetensors.numpy import save
+from synthetic_sweep import SyntheticSweep
 
 from privnets.points import Curve, Replicate, TradeoffPoint
 from sweeps.study.spec import Study
@@ -24,25 +24,25 @@ POWER = {STRONGEST: "min", "utility/normalized_error": "min"}
 TOY = {"privacy/leakage": "min", "utility/censored": "min"}
 
 
-def made(
+def build_sweep(
     study: Mapping[str, Any], objectives: Mapping[str, str], points: Sequence[TradeoffPoint]
-) -> MadeSweep:
+) -> SyntheticSweep:
     content = {"experiment": "adversarial", "replicates": 4, **study}
-    return MadeSweep(
+    return SyntheticSweep(
         Study.model_validate(content),
         points,
-        sweep=f"{content['name']}-made-up",
+        sweep=f"{content['name']}-synthetic",
         objectives=dict(objectives),
         log_fields=frozenset({"privacy_weight"}),
     )
 
 
-def made_images(
+def image_sweep(
     alphas: Sequence[float] = (0.5, 1.0, 2.0, math.inf),
     gradients: Sequence[str] = ("posterior", "label"),
     weights: Sequence[float] = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0),
     seeds: int = 4,
-) -> MadeSweep:
+) -> SyntheticSweep:
     space = {
         "gradient": {"choice": list(gradients)},
         "alpha": {"grid": list(alphas)},
@@ -57,12 +57,12 @@ def made_images(
                     "gradient": gradient, "privacy_weight": weight,
                 }  # fmt: skip
                 points.append(_point(config, [_image_replicate(config, s) for s in range(seeds)]))
-    return made({"name": "digits-alpha", "space": space}, IMAGES, points)
+    return build_sweep({"name": "digits-alpha", "space": space}, IMAGES, points)
 
 
-def made_power(
+def power_sweep(
     alphas: Sequence[float] = (0.5, 1.0), weights: Sequence[float] = (0.0, 0.3, 1.0, 3.0, 10.0)
-) -> MadeSweep:
+) -> SyntheticSweep:
     space = {
         "alpha": {"grid": list(alphas)},
         "side_information": {"choice": [False, True]},
@@ -77,12 +77,12 @@ def made_power(
                     "privacy_weight": weight,
                 }  # fmt: skip
                 points.append(_point(config, [_power_replicate(config, s) for s in range(4)]))
-    return made({"name": "eco-alpha", "space": space}, POWER, points)
+    return build_sweep({"name": "eco-alpha", "space": space}, POWER, points)
 
 
-def made_toy(
+def toy_sweep(
     tradeoffs: Sequence[float] = (0.1, 0.5, 0.8), dependences: Sequence[float] = (0.0, 0.4, 1.0)
-) -> MadeSweep:
+) -> SyntheticSweep:
     space = {"tradeoff": {"grid": list(tradeoffs)}, "dependence": {"grid": list(dependences)}}
     points = []
     for tradeoff in tradeoffs:
@@ -92,7 +92,7 @@ def made_toy(
                 "dependence": dependence, "noise_std": 1.0,
             }  # fmt: skip
             points.append(_point(config, [_toy_replicate(config, s) for s in range(4)]))
-    return made({"name": "toy-gaussian", "space": space}, TOY, points)
+    return build_sweep({"name": "toy-gaussian", "space": space}, TOY, points)
 
 
 def with_artifact(point: TradeoffPoint, name: str, content: bytes | None) -> TradeoffPoint:
@@ -123,7 +123,7 @@ def _noise(config: Mapping[str, Any], seed: int) -> NDArray[np.float64]:
     return np.random.default_rng([seed, len(str(config)), *numbers]).normal(0, 1, 16)
 
 
-def _attacked(
+def _attacker_metrics(
     strongest: float, floor: float, noise: NDArray[np.float64], baseline: float
 ) -> dict[str, float]:
     weaker = np.abs(noise[: len(ATTACKERS)]) * 0.02
@@ -153,7 +153,7 @@ def _image_replicate(config: Mapping[str, Any], seed: int) -> Replicate:
     if config["gradient"] == "label" and weight >= 30:
         strongest = 0.54 + 0.01 * noise[7]
     metrics = {
-        **_attacked(strongest, 0.562, noise, 0.931),
+        **_attacker_metrics(strongest, 0.562, noise, 0.931),
         "utility/accuracy": 0.982 - 0.06 * strength**2 + 0.003 * noise[8],
         "baseline/utility_accuracy": 0.985,
     }
@@ -195,7 +195,7 @@ def _power_replicate(config: Mapping[str, Any], seed: int) -> Replicate:
     floor = 0.578 if config["side_information"] else 0.5
     strongest = floor + (0.86 - floor) * (1 - strength) + 0.012 * noise[7]
     metrics = {
-        **_attacked(strongest, floor, noise, 0.861),
+        **_attacker_metrics(strongest, floor, noise, 0.861),
         "utility/normalized_error": max(0.01 + 0.55 * strength + 0.01 * noise[8], 0.002),
     }
     files = {"week.safetensors": _week(strength)} if seed == 0 else {}

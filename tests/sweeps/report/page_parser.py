@@ -6,7 +6,7 @@ import json
 from html.parser import HTMLParser
 
 
-class Page(HTMLParser):
+class ReportPage(HTMLParser):
     """Sections' texts, figures by name, and everything that could load or run."""
 
     def __init__(self, page: str) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_releases import made_images, made_power, made_toy, with_artifact
 from safetensors.numpy import load, save
+from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifact
 
 from privnets.points import TradeoffPoint
 from sweeps.report.figures.releases import read_images, read_records, read_week
@@ -19,9 +19,9 @@ from sweeps.report.sources import UnusableError, read_tensors
 
 IMAGE = "release.safetensors"
 SWEEPS = {
-    IMAGE: (made_images(alphas=(1.0,), gradients=("label",), weights=(1.0,)), read_images),
-    "week.safetensors": (made_power(alphas=(1.0,), weights=(1.0,)), read_week),
-    "scatter.safetensors": (made_toy((0.5,), (0.4,)), read_records),
+    IMAGE: (image_sweep(alphas=(1.0,), gradients=("label",), weights=(1.0,)), read_images),
+    "week.safetensors": (power_sweep(alphas=(1.0,), weights=(1.0,)), read_week),
+    "scatter.safetensors": (toy_sweep((0.5,), (0.4,)), read_records),
 }
 
 
@@ -29,27 +29,27 @@ def point_with(name: str, content: bytes | None) -> TradeoffPoint:
     return with_artifact(SWEEPS[name][0].tradeoff_points[0], name, content)
 
 
-def changed(name: str, **tensors: np.ndarray | None) -> bytes:
+def change_tensors(name: str, **tensors: np.ndarray | None) -> bytes:
     found = {**load(SWEEPS[name][0].tradeoff_points[0].artifacts[name]), **tensors}
     return save({key: np.ascontiguousarray(t) for key, t in found.items() if t is not None})
 
 
 @pytest.mark.parametrize("name", list(SWEEPS))
 @pytest.mark.parametrize("content", [None, b"", b"junk", b"\xff" * 64], ids=repr)
-def test_no_file_and_no_tensors_are_told(name, content):
+def test_missing_and_damaged_files_are_unusable(name, content):
     with pytest.raises(UnusableError, match=name):
         SWEEPS[name][1](point_with(name, content))
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_refused_in_order(content):
+def test_random_bytes_are_unusable(content):
     with pytest.raises(UnusableError):
         read_images(point_with(IMAGE, content))
 
 
 @given(st.data())
-def test_a_damaged_file_is_read_or_refused_in_order(data):
-    content = bytearray(changed(IMAGE))
+def test_a_modified_file_is_read_or_unusable(data):
+    content = bytearray(change_tensors(IMAGE))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, 400))] = data.draw(st.integers(0, 255))
     with suppress(UnusableError):
@@ -79,25 +79,25 @@ def test_a_damaged_file_is_read_or_refused_in_order(data):
         ("scatter.safetensors", {"filter": np.eye(3, dtype=np.float32)}, r"\[2, 2\]"),
     ],
 )
-def test_tensors_that_do_not_fit_are_told(name, tensors, message):
+def test_tensors_of_other_shapes_or_values_are_unusable(name, tensors, message):
     with pytest.raises(UnusableError, match=message):
-        SWEEPS[name][1](point_with(name, changed(name, **tensors)))
+        SWEEPS[name][1](point_with(name, change_tensors(name, **tensors)))
 
 
-def test_too_long_a_week_is_told():
+def test_more_than_seven_days_are_unusable():
     table = {k: np.zeros((8, 24), np.float32) for k in ("original", "released")}
     flags = {k: np.zeros((8, 24), np.int64) for k in ("secret", "present")}
-    content = changed("week.safetensors", **table, **flags, day=np.arange(15000, 15008))
+    content = change_tensors("week.safetensors", **table, **flags, day=np.arange(15000, 15008))
     with pytest.raises(UnusableError, match="at most 7 days"):
         read_week(point_with("week.safetensors", content))
 
 
-def test_a_huge_file_is_not_read():
+def test_a_file_over_32_mib_is_unusable():
     with pytest.raises(UnusableError, match="32 MiB"):
         read_tensors(point_with(IMAGE, bytes(33 * 2**20)), IMAGE, {"original": ("m",)})
 
 
-def test_a_file_that_cannot_be_read_is_told():
+def test_an_unreadable_file_is_unusable():
     class Lost(dict[str, bytes]):
         def __getitem__(self, name: str) -> bytes:
             raise FileNotFoundError(name)
@@ -108,8 +108,8 @@ def test_a_file_that_cannot_be_read_is_told():
         read_images(replace(point, replicates=(first,)))
 
 
-def test_what_cannot_be_shown_is_told_beside_what_can():
-    sweep = made_images(alphas=(1.0,), gradients=("label",))
+def test_unusable_files_are_named_beside_usable_ones():
+    sweep = image_sweep(alphas=(1.0,), gradients=("label",))
     broken = [
         with_artifact(p, IMAGE, b"junk") if p.config["privacy_weight"] == 30 else p
         for p in sweep.tradeoff_points

@@ -23,12 +23,12 @@ OBJECTIVES: Mapping[str, Direction] = {
 
 
 @dataclass(frozen=True)
-class MadeSweep:
+class SyntheticSweep:
     """Input of a report made from points."""
 
     study: Study
     tradeoff_points: Sequence[TradeoffPoint]
-    sweep: str = "adult-train-size-made-up"
+    sweep: str = "adult-train-size-synthetic"
     objectives: Mapping[str, Direction] = field(default_factory=lambda: dict(OBJECTIVES))
     log_fields: frozenset[str] = frozenset({"train_size", "weight_decay"})
     spec: Mapping[str, Any] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class MadeSweep:
         return {p.point_id: p for p in self.tradeoff_points if p.point_id in point_ids}
 
 
-def made_study(**changes: Any) -> Study:
+def membership_study(**changes: Any) -> Study:
     content = {
         "name": "adult-train-size",
         "experiment": "membership",
@@ -92,7 +92,7 @@ def made_study(**changes: Any) -> Study:
     return Study.model_validate({**content, **changes})
 
 
-def made_replicate(size: float, decay: float, seed: int) -> Replicate:
+def membership_replicate(size: float, decay: float, seed: int) -> Replicate:
     generator = np.random.default_rng([seed, int(size), int(decay * 1e6)])
     noise = generator.normal(0, 0.01, 3)
     advantage = 1.2 / math.sqrt(size) / (1 + decay) ** 2 + noise[0]
@@ -120,11 +120,11 @@ def made_replicate(size: float, decay: float, seed: int) -> Replicate:
     )
 
 
-def made_points(
+def membership_points(
     sizes: Sequence[float] = (10, 30, 100, 300, 1000),
     decays: Sequence[float] = (0.0, 1e-4, 1e-2, 1.0),
     seeds: int = 6,
-    replicate: Callable[[float, float, int], Replicate] = made_replicate,
+    replicate: Callable[[float, float, int], Replicate] = membership_replicate,
     **config: Any,
 ) -> list[TradeoffPoint]:
     return [
@@ -144,12 +144,12 @@ def made_points(
     ]
 
 
-def stopped(point: TradeoffPoint, reason: str) -> TradeoffPoint:
+def stop_point(point: TradeoffPoint, reason: str) -> TradeoffPoint:
     left = tuple(Replicate(r.seed, {}, stopped=reason) for r in point.replicates)
     return TradeoffPoint(point.point_id, point.experiment, point.config, left)
 
 
-def failed(point: TradeoffPoint, reason: str) -> TradeoffPoint:
+def fail_point(point: TradeoffPoint, reason: str) -> TradeoffPoint:
     lost = Replicate(seed=0, metrics={}, failure=reason, finished_at=1.7e9)
     return TradeoffPoint(
         point.point_id, point.experiment, point.config, (lost, *point.replicates[1:])
