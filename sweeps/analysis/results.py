@@ -229,7 +229,7 @@ def read_result(ledger: Ledger, storage: str) -> Result:
 
 def build_points_frame(replicates: ReplicateTable, sweep: str) -> pd.DataFrame:
     """One row per point, with means over its finished replicates; see `tracking.points_frame`."""
-    finished = replicates.finished()
+    finished = replicates.select_finished()
     summary = summarize_replicates(
         finished.family("metric"),
         finished.family("standard_error"),

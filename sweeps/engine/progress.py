@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from sweeps.analysis.text import format_count
-from sweeps.engine.counting import SweepCounter, SweepCounts
+from sweeps.engine.sweep_counts import SweepCounter, SweepCounts
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan, format_duration
 from sweeps.store.lease import ResourceUse

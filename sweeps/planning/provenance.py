@@ -38,7 +38,7 @@ def replan(manifest: Manifest) -> Plan:
 
     Raises:
         InputError: If the plan differs from the recorded one, for example by changed data.
-        StudyError: If its study is no longer valid.
+        StudyError: If its study is invalid in this version.
     """
     plan = make_plan(manifest.study)
     if reasons := plan_differences(manifest, plan):

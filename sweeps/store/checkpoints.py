@@ -40,7 +40,7 @@ class CheckpointContent:
     Attributes:
         points: Finished points, with one replicate each.
         remaining: Replicates of the stack that `state` continues, in the stack's order.
-        state: Tensors on the CPU; None if there is no usable state.
+        state: Tensors on the CPU; None without a usable state.
     """
 
     points: tuple[TradeoffPoint, ...] = ()

@@ -76,7 +76,7 @@ class Directory:
         """
         if self.local_path is not None:
             probe = self.local_path / f".refresh.{uuid.uuid4().hex}"
-            with suppress(FileNotFoundError):  # there is no such directory
+            with suppress(FileNotFoundError):  # the directory does not exist
                 probe.touch()
                 probe.unlink()
 
@@ -116,7 +116,7 @@ class Directory:
         On a local file system the new name, too, is on the disk when this returns.
 
         Raises:
-            OSError: If it cannot be written; nothing of it is left behind then.
+            OSError: If it cannot be written; no part of it remains.
         """
         self._write(name, content, self._move)
 

@@ -212,12 +212,12 @@ class Ledger:
         """Reads `spec.yaml`.
 
         Raises:
-            InputError: If there is no such sweep, or its `spec.yaml` is damaged.
+            InputError: If the sweep does not exist, or its `spec.yaml` is damaged.
         """
         path = f"{self.directory.path}/{_SPEC_FILE}"
         if not self.has_spec():
             raise InputError(
-                f"there is no sweep {self.sweep!r}: {path} does not exist{self._other_sweeps()}"
+                f"sweep {self.sweep!r} does not exist: {path} is missing{self._other_sweeps()}"
             )
         try:
             text = self.directory.read(_SPEC_FILE, _MAX_SPEC_BYTES).decode()
@@ -240,7 +240,7 @@ class Ledger:
             return ""
         close = difflib.get_close_matches(self.sweep, names, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
-        return f"; there are {', '.join(names[:_MAX_LISTED])}{hint}"
+        return f"; existing sweeps: {', '.join(names[:_MAX_LISTED])}{hint}"
 
     def _read_table(self, pack_id: str, columns: ColumnFilter | None = None) -> pa.Table | None:
         """Table of a pack; None if its file is damaged."""

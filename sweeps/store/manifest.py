@@ -101,7 +101,7 @@ def read_manifest(ledger: Ledger) -> Manifest:
     """Reads the manifest of a sweep.
 
     Raises:
-        InputError: If there is no such sweep, or its `spec.yaml` is damaged or another sweep's.
+        InputError: If the sweep does not exist, or its `spec.yaml` is damaged or another sweep's.
     """
     path = f"{ledger.directory.path}/spec.yaml"
     try:

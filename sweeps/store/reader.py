@@ -198,7 +198,7 @@ class ReplicateTable:
             self.first_rows[is_whole],
         )
 
-    def finished(self) -> ReplicateTable:
+    def select_finished(self) -> ReplicateTable:
         """Finished replicates, of the same points."""
         kept = self.status == FINISHED
         rows, points = self.rows[kept], self.points[kept]
@@ -230,7 +230,7 @@ class ReplicateTable:
 
     def notes(self) -> list[Note]:
         """Notes of the finished replicates, one per point and key."""
-        finished = self.finished()
+        finished = self.select_finished()
         totals = np.bincount(finished.points, minlength=len(self)).tolist()
         reasons: dict[tuple[int, str], list[str]] = {}
         for point, text in zip(finished.points.tolist(), finished.column("notes"), strict=True):

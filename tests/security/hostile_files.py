@@ -1,4 +1,4 @@
-"""Files that try to run code, to lead elsewhere, or to grow beyond measure."""
+"""Files that try to run code, to lead to other files, or to fill the memory."""
 
 from __future__ import annotations
 

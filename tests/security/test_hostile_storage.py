@@ -47,8 +47,8 @@ def place(ledger: Ledger, name: str) -> Path:
     return path
 
 
-def test_nothing_that_is_stored_can_run_code(ledger: Ledger, tmp_path: Path) -> None:
-    """Pickles, torch's and numpy's among them, under every name that a reader looks for."""
+def test_stored_files_cannot_run_code(ledger: Ledger, tmp_path: Path) -> None:
+    """Pickles of Python, torch and numpy, under every name that a reader opens."""
     sign = tmp_path / "sign"
     kinds = {"pickle": pickle_payload(sign), "torch": torch_payload(sign), "numpy": objects(sign)}
     names = (
@@ -74,8 +74,8 @@ def test_nothing_that_is_stored_can_run_code(ledger: Ledger, tmp_path: Path) -> 
     assert not sign.exists()
 
 
-def test_the_guard_sees_what_a_pickle_does(tmp_path: Path) -> None:
-    """Else the tests beside this one would prove nothing."""
+def test_guard_detects_unpickling(tmp_path: Path) -> None:
+    """Without this, the other tests would prove nothing."""
     import subprocess
     import sys
 
@@ -100,7 +100,7 @@ def test_the_guard_sees_what_a_pickle_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["ledger/l.parquet", "failures/l.json", "spec.yaml", "checkpoints/l/state.safetensors"]
 )
-def test_a_link_to_another_file_is_not_read(ledger: Ledger, tmp_path: Path, name: str) -> None:
+def test_link_to_another_file_is_not_read(ledger: Ledger, tmp_path: Path, name: str) -> None:
     """Read files may be published, so a link would reveal other files of the reader."""
     secret = tmp_path / "secret"
     secret.write_bytes(place(ledger, "ledger/whole.parquet").read_bytes())
@@ -118,7 +118,7 @@ def test_a_link_to_another_file_is_not_read(ledger: Ledger, tmp_path: Path, name
         assert any(entry.endswith(path.name) for entry in ledger.unreadable)
 
 
-def test_an_artifact_that_is_a_link_is_not_read(ledger: Ledger, tmp_path: Path) -> None:
+def test_linked_artifact_is_not_read(ledger: Ledger, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"private")
     ledger.write_pack("pack", [point("linked", artifacts={"figure.png": b"x"})])
     stored = place(ledger, "artifacts/linked/0-figure.png")
@@ -129,9 +129,7 @@ def test_an_artifact_that_is_a_link_is_not_read(ledger: Ledger, tmp_path: Path) 
         _ = found.artifacts["figure.png"]
 
 
-def test_a_file_of_two_names_gives_away_nothing_but_that_it_is_none(
-    ledger: Ledger, tmp_path: Path
-) -> None:
+def test_hard_link_discloses_no_content(ledger: Ledger, tmp_path: Path) -> None:
     """Creating a hard link needs read access to the file."""
     (tmp_path / "secret").write_text("private words")
     os.link(tmp_path / "secret", place(ledger, "ledger/hard.parquet"))
@@ -140,8 +138,8 @@ def test_a_file_of_two_names_gives_away_nothing_but_that_it_is_none(
     assert "private" not in ledger.unreadable["hard.parquet"]
 
 
-def test_a_directory_that_is_a_link_is_no_pack_s_and_stays(ledger: Ledger, tmp_path: Path) -> None:
-    """A checkpoint that is of no more use is removed: never what a link leads to."""
+def test_linked_checkpoint_directory_is_not_removed(ledger: Ledger, tmp_path: Path) -> None:
+    """Removing an outdated checkpoint must not delete the target of a link."""
     from sweeps.store.checkpoints import checkpointed_packs
 
     other = tmp_path / "other"
@@ -153,7 +151,7 @@ def test_a_directory_that_is_a_link_is_no_pack_s_and_stays(ledger: Ledger, tmp_p
     assert (other / "thesis.txt").read_text() == "years of work"
 
 
-def test_a_pipe_in_the_ledger_keeps_nobody_waiting(ledger: Ledger) -> None:
+def test_pipe_in_the_ledger_does_not_block_readers(ledger: Ledger) -> None:
     os.mkfifo(place(ledger, "ledger/pipe.parquet"))
     os.mkfifo(place(ledger, "failures/pipe.json"))
     done = threading.Event()
@@ -176,8 +174,8 @@ def test_a_pipe_in_the_ledger_keeps_nobody_waiting(ledger: Ledger) -> None:
         "checkpoints/huge/state.safetensors",
     ],
 )
-def test_a_file_of_a_terabyte_is_not_read(ledger: Ledger, name: str) -> None:
-    """It takes no place on the disk to make one."""
+def test_file_of_a_terabyte_is_not_read(ledger: Ledger, name: str) -> None:
+    """A sparse file of that size takes no space on the disk."""
     path = place(ledger, name)
     path.touch()
     os.truncate(path, 2**40)
@@ -213,9 +211,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_that_lead_elsewhere_are_refused_wherever_they_stand(
-    ledger: Ledger, name: str
-) -> None:
+def test_unsafe_names_are_refused_in_every_column(ledger: Ledger, name: str) -> None:
     as_point = parquet_of(pack_columns(point_id=pa.array([name])))
     as_file = parquet_of(pack_columns(artifacts=pa.array([[name]], pa.list_(pa.string()))))
     for content in (as_point, as_file):
@@ -245,7 +241,7 @@ BAD_COLUMNS = {
 
 
 @pytest.mark.parametrize("changes", BAD_COLUMNS.values(), ids=BAD_COLUMNS)
-def test_tables_of_something_else_are_passed_over_and_told(
+def test_invalid_tables_are_skipped_and_reported(
     ledger: Ledger, changes: dict[str, pa.Array]
 ) -> None:
     columns = pack_columns(**changes)
@@ -266,7 +262,7 @@ def _as_text(columns: dict[str, pa.Array]) -> bytes:
     return parquet_of(said)
 
 
-def test_a_column_twice_is_refused(ledger: Ledger) -> None:
+def test_repeated_column_is_refused(ledger: Ledger) -> None:
     columns = pack_columns()
     table = pa.Table.from_arrays([*columns.values(), columns["seed"]], [*columns, "seed"])
     with place(ledger, "ledger/twice.parquet").open("wb") as sink:
@@ -300,15 +296,15 @@ def test_small_files_that_expand_to_more_than_memory_are_refused(
     assert "compressed by ZSTD" in told
 
 
-def test_another_sweep_s_manifest_is_refused(ledger: Ledger, tmp_path: Path) -> None:
-    """Else its points would be published under the other's name."""
+def test_manifest_of_another_sweep_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+    """Otherwise points would be published under the other name."""
     other = kept_ledger(tmp_path, "other")
     place(other, "spec.yaml").write_bytes(place(ledger, "spec.yaml").read_bytes())
     with pytest.raises(InputError, match="is of the sweep 'sweep'"):
         read_manifest(other)
 
 
-def test_no_credentials_go_to_a_server_that_only_a_file_names(
+def test_credentials_never_go_to_a_server_that_only_a_file_names(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -348,7 +344,7 @@ SPECS = {
 
 
 @pytest.mark.parametrize("text", SPECS.values(), ids=SPECS)
-def test_hostile_manifests_are_refused_soon_with_one_message(ledger: Ledger, text: str) -> None:
+def test_hostile_manifests_are_refused_quickly(ledger: Ledger, text: str) -> None:
     place(ledger, "spec.yaml").write_text(text)
     began = time.monotonic()
     with pytest.raises(InputError, match=r"spec\.yaml"):
@@ -356,8 +352,8 @@ def test_hostile_manifests_are_refused_soon_with_one_message(ledger: Ledger, tex
     assert time.monotonic() - began < 30
 
 
-def test_a_list_of_the_same_part_many_times_is_refused(ledger: Ledger) -> None:
-    """Each alias of a large part would be read as a part of its own."""
+def test_expanding_aliases_are_refused(ledger: Ledger) -> None:
+    """Each alias of a large value would be read as a value of its own."""
     where = ", ".join(f"k{i}: 1" for i in range(10_000))
     claim = f"{{statement: s, metric: m, axis: a, trend: constant, where: {{{where}}}}}"
     many = ", ".join(["*c"] * 10_000)
@@ -378,7 +374,7 @@ def test_a_list_of_the_same_part_many_times_is_refused(ledger: Ledger) -> None:
         "9" * 5000,
     ],
 )
-def test_a_checkpoint_that_says_nonsense_counts_as_none(ledger: Ledger, remaining: str) -> None:
+def test_invalid_checkpoint_counts_as_absent(ledger: Ledger, remaining: str) -> None:
     header = json.dumps({"__metadata__": {"label": "label", "remaining": remaining}}).encode()
     place(ledger, "checkpoints/x/state.safetensors").write_bytes(safetensors_with(header))
     assert Checkpoint(ledger, "x", "label").load().replicate_keys() == ()
@@ -395,13 +391,13 @@ def test_a_checkpoint_that_says_nonsense_counts_as_none(ledger: Ledger, remainin
         "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
     ],
 )
-def test_a_failure_that_says_nonsense_is_told_as_such(ledger: Ledger, text: str) -> None:
+def test_invalid_failure_record_is_reported(ledger: Ledger, text: str) -> None:
     place(ledger, "failures/x.json").write_text(text)
     assert read_failures(ledger, set) == {}
     assert ledger.unreadable == {"failures/x.json": "not a valid failure record"}
 
 
-def test_a_storage_that_cannot_be_is_told_in_one_message(tmp_path: Path) -> None:
+def test_impossible_storage_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for storage in (f"{tmp_path}/file", f"{tmp_path}/{'a' * 300}", "~nobody-of-that-name/x"):
         with pytest.raises(InputError):
@@ -410,7 +406,7 @@ def test_a_storage_that_cannot_be_is_told_in_one_message(tmp_path: Path) -> None
             new_sweep_name(absolute_storage(storage), "study")
 
 
-def test_damage_beside_leaves_every_intact_pack_readable(ledger: Ledger) -> None:
+def test_intact_packs_stay_readable_beside_damaged_ones(ledger: Ledger) -> None:
     """Fifty damaged files are each reported."""
     good = encode_points([point("other")])
     for number in range(50):

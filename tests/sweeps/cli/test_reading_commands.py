@@ -134,9 +134,9 @@ def test_report_is_written(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["points", "absent"], "there is no sweep 'absent'"),
-        (["pareto", "absent"], "there is no sweep 'absent'"),
-        (["report", "absent"], "there is no sweep 'absent'"),
+        (["points", "absent"], "sweep 'absent' does not exist"),
+        (["pareto", "absent"], "sweep 'absent' does not exist"),
+        (["report", "absent"], "sweep 'absent' does not exist"),
         (["points", SWEEP, "-o", "points.xlsx"], "must end in .parquet or .csv"),
         (["pareto", SWEEP, "-o", "front.txt"], "must end in .parquet or .csv or .json"),
         (["pareto", SWEEP, "--plot", "front.pdf"], "must end in .html or .png"),
@@ -158,7 +158,7 @@ def test_bad_input_gets_one_message_and_writes_nothing(run, tmp_path, arguments,
 def test_a_misspelt_sweep_gets_the_names_there_are(run):
     code, _, errors = run("pareto", "mad-up")
     assert code == 2
-    assert "there are made-up (did you mean made-up?)" in errors
+    assert "existing sweeps: made-up (did you mean made-up?)" in errors
 
 
 def test_an_unfinished_sweep_says_so(tmp_path, storage, monkeypatch, capsys):

@@ -271,7 +271,7 @@ def test_an_unknown_sweep_error_lists_the_known_ones(story: Story) -> None:
 
 def test_a_failed_remote_command_gives_its_own_message(story: Story) -> None:
     storage = str(story.laptop.storage)
-    with pytest.raises(JobError, match="there is no sweep 'absent'"):
+    with pytest.raises(JobError, match="sweep 'absent' does not exist"):
         run_remotely(story.laptop.address, ["status", "absent", "--storage", storage])
 
 

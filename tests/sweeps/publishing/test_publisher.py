@@ -338,7 +338,7 @@ def test_a_publisher_that_breaks_is_told_of(tmp_path: Path) -> None:
     with start_publisher(str(tmp_path), "no-such-sweep", _AWAY) as publication:
         outcome = publication.finish()
     assert not outcome.whole
-    assert "there is no sweep 'no-such-sweep'" in str(outcome.error)
+    assert "sweep 'no-such-sweep' does not exist" in str(outcome.error)
 
 
 def _history(ledger: Ledger, storage: Path) -> list[tuple[int, float, float]]:

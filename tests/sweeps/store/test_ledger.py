@@ -1,4 +1,4 @@
-"""The ledger keeps what is given to it, whole or not at all."""
+"""The ledger keeps packs whole or not at all."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def parquet_of(ledger: Ledger, pack: str) -> Path:
 
 
 @given(st.lists(st.tuples(CONFIGS, REPLICATES), max_size=4))
-def test_points_come_back_as_they_were(drawn: list[tuple[dict[str, Any], Replicate]]) -> None:
+def test_points_survive_encoding(drawn: list[tuple[dict[str, Any], Replicate]]) -> None:
     points = [TradeoffPoint(f"p{i}", "e", c, (r,)) for i, (c, r) in enumerate(drawn)]
     read = points_from_tables([decode_table(encode_points(points))], open_directory("/nowhere"))
     assert [plain(p) for p in read] == [plain(p) for p in points]
 
 
-def test_artifacts_come_back_when_asked_for(ledger: Ledger) -> None:
+def test_artifacts_are_read_on_access(ledger: Ledger) -> None:
     ledger.write_pack("pack", [point(seed=3, artifacts={"figure.png": b"\x89PNG"})])
     (read,) = ledger.read_points()
     assert dict(read.artifacts) == {"figure.png": b"\x89PNG"}
@@ -93,14 +93,14 @@ def test_replicates_of_a_point_are_joined_across_packs(ledger: Ledger) -> None:
     assert ledger.finished_replicates() == {("p0", 0), ("p0", 1), ("other", 0)}
 
 
-def test_of_a_replicate_computed_twice_the_first_to_finish_stays(ledger: Ledger) -> None:
+def test_first_of_two_equal_replicates_counts(ledger: Ledger) -> None:
     ledger.write_pack("a", [point(metrics={"m": 2.0}, finished_at=20.0)])
     ledger.write_pack("b", [point(metrics={"m": 1.0}, finished_at=10.0)])
     (read,) = ledger.read_points()
     assert [dict(r.metrics) for r in read.replicates] == [{"m": 1.0}]
 
 
-def test_a_file_cut_short_anywhere_is_passed_over_and_reported(ledger: Ledger) -> None:
+def test_truncated_pack_is_skipped_and_reported(ledger: Ledger) -> None:
     ledger.write_pack("whole", [point("kept")])
     ledger.write_pack("cut", [point("lost", curves={"c": Curve((1, 2), (0.5, 0.25))})])
     content = parquet_of(ledger, "cut").read_bytes()
@@ -119,9 +119,9 @@ def test_a_file_cut_short_anywhere_is_passed_over_and_reported(ledger: Ledger) -
         pa.table({"point_id": ["p"], "seed": ["zero"]}),
         pa.table({"point_id": pa.array([None], pa.string()), "seed": [0]}),
     ],
-    ids=["other columns", "a seed that is no number", "no point_id"],
+    ids=["other columns", "seed as text", "null point_id"],
 )
-def test_a_table_of_something_else_is_passed_over(ledger: Ledger, table: pa.Table) -> None:
+def test_table_with_other_columns_is_skipped(ledger: Ledger, table: pa.Table) -> None:
     ledger.write_pack("good", [point()])
     pq.write_table(table, parquet_of(ledger, "bad"))
     assert [p.point_id for p in ledger.read_points()] == ["p0"]
@@ -130,7 +130,7 @@ def test_a_table_of_something_else_is_passed_over(ledger: Ledger, table: pa.Tabl
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "", ".hidden", "a/b"])
-def test_names_that_lead_elsewhere_are_refused(ledger: Ledger, name: str) -> None:
+def test_unsafe_names_are_refused(ledger: Ledger, name: str) -> None:
     ledger.write_pack("bad", [point(name)])
     assert ledger.read_points() == []
     assert "bad.parquet" in ledger.unreadable
@@ -138,7 +138,7 @@ def test_names_that_lead_elsewhere_are_refused(ledger: Ledger, name: str) -> Non
         Ledger("/tmp", name)
 
 
-def test_an_artifact_cannot_be_written_outside_its_directory(ledger: Ledger) -> None:
+def test_artifact_cannot_be_written_outside_its_directory(ledger: Ledger) -> None:
     with pytest.raises(ValueError, match="plain file name"):
         ledger.write_pack("bad", [point(artifacts={"../../evil": b""})])
     assert ledger.pack_ids() == []
@@ -146,7 +146,7 @@ def test_an_artifact_cannot_be_written_outside_its_directory(ledger: Ledger) -> 
 
 @contextmanager
 def small_files(limit: int) -> Iterator[None]:
-    """As on a full disk, files cannot grow beyond `limit` bytes."""
+    """Limits the size of files, as a full disk does."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
@@ -155,7 +155,7 @@ def small_files(limit: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_write_that_fails_leaves_the_ledger_as_it_was(ledger: Ledger) -> None:
+def test_failed_write_leaves_the_ledger_unchanged(ledger: Ledger) -> None:
     ledger.write_pack("a", [point()])
     with small_files(100), pytest.raises(OSError, match="File too large") as raised:
         ledger.write_pack("b", [point("new")])
@@ -164,14 +164,14 @@ def test_a_write_that_fails_leaves_the_ledger_as_it_was(ledger: Ledger) -> None:
     assert [p.point_id for p in ledger.read_points()] == ["p0"]
 
 
-def test_a_file_that_is_still_being_written_is_not_seen(ledger: Ledger) -> None:
+def test_temporary_file_is_not_listed(ledger: Ledger) -> None:
     ledger.write_pack("a", [point()])
     parquet_of(ledger, "a").with_name(".b.parquet.0123").write_bytes(b"PAR1")
     assert ledger.pack_ids() == ["a"]
     assert ledger.unreadable == {}
 
 
-def test_a_spec_comes_back(ledger: Ledger) -> None:
+def test_spec_survives_writing(ledger: Ledger) -> None:
     spec = {"study": {"name": "ü", "grid": [0.0, 1e-6]}, "seeds": [0, 1], "none": None}
     ledger.write_spec(spec)
     assert ledger.read_spec() == spec
@@ -188,14 +188,14 @@ def test_a_spec_comes_back(ledger: Ledger) -> None:
         "\x00",
     ],
 )
-def test_a_damaged_spec_is_refused(ledger: Ledger, text: str) -> None:
+def test_damaged_spec_is_refused(ledger: Ledger, text: str) -> None:
     ledger.write_spec({})
     Path(ledger.directory.path, "spec.yaml").write_text(text)
     with pytest.raises(InputError, match=r"spec\.yaml"):
         ledger.read_spec()
 
 
-def test_a_long_spec_is_neither_written_nor_read(ledger: Ledger) -> None:
+def test_spec_above_the_size_limit_is_refused(ledger: Ledger) -> None:
     spec = {"command": "x" * 2**20}
     ledger.write_spec({})
     with pytest.raises(InputError, match="at most 1 MiB"):
@@ -206,35 +206,35 @@ def test_a_long_spec_is_neither_written_nor_read(ledger: Ledger) -> None:
         ledger.read_spec()
 
 
-def test_a_name_is_on_the_disk_once_it_is_written(
+def test_pack_and_its_name_are_flushed_to_the_disk(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pack's file is flushed before it gets its name, and its directory after."""
+    """The file is flushed before it is renamed, and its directory after."""
     flushed: list[tuple[bool, list[str]]] = []
     flush, folder = os.fsync, parquet_of(ledger, "a").parent
 
-    def watched(descriptor: int) -> None:
+    def record_flush(descriptor: int) -> None:
         kind = stat.S_ISDIR(os.fstat(descriptor).st_mode)
         flushed.append((kind, [path.name for path in folder.glob("*.parquet")]))
         flush(descriptor)
 
-    monkeypatch.setattr(os, "fsync", watched)
+    monkeypatch.setattr(os, "fsync", record_flush)
     ledger.write_pack("a", [point()])
     assert flushed == [(False, []), (True, ["a.parquet"])]
 
 
-def test_a_sweep_that_is_not_there_is_named(ledger: Ledger) -> None:
-    with pytest.raises(InputError, match="there is no sweep 'sweep'"):
+def test_missing_sweep_is_reported_by_name(ledger: Ledger) -> None:
+    with pytest.raises(InputError, match="sweep 'sweep' does not exist"):
         ledger.read_spec()
 
 
-def test_a_uri_is_a_ledger_like_a_path(tmp_path: Path) -> None:
+def test_uri_and_path_name_the_same_ledger(tmp_path: Path) -> None:
     Ledger(tmp_path.as_uri(), "sweep").write_pack("a", [point()])
     (read,) = Ledger(str(tmp_path), "sweep").read_points()
     assert plain(read) == plain(point())
 
 
-def test_a_replicate_without_a_metric_stays_without_it(ledger: Ledger) -> None:
+def test_missing_metric_stays_missing(ledger: Ledger) -> None:
     first = point("a", metrics={"x": float("nan"), "y": 1.0})
     second = replace(point("b"), replicates=(Replicate(0, {"y": 2.0}, finished_at=1.0),))
     ledger.write_pack("pack", [first, second])
@@ -242,8 +242,8 @@ def test_a_replicate_without_a_metric_stays_without_it(ledger: Ledger) -> None:
     assert read == {"a": {"x", "y"}, "b": {"y"}}
 
 
-def test_a_flipped_byte_anywhere_loses_the_file_for_every_reader_alike(ledger: Ledger) -> None:
-    """What `points` cannot read is not `finished` either, or it would never be trained again."""
+def test_replicates_that_cannot_be_read_are_not_finished(ledger: Ledger) -> None:
+    """Otherwise they would never be trained again."""
     ledger.write_pack("flipped", [point("lost", metrics={"m": 0.1, "n": 0.2})])
     content = parquet_of(ledger, "flipped").read_bytes()
     lost = 0
@@ -259,7 +259,7 @@ def test_a_flipped_byte_anywhere_loses_the_file_for_every_reader_alike(ledger: L
     assert lost > 0
 
 
-def test_a_configuration_that_is_no_json_loses_its_file(ledger: Ledger) -> None:
+def test_invalid_configuration_hides_its_pack(ledger: Ledger) -> None:
     ledger.write_pack("good", [point()])
     table = pq.read_table(parquet_of(ledger, "good"))
     place = table.column_names.index("config")

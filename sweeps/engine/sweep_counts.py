@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -18,9 +16,7 @@ from sweeps.analysis.pareto import pareto_front
 from sweeps.store.ledger import Ledger
 from sweeps.store.reader import LedgerReader
 
-T = TypeVar("T")
 _COLUMNS: Final = ("point_id", "seed", "failure", "stopped")
-_MAX_TIME_SHARE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,62 +136,3 @@ class SweepCounter:
         else:
             return point.sums / len(point.seeds)
         return None
-
-
-class BackgroundCall(Generic[T]):
-    """Repeats a call in a thread of its own, for at most 5% of the time.
-
-    Attributes:
-        latest: Latest result.
-    """
-
-    def __init__(self, function: Callable[[], T]) -> None:
-        """Calls the function once, in this thread.
-
-        Args:
-            function: Function without arguments; never called twice at once.
-        """
-        self._function = function
-        self._thread: threading.Thread | None = None
-        self._error: Exception | None = None
-        self._next_start = 0.0
-        self.latest = function()
-
-    def poll(self) -> T:
-        """Latest result; starts the next call if enough time has passed.
-
-        Raises:
-            Exception: If the last call raised one; raised once.
-        """
-        if self._thread is None or not self._thread.is_alive():
-            self._raise_error()
-            if time.monotonic() >= self._next_start:
-                self._thread = threading.Thread(target=self._call, daemon=True)
-                self._thread.start()
-        return self.latest
-
-    def now(self) -> T:
-        """Result of a new call.
-
-        Raises:
-            Exception: If the call raises one.
-        """
-        if self._thread is not None:
-            self._thread.join()
-        self._call()
-        self._raise_error()
-        return self.latest
-
-    def _call(self) -> None:
-        start = time.monotonic()
-        try:
-            self.latest = self._function()
-        except Exception as error:  # raised again in the thread that asks next
-            self._error = error
-        end = time.monotonic()
-        self._next_start = end + (end - start) * (1 - _MAX_TIME_SHARE) / _MAX_TIME_SHARE
-
-    def _raise_error(self) -> None:
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
