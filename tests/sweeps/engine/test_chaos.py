@@ -137,6 +137,7 @@ def test_killed_workers_are_replaced_without_a_word(
     assert_as_uninterrupted(tmp_path, "sweep", tracking_uri, uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_killed_driver_is_resumed(
     uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path
 ) -> None:
@@ -186,6 +187,7 @@ def kill_with_descendants_watched(driver: subprocess.Popen[bytes]) -> None:
     assert [" ".join(p.cmdline()) for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
 
 
+@pytest.mark.slow
 def test_a_stopped_driver_says_how_to_go_on(
     uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +245,7 @@ def stop(storage: Path, uri: str, command: list[str], packs: int, number: int, c
         return said.read().decode()
 
 
+@pytest.mark.slow
 def test_a_killed_tracking_server_does_not_stop_the_sweep(
     local_ray: Connection, uninterrupted: RunOutcome, tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ def assert_harmless(rows: list[dict[str, str]], faults: int) -> None:
     assert wrong == {}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_twenty_faults_of_all_kinds_do_no_harm(tmp_path: Path) -> None:
     rows = campaign(tmp_path / "chaos.csv", faults=20, seed=5)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
-from small_sweeps import assert_same_numbers, contents, numbers, rows, small_plan, study_file
+from small_sweeps import STUDY, assert_same_numbers, contents, numbers, rows, small_plan, study_file
 from typer.testing import CliRunner
 
 import privnets
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 
 pytestmark = pytest.mark.ray
+
+_TURNSTILE = Path(__file__).parents[1] / "turnstile"
 
 
 def ledger_of(outcome: RunOutcome) -> Ledger:
@@ -127,6 +132,34 @@ def test_a_pack_that_fails_does_not_take_the_others_along(
     blocked.unlink()
     mended = execute(plan, sweep="broken", storage=str(tmp_path), tracking_uri=tracking_uri)
     assert (mended.exit_code, dict(mended.failures)) == (0, {})
+
+
+def test_an_exception_of_user_code_fails_its_pack_at_once_with_file_and_line(
+    tracking_uri: str, tmp_path: Path
+) -> None:
+    """Another attempt would fail alike; only lost workers are replaced."""
+    attempts = tmp_path / "attempts"
+    attempts.mkdir()
+    text = STUDY.replace("experiment: membership", "experiment: turnstile")
+    command = [
+        sys.executable, "-m", "sweeps", "run", str(study_file(tmp_path, text)), "--name", "failing",
+        "--set", "replicates=1", "--set", "space.weight_decay={grid: [0.1]}",
+        "--storage", str(tmp_path), "--tracking-uri", tracking_uri,
+    ]  # fmt: skip
+    environment = {
+        "PYTHONPATH": os.pathsep.join([str(_TURNSTILE), *sys.path]),
+        "PRIVNETS_TURNSTILE": str(tmp_path),
+        "PRIVNETS_TURNSTILE_FAILURES": str(attempts),
+    }
+    ran = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1, ran.stderr
+    assert "TypeError: a broken model (" in ran.stderr
+    assert f"{_TURNSTILE / 'privnets_turnstile.py'}, line " in ran.stderr
+    assert len(list(attempts.iterdir())) == 1
+    (failure,) = (tmp_path / "failing" / "failures").iterdir()
+    assert "Traceback" in json.loads(failure.read_text())["details"]
 
 
 def test_result_tables_have_a_row_per_point_and_per_replicate(uninterrupted: RunOutcome) -> None:

@@ -49,7 +49,7 @@ def test_packs_that_do_not_fit_fail_for_that_reason(tracking_uri: str, tmp_path:
         [*_UNSHARE, script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 1, ran.stderr
-    assert "came to nothing: OSError" in ran.stderr
+    assert "failed: OSError" in ran.stderr
     assert "No space left on device" in ran.stderr
     ledger = Ledger(str(kept), "full")
     planned = {(r.point_id, r.seed) for r in small_plan(tmp_path, *overrides).replicates()}

@@ -1,8 +1,8 @@
-"""The membership experiment behind a turnstile: a stack trains once there is a ticket for it.
+"""Membership experiment behind a turnstile: a stack trains once there is a ticket for it.
 
-Added as a package would add its own experiment: by the entry point beside this file. With as many
-tickets as are to be trained, the others are in training for as long as a test wants, on a machine
-of any speed; and they can be kept as checkpoints meanwhile.
+A package adds its own experiment like this: by the entry point beside this file. Stacks without a
+ticket stay in training for as long as a test wants, on a machine of any speed, and can be kept as
+checkpoints meanwhile.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from uuid import uuid4
 
 import torch
 
@@ -19,20 +20,26 @@ from privnets.contract import Stage, State
 from privnets.membership.experiment import Membership
 
 TICKETS = "PRIVNETS_TURNSTILE"
-"""The variable that names the directory of tickets, each of which is a file."""
+"""Variable that names the directory of tickets, each of which is a file."""
+
+FAILURES = "PRIVNETS_TURNSTILE_FAILURES"
+"""Variable that names a directory: every attempt to train leaves a file there, and fails."""
 
 _PAUSE_SECONDS = 0.1
 
 
 class Turnstile(Membership):
-    """Waits for a ticket, in stages of which nothing comes; then trains as ever."""
+    """Waits for a ticket in empty stages, then trains."""
 
     name = "turnstile"
 
     def stages(
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
     ) -> Iterator[Stage]:
-        """Wait, then train from the start; see `Experiment.stages`."""
+        """Waits, then trains from the start; see `Experiment.stages`."""
+        if failures := os.environ.get(FAILURES):
+            Path(failures, uuid4().hex).touch()
+            raise TypeError("a broken model")
         tickets = Path(os.environ[TICKETS])
         while not _taken(tickets):
             time.sleep(_PAUSE_SECONDS)
@@ -41,11 +48,11 @@ class Turnstile(Membership):
 
 
 def _taken(tickets: Path) -> bool:
-    """Whether there was a ticket, which nobody else gets then."""
+    """Takes a ticket, if there is one."""
     for ticket in tickets.iterdir():
         try:
             ticket.unlink()
-        except FileNotFoundError:  # another was quicker
+        except FileNotFoundError:  # another worker took it
             continue
         return True
     return False
