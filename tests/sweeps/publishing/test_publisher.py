@@ -335,7 +335,9 @@ def test_credentials_are_on_no_command_line(ledger: Ledger, tmp_path: Path) -> N
 
 
 def test_a_publisher_that_breaks_is_told_of(tmp_path: Path) -> None:
-    with start_publisher(Ledger(str(tmp_path), "no-such-sweep"), str(tmp_path), _AWAY) as publication:
+    with start_publisher(
+        Ledger(str(tmp_path), "no-such-sweep"), str(tmp_path), _AWAY
+    ) as publication:
         outcome = publication.finish()
     assert not outcome.whole
     assert "sweep 'no-such-sweep' does not exist" in str(outcome.error)
