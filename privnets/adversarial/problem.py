@@ -36,11 +36,11 @@ class ProblemSpec:
         secret_classes: Number of classes of the secret, at least 2.
         releasers: Releaser networks that fit its records.
         defaults: Configuration fields whose default differs from the experiment's.
-        utility_classes: Number of classes of the utility label; 0 if there is no label.
+        utility_classes: Number of classes of the utility label; 0 without a label.
         network: Inference networks for its records: `perceptron` for vectors and small images,
             `convolutional` for square grey images, `recurrent` for sequences.
         pixels: Whether records are images with pixels in [0, 1], and releases too.
-        side_features: Columns of public side information; 0 if there is none.
+        side_features: Columns of public side information; 0 without any.
         copies_input: Whether a release should resemble its record.
         unused_fields: Configuration fields without effect on the problem.
         extra_metrics: Metric keys that only this problem reports.

@@ -167,7 +167,7 @@ def class_frequencies(secret: NDArray[np.int64], classes: int) -> NDArray[np.flo
 
 
 def evidence_defect(evidence: Evidence, classes: int) -> str | None:
-    """Why no attacker can be scored on a release; None if attackers can."""
+    """Reason that attackers cannot be scored on a release; None if they can."""
     for part in PARTS:
         exposure: Exposure = getattr(evidence, part)
         z = exposure.z if exposure.present is None else exposure.z[exposure.present]

@@ -91,7 +91,7 @@ class _StackRun:
 
     def stages(self, shares: Sequence[float]) -> Generator[Stage, Sequence[int] | None]:
         ahead = [share for share in shares if self._game.steps_to(share)]
-        while not self._game.ended:
+        while not self._game.is_finished:
             stage = self._stage(self._advance(ahead))
             reached = [share for share in ahead if not self._game.steps_to(share)]
             ahead = ahead[len(reached) :]

@@ -32,6 +32,8 @@ from privnets.adversarial.records import class_frequencies
 from privnets.randomness import generator
 
 Probabilities = NDArray[np.float64]
+Prediction = tuple[Probabilities, Probabilities, bool]
+"""Class probabilities [n, C] on validation and test, and whether training converged."""
 
 MAX_TREE_COLUMNS = 4
 """Columns up to which a search tree beats comparing all pairs; measured with 8,192 records."""
@@ -68,10 +70,8 @@ class TableAttacker(ReleaseAttacker):
         return Posterior(name, _log(validation), _log(test), converged)
 
     @abstractmethod
-    def predict(
-        self, tables: Tables, random: np.random.Generator
-    ) -> tuple[Probabilities, Probabilities, bool]:
-        """Class probabilities [n, C] on validation and test, and whether training converged."""
+    def predict(self, tables: Tables, random: np.random.Generator) -> Prediction:
+        """Trains on the attack part, tunes on validation, and predicts validation and test."""
 
 
 class BoostedTrees(TableAttacker):
@@ -79,9 +79,7 @@ class BoostedTrees(TableAttacker):
 
     name: ClassVar[str] = "boosted_trees"
 
-    def predict(
-        self, tables: Tables, random: np.random.Generator
-    ) -> tuple[Probabilities, Probabilities, bool]:
+    def predict(self, tables: Tables, random: np.random.Generator) -> Prediction:
         """Predicts by trees on all columns; see `TableAttacker.predict`."""
         attack, validation = tables.attack, tables.validation
         model = HistGradientBoostingClassifier(
@@ -104,9 +102,7 @@ class NearestNeighbours(TableAttacker):
 
     name: ClassVar[str] = "nearest_neighbours"
 
-    def predict(
-        self, tables: Tables, random: np.random.Generator
-    ) -> tuple[Probabilities, Probabilities, bool]:
+    def predict(self, tables: Tables, random: np.random.Generator) -> Prediction:
         """Predicts by neighbours on scaled columns; see `TableAttacker.predict`."""
         attack, validation, test = _scale_columns(tables)
         secret = tables.attack.rows.secret
@@ -129,9 +125,7 @@ class LogisticRegression(TableAttacker):
 
     name: ClassVar[str] = "logistic_regression"
 
-    def predict(
-        self, tables: Tables, random: np.random.Generator
-    ) -> tuple[Probabilities, Probabilities, bool]:
+    def predict(self, tables: Tables, random: np.random.Generator) -> Prediction:
         """Predicts by a linear model on scaled columns; see `TableAttacker.predict`."""
         attack, validation, test = _scale_columns(tables)
         truth = tables.validation.rows.secret

@@ -122,7 +122,7 @@ def train_until_converged(
         stack.choose_rates(stack.best_loss().view(-1, len(rates)).argmin(1))
     for taken in stack.train_to(steps):
         yield max(done, (work - steps + taken) / work)
-    return stack.fitted()
+    return stack.best_classifiers()
 
 
 @torch.no_grad()
@@ -222,8 +222,8 @@ class _ClassifierStack:
         self._monitor.keep(index)
         self._place = torch.arange(len(rates), device=rates.device)
 
-    def fitted(self) -> FittedClassifiers:
-        return self._monitor.fitted()
+    def best_classifiers(self) -> FittedClassifiers:
+        return self._monitor.best_classifiers()
 
     def _next_batches(self, count: int) -> Tensor:
         size = self._task.batch_size
@@ -307,7 +307,7 @@ class _ConvergenceMonitor:
         self._best = [best[index] for best in self._best]
         self._history = [values[index] for values in self._history]
 
-    def fitted(self) -> FittedClassifiers:
+    def best_classifiers(self) -> FittedClassifiers:
         # A single evaluation has no earlier one to compare with: nothing has converged.
         losses = [torch.full_like(self.loss, torch.inf), *self._history]
         before = losses[min(len(losses) - 2, 3 * len(losses) // 4)]

@@ -80,7 +80,7 @@ def fit_floors(
     notes: dict[str, str] = {}
     inferred_label = side_beliefs = None
     if evidence.attack.utility is None:
-        notes |= dict.fromkeys((_LABEL, INFERRED_LABEL_KEY), "there is no utility label")
+        notes |= dict.fromkeys((_LABEL, INFERRED_LABEL_KEY), "the problem has no utility label")
     else:
         table = _LabelTable.fit(evidence.attack, classes)
         estimates[_LABEL] = table.accuracy(_labels(evidence.test), test)
@@ -90,7 +90,7 @@ def fit_floors(
         validation[_LABEL] = on_validation.value
         inferred_label = None if inferred is None else table.accuracy(inferred, test)
     if evidence.attack.secret.ndim == 1:
-        notes[_SIDE] = "there is no side information"
+        notes[_SIDE] = "the problem has no side information"
     else:
         best = _best_side_attacker(evidence, classes, seed)
         estimates[_SIDE], validation[_SIDE] = best.accuracy, best.validation_accuracy.value

@@ -254,7 +254,7 @@ def alpha_leakage(
 
 def _alpha_entropy(log_posterior: LogProbabilities, rows: Rows, alpha: float) -> Estimate:
     """Conditional entropy by the alpha-loss, less the logarithm of the number of classes."""
-    own = _tilted(log_posterior, alpha)[np.arange(len(rows.secret)), rows.secret]
+    own = _tilt(log_posterior, alpha)[np.arange(len(rows.secret)), rows.secret]
     if alpha == 1:
         return Estimate(-float(own.mean()), (own.mean() - own) / len(own), rows.cluster)
     power = 1 - 1 / alpha
@@ -268,7 +268,7 @@ def _alpha_entropy(log_posterior: LogProbabilities, rows: Rows, alpha: float) ->
     return Estimate(-log_mean / power, influence, rows.cluster)
 
 
-def _tilted(log_posterior: LogProbabilities, alpha: float) -> LogProbabilities:
+def _tilt(log_posterior: LogProbabilities, alpha: float) -> LogProbabilities:
     """Log of P^alpha / mean P^alpha; at infinity the best guesses share it equally."""
     if math.isinf(alpha):
         best = log_posterior == log_posterior.max(1, keepdims=True)

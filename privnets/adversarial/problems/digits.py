@@ -74,8 +74,8 @@ class DigitsProblem(DigitImages):
     """1,797 digits of 8x8 pixels; the secret is whether a digit has much ink.
 
     An image is thick if its pixels sum to more than the median sum over all images of its digit,
-    else thin; the 23 images at a median are thin. So the digit tells almost nothing of the secret.
-    Labels do not depend on the seed; the split does, stratified by digit and secret.
+    else thin; the 23 images at a median are thin. So the digit says little about the secret. Labels
+    do not depend on the seed; the split does, stratified by digit and secret.
     """
 
     spec: ClassVar[ProblemSpec] = ProblemSpec(

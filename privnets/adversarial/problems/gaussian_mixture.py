@@ -84,14 +84,14 @@ class GaussianMixtureProblem(Problem):
         return dict.fromkeys(_SIZES, _LARGEST_SIZE)
 
     def invalid_fields(self, config: AdversarialConfig) -> list[InvalidField]:
-        """Adds to the general errors those of sizes without a value: there is no whole data set."""
+        """Adds an error for each size without a value, as drawn records have no whole set."""
         allowed = f"a number up to {_LARGEST_SIZE} with {self.spec.name}"
         missing = [name for name in _SIZES if getattr(config, name) is None]
         errors = [InvalidField(name, "null", allowed) for name in missing]
         return super().invalid_fields(config) + errors
 
     def fingerprint(self, config: AdversarialConfig) -> str:
-        """Name of the distribution and of the way it is sampled; there is no file."""
+        """Name of the distribution and of the way it is sampled; no file is read."""
         return "gaussian-mixture, synthetic, drawn as of version 1"
 
     def has_exact_information(self, config: AdversarialConfig) -> bool:

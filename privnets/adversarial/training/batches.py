@@ -28,7 +28,7 @@ _RELEASED_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class Minibatch:
     """One minibatch of every member; fields are those of `Pool` with dimensions [S, B] in front.
 
     Attributes:
@@ -75,7 +75,7 @@ class BatchSource:
         self._block = max(1, min(_MAX_BLOCK_STEPS, _MAX_BLOCK_NUMBERS // max(numbers, 1)))
         self._noise_std = self._collect_noise_std()
 
-    def game_batches(self, first: int, last: int) -> Iterator[list[Batch]]:
+    def game_batches(self, first: int, last: int) -> Iterator[list[Minibatch]]:
         """Batches of steps `first` to `last` - 1: the adversary's, then the releaser's."""
         for block in range(first // self._block, math.ceil(last / self._block)):
             start = block * self._block
@@ -85,7 +85,7 @@ class BatchSource:
             for _ in range(len(index) // self._per_step):
                 yield list(itertools.islice(batches, self._per_step))
 
-    def raw_batches(self, first: int, last: int) -> Iterator[Batch]:
+    def raw_batches(self, first: int, last: int) -> Iterator[Minibatch]:
         """One batch without noise for each of the steps `first` to `last` - 1."""
         for block in range(first // _MAX_BLOCK_STEPS, math.ceil(last / _MAX_BLOCK_STEPS)):
             index = self._draw_records(f"raw batches {block}", (_MAX_BLOCK_STEPS, self._size))
@@ -99,7 +99,7 @@ class BatchSource:
         self._train = [self._train[i] for i in members]
         self._noise_std = self._collect_noise_std()
 
-    def release_batch(self, parameters: Sequence[Tensor], batch: Batch) -> Tensor:
+    def release_batch(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
         """Releases a batch of every member, shape [S, B, ...]."""
         return self._releaser.release(
             parameters, batch.x, batch.noise, batch.secret, self.seen_side(batch.side)
@@ -156,7 +156,7 @@ class BatchSource:
         ]
         return torch.from_numpy(np.stack(draws, -2)).to(self._noise_std.device)
 
-    def _read_batches(self, index: Tensor, noise: Tensor) -> Iterator[Batch]:
+    def _read_batches(self, index: Tensor, noise: Tensor) -> Iterator[Minibatch]:
         """Batches of records [N, S, B] and noise [N, S, B, ...], read several at a time."""
         numbers = math.prod(index.shape[1:]) * self._pool.x[0].numel()
         together = max(1, _MAX_READ_NUMBERS // max(numbers, 1))
@@ -164,9 +164,9 @@ class BatchSource:
         for part_index, part_noise in parts:
             yield from _split_batches(self._select(part_index, part_noise))
 
-    def _select(self, index: Tensor, noise: Tensor) -> Batch:
+    def _select(self, index: Tensor, noise: Tensor) -> Minibatch:
         pool = self._pool
-        return Batch(
+        return Minibatch(
             x=_select_rows(pool.x, index),
             secret=_select_rows(pool.secret, index),
             utility=None if pool.utility is None else _select_rows(pool.utility, index),
@@ -185,7 +185,7 @@ def _select_rows(values: Tensor, index: Tensor) -> Tensor:
     return values.index_select(0, index.flatten()).view(*index.shape, *values.shape[1:])
 
 
-def _split_batches(batches: Batch) -> Iterator[Batch]:
+def _split_batches(batches: Minibatch) -> Iterator[Minibatch]:
     """Batches along a leading dimension, one by one."""
     parts = {name: part for name, part in vars(batches).items() if part is not None}
     for each in zip(*(part.unbind() for part in parts.values()), strict=True):

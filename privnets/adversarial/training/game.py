@@ -20,7 +20,7 @@ from torch import Tensor
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem, Splits
 from privnets.adversarial.records import Exposure, Pool
-from privnets.adversarial.training.batches import Batch, BatchSource
+from privnets.adversarial.training.batches import BatchSource, Minibatch
 from privnets.adversarial.training.curves import TrainingCurves
 from privnets.adversarial.training.inference_networks import (
     NetworkGroup,
@@ -85,7 +85,7 @@ class Game:
         self._curves = TrainingCurves(problem, self._log_prior, interval)
 
     @property
-    def ended(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether every step is taken, or no member is left."""
         return not self.configs or self.step >= self._total
 
@@ -199,7 +199,9 @@ class Game:
             self._curves.add_point(self.step, self._releaser.parameters)
         self._curves.settle(self.configs)
 
-    def _train_networks(self, roles: Sequence[Role], z: Tensor, batch: Batch, scale: float) -> None:
+    def _train_networks(
+        self, roles: Sequence[Role], z: Tensor, batch: Minibatch, scale: float
+    ) -> None:
         """Takes one step of cross-entropy for the groups of some roles."""
         released, raw = self._with_side(z, batch), self._with_side(batch.x, batch)
         records = {role: raw if role == "reference" else released for role in roles}
@@ -208,7 +210,7 @@ class Game:
             if group.roles[0] in roles:
                 group.train(records, labels, scale)
 
-    def _train_releaser(self, batch: Batch, scale: float) -> None:
+    def _train_releaser(self, batch: Minibatch, scale: float) -> None:
         parameters = self._releaser.parameters
         roles = self._schedule.releaser_step
         groups = [group for group in self._groups if group.roles[0] in roles]
@@ -223,7 +225,7 @@ class Game:
         self._releaser.step(gradients, scale)
         self._curves.add_step(step, loss)
 
-    def _game_step(self, z: Tensor, batch: Batch) -> GameStep:
+    def _game_step(self, z: Tensor, batch: Minibatch) -> GameStep:
         roles = [role for role in self._schedule.roles if role != "reference"]
         logits = infer_logits(self._groups, roles, self._with_side(z, batch))
         raw_role, reference = self._schedule.raw_data_role, None
@@ -233,7 +235,7 @@ class Game:
                 reference = infer_logits(self._groups, (raw_role,), raw)[raw_role]
         return GameStep(batch, z, logits["adversary"], logits.get("utility"), reference)
 
-    def _with_side(self, z: Tensor, batch: Batch) -> Tensor:
+    def _with_side(self, z: Tensor, batch: Minibatch) -> Tensor:
         return append_side(z, self._batches.seen_side(batch.side))
 
     def _remove_diverged(self) -> dict[int, str]:
@@ -272,7 +274,7 @@ def _training_log_prior(pool: Pool, splits: Sequence[Splits], classes: int) -> T
     return torch.stack(rows).to(pool.x.dtype)
 
 
-def _label(role: Role, batch: Batch) -> Tensor:
+def _label(role: Role, batch: Minibatch) -> Tensor:
     if role == "adversary":
         return batch.secret
     assert batch.utility is not None

@@ -1,8 +1,8 @@
 """Objectives of releasers, for a stack whose members weigh them differently.
 
 `alpha` (arXiv 2310.18241) uses the conditional entropy of order alpha. With gradient `posterior`,
-as published, the adversary's output stands for the law of the secret (eq. 3 and 9); with the
-adversary fixed this is not the gradient of the information and may have the wrong sign. Gradient
+as published, the adversary's output replaces the distribution of the secret (eq. 3 and 9). With the
+adversary fixed, its gradient is not that of the information and may have the wrong sign. Gradient
 `label` scores the true secret by the alpha-loss, whose minimum over all posteriors is the
 conditional entropy; at the adversary's optimum this gradient is exact.
 
@@ -32,7 +32,7 @@ from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.records import MISSING
-from privnets.adversarial.training.batches import Batch
+from privnets.adversarial.training.batches import Minibatch
 from privnets.adversarial.training.inference_networks import (
     cross_entropy,
     log_softmax_over_classes,
@@ -67,7 +67,7 @@ class GameStep:
         reference: Logits of the utility label from raw records, shape [S, B, C]; or None.
     """
 
-    batch: Batch
+    batch: Minibatch
     z: Tensor
     adversary: Tensor
     utility: Tensor | None = None
@@ -86,7 +86,7 @@ class Objective(ABC):
         """Continues with these members only."""
 
     def state(self) -> dict[str, Tensor]:
-        """Tensors that carry over from step to step, not copied."""
+        """Tensors that later steps need, not copied."""
         return {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
@@ -214,7 +214,7 @@ class ConditionalEntropy:
     def _entropy(self, order: float, log_p: Tensor, secret: Tensor) -> Tensor:
         is_known, posterior = secret != MISSING, self._form == "posterior"
         if order == 0:
-            counted = self._counted(is_known)
+            counted = self._is_counted(is_known)
             steps = counted.any(1).sum(1) * (is_known.shape[2] // counted.shape[2])
             return math.log(log_p.shape[-1]) * steps.to(log_p.dtype)
         if order == 1:
@@ -223,11 +223,11 @@ class ConditionalEntropy:
         scores = _log_norm(order, log_p) if posterior else _log_gain(order, log_p, secret)
         factor = -1.0 if math.isinf(order) else order / (1 - order)
         combined = self._combine_steps(scores, is_known)
-        return factor * _log_mean_exp(combined, self._counted(is_known)).sum(1)
+        return factor * _log_mean_exp(combined, self._is_counted(is_known)).sum(1)
 
     def _mean_score(self, scores: Tensor, is_known: Tensor) -> Tensor:
         """Entropy at order 1, where scores add and `joint` equals `sum` but for missing steps."""
-        scores, counted = self._combine_steps(scores, is_known), self._counted(is_known)
+        scores, counted = self._combine_steps(scores, is_known), self._is_counted(is_known)
         scores = torch.where(counted, scores, 0.0).sum(1) / counted.sum(1).clamp_min(1)
         return scores.sum(1)
 
@@ -239,7 +239,7 @@ class ConditionalEntropy:
         known_steps = is_known.sum(2, keepdim=True).clamp_min(1).to(scores.dtype)
         return scores.sum(2, keepdim=True) * (is_known.shape[2] / known_steps)
 
-    def _counted(self, is_known: Tensor) -> Tensor:
+    def _is_counted(self, is_known: Tensor) -> Tensor:
         """Entries of `_combine_steps` that rest on a known secret."""
         return is_known if self._sequence == "sum" else is_known.any(2, keepdim=True)
 
@@ -266,7 +266,7 @@ class SquaredKLObjective(Objective):
         estimator = self._first.estimator
         lost = censored_information(reference, utility, step.batch.utility, estimator)
         leaked = leaked_information(adversary, self._log_prior, step.batch.secret, estimator)
-        squares = squared(torch.stack([lost, leaked]), self._running, self._first.squaring)
+        squares = square_means(torch.stack([lost, leaked]), self._running, self._first.squaring)
         return (self._weights * squares).sum(0)
 
     def state(self) -> dict[str, Tensor]:
@@ -308,7 +308,7 @@ def censored_information(
         estimator: Form of the estimate; see the module.
 
     Returns:
-        Batch means, shape [S].
+        Means over the minibatch, shape [S].
     """
     ratio = log_reference.detach() - log_inferred
     if estimator == "label":
@@ -328,7 +328,7 @@ def leaked_information(
         estimator: Form of the estimate; see the module.
 
     Returns:
-        Batch means, shape [S].
+        Means over the minibatch, shape [S].
     """
     ratio = log_inferred - log_prior[:, None]
     if estimator == "full":
@@ -336,7 +336,7 @@ def leaked_information(
     return _at_label(ratio, secret).mean(1)
 
 
-def squared(batch: Tensor, running: RunningMean, squaring: Squaring) -> Tensor:
+def square_means(batch: Tensor, running: RunningMean, squaring: Squaring) -> Tensor:
     """Values whose gradients are those of the squared informations.
 
     Args:

@@ -134,7 +134,7 @@ def test_a_game_continued_from_within_its_pretraining_ends_the_same(pauses):
     configs = [config(**OBJECTIVES[3], **one) for one in VARIED[:2]]
     whole = make_game_before_pretraining(*configs)
     whole.advance(20 + STEPS)
-    assert whole.ended
+    assert whole.is_finished
     shares, taken, state = [], 0, make_game_before_pretraining(*configs).state()
     for pause in (*pauses, 20 + STEPS):
         part = make_game_before_pretraining(*configs)
@@ -146,7 +146,7 @@ def test_a_game_continued_from_within_its_pretraining_ends_the_same(pauses):
     assert shares == sorted(shares)
     last = make_game_before_pretraining(*configs)
     last.restore(state)
-    assert last.ended
+    assert last.is_finished
     assert last.done == 1
     for i in range(2):
         assert torch.equal(parameters(whole, i), parameters(last, i))

@@ -255,7 +255,7 @@ def test_without_labels_the_floor_is_the_prior(results):
     assert result.standard_errors["floor/prior"] == 0
     for key in ("floor/utility_label", "floor/inferred_utility_label", "floor/side_information"):
         assert math.isnan(result.metrics[key])
-        assert result.notes[key].startswith("there is no")
+        assert result.notes[key].startswith("the problem has no")
 
 
 @pytest.mark.parametrize("share", [0.5, 0.1])

@@ -11,7 +11,7 @@ from privnets.adversarial.training.objectives import (
     RunningMean,
     censored_information,
     leaked_information,
-    squared,
+    square_means,
 )
 
 PRIOR = torch.tensor([0.4, 0.6], dtype=torch.float64)
@@ -81,9 +81,9 @@ def test_a_running_mean_reduces_the_bias_of_the_square():
     random = torch.Generator().manual_seed(2)
     batches = 0.1 + 0.5 * torch.randn(4_000, 2, 1, generator=random)
     running = RunningMean(torch.zeros(2, 1))
-    batch = torch.stack([squared(b, running, "batch") for b in batches]).mean()
+    batch = torch.stack([square_means(b, running, "batch") for b in batches]).mean()
     running = RunningMean(torch.zeros(2, 1))
-    kept = torch.stack([squared(b, running, "running") for b in batches])[200:].mean()
+    kept = torch.stack([square_means(b, running, "running") for b in batches])[200:].mean()
     assert float(batch) == pytest.approx(0.1**2 + 0.5**2, rel=0.1)
     assert float(kept) < 0.1**2 + 2 * 0.5**2 / objectives.RUNNING_STEPS
 
@@ -91,7 +91,7 @@ def test_a_running_mean_reduces_the_bias_of_the_square():
 @pytest.mark.parametrize("squaring", ["running", "clamped"])
 def test_a_negative_mean_has_no_gradient(squaring):
     batch = torch.full((2, 3), -0.2, requires_grad=True)
-    value = squared(batch, RunningMean(torch.zeros(2, 3)), squaring)
+    value = square_means(batch, RunningMean(torch.zeros(2, 3)), squaring)
     (gradient,) = torch.autograd.grad(value.sum(), batch)
     assert float(value.detach().abs().max()) == 0
     assert float(gradient.abs().max()) == 0
@@ -99,14 +99,14 @@ def test_a_negative_mean_has_no_gradient(squaring):
 
 def test_the_published_square_has_a_gradient_at_a_negative_mean():
     batch = torch.full((2, 1), -0.2, requires_grad=True)
-    value = squared(batch, RunningMean(torch.zeros(2, 1)), "batch")
+    value = square_means(batch, RunningMean(torch.zeros(2, 1)), "batch")
     (gradient,) = torch.autograd.grad(value.sum(), batch)
     torch.testing.assert_close(gradient, torch.full((2, 1), -0.4))
 
 
 def test_the_running_square_has_the_value_and_gradient_of_the_squared_mean():
     batch = torch.tensor([[0.3], [0.1]], requires_grad=True)
-    value = squared(batch, RunningMean(torch.zeros(2, 1)), "running")
+    value = square_means(batch, RunningMean(torch.zeros(2, 1)), "running")
     (gradient,) = torch.autograd.grad(value.sum(), batch)
     torch.testing.assert_close(value.detach(), batch.detach().square())
     torch.testing.assert_close(gradient, 2 * batch.detach())
