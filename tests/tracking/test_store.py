@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import os
 import socket
 import subprocess
 import sys
@@ -303,12 +302,17 @@ def test_nothing_is_created_by_reading(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_artifacts_lie_beside_the_database(sqlite_uri: str, sweep: str) -> None:
-    """Wherever the process that records happens to be."""
+def test_artifacts_lie_beside_the_database(
+    sqlite_uri: str, sweep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The working directory of the recording process does not matter."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
     tracking.record(made_points(1), sweep=sweep, tracking_uri=sqlite_uri)
     folder = Path(sqlite_uri.removeprefix("sqlite:///")).parent
     assert (folder / "mlruns" / sweep).is_dir()
-    assert not Path(os.getcwd(), "mlruns").exists()
+    assert list(elsewhere.iterdir()) == []
 
 
 @pytest.mark.parametrize("meant", [False, True])
