@@ -245,7 +245,7 @@ def test_a_wrong_tracking_password_is_found_and_the_right_one_lets_in() -> None:
                 )  # fmt: skip
                 (check,) = run.of("tracking")
                 assert (run.code, check["state"]) == (code, "failed" if code else "ok")
-                assert ("refuses the credentials" in check["found"]) == bool(code)
+                assert ("rejects the credentials" in check["found"]) == bool(code)
 
 
 def test_a_readable_token_is_a_warning_without_a_cluster(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_refused_credentials_are_to_be_put_where_the_sweep_is_led_from(
     check = check_tracking(rejecting_server, is_local=here)
     assert (check.state, check.found) == (
         "failed",
-        f"{rejecting_server} refuses the credentials (401)",
+        f"{rejecting_server} rejects the credentials (401)",
     )
     assert "~/.mlflow/credentials (chmod 600)" in check.remedy
     assert ("the cluster's head" in check.remedy) != here

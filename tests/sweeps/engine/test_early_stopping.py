@@ -271,7 +271,7 @@ def test_a_sweep_with_stopped_points_is_a_success(
     assert f"{len(stopped)} stopped early" in report
     assert "dominated at " in report
     before = {p.point_id: p.finished_at for p in result.tradeoff_points}
-    finished_already = "early was finished already: there was nothing to train"
+    finished_already = "early was already finished; nothing to train"
     assert finished_already not in first
     assert finished_already in run("resume", "early")
     again = open_result("early", str(tmp_path / "storage"))
