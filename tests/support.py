@@ -1,4 +1,4 @@
-"""Skip marks that several test modules share."""
+"""Skip marks of several test modules."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def location30(folder: Path) -> Target:
         )
         return edited_inputs(packed) | inside | rows
 
-    return Target("location30", folder, _guarded(read), lambda: packed, inputs)
+    return Target("location30", folder, _guard(read), lambda: packed, inputs)
 
 
 def mnist(folder: Path) -> Target:
@@ -94,7 +94,7 @@ def mnist(folder: Path) -> Target:
             lambda made: gzip.compress(made, 1, mtime=0)
         )
 
-    return Target("mnist", folder, _guarded(read), lambda: corpus, inputs)
+    return Target("mnist", folder, _guard(read), lambda: corpus, inputs)
 
 
 def eco_aggregated(folder: Path) -> Target:
@@ -125,7 +125,7 @@ def eco_aggregated(folder: Path) -> Target:
         inside = edited_inputs([text], words).map(lambda made: gzip.compress(made, 1, mtime=0))
         return edited_inputs(corpus) | inside
 
-    return Target("eco_aggregated", folder, _guarded(read), lambda: corpus, inputs)
+    return Target("eco_aggregated", folder, _guard(read), lambda: corpus, inputs)
 
 
 def eco_published(folder: Path) -> Target:
@@ -150,7 +150,7 @@ def eco_published(folder: Path) -> Target:
         words = (*_NUMBERS, *_MARKS, b"\f", b"31-Feb-2012", b"01-Jul-2012", b"01-Jul-0000")
         return edited_inputs(corpus[1:], words) | edited_inputs(corpus, words)
 
-    return Target("eco_published", folder, _guarded(read), lambda: corpus, inputs)
+    return Target("eco_published", folder, _guard(read), lambda: corpus, inputs)
 
 
 def prepared(folder: Path) -> Target:
@@ -181,12 +181,10 @@ def _target(
     corpus: list[bytes],
     words: tuple[bytes, ...],
 ) -> Target:
-    return Target(
-        name, folder, _guarded(read), lambda: corpus, lambda: edited_inputs(corpus, words)
-    )
+    return Target(name, folder, _guard(read), lambda: corpus, lambda: edited_inputs(corpus, words))
 
 
-def _guarded(read: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
+def _guard(read: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
     def refused_in_order(content: bytes) -> bool:
         try:
             return read(content)

@@ -1,4 +1,4 @@
-"""What a configuration and a point are known by."""
+"""Identities of configurations and points."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ class Ordered(ExperimentConfig):
     weight: float = 1.0
 
 
-def named(**values: float) -> str:
+def make_id(**values: float) -> str:
     return point_id("e", 1, Ordered.model_validate(values), "data")
 
 
 @given(ORDERS, ORDERS)
-def test_points_are_known_by_their_values_infinite_ones_included(a: float, b: float) -> None:
-    assert (named(alpha=a) == named(alpha=b)) == (a == b)
+def test_point_ids_depend_on_values_including_infinity(a: float, b: float) -> None:
+    assert (make_id(alpha=a) == make_id(alpha=b)) == (a == b)
 
 
 @given(ORDERS, ORDERS)
-def test_only_what_may_not_differ_in_a_stack_is_structure(a: float, power: float) -> None:
+def test_stackable_fields_are_not_structure(a: float, power: float) -> None:
     one, other = (Ordered(alpha=x, power=power).structure() for x in (a, math.inf))
     assert one == other
     assert (Ordered(power=power).structure() == Ordered(power=2.0).structure()) == (power == 2)
 
 
-def test_a_point_s_identity_does_not_drift() -> None:
-    """Or every finished sweep would be trained again."""
-    assert named() == "cb51bf4588164fae9deb"
-    assert named(alpha=math.inf) == "f64421945336e059f51b"
+def test_point_ids_are_stable() -> None:
+    """A changed identity would train every finished sweep again."""
+    assert make_id() == "cb51bf4588164fae9deb"
+    assert make_id(alpha=math.inf) == "f64421945336e059f51b"
 
 
 @pytest.mark.parametrize("value", [{"alpha": math.nan}, {"weight": math.inf}, {"weight": math.nan}])
-def test_what_is_no_number_is_refused_and_infinity_where_it_has_no_meaning(
+def test_nan_and_meaningless_infinities_are_refused(
     value: dict[str, float],
 ) -> None:
     with pytest.raises(ValidationError):

@@ -51,7 +51,7 @@ def test_the_source_may_be_a_whole_data_directory(source, tmp_path):
         (b"second\n" * 10**6, r"b.csv is altered \(71 bytes or more, expected 70\)"),
     ],
 )
-def test_what_is_not_the_published_file_leaves_nothing_behind(source, tmp_path, body, message):
+def test_a_file_other_than_the_published_one_is_not_stored(source, tmp_path, body, message):
     (source / "b.csv").write_bytes(body)
     with pytest.raises(DataError, match=message) as caught:
         copy_into(SMALL, tmp_path / "data", str(source))
@@ -59,14 +59,14 @@ def test_what_is_not_the_published_file_leaves_nothing_behind(source, tmp_path, 
     assert not any((tmp_path / "data").iterdir())
 
 
-def test_a_source_that_lacks_a_file_is_said_so(source, tmp_path):
+def test_a_source_without_a_file_is_refused(source, tmp_path):
     (source / "b.csv").unlink()
     with pytest.raises(DataError, match=rf"cannot copy b.csv from {source}: .*No such file"):
         copy_into(SMALL, tmp_path / "data", str(source))
     assert not any((tmp_path / "data").iterdir())
 
 
-def test_a_uri_that_cannot_be_opened_is_refused_without_its_secrets(tmp_path):
+def test_an_invalid_uri_is_refused_without_showing_its_secrets(tmp_path):
     with pytest.raises(DataError, match="got an invalid nosuch: URI") as caught:
         copy_into(SMALL, tmp_path, "nosuch://user:secret@host/path")
     assert "secret" not in str(caught.value)

@@ -60,7 +60,7 @@ def server(monkeypatch) -> Iterator[str]:
     listening.server_close()
 
 
-def described(base: str, *manners: str) -> DatasetInfo:
+def make_dataset(base: str, *manners: str) -> DatasetInfo:
     """A catalog entry whose files are served in these manners."""
     files = tuple(
         DataFile(name, f"{base}/{manner}/{name}", len(body), hashlib.sha256(body).hexdigest())
@@ -71,16 +71,16 @@ def described(base: str, *manners: str) -> DatasetInfo:
 
 def test_files_arrive_whole_in_the_data_sets_folder(server, tmp_path):
     root = tmp_path / "new" / "data"
-    paths = download(described(server, "good", "good"), root)
+    paths = download(make_dataset(server, "good", "good"), root)
     assert paths == [root / "small" / name for name in CONTENTS]
     assert [path.read_bytes() for path in paths] == list(CONTENTS.values())
     assert [path.name for path in root.iterdir()] == ["small"]
 
 
-def test_progress_is_told_in_bytes_up_to_the_files_size(server, tmp_path):
+def test_progress_is_reported_in_bytes_up_to_the_size(server, tmp_path):
     told: dict[str, list[tuple[int, int]]] = {}
     download(
-        described(server, "good", "good"),
+        make_dataset(server, "good", "good"),
         tmp_path,
         lambda file, done, total: told.setdefault(file, []).append((done, total)),
     )
@@ -92,16 +92,16 @@ def test_progress_is_told_in_bytes_up_to_the_files_size(server, tmp_path):
 
 
 def test_intact_files_are_not_fetched_again(server, tmp_path):
-    download(described(server, "good", "good"), tmp_path)
+    download(make_dataset(server, "good", "good"), tmp_path)
     before = (tmp_path / "small" / "a.csv").stat().st_mtime_ns
-    assert len(download(described(server, "missing", "missing"), tmp_path)) == 2
+    assert len(download(make_dataset(server, "missing", "missing"), tmp_path)) == 2
     assert (tmp_path / "small" / "a.csv").stat().st_mtime_ns == before
 
 
 def test_an_altered_file_is_replaced_and_the_intact_one_stays(server, tmp_path):
-    download(described(server, "good", "good"), tmp_path)
+    download(make_dataset(server, "good", "good"), tmp_path)
     os.truncate(tmp_path / "small" / "b.csv", 3)
-    download(described(server, "missing", "good"), tmp_path)
+    download(make_dataset(server, "missing", "good"), tmp_path)
     assert (tmp_path / "small" / "b.csv").read_bytes() == CONTENTS["b.csv"]
 
 
@@ -114,28 +114,28 @@ def test_an_altered_file_is_replaced_and_the_intact_one_stays(server, tmp_path):
         ("missing", r"cannot download b.csv .*404"),
     ],
 )
-def test_what_is_not_the_published_file_leaves_nothing_behind(server, tmp_path, manner, message):
+def test_a_file_other_than_the_published_one_is_not_stored(server, tmp_path, manner, message):
     with pytest.raises(DataError, match=message) as caught:
-        download(described(server, "good", manner), tmp_path)
+        download(make_dataset(server, "good", manner), tmp_path)
     assert "Nothing was changed" in str(caught.value)
     assert not any(tmp_path.iterdir())
 
 
-def test_a_failed_fetch_keeps_what_was_there(server, tmp_path):
+def test_a_failed_fetch_keeps_existing_files(server, tmp_path):
     folder = tmp_path / "small"
     folder.mkdir()
     (folder / "a.csv").write_bytes(b"old")
     with pytest.raises(DataError, match=r"b\.csv"):
-        download(described(server, "good", "bad"), tmp_path)
+        download(make_dataset(server, "good", "bad"), tmp_path)
     assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [("a.csv", b"old")]
 
 
-def test_without_a_network_the_message_says_what_to_do_by_hand(server, tmp_path):
+def test_without_a_network_the_message_says_where_to_copy_the_file(server, tmp_path):
     closed = replace(
-        described(server, "good", "good"),
+        make_dataset(server, "good", "good"),
         files=tuple(
             replace(file, url=f"http://127.0.0.1:1/{file.name}")
-            for file in described(server, "good", "good").files
+            for file in make_dataset(server, "good", "good").files
         ),
     )
     with pytest.raises(DataError, match=r"cannot download a.csv from http://127.0.0.1:1/a") as e:
@@ -144,12 +144,12 @@ def test_without_a_network_the_message_says_what_to_do_by_hand(server, tmp_path)
     assert not any(tmp_path.iterdir())
 
 
-def test_a_directory_that_cannot_be_written_is_said_so(server, tmp_path):
+def test_a_directory_that_is_not_writable_is_reported(server, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(
         DataError, match=r"cannot store data set 'small' in .*small: .*Set PRIVNETS_DATA to"
     ):
-        download(described(server, "good", "good"), tmp_path / "file" / "data")
+        download(make_dataset(server, "good", "good"), tmp_path / "file" / "data")
 
 
 def test_a_killed_fetch_leaves_no_half_written_file(server, tmp_path):
@@ -157,20 +157,20 @@ def test_a_killed_fetch_leaves_no_half_written_file(server, tmp_path):
         "import sys\nfrom pathlib import Path\n"
         "from privnets.data.files import DataFile, DatasetInfo\n"
         "from privnets.data.transfer import download\n"
-        f"download({described(server, 'good', 'stalled')!r}, Path(sys.argv[1]))\n"
+        f"download({make_dataset(server, 'good', 'stalled')!r}, Path(sys.argv[1]))\n"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)])
     deadline = time.monotonic() + 30
-    while not arriving(tmp_path) and time.monotonic() < deadline:
+    while not is_arriving(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.02)
     process.kill()
     process.wait()
-    assert arriving(tmp_path)
+    assert is_arriving(tmp_path)
     assert not (tmp_path / "small").exists()
-    download(described(server, "good", "good"), tmp_path)
+    download(make_dataset(server, "good", "good"), tmp_path)
     assert (tmp_path / "small" / "b.csv").read_bytes() == CONTENTS["b.csv"]
 
 
-def arriving(root: Path) -> bool:
+def is_arriving(root: Path) -> bool:
     """Whether the second file, which stalls, is on its way."""
     return any(root.glob(".fetch-*/b.csv"))

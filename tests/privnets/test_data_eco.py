@@ -35,7 +35,7 @@ def root(tmp_path, monkeypatch):
 
 
 def forget() -> None:
-    """As in a new process."""
+    """Clears the caches, as in a new process."""
     for cached in (eco._read, eco._quarters, eco._cached_digest):
         cached.cache_clear()
 
@@ -55,7 +55,7 @@ def write_occupancy(path: Path, days: dict[str, np.ndarray]) -> None:
     path.write_text(f",{times}\n" + "".join(rows))
 
 
-def published(root: Path, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def write_published(root: Path, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Two days of household 2 and one of household 4, whose folders are nested; household 2's."""
     random = np.random.default_rng(seed)
     power = random.uniform(50, 3000, (2, SECONDS)).round(2)
@@ -84,7 +84,7 @@ def slow_power(seconds: np.ndarray) -> float | None:
 
 @pytest.mark.parametrize(("resolution", "steps"), [("hour", 24), ("quarter-hour", 96)])
 def test_published_seconds_become_steps(root, resolution, steps):
-    power, home = published(root)
+    power, home = write_published(root)
     found = eco.read(resolution)
     assert found.source == "published"
     assert [h.number for h in found.households] == [2, 4]  # household 6 has no occupancy
@@ -104,8 +104,8 @@ def test_published_seconds_become_steps(root, resolution, steps):
     assert (~second.present).sum() == {"hour": 1, "quarter-hour": 2}[resolution]
 
 
-def test_reading_again_takes_what_was_kept_and_gives_the_same(root, tmp_path, monkeypatch):
-    published(root)
+def test_a_second_read_uses_the_cache_and_gives_equal_arrays(root, tmp_path, monkeypatch):
+    write_published(root)
     before = eco.read("hour")
     forget()
     monkeypatch.setattr(eco, "read_published", lambda *_: pytest.fail("read again"))
@@ -117,8 +117,8 @@ def test_reading_again_takes_what_was_kept_and_gives_the_same(root, tmp_path, mo
         again.households[0].power[0] = 1
 
 
-def test_the_fingerprint_covers_what_is_in_published_files_and_not_where(root, tmp_path):
-    published(root)
+def test_the_fingerprint_depends_on_contents_not_on_paths(root, tmp_path):
+    write_published(root)
     whole = data.fingerprint("eco")
     assert data.status("eco") == "present"
     assert data.fingerprint("eco") == eco.read().fingerprint == whole
@@ -132,9 +132,9 @@ def test_the_fingerprint_covers_what_is_in_published_files_and_not_where(root, t
     assert data.fingerprint("eco") != whole
 
 
-def test_occupancy_that_nobody_recorded_is_missing_and_never_zero(tmp_path):
+def test_unrecorded_occupancy_is_missing_not_zero(tmp_path):
     values = np.zeros(SECONDS, dtype=object)
-    values[:450] = ""  # half of the first quarter is known: nobody at home
+    values[:450] = ""  # half of the first quarter is known: absent
     values[900:1_351] = "-1"  # less than half of the second
     values[1_800:2_250] = "1"  # half of the third: occupied
     values[2_700:3_600] = "nan"
@@ -152,7 +152,7 @@ def quarters(occupancy: np.ndarray, seconds: int = 900) -> QuarterHours:
 
 
 @given(st.lists(st.sampled_from([-1, 0, 1]), min_size=4, max_size=4))
-def test_an_hour_is_what_most_of_its_known_quarters_are(labels):
+def test_an_hour_has_the_majority_label_of_its_quarters(labels):
     occupancy = np.full((1, 96), -1)
     occupancy[0, 8:12] = labels
     found = resample(
@@ -172,7 +172,7 @@ def test_an_hour_is_what_most_of_its_known_quarters_are(labels):
 
 
 @given(st.integers(0, 900), st.integers(0, 900))
-def test_a_majority_is_of_the_known(occupied, unoccupied):
+def test_a_majority_counts_labelled_parts_only(occupied, unoccupied):
     known = occupied + unoccupied
     if known > 900:
         return
@@ -217,8 +217,8 @@ def test_an_occupancy_file_of_another_format_is_named(tmp_path, row, message):
         list(eco_files.occupancy_days(path))
 
 
-def test_households_without_common_days_are_said_so(root):
-    published(root)
+def test_households_without_common_days_are_refused(root):
+    write_published(root)
     folder = root / "eco" / "published"
     (folder / "04_sm_csv" / "04_sm_csv" / "04" / "2012-12-01.csv").rename(
         folder / "04_sm_csv" / "04_sm_csv" / "04" / "2012-12-02.csv"
@@ -230,13 +230,13 @@ def test_households_without_common_days_are_said_so(root):
 HEADER = "time,power_w,l1_w,occupancy\n"
 
 
-def aggregated(*rows: str, header: str = HEADER) -> bytes:
+def make_aggregated(*rows: str, header: str = HEADER) -> bytes:
     return gzip.compress((header + "".join(f"{row}\n" for row in rows)).encode())
 
 
 def test_both_sources_give_the_same_households(root):
     """An aggregated file made of the published seconds reads as the published files do."""
-    power, home = published(root)
+    power, home = write_published(root)
     power = np.where(power < 0, 100, power)
     for day, values in zip(("2012-06-30", "2012-07-01"), power, strict=True):
         write_day(root / "eco" / "published" / "02_sm_csv" / "02" / f"{day}.csv", values)
@@ -247,7 +247,7 @@ def test_both_sources_give_the_same_households(root):
         for d, day in enumerate(("2012-06-30", "2012-07-01"))
         for q in range(96)
     ]
-    other = eco_files.parse_aggregated(aggregated(*rows))
+    other = eco_files.parse_aggregated(make_aggregated(*rows))
     for resolution in ("hour", "quarter-hour"):
         one, two = eco.read(resolution).households[0], resample(other, resolution)
         np.testing.assert_array_equal(one.dates, two.dates)
@@ -259,16 +259,16 @@ def test_both_sources_give_the_same_households(root):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (aggregated("2012-06-01 00:00:00,1,1,1")[:-9], "not a complete gzip file of text"),
+        (make_aggregated("2012-06-01 00:00:00,1,1,1")[:-9], "not a complete gzip file of text"),
         (b"time,power_w", "not a complete gzip file of text"),
-        (aggregated(header="time,watts,occupancy\n"), "has no column power_w"),
-        (aggregated(), "has no rows"),
-        (aggregated("2012-06-01 00:07:00,1,1,1"), "line 2: cannot read .*not a quarter-hour"),
-        (aggregated("2012-06-01 00:00:00+02:00,1,1,1"), "line 2: cannot read .*wall clock"),
-        (aggregated("2012-06-01 00:00:00,-1,1,1"), "line 2: cannot read .*not a power"),
-        (aggregated("2012-06-01 00:00:00,1,1,0.4"), "line 2: cannot read"),
-        (aggregated("2012-06-01 00:00:00,1"), "line 2: cannot read"),
-        (aggregated(*["2012-06-01 00:00:00,1,1,1"] * 2), "a quarter-hour twice"),
+        (make_aggregated(header="time,watts,occupancy\n"), "has no column power_w"),
+        (make_aggregated(), "has no rows"),
+        (make_aggregated("2012-06-01 00:07:00,1,1,1"), "line 2: cannot read .*not a quarter-hour"),
+        (make_aggregated("2012-06-01 00:00:00+02:00,1,1,1"), "line 2: cannot read .*wall clock"),
+        (make_aggregated("2012-06-01 00:00:00,-1,1,1"), "line 2: cannot read .*not a power"),
+        (make_aggregated("2012-06-01 00:00:00,1,1,0.4"), "line 2: cannot read"),
+        (make_aggregated("2012-06-01 00:00:00,1"), "line 2: cannot read"),
+        (make_aggregated(*["2012-06-01 00:00:00,1,1,1"] * 2), "a quarter-hour twice"),
         (gzip.compress(bytes(17 * 2**20)), "more than 16,777,216 bytes"),
     ],
     ids=[
@@ -282,7 +282,7 @@ def test_an_aggregated_file_of_another_format_is_named(content, message):
     assert "privnets.data.eco" in str(caught.value)
 
 
-def test_absent_and_altered_files_are_told_apart_with_what_to_do(root):
+def test_absent_and_altered_files_have_different_messages(root):
     assert data.status("eco") == "absent"
     with pytest.raises(data.DataError, match=r"eco_h2_15min.csv.gz is absent") as caught:
         eco.read()
@@ -299,7 +299,7 @@ def test_absent_and_altered_files_are_told_apart_with_what_to_do(root):
 
 
 @requires_data("eco")
-def test_the_data_at_hand_are_what_their_table_says():
+def test_the_aggregated_file_matches_its_table():
     if eco.source() != "aggregated":
         pytest.skip("published files of ECO are at hand")
     frame = pd.read_csv(data.directory() / "eco" / eco_files.AGGREGATED_NAME, parse_dates=["time"])
@@ -328,15 +328,15 @@ def test_published_files_take_precedence(root, monkeypatch):
     assert digest == data.info("eco").files[0].sha256
     before = data.fingerprint("eco")
     assert eco.source() == "aggregated"
-    published(root)
+    write_published(root)
     assert eco.source() == "published"
     assert data.fingerprint("eco") != before
     os.rename(root / "eco" / "published", root / "eco" / "elsewhere")
     assert data.fingerprint("eco") == before
 
 
-def test_a_damaged_digest_on_disk_is_made_again(root):
-    published(root)
+def test_a_damaged_cached_digest_is_computed_again(root):
+    write_published(root)
     whole = data.fingerprint("eco")
     forget()
     (kept,) = cache.directory().glob("eco-*.digest")

@@ -67,7 +67,7 @@ def make_folder(path):
         (make_folder, "first.csv is not a file", "altered"),
     ],
 )
-def test_one_message_says_which_file_where_and_how_to_get_it(entry, root, harm, fault, state):
+def test_the_message_names_the_file_the_directory_and_the_command(entry, root, harm, fault, state):
     verify(entry, root)  # what is remembered of the good file must not hide the harm
     harm(root / "small" / "first.csv")
     with pytest.raises(data.DataError, match=fault) as caught:
@@ -81,7 +81,7 @@ def test_one_message_says_which_file_where_and_how_to_get_it(entry, root, harm, 
     assert state_of(entry, root) == state
 
 
-def test_all_faults_come_at_once(entry, root):
+def test_all_faults_are_in_one_message(entry, root):
     truncate(root / "small" / "first.csv")
     remove(root / "small" / "second.csv")
     with pytest.raises(data.DataError, match=r"first.csv is truncated .*; second.csv is absent\."):
@@ -95,7 +95,7 @@ def test_an_absent_directory_is_absent_data(entry, tmp_path):
         verify(entry, tmp_path / "nowhere")
 
 
-def test_a_byte_changed_under_an_old_time_stamp_is_noticed(entry, root):
+def test_a_change_with_an_old_time_stamp_is_noticed(entry, root):
     path = root / "small" / "first.csv"
     verify(entry, root)
     before = path.stat()
@@ -122,7 +122,7 @@ def test_loading_truncated_adult_fails_and_restored_adult_loads(tmp_path, monkey
     assert data.fingerprint("adult") == whole
 
 
-def test_fingerprints_tell_data_sets_apart_and_are_quick_to_ask_again():
+def test_fingerprints_differ_between_data_sets_and_are_cached():
     found = {name: data.fingerprint(name) for name in ("digits", "diabetes")}
     assert len(set(found.values())) == 2
     assert all(len(value) == 32 and int(value, 16) >= 0 for value in found.values())

@@ -38,13 +38,13 @@ def test_an_idx_file_is_read_row_by_row():
     ],
     ids=["truncated", "not-gzip", "short", "long", "other-shape", "floats"],
 )
-def test_what_is_no_idx_file_is_said_with_what_to_do(content, message):
+def test_an_invalid_idx_file_is_refused_with_advice(content, message):
     with pytest.raises(data.DataError, match=message) as caught:
         mnist.parse(content, "small", (2, 3))
     assert "`sweeps data fetch mnist`" in str(caught.value)
 
 
-def test_the_catalog_knows_mnist_and_load_says_how_to_read_it():
+def test_load_names_the_reader_of_mnist():
     assert "mnist" in data.names()
     assert "mnist" not in data.names("table")
     assert all(file.url is not None for file in data.info("mnist").files)
@@ -106,7 +106,7 @@ def test_the_label_rule_shifts_between_the_parts():
 
 
 @requires_data("mnist")
-def test_the_digit_alone_tells_thickness():
+def test_the_digit_alone_predicts_thickness():
     images = amnist.read_amnist()
     told = mutual_info_score(images.train_digit, images.train_thickness)
     assert told == pytest.approx(0.065, abs=5e-4)

@@ -18,7 +18,7 @@ from privnets.data.preparation import principal_components, z_scores
 SETS = [pytest.param(name, marks=requires_data(name)) for name in data.names("table")]
 
 
-def standardised(name: str) -> np.ndarray:
+def standardise(name: str) -> np.ndarray:
     """Columns by two passes of the definition; a constant one is zero."""
     x = data.load(name).x
     centred = x - x.sum(axis=0) / len(x)
@@ -42,7 +42,7 @@ def test_components_are_uncorrelated_centred_and_ordered_by_variance(name):
 
 @pytest.mark.parametrize("name", SETS)
 def test_variances_are_the_correlation_matrix_eigenvalues(name):
-    z = standardised(name)
+    z = standardise(name)
     eigenvalues = np.linalg.eigvalsh(z.T @ z / len(z))[::-1]
     variance = data.prepare(name).explained_variance
     np.testing.assert_allclose(variance, eigenvalues, rtol=1e-9, atol=1e-11)
@@ -51,7 +51,7 @@ def test_variances_are_the_correlation_matrix_eigenvalues(name):
 
 @pytest.mark.parametrize("name", SETS)
 def test_all_components_together_are_a_rotation_of_the_z_scores(name):
-    z, prepared = standardised(name), data.prepare(name)
+    z, prepared = standardise(name), data.prepare(name)
     live = prepared.explained_variance > 0
     loadings = z.T @ prepared.x[:, live] / (len(z) * prepared.explained_variance[live])
     np.testing.assert_allclose(loadings.T @ loadings, np.eye(live.sum()), atol=1e-8)
@@ -59,7 +59,7 @@ def test_all_components_together_are_a_rotation_of_the_z_scores(name):
 
 
 def test_components_are_scikit_learns_up_to_sign():
-    oracle = PCA(n_components=4, svd_solver="full").fit_transform(standardised("diabetes"))
+    oracle = PCA(n_components=4, svd_solver="full").fit_transform(standardise("diabetes"))
     found = data.prepare("diabetes", 4).x
     np.testing.assert_allclose(np.abs(found), np.abs(oracle), atol=1e-10)
 
@@ -68,7 +68,7 @@ def test_components_are_scikit_learns_up_to_sign():
 def test_each_components_largest_loading_is_positive(name):
     prepared = data.prepare(name)
     live = prepared.explained_variance > 0
-    loadings = standardised(name).T @ prepared.x[:, live]
+    loadings = standardise(name).T @ prepared.x[:, live]
     largest = np.abs(loadings).argmax(axis=0)
     assert (loadings[largest, np.arange(live.sum())] > 0).all()
 
@@ -112,7 +112,7 @@ def test_prepared_arrays_are_shared_and_cannot_be_changed():
 
 
 @pytest.mark.parametrize("features", [0, -1, 65, 10_000])
-def test_a_feature_count_out_of_range_is_told_the_range(features):
+def test_a_feature_count_out_of_range_is_refused_with_the_range(features):
     with pytest.raises(ValueError, match=rf"in \[1, 64\] for data set 'digits'; got {features}\."):
         data.prepare("digits", features)
 
@@ -146,7 +146,7 @@ print(json.dumps({
 
 
 def prepared_elsewhere(folder) -> dict[str, object]:
-    """What another process prepares with this cache directory, and whether it had to compute."""
+    """Prepares data in another process with this cache; returns whether it computed them."""
     environment = {**os.environ, "PRIVNETS_CACHE": str(folder)}
     found = subprocess.run(
         [sys.executable, "-W", "error", "-c", PREPARE],
@@ -168,20 +168,20 @@ def test_prepared_arrays_outlive_the_process_and_damage_to_them_is_repaired(tmp_
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_cache_that_cannot_be_written_does_not_matter(tmp_path):
+def test_a_cache_that_is_not_writable_is_ignored(tmp_path):
     (tmp_path / "file").touch()
     expected = data.prepare("digits", 9).explained_variance.sum()
     assert prepared_elsewhere(tmp_path / "file" / "cache")["variance"] == expected
 
 
 @pytest.fixture
-def kept(tmp_path):
+def write_cache(tmp_path):
     path = tmp_path / "sub" / "some.prepared"
     cache.write(path, {"x": np.arange(12.0).reshape(3, 4), "y": np.array([1, 2, 3])})
     return path
 
 
-def test_the_cache_gives_back_what_it_got(kept):
+def test_the_cache_returns_equal_arrays(kept):
     found = cache.read(kept)
     assert found is not None
     np.testing.assert_array_equal(found["x"], np.arange(12.0).reshape(3, 4))
@@ -189,25 +189,25 @@ def test_the_cache_gives_back_what_it_got(kept):
     assert list(kept.parent.iterdir()) == [kept]
 
 
-def test_a_cache_file_cut_anywhere_is_none_at_all(kept):
+def test_a_truncated_cache_file_is_a_miss(kept):
     whole = kept.read_bytes()
     for length in range(len(whole)):
         kept.write_bytes(whole[:length])
         assert cache.read(kept) is None
 
 
-def test_a_cache_file_with_any_byte_altered_is_none_at_all(kept):
+def test_an_altered_cache_file_is_a_miss(kept):
     whole = kept.read_bytes()
     for place in range(len(whole)):
         kept.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         assert cache.read(kept) is None
 
 
-def test_an_absent_cache_file_is_none(tmp_path):
+def test_an_absent_cache_file_is_a_miss(tmp_path):
     assert cache.read(tmp_path / "absent") is None
 
 
-def test_the_cache_directory_is_the_one_asked_for_else_the_users(monkeypatch, tmp_path):
+def test_the_cache_directory_is_the_configured_one_or_the_users(monkeypatch, tmp_path):
     monkeypatch.setenv("PRIVNETS_CACHE", str(tmp_path))
     assert cache.directory() == tmp_path
     monkeypatch.delenv("PRIVNETS_CACHE")

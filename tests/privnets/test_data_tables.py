@@ -41,7 +41,7 @@ def test_adult_is_adult_data_followed_by_adult_test():
 
 @requires_data("adult")
 @pytest.mark.parametrize("column", [1, 3, 5, 6, 7, 8, 9, 13])
-def test_an_adult_category_is_its_place_in_the_alphabet_over_both_files(column):
+def test_an_adult_category_is_its_alphabetical_position_over_both_files(column):
     codes, cells = data.load("adult").x[:, column], adult_frame()[column]
     alphabet = sorted(cells.unique())
     assert [alphabet[int(code)] for code in codes] == cells.tolist()
@@ -68,7 +68,7 @@ def test_adult_targets_are_one_for_incomes_above_50k_dots_or_not():
     assert (y[:32_561].mean().round(4), y[32_561:].mean().round(4)) == (0.2408, 0.2362)
 
 
-def test_adult_comments_dots_and_empty_lines_are_no_data():
+def test_adult_comments_dots_and_empty_lines_are_skipped():
     person = "39, State-gov, 7, Bachelors, 13, Single, ?, Husband, White, Male, 1, 2, 40, Cuba, "
     x, y = adult.parse(person + "<=50K\n\n", f"|1x3 Cross validator\n{person}>50K.\n\n")
     np.testing.assert_array_equal(x, [[39, 0, 7, 0, 13, 0, 0, 0, 0, 0, 1, 2, 40, 0]] * 2)
@@ -158,7 +158,7 @@ def test_diabetes_has_published_units():
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=requires_data(name)) for name in data.names("table")]
 )
-def test_the_catalog_says_what_the_data_are(name):
+def test_the_catalog_describes_the_data(name):
     info, loaded = data.info(name), data.load(name)
     assert (info.records, info.attributes) == loaded.x.shape
     assert len(loaded.feature_names) == info.attributes
@@ -182,12 +182,12 @@ def test_a_data_set_is_parsed_once_and_cannot_be_changed(name):
 
 
 @pytest.mark.parametrize("ask", [data.info, data.load, data.fingerprint, data.prepare, data.fetch])
-def test_an_unknown_name_is_told_the_known_ones(ask):
+def test_an_unknown_name_is_refused_with_the_known_ones(ask):
     with pytest.raises(data.DataError, match=r"one of adult, location30, .*got 'adults'"):
         ask("adults")
 
 
-def test_importing_and_asking_about_data_loads_nothing_slow():
+def test_importing_and_describing_data_imports_no_slow_module():
     script = (
         "import sys, privnets.data as data\n"
         "data.fingerprint('digits'), data.info('adult'), data.directory(), data.status('adult')\n"
@@ -198,7 +198,7 @@ def test_importing_and_asking_about_data_loads_nothing_slow():
     assert (found.stdout, found.stderr) == ("[]\n", "")
 
 
-def test_the_data_directory_is_the_one_asked_for_else_the_users(monkeypatch, tmp_path):
+def test_the_data_directory_is_the_configured_one_or_the_users(monkeypatch, tmp_path):
     monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
     assert data.directory() == tmp_path
     monkeypatch.setenv("PRIVNETS_DATA", "")

@@ -1,4 +1,4 @@
-"""What the measures take, what they refuse and in which kind they answer."""
+"""Arguments that measures accept and refuse, and the types of their results."""
 
 from __future__ import annotations
 
@@ -59,9 +59,7 @@ NAN = math.nan
         (lambda: measures.gaussian_mechanism_delta(1.0, 0.0, 1.0), r"sigma must be in \(0, inf\)"),
     ],
 )
-def test_what_is_out_of_range_is_named_with_its_value(
-    call: Callable[[], object], message: str
-) -> None:
+def test_errors_name_the_argument_and_its_value(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
 
@@ -73,7 +71,7 @@ def test_one_bad_table_of_a_batch_is_refused() -> None:
         measures.renyi_entropy(tables, 2)
 
 
-def test_tensors_answer_tensors_arrays_arrays_and_numbers_floats() -> None:
+def test_results_have_the_type_of_the_arguments() -> None:
     p = np.full((3, 2), 0.5)
     assert isinstance(measures.renyi_entropy(torch.from_numpy(p), 2), torch.Tensor)
     assert isinstance(measures.renyi_entropy(p, 2), np.ndarray)
@@ -92,18 +90,18 @@ def test_narrow_floats_are_normalised_and_computed_in_float64(dtype: torch.dtype
     torch.testing.assert_close(found, -(exact * exact.log()).sum(), rtol=1e-14, atol=0)
 
 
-def test_integers_are_probabilities_too() -> None:
+def test_integers_are_accepted_as_probabilities() -> None:
     assert measures.renyi_entropy(np.array([0, 1, 0]), 0.5) == 0
 
 
-def test_arguments_are_left_as_they_were() -> None:
+def test_arguments_are_not_changed() -> None:
     p = np.array([0.2, 0.8 + 1e-12])
     before = p.copy()
     measures.renyi_entropy(p, 1.5)
     assert (p == before).all()
 
 
-def test_an_empty_batch_gives_an_empty_answer() -> None:
+def test_an_empty_batch_gives_an_empty_result() -> None:
     assert measures.arimoto_mutual_information(np.empty((0, 2, 3)), 2).shape == (0,)
 
 

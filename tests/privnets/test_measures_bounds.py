@@ -53,7 +53,7 @@ class TestMembershipAdvantage:
 
     @briefly
     @given(st.integers(2, 6).flatmap(lambda n: st.tuples(laws(n), laws(n))))
-    def test_no_two_laws_are_further_apart(self, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    def test_no_pair_of_distributions_exceeds_it(self, pair: tuple[np.ndarray, np.ndarray]) -> None:
         bound = measures.membership_advantage_bound(jeffreys(*pair))
         assert total_variation(*pair) <= bound + 1e-14
 
@@ -97,7 +97,7 @@ class TestMembershipAdvantage:
 
 
 class TestReleaseBound:
-    def test_common_bit_that_the_data_lacks_cannot_be_split(self) -> None:
+    def test_a_common_bit_absent_from_the_data_gives_ln2(self) -> None:
         """X = U = S: U tells all of S, X leaves none of it: K = ln 2."""
         joint = np.zeros((2, 2, 2))
         joint[0, 0, 0] = joint[1, 1, 1] = 0.5
@@ -113,7 +113,7 @@ class TestReleaseBound:
 
     @briefly
     @given(laws(12), st.lists(laws(3), min_size=3, max_size=3))
-    def test_no_release_gets_below_it(self, joint: np.ndarray, channel: list[np.ndarray]) -> None:
+    def test_every_release_satisfies_it(self, joint: np.ndarray, channel: list[np.ndarray]) -> None:
         """Lemma 3.1: I(S; Q) + I(U; X) - I(U; Q) >= K for every channel from X to Q."""
         usx = joint.reshape(2, 2, 3)
         usq = usx @ np.array(channel)
@@ -143,7 +143,7 @@ class TestPrivacyAndNoise:
 
     @briefly
     @given(st.floats(0, 20), st.floats(0.05, 50), st.floats(0.01, 100))
-    def test_noise_bound_respects_every_privacy_the_noise_gives(
+    def test_noise_bound_is_below_every_privacy_bound_of_the_noise(
         self, epsilon: float, sigma: float, sensitivity: float
     ) -> None:
         delta = measures.gaussian_mechanism_delta(epsilon, sigma, sensitivity)
@@ -162,7 +162,7 @@ class TestPrivacyAndNoise:
         shifted = measures.gaussian_jeffreys(np.zeros(1), cov, np.array([sensitivity]), cov)
         assert rho == pytest.approx(float(shifted), rel=1e-12)
 
-    def test_no_noise_hides_nothing_and_no_movement_shows_nothing(self) -> None:
+    def test_bounds_without_noise_and_without_sensitivity(self) -> None:
         assert measures.gaussian_noise_advantage_bound(1.0, 0.0) == 1
         assert measures.gaussian_noise_advantage_bound(math.inf, 3.0) == 1
         assert measures.gaussian_noise_advantage_bound(0.0, 0.0) == 0
@@ -210,7 +210,7 @@ class TestGaussianMechanism:
 
     @briefly
     @given(st.floats(-12, 12), st.floats(-300, -0.01), st.floats(-6, 6))
-    def test_sigma_is_enough_and_hardly_less_is_not(
+    def test_sigma_is_sufficient_and_minimal(
         self, log_epsilon: float, log_delta: float, log_sensitivity: float
     ) -> None:
         epsilon, delta, sensitivity = 10**log_epsilon, 10**log_delta, 10**log_sensitivity

@@ -158,7 +158,7 @@ def test_arimoto_information_lies_between_0_and_the_entropy(joint: Table, alpha:
 
 @briefly
 @given(st.data(), tables(), orders)
-def test_processing_the_output_tells_nothing_new(
+def test_processing_the_output_adds_no_information(
     data: st.DataObject, joint: Table, alpha: float
 ) -> None:
     processed = joint @ data.draw(channels(joint.shape[1]))
@@ -202,7 +202,7 @@ def test_every_measure_is_continuous_at_its_limits(
 
 @briefly
 @given(tables(), st.tuples(orders, orders))
-def test_renyi_entropy_falls_and_sibsons_information_rises_with_the_order(
+def test_renyi_entropy_decreases_and_sibson_information_increases_with_the_order(
     joint: Table, pair: tuple[float, float]
 ) -> None:
     low, high = sorted(pair)
@@ -214,7 +214,7 @@ def test_renyi_entropy_falls_and_sibsons_information_rises_with_the_order(
 
 @briefly
 @given(tables(positive_rows=True), st.tuples(orders, orders))
-def test_arimoto_information_rises_with_the_order_if_the_secret_is_uniform(
+def test_arimoto_information_increases_with_the_order_for_a_uniform_secret(
     joint: Table, pair: tuple[float, float]
 ) -> None:
     low, high = sorted(pair)
@@ -225,7 +225,7 @@ def test_arimoto_information_rises_with_the_order_if_the_secret_is_uniform(
 
 @pytest.mark.parametrize("alpha", ORDERS)
 @pytest.mark.parametrize("flip", [0.0, 1e-9, 0.11, 0.5, 1.0])
-def test_flipped_fair_bit_tells_ln2_less_the_entropy_of_the_flip(flip: float, alpha: float) -> None:
+def test_information_of_a_flipped_fair_bit(flip: float, alpha: float) -> None:
     joint = np.array([[1 - flip, flip], [flip, 1 - flip]]) / 2
     if alpha == 0:
         hidden = math.log(2) if 0 < flip < 1 else 0.0
@@ -252,9 +252,7 @@ def test_order_inf_is_the_log_gain_of_the_best_guess(joint: Table) -> None:
 
 @briefly
 @given(tables(), orders)
-def test_seeing_the_secret_tells_all_of_it_and_seeing_noise_nothing(
-    joint: Table, alpha: float
-) -> None:
+def test_information_of_the_secret_itself_and_of_noise(joint: Table, alpha: float) -> None:
     p = joint.sum(1)
     entropy = measures.renyi_entropy(p, alpha)
     seen = measures.arimoto_mutual_information(np.diag(p), alpha)
@@ -307,7 +305,7 @@ def test_kl_divergence_is_its_definition(data: st.DataObject, size: int) -> None
     assert measures.kl_divergence(p, q) == pytest.approx(expected, rel=1e-13, abs=1e-30)
 
 
-def test_kl_divergence_of_neighbours_keeps_its_digits() -> None:
+def test_kl_divergence_of_near_distributions_is_accurate() -> None:
     """D(p || q) is about half the chi-squared distance, here 2e-18."""
     p, q = np.array([0.5, 0.5]), np.array([0.5 + 1e-9, 0.5 - 1e-9])
     distance = 0.5 * (((p - q) ** 2) / q).sum()
@@ -315,7 +313,7 @@ def test_kl_divergence_of_neighbours_keeps_its_digits() -> None:
 
 
 @pytest.mark.parametrize("alpha", ORDERS)
-def test_a_batch_holds_what_its_tables_hold(alpha: float) -> None:
+def test_a_batch_equals_its_tables(alpha: float) -> None:
     joints = np.random.default_rng(3).dirichlet(np.full(12, 0.3), size=(2, 5)).reshape(2, 5, 3, 4)
     for measure in (
         measures.arimoto_conditional_entropy,

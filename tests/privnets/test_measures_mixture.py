@@ -54,7 +54,7 @@ def posterior_entropies(cells: NDArray[np.float64]) -> NDArray[np.float64]:
 @pytest.mark.parametrize(
     ("k", "rho", "beta"), [(1.0, 0.5, 0.5), (0.4, 0.5, 0.5), (1.1, 0.3, 0.8), (0.9, 0.9, 0.4)]
 )
-def test_the_joint_law_has_its_margins_and_dependence(k: float, rho: float, beta: float) -> None:
+def test_the_joint_has_its_margins_and_dependence(k: float, rho: float, beta: float) -> None:
     joint = measures.joint_us(k, rho, beta)
     assert joint.sum() == pytest.approx(1)
     assert joint[1].sum() == pytest.approx(rho)
@@ -70,7 +70,7 @@ def test_dependence_of_fair_bits(k: float, expected: float) -> None:
 @pytest.mark.parametrize(
     ("k", "rho", "beta"), [(-0.1, 0.5, 0.5), (2.1, 0.5, 0.5), (0.5, 0.8, 0.8), (1.0, 0.0, 0.5)]
 )
-def test_a_law_that_cannot_be_is_refused(k: float, rho: float, beta: float) -> None:
+def test_an_impossible_dependence_is_refused(k: float, rho: float, beta: float) -> None:
     with pytest.raises(ValueError, match="must be in"):
         measures.joint_us(k, rho, beta)
 
@@ -167,7 +167,7 @@ def test_noise_destroys_information(entries: NDArray[np.float64], k: float, nois
 
 @given(entries=filters, k=dependences, angle=st.floats(0, 6.3))
 @settings(max_examples=30)
-def test_turning_a_release_tells_the_same(
+def test_rotating_a_release_keeps_its_information(
     entries: NDArray[np.float64], k: float, angle: float
 ) -> None:
     joint = measures.joint_us(k)
@@ -332,7 +332,7 @@ def test_the_best_linear_filters_of_many_problems_are_those_of_each() -> None:
         assert attained == pytest.approx(losses[place], rel=1e-6, abs=1e-9)
 
 
-def test_a_search_of_many_filters_goes_by_parts() -> None:
+def test_a_search_of_many_filters_works_in_chunks() -> None:
     """Near an end of a most problems have filters of two numbers to be searched exactly."""
     k = np.linspace(0.1, 1.9, 40)
     losses, _ = measures.best_linear_loss(k, 1e-4)

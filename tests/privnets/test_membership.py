@@ -60,7 +60,7 @@ def _close(one: TradeoffPoint, other: TradeoffPoint, tolerance: float = 1e-9) ->
 
 
 @pytest.mark.parametrize("model", STACKS)
-def test_a_stack_gives_what_separate_runs_give(model):
+def test_a_stack_gives_the_same_results_as_separate_runs(model):
     configs = STACKS[model]
     together = MEMBERSHIP.run(configs)
     backwards = MEMBERSHIP.run(configs[::-1])[::-1]
@@ -106,7 +106,7 @@ def test_different_structures_do_not_stack():
         MEMBERSHIP.run([_linear(features=2), _linear(features=3)])
 
 
-def test_the_seed_alone_tells_replicates_of_a_point_apart():
+def test_replicates_of_a_point_differ_only_in_the_seed():
     first, second = MEMBERSHIP.run([_linear(features=3, seed=1), _linear(features=3, seed=2)])
     assert first.point_id == second.point_id
     assert first.metrics["privacy/rho_kl"] != second.metrics["privacy/rho_kl"]
@@ -136,7 +136,7 @@ UNDEFINED = {
 
 
 @pytest.mark.parametrize("case", UNDEFINED)
-def test_leakage_without_meaning_is_undefined_with_its_reason(case):
+def test_undefined_leakage_has_a_reason(case):
     fields, reason, of_output_too = UNDEFINED[case]
     replicate = MEMBERSHIP.run([_linear(**fields)])[0].replicates[0]
     keys = ["privacy/rho_kl", "privacy/rho_mi", "bound/advantage"]
@@ -150,7 +150,7 @@ def test_leakage_without_meaning_is_undefined_with_its_reason(case):
     assert not math.isnan(replicate.metrics["privacy/membership_advantage"])
 
 
-def test_mutual_information_wants_more_draws_than_divergence():
+def test_mutual_information_needs_more_draws_than_divergence():
     replicate = MEMBERSHIP.run([_linear(features=4, draws=64)])[0].replicates[0]
     assert not math.isnan(replicate.metrics["privacy/rho_kl"])
     assert math.isnan(replicate.metrics["privacy/rho_mi"])
@@ -170,7 +170,7 @@ def test_online_lira_without_shadows_on_one_side_is_undefined():
 
 
 def test_an_attack_above_its_bound_raises_the_flag():
-    """Gaussian moments that understate: parameters of two points, told apart without a mistake.
+    """Gaussian moments that understate: parameters with two values, separated without error.
 
     Draws with the record alternate between -1 and 1, without it between -0.9 and 0.9: the Gaussian
     divergence is small and a threshold between separates them all the same.
@@ -215,7 +215,7 @@ def test_training_that_diverges_fails_alone():
     _close(points[0], MEMBERSHIP.run([good])[0])
 
 
-def test_an_interpolating_model_betrays_its_members():
+def test_an_interpolating_model_reveals_its_members():
     """Training error 0, up to rounding: both threshold attacks all but always tell a member."""
     config = _linear(features=10, train_size=8, draws=100, records=30)
     metrics = MEMBERSHIP.run([config])[0].replicates[0].metrics
@@ -224,7 +224,7 @@ def test_an_interpolating_model_betrays_its_members():
     assert metrics["privacy/attack/threshold_mean_loss/advantage"] > 0.95
 
 
-def test_utility_is_that_of_models_trained_one_by_one():
+def test_utility_equals_that_of_models_trained_separately():
     """Against numpy, over the same law of training sets; tolerance is four standard errors."""
     config = _linear(features=4, train_size=20, weight_decay=0.1, records=100, draws=100)
     found = MEMBERSHIP.run([config])[0].replicates[0]
@@ -244,7 +244,7 @@ def test_utility_is_that_of_models_trained_one_by_one():
 
 @requires_data("adult")
 def test_heavy_regularisation_leaves_p_over_n_minus_1_on_adult():
-    """As weight decay grows theta tends to a mean of n draws of xy: rho_KL -> p/(n - 1).
+    """For large weight decay, theta tends to a mean of n draws of xy: rho_KL -> p/(n - 1).
 
     Exactly for any law: J = (p ((n-1)/n + n/(n-1) - 2) + m (n + n^2/(n-1))/n^2)/2 for a record
     whose xy lies at squared Mahalanobis distance m, which is p on average over all records.
@@ -294,14 +294,14 @@ def test_adult_leaks_less_with_more_records_and_with_more_noise():
         ({"dataset": "digits"}, "model"),
     ],
 )
-def test_what_a_data_set_cannot_serve_is_named(fields, field):
+def test_values_beyond_a_data_set_are_invalid_fields(fields, field):
     assert [p.field for p in MEMBERSHIP.invalid_fields(_linear(**fields))] == [field]
     assert MEMBERSHIP.invalid_fields(_linear(features=4)) == []
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("model", STACKS)
-def test_a_gpu_gives_what_a_cpu_gives(model):
+def test_gpu_and_cpu_give_equal_metrics(model):
     for one, other in zip(
         MEMBERSHIP.run(STACKS[model], "cuda"), MEMBERSHIP.run(STACKS[model]), strict=True
     ):
@@ -309,7 +309,7 @@ def test_a_gpu_gives_what_a_cpu_gives(model):
 
 
 @requires_data("adult")
-def test_a_mean_that_few_records_make_says_so():
+def test_a_heavy_tailed_mean_has_a_note():
     """Six components of Adult at n = 10: now and then a Gram matrix is all but singular."""
     config = MEMBERSHIP.Config(
         dataset="adult", model="linear", train_size=10, features=6, records=200, draws=200

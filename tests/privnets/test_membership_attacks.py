@@ -52,7 +52,7 @@ def test_the_threshold_is_where_two_centred_densities_cross(inside, outside):
     assert found == pytest.approx(crossed)
 
 
-def test_no_threshold_where_members_do_not_err_less():
+def test_no_threshold_without_smaller_member_errors():
     assert attacks.gaussian_crossing(1.0, 1.0) == 0
     assert attacks.gaussian_crossing(2.0, 1.0) == 0
     assert attacks.gaussian_threshold_advantage(2.0, 1.0) == 0
@@ -71,7 +71,7 @@ def test_threshold_attack_on_gaussian_errors_has_its_closed_form():
     assert abs(found.advantage - expected) < 4 * found.advantage_error
 
 
-def test_mean_loss_attack_says_member_up_to_the_training_loss():
+def test_mean_loss_attack_accepts_losses_up_to_the_training_loss():
     trials = _trials(np.array([[0.5, 1.0]]), np.array([[2.0, 1.01]]))
     guesses = attacks.ThresholdMeanLoss().guess(trials)
     assert guesses.decision.tolist() == [[False, False, True, True]]
@@ -89,8 +89,8 @@ def test_online_lira_reaches_the_best_advantage_between_two_gaussians(shift):
     assert found == pytest.approx(best, abs=0.015)
 
 
-def test_online_lira_sees_variances_of_each_side():
-    """Equal means, deviations 1 and 3: only a two-variance test tells them apart."""
+def test_online_lira_uses_the_variance_of_each_side():
+    """Equal means, deviations 1 and 3: only a test with two variances separates them."""
     trials = _trials(_random(5, 100, 400), 3 * _random(6, 100, 400))
     edge = attacks.gaussian_crossing(1.0, 3.0)
     best = 2 * (stats.norm.cdf(edge) - stats.norm.cdf(edge / 3))
@@ -113,13 +113,13 @@ def test_offline_lira_scores_outsiders_uniformly_and_members_higher(two_sided):
     assert _advantage(guesses, trials) > 0.5
 
 
-def test_offline_lira_never_looks_at_members_to_fit():
+def test_offline_lira_fits_without_members():
     """Its scores stay the same when the shadows trained with the record change."""
     outside = _random(9, 10, 40)
     first = _trials(_random(10, 10, 40), outside)
     second = _trials(5 + 9 * _random(11, 10, 40), outside)
     scores = [attacks.LiraOffline().guess(t).score[~t.member].numpy() for t in (first, second)]
-    # Only the share of variance lent by all records may differ, and outsiders alone lend it.
+    # Only the pooled variance could change, and it comes from outsiders alone.
     np.testing.assert_allclose(*scores)
 
 
@@ -145,7 +145,7 @@ def test_a_target_model_is_not_among_its_shadows(attack):
         attacks.LiraOnline,
     ],
 )
-def test_models_that_tell_nothing_give_no_advantage(attack):
+def test_models_without_leakage_give_no_advantage(attack):
     trials = _trials(_random(14, 300, 100), _random(15, 300, 100))
     score = score_guesses(attack().guess(trials), trials.member, shared_models=False)
     assert abs(score.advantage) < 4 * score.advantage_error

@@ -52,7 +52,7 @@ def test_sides_that_do_not_differ_leak_nothing_on_average():
     assert _standard_errors(leakage.jeffreys(sides), 0.0) < 3.5
 
 
-def test_the_plugin_is_off_by_p_p_plus_3_over_m_where_nothing_leaks():
+def test_the_plugin_bias_is_p_times_p_plus_3_over_m_without_leakage():
     p, draws = 3, 400
     sides = paired_sides(_normal(3000, draws, p, seed=5), _normal(3000, draws, p, seed=6), 0.0)
     # To first order in 1/M; the next order is some p/M of it.
@@ -149,7 +149,7 @@ def test_mutual_information_of_far_sides_is_the_entropy_of_membership():
     torch.testing.assert_close(found, torch.full((10,), math.log(2)).double())
 
 
-def test_the_log_ratio_is_that_of_two_gaussian_densities_of_the_named_fold():
+def test_the_log_ratio_equals_that_of_two_gaussian_densities():
     with_record, without = _normal(1, 40, 2, seed=15) + 0.5, _normal(1, 40, 2, seed=16)
     sides = paired_sides(with_record, without, 0.3)
     values, fold = _normal(1, 6, 2, seed=17), torch.tensor([0, 1, 0, 1, 1, 0])
@@ -174,6 +174,6 @@ def test_the_log_ratio_is_that_of_two_gaussian_densities_of_the_named_fold():
         (_normal(3, 40, 1, seed=20).expand(3, 40, 2), 1.0, None),
     ],
 )
-def test_covariances_without_an_inverse_are_told_from_others(draws, noise, reason):
+def test_singular_covariances_are_recognised(draws, noise, reason):
     found = leakage.why_undefined(paired_sides(draws, draws, noise))
     assert found is None if reason is None else reason in (found or "")

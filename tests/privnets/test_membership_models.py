@@ -47,7 +47,7 @@ def test_without_decay_the_solution_is_of_least_norm(size, features):
     assert bool(solution.deficient.all()) == (size < features)
 
 
-def test_a_feature_that_a_set_lacks_makes_it_deficient_and_gets_no_weight():
+def test_a_constant_zero_feature_makes_a_set_deficient_and_gets_no_weight():
     x, y = _regression(20, 3)
     x[:10, 1] = 0
     moments = Moments.of(torch.from_numpy(x), torch.from_numpy(y))
@@ -92,7 +92,7 @@ def test_separable_data_without_decay_are_reported_as_unconverged():
     assert converged.tolist() == [False]
 
 
-def test_stacked_adam_moves_as_torch_does():
+def test_stacked_adam_equals_torch_adam():
     torch.manual_seed(0)
     start, target = torch.randn(3, 4), torch.randn(3, 4)
     stacked = start.clone()

@@ -56,7 +56,7 @@ def test_pairs_hold_n_records_on_both_sides_and_the_record_on_one():
         assert len(with_record) == 6
 
 
-def test_the_member_replaced_is_any_of_the_set_equally_likely():
+def test_the_replaced_member_is_uniform():
     records = np.zeros(40_000, dtype=np.int64)
     rows, replaced = training_pairs(generator(4, "pairs"), 50, records, 5)
     place = (rows == replaced[:, None]).argmax(axis=1)
@@ -70,7 +70,7 @@ def test_the_member_replaced_is_any_of_the_set_equally_likely():
     half=st.integers(4, 30),
     seed=st.integers(0, 100),
 )
-def test_shared_sets_tell_membership_truly(population, asked, size, half, seed):
+def test_shared_sets_report_their_true_membership(population, asked, size, half, seed):
     each = members_per_half(population, asked, size, 2 * half)
     assume(each is None or 2 * half >= fewest_sets(asked, size))
     records = generator(seed, "records").permutation(population)[:asked].astype(np.int64)
@@ -97,11 +97,11 @@ def test_the_fewest_sets_give_every_record_four_models_in_each_half(asked, size)
 
 
 @pytest.mark.parametrize(("asked", "size", "draws"), [(8, 20, 8000), (8, 50, 8000), (4, 10, 8000)])
-def test_models_shared_by_records_have_nearly_the_law_of_their_own(asked, size, draws):
+def test_shared_models_give_nearly_the_leakage_of_separate_models(asked, size, draws):
     """theta = the mean of n standard normal records, whose leakage about record x is known.
 
-    J = ((n-1)/n + n/(n-1) - 2 + x^2 (n + n^2/(n-1))/n^2)/2, on average 1/(n - 1). The design lends
-    some companions less chance, which may raise it by about (share of asked records in a set) x
+    J = ((n-1)/n + n/(n-1) - 2 + x^2 (n + n^2/(n-1))/n^2)/2, on average 1/(n - 1). The design
+    fixes some companions, which may increase it by about (share of asked records in a set) x
     (share of sets a record is in); see `shared_subsets`.
     """
     random, population, n = np.random.default_rng(0), 100_000, size

@@ -41,7 +41,7 @@ def test_each_model_moves_as_under_torch_adam_with_its_own_rate(betas):
             torch.testing.assert_close(found[s], other, rtol=1e-5, atol=1e-6)
 
 
-def test_a_restored_optimiser_goes_on_to_the_same_bits():
+def test_a_restored_optimiser_continues_bit_for_bit():
     parameters = _parameters()
     adam = StackedAdam(parameters, _RATES)
     _descend(adam, parameters, 7)
@@ -61,7 +61,7 @@ def test_state_of_another_shape_is_refused():
         adam.restore(other.state())
 
 
-def test_models_that_are_kept_do_not_notice_those_that_went():
+def test_kept_models_do_not_depend_on_dropped_ones():
     parameters = _parameters()
     adam = StackedAdam(parameters, _RATES)
     _descend(adam, parameters, 7)

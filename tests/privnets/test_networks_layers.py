@@ -18,7 +18,7 @@ _ACTIVATIONS = {"relu": nn.ReLU(), "leaky": nn.LeakyReLU(0.1), "tanh": nn.Tanh()
 
 
 def _parameters(network) -> list[Tensor]:
-    """Of a stack of two, with biases that are not 0."""
+    """Parameters of a stack of two, with non-zero biases."""
     random = np.random.default_rng(0)
     parameters = stack_parameters([network.initial(random) for _ in range(2)])
     return [p + 0.1 * torch.from_numpy(random.standard_normal(p.shape)).float() for p in parameters]
@@ -94,7 +94,7 @@ def test_closed_gradients_of_a_perceptron_are_the_slopes_of_its_outputs(activati
 
 
 @pytest.mark.parametrize("wanted", [(0,), (1,), (2,), (3,), (4,), (1, 2), (0, 4)])
-def test_gradients_of_a_perceptron_may_be_asked_for_in_part(wanted):
+def test_a_perceptron_computes_only_requested_gradients(wanted):
     random = torch.Generator().manual_seed(0)
     shapes = [(2, 6, 3), (2, 3, 4), (2, 1, 4), (2, 4, 2), (2, 1, 2)]
     tensors = [torch.randn(shape, generator=random) for shape in shapes]
@@ -162,7 +162,7 @@ def test_both_forms_of_the_lstm_have_the_same_states_and_gradients(bidirectional
 
 
 @pytest.mark.parametrize("form", [network_by_network, step_by_step])
-def test_a_state_sees_no_later_input_unless_both_directions_run(form):
+def test_an_lstm_is_causal_unless_bidirectional(form):
     for bidirectional in (False, True):
         body = _parameters(Recurrent(3, 4, 2, 1, bidirectional))[:-2]
         x = _x(7, 3)
@@ -184,7 +184,7 @@ def test_rectified_networks_start_with_the_mean_square_of_their_input(activation
     assert abs(float(outputs.log())) < 3 * np.sqrt(9 * 5 / 256)
 
 
-def test_an_lstm_starts_within_its_limits_and_remembering():
+def test_initial_lstm_weights_are_bounded_and_remember():
     weights, _, bias, *_ = Recurrent(3, 64, 2, 2).initial(np.random.default_rng(0))
     assert 0.9 / 8 < weights.abs().max() < 1 / 8
     assert torch.equal(bias.view(4, 64)[:, 0], torch.tensor([0.0, 1.0, 0.0, 0.0]))

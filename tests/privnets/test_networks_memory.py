@@ -1,4 +1,4 @@
-"""Memory that is kept is not asked for again: otherwise every layer's pages fault anew."""
+"""Memory that is kept is not asked for again: otherwise every layer's pages fault again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _faults(what: str) -> tuple[bool, int]:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is not glibc's")
-def test_layers_come_without_faults_once_memory_is_kept():
+def test_layers_cause_no_page_faults_once_memory_is_kept():
     kept, faults = _faults("keep")
     assert kept
     assert faults < 4 * _PAGES  # few that a smaller block has had, where alignment wastes some

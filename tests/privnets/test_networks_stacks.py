@@ -93,7 +93,7 @@ _shared = pytest.mark.parametrize(
 )
 
 
-def _pulled(case: _Case, parameters: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
+def _gradients(case: _Case, parameters: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
     """The output, and what pulls it to a half: gradients of parameters in use and of x."""
     leaves = [p.clone().requires_grad_() for p in parameters]
     x = inputs[0].clone().requires_grad_()
@@ -116,15 +116,15 @@ def _assert_close(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
 @_shared
 def test_outputs_and_gradients_of_a_stack_are_those_of_its_networks_alone(case):
     parameters, inputs = case.parameters(), case.inputs()
-    together = _pulled(case, parameters, inputs)
+    together = _gradients(case, parameters, inputs)
     for s in range(_NETWORKS):
-        alone = _pulled(case, _member(parameters, s), _member(inputs, s))
+        alone = _gradients(case, _member(parameters, s), _member(inputs, s))
         _assert_close(_member(together, s), alone)
 
 
 @_shared
 def test_a_stack_trains_as_its_networks_do_alone(case):
-    def trained(parameters: list[Tensor], inputs: list[Tensor], rates: Tensor) -> Tensor:
+    def train(parameters: list[Tensor], inputs: list[Tensor], rates: Tensor) -> Tensor:
         leaves = [p.clone().requires_grad_() for p in parameters]
         adam = StackedAdam(leaves, rates)
         for _ in range(20):
@@ -134,10 +134,10 @@ def test_a_stack_trains_as_its_networks_do_alone(case):
 
     parameters, inputs = case.parameters(), case.inputs()
     rates = torch.tensor([1e-3, 3e-3, 1e-2])
-    together = trained(parameters, inputs, rates)
+    together = train(parameters, inputs, rates)
     start = case.run(parameters, inputs)
     for s in range(_NETWORKS):
-        alone = trained(_member(parameters, s), _member(inputs, s), rates[s : s + 1])
+        alone = train(_member(parameters, s), _member(inputs, s), rates[s : s + 1])
         torch.testing.assert_close(together[s : s + 1], alone, rtol=1e-3, atol=1e-3)
         assert (alone - start[s : s + 1]).abs().max() > 5e-3
 
@@ -146,19 +146,19 @@ def test_a_stack_trains_as_its_networks_do_alone(case):
 def test_the_order_of_a_stack_changes_nothing(case):
     parameters, inputs = case.parameters(), case.inputs()
     order = torch.tensor([2, 0, 1])
-    expected = [tensor[order] for tensor in _pulled(case, parameters, inputs)]
-    permuted = _pulled(case, [p[order] for p in parameters], [given[order] for given in inputs])
+    expected = [tensor[order] for tensor in _gradients(case, parameters, inputs)]
+    permuted = _gradients(case, [p[order] for p in parameters], [given[order] for given in inputs])
     _assert_close(permuted, expected)
 
 
 @_shared
 @pytest.mark.parametrize("where", ["parameters", "inputs"])
-def test_what_is_not_a_number_in_one_network_stays_there(case, where):
+def test_nan_in_one_network_does_not_spread(case, where):
     parameters, inputs = case.parameters(), case.inputs()
-    expected = _pulled(case, parameters, inputs)
+    expected = _gradients(case, parameters, inputs)
     for tensor in parameters if where == "parameters" else inputs[:1]:
         tensor[1] = torch.nan
-    found = _pulled(case, parameters, inputs)
+    found = _gradients(case, parameters, inputs)
     assert found[0][1].isnan().any()
     others = torch.tensor([0, 2])
     _assert_close([f[others] for f in found], [e[others] for e in expected])

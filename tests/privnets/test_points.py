@@ -1,4 +1,4 @@
-"""What a point says of its replicates."""
+"""Summaries of a point's replicates."""
 
 from __future__ import annotations
 
@@ -19,17 +19,15 @@ FAILED = Replicate(2, {}, failure="diverged")
         ([FAILED, STOPPED], "failed"),
     ],
 )
-def test_a_point_is_no_better_than_its_worst_replicate(
-    replicates: list[Replicate], status: str
-) -> None:
+def test_a_failed_replicate_fails_its_point(replicates: list[Replicate], status: str) -> None:
     assert TradeoffPoint("p", "e", {}, tuple(replicates)).status == status
 
 
-def test_reasons_come_with_how_many_share_them() -> None:
+def test_reasons_include_the_number_of_replicates() -> None:
     point = TradeoffPoint("p", "e", {}, (FINISHED, STOPPED, FAILED))
     assert point.failure == "diverged (1 of 3 replicates failed)"
     assert point.stopped == "dominated (1 of 3 replicates were stopped)"
 
 
-def test_only_those_that_came_to_their_end_succeeded() -> None:
+def test_only_finished_replicates_succeed() -> None:
     assert TradeoffPoint("p", "e", {}, (FINISHED, STOPPED, FAILED)).succeeded == (FINISHED,)

@@ -1,4 +1,4 @@
-"""Experiments of other packages: found by their entry points, refused with a reason."""
+"""Experiments of other packages, found by their entry points."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def install_package(
     package: str = "added",
     group: str = EXPERIMENTS.group,
 ) -> None:
-    """A package of one module and one entry point, as an installer leaves it."""
+    """Creates a package of one module and one entry point, as an installer does."""
     about = folder / f"{package}-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
@@ -58,7 +58,7 @@ def test_a_package_on_the_path_adds_its_experiment(monkeypatch: pytest.MonkeyPat
         ),
     ],
 )
-def test_an_experiment_that_cannot_be_used_says_why(
+def test_an_experiment_that_cannot_be_loaded_is_reported_with_the_reason(
     entry: str, code: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_package(tmp_path, entry, code)
@@ -69,7 +69,7 @@ def test_an_experiment_that_cannot_be_used_says_why(
     assert privnets.experiment("membership").name == "membership"
 
 
-def test_no_package_takes_the_name_of_an_own_experiment(
+def test_a_package_cannot_replace_a_built_in_experiment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_package(tmp_path, "membership = added:Missing")
@@ -84,7 +84,7 @@ def test_no_package_takes_the_name_of_an_own_experiment(
     assert type(own.get("membership")).__module__ == "privnets.membership.experiment"
 
 
-def test_two_packages_that_offer_one_name_are_both_told(
+def test_two_packages_with_one_name_are_both_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("one", "two"):
@@ -96,7 +96,7 @@ def test_two_packages_that_offer_one_name_are_both_told(
         privnets.experiment("both")
 
 
-def test_an_unknown_experiment_is_told_with_those_there_are() -> None:
+def test_an_unknown_experiment_is_refused_with_the_known_names() -> None:
     with pytest.raises(ValueError, match="one of adversarial, membership; got 'none'"):
         privnets.experiment("none")
 

@@ -1,4 +1,4 @@
-"""Rehearsals: what a slice says of the whole."""
+"""Run-time estimates from short runs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def one_thread() -> Iterator[None]:
 
 
 def busy(seconds: float) -> None:
-    """Keep this processor busy."""
+    """Uses the processor for some seconds."""
     end = time.process_time() + seconds
     while time.process_time() < end:
         pass
 
 
-def test_what_begins_every_run_is_told_apart_from_what_each_unit_adds() -> None:
+def test_start_time_is_separated_from_time_per_unit() -> None:
     def work(units: int) -> None:
         busy(0.04 + 0.002 * units)
 
@@ -40,8 +40,8 @@ def test_what_begins_every_run_is_told_apart_from_what_each_unit_adds() -> None:
 
 
 @pytest.mark.parametrize("disturbed", [{1}, {1, 3}])
-def test_a_short_run_that_was_disturbed_does_not_make_the_rest_free(disturbed: set[int]) -> None:
-    """Runs are a first one that is not timed, the short one, the long one, and both again."""
+def test_a_disturbed_short_run_does_not_make_units_free(disturbed: set[int]) -> None:
+    """Order of runs: an untimed one, the short one, the long one, and both again."""
     runs: list[int] = []
 
     def work(units: int) -> None:
@@ -52,7 +52,7 @@ def test_a_short_run_that_was_disturbed_does_not_make_the_rest_free(disturbed: s
     assert 0.2 * 2.0 < found < 1.5 * 2.0
 
 
-def test_no_more_is_done_than_the_whole_and_not_much_longer_than_asked() -> None:
+def test_runs_are_bounded_by_the_whole_and_by_the_time() -> None:
     asked: list[int] = []
 
     def work(units: int) -> None:
@@ -101,18 +101,18 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("members", [1, 4])
-def test_a_rehearsal_tells_about_how_long_a_stack_takes(case: str, members: int) -> None:
+def test_estimates_are_near_the_run_time_of_a_stack(case: str, members: int) -> None:
     name, fields = CASES[case]
     experiment = privnets.experiment(name)
     configs = [experiment.Config.model_validate({**fields, "seed": s}) for s in range(members)]
-    said, taken = _timed(lambda: experiment.estimate_runtime(configs))
-    _, whole = _timed(lambda: experiment.run(configs))
+    said, taken = _measure_time(lambda: experiment.estimate_runtime(configs))
+    _, whole = _measure_time(lambda: experiment.run(configs))
     assert said is not None
     assert whole / 2.5 < said < whole * 2.5
     assert taken < 3
 
 
-def test_the_judging_of_a_game_is_part_of_what_is_told() -> None:
+def test_the_estimate_includes_the_attackers() -> None:
     experiment = privnets.experiment("adversarial")
 
     def seconds(evaluation: str) -> float:
@@ -126,7 +126,7 @@ def test_the_judging_of_a_game_is_part_of_what_is_told() -> None:
 
 
 @pytest.mark.parametrize("name", ["game", "logistic"])
-def test_different_structures_are_not_rehearsed_together(name: str) -> None:
+def test_different_structures_have_no_common_estimate(name: str) -> None:
     experiment = privnets.experiment(CASES[name][0])
     fields = CASES[name][1]
     configs: list[ExperimentConfig] = [
@@ -136,7 +136,7 @@ def test_different_structures_are_not_rehearsed_together(name: str) -> None:
         experiment.estimate_runtime(configs)
 
 
-def _timed(work: Callable[[], T]) -> tuple[T, float]:
+def _measure_time(work: Callable[[], T]) -> tuple[T, float]:
     start = time.process_time()
     found = work()
     return found, time.process_time() - start

@@ -83,7 +83,7 @@ CLIMBING = {
 
 
 @pytest.mark.parametrize("members", CLIMBING.values(), ids=CLIMBING)
-def test_archives_with_links_and_climbing_members_are_refused(
+def test_archives_with_links_and_escaping_members_are_refused(
     members: list[tuple[tarfile.TarInfo, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -92,7 +92,7 @@ def test_archives_with_links_and_climbing_members_are_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_packed_gigabyte_takes_no_memory(tmp_path: Path) -> None:
+def test_a_compressed_gigabyte_takes_no_memory(tmp_path: Path) -> None:
     content = bomb(2**30)
     assert len(content) < 2 * 2**20
     for dataset in ("location30", "mnist", "eco_aggregated"):
@@ -101,13 +101,13 @@ def test_a_packed_gigabyte_takes_no_memory(tmp_path: Path) -> None:
     assert all(said.startswith("DataError") and "unpacks to" in said for said in found.values())
 
 
-def test_a_sparse_member_that_says_it_is_large_is_refused() -> None:
+def test_a_large_sparse_member_is_refused() -> None:
     head = member("bangkok", tarfile.GNUTYPE_SPARSE)
     with pytest.raises(DataError):
         location30.parse(gzip.compress(tar_of((head, TABLE))))
 
 
-def test_a_packed_cache_file_is_none(tmp_path: Path) -> None:
+def test_a_compressed_cache_file_is_a_miss(tmp_path: Path) -> None:
     """The cache's own arrays are not packed, so that nothing can be small here and large there."""
     sink = io.BytesIO()
     np.savez_compressed(sink, x=np.zeros(2**27))
@@ -132,7 +132,7 @@ def test_a_packed_cache_file_is_none(tmp_path: Path) -> None:
         ROW.rstrip() + ",x",
     ],
 )
-def test_an_adult_file_of_something_else_is_told(text: str) -> None:
+def test_an_invalid_adult_file_is_refused(text: str) -> None:
     with pytest.raises(DataError) as caught:
         adult.parse(text, "")
     assert len(str(caught.value)) < 1000
@@ -153,7 +153,7 @@ def test_an_adult_file_of_something_else_is_told(text: str) -> None:
         b"\xff,1\n",
     ],
 )
-def test_a_location30_table_of_something_else_is_told(table: bytes) -> None:
+def test_an_invalid_location30_table_is_refused(table: bytes) -> None:
     with pytest.raises(DataError, match="bangkok"):
         location30.parse(gzip.compress(tar_of((member("bangkok"), table))))
 
@@ -168,7 +168,7 @@ def test_a_location30_table_of_something_else_is_told(table: bytes) -> None:
         "2012-06-01 00:00:00,1,1,1,1,1",
     ],
 )
-def test_an_aggregated_line_of_something_else_is_told_shortly(line: str) -> None:
+def test_an_invalid_aggregated_line_is_refused_in_a_short_message(line: str) -> None:
     content = gzip.compress(f"time,power_w,occupancy\n{line}\n".encode())
     if line.endswith("1,1,1"):
         assert len(eco_files.parse_aggregated(content).dates) == 1
@@ -178,14 +178,14 @@ def test_an_aggregated_line_of_something_else_is_told_shortly(line: str) -> None
     assert len(str(caught.value)) < 1000
 
 
-def test_published_days_that_cannot_be_are_told(tmp_path: Path) -> None:
+def test_impossible_published_days_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "02_summer.csv"
     path.write_bytes(b"\n99-Jul-2012" + b",1" * 86_400)
     with pytest.raises(DataError, match="not a file of ECO"):
         list(eco_files.occupancy_days(path))
 
 
-def test_pipes_and_endless_files_among_published_ones_keep_nobody_waiting(tmp_path: Path) -> None:
+def test_pipes_and_huge_files_are_refused_at_once(tmp_path: Path) -> None:
     pipe, huge = tmp_path / "2012-07-01.csv", tmp_path / "02_winter.csv"
     os.mkfifo(pipe)
     huge.touch()
@@ -207,7 +207,7 @@ def test_pipes_and_endless_files_among_published_ones_keep_nobody_waiting(tmp_pa
         bytes(64),
     ],
 )
-def test_an_image_file_of_something_else_is_told(content: bytes) -> None:
+def test_an_invalid_image_file_is_refused(content: bytes) -> None:
     with pytest.raises(DataError):
         mnist.parse(content, "images.gz", (3, 4, 4))
 
@@ -243,7 +243,7 @@ def http_server(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         thread.join()
 
 
-def test_a_download_without_end_is_ended(tmp_path: Path) -> None:
+def test_an_endless_download_is_stopped(tmp_path: Path) -> None:
     with http_server(_Endless) as address:
         file = DataFile("a.csv", f"{address}/a.csv", 10, "0" * 64)
         info = DatasetInfo("small", "Small", 1, 1, "binary", 2, "s", "l", "c", (file,))
