@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def requires_data(name: str) -> pytest.MarkDecorator:
-    """Skip a test, with the reason, where a data set is absent; altered files are left to fail it.
+    """Skips a test, with the reason, if a data set is absent; altered files fail it.
 
     Raises:
         DataError: If no data set has that name.

@@ -175,32 +175,32 @@ def test_a_cache_that_is_not_writable_is_ignored(tmp_path):
 
 
 @pytest.fixture
-def write_cache(tmp_path):
+def cache_file(tmp_path):
     path = tmp_path / "sub" / "some.prepared"
     cache.write(path, {"x": np.arange(12.0).reshape(3, 4), "y": np.array([1, 2, 3])})
     return path
 
 
-def test_the_cache_returns_equal_arrays(kept):
-    found = cache.read(kept)
+def test_the_cache_returns_equal_arrays(cache_file):
+    found = cache.read(cache_file)
     assert found is not None
     np.testing.assert_array_equal(found["x"], np.arange(12.0).reshape(3, 4))
     assert found["y"].dtype == np.int64
-    assert list(kept.parent.iterdir()) == [kept]
+    assert list(cache_file.parent.iterdir()) == [cache_file]
 
 
-def test_a_truncated_cache_file_is_a_miss(kept):
-    whole = kept.read_bytes()
+def test_a_truncated_cache_file_is_a_miss(cache_file):
+    whole = cache_file.read_bytes()
     for length in range(len(whole)):
-        kept.write_bytes(whole[:length])
-        assert cache.read(kept) is None
+        cache_file.write_bytes(whole[:length])
+        assert cache.read(cache_file) is None
 
 
-def test_an_altered_cache_file_is_a_miss(kept):
-    whole = kept.read_bytes()
+def test_an_altered_cache_file_is_a_miss(cache_file):
+    whole = cache_file.read_bytes()
     for place in range(len(whole)):
-        kept.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        assert cache.read(kept) is None
+        cache_file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert cache.read(cache_file) is None
 
 
 def test_an_absent_cache_file_is_a_miss(tmp_path):
