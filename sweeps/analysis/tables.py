@@ -167,12 +167,3 @@ def varying_fields(points: pd.DataFrame) -> list[str]:
     columns = [str(column) for column in points.columns if str(column).startswith("config/")]
     differing = [column for column in columns if points[column].nunique(dropna=False) > 1]
     return [column.removeprefix("config/") for column in differing]
-
-
-def row_config(row: Row) -> dict[str, Any]:
-    """A row's configuration, by field."""
-    return {
-        str(column).removeprefix("config/"): value
-        for column, value in row.items()
-        if str(column).startswith("config/")
-    }

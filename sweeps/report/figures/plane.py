@@ -123,14 +123,8 @@ def _panel(
 def _limits(bound: float, boundary: _Line | None) -> Iterator[ChartSeries]:
     """The impossible area below the bound, and the boundary of possible releases."""
     yield ChartSeries([0, bound, 0], [0, 0, bound], hover=[], fill="shade")
-    yield ChartSeries(
-        [0, bound],
-        [bound, 0],
-        "bound: leakage + censored = K",
-        line="dot",
-        width=2,
-        hover=[f"K = {bound:.4g} nats"] * 2,
-    )
+    name, hover = "bound: leakage + censored = K", [f"K = {bound:.4g} nats"] * 2
+    yield ChartSeries([0, bound], [bound, 0], name, line="dot", width=2, hover=hover)
     if boundary is not None:
         name = "least that any release censors"
         yield ChartSeries(*boundary, name, line="solid", width=2, hover=[])
@@ -144,8 +138,7 @@ def _point_series(
     weight = setting_as_number(row.get(f"config/{_WEIGHT}"))
     if row.get("config/objective") != "squared-kl" or not 0 <= weight <= 1:
         weight = math.nan
-    path = None if point is None else training_path(point)
-    if path is not None:
+    if point is not None and (path := training_path(point)) is not None:
         yield ChartSeries(*path, color=color, hover=[], **_STYLES["in training"])
     loss = row_interval(row, "optimum/linear_loss").mean
     if loss > 0 and not math.isnan(weight):
@@ -178,8 +171,7 @@ def _limits_of_view(
         values += [float(line.max()) for line in boundary]
     columns = [m + s for m in (LEAKAGE, CENSORED) for s in (".ci_low", ".ci_high")]
     ends = part.reindex(columns=columns).to_numpy(dtype=np.float64).ravel()
-    known = np.array(values)
-    return view_limits(known[np.isfinite(known)], ends[np.isfinite(ends)])
+    return view_limits(np.array(values), ends)
 
 
 def training_path(point: TradeoffPoint) -> _Line | None:
