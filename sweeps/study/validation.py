@@ -69,7 +69,7 @@ def _field_error(details: ErrorDetails, model: type[BaseModel]) -> FieldError:
         limits = {name: _format_limit(limit) for name, limit in details.get("ctx", {}).items()}
         return FieldError(path, given, _EXPECTED[kind].format(**limits))
     message = details["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return FieldError(path, given, re.sub("^must be ", "only what is ", message))
+    return FieldError(path, given, re.sub("^must be ", "a value that is ", message))
 
 
 def _format_limit(limit: object) -> str:
@@ -183,7 +183,7 @@ class StudyValidator:
                     expected = describe_choices(self._fields, name)
                     self._add((part, name), "an unknown field", expected)
         for name in sorted(study.fixed.keys() & study.space.keys()):
-            self._add(("space", name), "it in fixed as well", "one of the two")
+            self._add(("space", name), "a field that is also in fixed", "it in one of the two")
         if "seed" in study.space:
             expected = "replicates: N, which gives every point N seeds"
             self._add(("space", "seed"), "an axis", expected)
@@ -229,7 +229,7 @@ class StudyValidator:
     def _check_seeds(self) -> None:
         base = self._study.fixed.get("seed", 0)
         if isinstance(base, int) and base + self._study.replicates > _MAX_SEED:
-            given = f"{self._study.replicates} of them from seed {base} on"
+            given = f"{self._study.replicates} seeds from {base} on"
             self._add(("replicates",), given, f"seeds below {_MAX_SEED}")
 
     def _proposals(self) -> list[Proposal]:
@@ -337,7 +337,7 @@ class StudyValidator:
                 self._add_early_stopping(", ".join(missing), expected)
 
     def _add_early_stopping(self, missing: str, expected: str) -> None:
-        given = f"points to be stopped by {missing}, which training does not estimate"
+        given = f"early stopping by {missing}, which training does not estimate"
         self._add(("early_stopping",), given, expected)
 
     def _has_placeholder_choice(self) -> bool:

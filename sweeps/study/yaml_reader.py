@@ -202,7 +202,9 @@ class _NodeReader:
                 values[key] = self._entry(key_node, inner, child)
                 continue
             first = self.document.lines[inner]
-            repeated = FieldError(inner, f"it again (first in line {first})", "each key once")
+            repeated = FieldError(
+                inner, f"a second value (the first is in line {first})", "each key once"
+            )
             self.document.repeated.append(repeated.at("study", _line(key_node)))
         return values
 

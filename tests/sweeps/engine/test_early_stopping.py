@@ -206,7 +206,7 @@ def test_a_point_that_fails_sends_none_away(
         ("early_stopping={confidence: 1}", "early_stopping.confidence: got 1; expected below 1"),
         (
             "objectives={exact/loss: min}",
-            "early_stopping: got points to be stopped by exact/loss, which training does not "
+            "early_stopping: got early stopping by exact/loss, which training does not "
             "estimate; expected false, or as objectives only exact/censored, ",
         ),
     ],
@@ -226,7 +226,7 @@ def test_an_experiment_that_estimates_nothing_refuses_it_beside_other_mistakes(
         make_plan(load("quickstart", ["early_stopping=true", mistake]))
     first, second = sorted(str(problem) for problem in caught.value.errors)
     assert first == (
-        "--set early_stopping: got points to be stopped by objectives, which training does not "
+        "--set early_stopping: got early stopping by objectives, which training does not "
         "estimate; expected false, the only choice with membership"
     )
     assert mistake.split("=")[0] in second

@@ -176,7 +176,7 @@ def test_only_a_large_plan_needs_confirmation():
         ({"fixed": {**FIXED, "noise_std": True}}, "study fixed.noise_std: got true; expected a n"),
         (
             {"space": {"train_size": {"grid": [50]}}},
-            "study space.train_size: got it in fixed as well",
+            "study space.train_size: got a field that is also in fixed",
         ),
         ({"space": {"depth": {"grid": [1]}}}, "study space.depth: got an unknown field; expected"),
         (
@@ -193,7 +193,7 @@ def test_only_a_large_plan_needs_confirmation():
             "study search.num_points: got nothing; expected the number",
         ),
         ({"objectives": {"utility/test_mse": "min"}}, "study objectives.utility/test_mse: got u"),
-        ({"fixed": {**FIXED, "seed": 2**31 - 2}}, "study replicates: got 3 of them from seed 21"),
+        ({"fixed": {**FIXED, "seed": 2**31 - 2}}, "study replicates: got 3 seeds from 21"),
     ],
 )
 def test_studies_that_the_experiment_cannot_run_are_refused(changes, line):

@@ -92,7 +92,7 @@ replicates: 4
         ("FILE:6 fixed.model: got linear; expected logistic or mlp with digits", ""),
         ("FILE:7 fixed.train_size: got 5000; expected at most 1796 with digits", ""),
         ("FILE:8 fixed.trainsize: got an unknown field; expected", "(did you mean train_size?)"),
-        ("FILE:9 fixed.draws: got 401; expected only what is even", ""),
+        ("FILE:9 fixed.draws: got 401; expected a value that is even", ""),
         ("FILE:11 space.weight_decay: got -1, -2; expected at least 0", ""),
         ("FILE:17 space.features: got a mapping with the keys gird", "(did you mean grid?)"),
         ("FILE:18 space.records: got 1, 2, 3; expected at least 4", ""),
@@ -105,7 +105,10 @@ replicates: 4
         ('FILE:24 claims.0.axis: got "lambda"; expected one of', ""),
         ('FILE:25 claims.1.trend: got "falling"; expected decreasing, increasing or', ""),
         ('FILE:26 replicates: got "many"; expected a whole number', ""),
-        ("FILE:27 replicates: got it again (first in line 26); expected each key once", ""),
+        (
+            "FILE:27 replicates: got a second value (the first is in line 26); expected each key once",
+            "",
+        ),
     ]
     for beginning, part in expected:
         assert [line for line in errors if line.startswith(beginning) and part in line], beginning
