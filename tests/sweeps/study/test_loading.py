@@ -106,8 +106,8 @@ replicates: 4
         ('FILE:25 claims.1.trend: got "falling"; expected decreasing, increasing or', ""),
         ('FILE:26 replicates: got "many"; expected a whole number', ""),
         (
-            "FILE:27 replicates: got a second value (the first is in line 26); expected each key once",
-            "",
+            "FILE:27 replicates: got a second value (the first is in line 26)",
+            "expected each key once",
         ),
     ]
     for beginning, part in expected:
