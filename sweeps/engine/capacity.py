@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cluster.scaling import autoscaler_outlook, demand_node
+from cluster.autoscaler import autoscaler_outlook, demand_node
 from sweeps.analysis.text import format_count
 from sweeps.errors import InputError
 from sweeps.planning.packing import local_capacity
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from cluster.connection import Connection, Machine
 
 PATIENCE_SECONDS: Final = 120.0
-"""Time after which machines that are too small are no longer waited for."""
+"""Time after which waiting for larger machines ends."""
 
 EMPTY_SECONDS: Final = 600.0
-"""Time after which a cluster without machines and without an autoscaler is no longer waited for."""
+"""Time after which waiting for machines ends, in a cluster without machines and autoscaler."""
 
 _POLL_SECONDS: Final = 0.5
 # Share of a machine's memory that packs may take; Ray's processes and peaks of stacks need more.
@@ -96,7 +96,7 @@ def wait_for_capacity(
         resources: Resources of a pack.
         should_stop: Polled; once true, the function returns.
         patience_seconds: Limit where machines are too small, or the autoscaler refuses.
-        empty_seconds: Limit where there are no machines and no autoscaler.
+        empty_seconds: Limit without machines and without an autoscaler.
 
     Returns:
         The machines of the cluster.
@@ -132,7 +132,7 @@ def _check_hope(
 
 
 def describe_wait(machines: Sequence[Machine], resources: Resources) -> str:
-    """What a sweep waits for while none of its packs is in training, in words."""
+    """Describes the wait of a sweep that has no pack in training."""
     amount = _format_amount(resources)
     if not slots(machines, resources):
         return f"waiting for a node with {amount}"
@@ -169,7 +169,7 @@ def _machine_slots(machine: Machine, resources: Resources) -> int:
 
 
 def _quotient(amount: float, part: float) -> int:
-    """How often a part fits into an amount, in spite of rounding errors."""
+    """Number of parts that fit into an amount, in spite of rounding errors."""
     return math.floor(amount / part + 1e-9)
 
 

@@ -18,7 +18,7 @@ from sweeps.engine.progress import Display, SweepProgress
 from sweeps.errors import make_printable
 
 LINE_SECONDS: Final = 10.0
-"""Time between two lines of progress where there is no terminal."""
+"""Time between two lines of progress without a terminal."""
 
 _BAR_WIDTH: Final = 24
 

@@ -55,7 +55,7 @@ def run_pending_packs(run: SweepRun) -> None:
     local Ray dies, which is recorded as a problem.
 
     Raises:
-        ConnectError: If there is no Ray.
+        ConnectError: If Ray cannot be started or joined.
         Interrupted: If a signal came while Ray was started, or a second one came.
         InputError: If no machine has room for a pack.
     """

@@ -61,7 +61,7 @@ class Worker(tune.Trainable):
             stopping: Rule by which points leave packs early; None keeps all.
         """
         self._node = ray.get_runtime_context().get_node_id()
-        self._device = select_device(self._assigned("GPU"), self._assigned("CPU"))
+        self._device = select_device(self._assigned_amount("GPU"), self._assigned_amount("CPU"))
         self._packs = packs
         self._ledger = Ledger(storage, sweep, run_id)
         self._stopping = stopping
@@ -137,7 +137,7 @@ class Worker(tune.Trainable):
             "details": details,
         }
 
-    def _assigned(self, resource: str) -> float:
+    def _assigned_amount(self, resource: str) -> float:
         context = ray.get_runtime_context()
         assigned = context.get_assigned_resources()  # type: ignore[no-untyped-call]
         return float(assigned.get(resource, 0))
@@ -158,7 +158,7 @@ def may_succeed_elsewhere(error: Exception) -> bool:
     """Whether the same work may succeed on another worker, or later on this one.
 
     This holds for a storage that fails for a while, for memory that runs out, and for errors of a
-    GPU, after which the process cannot use it any more.
+    GPU, after which its process cannot use it.
     """
     if isinstance(error, OSError):
         return error.errno not in _STORAGE_IS_FULL

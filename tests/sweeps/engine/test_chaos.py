@@ -46,7 +46,7 @@ pytestmark = pytest.mark.ray
 
 
 def wait_until(condition: Callable[[], T], over: threading.Event | None = None) -> T:
-    """What a condition gives, once that is true; it cannot become so any more once all is over."""
+    """Waits until a condition is true, and returns its value; fails once `over` is set."""
     deadline = time.monotonic() + _PATIENCE
     while not (found := condition()):
         late = time.monotonic() > deadline or (over is not None and over.is_set())
@@ -55,7 +55,7 @@ def wait_until(condition: Callable[[], T], over: threading.Event | None = None) 
     return found
 
 
-def committed(folder: Path) -> int:
+def count_packs(folder: Path) -> int:
     return len(list((folder / "ledger").glob("*.parquet")))
 
 
@@ -74,17 +74,17 @@ def assert_as_uninterrupted(storage: Path, sweep: str, uri: str, reference: RunO
 
 @contextmanager
 def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Something that happens beside the block, and is told when that is over."""
+    """Runs a function beside the block; its event is set when the block ends."""
     failed: list[BaseException] = []
     over = threading.Event()
 
-    def guarded() -> None:
+    def guard() -> None:
         try:
             work(over)
         except BaseException as error:
             failed.append(error)
 
-    thread = threading.Thread(target=guarded)
+    thread = threading.Thread(target=guard)
     thread.start()
     try:
         yield
@@ -108,7 +108,7 @@ def workers(but: set[int]) -> list[psutil.Process]:
     return found
 
 
-def test_killed_workers_are_replaced_without_a_word(
+def test_killed_workers_are_replaced_without_output(
     local_ray: Connection,
     uninterrupted: RunOutcome,
     tracking_uri: str,
@@ -119,7 +119,7 @@ def test_killed_workers_are_replaced_without_a_word(
 
     def kill_now_and_then(over: threading.Event) -> None:
         for moment in (0, 1, 2):  # early: the rest takes long enough for the next to be seen
-            wait_until(lambda n=moment: committed(tmp_path / "sweep") >= n, over)
+            wait_until(lambda n=moment: count_packs(tmp_path / "sweep") >= n, over)
             (victim, *_) = wait_until(lambda: workers(killed), over)
             victim.kill()
             killed.add(victim.pid)
@@ -143,14 +143,14 @@ def test_a_killed_driver_is_resumed(
 ) -> None:
     folder = tmp_path / "driven"
     started = lambda: (folder / "spec.yaml").exists()  # noqa: E731
-    moments = [started, lambda: committed(folder) >= 2, lambda: committed(folder) == PACKS]
+    moments = [started, lambda: count_packs(folder) >= 2, lambda: count_packs(folder) == PACKS]
     command = ["run", str(study_file(tmp_path)), "--name", "driven"]
     before: dict[str, tuple[int, bytes]] = {}
     for moment in moments:
         driver = drive(tmp_path, tracking_uri, command)
         wait_until(moment)
         kill_with_descendants_watched(driver)
-        now = finished(folder)
+        now = read_packs(folder)
         assert {name: now[name] for name in before} == before, "a finished pack was trained again"
         before = now
         command = ["resume", "driven"]
@@ -161,8 +161,8 @@ def test_a_killed_driver_is_resumed(
     assert drive(tmp_path, tracking_uri, ["verify", "driven"]).wait(_PATIENCE) == 0
 
 
-def finished(sweep: Path) -> dict[str, tuple[int, bytes]]:
-    """What its ledger holds, without what a kill left half-written: the next run clears that."""
+def read_packs(sweep: Path) -> dict[str, tuple[int, bytes]]:
+    """Packs in the ledger, without temporary files that a kill left behind."""
     found = contents(sweep / "ledger")
     return {name: content for name, content in found.items() if not name.startswith(".")}
 
@@ -188,7 +188,7 @@ def kill_with_descendants_watched(driver: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.slow
-def test_a_stopped_driver_says_how_to_go_on(
+def test_a_stopped_driver_says_how_to_continue(
     uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped with one pack more than before, as there are tickets for no others."""
@@ -216,7 +216,7 @@ def test_a_stopped_driver_says_how_to_go_on(
 
 
 def assert_trained_as(storage: Path, sweep: str, uri: str, reference: RunOutcome) -> None:
-    """As `assert_as_uninterrupted`, of another experiment: whose points have other names."""
+    """Like `assert_as_uninterrupted`, for another experiment, whose points have other ids."""
     ledger = Ledger(str(storage), sweep)
     assert len(rows(ledger)) == PACKS
     expected = Ledger(reference.result.storage, reference.result.sweep)
@@ -236,7 +236,7 @@ def stop(storage: Path, uri: str, command: list[str], packs: int, number: int, c
     """Send a driver a signal once packs are committed; what it said, after all its processes."""
     with (storage / "said").open("wb+") as said:
         driver = drive(storage, uri, command, said.fileno())
-        wait_until(lambda: committed(storage / "stopped") >= packs)
+        wait_until(lambda: count_packs(storage / "stopped") >= packs)
         descendants = psutil.Process(driver.pid).children(recursive=True)
         os.kill(driver.pid, number)
         assert driver.wait(_PATIENCE) == code
@@ -256,9 +256,11 @@ def test_a_killed_tracking_server_does_not_stop_the_sweep(
         uri = server.uri
 
         def kill_in_the_middle(over: threading.Event) -> None:
-            """Once something is published, and long before all is."""
+            """Kills the server between the first and the last published point."""
             half = PACKS // 2
-            wait_until(lambda: committed(tmp_path / "sweep") >= half or published(store), over)
+            wait_until(
+                lambda: count_packs(tmp_path / "sweep") >= half or count_published(store), over
+            )
             server.kill()
 
         with meanwhile(kill_in_the_middle):
@@ -271,7 +273,7 @@ def test_a_killed_tracking_server_does_not_stop_the_sweep(
         ledger = Ledger(str(tmp_path), "sweep")
 
         def kill_in_the_middle_of_a_sync(over: threading.Event) -> None:
-            wait_until(lambda: published(store) >= 2 or over.is_set())
+            wait_until(lambda: count_published(store) >= 2 or over.is_set())
             server.kill()
 
         with meanwhile(kill_in_the_middle_of_a_sync):
@@ -281,8 +283,8 @@ def test_a_killed_tracking_server_does_not_stop_the_sweep(
         assert_as_uninterrupted(tmp_path, "sweep", uri, uninterrupted)
 
 
-def published(store: str) -> int:
-    """How many points a store holds, asked behind its server's back."""
+def count_published(store: str) -> int:
+    """Number of points in a store, read without its server."""
     try:
         return len(tracking.load_points("sweep", store))
     except tracking.TrackingError:

@@ -174,7 +174,7 @@ def begun_points(ledger: Ledger) -> tuple[TradeoffPoint, ...]:
 def test_a_point_that_fails_sends_none_away(
     study: Plan, early: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The point that dominated most loses one replicate: it is no measure for others."""
+    """The point that dominated most loses one replicate: others are not compared with it."""
     said = [reason for reason in reasons(early).values() if reason is not None]
     judges = [reason.split("by point ")[1].split()[0] for reason in said]
     judge = max(set(judges), key=judges.count)

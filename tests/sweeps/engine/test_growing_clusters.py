@@ -53,7 +53,7 @@ class Running:
     folder: Path
 
     def progress(self) -> dict[str, Any]:
-        """What the driver says of itself; nothing before it has begun to."""
+        """Heartbeat of the driver; empty before the first one."""
         path = self.folder / "naps" / "progress.json"
         found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         return found
@@ -70,7 +70,7 @@ class Running:
     def wait_for(self, condition: Callable[[], object], seconds: float = _SECONDS) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
-            assert self.process.poll() is None, self.said()
+            assert self.process.poll() is None, self.output()
             assert time.monotonic() < deadline, self.progress()
             time.sleep(0.2)
 
@@ -80,7 +80,7 @@ class Running:
     def has_finished_a_pack(self) -> bool:
         return any((self.folder / "naps" / "ledger").glob("*.parquet"))
 
-    def said(self) -> str:
+    def output(self) -> str:
         return (self.folder / "said").read_text()
 
 
@@ -111,7 +111,7 @@ def _environment(head: Head) -> dict[str, str]:
 
 
 def status(head: Head) -> dict[str, Any]:
-    """How many nodes a cluster has beside its head, and what it is asked to have room for."""
+    """Number of nodes beside the head, and the resources in demand."""
     command = [sys.executable, "-c", _STATUS, head.gcs]
     told = subprocess.run(
         command, env=_environment(head), stdout=subprocess.PIPE, text=True, check=True, timeout=120
@@ -132,17 +132,17 @@ def test_an_autoscaler_brings_the_nodes_that_a_sweep_can_use(tmp_path: Path) -> 
         running(head, tmp_path, points=800, seconds=0.5) as sweep,
     ):
         sweep.wait_for(lambda: sweep.busy_nodes() == 2)
-        assert "waiting for a node with 1 CPU" in sweep.said()
+        assert "waiting for a node with 1 CPU" in sweep.output()
         sweep.wait_for(lambda: status(head)["asked"])  # a third node, which there is not
         sweep.wait_for(sweep.has_finished_a_pack)
         sweep.process.send_signal(signal.SIGINT)
-        assert sweep.process.wait(_SECONDS) == 130, sweep.said()
+        assert sweep.process.wait(_SECONDS) == 130, sweep.output()
         assert status(head)["asked"] == []
 
 
 @pytest.mark.slow
 def test_nodes_of_several_cpus_are_busy_soon_after_they_came(tmp_path: Path) -> None:
-    """That room is asked for takes none of it from packs."""
+    """Demand for more nodes takes no resources from packs."""
     with (
         scaling_head({"CPU": 4}, 2, PYTHONPATH=str(_EXPERIMENT)) as head,
         running(head, tmp_path, points=2000, seconds=0.5) as sweep,
@@ -150,7 +150,7 @@ def test_nodes_of_several_cpus_are_busy_soon_after_they_came(tmp_path: Path) -> 
         sweep.wait_for(lambda: status(head)["nodes"] == 2)
         sweep.wait_for(lambda: sweep.packs() == 8, _FILLING_SECONDS)
         sweep.process.send_signal(signal.SIGINT)
-        assert sweep.process.wait(_SECONDS) == 130, sweep.said()
+        assert sweep.process.wait(_SECONDS) == 130, sweep.output()
         assert len(sweep.checkpoints()) in (7, 8)  # one may just have ended
         assert status(head)["asked"] == []
 
@@ -163,7 +163,7 @@ def test_a_sweep_ends_on_nodes_that_came_for_it_and_then_go(tmp_path: Path) -> N
         running(head, tmp_path, points=160, seconds=0.5) as sweep,
     ):
         sweep.wait_for(lambda: sweep.busy_nodes() == 2)
-        assert sweep.process.wait(_SECONDS) == 0, sweep.said()
+        assert sweep.process.wait(_SECONDS) == 0, sweep.output()
         _await_idleness(head)
 
 
@@ -184,8 +184,8 @@ def test_a_pack_that_no_kind_of_node_could_hold_is_refused(tmp_path: Path) -> No
         scaling_head({"CPU": 1}, 2, PYTHONPATH=str(_EXPERIMENT)) as head,
         running(head, tmp_path, points=2, seconds=0.0, gpus=1) as sweep,
     ):
-        assert sweep.process.wait(_SECONDS) == 2, sweep.said()
-        assert "on one machine; got machines with" in sweep.said()
+        assert sweep.process.wait(_SECONDS) == 2, sweep.output()
+        assert "on one machine; got machines with" in sweep.output()
 
 
 @pytest.mark.slow
@@ -211,7 +211,7 @@ def test_a_sweep_that_loses_its_node_says_so_and_goes_on_with_the_next(tmp_path:
         sweep.wait_for(lambda: sweep.progress()["waiting"] == "waiting for a node with 1 CPU")
         assert sweep.progress()["eta"] is None
         assert sweep.progress()["use"]["packs"] == 0
-        assert "was lost: its pack continues from its last checkpoint" in sweep.said()
+        assert "was lost: its pack continues from its last checkpoint" in sweep.output()
         with ray_node(head, {"PYTHONPATH": str(_EXPERIMENT)}):
             sweep.wait_for(lambda: sweep.progress()["use"]["packs"] == 1)
 
@@ -227,7 +227,7 @@ def test_a_sweep_waits_for_what_another_one_holds_and_says_so(tmp_path: Path) ->
     ):
         holder.wait_for(lambda: holder.busy_nodes() == 1)
         with running(head, second, points=8, seconds=0.1) as other:
-            other.wait_for(lambda: "to become free (all are in use by others)" in other.said())
+            other.wait_for(lambda: "to become free (all are in use by others)" in other.output())
             assert (holder.progress()["waiting"], other.busy_nodes()) == (None, 0)
             holder.process.send_signal(signal.SIGINT)
-            assert other.process.wait(_SECONDS) == 0, other.said()
+            assert other.process.wait(_SECONDS) == 0, other.output()

@@ -19,7 +19,7 @@ from sweeps.planning.packing import Pack
 from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.ledger import Ledger
 
-# 2 x 2 replicates of so many models take several stages.
+# 2 x 2 replicates of 48 models take several stages.
 DRAWS = ("fixed.draws=48", "space={weight_decay: {grid: [0.01, 0.1]}}")
 
 
@@ -83,7 +83,7 @@ def test_a_pack_goes_on_from_its_checkpoint_not_from_the_start(pack: Pack, ledge
 
 
 def test_points_that_are_ahead_of_their_state_do_no_harm(ledger: Ledger, tmp_path: Path) -> None:
-    # So many models that a replicate takes several stages.
+    # A replicate of this many models takes several stages.
     planned = small_plan(tmp_path, "fixed.draws=144", "space.weight_decay={grid: [0.1]}")
     pack = Pack("pack", "membership", tuple(planned.replicates()))
     reference = Ledger(str(tmp_path), "reference")

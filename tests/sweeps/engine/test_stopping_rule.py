@@ -1,4 +1,4 @@
-"""Who leaves a pack: only what is dominated beyond doubt, whatever the order and the units."""
+"""Points that leave a pack are dominated with confidence, whatever their order and units."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_errors_within_replicates_count_where_seeds_agree_by_chance():
 
 
 def test_the_choice_among_the_front_is_corrected_for():
-    """Of two points that may dominate, each is tested at half the error."""
+    """Each of two points that may dominate is tested at half the error."""
     needed = stats.norm.ppf(0.975) * math.hypot(0.1, 0.1)
     for gap, leaves in ((0.999 * needed, False), (1.001 * needed, True)):
         points = {"a": [(0, 0)], "b": [(50, -50)], "c": [(gap, gap)]}
@@ -171,7 +171,7 @@ def test_the_order_of_members_does_not_matter(estimates, room, random):
 
 @given(packs(), st.integers(1, 9), st.integers(-8, 8), st.integers(-8, 8))
 def test_units_and_declared_directions_do_not_matter(estimates, room, one, other):
-    """Powers of two scale without rounding; turned about, an objective is to be large."""
+    """Powers of two scale without rounding; turned, an objective is maximised."""
     factors = dict(zip(TWO, (2.0**one, -(2.0**other)), strict=True))
     scaled = {
         member: {

@@ -282,7 +282,7 @@ def test_mlflow_shows_whether_a_sweep_runs_was_broken_off_or_is_done(
     assert parent_of(uri).info.status == "RUNNING"
     publish_until_ordered(publisher, orders("stop"))
     assert parent_of(uri).info.status == "KILLED"
-    assert publish_all(ledger, manifest, uri).whole  # `sweeps sync` is no run
+    assert publish_all(ledger, manifest, uri).whole  # `sweeps sync` does not run the sweep
     assert parent_of(uri).info.status == "KILLED"
     again = Publisher(ledger, manifest, uri)
     assert again.announce()
@@ -315,7 +315,7 @@ def test_a_publisher_that_is_killed_leaves_everything_to_be_done(
 def test_what_others_print_is_not_taken_for_the_outcome(
     ledger: Ledger, plan: Plan, tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a library may do that is loaded, on both streams and until the very end."""
+    """Libraries may print on both streams, until the end of the process."""
     noise = "import atexit, sys\natexit.register(print, '[1, 2]')\nprint('noise')\n"
     noise += "atexit.register(print, 'noise', file=sys.stderr)\n"
     (tmp_path / "sitecustomize.py").write_text(noise)
@@ -448,7 +448,7 @@ def test_a_point_that_cannot_be_recorded_does_not_keep_the_others_back(
 def test_a_point_that_mlflow_refuses_does_not_keep_the_others_back(
     ledger: Ledger, manifest: Manifest, plan: Plan, uri: str, wrong: str
 ) -> None:
-    """As an experiment that somebody added may report it."""
+    """An experiment of another package may report such a point."""
     whole = replicate_of(plan, 0, 0)
     metrics = {**whole.replicates[0].metrics, **({"k" * 300: 1.0} if wrong == "metric" else {})}
     config = {**whole.config, **({"line\nfeed": 1} if wrong == "setting" else {})}

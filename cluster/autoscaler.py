@@ -40,7 +40,7 @@ def autoscaler_outlook(cpus: float, gpus: float) -> Outlook:
     """Whether an autoscaler may bring a node with room for a pack that is in demand.
 
     Returns:
-        `none` if there is no autoscaler, `refused` if it reports that no type of node has such
+        `none` without an autoscaler, `refused` if it reports that no type of node has such
         room, `possible` otherwise.
     """
     try:
