@@ -23,7 +23,7 @@ from privnets.adversarial.attackers.attacker import Posterior, ReleaseView
 from privnets.adversarial.attackers.floors import fit_floors
 from privnets.adversarial.attackers.neural import fit_network
 from privnets.adversarial.attackers.panel import build_panel
-from privnets.adversarial.attackers.scoring import assess
+from privnets.adversarial.attackers.scores import assess
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.baselines import Baselines, fit_utility, likeliest_labels
 from privnets.adversarial.evaluation.evaluator import release_records

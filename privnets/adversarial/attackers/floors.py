@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from privnets.adversarial.attackers.attacker import public_tables
 from privnets.adversarial.attackers.classical import BoostedTrees, LogisticRegression
-from privnets.adversarial.attackers.scoring import (
+from privnets.adversarial.attackers.scores import (
     Assessment,
     Beliefs,
     assess,

@@ -33,7 +33,7 @@ from privnets.adversarial.attackers.floors import (
     fit_floors,
 )
 from privnets.adversarial.attackers.neural import fit_network
-from privnets.adversarial.attackers.scoring import Assessment, Beliefs, alpha_leakage, assess
+from privnets.adversarial.attackers.scores import Assessment, Beliefs, alpha_leakage, assess
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.estimates import Estimate
 from privnets.adversarial.problem import Problem

@@ -13,8 +13,8 @@ from scipy.special import expit, log_softmax
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 from privnets import measures
-from privnets.adversarial.attackers import scoring
-from privnets.adversarial.attackers.scoring import calibrate
+from privnets.adversarial.attackers import scores
+from privnets.adversarial.attackers.scores import calibrate
 from privnets.adversarial.records import Rows, class_frequencies
 
 ORDERS = [0.01, 0.5, 0.9, 1 - 1e-7, 1.0, 1 + 1e-7, 1.1, 2.0, 30.0, math.inf]
@@ -46,7 +46,7 @@ def test_exact_posterior_on_every_record_of_a_table_gives_arimoto_information(co
     secret, seen = np.divmod(np.repeat(np.arange(12), counts.ravel()), 4)
     joint = counts / counts.sum()
     log_posterior = np.log(joint / joint.sum(0)).T[seen]
-    found = scoring.alpha_leakage(log_posterior, _prior(joint.sum(1), secret), _rows(secret), alpha)
+    found = scores.alpha_leakage(log_posterior, _prior(joint.sum(1), secret), _rows(secret), alpha)
     truth = float(measures.arimoto_mutual_information(joint, alpha))
     assert found.value == pytest.approx(truth, abs=1e-9)
 
@@ -59,7 +59,7 @@ def test_no_posterior_leaks_more_than_the_exact_one(seed, alpha):
     secret, seen = np.divmod(np.repeat(np.arange(10), counts.ravel()), 5)
     joint = counts / counts.sum()
     guessed = log_softmax(random.standard_normal((2, 5)), axis=0).T[seen]
-    found = scoring.alpha_leakage(guessed, _prior(joint.sum(1), secret), _rows(secret), alpha)
+    found = scores.alpha_leakage(guessed, _prior(joint.sum(1), secret), _rows(secret), alpha)
     assert found.value <= float(measures.arimoto_mutual_information(joint, alpha)) + 1e-9
 
 
@@ -68,7 +68,7 @@ def test_the_prior_alone_leaks_nothing(alpha):
     prior = np.array([0.7, 0.2, 0.1])
     secret = np.random.default_rng(0).choice(3, 200, p=prior)
     known = _prior(prior, secret)
-    assert scoring.alpha_leakage(known, known, _rows(secret), alpha).value == pytest.approx(0)
+    assert scores.alpha_leakage(known, known, _rows(secret), alpha).value == pytest.approx(0)
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -76,9 +76,9 @@ def test_balanced_accuracy_and_area_agree_with_scikit_learn(classes):
     log_p, secret = _beliefs(500, classes)
     log_p = np.round(log_p, 1)  # ties
     decision = log_p.argmax(1)
-    accuracy = scoring.balanced_accuracy(decision, _rows(secret), classes)
+    accuracy = scores.balanced_accuracy(decision, _rows(secret), classes)
     assert accuracy.value == pytest.approx(balanced_accuracy_score(secret, decision))
-    area = scoring.area_under_curve(log_p, _rows(secret)).value
+    area = scores.area_under_curve(log_p, _rows(secret)).value
     if classes == 2:
         assert area == pytest.approx(roc_auc_score(secret, log_p[:, 1] - log_p[:, 0]))
     else:
@@ -87,17 +87,17 @@ def test_balanced_accuracy_and_area_agree_with_scikit_learn(classes):
 
 
 def _accuracy(log_p, prior, rows):
-    decision = scoring.balanced_decision(log_p, prior)
-    return scoring.balanced_accuracy(decision, rows, len(prior))
+    decision = scores.balanced_decision(log_p, prior)
+    return scores.balanced_accuracy(decision, rows, len(prior))
 
 
 def _leakage(log_p, prior, rows, alpha):
-    return scoring.alpha_leakage(log_p, _prior(prior, rows.secret), rows, alpha)
+    return scores.alpha_leakage(log_p, _prior(prior, rows.secret), rows, alpha)
 
 
 STATISTICS = {
     "balanced_accuracy": _accuracy,
-    "auc": lambda log_p, prior, rows: scoring.area_under_curve(log_p, rows),
+    "auc": lambda log_p, prior, rows: scores.area_under_curve(log_p, rows),
     "leakage": lambda log_p, prior, rows: _leakage(log_p, prior, rows, 1.0),
     "order_half": lambda log_p, prior, rows: _leakage(log_p, prior, rows, 0.5),
     "order_four": lambda log_p, prior, rows: _leakage(log_p, prior, rows, 4.0),
@@ -144,7 +144,7 @@ def test_the_error_of_a_difference_removes_the_common_error():
 
 def test_balanced_decisions_do_not_depend_on_class_frequencies():
     prior = np.array([0.9, 0.1])
-    assert scoring.balanced_decision(np.log([[0.85, 0.15], [0.95, 0.05]]), prior).tolist() == [1, 0]
+    assert scores.balanced_decision(np.log([[0.85, 0.15], [0.95, 0.05]]), prior).tolist() == [1, 0]
 
 
 def _gaussian(count: int, seed: int, share: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
@@ -169,9 +169,9 @@ def test_calibration_corrects_overconfidence():
     exaggerated = log_softmax(8 * log_p, axis=1)
     fresh, truth = _gaussian(20_000, 1)
     calibrated = calibrate(exaggerated, secret, prior, 20_000)(log_softmax(8 * fresh, axis=1))
-    exact = scoring.leakage(fresh, _prior(prior, truth), _rows(truth)).value
+    exact = scores.leakage(fresh, _prior(prior, truth), _rows(truth)).value
     # A few records lie beyond the evidence that calibration believes in.
-    found = scoring.leakage(calibrated, _prior(prior, truth), _rows(truth)).value
+    found = scores.leakage(calibrated, _prior(prior, truth), _rows(truth)).value
     assert found == pytest.approx(exact, abs=0.01)
 
 
@@ -182,7 +182,7 @@ def test_calibrated_random_guesses_leak_almost_nothing():
     prior = np.array([0.5, 0.5])
     calibrated = calibrate(certain[:1000], secret[:1000], prior, 1000)(certain[1000:])
     unseen = secret[1000:]
-    assert scoring.leakage(calibrated, _prior(prior, unseen), _rows(unseen)).value > -0.01
+    assert scores.leakage(calibrated, _prior(prior, unseen), _rows(unseen)).value > -0.01
 
 
 def test_copies_of_a_record_calibrate_as_one():

@@ -8,7 +8,7 @@ import torch
 
 from privnets import data
 from privnets.adversarial.attackers.attacker import ReleaseView
-from privnets.adversarial.attackers.scoring import balanced_accuracy, balanced_decision
+from privnets.adversarial.attackers.scores import balanced_accuracy, balanced_decision
 from privnets.adversarial.attackers.thickness import (
     PUBLISHED_THRESHOLDS,
     RandomThickness,
