@@ -13,6 +13,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cluster.auth import bypass_proxies_for_loopback
+from cluster.errors import ClusterError
+from sweeps.errors import InputError, StudyError, make_printable
+from tracking.errors import TrackingError
+from tracking.redaction import redact
 
 # Command: panel of the help, module, function (or Typer app), one line of help.
 _COMMANDS: Final[dict[str, tuple[str, str, str, str]]] = {
@@ -94,12 +98,7 @@ def main() -> None:
 
 def _describe_bad_input(error: Exception) -> str | None:
     """Returns the message of an error that the user can correct; None for any other."""
-    # Imported here because a command that succeeds needs none of it.
-    from cluster.errors import ClusterError
-    from privnets.data import DataError
-    from sweeps.errors import InputError, StudyError, make_printable
-    from tracking.errors import TrackingError
-    from tracking.redaction import redact
+    from privnets.data import DataError  # It loads numpy, which a working command may not need.
 
     if isinstance(error, (InputError, StudyError, DataError, TrackingError, ClusterError)):
         return make_printable(redact(str(error)))

@@ -141,7 +141,11 @@ def _examine(
     checks = [
         *(Check("nodes", names[k], "failed", lost[k].reason, _NODE_ADVICE) for k in lost),
         *([] if lost or party.is_local else [_count_nodes(party)]),
-        *(_check_versions(party, facts)),
+        *(
+            single.check_versions(own["versions"], names[k], facts[k]["versions"])
+            for k in party.nodes
+            if k in facts
+        ),
         *sorted(_local_checks(party, facts), key=lambda check: check.subject),
         *_check_clocks(party),
         *([single.check_capacity(list(party.nodes.values()), study)] if study else []),
@@ -201,11 +205,6 @@ def _count_nodes(party: Party) -> Check:
     cpus, gpus = (sum(getattr(m, kind) for m in party.nodes.values()) for kind in ("cpus", "gpus"))
     size = f"{format_count(cpus, 'CPU')} and {format_count(gpus, 'GPU')}"
     return Check("nodes", "", "ok", f"{len(party.nodes)} alive, with {size}")
-
-
-def _check_versions(party: Party, facts: Mapping[str, Any]) -> list[Check]:
-    nodes = {party.names[key]: facts[key]["versions"] for key in party.nodes if key in facts}
-    return [single.check_versions(facts[DRIVER]["versions"], *node) for node in nodes.items()]
 
 
 def _local_checks(party: Party, facts: Mapping[str, Any]) -> list[Check]:
