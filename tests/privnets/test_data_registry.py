@@ -9,7 +9,9 @@ import pytest
 
 import privnets
 from privnets import data
+from privnets.testing import check_table
 from tests.privnets.test_registry import install_package
+from tests.support import requires_data
 
 _CODE = """
 import numpy as np
@@ -39,12 +41,19 @@ def ramp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("ramp")
 def test_a_package_adds_a_table_that_every_experiment_on_tables_can_use() -> None:
     assert "ramp" in data.names("table")
-    assert data.load("ramp").x.shape == (60, 2)
+    check_table("ramp")
     experiment = privnets.experiment("membership")
     fields = {"dataset": "ramp", "model": "linear", "train_size": 20, "records": 8, "draws": 32}
     (point,) = experiment.run([experiment.Config.model_validate(fields)])
     assert point.status == "finished"
     assert np.isfinite(point.metrics["privacy/membership_advantage"])
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=requires_data(name)) for name in data.names("table")]
+)
+def test_every_table_is_as_described(name: str) -> None:
+    check_table(name)
 
 
 def test_an_unknown_data_set_is_refused_with_the_names_of_all() -> None:

@@ -1,0 +1,83 @@
+"""Checks that every extension of a kind must pass, for the tests of other packages as well.
+
+Each function raises AssertionError with the property that does not hold.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from privnets import data
+from privnets.membership.attacks import Attack, Trials
+from privnets.membership.scores import score_guesses
+
+
+def check_attack(attack: Attack) -> None:
+    """Checks a membership attack on trials without leakage and with strong leakage.
+
+    Answers must have the shape of the trials, show no advantage without leakage beyond four
+    standard errors, and an AUC above 0.9 with signals that are three standard deviations apart.
+    """
+    for shift in (0.0, 3.0):
+        trials = make_trials(shift)
+        reason = attack.why_unavailable(trials)
+        assert reason is None, f"attack {attack.name!r} is not available: {reason}"
+        guesses = attack.guess(trials)
+        assert guesses.score.shape == trials.signal.shape, "one score for each trial is needed"
+        assert guesses.decision.shape == trials.signal.shape, "one decision for each trial"
+        assert guesses.decision.dtype == torch.bool, "decisions must be booleans"
+        score = score_guesses(guesses, trials.member, shared_models=False)
+        if shift == 0:
+            limit = 4 * score.advantage_error + 1e-12
+            assert abs(score.advantage) <= limit, "an advantage without leakage"
+        else:
+            assert score.auc > 0.9, f"AUC {score.auc:.3f} with strong leakage"
+            assert score.advantage > 0.3, f"advantage {score.advantage:.3f} with strong leakage"
+
+
+def make_trials(shift: float, records: int = 60, draws: int = 40, seed: int = 0) -> Trials:
+    """Draws trials of a classifier whose members have signals larger by `shift`.
+
+    Args:
+        shift: Difference of the means of unit Gaussian signals.
+        records: Number of records, R.
+        draws: Number of models with and without each record; even.
+        seed: Seed of the draws.
+    """
+    noise = np.random.default_rng(seed).standard_normal((records, 2 * draws))
+    column = torch.arange(2 * draws)
+    member = (column >= draws).expand(records, -1)
+    signal = torch.from_numpy(noise) + shift * member
+    return Trials(
+        member=member,
+        fold=(column % draws >= draws // 2).long(),
+        signal=signal,
+        error=torch.special.ndtr(-signal),
+        loss=torch.nn.functional.softplus(-signal),
+        train_loss=torch.ones_like(signal),
+        two_sided=False,
+        log_ratio=signal * shift - shift**2 / 2,
+    )
+
+
+def check_table(name: str) -> None:
+    """Checks that a registered table has the shapes, types and targets that it describes.
+
+    Raises:
+        DataError: If the data set is unknown or absent.
+    """
+    info, table = data.info(name), data.load(name)
+    assert table.x.shape == (info.records, info.attributes), f"x has shape {table.x.shape}"
+    assert table.x.dtype == np.float64, f"x has type {table.x.dtype}"
+    assert table.y.shape == (info.records,), f"y has shape {table.y.shape}"
+    assert len(table.feature_names) == info.attributes, "one name for each column is needed"
+    assert np.isfinite(table.x).all(), "x must be finite"
+    assert np.isfinite(table.y).all(), "y must be finite"
+    if info.task == "regression":
+        assert info.classes == 0, "regression has no classes"
+    else:
+        classes = set(np.unique(table.y).tolist())
+        expected = set(range(info.classes))
+        assert classes == expected, f"classes must be 0 to {info.classes - 1}; got {classes}"
+    assert table.fingerprint == data.fingerprint(name), "the fingerprint must be reproducible"
