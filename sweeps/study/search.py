@@ -28,8 +28,9 @@ _DEFAULT_SPEC: Final = SearchSpec()
 class Search(ABC):
     """Sequence of points from a search space.
 
-    The sequence depends on the space, the settings and the results told so far, and on nothing
-    else. Replaying the same calls therefore proposes the same points.
+    The sequence depends only on the space, the settings and the results that `tell` received, so
+    replaying the same calls proposes the same points. A constructor that overrides this one keeps
+    the default values, since the registry calls it without arguments.
 
     Attributes:
         name: Name of the algorithm in study files.

@@ -44,7 +44,8 @@ _CONVERSIONS: Final[Mapping[str, Callable[[str], object]]] = {
     "int": int,
     "float": lambda text: float(text.lower().replace(".inf", "inf").replace(".nan", "nan")),
 }
-_LINE_BREAKS: Final = frozenset("\x85\u2028\u2029")
+# Texts that need escapes: other line breaks, and runs of spaces, which folding would shorten.
+_NEEDS_ESCAPES: Final = re.compile("[\x85\u2028\u2029]|\\s\\s")
 
 
 class YamlError(ValueError):
@@ -155,7 +156,8 @@ class _PlainRepresenter(SafeRepresenter):
         """Quotes texts that some version of YAML would read as another type."""
         patterns = [*_CORE_SCHEMA.values(), *_OTHER_SCHEMAS]
         style = "'" if any(pattern.match(data) for pattern in patterns) else None
-        return self.represent_scalar(_TAG + "str", data, '"' if _LINE_BREAKS & {*data} else style)
+        style = '"' if _NEEDS_ESCAPES.search(data) else style
+        return self.represent_scalar(_TAG + "str", data, style)
 
     def represent_float(self, data: float) -> ScalarNode:
         """Writes `1e-06` as `1.0e-06`, which YAML 1.1 needs."""

@@ -163,6 +163,8 @@ def test_a_long_misspelling_is_refused_quickly(tmp_path: Path) -> None:
         "λ",
         "\x85",
         "a\u2028b",
+        "x " * 39 + "  y  z",
+        "x " * 39 + "\n\n  y\n",
         "\u2029",
     ],
 )
