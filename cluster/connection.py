@@ -13,11 +13,10 @@ from functools import cache
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
 
 from cluster import ray_internals
 from cluster.auth import MODE, TOKEN, WITH_TOKEN, WITHOUT_TOKEN, is_loopback, read_token, uses_token
-from cluster.errors import ConnectError
+from cluster.errors import ClusterError, ConnectError
 from cluster.head_monitor import monitor_head
 from cluster.local_ray import ray_directory
 from cluster.probe import AUTO, check_head, is_remote
@@ -121,34 +120,32 @@ def connect(
         cpus: Logical CPUs of a Ray that is started, by default those of the machine. It keeps one
             process ready for each.
         modules: Modules that processes of a Ray that is started load while they are idle.
-        advice: Sentence for the user, printed if the head stops answering.
+        advice: Sentence for the user, printed if the head of a joined Ray stops answering.
 
     Raises:
         ConnectError: If Ray cannot be started, or the Ray at the address cannot be joined.
     """
     ray_internals.check_version()
-    head = _checked_head(address)
+    head = _resolve_head(address)
     undo = ExitStack()
     try:
         undo.enter_context(_environment({"RAY_USAGE_STATS_ENABLED": "0"}))
         if ray.is_initialized():
             if not ray_internals.owns_head():
-                undo.enter_context(_monitored(_head_address(), advice))
+                undo.enter_context(_warn_of_silence(_head_address(), advice))
             return Connection(_head_address(), False, undo)
         with ray_internals.keeping_sigterm():
             if head is None:
                 _start(undo, cpus, modules)
-                undo.enter_context(_monitored(_head_address(), advice))
             else:
                 _join(undo, head, advice, is_own=address == AUTO)
         return Connection(_head_address(), head is None, undo)
-    except (RayError, RuntimeError, ConnectionError, ValueError, OSError) as error:
+    except BaseException as error:
         undo.close()
+        if isinstance(error, ClusterError) or not isinstance(error, Exception):
+            raise
         failure = "a local Ray did not start" if head is None else f"cannot join the Ray at {head}"
-        raise ConnectError(f"{failure}: {error}") from error
-    except BaseException:
-        undo.close()
-        raise
+        raise ConnectError(f"{failure}: {error}") from error  # Ray raises errors of many types
 
 
 def check_address(address: str | None) -> None:
@@ -160,7 +157,7 @@ def check_address(address: str | None) -> None:
     Raises:
         ConnectError: If it cannot.
     """
-    _checked_head(address)
+    _resolve_head(address)
 
 
 def local_machine() -> Machine:
@@ -176,7 +173,7 @@ def alive_nodes() -> list[dict[str, Any]]:
     return [node for node in nodes if node["Alive"]]
 
 
-def _checked_head(address: str | None) -> str | None:
+def _resolve_head(address: str | None) -> str | None:
     if address != AUTO:
         if address is not None:
             check_head(address)
@@ -216,7 +213,7 @@ def _join(undo: ExitStack, head: str, advice: str, is_own: bool) -> None:
         _warn_of_no_token(head)
     undo.enter_context(_authentication({MODE: WITH_TOKEN if has_token else WITHOUT_TOKEN}))
     undo.enter_context(ray_internals.without_worker_messages())
-    undo.enter_context(_monitored(head, advice))
+    undo.enter_context(_warn_of_silence(head, advice))
     undo.callback(_shut_down)
     # Without this, Ray looks for a head on loopback at the machine's own address.
     own: AbstractContextManager[None]
@@ -225,7 +222,7 @@ def _join(undo: ExitStack, head: str, advice: str, is_own: bool) -> None:
         ray.init(address=head, log_to_driver=False, logging_level=logging.ERROR)
 
 
-def _monitored(head: str, advice: str) -> AbstractContextManager[None]:
+def _warn_of_silence(head: str, advice: str) -> AbstractContextManager[None]:
     """Warns when the head stops answering."""
 
     def warn(seconds: float) -> None:

@@ -37,7 +37,11 @@ def monitor_head(
         silent_seconds: Seconds without an answer before `on_silence` is called.
     """
     ended = threading.Event()
-    arguments = (address, token, on_silence, silent_seconds, ended)
+
+    def answers() -> bool:
+        return probe(address, token, _PROBE_SECONDS) not in ("silent", "foreign")
+
+    arguments = (answers, on_silence, silent_seconds, ended)
     threading.Thread(target=_monitor, args=arguments, daemon=True).start()
     try:
         yield
@@ -46,8 +50,7 @@ def monitor_head(
 
 
 def _monitor(
-    address: str,
-    token: str | None,
+    answers: Callable[[], bool],
     on_silence: Callable[[float], None],
     silent_seconds: float,
     ended: threading.Event,
@@ -55,7 +58,7 @@ def _monitor(
     last_answer, is_reported = time.monotonic(), False
     while not ended.wait(_INTERVAL_SECONDS):
         began = time.monotonic()
-        if probe(address, token, _PROBE_SECONDS) not in ("silent", "foreign"):
+        if answers():
             last_answer, is_reported = began, False
             continue
         silence = time.monotonic() - last_answer

@@ -103,11 +103,11 @@ class JobClient:
         response = self._request("GET", _job_path(job_id))
         if response.status_code == requests.codes.not_found:
             return None
-        return _job(job_id, _checked(response))
+        return _job(job_id, _parse_reply(response))
 
     def list_jobs(self) -> list[Job]:
         """Returns the jobs that were submitted to the server and not deleted."""
-        entries = _checked(self._request("GET", "/api/jobs/"))
+        entries = _parse_reply(self._request("GET", "/api/jobs/"))
         return [_job(each["submission_id"], each) for each in entries if each["submission_id"]]
 
     def upload(self, archive: bytes) -> str:
@@ -161,7 +161,7 @@ class JobClient:
         Raises:
             JobError: If no job has that id.
         """
-        return bool(_checked(self._request("POST", f"{_job_path(job_id)}/stop"))["stopped"])
+        return bool(_parse_reply(self._request("POST", f"{_job_path(job_id)}/stop"))["stopped"])
 
     def delete(self, job_id: str) -> None:
         """Removes a job that ended seconds ago or earlier, so that its id can be used again.
@@ -177,7 +177,7 @@ class JobClient:
         Raises:
             JobError: If no job has that id, or the node with its log was lost.
         """
-        return str(_checked(self._request("GET", f"{_job_path(job_id)}/logs"))["logs"] or "")
+        return str(_parse_reply(self._request("GET", f"{_job_path(job_id)}/logs"))["logs"] or "")
 
     def read_log_file(self, job: Job, name: str) -> str | None:
         """Returns a file in the log directory of a job's node; None if it cannot be read.
@@ -211,9 +211,9 @@ class JobClient:
                 method, f"{self.address}{path}", auth=_authorize, allow_redirects=False, **options
             )
         except requests.RequestException as error:
-            raise UnreachableError(_unreachable(self.address, error)) from error
+            raise UnreachableError(_describe_failure(self.address, error)) from error
         if response.status_code in (401, 403):
-            raise ConnectError(_rejected(self.address) + _proxy_hint(self.address))
+            raise ConnectError(_describe_rejection(self.address) + _proxy_hint(self.address))
         return response
 
 
@@ -261,7 +261,7 @@ def _check_status(response: requests.Response) -> None:
         raise JobError(last_line(response.text) or f"status {response.status_code}")
 
 
-def _checked(response: requests.Response) -> Any:
+def _parse_reply(response: requests.Response) -> Any:
     _check_status(response)
     try:
         return response.json()
@@ -285,7 +285,7 @@ def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
-def _rejected(address: str) -> str:
+def _describe_rejection(address: str) -> str:
     if read_token() is None:
         return f"{address} requires the cluster's token, and none is set: {_TOKEN_ADVICE}"
     sources = {
@@ -297,7 +297,7 @@ def _rejected(address: str) -> str:
     return f"{address} rejects the token in {source}: {_TOKEN_ADVICE}"
 
 
-def _unreachable(address: str, error: Exception) -> str:
+def _describe_failure(address: str, error: Exception) -> str:
     if isinstance(error, requests.exceptions.SSLError):
         return (
             f"no trusted connection to {address}: {_root_cause(error)}. Name the certificate of "

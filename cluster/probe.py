@@ -49,14 +49,14 @@ def check_head(address: str, is_own: bool = False) -> None:
             does not answer in time, only one side uses TLS, or the token is missing or wrong.
     """
     host, port = _parse(address)
-    token = _checked_token(address, is_own)
+    token = _find_token(address, is_own)
     try:
         socket.create_connection((host, port), _CONNECT_SECONDS).close()
     except (OSError, ValueError, OverflowError) as error:  # ValueError: a malformed host name
         raise UnreachableError(f"no Ray answers at {address}: {error}") from error
     result = probe(address, token, _ANSWER_SECONDS)
     if result == "silent":
-        raise UnreachableError(_silent(address))
+        raise UnreachableError(_describe_silence(address))
     if result == "foreign":
         raise ConnectError(_explain_foreign(address))
     if result == "rejected":
@@ -124,7 +124,7 @@ def _parse(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _checked_token(address: str, is_own: bool) -> str | None:
+def _find_token(address: str, is_own: bool) -> str | None:
     """Token to join with; None where none is set and none is needed."""
     if not uses_token():
         return None
@@ -140,7 +140,7 @@ def _checked_token(address: str, is_own: bool) -> str | None:
     return token
 
 
-def _silent(address: str) -> str:
+def _describe_silence(address: str) -> str:
     return (
         f"the server at {address} does not answer: look at the head's processes and its log "
         "(gcs_server.out), and try again"
@@ -151,7 +151,7 @@ def _explain_foreign(address: str) -> str:
     files = ", ".join(_TLS_FILES)
     match _uses_tls(), _speaks_tls(address):
         case _, None:
-            return _silent(address)
+            return _describe_silence(address)
         case False, True:
             return (
                 f"the server at {address} uses TLS, and this command does not: set {_TLS}=1 and "

@@ -102,7 +102,7 @@ def loopback_only() -> Iterator[None]:
     `ray.init` replaces a loopback address by the machine's own. This constant is what keeps Ray on
     loopback on desktop systems.
     """
-    with _replaced(ray_constants, ENABLE_RAY_CLUSTER=False):
+    with _replace(ray_constants, ENABLE_RAY_CLUSTER=False):
         yield
 
 
@@ -116,8 +116,8 @@ def without_extra_servers() -> Iterator[None]:
     options: Any = {"no_monitor": True, "include_log_monitor": False}
     params = partial(parameter.RayParams, **options)
     with (
-        _replaced(parameter, RayParams=params),
-        _replaced(node.Node, start_api_server=lambda self, **options: None),
+        _replace(parameter, RayParams=params),
+        _replace(node.Node, start_api_server=lambda self, **options: None),
     ):
         yield
 
@@ -125,7 +125,7 @@ def without_extra_servers() -> Iterator[None]:
 @contextmanager
 def without_worker_messages() -> Iterator[None]:
     """Keeps Ray's messages about dead workers off standard output; callers report failures."""
-    with _replaced(worker, _worker_logs_enabled=False):
+    with _replace(worker, _worker_logs_enabled=False):
         yield
 
 
@@ -140,7 +140,7 @@ def keeping_sigterm() -> Iterator[None]:
         return
     handler = signal.getsignal(signal.SIGTERM)
     try:
-        with _replaced(utils, set_sigterm_handler=lambda sigterm_handler: None):
+        with _replace(utils, set_sigterm_handler=lambda sigterm_handler: None):
             yield
     finally:
         if handler is not None:  # None: installed by a C library, which Python cannot restore
@@ -148,7 +148,7 @@ def keeping_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def _replaced(owner: object, **values: Any) -> Iterator[None]:
+def _replace(owner: object, **values: Any) -> Iterator[None]:
     originals = {name: getattr(owner, name) for name in values}
     for name, value in values.items():
         setattr(owner, name, value)

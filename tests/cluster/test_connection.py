@@ -245,33 +245,3 @@ def test_processes_of_a_local_ray_load_modules_in_advance() -> None:
         timeout=120, check=False,
     )  # fmt: skip
     assert (asked.stdout, asked.returncode) == ("True\n", 0), asked.stderr
-
-
-_WITHOUT_HEAD = """
-import psutil
-import cluster
-
-with cluster.connect(cpus=1, advice="Do this."):
-    (head,) = [p for p in psutil.Process().children() if p.name() == "gcs_server"]
-    head.kill()
-    print("killed", flush=True)
-    head.wait()
-    import time
-    time.sleep(120)
-"""
-
-
-@pytest.mark.slow
-def test_a_local_head_that_died_is_reported() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", _WITHOUT_HEAD], stderr=subprocess.PIPE, stdout=subprocess.PIPE,
-        env={**_environment(), "TMPDIR": "/tmp"}, text=True,
-    ) as owner:  # fmt: skip
-        try:
-            assert owner.stdout is not None
-            assert owner.stderr is not None
-            assert owner.stdout.readline() == "killed\n"
-            wanted = "Warning: the head of Ray at"
-            assert any(wanted in line and "Do this." in line for line in owner.stderr)
-        finally:
-            owner.kill()

@@ -13,6 +13,8 @@ import pytest
 import ray
 from ray import _raylet
 from ray._private import node, parameter, ray_constants, services, utils, worker
+from ray.core.generated import autoscaler_pb2
+from ray.experimental import internal_kv
 
 from cluster import ray_internals
 from cluster.errors import ConnectError
@@ -47,6 +49,11 @@ def test_every_private_interface_exists() -> None:
     assert {"no_monitor", "include_log_monitor"} <= set(options)
     assert callable(node.Node.start_api_server)
     assert callable(utils.set_sigterm_handler)
+    assert callable(node.Node.dead_processes)
+    assert callable(internal_kv._internal_kv_get)
+    assert callable(_raylet.GcsClient)
+    status = autoscaler_pb2.GetClusterStatusReply().autoscaling_state
+    assert list(status.infeasible_gang_resource_requests) == []
     assert worker._worker_logs_enabled is True
     assert worker._global_node is None or callable(worker._global_node.is_head)
 
