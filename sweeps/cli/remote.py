@@ -41,7 +41,7 @@ def connect_job_server(address: str | None) -> JobClient:
     """Connects to the job server at an address, or at RAY_ADDRESS.
 
     Raises:
-        InputError: If there is no address.
+        InputError: If no address is given or set.
         ConnectError: If no job server answers there, or it rejects the token.
     """
     address = address or default_job_server()

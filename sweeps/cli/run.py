@@ -127,7 +127,7 @@ def _run_plan(
 
 @contextmanager
 def _closed_output_allowed() -> Iterator[None]:
-    """Lets the block print although nothing may read the output any more."""
+    """Lets the block print although the output may be closed."""
     _redirect_closed_output()
     try:
         yield

@@ -134,7 +134,7 @@ def read_status(sweep: str, storage: str | None = None) -> SweepStatus:
     """Reads the status of a sweep, running or ended, from its storage.
 
     Raises:
-        InputError: If there is no such sweep, or its `spec.yaml` is damaged.
+        InputError: If the sweep does not exist, or its `spec.yaml` is damaged.
     """
     result = open_result(sweep, storage)
     heartbeat = read_heartbeat(Ledger(result.storage, sweep).directory)
@@ -214,7 +214,7 @@ def _remote_status(
     except JobError as error:
         if job is None:
             raise
-        say(f"The storage has nothing of this sweep: {error}", err=True)
+        say(f"The storage does not have this sweep: {error}", err=True)
         return None
     return parse_reply(SweepStatus, reply)
 
