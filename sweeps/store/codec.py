@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -304,15 +304,7 @@ def _check_times(column: pa.ChunkedArray) -> None:
         raise PackFileError("finished_at must be Unix seconds before the year 10000")
 
 
-def _check_configs(column: pa.ChunkedArray) -> None:
-    _check_objects(column, parse_config)
-
-
-def _check_notes(column: pa.ChunkedArray) -> None:
-    _check_objects(column, parse_notes)
-
-
-def _check_objects(column: pa.ChunkedArray, parse: Callable[[str], Mapping[str, Any]]) -> None:
+def _check_objects(parse: Callable[[str], Mapping[str, Any]], column: pa.ChunkedArray) -> None:
     for text in column.drop_null().unique().to_pylist():
         try:
             parse(text)
@@ -336,8 +328,8 @@ def _check_curves(table: pa.Table) -> None:
 
 _CHECKS: Final[Mapping[str, Callable[[pa.ChunkedArray], None]]] = {
     "point_id": _check_point_ids,
-    "config": _check_configs,
-    "notes": _check_notes,
+    "config": partial(_check_objects, parse_config),
+    "notes": partial(_check_objects, parse_notes),
     "artifacts": _check_artifacts,
     "finished_at": _check_times,
 }
