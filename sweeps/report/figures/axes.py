@@ -19,15 +19,13 @@ from sweeps.report.figures.charts import (
     ChartAxis,
     ChartPanel,
     ChartSeries,
-    ColorScale,
     hover_texts,
     interval_errors,
-    is_wide,
     metric_axis,
     ramp,
     view_limits,
 )
-from sweeps.report.figures.curves import field_numbers, label_settings
+from sweeps.report.figures.curves import field_scale, label_settings
 
 MAX_LINES = 12
 """Largest number of groups of points that lines join; more are drawn as points."""
@@ -146,15 +144,10 @@ def _lines(
 
 def _cloud(placed: pd.DataFrame, fields: Sequence[str], metric: str) -> ChartSeries:
     """Points of too many groups, colored by the first of the other fields that is a number."""
-    scale = None
-    for other in reversed(fields[1:]):
-        numbers = field_numbers(placed, other)
-        if np.isfinite(numbers).all():
-            scale = ColorScale(numbers, other, log=is_wide(numbers))
     return ChartSeries(
         placed[_POSITION],
         placed[metric],
-        scale=scale,
+        scale=field_scale(placed, fields[1:]),
         symbol="circle",
         size=6,
         y_errors=interval_errors(placed, metric),

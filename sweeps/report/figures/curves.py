@@ -20,6 +20,7 @@ from sweeps.analysis.tables import (
     varying_fields,
 )
 from sweeps.analysis.text import format_setting, label_setting, setting_as_number
+from sweeps.report.figures.charts import ColorScale, is_wide
 
 CURVE_FIELDS = ("privacy_weight", "tradeoff")
 """Preferred fields along a trade-off curve; otherwise the last swept number."""
@@ -172,6 +173,15 @@ def sort_along(points: pd.DataFrame, field: str) -> pd.DataFrame:
 def field_numbers(points: pd.DataFrame, field: str) -> NDArray[np.float64]:
     """A field's values as numbers; NaN for others."""
     return np.array([setting_as_number(value) for value in points[f"config/{field}"]])
+
+
+def field_scale(points: pd.DataFrame, fields: Sequence[str]) -> ColorScale | None:
+    """Colors by the first of the fields that is a number at every point; None without one."""
+    for field in fields:
+        numbers = field_numbers(points, field)
+        if np.isfinite(numbers).all():
+            return ColorScale(numbers, field, log=is_wide(numbers))
+    return None
 
 
 def _groups(

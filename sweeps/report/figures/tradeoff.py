@@ -29,16 +29,14 @@ from sweeps.report.figures.charts import (
     Chart,
     ChartPanel,
     ChartSeries,
-    ColorScale,
     Errors,
     hover_texts,
-    is_wide,
     legend_entry,
     metric_axis,
     points_series,
     ramp,
 )
-from sweeps.report.figures.curves import CurveSet, curve_samples, field_numbers
+from sweeps.report.figures.curves import CurveSet, curve_samples, field_scale
 
 STRONGEST = "privacy/attacker_balanced_accuracy"
 BELOW_FLOOR_FLAG = "flag/attacker_below_floor"
@@ -184,10 +182,7 @@ def _curve_series(curves: CurveSet, pair: PointPair) -> Iterator[ChartSeries]:
 def _cloud(curves: CurveSet, pair: PointPair) -> ChartSeries:
     """Points of too many curves, colored by the field along them."""
     x, y, points = pair
-    scale = None
-    if curves.along is not None:
-        numbers = field_numbers(points, curves.along)
-        scale = ColorScale(numbers, curves.along, log=is_wide(numbers))
+    scale = field_scale(points, [curves.along] if curves.along else [])
     hover, name = _hover(curves, points, x, y), f"releases ({len(points)})"
     style: dict[str, Any] = {"symbol": "circle", "hollow": _under_trained(points)}
     return points_series(points, x, y, hover, name=name, scale=scale, **style)
