@@ -98,7 +98,7 @@ class TestMembershipAdvantage:
 
 class TestReleaseBound:
     def test_a_common_bit_absent_from_the_data_gives_ln2(self) -> None:
-        """X = U = S: U tells all of S, X leaves none of it: K = ln 2."""
+        """X = U = S: U determines S, and X leaves nothing of it: K = ln 2."""
         joint = np.zeros((2, 2, 2))
         joint[0, 0, 0] = joint[1, 1, 1] = 0.5
         assert measures.release_bound(joint) == pytest.approx(math.log(2), rel=1e-14)
