@@ -6,19 +6,18 @@ writes YAML that readers of version 1.1 understand in the same way.
 
 from __future__ import annotations
 
-import io
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import yaml as pyyaml
 from ruamel.yaml import YAML
 from ruamel.yaml.composer import MaxDepthExceededError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
-from ruamel.yaml.representer import SafeRepresenter
-from ruamel.yaml.resolver import VersionedResolver, implicit_resolvers
+from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, SequenceNode
+from ruamel.yaml.resolver import VersionedResolver
 
 from sweeps.errors import FieldError, FieldPath
 
@@ -37,15 +36,13 @@ _CORE_SCHEMA: Final[Mapping[str, re.Pattern[str]]] = {
         r"([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
     ),
 }
-_OTHER_SCHEMAS: Final[Sequence[Any]] = [entry[2] for entry in implicit_resolvers]
 _CONVERSIONS: Final[Mapping[str, Callable[[str], object]]] = {
     "null": lambda text: None,
     "bool": lambda text: {"true": True, "false": False}[text.lower()],
     "int": int,
     "float": lambda text: float(text.lower().replace(".inf", "inf").replace(".nan", "nan")),
 }
-# Texts that need escapes: other line breaks, and runs of spaces, which folding would shorten.
-_NEEDS_ESCAPES: Final = re.compile("[\x85\u2028\u2029]|\\s\\s")
+_LINE_BREAKS: Final = frozenset("\x85\u2028\u2029")
 
 
 class YamlError(ValueError):
@@ -127,13 +124,10 @@ def dump_yaml(value: Mapping[str, Any], width: int = 80) -> str:
         value: Mappings, lists and scalars.
         width: Column at which long lines are broken.
     """
-    yaml: Any = YAML(typ="safe", pure=True)
-    yaml.Representer = _PlainRepresenter
-    yaml.default_flow_style, yaml.allow_unicode, yaml.width = False, True, width
-    yaml.sort_base_mapping_type_on_output = False
-    stream = io.StringIO()
-    yaml.dump(dict(value), stream)
-    return stream.getvalue()
+    text: str = pyyaml.dump(
+        dict(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width
+    )
+    return text
 
 
 class _CoreResolver(VersionedResolver):
@@ -145,30 +139,26 @@ class _CoreResolver(VersionedResolver):
         return {None: [*_CORE_SCHEMA.items()]}
 
 
-class _PlainRepresenter(SafeRepresenter):
-    """Writes scalars so that YAML 1.1 and 1.2 read them alike."""
+class _Dumper(pyyaml.SafeDumper):
+    """Writer of PyYAML, as ruamel.yaml loses spaces where it breaks lines.
+
+    Quotes texts that YAML 1.1 or 1.2 would read as another type.
+    """
 
     def ignore_aliases(self, data: Any) -> bool:
         """Returns True: equal values are written twice."""
         return True
 
-    def represent_str(self, data: str) -> ScalarNode:
-        """Quotes texts that some version of YAML would read as another type."""
-        patterns = [*_CORE_SCHEMA.values(), *_OTHER_SCHEMAS]
-        style = "'" if any(pattern.match(data) for pattern in patterns) else None
-        style = '"' if _NEEDS_ESCAPES.search(data) else style
-        return self.represent_scalar(_TAG + "str", data, style)
-
-    def represent_float(self, data: float) -> ScalarNode:
-        """Writes `1e-06` as `1.0e-06`, which YAML 1.1 needs."""
-        node = super().represent_float(data)
-        if "." not in node.value:
-            node.value = node.value.replace("e", ".0e")
+    def represent_str(self, data: str) -> pyyaml.ScalarNode:
+        """Escapes line breaks other than the usual one."""
+        style = '"' if _LINE_BREAKS & set(data) else None
+        node: pyyaml.ScalarNode = self.represent_scalar(_TAG + "str", data, style=style)
         return node
 
 
-_PlainRepresenter.add_representer(str, _PlainRepresenter.represent_str)
-_PlainRepresenter.add_representer(float, _PlainRepresenter.represent_float)
+_Dumper.add_representer(str, _Dumper.represent_str)
+for _tag, _pattern in _CORE_SCHEMA.items():
+    _Dumper.add_implicit_resolver(_tag, _pattern, None)
 
 
 @dataclass(slots=True)
