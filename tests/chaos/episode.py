@@ -33,8 +33,8 @@ _MOURNING_SECONDS = 90.0
 _MOST_SECONDS = 1500.0
 _TOLD_SECONDS = 18.0
 # What a driver says of a head that went while it was joined to it, or before it was.
-_HEAD_GONE = ("the head of Ray at", "no Ray answers at", "what listens at")
-_NOT_PUBLISHED = "Once the tracking server answers"
+_HEAD_GONE = ("the head of Ray at", "no Ray answers at", "the server at")
+_NOT_PUBLISHED = "When the tracking server answers again"
 
 
 class Stuck(RuntimeError):

@@ -72,10 +72,10 @@ def judge(episode: Episode, reference: Reference) -> Verdict:
         result.tradeoff_points, episode.name, episode.lab.tracking.uri, result.study.name
     )
     others = [*episode.troubles, *_others(episode, result, reference)]
-    others += [line for line in differences if "doubled" not in line]
+    others += [line for line in differences if "duplicated" not in line]
     return Verdict(
         lost=len(reference.numbers.keys() - rows.keys()),
-        doubled=rows.total() - len(rows) + sum("doubled" in line for line in differences),
+        doubled=rows.total() - len(rows) + sum("duplicated" in line for line in differences),
         retrained=len(episode.evidence.retrained_members()) + len(episode.evidence.rewritten),
         others=others,
         trainings=episode.evidence.trainings(),
