@@ -17,21 +17,22 @@ from privnets.adversarial.problem import Problem
 from privnets.contract import Direction, InterimEstimate
 from privnets.points import Curve
 
-_SCORES: Final = ("balanced_accuracy", "auc", "leakage")
-_PRIVACY: Final = (
+PRIVACY_KEYS: Final = (
     "privacy/attacker_balanced_accuracy",
     "privacy/attacker_auc",
     "privacy/leakage",
     "privacy/alpha_leakage",
 )
+FLOOR_KEYS: Final = ("floor/prior", "floor/utility_label", "floor/side_information")
+INFERRED_LABEL_KEY: Final = "floor/inferred_utility_label"
+"""Floor of the utility label as a fresh network infers it from the release."""
+
 _GENERAL: Final = (
-    *_PRIVACY,
+    *PRIVACY_KEYS,
     "utility/normalized_error",
     "floor/attacker_balanced_accuracy",
-    "floor/prior",
-    "floor/utility_label",
-    "floor/side_information",
-    "floor/inferred_utility_label",
+    *FLOOR_KEYS,
+    INFERRED_LABEL_KEY,
     "baseline/attacker_balanced_accuracy",
     "flag/attacker_below_floor",
     "flag/attacker_not_converged",
@@ -81,8 +82,8 @@ def objectives() -> Mapping[str, Direction]:
     names = [name for problem, _, name in attackers]
     names += [name + SIDE for problem, _, name in attackers if not problem]
     minimised = {
-        *_PRIVACY,
-        *(f"privacy/attacker/{name}/{score}" for name in names for score in _SCORES),
+        *PRIVACY_KEYS,
+        *(key for name in names for key in attacker_keys(name)),
         "utility/normalized_error",
         "utility/censored",
         *_EXACT,
@@ -91,14 +92,19 @@ def objectives() -> Mapping[str, Direction]:
     return {**directions, "utility/accuracy": "max", "utility/refitted_accuracy": "max"}
 
 
+def attacker_keys(name: str) -> tuple[str, str, str]:
+    """Keys of one attacker's balanced accuracy, area under the ROC curve and leakage."""
+    prefix = f"privacy/attacker/{name}"
+    return f"{prefix}/balanced_accuracy", f"{prefix}/auc", f"{prefix}/leakage"
+
+
 def metric_keys(problem: Problem, config: AdversarialConfig) -> tuple[str, ...]:
     """All keys that a replicate reports, sorted."""
     spec = problem.spec
     if config.evaluation == "exact":
         return tuple(sorted({*_WITHOUT_ATTACKERS, *spec.extra_metrics}))
-    names = panel_names(spec)
     keys = {*_GENERAL, *spec.extra_metrics}
-    keys |= {f"privacy/attacker/{name}/{score}" for name in names for score in _SCORES}
+    keys |= {key for name in panel_names(spec) for key in attacker_keys(name)}
     if spec.utility_classes:
         keys |= {*_WITH_UTILITY_LABEL}
     return tuple(sorted(keys))
@@ -152,9 +158,6 @@ def estimate_from_curve(values: Sequence[float]) -> InterimEstimate:
     Values are means over disjoint minibatches, so they vary almost independently around the
     success of the current networks. A trend counts as variation, since a quantity that still
     changes is not known well. The distance to the end of training is not included.
-
-    Args:
-        values: In the order of training.
 
     Returns:
         Estimate from the last half, of at least 4 and at most 10 values; NaN for fewer than 4.

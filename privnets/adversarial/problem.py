@@ -186,21 +186,16 @@ class Problem(ABC):
     ) -> float:
         """K = I(U;S) - I(U;S|X) in nats (ICLR 2019 submission, Lemma 3.1); NaN if unknown.
 
-        Args:
-            config: The configuration.
-            secret: Labels of the test split, shape [n].
-            utility: Labels of the test split, shape [n].
+        Labels are those of the test split, shape [n] each.
         """
         return float("nan")
 
     def exact_curves(
         self, configs: Sequence[AdversarialConfig], parameters: Sequence[Tensor]
     ) -> Mapping[str, Tensor]:
-        """Exact measures of releasers in training, by curve key, shape [S].
+        """Exact measures [S] of a stack's releasers in training, by curve key.
 
-        Args:
-            configs: The stack's members.
-            parameters: Their releasers' parameters, each of shape [S, ...].
+        Each of the releasers' parameters has the shape [S, ...].
         """
         return {}
 
@@ -239,14 +234,7 @@ def unused_field_errors(
     defaults: Mapping[str, Scalar],
     choice: str = "problem",
 ) -> list[InvalidField]:
-    """Errors for fields that have no effect and yet differ from their default.
-
-    Args:
-        config: The configuration.
-        fields: Fields without effect.
-        defaults: The problem's own defaults.
-        choice: The field whose value makes them ineffective.
-    """
+    """Errors for fields without effect, because of a `choice`, that differ from their default."""
     errors = []
     for name in fields:
         value: Any = getattr(config, name)

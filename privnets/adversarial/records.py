@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -45,15 +45,9 @@ class Pool:
 
 @dataclass(frozen=True, eq=False)
 class Exposure:
-    """One split as attackers receive it; the fields besides `z` are those of `Pool`.
+    """One split as attackers receive it: n records of a `Pool`.
 
-    Attributes:
-        z: Released records, or raw ones for a baseline, of the shape of `Pool.x`.
-        secret: Shape [n] or [n, T].
-        utility: Shape [n], or None.
-        side: Shape [n, T, c], or None.
-        present: Shape [n, T], or None.
-        group: Shape [n], or None.
+    `z` has the released records, or raw ones for a baseline, in the form of `Pool.x`.
     """
 
     z: Tensor
@@ -71,6 +65,11 @@ class Evidence:
     attack: Exposure
     validation: Exposure
     test: Exposure
+
+    @property
+    def splits(self) -> tuple[Exposure, Exposure, Exposure]:
+        """All splits, in the order of `PARTS`."""
+        return self.attack, self.validation, self.test
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,30 +99,19 @@ def load_pool(
     """
     arrays, splits = problem.load_records(configs)
     tensors = {
-        field.name: torch.tensor(array, device=device)
-        for field in fields(arrays)
-        if (array := getattr(arrays, field.name)) is not None
+        name: torch.tensor(array, device=device)
+        for name, array in vars(arrays).items()
+        if array is not None
     }
     return Pool(**tensors), splits
 
 
 def select_exposure(pool: Pool, records: NDArray[np.int64], z: Tensor | None = None) -> Exposure:
-    """Some records of a pool with their release.
-
-    Args:
-        pool: All records.
-        records: Indices, shape [n].
-        z: Their release, shape [n, ...]; the raw records if None.
-    """
+    """Records of a pool by index [n], with their release `z` [n, ...] or raw if it is None."""
     index = torch.from_numpy(records).to(pool.x.device)
-    return Exposure(
-        z=pool.x[index] if z is None else z,
-        secret=pool.secret[index],
-        utility=None if pool.utility is None else pool.utility[index],
-        side=None if pool.side is None else pool.side[index],
-        present=None if pool.present is None else pool.present[index],
-        group=None if pool.group is None else pool.group[index],
-    )
+    selected = {name: values[index] for name, values in vars(pool).items() if values is not None}
+    raw = selected.pop("x")
+    return Exposure(raw if z is None else z, **selected)
 
 
 def raw_evidence(pool: Pool, splits: Splits) -> Evidence:
@@ -133,7 +121,7 @@ def raw_evidence(pool: Pool, splits: Splits) -> Evidence:
 
 def to_cpu(evidence: Evidence) -> Evidence:
     """Copies evidence to the CPU's memory, for attackers that use no other device."""
-    return Evidence(*(_exposure_to_cpu(getattr(evidence, part)) for part in PARTS))
+    return Evidence(*(_exposure_to_cpu(split) for split in evidence.splits))
 
 
 def known_secret(exposure: Exposure) -> Tensor:
@@ -152,15 +140,7 @@ def known_rows(exposure: Exposure) -> Rows:
 
 
 def class_frequencies(secret: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
-    """Shares of the classes, with half a count added to each (Krichevsky and Trofimov, 1981).
-
-    Args:
-        secret: Classes, shape [k].
-        classes: Number of classes, C.
-
-    Returns:
-        Positive, shape [C], summing to 1.
-    """
+    """Class shares [C], with half a count added to each (Krichevsky and Trofimov, 1981)."""
     counts = np.bincount(secret, minlength=classes) + 0.5
     shares: NDArray[np.float64] = counts / counts.sum()
     return shares
@@ -168,8 +148,7 @@ def class_frequencies(secret: NDArray[np.int64], classes: int) -> NDArray[np.flo
 
 def evidence_defect(evidence: Evidence, classes: int) -> str | None:
     """Reason that attackers cannot be scored on a release; None if they can."""
-    for part in PARTS:
-        exposure: Exposure = getattr(evidence, part)
+    for part, exposure in zip(PARTS, evidence.splits, strict=True):
         z = exposure.z if exposure.present is None else exposure.z[exposure.present]
         if not bool(torch.isfinite(z).all()):
             return f"the release of the {part} split is not finite"
@@ -180,5 +159,5 @@ def evidence_defect(evidence: Evidence, classes: int) -> str | None:
 
 
 def _exposure_to_cpu(exposure: Exposure) -> Exposure:
-    parts = {name: part.cpu() for name, part in vars(exposure).items() if part is not None}
-    return replace(exposure, **parts)
+    tensors = {name: t.cpu() for name, t in vars(exposure).items() if t is not None}
+    return Exposure(**tensors)

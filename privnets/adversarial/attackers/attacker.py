@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
@@ -43,12 +43,7 @@ class Posterior:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One split as a table.
-
-    Attributes:
-        x: Features, shape [k, f].
-        rows: Secret and origin of each row.
-    """
+    """One split as a table: features `x` [k, f], and the secret and origin of each row."""
 
     x: Matrix
     rows: Rows
@@ -56,29 +51,20 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """The splits of a release as tables with the same columns.
+    """The splits of a release as tables with the same columns; of `test` attackers use only `x`.
 
-    Attributes:
-        attack: Split to learn from.
-        validation: Split to tune on.
-        test: Split to be scored on; attackers use only its `x`.
-        is_image: Whether columns are pixels, whose proportions matter.
+    Where `is_image`, columns are pixels, whose proportions matter.
     """
 
     attack: Part
     validation: Part
     test: Part
-    is_image: bool = False
+    is_image: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
 class ReleaseView:
-    """One release as an attacker sees it.
-
-    Attributes:
-        evidence: The release, in the CPU's memory.
-        sees_side: Whether the attacker uses side information beside the release.
-    """
+    """One release, in the CPU's memory, as an attacker with or without side information sees it."""
 
     evidence: Evidence
     sees_side: bool = False
@@ -91,21 +77,12 @@ class ReleaseView:
         released values at and near the step, statistics of windows around it and of the whole
         sequence, the place in the sequence, and side information if it is seen.
         """
-        evidence, side = self.evidence, self.sees_side
-        return Tables(
-            _released_part(evidence.attack, side),
-            _released_part(evidence.validation, side),
-            _released_part(evidence.test, side),
-            is_image=evidence.attack.z.ndim == 4,
-        )
+        parts = (_released_part(split, self.sees_side) for split in self.evidence.splits)
+        return Tables(*parts, is_image=self.evidence.attack.z.ndim == 4)
 
 
 class Attacker(ABC):
-    """An attacker of the panel: either a `NetworkAttacker` or a `ReleaseAttacker`.
-
-    Attributes:
-        name: Name in the registry.
-    """
+    """A `NetworkAttacker` or a `ReleaseAttacker`, under the name that the registry has for it."""
 
     name: ClassVar[str]
 
@@ -130,9 +107,7 @@ class ReleaseAttacker(Attacker):
     def fit(self, view: ReleaseView, seed: int) -> Posterior:
         """Trains on the attack split, tunes on validation, and predicts validation and test.
 
-        Args:
-            view: The release; secrets of the test split must not be used.
-            seed: Seed of the attacker's random draws.
+        Secrets of the test split must not be used. Random draws follow from the seed.
         """
 
     def metric_name(self, view: ReleaseView) -> str:
@@ -142,11 +117,7 @@ class ReleaseAttacker(Attacker):
 
 def public_tables(evidence: Evidence) -> Tables:
     """Facts about each step that are known without a release: its place and side information."""
-    return Tables(
-        _public_part(evidence.attack),
-        _public_part(evidence.validation),
-        _public_part(evidence.test),
-    )
+    return Tables(*map(_public_part, evidence.splits))
 
 
 def _released_part(exposure: Exposure, side: bool) -> Part:
@@ -154,25 +125,18 @@ def _released_part(exposure: Exposure, side: bool) -> Part:
     if exposure.z.ndim != 3:
         return Part(exposure.z.flatten(1).cpu().numpy()[rows.record], rows)
     steps = np.concatenate([_step_features(exposure), _step_places(exposure)], axis=2)
-    columns = [steps[rows.record, rows.step]]
-    if side:
-        columns.append(_side_information(exposure)[rows.record, rows.step])
-    return Part(np.concatenate(columns, axis=1), rows)
+    return _step_table(steps, exposure, rows, side)
 
 
 def _public_part(exposure: Exposure) -> Part:
-    rows = known_rows(exposure)
-    columns = [_step_places(exposure)[rows.record, rows.step]]
-    if exposure.side is not None:
-        columns.append(_side_information(exposure)[rows.record, rows.step])
-    return Part(np.concatenate(columns, axis=1), rows)
+    return _step_table(_step_places(exposure), exposure, known_rows(exposure), sees_side=True)
 
 
-def _side_information(exposure: Exposure) -> Matrix:
-    if exposure.side is None:
-        raise ValueError("an attacker with side information needs some; the release has none.")
-    side: Matrix = exposure.side.cpu().numpy()
-    return side
+def _step_table(steps: Matrix, exposure: Exposure, rows: Rows, sees_side: bool) -> Part:
+    """The rows of features [n, T, f], with side information if there is any to be seen."""
+    if sees_side and exposure.side is not None:
+        steps = np.concatenate([steps, exposure.side.cpu().numpy()], axis=2)
+    return Part(steps[rows.record, rows.step], rows)
 
 
 def _step_places(exposure: Exposure) -> Matrix:
@@ -217,12 +181,8 @@ def _window_statistics(z: Matrix, present: NDArray[np.bool_], reach: int) -> lis
     count = np.maximum(np.round(sums[0]), 1)
     mean = sums[1] / count
     spread = np.sqrt(np.maximum(sums[2] / count - mean**2, 0))
-    smallest = _window_minimum(np.where(present, z, np.inf), size)
-    largest = -_window_minimum(np.where(present, -z, np.inf), size)
+    minimum = partial(minimum_filter1d, size=size, axis=1, mode="constant", cval=np.inf)
+    smallest = minimum(np.where(present, z, np.inf))
+    largest = -minimum(np.where(present, -z, np.inf))
     extremes = [np.where(np.isfinite(extreme), extreme, 0) for extreme in (smallest, largest)]
     return [column.astype(np.float32) for column in (mean, spread, *extremes)]
-
-
-def _window_minimum(z: NDArray[np.floating], size: int) -> NDArray[np.floating]:
-    lowest: NDArray[np.floating] = minimum_filter1d(z, size, axis=1, mode="constant", cval=np.inf)
-    return lowest

@@ -58,12 +58,9 @@ class TableAttacker(ReleaseAttacker):
         return self.fit_tables(self.metric_name(view), view.tables, seed)
 
     def fit_tables(self, name: str, tables: Tables, seed: int) -> Posterior:
-        """Trains on the attack part of tables and tunes on validation.
+        """Trains on the attack part, where every class occurs, and tunes on validation.
 
-        Args:
-            name: Name of the posterior and of its random draws.
-            tables: Every class of the secret occurs in the attack part.
-            seed: Seed of the random draws.
+        `name` is that of the posterior and of its random draws.
         """
         random = generator(seed, f"attacker:{name}")
         validation, test, converged = self.predict(tables, random)
@@ -139,15 +136,9 @@ class LogisticRegression(TableAttacker):
 
 
 def nearest_records(records: Matrix, x: Matrix, count: int) -> NDArray[np.int64]:
-    """Indices of the nearest records by Euclidean distance, exactly, nearest first.
+    """Indices [m, count] of the records [n, f] nearest to each row of `x` [m, f], exactly.
 
-    Args:
-        records: Records to search, shape [n, f].
-        x: Records whose neighbours are searched, shape [m, f].
-        count: Number of neighbours, at most n.
-
-    Returns:
-        Shape [m, count].
+    Distance is Euclidean; the nearest comes first.
     """
     if records.shape[1] <= MAX_TREE_COLUMNS:
         places = KDTree(records).query(x, k=np.arange(1, count + 1))[1]

@@ -85,11 +85,7 @@ class FittedClassifiers:
 
 
 def stack_records(members: Sequence[tuple[Tensor, Tensor]]) -> LabelledStack:
-    """Joins the records of members that share none.
-
-    Args:
-        members: Inputs [n, ...] and labels [n] or [n, T] of each, of equal shapes.
-    """
+    """Joins the inputs [n, ...] and labels [n] or [n, T] of members that share no record."""
     x = torch.cat([inputs for inputs, _ in members])
     rows = torch.arange(len(x), device=x.device).view(len(members), -1)
     return LabelledStack(x, torch.cat([labels for _, labels in members]), rows)
@@ -103,11 +99,7 @@ def train_until_converged(
     Each member continues from the learning rate that did best on validation in a short trial. If
     validation loss stops falling, the member returns to its best parameters with a smaller rate.
     After the last cut the member has converged and its result is final. A member depends on its
-    own records and seed alone.
-
-    Args:
-        task: Data and settings.
-        steps: Largest number of steps of a member.
+    own records and seed alone. It takes at most `steps` steps.
 
     Yields:
         Share of the work done, in (0, 1].
@@ -129,16 +121,13 @@ def train_until_converged(
 def log_probabilities(
     architecture: Architecture, parameters: Sequence[Tensor], x: Tensor, rows: Tensor
 ) -> Tensor:
-    """Log probabilities of every classifier, evaluated in parts of bounded size.
+    """Log probabilities [M, n, C] or [M, n, T, C] of classifiers, in parts of bounded size.
 
     Args:
         architecture: The classifiers' network.
         parameters: Each of shape [M, ...].
         x: Inputs, shape [N, ...].
         rows: Each member's records, shape [M, n].
-
-    Returns:
-        Natural logarithms, shape [M, n, C] or [M, n, T, C].
     """
     step = max(1, _INPUTS_AT_ONCE // (len(rows) * x[0].numel()))
     parts = (x[part] for part in torch.split(rows, step, 1))
@@ -209,12 +198,9 @@ class _ClassifierStack:
         return torch.where(now < best, now, best)
 
     def choose_rates(self, rates: Tensor) -> None:
-        """Continues with one learning rate per task member.
+        """Continues with the rate at an index [tasks] for each member of the task.
 
         No member has left yet: a trial ends before any can converge.
-
-        Args:
-            rates: Index of each chosen rate, shape [tasks].
         """
         each = len(self._place) // len(rates)
         index = torch.arange(len(rates), device=rates.device) * each + rates
@@ -278,12 +264,9 @@ class _ConvergenceMonitor:
 
     @torch.no_grad()
     def update(self, loss: Tensor, parameters: Sequence[Tensor], place: Tensor) -> None:
-        """Records an evaluation.
+        """Records the losses [m] of members in training, at these places [m] in the stack.
 
-        Args:
-            loss: Validation loss of the members still in training, shape [m].
-            parameters: Their parameters, each of shape [m, ...]; reset where the rate is cut.
-            place: Their places in the stack, shape [m].
+        Their parameters [m, ...] are reset where the rate is cut.
         """
         now = torch.full_like(self.loss, torch.inf)
         now[place] = loss

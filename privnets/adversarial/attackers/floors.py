@@ -18,13 +18,10 @@ from privnets.adversarial.attackers.scores import (
     balanced_decision,
 )
 from privnets.adversarial.evaluation.estimates import Estimate
+from privnets.adversarial.metrics import FLOOR_KEYS, INFERRED_LABEL_KEY
 from privnets.adversarial.records import Evidence, Exposure, Rows, class_frequencies, known_rows
 
-FLOOR_KEYS: Final = ("floor/prior", "floor/utility_label", "floor/side_information")
 _PRIOR, _LABEL, _SIDE = FLOOR_KEYS
-
-INFERRED_LABEL_KEY: Final = "floor/inferred_utility_label"
-"""Floor of the utility label as a fresh network infers it from the release."""
 
 _SIDE_ATTACKERS: Final = (LogisticRegression, BoostedTrees)
 
@@ -67,13 +64,9 @@ class Floors:
 def fit_floors(
     evidence: Evidence, classes: int, seed: int, inferred: NDArray[np.int64] | None
 ) -> Floors:
-    """Fits attackers to everything but the release.
+    """Fits attackers to everything but the release; each split knows every class of the secret.
 
-    Args:
-        evidence: Every class of the secret occurs in each split.
-        classes: Number of classes of the secret.
-        seed: Seed of the attackers with side information.
-        inferred: Utility labels of the test split as inferred from the release, shape [n]; or None.
+    `inferred` has utility labels of the test split as inferred from the release, shape [n].
     """
     test = known_rows(evidence.test)
     estimates, validation = {_PRIOR: _constant_guess(test, classes)}, {_PRIOR: 1 / classes}

@@ -21,8 +21,8 @@ from privnets.adversarial.attackers.convergence import (
 )
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
-from privnets.adversarial.records import MISSING, PARTS, Evidence, Exposure, known_secret
-from privnets.adversarial.training.inference_networks import build_inference_network
+from privnets.adversarial.records import MISSING, Evidence, Exposure, known_secret
+from privnets.adversarial.training.inference_networks import append_side, build_inference_network
 from privnets.networks.architecture import Architecture
 
 
@@ -30,26 +30,23 @@ class SmallNetwork(NetworkAttacker):
     """A network like the adversary."""
 
     name: ClassVar[str] = "network"
+    large: ClassVar[bool] = False
 
     def architecture(
         self, problem: Problem, config: AdversarialConfig, sees_side: bool
     ) -> Architecture:
-        """The adversary's network, with side information as an input or without."""
+        """The adversary's network or an enlarged one, with or without side information."""
         classes = problem.spec.secret_classes
-        return build_inference_network(problem, config, classes, sees_side=sees_side)
+        return build_inference_network(
+            problem, config, classes, sees_side=sees_side, large=self.large
+        )
 
 
-class LargeNetwork(NetworkAttacker):
+class LargeNetwork(SmallNetwork):
     """A network of twice the adversary's width, deeper or reading in both directions."""
 
     name: ClassVar[str] = "large_network"
-
-    def architecture(
-        self, problem: Problem, config: AdversarialConfig, sees_side: bool
-    ) -> Architecture:
-        """The adversary's network, enlarged, with side information as an input or without."""
-        classes = problem.spec.secret_classes
-        return build_inference_network(problem, config, classes, sees_side=sees_side, large=True)
+    large: ClassVar[bool] = True
 
 
 def fit_network(
@@ -68,22 +65,15 @@ def fit_network(
         name: Name in metric keys; with the suffix `_side` inputs are sequences [n, T, 1 + c] of
             releases and side information.
         architecture: Network of one attacker; its outputs are logits.
-        evidence: One release per attacker, of equal shapes.
+        evidence: Releases, of equal shapes.
         seeds: One per release.
         steps: Largest number of training steps.
 
     Yields:
         Share of the work done, in (0, 1].
-
-    Returns:
-        One posterior per release.
     """
-    scalers = [_Scaler(release.attack) for release in evidence]
-    pairs = list(zip(scalers, evidence, strict=True))
-    attack, validation, test = (
-        stack_records([_inputs(name, scaler, getattr(release, part)) for scaler, release in pairs])
-        for part in PARTS
-    )
+    inputs = [_network_inputs(name, release) for release in evidence]
+    attack, validation, test = map(stack_records, zip(*inputs, strict=True))
     # Small data gain nothing from large minibatches, and sequences make them slow.
     batch_size = min(128, max(32, attack.rows.shape[1] // 8))
     task = TrainingTask(
@@ -116,10 +106,8 @@ def fit_utility_network(
     Returns:
         Log probabilities of the utility label on test, shape [n, C] each.
     """
-    attack, validation, test = (
-        stack_records([_utility_records(getattr(release, part)) for release in evidence])
-        for part in PARTS
-    )
+    inputs = [[_utility_records(split) for split in release.splits] for release in evidence]
+    attack, validation, test = map(stack_records, zip(*inputs, strict=True))
     task = TrainingTask(architecture, attack, validation, seeds, purpose)
     fitted = yield from train_until_converged(task, steps)
     log_p = log_probabilities(architecture, fitted.parameters, test.x, test.rows)
@@ -153,13 +141,13 @@ def _observed_values(exposure: Exposure) -> Tensor:
     return exposure.z.flatten(0, 1) if exposure.z.ndim == 3 else exposure.z
 
 
-def _inputs(name: str, scaler: _Scaler, exposure: Exposure) -> tuple[Tensor, Tensor]:
-    z = scaler(exposure)
-    if name.endswith(SIDE):
-        if exposure.side is None:
-            raise ValueError(f"{name} needs side information; the release has none.")
-        z = torch.cat([z, exposure.side], -1)
-    return z, known_secret(exposure)
+def _network_inputs(name: str, release: Evidence) -> list[tuple[Tensor, Tensor]]:
+    """Inputs and known secrets of each split."""
+    scale, sees_side = _Scaler(release.attack), name.endswith(SIDE)
+    return [
+        (append_side(scale(split), split.side if sees_side else None), known_secret(split))
+        for split in release.splits
+    ]
 
 
 def _utility_records(exposure: Exposure) -> tuple[Tensor, Tensor]:

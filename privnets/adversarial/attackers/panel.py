@@ -26,16 +26,12 @@ from privnets.adversarial.attackers.attacker import (
     ReleaseAttacker,
     ReleaseView,
 )
-from privnets.adversarial.attackers.floors import (
-    FLOOR_KEYS,
-    INFERRED_LABEL_KEY,
-    Floors,
-    fit_floors,
-)
+from privnets.adversarial.attackers.floors import Floors, fit_floors
 from privnets.adversarial.attackers.neural import fit_network
-from privnets.adversarial.attackers.scores import Assessment, Beliefs, alpha_leakage, assess
+from privnets.adversarial.attackers.scores import Assessment, Beliefs, assess, leakage
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.estimates import Estimate
+from privnets.adversarial.metrics import FLOOR_KEYS, INFERRED_LABEL_KEY, PRIVACY_KEYS, attacker_keys
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import (
     Evidence,
@@ -50,13 +46,6 @@ from privnets.networks.architecture import Architecture
 _T = TypeVar("_T")
 
 _STANDARD_ERRORS = 2.0  # beyond which a difference is stated
-_STRONGEST: Final = (
-    "privacy/attacker_balanced_accuracy",
-    "privacy/attacker_auc",
-    "privacy/leakage",
-    "privacy/alpha_leakage",
-)
-_SCORES: Final = ("balanced_accuracy", "auc", "leakage")
 _FLOOR: Final = "floor/attacker_balanced_accuracy"
 _BELOW_FLOOR: Final = "flag/attacker_below_floor"
 _NOT_CONVERGED: Final = "flag/attacker_not_converged"
@@ -183,12 +172,7 @@ class CorePool:
     """
 
     def __init__(self, cores: int, *, caller_works: bool) -> None:
-        """Prepares a pool without starting a thread.
-
-        Args:
-            cores: The pack's share of the cores.
-            caller_works: Whether the caller goes on working and needs one core itself.
-        """
+        """Prepares a pool for a pack's cores; a caller that goes on working needs one itself."""
         self._cores = cores
         self._threads = max(1, cores - 1) if caller_works else cores if cores > 1 else 0
         self._limits = ExitStack()
@@ -214,11 +198,7 @@ class CorePool:
         self._limits.close()
 
     def submit(self, work: Callable[[], _T]) -> Callable[[], _T]:
-        """Starts work whose result does not depend on when and where it runs.
-
-        Returns:
-            A function, to be called once, that waits for the result or raises the work's error.
-        """
+        """Starts work; returns a function, to be called once, that waits for its result."""
         if self._pool is None:
             return lambda: self._run_here(work)
         return self._pool.submit(work).result
@@ -305,10 +285,9 @@ def _undefined_result(names: Sequence[str], reason: str) -> PanelResult:
 
 def _undefined_metrics(names: Sequence[str]) -> dict[str, float]:
     """NaN for every key of a result."""
-    scores = [_score_key(name, score) for name in names for score in _SCORES]
-    flags = (_BELOW_FLOOR, _NOT_CONVERGED)
-    keys = (*_STRONGEST, *FLOOR_KEYS, INFERRED_LABEL_KEY, _FLOOR, *flags, *scores)
-    return dict.fromkeys(keys, math.nan)
+    scores = (key for name in names for key in attacker_keys(name))
+    general = (*PRIVACY_KEYS, *FLOOR_KEYS, INFERRED_LABEL_KEY, _FLOOR, _BELOW_FLOOR, _NOT_CONVERGED)
+    return dict.fromkeys((*general, *scores), math.nan)
 
 
 def _score(
@@ -328,18 +307,18 @@ def _score(
     best = max(assessments, key=lambda one: one.validation_accuracy.value)
     leaking = _highest_leakage(assessments, floors)
     reference = floors.side_beliefs or Beliefs.from_prior(prior, validation, test)
-    by_order = alpha_leakage(leaking.calibrated.test, reference.test, test, alpha)
+    by_order = leakage(leaking.calibrated.test, reference.test, test, alpha)
     headline = (best.accuracy, best.auc, leaking.leakage, by_order)
-    estimates: dict[str, Estimate] = dict(zip(_STRONGEST, headline, strict=True))
+    estimates: dict[str, Estimate] = dict(zip(PRIVACY_KEYS, headline, strict=True))
     for one in assessments:
-        scores = zip(_SCORES, (one.accuracy, one.auc, one.leakage), strict=True)
-        estimates |= {_score_key(one.name, score): estimate for score, estimate in scores}
+        scores = (one.accuracy, one.auc, one.leakage)
+        estimates |= zip(attacker_keys(one.name), scores, strict=True)
     estimates |= {**floors.estimates, _FLOOR: floors.estimates[floors.highest]}
     if floors.inferred_label is not None:
         estimates[INFERRED_LABEL_KEY] = floors.inferred_label
     notes = {
         **floors.notes,
-        _STRONGEST[0]: _note_strongest(best, assessments),
+        PRIVACY_KEYS[0]: _note_strongest(best, assessments),
         _FLOOR: f"of {floors.highest}",
         "privacy/leakage": _note_leakage(leaking, floors),
     }
@@ -365,10 +344,6 @@ def _highest_leakage(assessments: Sequence[Assessment], floors: Floors) -> Asses
     """
     eligible = [one for one in assessments if floors.side_beliefs is None or _sees_side(one)]
     return max(eligible, key=lambda one: one.validation_leakage.value)
-
-
-def _score_key(name: str, score: str) -> str:
-    return f"privacy/attacker/{name}/{score}"
 
 
 def _note_leakage(leaking: Assessment, floors: Floors) -> str:

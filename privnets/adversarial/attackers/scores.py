@@ -1,4 +1,4 @@
-"""PosteriorCalibration and scores of attackers, with errors clustered by the records' origin.
+"""Calibration and scores of attackers, with errors clustered by the records' origin.
 
 An attacker that is confident and wrong makes an estimate of leakage absurd. So only the evidence
 log q(s|z) / p(s) of a posterior q is kept, multiplied by one slope and shifted by one number per
@@ -58,12 +58,7 @@ class PosteriorCalibration:
 
 @dataclass(frozen=True, eq=False)
 class Beliefs:
-    """Log probabilities of the secret on two splits.
-
-    Attributes:
-        validation: Shape [n_validation, C].
-        test: Shape [n_test, C].
-    """
+    """Log probabilities of the secret on validation and on test, shape [n, C]."""
 
     validation: LogProbabilities
     test: LogProbabilities
@@ -114,8 +109,8 @@ def assess(
 
     Args:
         posterior: The attacker's posterior.
-        validation: True secrets there; every class occurs.
-        test: True secrets there; every class occurs.
+        validation: True secrets; every class occurs, as in `test`.
+        test: True secrets.
         prior: Class frequencies in the attack split, shape [C].
         reference: Beliefs from which leakage is counted; the prior if None.
     """
@@ -172,13 +167,7 @@ def calibrate(
 
 
 def balanced_accuracy(decision: NDArray[np.int64], rows: Rows, classes: int) -> Estimate:
-    """Mean over the classes of the share of their records that are recognised, in [0, 1].
-
-    Args:
-        decision: Classes, shape [n].
-        rows: True secrets; every class occurs.
-        classes: Number of classes.
-    """
+    """Mean over classes of the share of their records that decisions [n] recognise, in [0, 1]."""
     right = (decision == rows.secret).astype(np.float64)
     counts = np.bincount(rows.secret, minlength=classes)
     recall = np.bincount(rows.secret, weights=right, minlength=classes) / counts
@@ -189,24 +178,15 @@ def balanced_accuracy(decision: NDArray[np.int64], rows: Rows, classes: int) -> 
 def balanced_decision(
     log_posterior: LogProbabilities, prior: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Bayes decisions for balanced accuracy: the class whose probability rose most.
-
-    Args:
-        log_posterior: Shape [n, C].
-        prior: Shape [C].
-    """
+    """Bayes decisions for balanced accuracy: the class whose probability rose most, shape [n]."""
     decision: NDArray[np.int64] = (log_posterior - np.log(prior)).argmax(1)
     return decision
 
 
 def area_under_curve(log_posterior: LogProbabilities, rows: Rows) -> Estimate:
-    """Area under the ROC curve, ties counting half; in [0, 1].
+    """Area under the ROC curve of a posterior [n, C], ties counting half; in [0, 1].
 
     With three or more classes, the mean of each class against the rest.
-
-    Args:
-        log_posterior: Shape [n, C].
-        rows: True secrets; every class occurs.
     """
     classes = log_posterior.shape[1]
     if classes == 2:
@@ -216,23 +196,8 @@ def area_under_curve(log_posterior: LogProbabilities, rows: Rows) -> Estimate:
     return Estimate(value, np.mean([area.influence for area in areas], axis=0), rows.cluster)
 
 
-def leakage(log_posterior: LogProbabilities, reference: LogProbabilities, rows: Rows) -> Estimate:
-    """Mean of log p(s|q) - log p(s) over records, an estimate of I(S;Q) from below, nats.
-
-    Its expectation is I(S;Q), less the divergence of the attacker's posterior from the true one,
-    plus that of the reference from the true law (0 where splits have equal frequencies). With
-    p(s|side) as reference and an attacker that sees side information, it estimates I(S;Q|side).
-
-    Args:
-        log_posterior: Normalised, shape [n, C].
-        reference: Normalised log probabilities without the release, shape [n, C].
-        rows: True secrets.
-    """
-    return alpha_leakage(log_posterior, reference, rows, 1.0)
-
-
-def alpha_leakage(
-    log_posterior: LogProbabilities, reference: LogProbabilities, rows: Rows, alpha: float
+def leakage(
+    log_posterior: LogProbabilities, reference: LogProbabilities, rows: Rows, alpha: float = 1.0
 ) -> Estimate:
     """Arimoto information of order alpha from below: H(S) - H(S|Q), both by the alpha-loss, nats.
 
@@ -240,6 +205,10 @@ def alpha_leakage(
     H = alpha/(1-alpha) log G is least, and Arimoto's entropy, at the true posterior P
     (arXiv 2310.18241). H(S) uses the reference on the same records, so that an attacker without
     further knowledge leaks 0.
+
+    At order 1 it is the mean of log p(s|q) - log p(s). Its expectation is I(S;Q), less the
+    divergence of the posterior from the true one, plus that of the reference from the true law.
+    With p(s|side) as reference and an attacker that sees side information it is I(S;Q|side).
 
     Args:
         log_posterior: Normalised, shape [n, C].

@@ -8,7 +8,6 @@ nothing for the output of a sigmoid, so releases are first rounded to 8 bits.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
@@ -25,7 +24,7 @@ from privnets.adversarial.problems.amnist import (
     scan_line_counts,
 )
 from privnets.adversarial.problems.digits import THICK, THIN
-from privnets.adversarial.records import PARTS, Exposure, Rows, class_frequencies, known_rows
+from privnets.adversarial.records import Exposure, Rows, class_frequencies, known_rows
 from privnets.randomness import generator
 
 PUBLISHED_THRESHOLDS: Final = np.array([8, 4, 5, 5, 7, 8, 4, 4, 9, 4])
@@ -39,16 +38,17 @@ class ThicknessAttacker(ReleaseAttacker):
 
     Thresholds are the published ones or the mean counts of the released attack split, whichever
     does better on validation: a releaser that adds ink everywhere moves every count.
+
+    Attributes:
+        normal_classes: Classes among which it guesses for images that the rule calls normal.
     """
 
-    @abstractmethod
-    def guess_normal(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-        """Classes for images that the rule calls normal, shape [count]."""
+    normal_classes: ClassVar[tuple[int, ...]]
 
     def fit(self, view: ReleaseView, seed: int) -> Posterior:
         """Applies the rule to images [n, 1, 28, 28] in [0, 1] with digits as utility labels."""
         random = generator(seed, "attacker:thickness")
-        splits = [_ScanLines.count(getattr(view.evidence, part)) for part in PARTS]
+        splits = [_ScanLines.count(split) for split in view.evidence.splits]
         rules = (PUBLISHED_THRESHOLDS, digit_thresholds(splits[0].counts, splits[0].digits))
         posteriors = [self._posterior(view, splits, rule, random) for rule in rules]
         return max(posteriors, key=lambda posterior: _validation_accuracy(posterior, splits))
@@ -71,37 +71,30 @@ class ThicknessAttacker(ReleaseAttacker):
         self, split: _ScanLines, thresholds: NDArray[np.int64], random: np.random.Generator
     ) -> NDArray[np.int64]:
         labels = classify_thickness(split.counts, split.digits, thresholds)
-        return np.where(labels == NORMAL, self.guess_normal(len(labels), random), labels)
+        guesses = np.array(self.normal_classes)
+        chosen = random.integers(len(guesses), size=len(labels))
+        return np.where(labels == NORMAL, guesses[chosen], labels)
 
 
 class RandomThickness(ThicknessAttacker):
     """Guesses a random class for normal images."""
 
     name: ClassVar[str] = "amnist.thickness_random"
-
-    def guess_normal(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-        """Fair coins."""
-        return random.integers(_CLASSES, size=count)
+    normal_classes: ClassVar[tuple[int, ...]] = (THIN, THICK)
 
 
 class ThinThickness(ThicknessAttacker):
     """Calls normal images thin."""
 
     name: ClassVar[str] = "amnist.thickness_thin"
-
-    def guess_normal(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-        """`THIN` for all."""
-        return np.full(count, THIN)
+    normal_classes: ClassVar[tuple[int, ...]] = (THIN,)
 
 
 class ThickThickness(ThicknessAttacker):
     """Calls normal images thick."""
 
     name: ClassVar[str] = "amnist.thickness_thick"
-
-    def guess_normal(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-        """`THICK` for all."""
-        return np.full(count, THICK)
+    normal_classes: ClassVar[tuple[int, ...]] = (THICK,)
 
 
 @dataclass(frozen=True, eq=False)

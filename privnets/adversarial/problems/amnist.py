@@ -15,15 +15,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets import data
 from privnets.adversarial.problem import (
     ProblemSpec,
     RecordArrays,
     Splits,
-    SplitSizes,
     stratified_sizes,
-    stratified_split,
-    subsample,
 )
 from privnets.adversarial.problems.digits import (
     THICK,
@@ -31,6 +27,7 @@ from privnets.adversarial.problems.digits import (
     UNUSED_BY_IMAGES,
     DigitImages,
     scale_pixels,
+    subsampled_split,
 )
 from privnets.data import mnist
 
@@ -79,20 +76,9 @@ class AmnistProblem(DigitImages):
         },
     )
 
-    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
-        """50, 40 and 10% of the training images, or fewer if asked for, and all test images."""
-        train, attack, validation = stratified_sizes(_TRAIN, _SHARES)
-        sizes = config.train_size or train, config.attack_size or attack
-        return SplitSizes(*sizes, validation, _TEST, (1, _SIDE, _SIDE))
-
-    def size_limits(self) -> dict[str, int]:
-        """Sizes of the whole train and attack split."""
-        train, attack, _ = stratified_sizes(_TRAIN, _SHARES)
-        return {"train_size": train, "attack_size": attack}
-
-    def fingerprint(self, config: AdversarialConfig) -> str:
-        """Fingerprint of MNIST's published files."""
-        return data.fingerprint("mnist")
+    data_set = "mnist"
+    side = _SIDE
+    whole_sizes = (*stratified_sizes(_TRAIN, _SHARES), _TEST)
 
     def load_records(
         self, configs: Sequence[AdversarialConfig]
@@ -104,7 +90,10 @@ class AmnistProblem(DigitImages):
             np.concatenate([images.train_thickness, images.test_thickness]),
             np.concatenate([images.train_digit, images.test_digit]),
         )
-        return records, [_split(config, images) for config in configs]
+        strata = 2 * images.train_digit + images.train_thickness
+        test = np.arange(_TRAIN, _TRAIN + _TEST)
+        parts = [[*subsampled_split(config, strata, _SHARES), test] for config in configs]
+        return records, [Splits(*part) for part in parts]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,15 +101,9 @@ class ThicknessImages:
     """The thin and thick images of both parts of MNIST, in their order there; read-only.
 
     Each part is labelled with its own thresholds. These differ between the parts for the digits 4
-    and 6: 548 test labels would differ under the training part's thresholds.
-
-    Attributes:
-        train_x: Grey levels, uint8, shape [28568, 28, 28].
-        train_digit: int64, shape [28568].
-        train_thickness: `THIN` (9,557 images) or `THICK` (19,011), int64, shape [28568].
-        test_x: Shape [4681, 28, 28].
-        test_digit: Shape [4681].
-        test_thickness: `THIN` (1,725 images) or `THICK` (2,956), shape [4681].
+    and 6: 548 test labels would differ under the training part's thresholds. Grey levels have the
+    shape [28568, 28, 28] or [4681, 28, 28]. Of the training images 9,557 are `THIN` and 19,011
+    `THICK`, of the test images 1,725 and 2,956.
     """
 
     train_x: NDArray[np.uint8]
@@ -141,15 +124,10 @@ def read_amnist() -> ThicknessImages:
 
 
 def scan_line_counts(images: NDArray[np.uint8], digits: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Non-zero pixels on the scan line of each image's digit.
+    """Non-zero pixels, 0 to 28, on the scan line of each image's digit, shape [n].
 
-    Args:
-        images: 8-bit grey levels, shape [n, 28, 28]. Quantise a release first: the output of a
-            sigmoid is never exactly 0.
-        digits: Shape [n].
-
-    Returns:
-        Counts in 0 to 28, shape [n].
+    Images are 8-bit grey levels [n, 28, 28]. Quantise a release first: the output of a sigmoid is
+    never exactly 0.
     """
     lines = images[np.arange(len(images)), ROWS[digits]]
     counts: NDArray[np.int64] = (lines != 0).sum(axis=1)
@@ -157,14 +135,9 @@ def scan_line_counts(images: NDArray[np.uint8], digits: NDArray[np.int64]) -> ND
 
 
 def digit_thresholds(counts: NDArray[np.int64], digits: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Integer part of the mean count of each digit; m in the paper.
+    """Integer part of the mean of the counts [n] of each digit, shape [10]; m in the paper.
 
-    Args:
-        counts: From `scan_line_counts`, shape [n].
-        digits: Shape [n].
-
-    Returns:
-        Shape [10]. A digit without images gets the integer part of the mean over all images.
+    A digit without images gets the integer part of the mean over all images.
     """
     by_digit = [counts[digits == digit] for digit in range(10)]
     means = [(own if len(own) else counts).mean() for own in by_digit]
@@ -174,16 +147,10 @@ def digit_thresholds(counts: NDArray[np.int64], digits: NDArray[np.int64]) -> ND
 def classify_thickness(
     counts: NDArray[np.int64], digits: NDArray[np.int64], thresholds: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Labels images by the scan-line rule.
+    """Labels images by their counts [n] and digits [n] and the thresholds m [10] of digits.
 
-    Args:
-        counts: From `scan_line_counts`, shape [n].
-        digits: Shape [n].
-        thresholds: From `digit_thresholds`, of these images or of others, shape [10].
-
-    Returns:
-        `THIN` where the count is below int(m - w/2), `THICK` where it is above int(m + w/2), else
-        `NORMAL`; int64, shape [n].
+    `THIN` where the count is below int(m - w/2), `THICK` where it is above int(m + w/2), else
+    `NORMAL`; shape [n].
     """
     middle, half_width = thresholds[digits], WIDTHS[digits] / 2
     labels = np.full(len(counts), NORMAL, dtype=np.int64)
@@ -209,14 +176,3 @@ def _label_part(
     for array in part:
         array.setflags(write=False)
     return part
-
-
-def _split(config: AdversarialConfig, images: ThicknessImages) -> Splits:
-    strata = 2 * images.train_digit + images.train_thickness
-    train, attack, validation = stratified_split(strata, _SHARES, config.seed)
-    return Splits(
-        subsample(train, config.train_size),
-        subsample(attack, config.attack_size),
-        validation,
-        np.arange(_TRAIN, _TRAIN + _TEST),
-    )

@@ -39,7 +39,32 @@ _EXAMPLES = 20
 
 
 class DigitImages(Problem):
-    """Images of digits: the digit is useful and the thickness of its strokes is secret."""
+    """Images of digits: the digit is useful and the thickness of its strokes is secret.
+
+    Attributes:
+        data_set: Name in `privnets.data`.
+        side: Height and width of an image, in pixels.
+        whole_sizes: Records in each split without `train_size` and `attack_size`.
+    """
+
+    data_set: ClassVar[str]
+
+    side: ClassVar[int]
+    whole_sizes: ClassVar[tuple[int, ...]]
+
+    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
+        """Sizes of the whole splits, or fewer where the configuration asks for fewer."""
+        train, attack, validation, test = self.whole_sizes
+        sizes = config.train_size or train, config.attack_size or attack
+        return SplitSizes(*sizes, validation, test, (1, self.side, self.side))
+
+    def size_limits(self) -> dict[str, int]:
+        """Sizes of the whole train and attack split."""
+        return dict(zip(("train_size", "attack_size"), self.whole_sizes, strict=False))
+
+    def fingerprint(self, config: AdversarialConfig) -> str:
+        """Fingerprint of the published files, or of the digits that scikit-learn ships."""
+        return data.fingerprint(self.data_set)
 
     def dependence_bound(
         self, config: AdversarialConfig, secret: NDArray[np.int64], utility: NDArray[np.int64]
@@ -88,20 +113,9 @@ class DigitsProblem(DigitImages):
         defaults={"releaser_width": 128, "steps": 1000, "batch_size": 64, "attack_steps": 600},
     )
 
-    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
-        """40, 35, 10 and 15% of the images, or fewer where the configuration asks for fewer."""
-        train, attack, validation, test = stratified_sizes(_RECORDS, _SHARES)
-        sizes = config.train_size or train, config.attack_size or attack
-        return SplitSizes(*sizes, validation, test, (1, _SIDE, _SIDE))
-
-    def size_limits(self) -> dict[str, int]:
-        """Sizes of the whole train and attack split."""
-        train, attack, _, _ = stratified_sizes(_RECORDS, _SHARES)
-        return {"train_size": train, "attack_size": attack}
-
-    def fingerprint(self, config: AdversarialConfig) -> str:
-        """Fingerprint of the digits that scikit-learn ships."""
-        return data.fingerprint("digits")
+    data_set = "digits"
+    side = _SIDE
+    whole_sizes = tuple(stratified_sizes(_RECORDS, _SHARES))
 
     def load_records(
         self, configs: Sequence[AdversarialConfig]
@@ -109,7 +123,8 @@ class DigitsProblem(DigitImages):
         """All digits, and a split for each configuration."""
         ink, digit, thick = _labelled_digits(data.fingerprint("digits"))
         records = RecordArrays(scale_pixels(ink, _LARGEST_LEVEL), thick, digit)
-        return records, [_split(config, 2 * digit + thick) for config in configs]
+        strata = 2 * digit + thick
+        return records, [Splits(*subsampled_split(config, strata, _SHARES)) for config in configs]
 
 
 def example_records(
@@ -128,6 +143,14 @@ def example_records(
     return np.fromiter(rows, dtype=np.int64)[:most]
 
 
+def subsampled_split(
+    config: AdversarialConfig, strata: NDArray[np.int64], shares: Sequence[int]
+) -> list[NDArray[np.int64]]:
+    """A stratified split whose first two parts have `train_size` and `attack_size` records."""
+    train, attack, *others = stratified_split(strata, shares, config.seed)
+    return [subsample(train, config.train_size), subsample(attack, config.attack_size), *others]
+
+
 def scale_pixels(levels: NDArray[np.generic], largest: int) -> NDArray[np.float32]:
     """Grey levels [n, h, w] from 0 to `largest` as pixels [n, 1, h, w] in [0, 1]."""
     pixels: NDArray[np.float32] = levels.astype(np.float32) / np.float32(largest)
@@ -144,13 +167,3 @@ def _labelled_digits(
     ink = table.x.sum(axis=1)
     medians = np.array([np.median(ink[digit == d]) for d in range(10)])
     return table.x.reshape(-1, _SIDE, _SIDE), digit, (ink > medians[digit]).astype(np.int64)
-
-
-def _split(config: AdversarialConfig, strata: NDArray[np.int64]) -> Splits:
-    train, attack, validation, test = stratified_split(strata, _SHARES, config.seed)
-    return Splits(
-        subsample(train, config.train_size),
-        subsample(attack, config.attack_size),
-        validation,
-        test,
-    )

@@ -46,7 +46,7 @@ def test_exact_posterior_on_every_record_of_a_table_gives_arimoto_information(co
     secret, seen = np.divmod(np.repeat(np.arange(12), counts.ravel()), 4)
     joint = counts / counts.sum()
     log_posterior = np.log(joint / joint.sum(0)).T[seen]
-    found = scores.alpha_leakage(log_posterior, _prior(joint.sum(1), secret), _rows(secret), alpha)
+    found = scores.leakage(log_posterior, _prior(joint.sum(1), secret), _rows(secret), alpha)
     truth = float(measures.arimoto_mutual_information(joint, alpha))
     assert found.value == pytest.approx(truth, abs=1e-9)
 
@@ -59,7 +59,7 @@ def test_no_posterior_leaks_more_than_the_exact_one(seed, alpha):
     secret, seen = np.divmod(np.repeat(np.arange(10), counts.ravel()), 5)
     joint = counts / counts.sum()
     guessed = log_softmax(random.standard_normal((2, 5)), axis=0).T[seen]
-    found = scores.alpha_leakage(guessed, _prior(joint.sum(1), secret), _rows(secret), alpha)
+    found = scores.leakage(guessed, _prior(joint.sum(1), secret), _rows(secret), alpha)
     assert found.value <= float(measures.arimoto_mutual_information(joint, alpha)) + 1e-9
 
 
@@ -68,7 +68,7 @@ def test_the_prior_alone_leaks_nothing(alpha):
     prior = np.array([0.7, 0.2, 0.1])
     secret = np.random.default_rng(0).choice(3, 200, p=prior)
     known = _prior(prior, secret)
-    assert scores.alpha_leakage(known, known, _rows(secret), alpha).value == pytest.approx(0)
+    assert scores.leakage(known, known, _rows(secret), alpha).value == pytest.approx(0)
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -92,7 +92,7 @@ def _accuracy(log_p, prior, rows):
 
 
 def _leakage(log_p, prior, rows, alpha):
-    return scores.alpha_leakage(log_p, _prior(prior, rows.secret), rows, alpha)
+    return scores.leakage(log_p, _prior(prior, rows.secret), rows, alpha)
 
 
 STATISTICS = {

@@ -179,10 +179,5 @@ def test_test_secrets_do_not_reach_a_network():
     np.testing.assert_array_equal(first.validation, second.validation)
 
 
-def test_a_network_with_side_information_requires_it():
-    with pytest.raises(ValueError, match="needs side information"):
-        list(fit_network("network_side", SMALL, [_evidence(0)], [0], 50))
-
-
 def _fit(evidence):
     return finish(fit_network("network", SMALL, evidence, [0] * len(evidence), 100))
