@@ -34,8 +34,7 @@ from sweeps.engine.executor import RunOutcome, execute, new_sweep_name
 from sweeps.engine.progress import SweepProgress
 from sweeps.engine.signals import Interrupted
 from sweeps.errors import InputError
-from sweeps.planning.plan import Plan, confirmation_question, make_plan
-from sweeps.planning.provenance import replan
+from sweeps.planning.plan import Plan, confirmation_question, make_plan, replan
 from sweeps.store.filesystem import absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest

@@ -27,8 +27,7 @@ from sweeps.engine.progress import Display, ProgressTracker
 from sweeps.engine.scheduler import pending_replicates, run_pending_packs
 from sweeps.engine.signals import Interrupted, catch_stop_signals
 from sweeps.errors import InputError
-from sweeps.planning.plan import Plan, make_plan
-from sweeps.planning.provenance import create_manifest, plan_differences
+from sweeps.planning.plan import Plan, create_manifest, make_plan, plan_differences
 from sweeps.publishing.process import PublisherProcess, start_publisher
 from sweeps.publishing.publisher import PublishOutcome
 from sweeps.report.summary import preload_plotting, write_summary

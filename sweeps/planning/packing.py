@@ -1,12 +1,18 @@
-"""Packs: replicates that one Ray Tune trial trains as one stack."""
+"""Packs: replicates that one Ray Tune trial trains as one stack.
+
+Packs start in order of decreasing length, each on the first free worker. Several partitions into
+packs are simulated: equal packs, and guided self-scheduling (Polychronopoulos and Kuck 1987), in
+which a pack is a share of the remaining work. The one that ends first is chosen.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import heapq
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from types import MappingProxyType
 from typing import Final, Literal
@@ -14,12 +20,18 @@ from typing import Final, Literal
 import privnets
 from privnets.contract import Cost, Experiment
 from sweeps.planning.cost_curves import CostCurve, PackSizes
-from sweeps.planning.partition import Workload, partition, split_evenly
 from sweeps.planning.plan import PlannedReplicate
 from sweeps.study.spec import Resources
 
 # If all packs are longer, the sweep starts with a pack of one point, for an early first result.
 _FIRST_RESULT_SECONDS: Final = 10.0
+# Limit on a pack's length where smaller packs are as good: results are saved when a pack ends.
+_MAX_SECONDS: Final = 20.0
+# Packs per worker that each partition aims at.
+_GUIDED_FACTORS: Final = (1.5, 2.0, 3.0)
+_EQUAL_ROUNDS: Final = (1, 2, 3, 4)
+# Relative error of estimated pack lengths.
+_UNCERTAINTY: Final = 0.25
 _NO_CURVES: Final[Mapping[str, CostCurve]] = MappingProxyType({})
 
 
@@ -54,7 +66,7 @@ def make_packs(
 
     Args:
         replicates: Replicates of one experiment, in any order.
-        experiment: Name of the experiment.
+        experiment: Its name.
         size: Maximum number of replicates in a pack, or `auto`.
         workers: Number of packs that run at once.
         memory: Bytes that one pack may take.
@@ -72,25 +84,21 @@ def make_packs(
         sizes = [split_evenly(len(group.members), size) for group in groups]
         return _packs(experiment, groups, sizes)
     workloads = [group.workload(memory) for group in groups]
-    sizes = partition(workloads, max(workers, 1))
+    sizes = partition_workloads(workloads, max(workers, 1))
     first = _first_result_group(groups, workloads, sizes)
     if first is None:
         return _packs(experiment, groups, sizes)
     point, groups[first] = groups[first].split_first_point()
     workloads[first] = groups[first].workload(memory)
     early = _packs(experiment, [point], [[len(point.members)]])
-    return early + _packs(experiment, groups, partition(workloads, max(workers, 1)))
+    sizes = partition_workloads(workloads, max(workers, 1))
+    return early + _packs(experiment, groups, sizes)
 
 
 def local_capacity(resources: Resources) -> tuple[int, int]:
-    """Returns the capacity of this machine for packs.
+    """Returns how many packs this machine runs at once, and the bytes of memory for each.
 
-    Args:
-        resources: Resources of a pack, and the limit on packs that run at once.
-
-    Returns:
-        The number of packs that run at once, and bytes of memory for each: together they may take
-        half of the machine's memory.
+    Together they may take half of the machine's memory.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     workers = max(1, int((cores or 1) / max(resources.cpus, 1.0)))
@@ -116,32 +124,25 @@ class ReplicateGroup:
         members: Sequence[PlannedReplicate],
         curve: CostCurve | None = None,
     ) -> ReplicateGroup:
-        """Orders replicates and adds their cost curve.
-
-        Args:
-            experiment: The experiment.
-            structure: Structure that all members have.
-            members: Replicates in any order.
-            curve: Measured cost curve; None to use the cost model.
-        """
+        """Orders replicates; without a measured curve the cost model serves."""
         ordered = sorted(members, key=lambda r: (r.point_id, r.seed))
-        return cls(
-            structure, ordered, curve or CostCurve.from_cost(_mean_cost(experiment, ordered))
-        )
+        curve = curve or CostCurve.from_cost(_mean_cost(experiment, ordered))
+        return cls(structure, ordered, curve)
 
     def workload(self, memory: int) -> Workload:
-        """Describes the group to `partition`, for packs of at most `memory` bytes."""
+        """Describes the group to `partition_workloads`, for packs of at most `memory` bytes."""
         count = len(self.members)
         return Workload(count, self.curve, PackSizes.from_curve(self.curve, count, memory))
 
     def split_first_point(self) -> tuple[ReplicateGroup, ReplicateGroup]:
         """Splits off the replicates of the first point."""
-        count = sum(member.point_id == self.members[0].point_id for member in self.members)
+        count = self.first_point_size()
         first, others = self.members[:count], self.members[count:]
-        return (
-            ReplicateGroup(self.structure, first, self.curve),
-            ReplicateGroup(self.structure, others, self.curve),
-        )
+        return replace(self, members=first), replace(self, members=others)
+
+    def first_point_size(self) -> int:
+        """Counts the replicates of the first point."""
+        return sum(member.point_id == self.members[0].point_id for member in self.members)
 
     def split(self, sizes: Sequence[int]) -> list[tuple[PlannedReplicate, ...]]:
         """Splits the members into consecutive packs of the given sizes.
@@ -197,7 +198,7 @@ def _first_result_group(
         return None
     waits = []
     for group, workload in zip(groups, workloads, strict=True):
-        count = sum(member.point_id == group.members[0].point_id for member in group.members)
+        count = group.first_point_size()
         fits = count <= workload.sizes.largest and count < len(group.members)
         waits.append(workload.curve.pack_seconds(count) if fits else math.inf)
     quickest = min(range(len(waits)), key=waits.__getitem__)
@@ -220,3 +221,93 @@ def _pack(experiment: str, members: tuple[PlannedReplicate, ...]) -> Pack:
     names = "\n".join(sorted(f"{m.point_id}:{m.seed}" for m in members))
     digest = hashlib.sha256(f"{experiment}\n{names}".encode()).hexdigest()
     return Pack(digest[:16], experiment, members)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Number of replicates of one structure, with their cost curve and efficient stack sizes."""
+
+    members: int
+    curve: CostCurve
+    sizes: PackSizes
+
+    @property
+    def seconds(self) -> float:
+        """Estimated seconds of one worker for all members."""
+        return self.members * self.curve.seconds_per_member(self.sizes.preferred)
+
+    def size_for(self, seconds: float) -> int:
+        """Returns an efficient pack size that takes about `seconds`."""
+        wanted = seconds / self.curve.seconds_per_member(self.sizes.preferred)
+        fitting = _MAX_SECONDS / self.curve.seconds_per_member(self.sizes.largest)
+        largest = min(max(self.sizes.preferred, math.floor(fitting)), self.sizes.largest)
+        return max(self.sizes.smallest, min(round(wanted), largest))
+
+
+def partition_workloads(workloads: Sequence[Workload], workers: int) -> list[list[int]]:
+    """Chooses the pack sizes of each workload, in the order in which its members are taken."""
+    candidates = [_guided_partition(workloads, workers, factor) for factor in _GUIDED_FACTORS]
+    candidates += [_equal_partition(workloads, workers, rounds) for rounds in _EQUAL_ROUNDS]
+    return min(candidates, key=lambda c: _expected_end([*_pack_seconds(workloads, c)], workers))
+
+
+def split_evenly(members: int, max_size: int) -> list[int]:
+    """Splits members into the fewest packs of at most `max_size`, as equal as possible."""
+    count = math.ceil(members / max_size)
+    bounds = [members * i // count for i in range(count + 1)]
+    return [end - start for start, end in pairwise(bounds)]
+
+
+def makespan(seconds: Iterable[float], workers: int) -> float:
+    """Simulates when the last worker ends, if each takes the next pack once it is free."""
+    free_at = [0.0] * workers
+    for length in seconds:
+        heapq.heapreplace(free_at, free_at[0] + length)
+    return max(free_at)
+
+
+def _equal_partition(workloads: Sequence[Workload], workers: int, rounds: int) -> list[list[int]]:
+    """Makes packs of equal length, `rounds` of them per worker."""
+    length = sum(workload.seconds for workload in workloads) / (workers * rounds)
+    return [split_evenly(workload.members, workload.size_for(length)) for workload in workloads]
+
+
+def _guided_partition(
+    workloads: Sequence[Workload], workers: int, factor: float
+) -> list[list[int]]:
+    """Makes each pack a share of the remaining work, the most expensive structure first."""
+    remaining = sum(workload.seconds for workload in workloads)
+    sizes: list[list[int]] = [[] for _ in workloads]
+    shortest = [workload.curve.pack_seconds(workload.sizes.smallest) for workload in workloads]
+    for i in sorted(range(len(workloads)), key=lambda i: -shortest[i]):
+        workload, members = workloads[i], workloads[i].members
+        while members:
+            wanted = workload.size_for(remaining / (workers * factor))
+            size = _avoid_small_rest(workload.sizes, members, wanted)
+            sizes[i].append(size)
+            members -= size
+            remaining -= size * workload.curve.seconds_per_member(workload.sizes.preferred)
+    return sizes
+
+
+def _avoid_small_rest(sizes: PackSizes, members: int, size: int) -> int:
+    """Adjusts a size so that it leaves no members, or enough for another pack."""
+    if members - size >= sizes.smallest or size >= members:
+        return min(size, members)
+    fits_one_pack = members < 2 * sizes.smallest and members <= sizes.largest
+    return members if fits_one_pack else math.ceil(members / 2)
+
+
+def _pack_seconds(
+    workloads: Sequence[Workload], partition: Sequence[Sequence[int]]
+) -> Iterator[float]:
+    for workload, sizes in zip(workloads, partition, strict=True):
+        seconds = {size: workload.curve.pack_seconds(size) for size in set(sizes)}
+        yield from (seconds[size] for size in sizes)
+
+
+def _expected_end(lengths: Sequence[float], workers: int) -> float:
+    """Returns the makespan, plus the delay expected of the last packs."""
+    ordered = sorted(lengths, reverse=True)
+    last = ordered[-workers:]
+    return makespan(ordered, workers) + _UNCERTAINTY * math.fsum(last) / len(last)

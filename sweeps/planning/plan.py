@@ -1,4 +1,7 @@
-"""Plans: the points and seeds of a sweep, derived from its study."""
+"""Plans: the points and seeds of a sweep, derived from its study, and their record in a manifest.
+
+A sweep that resumes compares its plan with the recorded one.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Final
 
@@ -14,9 +17,11 @@ import privnets
 from privnets.config import ExperimentConfig, point_id
 from privnets.contract import Direction
 from sweeps.errors import FieldError, InputError, StudyError
+from sweeps.store.manifest import Manifest, PlanSummary, git_commit, installed_versions
 from sweeps.study.search import Proposal
 from sweeps.study.spec import MAX_POINTS, Study
 from sweeps.study.validation import ValidationResult, validate_study
+from tracking.redaction import strip_credentials
 
 CONFIRM_ABOVE_POINTS: Final = 10_000
 """Larger plans run only after the user has confirmed them."""
@@ -74,11 +79,7 @@ class Plan:
         ]
 
     def grow(self, proposals: Sequence[Proposal]) -> Plan:
-        """Adds the points of a later ask; points that the plan already has are skipped.
-
-        Args:
-            proposals: Values of the swept fields.
-        """
+        """Adds the points of a later ask; points that the plan already has are skipped."""
         experiment = privnets.experiment(self.study.experiment)
         configs = [
             experiment.Config.model_validate({**self.study.fixed, **proposal}, strict=True)
@@ -98,20 +99,6 @@ class Plan:
         """Hash of all point ids and seeds; equal plans have equal digests."""
         ids = sorted(point.point_id for point in self.points)
         return hashlib.sha256("\n".join([*ids, *map(str, self.seeds)]).encode()).hexdigest()
-
-    @property
-    def experiment_version(self) -> int:
-        """Version of the experiment that computes the points."""
-        return privnets.experiment(self.study.experiment).version
-
-    def metric_keys(self) -> tuple[str, ...]:
-        """Returns every metric that some replicate reports, sorted."""
-        experiment = privnets.experiment(self.study.experiment)
-        return tuple(sorted({k for p in self.points for k in experiment.metric_keys(p.config)}))
-
-    def data_fingerprints(self) -> dict[str, str]:
-        """Returns each data set that the plan uses, with the fingerprint of its files here."""
-        return data_fingerprints(self.study.experiment, (point.config for point in self.points))
 
 
 def make_plan(study: Study, num_points: int | None = None) -> Plan:
@@ -148,12 +135,64 @@ def make_plan(study: Study, num_points: int | None = None) -> Plan:
     )
 
 
+def create_manifest(plan: Plan, sweep: str, *, command: str, tracking_uri: str) -> Manifest:
+    """Creates the manifest of a new sweep; leaves the credentials of the tracking URI out."""
+    return Manifest(
+        sweep=sweep,
+        command=command,
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        study=plan.study,
+        plan=_summarize(plan),
+        data=_plan_fingerprints(plan),
+        tracking_uri=strip_credentials(tracking_uri),
+        versions=installed_versions(),
+        git_commit=git_commit(),
+    )
+
+
+def replan(manifest: Manifest) -> Plan:
+    """Plans a recorded sweep again.
+
+    Raises:
+        InputError: If the plan differs from the recorded one, for example by changed data.
+        StudyError: If its study is invalid in this version.
+    """
+    plan = make_plan(manifest.study)
+    if reasons := plan_differences(manifest, plan):
+        raise InputError(
+            f"the sweep {manifest.sweep!r} cannot be continued, as its points would differ: "
+            f"{'; '.join(reasons)}"
+        )
+    return plan
+
+
+def plan_differences(manifest: Manifest, plan: Plan) -> list[str]:
+    """Differences between a recorded plan and another one, in words; empty if they are equal."""
+    recorded, current = manifest.plan, _summarize(plan)
+    reasons = []
+    if manifest.study.early_stopping != plan.study.early_stopping:
+        before, now = _format_stopping(manifest.study), _format_stopping(plan.study)
+        reasons.append(f"its early stopping was {before} and is now {now}")
+    if (recorded.digest, recorded.objectives) == (current.digest, current.objectives):
+        return reasons
+    if manifest.study.name != plan.study.name:
+        reasons.append(f"it is of study {manifest.study.name!r}, not {plan.study.name!r}")
+    if recorded.experiment_version != current.experiment_version:
+        reasons.append(
+            f"{plan.study.experiment} had version {recorded.experiment_version} and now has "
+            f"{current.experiment_version}"
+        )
+    for name, fingerprint in _plan_fingerprints(plan).items():
+        if manifest.data.get(name, fingerprint) != fingerprint:
+            reasons.append(f"data set {name!r} has changed since")
+    return reasons or [
+        f"it has {recorded.points} points of {len(recorded.seeds)} replicates, this has "
+        f"{current.points} of {len(current.seeds)}, with other configurations or objectives"
+    ]
+
+
 def data_fingerprints(experiment: str, configs: Iterable[ExperimentConfig]) -> dict[str, str]:
     """Returns each data set that configurations use, with the fingerprint of its files here.
-
-    Args:
-        experiment: Name of the experiment.
-        configs: Its configurations.
 
     Raises:
         DataError: If a data set is absent or altered.
@@ -237,3 +276,30 @@ def _merge_notes(study: Study, result: ValidationResult, kept: int) -> list[str]
     swept = sorted(redundant & study.space.keys())
     reason = f", as not every point uses {' and '.join(swept)}" if swept else ""
     return [f"{merged:,} of {proposed:,} points are the same as others{reason}: merged."]
+
+
+def _plan_fingerprints(plan: Plan) -> dict[str, str]:
+    return data_fingerprints(plan.study.experiment, (point.config for point in plan.points))
+
+
+def _summarize(plan: Plan) -> PlanSummary:
+    experiment = privnets.experiment(plan.study.experiment)
+    return PlanSummary(
+        points=len(plan.points),
+        replicates=len(plan.points) * len(plan.seeds),
+        seeds=plan.seeds,
+        digest=plan.digest,
+        experiment_version=experiment.version,
+        objectives=dict(plan.objectives),
+        log_fields=tuple(sorted(plan.log_fields)),
+        metrics=tuple(sorted({k for p in plan.points for k in experiment.metric_keys(p.config)})),
+        asks=plan.asks,
+    )
+
+
+def _format_stopping(study: Study) -> str:
+    """Early stopping as in a study file."""
+    if study.early_stopping is None:
+        return "false"
+    fields = study.early_stopping.model_dump(mode="json").items()
+    return "{" + ", ".join(f"{name}: {value}" for name, value in fields) + "}"

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.points import Curve, Replicate, TradeoffPoint
-from sweeps.planning.plan import Plan, PlannedReplicate, make_plan
-from sweeps.planning.provenance import create_manifest
+from sweeps.planning.plan import Plan, PlannedReplicate, create_manifest, make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import write_manifest
 from sweeps.study.spec import Study

@@ -291,8 +291,7 @@ def _run_command(words: list[str], folder: Path) -> tuple[object, str]:
 def _fill(storage: Path) -> None:
     """A finished sweep, made without training it."""
     from privnets.points import Replicate, TradeoffPoint
-    from sweeps.planning.plan import make_plan
-    from sweeps.planning.provenance import create_manifest
+    from sweeps.planning.plan import create_manifest, make_plan
     from sweeps.store.ledger import Ledger
     from sweeps.store.manifest import write_manifest
     from sweeps.study.loader import load

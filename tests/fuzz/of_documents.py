@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import sweeps
 from sweeps.errors import InputError, StudyError, make_printable
-from sweeps.planning.plan import make_plan
-from sweeps.planning.provenance import create_manifest
+from sweeps.planning.plan import create_manifest, make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
 from sweeps.study.loader import load

@@ -15,8 +15,7 @@ from hostile_files import point
 import tracking
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.errors import make_printable
-from sweeps.planning.plan import make_plan
-from sweeps.planning.provenance import create_manifest
+from sweeps.planning.plan import create_manifest, make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import write_manifest
 from sweeps.study.loader import load

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from privnets.points import Replicate, TradeoffPoint
-from sweeps.planning.plan import make_plan
-from sweeps.planning.provenance import create_manifest
+from sweeps.planning.plan import create_manifest, make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import write_manifest
 from sweeps.study.spec import Study

@@ -12,8 +12,7 @@ from privnets.points import Replicate, TradeoffPoint
 from sweeps.analysis.results import open_result
 from sweeps.analysis.tables import front_table
 from sweeps.cli.main import main
-from sweeps.planning.plan import make_plan
-from sweeps.planning.provenance import create_manifest
+from sweeps.planning.plan import create_manifest, make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import write_manifest
 from sweeps.study.spec import Study

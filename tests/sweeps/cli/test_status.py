@@ -14,8 +14,7 @@ from privnets.points import Replicate, TradeoffPoint
 from sweeps.cli.main import app
 from sweeps.cli.status import SweepStatus, read_status
 from sweeps.cli.terminal import SUBMIT_COMMAND
-from sweeps.planning.plan import make_plan
-from sweeps.planning.provenance import create_manifest
+from sweeps.planning.plan import create_manifest, make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import write_manifest
 from sweeps.study.spec import Study

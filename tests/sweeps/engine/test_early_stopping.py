@@ -18,8 +18,7 @@ from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_trainer import PackTrainer
 from sweeps.errors import StudyError
 from sweeps.planning.packing import Pack
-from sweeps.planning.plan import Plan, make_plan
-from sweeps.planning.provenance import create_manifest, plan_differences
+from sweeps.planning.plan import Plan, create_manifest, make_plan, plan_differences
 from sweeps.store.ledger import Ledger
 from sweeps.study.loader import load
 

@@ -16,8 +16,7 @@ from small_sweeps import small_plan, study_file
 import sweeps
 from sweeps.engine.executor import new_sweep_name, prepare_manifest
 from sweeps.errors import InputError
-from sweeps.planning.plan import Plan
-from sweeps.planning.provenance import plan_differences, replan
+from sweeps.planning.plan import Plan, plan_differences, replan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest, write_manifest
 from sweeps.study.loader import load

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from privnets.contract import Cost
 from sweeps.planning.cost_curves import CostCurve, PackSizes
-from sweeps.planning.partition import Workload, makespan, partition, split_evenly
+from sweeps.planning.packing import Workload, makespan, partition_workloads, split_evenly
 
 ROOMY = 2**50
 
@@ -48,7 +48,7 @@ def simulate_end(lengths: list[float], workers: int) -> float:
 def test_packs_have_every_member_and_efficient_sizes(
     workloads: list[Workload], workers: int
 ) -> None:
-    packs = partition(workloads, workers)
+    packs = partition_workloads(workloads, workers)
     for own, sizes in zip(workloads, packs, strict=True):
         assert sum(sizes) == own.members
         assert max(sizes) <= own.sizes.largest
@@ -59,7 +59,7 @@ def test_packs_have_every_member_and_efficient_sizes(
 @given(workloads, st.integers(1, 64))
 def test_workers_are_idle_for_at_most_one_pack(workloads: list[Workload], workers: int) -> None:
     """The end is within 5% of a lower bound, plus one pack of the preferred size."""
-    packs = partition(workloads, workers)
+    packs = partition_workloads(workloads, workers)
     pairs = zip(workloads, packs, strict=True)
     lengths = [own.curve.pack_seconds(size) for own, sizes in pairs for size in sizes]
     best = (
@@ -77,14 +77,14 @@ def test_the_makespan_is_the_end_of_the_last_pack(lengths: list[float], workers:
 
 
 def test_the_last_packs_of_a_long_sweep_are_smaller() -> None:
-    (sizes,) = partition([make_workload(400, 1.0, 0.0)], 4)
+    (sizes,) = partition_workloads([make_workload(400, 1.0, 0.0)], 4)
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] >= 4 * sizes[-1]
 
 
 def test_cheap_points_share_large_packs_and_expensive_ones_do_not() -> None:
-    (cheap_sizes,) = partition([make_workload(10_000, 1e-4, 0.0)], 2)
-    (expensive_sizes,) = partition([make_workload(240, 300.0, 0.0)], 2)
+    (cheap_sizes,) = partition_workloads([make_workload(10_000, 1e-4, 0.0)], 2)
+    (expensive_sizes,) = partition_workloads([make_workload(240, 300.0, 0.0)], 2)
     assert min(cheap_sizes) >= 100
     assert max(expensive_sizes) == 1
 
