@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cluster.connection import Connection, Machine, check_address, connect, local_machine
+    from cluster.connection import Connection, Machine, check_address, connect
     from cluster.errors import ClusterError, ConnectError, JobError
     from cluster.submission import JobSpec, SubmitOutcome, submit
 
@@ -23,7 +23,6 @@ __all__ = [
     "SubmitOutcome",
     "check_address",
     "connect",
-    "local_machine",
     "submit",
 ]
 
@@ -37,7 +36,6 @@ _MODULES = {
     "SubmitOutcome": "cluster.submission",
     "check_address": "cluster.connection",
     "connect": "cluster.connection",
-    "local_machine": "cluster.connection",
     "submit": "cluster.submission",
 }
 

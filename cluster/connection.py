@@ -17,9 +17,8 @@ import ray
 from cluster import ray_internals
 from cluster.auth import MODE, TOKEN, WITH_TOKEN, WITHOUT_TOKEN, is_loopback, read_token, uses_token
 from cluster.errors import ClusterError, ConnectError
-from cluster.head_monitor import monitor_head
 from cluster.local_ray import ray_directory
-from cluster.probe import AUTO, check_head, is_remote
+from cluster.probe import AUTO, check_head, is_remote, monitor_head
 
 _OBJECT_STORE_BYTES = 128 * 2**20
 _ACCELERATOR = "accelerator_type:"
@@ -30,11 +29,9 @@ _ATTEMPTS = "RAY_gcs_server_port_wait_time_s"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Resources of one machine of a Ray.
+    """One machine of a Ray, with its CPUs and GPUs as Ray counts them.
 
     Attributes:
-        cpus: CPUs, as Ray counts them.
-        gpus: GPUs, as Ray counts them.
         memory: Bytes that Ray may give to work; 0 if unknown.
         accelerator: Kind of its GPUs, as Ray names it; empty without GPUs.
         host: Host name.
@@ -150,9 +147,6 @@ def connect(
 
 def check_address(address: str | None) -> None:
     """Checks within seconds that `connect` can use an address.
-
-    Args:
-        address: `HOST:PORT`, `auto`, or None for a Ray that is started, which needs no check.
 
     Raises:
         ConnectError: If it cannot.

@@ -38,8 +38,7 @@ class Job:
         job_id: Submission id.
         state: Ray's name of its state.
         message: Ray's remark on the state.
-        started: Unix time in seconds, by the cluster's clock; None before.
-        ended: Unix time in seconds, by the cluster's clock; None before.
+        started, ended: Unix times in seconds, by the cluster's clock; None before.
         metadata: Values that were submitted with it.
         node: Id of the node that its driver runs on; None before.
     """
@@ -70,7 +69,6 @@ class JobClient:
 
     Attributes:
         address: `http://HOST:PORT` or `https://HOST:PORT`.
-        ray_version: Version of Ray on the cluster.
     """
 
     def __init__(self, address: str) -> None:
@@ -78,9 +76,6 @@ class JobClient:
 
         Each request reads the token again from where Ray reads it: RAY_AUTH_TOKEN, the file named
         by RAY_AUTH_TOKEN_PATH, or `~/.ray/auth_token`. `~/.netrc` is not used.
-
-        Args:
-            address: Address of the head's dashboard, as `http://HEAD:8265`.
 
         Raises:
             ConnectError: If the address has another form, no job server of Ray answers there, its
@@ -90,7 +85,7 @@ class JobClient:
         bypass_proxies_for_loopback()
         response = self._request("GET", "/api/version", timeout=_FIRST_TIMEOUT)
         try:
-            self.ray_version = str(response.json()["ray_version"])
+            response.json()["ray_version"]
         except (ValueError, KeyError, TypeError) as error:
             raise ConnectError(
                 f"{self.address} is not a Ray job server (status {response.status_code}). Give the "
@@ -128,9 +123,9 @@ class JobClient:
         job_id: str,
         entrypoint: str,
         *,
-        package: str | None = None,
-        environment: Mapping[str, str] | None = None,
-        metadata: Mapping[str, str] | None = None,
+        package: str,
+        environment: Mapping[str, str],
+        metadata: Mapping[str, str],
     ) -> None:
         """Starts a job that reserves no CPU. Every user of the cluster can read these arguments.
 
@@ -144,14 +139,11 @@ class JobClient:
         Raises:
             JobError: If the id is in use, or the cluster does not accept the job.
         """
-        runtime_env: dict[str, Any] = {"env_vars": dict(environment or {})}
-        if package is not None:
-            runtime_env["working_dir"] = package
         body = {
             "entrypoint": entrypoint,
             "submission_id": job_id,
-            "runtime_env": runtime_env,
-            "metadata": dict(metadata or {}),
+            "runtime_env": {"env_vars": dict(environment), "working_dir": package},
+            "metadata": dict(metadata),
         }
         _check_status(self._request("POST", "/api/jobs/", json=body))
 
@@ -180,11 +172,7 @@ class JobClient:
         return str(_parse_reply(self._request("GET", f"{_job_path(job_id)}/logs"))["logs"] or "")
 
     def read_log_file(self, job: Job, name: str) -> str | None:
-        """Returns a file in the log directory of a job's node; None if it cannot be read.
-
-        Raises:
-            ConnectError: If the server does not answer.
-        """
+        """Returns a file in the log directory of a job's node; None if it cannot be read."""
         query = {"node_id": job.node or "", "filename": name, "lines": -1}
         response = self._request("GET", "/api/v0/logs/file", params=query)
         return response.content.decode(errors="replace") if response.ok else None

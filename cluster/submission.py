@@ -77,9 +77,9 @@ class CommandOutput:
     """Result of a command that ran on a cluster.
 
     Attributes:
-        exit_code: Its exit code.
-        stdout: Its standard output, without line ends at the end.
-        stderr: Its standard error, with other lines of the job's log.
+        exit_code: Exit code of Python.
+        stdout: Standard output, without line ends at the end.
+        stderr: Standard error, with other lines of the job's log.
     """
 
     exit_code: int
@@ -128,7 +128,6 @@ def run_command(
         timeout: Seconds after which the command is stopped.
 
     Raises:
-        ConnectError: If no job server answers there, or it rejects the token.
         JobError: If the cluster does not accept the command, or it takes too long.
     """
     client = JobClient(cluster) if isinstance(cluster, str) else cluster

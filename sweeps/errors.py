@@ -33,7 +33,7 @@ class FieldError:
         given: The value, as messages show it.
         expected: The values that are allowed.
         file: The file, or `--set` for an override.
-        line: Line in the file, counted from 1; None where there is no such line.
+        line: Line in the file, counted from 1; None without a line.
     """
 
     path: FieldPath
@@ -60,18 +60,10 @@ class FieldError:
 
 
 class StudyError(UserError):
-    """Raised with every mistake of a study.
-
-    Attributes:
-        errors: The mistakes, in order of line.
-    """
+    """Raised with every mistake of a study; `errors` has them in order of line."""
 
     def __init__(self, errors: Sequence[FieldError]) -> None:
-        """Joins the mistakes into one message.
-
-        Args:
-            errors: At least one.
-        """
+        """Joins the mistakes, of which there is at least one, into one message."""
         unique = dict.fromkeys(errors)
         self.errors = tuple(sorted(unique, key=lambda error: (error.file, error.line or 0)))
         super().__init__("\n".join(map(str, self.errors)))

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import privnets
 from privnets.config import ExperimentConfig
@@ -33,8 +33,6 @@ from sweeps.planning.plan import PlannedReplicate
 from sweeps.study.spec import Resources
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     import ray
 
     from cluster.connection import Machine
@@ -71,14 +69,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class CalibrationSettings:
-    """Conditions under which packs will run.
-
-    Attributes:
-        resources: Resources of a pack.
-        machines: All machines.
-        workers: Number of packs that run at once.
-        memory: Bytes of main memory for each pack.
-    """
+    """Conditions under which packs run: `workers` at once, each with `memory` bytes."""
 
     resources: Resources
     machines: Sequence[Machine]
@@ -99,7 +90,7 @@ def calibrate(
     Args:
         experiment: Name of the experiment.
         replicates: Replicates to train.
-        settings: Conditions under which they will run.
+        settings: Resources, machines and number of packs.
         is_stopping: Polled often; once it returns True, measuring ends.
         on_measure: Called before the first measurement.
 
@@ -133,7 +124,7 @@ def cached_curves(
         experiment: Name of the experiment.
         replicates: Replicates to train.
         resources: Resources of a pack.
-        memory: Bytes of main memory for each pack.
+        memory: Bytes of main memory for a pack.
     """
     implementation = privnets.experiment(experiment)
     groups = _groups(implementation, replicates)
@@ -151,7 +142,7 @@ def measure_cost_curve(
     """Times stacks of increasing size, until larger ones do not save time per member.
 
     Args:
-        experiment: The experiment.
+        experiment: Experiment to measure.
         configs: At least two configurations of one structure; stacks take the first ones.
         device: Name of the torch device.
         memory: Bytes of device memory that a stack may take.
@@ -293,29 +284,24 @@ def _measure_on_workers(
     """
     import ray  # `sweeps show` reads cached curves without it
 
-    resources = settings.resources
+    resources, memory = settings.resources, settings.memory
     remote = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus, max_retries=0)
     deadline = time.monotonic() + _PATIENCE_SECONDS + 4 * seconds
     probes = _start_memory_probes(settings, remote) if resources.gpus else []
     unfinished = _wait(probes, deadline, is_stopping)
     measure = remote(_measure_in_worker)
-    measurements = {
-        measure.remote(
-            experiment,
-            [member.config for member in group.members[:_MAX_MEMBERS]],
-            resources,
-            settings.memory,
-            seconds,
-        ): group.structure
-        for group in groups
-    }
+    measurements = {}
+    for group in groups:
+        configs = [member.config for member in group.members[:_MAX_MEMBERS]]
+        ref = measure.remote(experiment, configs, resources, memory, seconds)
+        measurements[ref] = group.structure
     unfinished += _wait([*measurements], deadline, is_stopping)
     results, problems = _results(r for r in (*probes, *measurements) if r not in unfinished)
     if unfinished and not is_stopping():
         problems.append("pack sizes were not measured: no worker was free")
     curves = {s: results[ref] for ref, s in measurements.items() if results.get(ref) is not None}
-    memory = min((results[ref] for ref in probes if ref in results), default=None)
-    return Calibration(curves, memory, tuple(problems))
+    free = min((results[ref] for ref in probes if ref in results), default=None)
+    return Calibration(curves, free, tuple(problems))
 
 
 def _wait(

@@ -82,13 +82,7 @@ class CostCurve:
 
 @dataclass(frozen=True, slots=True)
 class PackSizes:
-    """Efficient stack sizes.
-
-    Attributes:
-        smallest: Smallest acceptable size.
-        preferred: Smallest good size.
-        largest: Largest good size.
-    """
+    """Efficient stack sizes: the smallest acceptable one, the smallest and largest good ones."""
 
     smallest: int
     preferred: int
@@ -96,13 +90,7 @@ class PackSizes:
 
     @classmethod
     def from_curve(cls, curve: CostCurve, members: int, memory: int) -> PackSizes:
-        """Finds the efficient sizes on a curve.
-
-        Args:
-            curve: Cost curve of the structure.
-            members: Number of replicates.
-            memory: Bytes that a stack may take.
-        """
+        """Finds the efficient sizes of a number of replicates, in `memory` bytes."""
         fitting = max(1, memory // max(curve.memory, 1))
         limit = min(members, fitting, _largest_supported(curve))
         sizes = sorted({*_candidates(limit), *(size for size in curve.sizes if size <= limit)})
@@ -133,14 +121,9 @@ def _candidates(limit: int) -> Iterator[int]:
 def read_cached_curve(key: str, max_size: int, memory: int) -> CostCurve | None:
     """Reads a curve that was measured on a machine like this one.
 
-    Args:
-        key: From `curve_key`.
-        max_size: Largest stack of interest.
-        memory: Bytes of device memory that a stack may take.
-
     Returns:
         The curve. None if there is none, if it is damaged, or if it ends below the size that
-        `max_size` and `memory` allow.
+        `max_size` and the bytes in `memory` allow.
     """
     arrays = cache.read(_cache_path(key))
     if arrays is None:
@@ -163,14 +146,7 @@ def cache_curve(key: str, curve: CostCurve) -> None:
 
 
 def curve_key(experiment: Experiment, structure: str, resources: Resources, device: str) -> str:
-    """Identifies a curve by hardware, versions, and the work and resources of a pack.
-
-    Args:
-        experiment: The experiment.
-        structure: From `ExperimentConfig.structure`.
-        resources: Resources of a pack.
-        device: Name of the accelerator; empty without one.
-    """
+    """Identifies a curve by hardware, versions, and the work and resources of a pack."""
     parts: Mapping[str, object] = {
         "experiment": [experiment.name, experiment.version],
         "structure": structure,

@@ -14,14 +14,7 @@ class DeviceNotFoundError(RuntimeError):
 
 
 def select_device(gpus: float, cpus: float) -> str:
-    """Limits torch to the assigned share of a machine.
-
-    Args:
-        gpus: Assigned GPUs; a number below 1 limits the fraction of memory.
-        cpus: Assigned cores.
-
-    Returns:
-        The name of the torch device.
+    """Limits torch to the assigned share of a machine, and returns the torch device's name.
 
     Raises:
         DeviceNotFoundError: If a GPU is assigned and torch sees none.

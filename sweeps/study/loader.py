@@ -35,8 +35,8 @@ def study_names() -> list[str]:
 def load(study: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Study:
     """Reads a study and checks its shape.
 
-    `sweeps.planning.plan.make_plan` checks it against its experiment. If the shape is wrong, this
-    function does so too as far as possible, so that one message has all mistakes.
+    If the shape is wrong, the valid parts are checked against the experiment too, so that one
+    message has all mistakes.
 
     Args:
         study: A packaged study's name, or a path to a YAML file.
@@ -70,10 +70,7 @@ def read_study(
     Args:
         raw: Plain values.
         source: Their places in files.
-        errors: Mistakes found so far.
-
-    Raises:
-        StudyError: With every mistake.
+        errors: Mistakes found so far, which a `StudyError` has besides the others.
     """
     source = source or StudySource()
     try:

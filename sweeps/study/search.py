@@ -20,7 +20,6 @@ from sweeps.study.spec import SearchSpec
 Proposal = dict[str, Scalar]
 """One value per swept field."""
 
-
 _NO_SPACE: Final[Mapping[str, Axis]] = MappingProxyType({})
 _DEFAULT_SPEC: Final = SearchSpec()
 
@@ -43,12 +42,7 @@ class Search(ABC):
     def __init__(
         self, space: Mapping[str, Axis] = _NO_SPACE, spec: SearchSpec = _DEFAULT_SPEC
     ) -> None:
-        """Starts a search.
-
-        Args:
-            space: Swept fields with their axes; empty only in the registry.
-            spec: Settings that `find_errors` accepts.
-        """
+        """Starts a search with settings that `find_errors` accepts."""
         self.space = space
         self.spec = spec
 
@@ -62,14 +56,7 @@ class Search(ABC):
 
     @abstractmethod
     def ask(self, count: int) -> list[Proposal]:
-        """Proposes the next points.
-
-        Args:
-            count: Number of points.
-
-        Returns:
-            At most `count` points; fewer once the search has no more. A point may come twice.
-        """
+        """Proposes at most `count` points; fewer once it has no more. A point may come twice."""
 
     def tell(self, results: Sequence[TradeoffPoint]) -> None:
         """Receives finished points; a search that is not adaptive ignores them."""

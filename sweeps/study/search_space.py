@@ -6,13 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
 from privnets.points import Scalar
 from sweeps.errors import describe_choices
@@ -33,8 +27,6 @@ def _check_scalar(value: object) -> object:
 Value = Annotated[Scalar, PlainValidator(_check_scalar)]
 Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True, ge=-_MAX_WHOLE, le=_MAX_WHOLE)]
-
-
 _UNSET: Any = Field(None, exclude_if=lambda values: values is None)
 
 

@@ -32,11 +32,9 @@ _MAX_COUNT: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class StudySource:
-    """Files and lines that a study was read from; not part of the study's value.
+    """Places that a study was read from: the file, and file and line of each key's path.
 
-    Attributes:
-        file: The file as the user named it.
-        places: Path of each key to its file and line.
+    They are not part of the study's value.
     """
 
     file: str = field(default="study", compare=False)

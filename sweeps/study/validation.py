@@ -15,7 +15,7 @@ from privnets.config import ExperimentConfig
 from privnets.contract import Experiment
 from privnets.data import DataError
 from privnets.points import Scalar
-from privnets.registry import EXPERIMENTS, ExtensionError
+from privnets.registry import EXPERIMENTS, ExtensionError, Registry
 from sweeps.errors import FieldError, FieldPath, describe_choices, format_value
 from sweeps.study.search import SEARCHES, Proposal, Search
 from sweeps.study.search_space import grid_size
@@ -50,12 +50,7 @@ _EXPECTED: Final = {
 
 
 def field_errors(error: ValidationError, model: type[BaseModel]) -> list[FieldError]:
-    """Translates every error of a validation by pydantic.
-
-    Args:
-        error: Raised by `model.model_validate`.
-        model: The model; its field names serve as suggestions.
-    """
+    """Translates every error that `model.model_validate` raised."""
     return [_field_error(details, model) for details in error.errors(include_url=False)]
 
 
@@ -94,8 +89,7 @@ class ValidationResult:
 
     Attributes:
         errors: Every mistake.
-        configs: One configuration per proposed point, in order, with the base seed; empty if there
-            are mistakes.
+        configs: One configuration per proposed point, with the base seed; empty after mistakes.
         notes: Remarks on unusual but valid parts.
     """
 
@@ -110,8 +104,8 @@ def validate_study(
     """Validates a study against its experiment.
 
     Args:
-        study: The study.
-        invalid: Paths of parts that were removed from it because they are invalid.
+        study: The study, without its invalid parts.
+        invalid: Paths of the parts that were removed.
         data: Whether its data must be present and intact on this machine.
     """
     if ("experiment",) in invalid:
@@ -119,8 +113,7 @@ def validate_study(
     try:
         experiment = privnets.experiment(study.experiment)
     except (ValueError, ExtensionError) as error:
-        names = EXPERIMENTS.names()
-        unknown = _registry_error(("experiment",), study.experiment, names, error)
+        unknown = _registry_error(("experiment",), study.experiment, EXPERIMENTS, error)
         return ValidationResult((study.source.locate(unknown),))
     validator = StudyValidator(study, experiment, invalid, data)
     configs = validator.run()
@@ -130,20 +123,17 @@ def validate_study(
 
 
 def _registry_error(
-    path: FieldPath, name: str, names: Iterable[str], error: Exception
+    path: FieldPath, name: str, registry: Registry[Any], error: Exception
 ) -> FieldError:
     if isinstance(error, ExtensionError):
         return FieldError(path, str(error), f"an {path[-1]} that can be loaded")
-    return FieldError(path, format_value(name), describe_choices(names, name))
+    return FieldError(path, format_value(name), describe_choices(registry.names(), name))
 
 
 class StudyValidator:
-    """Validation of one study against one experiment.
+    """Validation of one study against one experiment; `errors` has the mistakes found so far.
 
     Invalid values are replaced by valid placeholders, so that one pass reports every error.
-
-    Attributes:
-        errors: Mistakes found so far.
     """
 
     def __init__(
@@ -177,16 +167,19 @@ class StudyValidator:
 
     def _check_names(self) -> None:
         study = self._study
-        for part in ("fixed", "space"):
-            for name in getattr(study, part):
-                if name not in self._fields:
-                    expected = describe_choices(self._fields, name)
-                    self._add((part, name), "an unknown field", expected)
+        for part, names in (("fixed", study.fixed), ("space", study.space)):
+            for name in names:
+                self._check_field_name((part, name), "an unknown field")
         for name in sorted(study.fixed.keys() & study.space.keys()):
             self._add(("space", name), "a field that is also in fixed", "it in one of the two")
         if "seed" in study.space:
             expected = "replicates: N, which gives every point N seeds"
             self._add(("space", "seed"), "an axis", expected)
+
+    def _check_field_name(self, path: FieldPath, given: str) -> None:
+        name = str(path[-1])
+        if name not in self._fields:
+            self._add(path, given, describe_choices(self._fields, name))
 
     def _check_required(self) -> None:
         present = self._study.fixed.keys() | self._study.space.keys() | self._invalid_fields
@@ -218,12 +211,10 @@ class StudyValidator:
         except ValidationError as validation_error:
             for error in field_errors(validation_error, self._experiment.Config):
                 if error.path[:1] == (name,):  # other fields are missing here
-                    hint = self._range_hint(path, error)
-                    self._add(path, error.given, error.expected + hint)
+                    self._add(path, error.given, error.expected + self._range_hint(path, error))
 
     def _range_hint(self, path: FieldPath, error: FieldError) -> str:
-        axis = self._study.space.get(str(path[1])) if path[0] == "space" else None
-        is_interval = axis is not None and axis.values() is None
+        is_interval = path[0] == "space" and self._study.space[str(path[1])].values() is None
         return ", by range" if is_interval and error.expected == "a whole number" else ""
 
     def _check_seeds(self) -> None:
@@ -253,8 +244,8 @@ class StudyValidator:
         try:
             search = type(SEARCHES.get(spec.algorithm))
         except (ValueError, ExtensionError) as error:
-            names, path = SEARCHES.names(), ("search", "algorithm")
-            self.errors.append(_registry_error(path, spec.algorithm, names, error))
+            path = ("search", "algorithm")
+            self.errors.append(_registry_error(path, spec.algorithm, SEARCHES, error))
             return None
         errors = search.find_errors(self._study.space, spec)
         self.errors += errors
@@ -264,12 +255,12 @@ class StudyValidator:
         fixed = {n: v for n, v in self._study.fixed.items() if n not in self._invalid_fields}
         fixed |= self._placeholders()
         configs: list[ExperimentConfig] = []
+        model = self._experiment.Config
         for proposal in proposals:
             try:
-                values = {**fixed, **proposal}
-                configs.append(self._experiment.Config.model_validate(values, strict=True))
+                configs.append(model.model_validate({**fixed, **proposal}, strict=True))
             except ValidationError as validation_error:
-                for error in field_errors(validation_error, self._experiment.Config):
+                for error in field_errors(validation_error, model):
                     name = str(error.path[0]) if error.path else ""
                     self._add_to_field(name, error.given, error.expected)
         return configs
@@ -311,15 +302,12 @@ class StudyValidator:
             if metric not in reported:
                 expected = describe_choices(reported & self._experiment.objectives.keys(), metric)
                 self._add(path, f"{metric}, which not every point reports", expected)
-        if self._study.objectives is None and not self._invalid_fields:
-            self._check_default_objectives(samples)
-
-    def _check_default_objectives(self, samples: Sequence[ExperimentConfig]) -> None:
-        if self._is_invalid("objectives"):
-            return
-        defaults = [dict(self._experiment.default_objectives(config)) for config in samples]
-        if any(objectives != defaults[0] for objectives in defaults):
-            self._add(("objectives",), "nothing", "metrics that every point reports: min or max")
+        is_default = self._study.objectives is None and not self._is_invalid("objectives")
+        if is_default and not self._invalid_fields:
+            defaults = [dict(self._experiment.default_objectives(config)) for config in samples]
+            if any(objectives != defaults[0] for objectives in defaults):
+                expected = "metrics that every point reports: min or max"
+                self._add(("objectives",), "nothing", expected)
 
     def _check_early_stopping(self, configs: Sequence[ExperimentConfig]) -> None:
         """Checks that training estimates the objectives that stop points."""
@@ -351,9 +339,7 @@ class StudyValidator:
                 expected = describe_choices(self._fields, claim.axis)
                 self._add(("claims", i, "axis"), format_value(claim.axis), expected)
             for name in claim.where:
-                if name not in self._fields:
-                    expected = describe_choices(self._fields, name)
-                    self._add(("claims", i, "where", name), "an unknown field", expected)
+                self._check_field_name(("claims", i, "where", name), "an unknown field")
 
     def _valid_claims(self) -> list[tuple[int, Claim]]:
         claims = enumerate(self._study.claims)

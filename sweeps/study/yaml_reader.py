@@ -46,20 +46,10 @@ _LINE_BREAKS: Final = frozenset("\x85\u2028\u2029")
 
 
 class YamlError(ValueError):
-    """Raised for text that is not acceptable YAML.
-
-    Attributes:
-        error: The mistake, with its line.
-    """
+    """Raised for text that is not acceptable YAML; `error` is the mistake, with its line."""
 
     def __init__(self, given: str, expected: str, line: int | None = None) -> None:
-        """Describes the mistake.
-
-        Args:
-            given: The offending text.
-            expected: The text that would be accepted.
-            line: Line of the text, counted from 1.
-        """
+        """Describes the mistake; lines are counted from 1."""
         self.error = FieldError((), given, expected, line=line)
         super().__init__(f"got {given}; expected {expected}")
 
@@ -118,12 +108,7 @@ def is_encodable(text: str) -> bool:
 
 
 def dump_yaml(value: Mapping[str, Any], width: int = 80) -> str:
-    """Writes plain values as YAML without aliases.
-
-    Args:
-        value: Mappings, lists and scalars.
-        width: Column at which long lines are broken.
-    """
+    """Writes plain values as YAML without aliases, with lines of about `width` characters."""
     text: str = pyyaml.dump(
         dict(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width
     )

@@ -14,9 +14,8 @@ import pytest
 from ray_head import Head, ray_head
 
 import cluster
-from cluster.head_monitor import monitor_head
 from cluster.jobs import JobClient
-from cluster.probe import check_head, probe
+from cluster.probe import check_head, monitor_head, probe
 from cluster.submission import JobSpec, run_command
 
 pytestmark = pytest.mark.ray

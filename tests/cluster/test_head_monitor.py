@@ -6,7 +6,7 @@ import queue
 
 import pytest
 
-from cluster.head_monitor import monitor_head
+from cluster.probe import monitor_head
 
 
 def test_a_head_that_ended_is_reported() -> None:

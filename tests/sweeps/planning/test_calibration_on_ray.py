@@ -37,7 +37,7 @@ GAME = {
 MEMORY = 2**32
 
 
-def planned(**space: Sequence[float]) -> Plan:
+def make_game_plan(**space: Sequence[float]) -> Plan:
     study = {
         "name": "game",
         "experiment": "adversarial",
@@ -49,7 +49,7 @@ def planned(**space: Sequence[float]) -> Plan:
 
 
 def replicates(**space: Sequence[float]) -> list[PlannedReplicate]:
-    return planned(**space).replicates()
+    return make_game_plan(**space).replicates()
 
 
 def run_calibration(
@@ -143,7 +143,7 @@ def test_an_interrupted_sweep_ends_while_pack_sizes_are_measured(
             os.kill(os.getpid(), signal.SIGINT)
 
     outcome = execute(
-        planned(tradeoff=(0.1, 0.5)),
+        make_game_plan(tradeoff=(0.1, 0.5)),
         sweep="measured",
         storage=str(tmp_path),
         tracking_uri=tracking_uri,

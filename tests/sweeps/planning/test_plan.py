@@ -112,11 +112,11 @@ def test_planning_does_not_look_packages_up_for_every_point(monkeypatch):
     def count(owner: object, name: str) -> None:
         function = getattr(owner, name)
 
-        def counted(*args: object, **options: object) -> object:
+        def record_lookup(*args: object, **options: object) -> object:
             lookups.append(name)
             return function(*args, **options)
 
-        monkeypatch.setattr(owner, name, counted)
+        monkeypatch.setattr(owner, name, record_lookup)
 
     count(importlib.metadata.Distribution, "discover")
     count(importlib.util, "find_spec")
