@@ -59,9 +59,6 @@ class OneOf:
 
     Example: `problem: Annotated[str, OneOf(PROBLEMS.names)]`. Its errors and its JSON schema are
     those of a `Literal`.
-
-    Attributes:
-        names: Returns the accepted values.
     """
 
     names: Callable[[], Sequence[str]]
@@ -89,8 +86,6 @@ def point_id(experiment: str, version: int, config: ExperimentConfig, fingerprin
     """Computes the identity of a point: 20 hexadecimal digits, equal on every machine.
 
     Args:
-        experiment: Name of the experiment.
-        version: Version of the experiment, raised when the meaning of its results changes.
         config: Configuration; its seed and its redundant fields have no influence.
         fingerprint: Fingerprint of the data.
     """

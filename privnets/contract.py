@@ -22,8 +22,6 @@ class InvalidField:
     """A value of the right type that the data or another field rules out.
 
     Attributes:
-        field: Name of the field.
-        value: Value given, as text.
         expected: Values accepted, in words.
     """
 
@@ -33,11 +31,7 @@ class InvalidField:
 
 
 class InvalidConfigError(ValueError):
-    """Raised when `Experiment.run` receives configurations with invalid fields.
-
-    Attributes:
-        fields: All invalid fields, without repeats.
-    """
+    """Raised when `Experiment.run` receives configurations with invalid fields."""
 
     def __init__(self, experiment: str, fields: Sequence[InvalidField]) -> None:
         """Lists every invalid field in the message."""
@@ -107,6 +101,9 @@ class Rung(Stage):
 class Experiment(ABC):
     """Base class of experiments.
 
+    A stack is a sequence of configurations of equal `structure()`; its device is a device name of
+    torch. Methods that read data raise DataError if the data set is absent or altered.
+
     Attributes:
         name: Name in study files.
         version: Raised when the meaning of results changes; part of every `point_id`.
@@ -142,11 +139,7 @@ class Experiment(ABC):
 
     @abstractmethod
     def fingerprint(self, config: ExperimentConfig) -> str:
-        """Returns the fingerprint of the data that this configuration uses.
-
-        Raises:
-            DataError: If the data set is absent or altered.
-        """
+        """Returns the fingerprint of the data that this configuration uses."""
 
     @abstractmethod
     def cost(self, config: ExperimentConfig) -> Cost:
@@ -160,17 +153,9 @@ class Experiment(ABC):
         The measurement takes a second or two on a CPU. Parts that stacking does not change, and
         that a small part cannot show, are taken from `cost`.
 
-        Args:
-            configs: Configurations of equal `structure()`.
-            device: Device name of torch.
-
         Returns:
             Seconds for the whole stack, with the current number of torch threads; None if the
             experiment does not support it.
-
-        Raises:
-            ValueError: If structures differ.
-            DataError: If the data set is absent or altered.
         """
         return None
 
@@ -181,8 +166,6 @@ class Experiment(ABC):
         """Trains a stack and yields a stage every few seconds.
 
         Args:
-            configs: Configurations of equal `structure()`.
-            device: Device name of torch.
             state: State of a stage to continue from; `configs` are then the members that were
                 unfinished at that stage.
 
@@ -209,12 +192,8 @@ class Experiment(ABC):
         depend on the removal.
 
         Args:
-            configs: Configurations of equal `structure()`.
             shares: Shares of the training at which to yield a rung, increasing, each in (0, 1].
                 Shares before `state` are skipped; of several in one step the last counts.
-            device: Device name of torch.
-            state: State of a stage to continue from; `configs` are then the members that were
-                unfinished at that stage.
 
         Raises:
             ValueError: If the experiment estimates no objective during training; otherwise as
@@ -232,8 +211,6 @@ class Experiment(ABC):
 
         Args:
             configs: Configurations of equal `structure()`; stackable fields may differ.
-            device: Device name of torch.
-            report: Called at each stage.
 
         Returns:
             One point with one replicate for each configuration, in the same order.
@@ -253,11 +230,7 @@ class Experiment(ABC):
         return [points[self.point_id(config), config.seed] for config in configs]
 
     def point_id(self, config: ExperimentConfig) -> str:
-        """Returns the identity of the point to which this configuration belongs.
-
-        Raises:
-            DataError: If the data set is absent or altered.
-        """
+        """Returns the identity of the point to which this configuration belongs."""
         return point_id(self.name, self.version, config, self.fingerprint(config))
 
     def point(self, config: ExperimentConfig, replicate: Replicate) -> TradeoffPoint:
@@ -267,11 +240,7 @@ class Experiment(ABC):
 
 
 def require_equal_structures(configs: Sequence[ExperimentConfig]) -> None:
-    """Checks that configurations may be stacked.
-
-    Raises:
-        ValueError: If there are none, or structures differ.
-    """
+    """Checks that configurations may be stacked."""
     structures = {config.structure() for config in configs}
     if len(structures) != 1:
         raise ValueError(f"a stack needs one structure; got {len(structures)}.")

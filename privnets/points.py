@@ -21,11 +21,7 @@ class Curve:
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Checks that every step has a value.
-
-        Raises:
-            ValueError: If the lengths differ.
-        """
+        """Checks that every step has a value."""
         if len(self.steps) != len(self.values):
             raise ValueError(
                 f"a curve needs one value for each step; got {len(self.steps)} steps and "
@@ -38,7 +34,6 @@ class Replicate:
     """One training of a configuration with one seed.
 
     Attributes:
-        seed: Seed of the configuration.
         metrics: Value of every metric key of the experiment; NaN where undefined.
         standard_errors: Standard error within this replicate, for the metrics that have one.
         notes: Metric or flag key to the reason why it is undefined, or raised.
@@ -71,8 +66,6 @@ class TradeoffPoint:
 
     Attributes:
         point_id: Hash of experiment, version, configuration (without its seed) and data.
-        experiment: Name of the experiment.
-        config: All values of the configuration but the seed, as plain scalars.
         replicates: One for each seed, in order of seed.
     """
 
@@ -164,14 +157,7 @@ class TradeoffPoint:
 
 
 def merge_replicates(points: Iterable[TradeoffPoint]) -> list[TradeoffPoint]:
-    """Merges points of equal `point_id`, with the earliest finished replicate of each seed.
-
-    Args:
-        points: Points in any order; replicates may occur several times.
-
-    Returns:
-        One point for each `point_id`, in order of first appearance.
-    """
+    """Merges points of equal `point_id`, with the earliest finished replicate of each seed."""
     groups: dict[str, list[TradeoffPoint]] = {}
     for point in points:
         groups.setdefault(point.point_id, []).append(point)

@@ -41,7 +41,6 @@ class Registry(Generic[T]):
         """Creates a registry.
 
         Args:
-            kind: Noun for messages, such as `experiment`.
             group: Group of entry points, such as `privnets.experiments`.
             base: Type of every extension, as `module:class`.
             builtin: Name to location, as `module:object`.
@@ -114,9 +113,5 @@ def experiment(name: str) -> Experiment:
 
 
 def experiments() -> dict[str, Experiment]:
-    """Returns all experiments by name.
-
-    Raises:
-        ExtensionError: If a package adds one that cannot be loaded.
-    """
+    """Returns all experiments by name."""
     return {name: experiment(name) for name in EXPERIMENTS.names()}

@@ -26,10 +26,7 @@ def extrapolate_seconds(
     absorbs the costs of first use.
 
     Args:
-        work: Performs a given number of units, from the start.
         least: Units of the shorter run, at least 1.
-        whole: Units to extrapolate to.
-        device: Device name of torch.
         seconds: Approximate time of the longer run.
     """
     whole = max(whole, 1)

@@ -37,14 +37,7 @@ def check_attack(attack: Attack) -> None:
 
 
 def make_trials(shift: float, records: int = 60, draws: int = 40, seed: int = 0) -> Trials:
-    """Draws trials of a classifier whose members have signals larger by `shift`.
-
-    Args:
-        shift: Difference of the means of unit Gaussian signals.
-        records: Number of records, R.
-        draws: Number of models with and without each record; even.
-        seed: Seed of the draws.
-    """
+    """Draws trials of a classifier whose members have signals larger by `shift`."""
     noise = np.random.default_rng(seed).standard_normal((records, 2 * draws))
     column = torch.arange(2 * draws)
     member = (column >= draws).expand(records, -1)
@@ -62,11 +55,7 @@ def make_trials(shift: float, records: int = 60, draws: int = 40, seed: int = 0)
 
 
 def check_table(name: str) -> None:
-    """Checks that a registered table has the shapes, types and targets that it describes.
-
-    Raises:
-        DataError: If the data set is unknown or absent.
-    """
+    """Checks that a registered table has the shapes, types and targets that it describes."""
     info, table = data.info(name), data.load(name)
     assert table.x.shape == (info.records, info.attributes), f"x has shape {table.x.shape}"
     assert table.x.dtype == np.float64, f"x has type {table.x.dtype}"

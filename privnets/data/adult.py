@@ -76,16 +76,6 @@ def parse(train: str, test: str) -> tuple[NDArray[np.float64], NDArray[np.float6
     A category becomes its position in the alphabetical order of the column's categories over both
     files; `?` (missing) is a category. adult.test starts with a comment line and has a dot after
     each label; both files end with an empty line.
-
-    Args:
-        train: Text of adult.data.
-        test: Text of adult.test.
-
-    Returns:
-        Attributes, shape [N, 14], and targets, shape [N]: 1 for an income above 50K.
-
-    Raises:
-        DataError: If a row does not have 14 attributes and a label.
     """
     rows = _rows("adult.data", train) + _rows("adult.test", test)
     if not rows:

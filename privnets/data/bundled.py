@@ -15,11 +15,7 @@ from privnets.data.files import DataError, DatasetInfo, FileState, digest
 
 
 class BundledSource(DataSource):
-    """Data set among the files of the installed scikit-learn.
-
-    Attributes:
-        bundled_files: File names.
-    """
+    """Data set among the files of the installed scikit-learn."""
 
     bundled_files: ClassVar[tuple[str, ...]]
 
@@ -29,11 +25,7 @@ class BundledSource(DataSource):
         return "present"
 
     def fingerprint(self) -> str:
-        """Identifies the files of the installed scikit-learn.
-
-        Raises:
-            DataError: If a file is absent or unreadable.
-        """
+        """Identifies the files of the installed scikit-learn."""
         try:
             digests = tuple(digest(_folder() / file) for file in self.bundled_files)
         except OSError as error:

@@ -37,11 +37,7 @@ Table: TypeAlias = tuple[NDArray[np.float64], Target, tuple[str, ...]]
 
 
 class DataSource(ABC):
-    """Base class of data sets: a description, and a reader of the published files.
-
-    Attributes:
-        info: Description.
-    """
+    """Base class of data sets: a description, and a reader of the published files."""
 
     info: ClassVar[DatasetInfo]
 
@@ -55,11 +51,7 @@ class DataSource(ABC):
         return state_of(self.info, directory())
 
     def fingerprint(self) -> str:
-        """Identifies the exact data and the way it is read: 32 hexadecimal digits.
-
-        Raises:
-            DataError: If a file is absent, truncated or altered.
-        """
+        """Identifies the exact data and the way it is read: 32 hexadecimal digits."""
         verify(self.info, directory())
         return combined_fingerprint(self.name, tuple(file.sha256 for file in self.info.files))
 
@@ -97,13 +89,9 @@ class Dataset:
     The arrays are shared and read-only: copy them (as `torch.tensor` does) before changing them.
 
     Attributes:
-        name: Name of the data set.
         x: Attributes, float64, shape [N, d].
         y: Targets, shape [N]: float64 0 or 1 (binary), float64 in published units (regression),
             or int64 from 0 to `classes` - 1 (multiclass).
-        feature_names: One for each column of `x`.
-        classes: Number of classes; 0 for regression.
-        fingerprint: Identifies the data and the way it is read.
     """
 
     name: str
@@ -120,20 +108,12 @@ def names(kind: Kind | None = None) -> tuple[str, ...]:
 
 
 def info(name: str) -> DatasetInfo:
-    """Returns the description of a data set; reads no file.
-
-    Raises:
-        DataError: If no data set has this name.
-    """
+    """Returns the description of a data set; reads no file."""
     return _source(name).info
 
 
 def status(name: str) -> FileState:
-    """Returns whether a data set is `present`, `absent` or `altered` in the data directory.
-
-    Raises:
-        DataError: If no data set has this name, or scikit-learn lacks one that it ships.
-    """
+    """Returns whether a data set is `present`, `absent` or `altered` in the data directory."""
     return _source(name).state()
 
 
@@ -141,9 +121,6 @@ def fingerprint(name: str) -> str:
     """Identifies the exact data and the way it is read: 32 hexadecimal digits.
 
     Repeated calls are cheap: a file is hashed again only if its size or a time stamp changes.
-
-    Raises:
-        DataError: If no data set has this name, or a file is absent, truncated or altered.
     """
     return _source(name).fingerprint()
 

@@ -104,9 +104,6 @@ class EcoSource(DataSource):
         """Identifies the source and its exact contents: 32 hexadecimal digits.
 
         A published file is hashed again only if its size or a time stamp changes.
-
-        Raises:
-            DataError: If files are absent, or the aggregated one is altered.
         """
         households = find_published(_published_folder())
         if households:
@@ -144,13 +141,7 @@ class Household:
 
 @dataclass(frozen=True, eq=False)
 class Recordings:
-    """All households of ECO that are available. Arrays are shared and read-only.
-
-    Attributes:
-        households: In order of their numbers.
-        source: Format of the files.
-        fingerprint: Identifies the source, its contents and the way they are read.
-    """
+    """All households of ECO that are available. Arrays are shared and read-only."""
 
     households: tuple[Household, ...]
     source: Source
@@ -163,11 +154,7 @@ def source() -> Source:
 
 
 def read(resolution: Resolution = "quarter-hour") -> Recordings:
-    """Returns all households at a resolution, read once per process.
-
-    Raises:
-        DataError: If files are absent or do not have the expected format.
-    """
+    """Returns all households at a resolution, read once per process."""
     return _read(EcoSource().fingerprint(), source(), resolution)
 
 

@@ -83,12 +83,7 @@ class QuarterHours:
 
 @dataclass(frozen=True)
 class PublishedFiles:
-    """Published files of one household.
-
-    Attributes:
-        meter: Date, as in the file name, to file.
-        occupancy: One file for each recorded season.
-    """
+    """Published files of one household."""
 
     meter: Mapping[str, Path]
     occupancy: tuple[Path, ...]
@@ -98,11 +93,6 @@ def majority(
     occupied: NDArray[np.int64], labelled: NDArray[np.int64], parts: int
 ) -> NDArray[np.int64]:
     """Combines the labels of several parts of a step to one.
-
-    Args:
-        occupied: Number of occupied parts.
-        labelled: Number of parts with a label.
-        parts: Number of all parts.
 
     Returns:
         1 if at least half of the labelled parts are occupied, else 0; `MISSING` if fewer than half
@@ -134,9 +124,6 @@ def read_published(number: int, files: PublishedFiles) -> QuarterHours:
 
     A quarter-hour is occupied if at least half of its labelled seconds are, and missing if fewer
     than half of its seconds have a label. Negative power is missing.
-
-    Raises:
-        DataError: If a file does not have the published format.
     """
     occupancy = {
         day: labels
@@ -161,11 +148,7 @@ def read_published(number: int, files: PublishedFiles) -> QuarterHours:
 
 
 def meter_day(path: Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Reads one day of power: watt-seconds and metered seconds of its quarters, shape [96] each.
-
-    Raises:
-        DataError: If the file does not have 16 columns of numbers and 86,400 rows.
-    """
+    """Reads one day of power: watt-seconds and metered seconds of its quarters, shape [96] each."""
     import pandas as pd  # slow to import
 
     try:
@@ -188,11 +171,7 @@ def meter_day(path: Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 def occupancy_days(path: Path) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Yields each recorded day, as YYYY-MM-DD, with the labels of its quarter-hours, shape [96].
-
-    Raises:
-        DataError: If a row is not a date and 86,400 values of 0, 1, -1 or nothing.
-    """
+    """Yields each recorded day, as YYYY-MM-DD, with the labels of its quarter-hours, shape [96]."""
     try:
         _check_file(path, _OCCUPANCY_MAX_BYTES)
         with path.open("rb") as stream:
@@ -215,13 +194,6 @@ def parse_aggregated(content: bytes) -> QuarterHours:
     Times are the household's wall clock, without a zone. The published source stored one part two
     hours late; the file has this corrected. Days without a quarter-hour are left out. An empty
     occupancy is missing.
-
-    Args:
-        content: Bytes of a gzipped csv file with a header; `time`, `power_w` (mean over the
-            quarter-hour) and `occupancy` are used.
-
-    Raises:
-        DataError: If it is not such a file, lacks a column, or has an invalid row.
     """
     try:
         lines = list(csv.reader(io.StringIO(_decompress_text(content))))

@@ -29,7 +29,6 @@ class DataFile:
     """One published file.
 
     Attributes:
-        name: File name inside the data set's folder.
         url: Address of the public source; None if no source serves it as one file.
         size: Bytes.
         sha256: Checksum of the bytes, in hexadecimal digits.
@@ -47,14 +46,8 @@ class DatasetInfo:
 
     Attributes:
         name: Name in configurations and commands, and of its folder in the data directory.
-        title: Published name.
-        records: Rows, N.
-        attributes: Columns beside the target, d.
         task: `binary` has targets 0 and 1, `multiclass` 0 to `classes` - 1.
         classes: Number of classes; 0 for regression.
-        source: Web page of the public source.
-        licence: Licence that the source states.
-        citation: Original publication.
         files: Empty if scikit-learn ships the data set.
         kind: `load` reads a `table`; the module with the data set's name reads `images` and
             `series`.
@@ -74,11 +67,7 @@ class DatasetInfo:
 
 
 def directory() -> Path:
-    """Returns the data directory: `PRIVNETS_DATA`, else the platform's user data directory.
-
-    Raises:
-        DataError: If the path starts with `~` and an unknown user.
-    """
+    """Returns the data directory: `PRIVNETS_DATA`, else the platform's user data directory."""
     configured = os.environ.get("PRIVNETS_DATA")
     if configured:
         try:
@@ -139,11 +128,7 @@ def fault_of(file: DataFile, path: Path) -> str | None:
 
 
 def digest(path: Path) -> str:
-    """Returns the sha256 of a file, cached until its size or a time stamp changes.
-
-    Raises:
-        OSError: If the file cannot be read.
-    """
+    """Returns the sha256 of a file, cached until its size or a time stamp changes."""
     status = path.stat()
     return _digest(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 

@@ -59,15 +59,8 @@ class Location30Source(DataSource):
 def parse(archive: bytes) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Parses the published archive in memory; no file is unpacked to disk.
 
-    Args:
-        archive: Bytes of dataset_location.tgz.
-
     Returns:
         Binary features, shape [N, 446], and classes, shape [N], 0 to 29 (1 to 30 in the file).
-
-    Raises:
-        DataError: If it is not a gzipped tar, unpacks to more than 16 MiB, lacks the regular
-            file `bangkok`, or that is not a table of classes, zeros and ones.
     """
     table = _parse_table(_extract(_decompress(archive)))
     return table[:, 1:].astype(np.float64), table[:, 0] - 1

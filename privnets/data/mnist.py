@@ -83,11 +83,7 @@ class MnistImages:
 
 
 def read() -> MnistImages:
-    """Returns MNIST from the data directory, parsed once per process.
-
-    Raises:
-        DataError: If a file is absent, truncated or altered.
-    """
+    """Returns MNIST from the data directory, parsed once per process."""
     return _read(MnistSource().fingerprint())
 
 
@@ -98,8 +94,6 @@ def parse(content: bytes, name: str, shape: tuple[int, ...]) -> NDArray[np.uint8
     big-endian 32-bit integer, the values.
 
     Args:
-        content: Bytes of the file.
-        name: Name of the file, for messages.
         shape: Expected dimensions.
 
     Raises:

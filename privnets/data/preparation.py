@@ -25,8 +25,6 @@ class PreparedData:
         y: Targets, shape [N]: float64 0 or 1 (binary), float64 with mean 0 and variance 1
             (regression), or int64 from 0 to `classes` - 1 (multiclass).
         classes: Number of classes; 0 for regression.
-        task: Kind of target.
-        fingerprint: Identifies the data and the way it is read and prepared.
         explained_variance: Variance (divisor N) of each column of `x`, decreasing, shape [p].
             Over all components it sums to the number of attributes that are not constant.
     """
@@ -91,11 +89,7 @@ def _all_components(
 
 
 def z_scores(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scales columns to mean 0 and standard deviation 1 (divisor N); constant ones become zeros.
-
-    Args:
-        x: Shape [N, d].
-    """
+    """Scales columns to mean 0 and standard deviation 1 (divisor N); constant ones become zeros."""
     # Equality, since the computed deviation of a constant column may be rounding noise.
     constant = (x == x[:1]).all(axis=0)
     scale = np.where(constant, 1.0, x.std(axis=0))
@@ -110,9 +104,6 @@ def principal_components(
 
     The largest loading of a component is positive. Components beyond the numerical rank (singular
     value below max(N, d) machine epsilons times the largest) are set to zero.
-
-    Args:
-        z: Columns with mean 0, shape [N, d], N >= d.
 
     Returns:
         Scores, shape [N, d], and their variances (divisor N), decreasing, shape [d].

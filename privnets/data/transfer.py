@@ -33,9 +33,7 @@ _UNCHANGED = "Nothing was changed."
 def fetch(name: str, report: Report | None = None) -> list[Path]:
     """Downloads a data set into the data directory; intact files are kept.
 
-    Args:
-        name: Data set.
-        report: Called as bytes arrive.
+    `report` is called as bytes arrive.
 
     Returns:
         Paths of the data set's files; empty if scikit-learn ships it.
@@ -51,7 +49,6 @@ def copy(name: str, source: str) -> list[Path]:
     """Copies a data set into the data directory; intact files are kept.
 
     Args:
-        name: Data set.
         source: Directory, or URI that pyarrow can read (`s3://`, `gs://`, `file://`, ...). It
             holds the files, or a folder with the data set's name that holds them.
 

@@ -4,7 +4,8 @@ Arguments are torch tensors or NumPy arrays (or what NumPy makes an array of) wh
 dimensions are a batch. Everything is computed in float64. Tensors give a float64 tensor on the
 same device, differentiable where the measure is; arrays give an array, or a NumPy float where no
 batch is left; plain numbers give a float. Distributions need to sum to 1 only up to the square
-root of their dtype's precision, and are then normalised.
+root of their dtype's precision, and are then normalised. A measure raises ValueError if an
+argument is out of the range stated, not a distribution, or of a shape that does not fit.
 
 Importing this package loads no module; a measure's module loads when the measure is first used.
 """

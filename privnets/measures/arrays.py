@@ -15,11 +15,7 @@ Number = TypeVar("Number", Tensor, NDArray[Any], float)
 
 
 def real(values: Tensor | NDArray[Any] | float, name: str) -> Tensor:
-    """Converts values to a float64 tensor.
-
-    Raises:
-        ValueError: If they are not real numbers, or any is NaN.
-    """
+    """Converts values to a float64 tensor."""
     tensor = values if isinstance(values, Tensor) else _from_numpy(np.asarray(values), name)
     if tensor.is_complex():
         raise ValueError(f"{name} must hold real numbers; got {tensor.dtype}.")
@@ -38,11 +34,7 @@ def in_range(
     open_low: bool = False,
     open_high: bool = False,
 ) -> Tensor:
-    """Converts values, and checks that they lie in an interval; closed by default.
-
-    Raises:
-        ValueError: If a value lies outside.
-    """
+    """Converts values, and checks that they lie in an interval; closed by default."""
     tensor = real(values, name)
     above = tensor > low if open_low else tensor >= low
     below = tensor < high if open_high else tensor <= high
@@ -59,12 +51,6 @@ def distribution(values: Tensor | NDArray[Any], name: str, axes: tuple[str, ...]
     Args:
         values: Shape [..., *axes]. The sum over `axes` may differ from 1 by the square root of the
             dtype's precision.
-        name: Name of the argument, for messages.
-        axes: Names of the dimensions of a table.
-
-    Raises:
-        ValueError: If a value is negative or NaN, a table does not sum to 1, or dimensions are
-            missing.
     """
     table = real(values, name)
     if table.ndim < len(axes):
@@ -83,22 +69,14 @@ def distribution(values: Tensor | NDArray[Any], name: str, axes: tuple[str, ...]
 
 
 def order(alpha: float) -> float:
-    """Checks the order of an entropy.
-
-    Raises:
-        ValueError: If it is negative or NaN.
-    """
+    """Checks the order of an entropy."""
     if not alpha >= 0:
         raise ValueError(f"alpha must be in [0, inf]; got {alpha}.")
     return float(alpha)
 
 
 def batch_shape(**shapes: torch.Size) -> torch.Size:
-    """Broadcasts the leading dimensions of arguments, given by name.
-
-    Raises:
-        ValueError: If they do not broadcast.
-    """
+    """Broadcasts the leading dimensions of arguments, given by name."""
     try:
         return torch.Size(np.broadcast_shapes(*shapes.values()))
     except ValueError as error:

@@ -33,13 +33,9 @@ def release_boundary(
 
     Args:
         dependence: Dependence k, in [0, 2].
-        points: Number of points.
 
     Returns:
         Leakage I(S;Q) and censored I(U;X|Q) in nats, each of shape [points].
-
-    Raises:
-        ValueError: If `dependence` is out of its range.
     """
     k = _below_one(dependence)
     boundary = [
@@ -62,9 +58,6 @@ def best_loss(dependence: float, tradeoff: float) -> float:
 
     Returns:
         A lower bound by duality, which a release attains up to 1e-12.
-
-    Raises:
-        ValueError: If an argument is out of its range.
     """
     k, a = _below_one(dependence), _within(tradeoff, "tradeoff", 1)
     leakage, censored = _erasure_channel(k, _best_erasure(k, a))

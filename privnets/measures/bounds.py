@@ -41,9 +41,6 @@ def release_bound(joint_usx: Array) -> Array:
 
     Returns:
         Nats, shape [...], possibly negative.
-
-    Raises:
-        ValueError: If `joint_usx` is not a distribution.
     """
     table = distribution(joint_usx, "joint_usx", ("U", "S", "X"))
     pair = table.sum(-1)
@@ -72,9 +69,6 @@ def membership_advantage_bound(rho_kl: Number) -> Number:
 
     Returns:
         In [0, 1].
-
-    Raises:
-        ValueError: If `rho_kl` is negative or NaN.
     """
     divergences = in_range(rho_kl, "rho_kl", 0, math.inf)
     # With A = tanh(t) the equation is sqrt(t tanh(t)) = sqrt(rho)/2, nearly linear for small rho;
@@ -100,9 +94,6 @@ def privacy_advantage_bound(epsilon: Number | float, delta: Number | float) -> N
 
     Returns:
         In [0, 1].
-
-    Raises:
-        ValueError: If an argument is out of its range, or they do not broadcast.
     """
     budget = in_range(epsilon, "epsilon", 0, math.inf)
     failure = in_range(delta, "delta", 0, 1)
@@ -121,9 +112,6 @@ def gaussian_noise_advantage_bound(sensitivity: Number | float, sigma: Number | 
 
     Returns:
         In [0, 1]; without noise 1, or 0 if the sensitivity is 0.
-
-    Raises:
-        ValueError: If an argument is out of its range, or they do not broadcast.
     """
     bound = torch.erf(_distance(sensitivity, sigma) / math.sqrt(8))
     answer: Number = as_given(bound, sensitivity, sigma)
@@ -141,9 +129,6 @@ def gaussian_noise_rho_kl_bound(sensitivity: Number | float, sigma: Number | flo
 
     Returns:
         Nats, in [0, inf]; without noise inf, or 0 if the sensitivity is 0.
-
-    Raises:
-        ValueError: If an argument is out of its range, or they do not broadcast.
     """
     answer: Number = as_given(_distance(sensitivity, sigma).square(), sensitivity, sigma)
     return answer
@@ -165,9 +150,6 @@ def gaussian_mechanism_sigma(
 
     Returns:
         Standard deviation in the units of `sensitivity`; arguments are broadcast.
-
-    Raises:
-        ValueError: If an argument is out of its range, or they do not broadcast.
     """
     budget = in_range(epsilon, "epsilon", 0, math.inf, open_high=True)
     failure = in_range(delta, "delta", 0, 1, open_low=True, open_high=True)
@@ -194,9 +176,6 @@ def gaussian_mechanism_delta(
 
     Returns:
         In [0, 1]; arguments are broadcast.
-
-    Raises:
-        ValueError: If an argument is out of its range, or they do not broadcast.
     """
     budget = in_range(epsilon, "epsilon", 0, math.inf, open_high=True)
     noise = in_range(sigma, "sigma", 0, math.inf, open_low=True, open_high=True)

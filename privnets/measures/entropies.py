@@ -29,9 +29,6 @@ def renyi_entropy(p: Array, alpha: float) -> Array:
 
     Returns:
         Nats, shape [...], from 0 to log n.
-
-    Raises:
-        ValueError: If `p` is not a distribution, or `alpha` is negative or NaN.
     """
     answer: Array = as_given(_renyi(distribution(p, "p", ("n",)), order(alpha)), p)
     return answer
@@ -48,9 +45,6 @@ def arimoto_conditional_entropy(joint: Array, alpha: float) -> Array:
 
     Returns:
         Nats, shape [...], from 0 to H_alpha(S).
-
-    Raises:
-        ValueError: If `joint` is not a distribution, or `alpha` is negative or NaN.
     """
     answer: Array = as_given(
         _arimoto(distribution(joint, "joint", ("S", "Z")), order(alpha)), joint
@@ -70,9 +64,6 @@ def arimoto_mutual_information(joint: Array, alpha: float) -> Array:
 
     Returns:
         Nats, shape [...], from 0 to H_alpha(S).
-
-    Raises:
-        ValueError: If `joint` is not a distribution, or `alpha` is negative or NaN.
     """
     table, alpha = distribution(joint, "joint", ("S", "Z")), order(alpha)
     gain = _renyi(table.sum(-1), alpha) - _arimoto(table, alpha)
@@ -94,9 +85,6 @@ def sibson_mutual_information(joint: Array, alpha: float) -> Array:
 
     Returns:
         Nats, shape [...].
-
-    Raises:
-        ValueError: If `joint` is not a distribution, or `alpha` is negative or NaN.
     """
     table, alpha = distribution(joint, "joint", ("S", "Z")), order(alpha)
     secret, seen = table.sum(-1, keepdim=True), table.sum(-2, keepdim=True)
@@ -113,9 +101,6 @@ def mutual_information(joint: Array) -> Array:
 
     Returns:
         Nats, shape [...], from 0 to the smaller entropy.
-
-    Raises:
-        ValueError: If `joint` is not a distribution.
     """
     table = distribution(joint, "joint", ("S", "Z"))
     apart = table.sum(-1, keepdim=True) * table.sum(-2, keepdim=True)
@@ -132,9 +117,6 @@ def kl_divergence(p: Array, q: Array) -> Array:
 
     Returns:
         Nats, shape [...], from 0 to inf.
-
-    Raises:
-        ValueError: If either is not a distribution, or the shapes do not fit.
     """
     first, second = distribution(p, "p", ("n",)), distribution(q, "q", ("n",))
     if first.shape[-1] != second.shape[-1]:
@@ -172,12 +154,6 @@ def _power_mean(joint: Tensor, log_density: Tensor, log_weight: Tensor, alpha: f
 
     With d = p(s|z) it is minus the Arimoto conditional entropy (for one z, the Rényi entropy);
     with d = p(s|z) / p(s) it is the Sibson mutual information.
-
-    Args:
-        joint: Probabilities, shape [..., S, Z].
-        log_density: log d, finite, shape [..., S, Z]; used where `joint` is positive.
-        log_weight: log w, finite, broadcast to the same shape.
-        alpha: Order.
     """
     if alpha == 1:
         return (joint * log_density).sum((-2, -1))

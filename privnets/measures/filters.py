@@ -73,9 +73,6 @@ def best_linear_loss(
 
     Returns:
         The loss, shape [...], and a theta that attains it, shape [..., 2, 2].
-
-    Raises:
-        ValueError: If an argument is out of its range, or shapes cannot be broadcast.
     """
     k = in_range(dependence, "dependence", 0, 2)
     a = in_range(tradeoff, "tradeoff", 0, 1)
@@ -104,15 +101,7 @@ def _solve(k: Tensor, a: Tensor, noisy: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class _Filters:
-    """Candidate filters, each for one of several problems.
-
-    Attributes:
-        problem: Index of the problem of each, shape [n].
-        k: Dependence in its problem, shape [n].
-        a: Weight of leakage in its problem, shape [n].
-        shapes: Angle and two gains of each, shape [n, 3].
-        loss: Loss of each, shape [n].
-    """
+    """Candidate filters, each for one of several problems."""
 
     problem: Tensor
     k: Tensor
@@ -286,10 +275,7 @@ def _newton_descent(starts: _Filters, gain_range: _Range) -> _Filters:
 
 
 def _newton_step(starts: _Filters, shapes: Tensor, gain_range: _Range) -> Tensor:
-    """Newton step of each shape, with absolute eigenvalues of the Hessian (saddle-free).
-
-    A second gain of 0 stays 0. A gain at an end of its range stays if it would leave the range.
-    """
+    """Newton step of each shape, with absolute eigenvalues of the Hessian (saddle-free)."""
     directions = _directions(shapes)
     around = torch.cat([0 * directions[:1], _DIFFERENCE * directions])
     points = (shapes[:, None] + around).requires_grad_()

@@ -22,10 +22,6 @@ def gaussian_kl(mean0: Array, cov0: Array, mean1: Array, cov1: Array) -> Array:
 
     Returns:
         Nats, at least 0; leading dimensions are broadcast.
-
-    Raises:
-        ValueError: If shapes do not fit, a number is not finite, or a covariance is not symmetric
-            or is singular to working precision.
     """
     difference, factor0, factor1 = _prepare(mean0, cov0, mean1, cov1)
     answer: Array = as_given(_kl(difference, factor0, factor1), mean0, cov0, mean1, cov1)
@@ -45,10 +41,6 @@ def gaussian_jeffreys(mean0: Array, cov0: Array, mean1: Array, cov1: Array) -> A
 
     Returns:
         Nats, at least 0; leading dimensions are broadcast.
-
-    Raises:
-        ValueError: If shapes do not fit, a number is not finite, or a covariance is not symmetric
-            or is singular to working precision.
     """
     difference, factor0, factor1 = _prepare(mean0, cov0, mean1, cov1)
     total = _kl(difference, factor0, factor1) + _kl(difference, factor1, factor0)

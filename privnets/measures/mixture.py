@@ -69,9 +69,6 @@ def joint_us(dependence: Number, utility_rate: float = 0.5, secret_rate: float =
 
     Returns:
         Probabilities of (U, S), shape [..., 2, 2]: a tensor for a tensor, else an array.
-
-    Raises:
-        ValueError: If a rate is out of its range, or no distribution has this k.
     """
     utility = float(in_range(utility_rate, "utility_rate", 0, 1, open_low=True, open_high=True))
     secret = float(in_range(secret_rate, "secret_rate", 0, 1, open_low=True, open_high=True))
@@ -98,9 +95,6 @@ def filter_information(
 
     Returns:
         Three values of shape [...]; leading dimensions are broadcast.
-
-    Raises:
-        ValueError: If a shape or value is out of its range.
     """
     matrix, noise = _matrix(theta), in_range(sigma, "sigma", 0, math.inf, open_high=True)
     cells = _cells(joint)

@@ -68,7 +68,6 @@ class Attack(ABC):
     """Base class of membership attacks.
 
     Attributes:
-        name: Name in metric keys, `privacy/attack/<name>/...`.
         bounds: Metrics that bound the attack's advantage, in order of preference; the first that
             is defined is checked.
     """
@@ -200,11 +199,8 @@ def error_deviations(trials: Trials, fold: int) -> tuple[float, float]:
 def gaussian_crossing(inside: float, outside: float) -> float:
     """Point at which the densities of two centred Gaussians cross; 0 if r <= 1.
 
-    e* = s_out sqrt(2 ln r / (r^2 - 1)), r = s_out / s_in (arXiv 2001.10648, section 6).
-
-    Args:
-        inside: Standard deviation of members' errors, s_in, at least 0.
-        outside: Standard deviation of other records' errors, s_out, at least 0.
+    e* = s_out sqrt(2 ln r / (r^2 - 1)), r = s_out / s_in, from the standard deviations of
+    members' (`inside`) and other records' errors (arXiv 2001.10648, section 6).
     """
     if not outside > inside:
         return 0.0

@@ -75,10 +75,6 @@ class MetricTable:
 def evaluate(config: MembershipConfig, observed: Observations) -> Replicate:
     """Computes every metric of one configuration with one seed.
 
-    Args:
-        config: Configuration.
-        observed: Observations of its models.
-
     Returns:
         A replicate with every key of `metric_keys`, NaN where undefined; a failed replicate if
         the models diverged.

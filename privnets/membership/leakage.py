@@ -60,7 +60,6 @@ def paired_sides(with_record: Tensor, without_record: Tensor, noise_std: float) 
     Args:
         with_record: Parameters, shape [R, M, p], M even; the first half is fold 0.
         without_record: Parameters, shape [R, M, p].
-        noise_std: Standard deviation of added noise.
     """
     both = torch.stack([without_record, with_record], dim=1)
     records, _, draws, p = both.shape
@@ -78,7 +77,6 @@ def shared_sides(values: Tensor, member: Tensor, noise_std: float = 0.0) -> Side
         values: Parameters [J, p], or outputs at each record [R, J, p]; the first half of the
             models is fold 0.
         member: Whether a record was in a model's training set, shape [R, J].
-        noise_std: Standard deviation of added noise.
     """
     folds = torch.arange(member.shape[1], device=member.device) >= member.shape[1] // 2
     sides = torch.stack([~member, member], dim=1)
@@ -177,7 +175,6 @@ def gaussian_log_ratio(values: Tensor, sides: Sides, fitted: Tensor) -> Tensor:
 
     Args:
         values: Shape [R, J, p].
-        sides: Moments of R records.
         fitted: Fold (0 or 1) whose moments apply to draw j, shape [J].
 
     Returns:
@@ -195,8 +192,6 @@ def mutual_information(sides: Sides, prior: float, normals: Tensor) -> Tensor:
     the two folds, removes it.
 
     Args:
-        sides: Moments of R records.
-        prior: Prior probability of membership, in (0, 1).
         normals: Standard Gaussian draws, shape [R, G, p]; used with both signs.
 
     Returns:

@@ -91,26 +91,14 @@ class Moments:
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor) -> Moments:
-        """Computes the products of all records.
-
-        Args:
-            x: Features, shape [N, p].
-            y: Target, shape [N].
-        """
+        """Computes the products of features x [N, p] and targets y [N]."""
         p = x.shape[1]
         row, column = torch.triu_indices(p, p, device=x.device)
         joined = (x[:, row] * x[:, column], x * y[:, None], (y * y)[:, None])
         return cls(torch.cat(joined, dim=1).double().contiguous(), p)
 
     def sums(self, members: Indices) -> Tensor:
-        """Sums the products over training sets.
-
-        Args:
-            members: Records of each set, shape [count, n].
-
-        Returns:
-            Shape [count, columns].
-        """
+        """Sums the products over training sets [count, n], to shape [count, columns]."""
         if self.products.device.type == "cpu":
             return self._sparse_sums(members)
         index = torch.from_numpy(members).to(self.products.device)
@@ -147,9 +135,6 @@ def solve(sums: Tensor, features: int, size: int, weight_decay: float) -> Soluti
 
     Args:
         sums: From `Moments.sums`, shape [count, columns].
-        features: Number of features, p.
-        size: Records behind each row of sums, n.
-        weight_decay: Weight lambda, at least 0.
     """
     system = _systems(sums, features)
     diagonal = torch.arange(features, device=sums.device)
@@ -164,11 +149,6 @@ def solve(sums: Tensor, features: int, size: int, weight_decay: float) -> Soluti
 
 def squared_errors(sums: Tensor, total: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
     """Computes sums of squared residuals of each model over its training set and all records.
-
-    Args:
-        sums: Products summed over each training set, shape [count, columns].
-        total: Products summed over another set of records, shape [columns].
-        parameters: Shape [count, p].
 
     Returns:
         Over the training sets, and over the records of `total`, shape [count] each, at least 0.
@@ -256,12 +236,7 @@ def _observe_all(
 def observe(
     configs: Sequence[MembershipConfig], universe: Universe
 ) -> Iterator[tuple[MembershipConfig, Observations]]:
-    """Trains and observes configurations that differ only in weight decay and noise.
-
-    Args:
-        configs: Configurations of equal structure and seed.
-        universe: Data, on the device that computes.
-    """
+    """Observes configurations of equal structure and seed."""
     moments = Moments.of(universe.x, universe.y)
     records = attacked_records(configs[0], universe.size)
     sums = training_sums(configs[0], moments, records)
@@ -274,11 +249,6 @@ def observe(
 
 def training_sums(config: MembershipConfig, moments: Moments, records: np.ndarray) -> Tensor:
     """Draws the training sets and sums the products of their records.
-
-    Args:
-        config: Source of the seed and the sizes.
-        moments: Products of all records.
-        records: Attacked records, shape [R].
 
     Returns:
         Shape [R, 2 sides, M, columns]: without the record, and with it in place of a member.
@@ -300,13 +270,7 @@ def training_sums(config: MembershipConfig, moments: Moments, records: np.ndarra
 
 
 def fit(config: MembershipConfig, sums: Tensor, features: int) -> Fits:
-    """Trains one model for each training set.
-
-    Args:
-        config: Source of the weight decay.
-        sums: Result of `training_sums`.
-        features: Number of features, p.
-    """
+    """Trains one model for each of the `training_sums`."""
     flat = sums.view(-1, sums.shape[-1])
     parameters = flat.new_empty(len(flat), features)
     deficient = 0

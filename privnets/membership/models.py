@@ -38,7 +38,6 @@ class TargetModel(ABC):
     """Base class of target models.
 
     Attributes:
-        name: Name in configurations.
         tasks: Tasks of data sets that the model can predict.
         fields: Fields of the configuration that not every model uses, but this one does.
         trainer: Location of a subclass of `Trainer`, as `module:class`.
@@ -96,13 +95,7 @@ class SharedModel(TargetModel):
 
     @abstractmethod
     def seconds_per_model(self, config: MembershipConfig, features: int, classes: int) -> float:
-        """Estimates the core-seconds to train one model of a stack.
-
-        Args:
-            config: Configuration.
-            features: Columns of the data.
-            classes: Classes of the target, at least 1.
-        """
+        """Estimates the core-seconds to train one model of a stack."""
 
     def cost(self, config: MembershipConfig, info: DatasetInfo) -> Cost:
         """Estimates training, then the attacks."""

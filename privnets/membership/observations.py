@@ -79,13 +79,10 @@ class Mean:
 
     @classmethod
     def two_way(cls, values: Tensor, counted: Tensor, unseen_share: float) -> Mean:
-        """Mean over models that are all measured at the same records.
+        """Mean of values [J, K] that are `counted`, of J models all measured at the same K records.
 
-        Args:
-            values: Value of model j at record k, shape [J, K].
-            counted: Whether a value counts, bool, shape [J, K].
-            unseen_share: Share of all records that is not among the K. If all records are, the
-                choice of records adds no error.
+        `unseen_share` is the share of all records that is not among the K. If it is 0, the choice
+        of records adds no error.
         """
         by_model = torch.where(counted, values, 0.0).sum(1) / counted.sum(1)
         mean = by_model.mean()

@@ -39,13 +39,7 @@ class AttackScore:
 
 
 def score_guesses(guesses: Guesses, member: Tensor, *, shared_models: bool) -> AttackScore:
-    """Scores an attack on trials pooled over records.
-
-    Args:
-        guesses: Answers, shape [R, J].
-        member: True membership, shape [R, J].
-        shared_models: Whether column j is the same model for every record.
-    """
+    """Scores an attack on trials pooled over records; `member` has shape [R, J]."""
     advantage, error = signed_advantage(guesses.decision, member, shared_models=shared_models)
     true, false = _roc(guesses.score, member)
     outsiders = int((~member).sum())
@@ -62,10 +56,7 @@ def signed_advantage(
 ) -> tuple[float, float]:
     """TPR - FPR over all trials, and its standard error, clustered by record and shared model.
 
-    Args:
-        decision: Whether the record is called a member, shape [R, J].
-        member: True membership, shape [R, J].
-        shared_models: Whether column j is the same model for every record.
+    With shared models, column j of `decision` and `member` [R, J] is one model.
     """
     inside, outside = member.sum(), (~member).sum()
     yes = decision.double()

@@ -51,7 +51,6 @@ class TrainingDesign:
     """Training sets of one configuration.
 
     Attributes:
-        config: Configuration.
         records: Attacked records, shape [R].
         sets: Training sets, shape [J, n].
         member: Whether a record is in a set, shape [R, J].
@@ -80,7 +79,6 @@ class ModelBatch:
         members: Seed and indices of the models, for each configuration in order.
         x: Features of each training set, shape [S, n, p], float64.
         y: Targets, shape [S, n], float64.
-        classes: Classes of the target; 1 if it is a number.
         weight_decay: Shape [S], float64.
         learning_rate: Shape [S], float64.
     """
@@ -112,9 +110,7 @@ class Outputs:
 class SharedTrainer(Trainer):
     """Base class of trainers of shared models.
 
-    Attributes:
-        model: Description of the model.
-        has_covariance: Whether few enough parameters exist for a covariance.
+    A target that is a number counts as one class.
     """
 
     model: ClassVar[SharedModel]
@@ -134,13 +130,7 @@ class SharedTrainer(Trainer):
 
     @abstractmethod
     def outputs(self, config: MembershipConfig, flat: Tensor, x: Tensor, classes: int) -> Tensor:
-        """Computes logits or predicted numbers.
-
-        Args:
-            config: Configuration.
-            flat: Parameters, shape [S, d].
-            x: Records of each model, shape [S, n, p], or the same for all, shape [n, p].
-            classes: Classes of the target; 1 if it is a number.
+        """Computes logits or predicted numbers of models [S, d] at records [S, n, p] or [n, p].
 
         Returns:
             Shape [S, n, q]; q = 1 for a number, or for the logit of the second of two classes.
@@ -197,14 +187,7 @@ class SharedTrainer(Trainer):
     def observe(
         self, design: TrainingDesign, flat: Tensor, unconverged: int, universe: Universe
     ) -> Observations:
-        """Observes the models of one configuration.
-
-        Args:
-            design: Training sets.
-            flat: Parameters without noise, shape [J, d].
-            unconverged: Number of models that stopped before convergence.
-            universe: Data, on the device of the parameters.
-        """
+        """Observes the models of one configuration, from parameters [J, d] without noise."""
         config, device = design.config, universe.x.device
         member = torch.from_numpy(design.member).to(device)
         noisy = add_noise(config, flat)

@@ -30,17 +30,8 @@ def distinct_subsets(
     of draws, not on their values, so renaming the population does not change the distribution:
     every subset is equally likely.
 
-    Args:
-        random: Random source.
-        population: Indices run from 0 to population - 1.
-        size: Size of a subset, at most `population`.
-        count: Number of subsets.
-
     Returns:
-        Indices, shape [count, size].
-
-    Raises:
-        ValueError: If `size` exceeds `population`.
+        Indices from 0 to `population` - 1, shape [count, size].
     """
     if size > population:
         raise ValueError(f"size must be at most the population of {population}; got {size}.")
@@ -100,10 +91,7 @@ def training_pairs(
     sides have exactly `size` records.
 
     Args:
-        random: Random source.
-        population: Number of records, N.
         records: Record to leave out of each set, shape [count].
-        size: Records in a training set, at most `population - 1`.
 
     Returns:
         Subsets, shape [count, size], and members to replace, shape [count].
@@ -115,17 +103,11 @@ def training_pairs(
 
 
 def members_per_half(population: int, asked: int, size: int, count: int) -> int | None:
-    """Number of training sets in each half with a given attacked record; None leaves it to chance.
+    """Number of the `count / 2` sets in each half with a given record; None leaves it to chance.
 
     If n/N is not small, uniform subsets contain each record often enough. Otherwise each record
     joins a fixed share of the sets, so that attacked records fill about an eighth of a set; the
     share is larger where a record would have fewer than `_MIN_MEMBERS` models.
-
-    Args:
-        population: Number of records, N.
-        asked: Number of attacked records, R.
-        size: Records in a training set, n.
-        count: Number of training sets in both halves.
     """
     half, chance = count // 2, size / population
     if chance * half >= _ENOUGH_BY_CHANCE:
@@ -158,18 +140,8 @@ def shared_subsets(
     those, so both sides have exactly `size` records. The cost of this design is a small part of
     the variance among a record's companions, some of which are fixed by design.
 
-    Args:
-        random: Random source.
-        population: Number of records, N; without `records` at least `size`.
-        records: Distinct attacked records, shape [R].
-        size: Records in a training set.
-        count: Number of sets, even; the first half is one fold.
-
     Returns:
         Subsets, shape [count, size], and membership of the attacked records, shape [R, count].
-
-    Raises:
-        ValueError: If the sets have no room for every attacked record.
     """
     each = members_per_half(population, len(records), size, count)
     if each is None:

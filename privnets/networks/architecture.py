@@ -17,15 +17,7 @@ class Architecture(Protocol):
         """Draws the parameters of one network, float32, each without the stack dimension."""
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Computes the outputs of every network.
-
-        Args:
-            parameters: Parameters as from `initial`, each stacked to shape [S, ...].
-            x: Inputs of each network, shape [S, n, ...].
-
-        Returns:
-            Shape [S, n, ...]; the outputs of network s depend on x[s] alone.
-        """
+        """Computes outputs [S, n, ...] of networks on x [S, n, ...]; network s uses x[s] alone."""
 
 
 def stack_parameters(networks: Sequence[Sequence[Tensor]]) -> list[Tensor]:

@@ -51,7 +51,6 @@ def encode(parameters: Sequence[Tensor], x: Tensor, strides: Sequence[int]) -> T
     Args:
         parameters: Weight and bias of each convolution in turn.
         x: Pixels in [0, 1], shape [S, n, 1, h, w].
-        strides: Stride of each convolution.
 
     Returns:
         Features, shape [S, n, d].
@@ -89,9 +88,7 @@ class ConvolutionalClassifier:
     not used, since logits would depend on other records of the batch.
 
     Attributes:
-        side: Side of the images in pixels.
         width: Channels of the first layer.
-        classes: Number of logits.
         larger: Whether to add the third convolution.
     """
 

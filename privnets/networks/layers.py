@@ -65,16 +65,7 @@ GAINS: Final[Mapping[ActivationName, float]] = {name: a.gain for name, a in ACTI
 
 
 def dense(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Computes x w + b for every network of a stack.
-
-    Args:
-        x: Shape [S, n, in].
-        weight: Shape [S, in, out].
-        bias: Shape [S, 1, out].
-
-    Returns:
-        Shape [S, n, out].
-    """
+    """Computes x w + b, [S, n, out], for x [S, n, in], w [S, in, out] and b [S, 1, out]."""
     return torch.baddbmm(bias, x, weight)
 
 

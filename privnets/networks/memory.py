@@ -24,9 +24,6 @@ def keep_freed_memory() -> bool:
     By default, glibc returns freed blocks of a few hundred kilobytes, the size of stacked layers,
     to the kernel, and every page of the next block faults. No result changes. Does nothing with
     another allocator, or if the environment configures glibc.
-
-    Returns:
-        Whether the allocator accepted the setting.
     """
     if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in _USER_SETTINGS):
         return False

@@ -25,7 +25,6 @@ class Perceptron:
 
     Attributes:
         widths: Units of each layer, from the flattened input to the output.
-        activation: Activation of the hidden layers; the output is linear.
     """
 
     widths: tuple[int, ...]
@@ -50,11 +49,7 @@ class Perceptron:
 
 @dataclass(frozen=True)
 class FlatPerceptron:
-    """A perceptron with tanh units and a linear output, whose parameters are one flat vector.
-
-    Attributes:
-        widths: Units of each layer, from input to output.
-    """
+    """A perceptron with tanh units and a linear output, whose parameters are one flat vector."""
 
     widths: tuple[int, ...]
 
@@ -88,7 +83,6 @@ def forward(parameters: Sequence[Tensor], x: Tensor, activation: ActivationName 
     Args:
         parameters: Weights [S, in, out] and biases [S, 1, out] in turn.
         x: Inputs of each network, shape [S, n, in], or the same for all, shape [n, in].
-        activation: Activation of the hidden layers; the output is linear.
 
     Returns:
         Shape [S, n, out].

@@ -105,15 +105,7 @@ def initial_lstm(
 
 @dataclass(frozen=True)
 class Recurrent:
-    """LSTM layers with a linear output at each time step; causal unless bidirectional.
-
-    Attributes:
-        inputs: Features of a time step.
-        hidden: Units of a layer in each direction.
-        layers: Number of layers.
-        outputs: Outputs of a time step.
-        bidirectional: Whether each layer also runs backwards.
-    """
+    """LSTM layers with a linear output at each time step; causal unless bidirectional."""
 
     inputs: int
     hidden: int

@@ -26,7 +26,6 @@ class StackedAdam:
             parameters: Each of shape [S, ...]; `step` changes them in place.
             learning_rate: Shape [S].
             betas: Decay rates of the first and second moment, in [0, 1).
-            epsilon: Added to the root of the second moment.
         """
         self._parameters = list(parameters)
         self._rates = [learning_rate.view(-1, *[1] * (p.ndim - 1)) for p in self._parameters]
@@ -69,12 +68,7 @@ class StackedAdam:
         return {**moments, "steps": torch.tensor(self._steps)}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Sets the moments and the step count to a saved `state`.
-
-        Raises:
-            KeyError: If a moment is missing.
-            ValueError: If a moment has another shape.
-        """
+        """Sets the moments and the step count to a saved `state`."""
         for name, moments in (("first", self._first), ("second", self._second)):
             for i, moment in enumerate(moments):
                 _copy_into(moment, state, f"{name}.{i}")
@@ -94,11 +88,7 @@ class StackedAdam:
 
 
 class TrainingStack:
-    """Parameters of a stack of networks with their optimiser.
-
-    Attributes:
-        parameters: Each of shape [S, ...].
-    """
+    """Parameters of a stack of networks with their optimiser."""
 
     def __init__(
         self, parameters: Sequence[Tensor], rates: Tensor, betas: tuple[float, float]
@@ -126,12 +116,7 @@ class TrainingStack:
         return parameters | add_prefix("adam.", self._adam.state())
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Sets parameters and optimiser to a saved `state`.
-
-        Raises:
-            KeyError: If a tensor is missing.
-            ValueError: If a tensor has another shape.
-        """
+        """Sets parameters and optimiser to a saved `state`."""
         for i, parameter in enumerate(self.parameters):
             _copy_into(parameter, state, str(i))
         self._adam.restore(select_prefix(state, "adam."))
