@@ -1,4 +1,4 @@
-"""`sweeps points`, `pareto`, `compare` and `report`: the results of sweeps."""
+"""`sweeps points`, `pareto` and `compare`: the results of sweeps."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from sweeps.analysis.text import format_count
 from sweeps.cli.options import Json, Maximize, Minimize, Output, Storage, Sweep
 from sweeps.cli.terminal import print_table, say
 from sweeps.errors import InputError
-from sweeps.report.figures.front import front_chart, save_front
-from sweeps.report.page import write_report
 
 _MLFLOW_METRICS = 4
 
@@ -108,23 +106,6 @@ def compare(
     print_table(_joint_front_table(comparison))
 
 
-def report(
-    sweep: Sweep,
-    storage: Storage = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="HTML file to write.")
-    ] = Path("report.html"),
-) -> None:
-    """Write a report of a sweep: one HTML page that needs no network."""
-    check_output_path(output, (".html",))
-    result = open_result(sweep, storage)
-    try:
-        write_report(result, output)
-    except OSError as error:
-        raise InputError(f"cannot write {output}: {error.strerror}") from error
-    typer.echo(output)
-
-
 def _parse_objectives(minimize: Sequence[str], maximize: Sequence[str]) -> Objectives:
     if both := sorted(set(minimize) & set(maximize)):
         raise InputError(f"{both[0]} is given to both --minimize and --maximize; choose one")
@@ -162,6 +143,9 @@ def _count_excluded(front: pd.DataFrame, points: pd.DataFrame) -> str:
 
 
 def _plot(points: pd.DataFrame, front: pd.DataFrame, objectives: Objectives, path: Path) -> None:
+    # Matplotlib takes half a second to load, which most commands need not wait for.
+    from sweeps.report.figures.front import front_chart, save_front
+
     try:
         save_front(front_chart(points, front, objectives), path)
     except OSError as error:

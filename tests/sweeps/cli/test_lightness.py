@@ -1,4 +1,4 @@
-"""Torch takes a second to load: processes that train load it, and no other."""
+"""Large libraries take a second to load: only processes that need them load them."""
 
 from __future__ import annotations
 
@@ -52,6 +52,17 @@ with suppress(SystemExit):
     main()
 """
 
+# The sweep is missing, which is noticed once everything is loaded.
+_READS = """
+import sys
+from contextlib import suppress
+from sweeps.cli.main import main
+
+sys.argv = ["sweeps", sys.argv[1], "missing"]
+with suppress(SystemExit):
+    main()
+"""
+
 _RUNS = """
 import sys
 import ray
@@ -96,6 +107,13 @@ def test_planning_and_showing_load_no_torch(code: str) -> None:
     *_, modules = run_and_list_modules(code)
     assert "privnets.contract" in modules
     assert not TRAIN & set(modules)
+
+
+@pytest.mark.parametrize("command", ["points", "pareto", "compare"])
+def test_tables_in_the_terminal_load_no_figures(command: str) -> None:
+    *_, modules = run_and_list_modules(_READS, command)
+    assert "sweeps.analysis.results" in modules
+    assert not {"matplotlib", "plotly", "torch"} & set(modules)
 
 
 @pytest.mark.ray
