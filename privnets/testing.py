@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from privnets import data
-from privnets.membership.attacks import Attack, Trials
-from privnets.membership.scores import score_guesses
+from privnets.membership.attacks import Attack, Trials, score_guesses
 
 
 def check_attack(attack: Attack) -> None:

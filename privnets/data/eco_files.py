@@ -23,10 +23,8 @@ from __future__ import annotations
 
 import csv
 import datetime
-import gzip
 import io
 import re
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +33,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.data.files import DataError
+from privnets.data.files import DataError, unpack_gzip
 
 AGGREGATED_NAME: Final = "eco_h2_15min.csv.gz"
 MISSING: Final = -1
@@ -49,7 +47,7 @@ _AGGREGATED_HOUSEHOLD = 2
 _AGGREGATED_COLUMNS = ("time", "power_w", "occupancy")
 _AGGREGATED_LABELS = {"0": 0, "1": 1, "": MISSING}
 _AGGREGATED_MAX_BYTES = 16 * 2**20  # the file has 0.4 MiB uncompressed
-_ADVICE = "replace it by an intact copy, or put ECO as published beside it (see privnets.data.eco)."
+_ADVICE = "Replace it by an intact copy, or put ECO as published beside it (see privnets.data.eco)."
 _MAX_MESSAGE = 300
 
 _METER_COLUMNS = 16
@@ -195,21 +193,22 @@ def parse_aggregated(content: bytes) -> QuarterHours:
     hours late; the file has this corrected. Days without a quarter-hour are left out. An empty
     occupancy is missing.
     """
+    body = unpack_gzip(content, AGGREGATED_NAME, _AGGREGATED_MAX_BYTES, _ADVICE)
     try:
-        lines = list(csv.reader(io.StringIO(_decompress_text(content))))
-    except csv.Error as error:
-        raise DataError(f"{AGGREGATED_NAME} is not a csv file: {error}; {_ADVICE}") from error
+        lines = list(csv.reader(io.StringIO(body.decode("ascii"))))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{AGGREGATED_NAME} is not a csv file: {error}. {_ADVICE}") from error
     header = lines[0] if lines else []
     absent = [name for name in _AGGREGATED_COLUMNS if name not in header]
     if absent:
-        raise DataError(f"{AGGREGATED_NAME} has no column {', '.join(absent)}; {_ADVICE}")
+        raise DataError(f"{AGGREGATED_NAME} has no column {', '.join(absent)}. {_ADVICE}")
     rows = [
         _aggregated_row(number, dict(zip(header, cells, strict=False)))
         for number, cells in enumerate(lines[1:], start=2)
         if cells
     ]
     if not rows:
-        raise DataError(f"{AGGREGATED_NAME} has no rows; {_ADVICE}")
+        raise DataError(f"{AGGREGATED_NAME} has no rows. {_ADVICE}")
     return _group_by_day(rows)
 
 
@@ -245,21 +244,6 @@ def _format_error(path: Path, error: Exception) -> DataError:
     )
 
 
-def _decompress_text(content: bytes) -> str:
-    try:
-        with gzip.open(io.BytesIO(content)) as stream:
-            body = stream.read(_AGGREGATED_MAX_BYTES + 1)
-        text = body.decode("ascii")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{AGGREGATED_NAME} is not a complete gzip file of text: {error}; {_ADVICE}"
-        ) from error
-    if len(body) > _AGGREGATED_MAX_BYTES:
-        limit = f"{_AGGREGATED_MAX_BYTES:,} bytes"
-        raise DataError(f"{AGGREGATED_NAME} unpacks to more than {limit}; {_ADVICE}")
-    return text
-
-
 _Row = tuple[np.datetime64, int, float, int]
 """Day, quarter-hour, watts and occupancy."""
 
@@ -273,7 +257,7 @@ def _aggregated_row(line: int, row: dict[str, str]) -> _Row:
             raise ValueError("not a quarter-hour on the wall clock, or not a power in W")
     except (ValueError, KeyError, TypeError) as error:
         reason = f"cannot read {row}: {error}"[:_MAX_MESSAGE]
-        raise DataError(f"{AGGREGATED_NAME}, line {line}: {reason}; {_ADVICE}") from error
+        raise DataError(f"{AGGREGATED_NAME}, line {line}: {reason}. {_ADVICE}") from error
     quarter = 4 * time.hour + time.minute // 15
     return np.datetime64(time.date(), "D"), quarter, power, occupancy
 
@@ -282,7 +266,7 @@ def _group_by_day(rows: list[_Row]) -> QuarterHours:
     days, quarters, power, labels = (np.array(column) for column in zip(*rows, strict=True))
     dates, day = np.unique(days, return_inverse=True)
     if len(set(zip(day.tolist(), quarters.tolist(), strict=True))) < len(rows):
-        raise DataError(f"{AGGREGATED_NAME} has a quarter-hour twice; {_ADVICE}")
+        raise DataError(f"{AGGREGATED_NAME} has a quarter-hour twice. {_ADVICE}")
     shape = (len(dates), _QUARTERS)
     watt_seconds = np.zeros(shape)
     seconds: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import os
 import stat
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -125,6 +128,22 @@ def fault_of(file: DataFile, path: Path) -> str | None:
     if sha256 != file.sha256:
         return f"{file.name} is altered (sha256 {sha256}, expected {file.sha256})"
     return None
+
+
+def unpack_gzip(content: bytes, name: str, max_bytes: int, advice: str = "") -> bytes:
+    """Unpacks a gzip file in memory.
+
+    Raises:
+        DataError: If it is not complete, or unpacks to more than `max_bytes`.
+    """
+    try:
+        with gzip.open(io.BytesIO(content)) as stream:
+            body = stream.read(max_bytes + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{name} is not a complete gzip file: {error}. {advice}") from error
+    if len(body) > max_bytes:
+        raise DataError(f"{name} unpacks to more than {max_bytes:,} bytes. {advice}")
+    return body
 
 
 def digest(path: Path) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import tarfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.data.catalog import DataSource, Table
-from privnets.data.files import DataError, DataFile, DatasetInfo
+from privnets.data.files import DataError, DataFile, DatasetInfo, unpack_gzip
 
 _MEMBER = "bangkok"
 _CLASSES = 30
@@ -62,7 +60,7 @@ def parse(archive: bytes) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     Returns:
         Binary features, shape [N, 446], and classes, shape [N], 0 to 29 (1 to 30 in the file).
     """
-    table = _parse_table(_extract(_decompress(archive)))
+    table = _parse_table(_extract(unpack_gzip(archive, "Location-30's archive", _MAX_BYTES)))
     return table[:, 1:].astype(np.float64), table[:, 0] - 1
 
 
@@ -84,17 +82,6 @@ def _parse_table(content: bytes) -> NDArray[np.int64]:
             "features of 0 and 1."
         )
     return table
-
-
-def _decompress(archive: bytes) -> bytes:
-    try:
-        with gzip.open(io.BytesIO(archive)) as stream:
-            tar = stream.read(_MAX_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"Location-30's archive is not a complete gzip file: {error}.") from error
-    if len(tar) > _MAX_BYTES:
-        raise DataError(f"Location-30's archive unpacks to more than {_MAX_BYTES:,} bytes.")
-    return tar
 
 
 def _extract(tar: bytes) -> bytes:

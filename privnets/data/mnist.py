@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.data.catalog import DataSource
-from privnets.data.files import DataError, DataFile, DatasetInfo, directory
+from privnets.data.files import DataError, DataFile, DatasetInfo, directory, unpack_gzip
 
 _TRAIN, _TEST, _SIDE = 60_000, 10_000, 28
 _UNSIGNED_BYTES = 0x08
@@ -99,7 +96,10 @@ def parse(content: bytes, name: str, shape: tuple[int, ...]) -> NDArray[np.uint8
     Raises:
         DataError: If it is not a complete gzip file, or has another header or length.
     """
-    body = _decompress(content, name, 4 + 4 * len(shape) + int(np.prod(shape)))
+    size = 4 + 4 * len(shape) + int(np.prod(shape))
+    body = unpack_gzip(content, name, size, _ADVICE)
+    if len(body) < size:
+        raise DataError(f"{name} unpacks to {len(body):,} bytes, expected {size:,}. {_ADVICE}")
     header = bytes((0, 0, _UNSIGNED_BYTES, len(shape)))
     header += np.array(shape, dtype=">u4").tobytes()
     if not body.startswith(header):
@@ -124,15 +124,3 @@ def _labels(values: NDArray[np.uint8]) -> NDArray[np.int64]:
     labels = values.astype(np.int64)
     labels.setflags(write=False)
     return labels
-
-
-def _decompress(content: bytes, name: str, size: int) -> bytes:
-    try:
-        with gzip.open(io.BytesIO(content)) as stream:
-            body = stream.read(size + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{name} is not a complete gzip file: {error}. {_ADVICE}") from error
-    if len(body) != size:
-        length = f"more than {size:,}" if len(body) > size else f"{len(body):,}"
-        raise DataError(f"{name} unpacks to {length} bytes, expected {size:,}. {_ADVICE}")
-    return body

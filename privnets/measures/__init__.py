@@ -7,7 +7,7 @@ batch is left; plain numbers give a float. Distributions need to sum to 1 only u
 root of their dtype's precision, and are then normalised. A measure raises ValueError if an
 argument is out of the range stated, not a distribution, or of a shape that does not fit.
 
-Importing this package loads no module; a measure's module loads when the measure is first used.
+Importing this package loads no module; they load when a measure is first used.
 """
 
 from __future__ import annotations
@@ -63,34 +63,12 @@ __all__ = [
     "sibson_mutual_information",
 ]
 
-_MODULES = {
-    "DATA_STD": "privnets.measures.mixture",
-    "FilterInformation": "privnets.measures.mixture",
-    "arimoto_conditional_entropy": "privnets.measures.entropies",
-    "arimoto_mutual_information": "privnets.measures.entropies",
-    "best_linear_loss": "privnets.measures.filters",
-    "best_loss": "privnets.measures.best_release",
-    "filter_information": "privnets.measures.mixture",
-    "gaussian_jeffreys": "privnets.measures.gaussian",
-    "gaussian_kl": "privnets.measures.gaussian",
-    "gaussian_mechanism_delta": "privnets.measures.bounds",
-    "gaussian_mechanism_sigma": "privnets.measures.bounds",
-    "gaussian_noise_advantage_bound": "privnets.measures.bounds",
-    "gaussian_noise_rho_kl_bound": "privnets.measures.bounds",
-    "joint_us": "privnets.measures.mixture",
-    "kl_divergence": "privnets.measures.entropies",
-    "membership_advantage_bound": "privnets.measures.bounds",
-    "mutual_information": "privnets.measures.entropies",
-    "privacy_advantage_bound": "privnets.measures.bounds",
-    "release_bound": "privnets.measures.bounds",
-    "release_boundary": "privnets.measures.best_release",
-    "renyi_entropy": "privnets.measures.entropies",
-    "sibson_mutual_information": "privnets.measures.entropies",
-}
+_MODULES = ("entropies", "bounds", "gaussian", "mixture", "filters", "best_release")
 
 
 def __getattr__(name: str) -> object:
-    """Loads the module that defines a measure."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    """Returns a measure from the module that defines it."""
+    if name in __all__:
+        modules = (import_module(f"{__name__}.{module}") for module in _MODULES)
+        return next(getattr(module, name) for module in modules if hasattr(module, name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

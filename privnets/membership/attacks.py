@@ -1,4 +1,4 @@
-"""Membership attacks: each scores trials (a model and a record) and decides who was a member.
+"""Membership attacks, which score trials (a model and a record) and decide, and their scores.
 
 Trials come in two folds. An attack is fitted on the models of one fold (its shadow models) and
 judged on the models of the other, and vice versa, so no target model is among its own shadows.
@@ -15,11 +15,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from privnets.points import Curve
+
 # Degrees of freedom that the pooled variance of all records adds to that of one record.
 _PRIOR_FREEDOM = 4.0
 _TINY = 1e-300
 _MIN_SHADOWS = 2
 _BOUNDS_ON_OUTPUTS = ("bound/advantage", "bound/advantage_output")
+
+FALSE_POSITIVE_RATES = (0.1, 0.01, 0.001)
+_CURVE_RATES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 400, 500, 600, 700, 850)
 
 
 @dataclass(frozen=True)
@@ -259,3 +264,79 @@ def _best_threshold(score: Tensor, member: Tensor) -> Tensor:
     is_last = torch.ones_like(ranked)
     is_last[:-1] = ordered[1:] != ordered[:-1]
     return ordered[torch.where(is_last, advantage, -1.0).argmax()]
+
+
+@dataclass(frozen=True)
+class AttackScore:
+    """Scores of one attack.
+
+    Attributes:
+        advantage: TPR - FPR of its decisions, signed, in [-1, 1].
+        advantage_error: Standard error of `advantage`. Records (and models, where they serve
+            several records) are the independent units, not trials.
+        auc: Area under the ROC curve (Mann-Whitney; ties count half), in [0, 1].
+        true_positive_rates: For each rate, the TPR at the threshold with the largest FPR that
+            does not exceed it.
+        false_positives: Number of false positives at each of those thresholds.
+        roc: TPR at false-positive rates in thousandths.
+    """
+
+    advantage: float
+    advantage_error: float
+    auc: float
+    true_positive_rates: dict[float, float]
+    false_positives: dict[float, int]
+    roc: Curve
+
+
+def score_guesses(guesses: Guesses, member: Tensor, *, shared_models: bool) -> AttackScore:
+    """Scores an attack on trials pooled over records; `member` has shape [R, J]."""
+    advantage, error = signed_advantage(guesses.decision, member, shared_models=shared_models)
+    true, false = _roc(guesses.score, member)
+    outsiders = int((~member).sum())
+    rates, counts = {}, {}
+    for rate in FALSE_POSITIVE_RATES:
+        rates[rate], counts[rate] = _rate_at(true, false, rate, outsiders)
+    curve = tuple(_rate_at(true, false, step / 1000, outsiders)[0] for step in _CURVE_RATES)
+    auc = float(torch.trapezoid(true, false))
+    return AttackScore(advantage, error, auc, rates, counts, Curve(_CURVE_RATES, curve))
+
+
+def signed_advantage(
+    decision: Tensor, member: Tensor, *, shared_models: bool
+) -> tuple[float, float]:
+    """TPR - FPR over all trials, and its standard error, clustered by record and shared model.
+
+    With shared models, column j of `decision` and `member` [R, J] is one model.
+    """
+    inside, outside = member.sum(), (~member).sum()
+    yes = decision.double()
+    true, false = yes[member].sum() / inside, yes[~member].sum() / outside
+    influence = torch.where(member, (yes - true) / inside, -(yes - false) / outside)
+    by_record = influence.sum(1).square().sum()
+    variance = by_record * len(member) / (len(member) - 1)
+    if shared_models:
+        both = by_record + influence.sum(0).square().sum() - influence.square().sum()
+        # By chance, the two-way estimate can be below the one-way estimate.
+        variance = torch.maximum(variance, both)
+    return float(true - false), float(variance.sqrt())
+
+
+def _roc(values: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:
+    """True- and false-positive rates at each distinct threshold, ascending, from 0 to 1."""
+    ordered, order = values.flatten().sort(descending=True)
+    ranked = member.flatten()[order]
+    is_last = torch.ones_like(ranked)
+    is_last[:-1] = ordered[1:] != ordered[:-1]
+    true = ranked.cumsum(0)[is_last].double() / ranked.sum()
+    false = (~ranked).cumsum(0)[is_last].double() / (~ranked).sum()
+    zero = true.new_zeros(1)
+    return torch.cat([zero, true]), torch.cat([zero, false])
+
+
+def _rate_at(true: Tensor, false: Tensor, rate: float, outsiders: int) -> tuple[float, int]:
+    """True-positive rate and number of false positives at a false-positive rate."""
+    # Half a trial of tolerance keeps rounding from excluding a rate that is met exactly.
+    limit = (math.floor(rate * outsiders + 1e-9) + 0.5) / outsiders
+    index = int(torch.searchsorted(false, limit)) - 1
+    return float(true[index]), round(float(false[index]) * outsiders)

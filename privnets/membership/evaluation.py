@@ -18,26 +18,25 @@ from torch import Tensor
 from privnets import measures
 from privnets.membership import leakage
 from privnets.membership.attacks import (
+    FALSE_POSITIVE_RATES,
+    AttackScore,
     Guesses,
     Trials,
     error_deviations,
     gaussian_threshold_advantage,
+    score_guesses,
+    signed_advantage,
 )
-from privnets.membership.config import ATTACKS, MembershipConfig
-from privnets.membership.leakage import Sides
-from privnets.membership.metrics import (
+from privnets.membership.config import (
+    ATTACKS,
     PARAMETER_LEAKAGE,
+    MembershipConfig,
     attack_keys,
     metric_keys,
     utility_keys,
 )
+from privnets.membership.leakage import Sides
 from privnets.membership.observations import Mean, Observations
-from privnets.membership.scores import (
-    FALSE_POSITIVE_RATES,
-    AttackScore,
-    score_guesses,
-    signed_advantage,
-)
 from privnets.points import Curve, Replicate
 from privnets.randomness import generator
 

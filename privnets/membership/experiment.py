@@ -19,8 +19,13 @@ from privnets.contract import (
     State,
     require_equal_structures,
 )
-from privnets.membership.config import MODELS, MembershipConfig
-from privnets.membership.metrics import OBJECTIVES, metric_keys, utility_keys
+from privnets.membership.config import (
+    MODELS,
+    OBJECTIVES,
+    MembershipConfig,
+    metric_keys,
+    utility_keys,
+)
 from privnets.membership.models import TargetModel
 
 

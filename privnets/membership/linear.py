@@ -113,21 +113,7 @@ class Moments:
         return torch.from_numpy(ones @ self.products.numpy())
 
 
-@dataclass(frozen=True)
-class Solution:
-    """Solutions of regularised least-squares problems.
-
-    Attributes:
-        parameters: Shape [count, p].
-        deficient: Whether a problem lacks full rank, shape [count]; its solution then has the
-            least norm.
-    """
-
-    parameters: Tensor
-    deficient: Tensor
-
-
-def solve(sums: Tensor, features: int, size: int, weight_decay: float) -> Solution:
+def solve(sums: Tensor, features: int, size: int, weight_decay: float) -> tuple[Tensor, Tensor]:
     """Minimises the mean squared error plus `weight_decay` times the squared norm.
 
     arXiv 2001.10648, eq. 1: theta = (X'X/n + lambda I)^-1 X'y/n, the minimum-norm solution where
@@ -135,6 +121,9 @@ def solve(sums: Tensor, features: int, size: int, weight_decay: float) -> Soluti
 
     Args:
         sums: From `Moments.sums`, shape [count, columns].
+
+    Returns:
+        Parameters, shape [count, p], and whether the problem lacks full rank, shape [count].
     """
     system = _systems(sums, features)
     diagonal = torch.arange(features, device=sums.device)
@@ -144,7 +133,7 @@ def solve(sums: Tensor, features: int, size: int, weight_decay: float) -> Soluti
     deficient = (pivots <= _MIN_PIVOT * original).any(dim=0) | (original <= 0).any(dim=0)
     if bool(deficient.any()):
         parameters[deficient] = _least_norm(sums[deficient], features, size * weight_decay)
-    return Solution(parameters, deficient)
+    return parameters, deficient
 
 
 def squared_errors(sums: Tensor, total: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
@@ -276,9 +265,10 @@ def fit(config: MembershipConfig, sums: Tensor, features: int) -> Fits:
     deficient = 0
     for start in range(0, len(flat), _SETS):
         part = slice(start, start + _SETS)
-        solution = solve(flat[part], features, config.train_size, config.weight_decay)
-        parameters[part] = solution.parameters
-        deficient += int(solution.deficient.sum())
+        parameters[part], singular = solve(
+            flat[part], features, config.train_size, config.weight_decay
+        )
+        deficient += int(singular.sum())
     return Fits(parameters.view(*sums.shape[:-1], features), sums, deficient)
 
 

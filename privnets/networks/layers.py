@@ -1,11 +1,11 @@
-"""Dense layers of a stack, activation functions, and random initial weights."""
+"""Stacked networks: interface, dense layers, activation functions, random initial weights."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,21 @@ ActivationName = Literal["relu", "leaky", "tanh"]
 
 SLOPE: Final = 0.1
 """Slope of the leaky rectifier for negative arguments."""
+
+
+class Architecture(Protocol):
+    """Shape of a network. Parameters are separate tensors with a leading stack dimension S."""
+
+    def initial(self, random: np.random.Generator) -> list[Tensor]:
+        """Draws the parameters of one network, float32, each without the stack dimension."""
+
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Computes outputs [S, n, ...] of networks on x [S, n, ...]; network s uses x[s] alone."""
+
+
+def stack_parameters(networks: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """Stacks the parameters of several networks, each to shape [S, ...]."""
+    return [torch.stack(parts) for parts in zip(*networks, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,9 +19,8 @@ from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
 from privnets.adversarial.training.releasers import EncoderDecoder, RecurrentReleaser
-from privnets.networks.architecture import stack_parameters
 from privnets.networks.convolution import ConvolutionalClassifier
-from privnets.networks.layers import dense, leaky
+from privnets.networks.layers import dense, leaky, stack_parameters
 from privnets.networks.mlp import Perceptron
 from privnets.networks.recurrent import Recurrent, step_by_step
 from privnets.networks.training import StackedAdam

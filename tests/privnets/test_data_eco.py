@@ -259,8 +259,8 @@ def test_both_sources_give_the_same_households(root):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (make_aggregated("2012-06-01 00:00:00,1,1,1")[:-9], "not a complete gzip file of text"),
-        (b"time,power_w", "not a complete gzip file of text"),
+        (make_aggregated("2012-06-01 00:00:00,1,1,1")[:-9], "not a complete gzip file"),
+        (b"time,power_w", "not a complete gzip file"),
         (make_aggregated(header="time,watts,occupancy\n"), "has no column power_w"),
         (make_aggregated(), "has no rows"),
         (make_aggregated("2012-06-01 00:07:00,1,1,1"), "line 2: cannot read .*not a quarter-hour"),

@@ -11,9 +11,9 @@ import torch
 import privnets
 from privnets import TradeoffPoint, data
 from privnets.contract import Stage
+from privnets.membership.attacks import AttackScore
 from privnets.membership.evaluation import MetricTable, flag_beaten_bounds
 from privnets.membership.observations import attacked_records
-from privnets.membership.scores import AttackScore
 from tests.support import requires_data
 
 MEMBERSHIP = privnets.experiment("membership")

@@ -13,8 +13,7 @@ from scipy import optimize, stats
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from privnets.membership import attacks
-from privnets.membership.attacks import Guesses, Trials
-from privnets.membership.scores import FALSE_POSITIVE_RATES, score_guesses
+from privnets.membership.attacks import FALSE_POSITIVE_RATES, Guesses, Trials, score_guesses
 
 
 def _trials(inside: np.ndarray, outside: np.ndarray, *, two_sided: bool = True) -> Trials:

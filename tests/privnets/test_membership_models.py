@@ -29,7 +29,7 @@ def test_ridge_equals_scikit_learn_with_alpha_n_lambda(decay, size, features):
     x, y = _regression(200, features)
     moments = Moments.of(torch.from_numpy(x), torch.from_numpy(y))
     rows = distinct_subsets(generator(0, "test"), 200, size, 8)
-    found = solve(moments.sums(rows), features, size, decay).parameters.numpy()
+    found = solve(moments.sums(rows), features, size, decay)[0].numpy()
     for theta, row in zip(found, rows, strict=True):
         model = Ridge(alpha=size * decay, fit_intercept=False, solver="svd", tol=1e-12)
         np.testing.assert_allclose(theta, model.fit(x[row], y[row]).coef_, rtol=1e-6, atol=1e-8)
@@ -40,20 +40,20 @@ def test_without_decay_the_solution_is_of_least_norm(size, features):
     x, y = _regression(100, features)
     moments = Moments.of(torch.from_numpy(x), torch.from_numpy(y))
     rows = distinct_subsets(generator(1, "test"), 100, size, 8)
-    solution = solve(moments.sums(rows), features, size, 0.0)
-    for theta, row in zip(solution.parameters.numpy(), rows, strict=True):
+    parameters, deficient = solve(moments.sums(rows), features, size, 0.0)
+    for theta, row in zip(parameters.numpy(), rows, strict=True):
         expected = np.linalg.lstsq(x[row], y[row], rcond=1e-9)[0]
         np.testing.assert_allclose(theta, expected, rtol=1e-6, atol=1e-8)
-    assert bool(solution.deficient.all()) == (size < features)
+    assert bool(deficient.all()) == (size < features)
 
 
 def test_a_constant_zero_feature_makes_a_set_deficient_and_gets_no_weight():
     x, y = _regression(20, 3)
     x[:10, 1] = 0
     moments = Moments.of(torch.from_numpy(x), torch.from_numpy(y))
-    solution = solve(moments.sums(np.arange(10, dtype=np.int32)[None]), 3, 10, 0.0)
-    assert solution.deficient.tolist() == [True]
-    assert abs(float(solution.parameters[0, 1])) < 1e-12
+    parameters, deficient = solve(moments.sums(np.arange(10, dtype=np.int32)[None]), 3, 10, 0.0)
+    assert deficient.tolist() == [True]
+    assert abs(float(parameters[0, 1])) < 1e-12
 
 
 @given(size=st.integers(2, 30), seed=st.integers(0, 50))

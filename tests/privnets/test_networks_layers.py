@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from privnets.networks.architecture import stack_parameters
 from privnets.networks.convolution import ConvolutionalClassifier, convolve
+from privnets.networks.layers import stack_parameters
 from privnets.networks.mlp import Perceptron, forward
 from privnets.networks.recurrent import Recurrent, network_by_network, step_by_step
 

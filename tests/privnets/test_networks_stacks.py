@@ -17,8 +17,8 @@ from privnets.adversarial.training.releasers import (
     PerceptronReleaser,
     RecurrentReleaser,
 )
-from privnets.networks.architecture import stack_parameters
 from privnets.networks.convolution import ConvolutionalClassifier
+from privnets.networks.layers import stack_parameters
 from privnets.networks.mlp import Perceptron
 from privnets.networks.recurrent import Recurrent, network_by_network, step_by_step
 from privnets.networks.training import StackedAdam

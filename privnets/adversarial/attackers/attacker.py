@@ -15,7 +15,7 @@ from privnets.adversarial.attackers import SIDE
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import Evidence, Exposure, Rows, known_rows
-from privnets.networks.architecture import Architecture
+from privnets.networks.layers import Architecture
 
 Matrix = NDArray[np.float32]
 

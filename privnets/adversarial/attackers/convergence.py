@@ -12,7 +12,7 @@ from torch import Tensor
 
 from privnets.adversarial.records import MISSING
 from privnets.adversarial.training.inference_networks import cross_entropy
-from privnets.networks.architecture import Architecture, stack_parameters
+from privnets.networks.layers import Architecture, stack_parameters
 from privnets.networks.training import StackedAdam
 from privnets.randomness import generator
 

@@ -23,7 +23,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import MISSING, Evidence, Exposure, known_secret
 from privnets.adversarial.training.inference_networks import append_side, build_inference_network
-from privnets.networks.architecture import Architecture
+from privnets.networks.layers import Architecture
 
 
 class SmallNetwork(NetworkAttacker):

@@ -41,7 +41,7 @@ from privnets.adversarial.records import (
     known_secret,
     to_cpu,
 )
-from privnets.networks.architecture import Architecture
+from privnets.networks.layers import Architecture
 
 _T = TypeVar("_T")
 

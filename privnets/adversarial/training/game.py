@@ -33,7 +33,7 @@ from privnets.adversarial.training.inference_networks import (
 )
 from privnets.adversarial.training.objectives import GameStep, build_objective
 from privnets.adversarial.training.releasers import Releaser, build_releaser
-from privnets.networks.architecture import stack_parameters
+from privnets.networks.layers import stack_parameters
 from privnets.networks.memory import keep_freed_memory
 from privnets.networks.training import TrainingStack, add_prefix, differentiable, select_prefix
 from privnets.points import Curve

@@ -14,8 +14,8 @@ from torch.autograd.function import once_differentiable
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import MISSING
-from privnets.networks.architecture import Architecture, stack_parameters
 from privnets.networks.convolution import ConvolutionalClassifier
+from privnets.networks.layers import Architecture, stack_parameters
 from privnets.networks.mlp import Perceptron
 from privnets.networks.recurrent import Recurrent
 from privnets.networks.training import TrainingStack, differentiable

@@ -21,7 +21,7 @@ from privnets.adversarial.training.inference_networks import build_inference_net
 from privnets.adversarial.training.releasers import build_releaser
 from privnets.data import eco
 from privnets.data.eco import Household, Recordings
-from privnets.networks.architecture import stack_parameters
+from privnets.networks.layers import stack_parameters
 from privnets.randomness import generator
 
 NETWORKS = ("network", "large_network")

@@ -20,7 +20,7 @@ from privnets.adversarial.records import Exposure, Pool, Splits, load_pool
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.releasers import build_releaser
 from privnets.measures.mixture import DATA_STD
-from privnets.networks.architecture import stack_parameters
+from privnets.networks.layers import stack_parameters
 from privnets.randomness import generator
 
 MIXTURE = GaussianMixtureProblem()

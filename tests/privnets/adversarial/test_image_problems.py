@@ -27,7 +27,7 @@ from privnets.adversarial.problems.digits import DigitsProblem
 from privnets.adversarial.records import Exposure, Pool, load_pool
 from privnets.adversarial.training.inference_networks import build_inference_network
 from privnets.adversarial.training.releasers import build_releaser
-from privnets.networks.architecture import stack_parameters
+from privnets.networks.layers import stack_parameters
 from privnets.randomness import generator
 
 PROBLEMS = [

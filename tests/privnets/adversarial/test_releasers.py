@@ -14,7 +14,7 @@ from privnets.adversarial.training.releasers import (
     PerceptronReleaser,
     RecurrentReleaser,
 )
-from privnets.networks.architecture import stack_parameters
+from privnets.networks.layers import stack_parameters
 from privnets.networks.training import StackedAdam
 
 _RELEASERS = {
