@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, settings
 
+_CHECKOUT = str(Path(__file__).resolve().parents[1])
 _DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _CACHE = pytest.StashKey[TemporaryDirectory[str]]()
 _ITEM = pytest.StashKey[list[pytest.Item]]()
@@ -46,6 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.update(_ENVIRONMENT)
     for name in _FOREIGN:
         os.environ.pop(name, None)
+    paths = [_CHECKOUT, *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # Subprocesses run this checkout.
     if _DATA.is_dir():
         os.environ.setdefault("PRIVNETS_DATA", str(_DATA))
     cache = TemporaryDirectory(prefix="privnets-cache-")

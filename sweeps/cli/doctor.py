@@ -16,6 +16,7 @@ from cluster.auth import is_loopback
 from cluster.jobs import JobClient
 from sweeps.cli.options import AnyAddress, Data, Json, Storage, TrackingUri
 from sweeps.cli.remote import (
+    TRACKING_ADVICE,
     check_public,
     check_remote_path,
     is_job_server,
@@ -23,9 +24,8 @@ from sweeps.cli.remote import (
     run_remotely,
 )
 from sweeps.cli.terminal import make_console, make_grid
-from sweeps.doctor.checks import check_authentication, check_client_versions
+from sweeps.doctor.checks import Check, Report, check_authentication, check_client_versions
 from sweeps.doctor.examination import examine, has_hung_work
-from sweeps.doctor.report import Check, Report
 from sweeps.engine.node_data import data_variables
 from sweeps.errors import make_printable
 from sweeps.store.manifest import installed_versions
@@ -36,10 +36,6 @@ _STYLES: Final = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 _STUDY_FILE = "study.yaml"
 _REMOTE_SECONDS = 300.0
 _HTTP_TIMEOUT = (5.0, 15.0)
-_TRACKING_ADVICE = (
-    "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in the environment of the cluster's "
-    "head, or write ~/.mlflow/credentials there with mode 0600"
-)
 _TLS_ADVICE = (
     "put a proxy with TLS before the head (https://), or use an SSH tunnel or a private network"
 )
@@ -88,15 +84,10 @@ def examine_remotely(
     study: Study | None,
     data: str | None,
 ) -> Report:
-    """Runs the checks on a cluster's head, and those that only this machine can make.
-
-    Raises:
-        JobError: If the head cannot run them.
-        InputError: If a path means something else there, or an option holds a secret.
-    """
+    """Runs the checks on a cluster's head, and those that only this machine can make."""
     check_remote_path("--storage", storage)
     check_remote_path("--data", data)
-    check_public("--tracking-uri", tracking_uri, _TRACKING_ADVICE)
+    check_public("--tracking-uri", tracking_uri, TRACKING_ADVICE)
     words = ["doctor", "--address", "auto", "--json"]
     words += ["--storage", storage] if storage is not None else []
     words += ["--tracking-uri", tracking_uri] if tracking_uri is not None else []
@@ -140,9 +131,8 @@ def _print(report: Report) -> None:
     grid = make_grid("subject", "node", "state", "found", "remedy")
     for check in report.checks:
         state = Text(check.state, style=_STYLES[check.state])
-        texts = map(make_printable, (check.node, check.found, check.remedy))
-        node, found, remedy = texts
-        grid.add_row(check.subject, node, state, found, remedy)
+        node, *texts = map(make_printable, (check.node, check.found, check.remedy))
+        grid.add_row(check.subject, node, state, *texts)
     make_console().print(grid)
     failed, total = len(report.failed), len(report.checks)
     typer.echo(f"{failed} of {total} checks failed." if failed else "No check failed.")

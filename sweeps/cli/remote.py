@@ -22,6 +22,10 @@ T = TypeVar("T")
 PACKAGES: Final = ("sweeps", "privnets", "tracking", "cluster")
 """Packages that a job uses as they are installed here."""
 DISTRIBUTION: Final = "privnets-sweeps"
+TRACKING_ADVICE: Final = (
+    "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in the environment of the cluster's "
+    "head, or write ~/.mlflow/credentials there with mode 0600"
+)
 
 _ADDRESS_VARIABLE = "RAY_ADDRESS"
 
@@ -38,12 +42,7 @@ def default_job_server() -> str | None:
 
 
 def connect_job_server(address: str | None) -> JobClient:
-    """Connects to the job server at an address, or at RAY_ADDRESS.
-
-    Raises:
-        InputError: If no address is given or set.
-        ConnectError: If no job server answers there, or it rejects the token.
-    """
+    """Connects to the job server at an address, or at RAY_ADDRESS."""
     address = address or default_job_server()
     if address is None:
         raise InputError(
@@ -58,11 +57,7 @@ def address_option(address: str) -> str:
 
 
 def check_public(option: str, value: str | None, remedy: str) -> None:
-    """Checks that an option holds no password or key.
-
-    Raises:
-        InputError: If it does; the message gives the remedy.
-    """
+    """Raises `InputError` with the remedy if an option holds a password or key."""
     if value is not None and holds_secret(value):
         raise InputError(
             f"{option} holds credentials, which every user of the cluster could read; {remedy}"
@@ -70,11 +65,7 @@ def check_public(option: str, value: str | None, remedy: str) -> None:
 
 
 def check_remote_path(option: str, value: str | None) -> None:
-    """Checks that an option names the same place on every node, and holds no password or key.
-
-    Raises:
-        InputError: If it does not.
-    """
+    """Raises `InputError` if an option is a place of one machine, or holds a password or key."""
     check_public(option, value, "set them in the environment of the cluster's nodes")
     if value is not None and "://" not in value and not value.startswith("/"):
         raise InputError(
@@ -102,7 +93,6 @@ def run_remotely(
 
     Raises:
         JobError: With the command's own message, if it failed or took too long.
-        ConnectError: If no job server answers there, or it rejects the token.
     """
     spec = JobSpec(
         submission_id="",
@@ -120,11 +110,7 @@ def run_remotely(
 
 
 def parse_reply(kind: type[T], text: str) -> T:
-    """Parses JSON from a cluster.
-
-    Raises:
-        InputError: If it is not of that kind, as if another version runs there.
-    """
+    """Parses JSON from a cluster; `InputError` if another version seems to run there."""
     try:
         return TypeAdapter(kind).validate_json(text)
     except ValidationError as error:

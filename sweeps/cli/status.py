@@ -24,9 +24,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cluster.errors import JobError
 from cluster.jobs import Job, JobClient, last_line
-from sweeps.analysis.export import json_rows, write_file_atomically
-from sweeps.analysis.results import Result, open_result
-from sweeps.analysis.tables import INTERVAL_SUFFIXES, METRIC_BOUNDS, front_table
+from sweeps.analysis.export import json_value, write_file_atomically
+from sweeps.analysis.results import open_result
+from sweeps.analysis.tables import METRIC_BOUNDS, front_table, select_records
 from sweeps.analysis.text import format_count
 from sweeps.cli.options import JobServer, Json, Storage, Sweep
 from sweeps.cli.remote import (
@@ -62,19 +62,11 @@ class SweepStatus(BaseModel):
 
     Attributes:
         format: Version of the JSON form.
-        sweep: Name of the sweep.
-        study: Name of its study.
-        storage: Where it is stored, without credentials.
-        points: Number of points in all.
-        finished: Points that are complete and sound.
-        failed: Points with a failed replicate.
-        stopped: Points that were stopped early.
+        points: Number of points in all; `finished`, `failed` and `stopped` are parts of it.
         lost: Reason for each pack that failed.
-        objectives: `min` or `max` for each metric.
         swept: Configuration fields that tell its points apart.
         front: Rows of the front so far; NaN as null, infinities as text.
-        heartbeat: Last heartbeat of its driver; None before the first.
-        age: Age of the heartbeat in seconds.
+        age: Age of the driver's last heartbeat in seconds.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -131,14 +123,13 @@ def status(
 
 
 def read_status(sweep: str, storage: str | None = None) -> SweepStatus:
-    """Reads the status of a sweep, running or ended, from its storage.
-
-    Raises:
-        InputError: If the sweep does not exist, or its `spec.yaml` is damaged.
-    """
+    """Reads the status of a sweep, running or ended, from its storage."""
     result = open_result(sweep, storage)
     heartbeat = read_heartbeat(Ledger(result.storage, sweep).directory)
     now = datetime.now(UTC)
+    bounds = [METRIC_BOUNDS[metric] for metric in result.objectives if metric in METRIC_BOUNDS]
+    metrics = [*result.objectives, *bounds]
+    front = select_records(result.front(), result.swept_fields, metrics)
     return SweepStatus(
         sweep=result.sweep,
         study=result.study.name,
@@ -150,7 +141,7 @@ def read_status(sweep: str, storage: str | None = None) -> SweepStatus:
         lost=dict(result.failures),
         objectives=dict(result.objectives),
         swept=result.swept_fields,
-        front=_front_rows(result),
+        front=[{str(key): json_value(cell) for key, cell in row.items()} for row in front],
         heartbeat=heartbeat,
         age=None if heartbeat is None else (now - heartbeat.updated_at).total_seconds(),
     )
@@ -225,17 +216,6 @@ def _read_status_file(client: JobClient, job: Job) -> SweepStatus | None:
         return None if text is None else SweepStatus.model_validate_json(text)
     except ValidationError:
         return None
-
-
-def _front_rows(result: Result) -> list[dict[str, Any]]:
-    """Returns the cells of the front that a table shows."""
-    front = result.front()
-    metrics = [*result.objectives]
-    metrics += [METRIC_BOUNDS[metric] for metric in metrics if metric in METRIC_BOUNDS]
-    columns = ["point_id", "status", "replicates"]
-    columns += [f"config/{name}" for name in result.swept_fields]
-    columns += [metric + suffix for metric in metrics for suffix in ("", *INTERVAL_SUFFIXES)]
-    return json_rows(front[[name for name in dict.fromkeys(columns) if name in front]])
 
 
 def _print(status: SweepStatus | None, job: Job | None, as_json: bool) -> None:

@@ -46,7 +46,9 @@ def show(study: Study, set_: Changes = None, num_points: NumPoints = None) -> No
 
 
 def _facts(study: spec.Study) -> Iterator[str]:
-    points = study.search.num_points or grid_size(study.space)
+    points, size = study.search.num_points, grid_size(study.space)
+    if points is None or study.search.algorithm == "grid":
+        points = min(points or size, size)
     yield f"{points} points x {study.replicates} replicates"
     seconds = estimate_cost(study)
     if seconds is not None:

@@ -20,7 +20,13 @@ import yaml
 import cluster
 from cluster.jobs import Job, JobClient
 from cluster.submission import JobSpec, SubmitOutcome
-from sweeps.cli.remote import DISTRIBUTION, PACKAGES, check_public, check_remote_path
+from sweeps.cli.remote import (
+    DISTRIBUTION,
+    PACKAGES,
+    TRACKING_ADVICE,
+    check_public,
+    check_remote_path,
+)
 from sweeps.cli.terminal import SUBMIT_COMMAND
 from sweeps.errors import InputError
 from sweeps.study.loader import load
@@ -34,10 +40,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _NAME_RULE = "at most 200 letters, digits, '.', '_' or '-' that begin with a letter or digit"
 _DIGEST_LENGTH = 8
 _LISTED_SWEEPS = 20
-_ACCOUNT_ADVICE = (
-    "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in the environment of the cluster's "
-    "head, or write ~/.mlflow/credentials there with mode 0600"
-)
 # Advice for an option whose value differs from that of the sweep's earlier job.
 _CONFLICT_ADVICE = {
     "storage": "omit --storage to continue from there; if the storage was moved, delete the job "
@@ -50,18 +52,7 @@ _CONFLICT_ADVICE = {
 
 @dataclass(frozen=True)
 class SweepJob:
-    """A sweep to run on a cluster; all paths are as the cluster's nodes see them.
-
-    Attributes:
-        study: Study as plain values.
-        name: Name of the sweep.
-        storage: Absolute path or URI that holds sweeps.
-        tracking_uri: URI of the MLflow store; if None that of the cluster's environment, or else a
-            database in the storage.
-        data: Data directory; that of the nodes' environment if None.
-        command: Command that submits it again, for people to read.
-        large: Whether the user has confirmed a very large plan.
-    """
+    """Sweep to run on a cluster; arguments as of `submit`, all paths as the nodes see them."""
 
     study: Mapping[str, Any]
     name: str
@@ -72,11 +63,7 @@ class SweepJob:
     large: bool = False
 
     def __post_init__(self) -> None:
-        """Checks the values.
-
-        Raises:
-            InputError: If a path means something else on other nodes, or a value holds a secret.
-        """
+        """Raises `InputError` for a place of one machine, or a value that holds a secret."""
         if not _NAME.fullmatch(self.name):
             raise InputError(f"a sweep's name must be {_NAME_RULE}; got {self.name!r}")
         for option, place in (("--storage", self.storage), ("--data", self.data)):
@@ -179,11 +166,7 @@ def prepare_job(
     command: str = "",
     large: bool = False,
 ) -> tuple[SweepJob, Job | None]:
-    """Returns a sweep's job with the values of its earlier job as defaults, and that earlier job.
-
-    Raises:
-        InputError: If a value cannot be used, or would be ignored because the sweep already runs.
-    """
+    """Returns a sweep's job, with the values of its earlier job as defaults, and that job."""
     sweep = name or default_sweep_name(study)
     earlier = client.find(job_id(sweep))
     known = {} if earlier is None else earlier.metadata
@@ -202,24 +185,15 @@ def prepare_job(
 
 
 def submit_job(client: JobClient, job: SweepJob, earlier: Job | None) -> SubmitOutcome:
-    """Starts a sweep's job, unless a job of its name runs or has finished.
-
-    Raises:
-        InputError: If another client has just given the name to another study.
-        JobError: If the cluster does not accept the job.
-    """
+    """Starts a sweep's job, unless a job of its name runs or has finished."""
     outcome = cluster.submit(job.job_spec(), client)
-    if outcome.existing is not None and earlier is None:
+    if outcome.existing is not None and earlier is None:  # Another client was faster.
         check_same_sweep(job, outcome.existing)
     return outcome
 
 
 def check_same_sweep(job: SweepJob, earlier: Job) -> None:
-    """Checks that an earlier job is of the same sweep, and that no new value would be ignored.
-
-    Raises:
-        InputError: If its study or storage differs, or it runs or has finished with other values.
-    """
+    """Raises `InputError` if an earlier job is of another sweep, or new values were ignored."""
     if earlier.metadata.get("digest", _digest(job.study)) != _digest(job.study):
         raise InputError(
             f"the name {job.name!r} belongs to a sweep of another study on this cluster "
@@ -237,11 +211,7 @@ def check_same_sweep(job: SweepJob, earlier: Job) -> None:
 
 
 def find_job(client: JobClient, sweep: str) -> Job:
-    """Returns the job of a submitted sweep.
-
-    Raises:
-        InputError: If the cluster has none; the message lists the sweeps that it has.
-    """
+    """Returns the job of a submitted sweep; `InputError` lists the sweeps if it has none."""
     job = client.find(job_id(sweep))
     if job is not None:
         return job
@@ -279,7 +249,7 @@ def _check_tracking(uri: str | None, storage: str) -> None:
                 "that of an MLflow server, as http://HOST:5000"
             )
         return
-    check_public("--tracking-uri", uri, _ACCOUNT_ADVICE)
+    check_public("--tracking-uri", uri, TRACKING_ADVICE)
     _check_form("--tracking-uri", uri)
     if "://" not in uri or (uri.startswith("sqlite:") and not uri.startswith("sqlite:////")):
         raise InputError(

@@ -22,7 +22,7 @@ from sweeps.cli.submission import (
     submit_job,
 )
 from sweeps.cli.terminal import command_line, say
-from sweeps.doctor.report import Check
+from sweeps.doctor.checks import Check
 from sweeps.errors import InputError, StudyError, make_printable
 from sweeps.planning.plan import CONFIRM_ABOVE_POINTS, set_num_points
 from sweeps.study import spec

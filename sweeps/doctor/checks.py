@@ -1,4 +1,7 @@
-"""The single checks: each looks at one thing, or judges what nodes report about it."""
+"""The single checks, and their report, which travels as JSON.
+
+Each check looks at one thing, or judges what nodes report about it.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 import tracking
 from cluster.auth import TOKEN_PATH, check_private
@@ -16,15 +23,16 @@ from cluster.errors import SecretError
 from cluster.nodes import NoAnswer
 from cluster.probe import ProbeResult
 from sweeps.analysis.text import format_count
-from sweeps.doctor.report import Check, State
 from sweeps.engine.capacity import cluster_capacity
 from sweeps.errors import InputError
 from sweeps.store.manifest import PROJECT_NAME
 from sweeps.study.spec import Study
 from tracking.errors import CredentialsRejectedError, TrackingError
 
+State = Literal["ok", "warning", "failed"]
 Versions = Mapping[str, str]
 
+_Text = Annotated[str, Field(max_length=10_000)]
 _MIB = 2**20
 _CLOCK_SECONDS = 3.0
 _WORKER_BYTES = 512 * _MIB
@@ -54,6 +62,48 @@ _GPU_ADVICE = (
     "install a torch built for the CUDA driver (nvidia-smi prints its version), or start Ray there "
     "with --num-gpus 0"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Result of one check.
+
+    Attributes:
+        subject: Checked property, such as `storage`.
+        node: Name of the node; empty for the cluster, or this machine, as a whole.
+        state: `failed` if a sweep would not run, or would not be safe.
+        found: Observation.
+        remedy: Advice; empty if nothing is wrong.
+    """
+
+    subject: _Text
+    node: _Text
+    state: State
+    found: _Text
+    remedy: _Text = ""
+
+
+class Report(BaseModel):
+    """Results of all checks, in the order to show them, and the versions of each node."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    checks: tuple[Check, ...]
+    versions: dict[str, dict[str, str]] = Field(default_factory=dict)
+
+    @property
+    def failed(self) -> list[Check]:
+        """Checks that failed."""
+        return [check for check in self.checks if check.state == "failed"]
+
+
+def merge_nodes(checks: Iterable[Check], nodes: Sequence[str]) -> list[Check]:
+    """Merges results that differ in their node alone; a result of all `nodes` says so."""
+    found_on: dict[Check, list[str]] = {}
+    for check in checks:
+        found_on.setdefault(replace(check, node=""), []).append(check.node)
+    return [replace(check, node=_join(names, nodes)) for check, names in found_on.items()]
 
 
 def check_authentication(result: ProbeResult, is_loopback: bool) -> Check:
@@ -101,7 +151,7 @@ def check_clock(node: str, time: float, before: float, after: float) -> Check:
 def check_memory(cpus: float) -> list[Check]:
     """Checks this machine's memory for one worker per CPU, and for Ray's object store."""
     checks, needed = [], int(max(cpus, 1) * _WORKER_BYTES)
-    if (free := available_bytes()) is not None and free < needed:
+    if (free := _available_bytes()) is not None and free < needed:
         found = f"{free // _MIB:,} MiB free; {cpus:g} workers need {needed // _MIB:,} MiB"
         remedy = "start Ray there with fewer CPUs (--num-cpus), or set resources.concurrency"
         checks.append(Check("memory", "", "warning", found, remedy))
@@ -112,22 +162,8 @@ def check_memory(cpus: float) -> list[Check]:
     return checks or [Check("memory", "", "ok", "enough for one worker per CPU")]
 
 
-def available_bytes() -> int | None:
-    """Returns the bytes of memory that new processes can use; None if unknown."""
-    facts = Path("/proc/meminfo")
-    lines = facts.read_text().splitlines() if facts.exists() else []
-    sizes = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    return sizes[0] * 1024 if sizes else None
-
-
 def check_gpus(promised: float, is_needed: bool, seconds: float) -> list[Check]:
-    """Checks that torch can compute on the GPUs that Ray counts on this machine.
-
-    Args:
-        promised: Number of GPUs in Ray.
-        is_needed: Whether the study asks for GPUs.
-        seconds: Time limit of torch.
-    """
+    """Checks that torch can compute on the `promised` GPUs that Ray counts on this machine."""
     if not promised:
         return [Check("GPUs", "", "ok", "none, and Ray counts none")]
     names, problem = _list_gpus(seconds)
@@ -138,11 +174,7 @@ def check_gpus(promised: float, is_needed: bool, seconds: float) -> list[Check]:
 
 
 def check_secret_files(in_cluster: bool) -> list[Check]:
-    """Checks that only their owner can read this machine's token of Ray and account of MLflow.
-
-    Args:
-        in_cluster: Whether the machine belongs to a cluster; else a readable token is a warning.
-    """
+    """Checks that only their owner can read this machine's token of Ray and account of MLflow."""
     token = Path(os.environ.get(TOKEN_PATH) or Path.home() / ".ray" / "auth_token").expanduser()
     files = [path for path in (token, Path.home() / ".mlflow" / "credentials") if path.is_file()]
     problems = []
@@ -178,12 +210,7 @@ def check_data(driver: Versions | NoAnswer, node: str, data: Versions | NoAnswer
 
 
 def check_tracking(uri: str | None, is_local: bool) -> Check:
-    """Checks that the tracking store answers, accepts the account and has a known schema.
-
-    Args:
-        uri: Store; None for MLFLOW_TRACKING_URI, or on this machine alone mlflow.db.
-        is_local: Whether the driver runs on this machine alone.
-    """
+    """Checks that the tracking store answers, accepts the account and has a known schema."""
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI")
     if uri is None and not is_local:
         remedy = "give --tracking-uri, or set MLFLOW_TRACKING_URI on the cluster's head"
@@ -197,6 +224,20 @@ def check_tracking(uri: str | None, is_local: bool) -> Check:
             remedy += ", on the cluster's head, where the driver runs"
         return Check("tracking", "", "failed", error.problem, remedy)
     return Check("tracking", "", "ok", f"{tracking.redact(resolved)} can be used")
+
+
+def _join(names: Sequence[str], nodes: Sequence[str]) -> str:
+    if len(nodes) > 1 and set(names) >= set(nodes):
+        return f"all {len(nodes)} nodes"
+    return ", ".join(dict.fromkeys(name for name in names if name))
+
+
+def _available_bytes() -> int | None:
+    """Returns the bytes of memory that new processes can use; None if unknown."""
+    facts = Path("/proc/meminfo")
+    lines = facts.read_text().splitlines() if facts.exists() else []
+    sizes = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    return sizes[0] * 1024 if sizes else None
 
 
 def _differing(left: Versions, right: Versions) -> list[str]:

@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ from cluster.probe import probe
 from sweeps.analysis.results import DEFAULT_STORAGE
 from sweeps.analysis.text import format_count
 from sweeps.doctor import checks as single
-from sweeps.doctor.report import Check, Report, merge_nodes
+from sweeps.doctor.checks import Check, Report, merge_nodes
 from sweeps.engine.node_data import data_variables, local_fingerprints
 from sweeps.errors import StudyError
 from sweeps.store.filesystem import Directory, absolute_storage, open_directory
@@ -30,7 +30,7 @@ from sweeps.study.spec import Study
 from sweeps.study.validation import validate_study
 from tracking.redaction import redact
 
-Function = Callable[..., Any]
+_Function = Callable[..., Any]
 
 DRIVER: Final = "driver"
 _THREADS = "doctor"
@@ -45,13 +45,7 @@ _SHARE_ADVICE = "mount the same file system on every node, or give a URI (s3://.
 
 @dataclass(frozen=True)
 class Party:
-    """This process, and the nodes of the Ray that it is connected to, if any.
-
-    Attributes:
-        nodes: Machines by node id; a machine alone has the id of the driver.
-        names: Displayed names by id.
-        variables: Environment variables for the nodes.
-    """
+    """This process, and the nodes of its Ray by id; a machine alone has the driver's id."""
 
     nodes: Mapping[str, Machine]
     names: Mapping[str, str]
@@ -62,7 +56,9 @@ class Party:
         """Whether this machine is alone."""
         return DRIVER in self.nodes
 
-    def ask(self, function: Function, *arguments: object, seconds: float) -> dict[str, Any]:
+    def ask(
+        self, function: Callable[..., Any], *arguments: object, seconds: float
+    ) -> dict[str, Any]:
         """Calls `function(id, *arguments)` on every node; returns results or `NoAnswer` by id."""
         if self.is_local:
             return {}
@@ -100,11 +96,6 @@ def examine(
         tracking_uri: MLflow store; MLFLOW_TRACKING_URI if None.
         study: Study whose data and resources to check.
         data: Data directory on the nodes; None for their own.
-
-    Raises:
-        ConnectError: If no Ray answers at the address, or it rejects the token.
-        InputError: If the storage cannot be opened.
-        StudyError: If the study is invalid.
     """
     if study is not None and (errors := validate_study(study, data=False).errors):
         raise StudyError(errors)
@@ -146,7 +137,7 @@ def _examine(
             for k in party.nodes
             if k in facts
         ),
-        *sorted(_local_checks(party, facts), key=lambda check: check.subject),
+        *_local_checks(party, facts),
         *_check_clocks(party),
         *([single.check_capacity(list(party.nodes.values()), study)] if study else []),
         *(single.check_data(own["data"], names[k], facts[k]["data"]) for k in facts if study),
@@ -207,13 +198,10 @@ def _count_nodes(party: Party) -> Check:
     return Check("nodes", "", "ok", f"{len(party.nodes)} alive, with {size}")
 
 
-def _local_checks(party: Party, facts: Mapping[str, Any]) -> list[Check]:
-    return [
-        replace(check, node=party.names[key])
-        for key, fact in facts.items()
-        for subject in ("secret files", "memory", "GPUs")
-        for check in fact.get(subject, [])
-    ]
+def _local_checks(party: Party, facts: Mapping[str, Any]) -> Iterator[Check]:
+    for subject in ("GPUs", "memory", "secret files"):
+        for key, fact in facts.items():
+            yield from (replace(c, node=party.names[key]) for c in fact.get(subject, []))
 
 
 def _check_clocks(party: Party) -> list[Check]:
@@ -229,11 +217,7 @@ def _read_clock(key: str) -> float:
 
 
 def _write_mark(key: str, task: NodeTask) -> dict[str, Any]:
-    """Writes a mark into the storage, and looks for the driver's mark there.
-
-    Returns:
-        `is_shared`, `free` bytes (None for an object store), and `created` directories.
-    """
+    """Writes a mark into the storage, and looks for the driver's mark there."""
     marks = _marks(task)
     path = marks.parent.local_path
     created = [] if path is None else [str(p) for p in (path, *path.parents) if not p.exists()]

@@ -28,13 +28,7 @@ _FETCH_ADVICE = (
 
 
 class NodeData(BaseModel):
-    """Data sets of one node, or the files it fetched.
-
-    Attributes:
-        sets: State (`present`, `absent`, `altered`) and place of each data set.
-        files: Files of the fetched data set; none if scikit-learn ships it.
-        problem: Reason for a failure; None if the node did what was asked.
-    """
+    """State and place of each data set of one node, or the files it fetched, or its failure."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -55,17 +49,10 @@ def run_on_nodes(
     function: Callable[..., NodeData],
     *arguments: object,
 ) -> dict[str, NodeData]:
-    """Calls `local_data` or `fetch_local` on every node; returns the results by node name.
+    """Joins a Ray, and calls `local_data` or `fetch_local` on every node within `seconds` each.
 
-    Args:
-        address: Ray cluster to join.
-        directory: Data directory on the nodes; None for their own.
-        seconds: Time limit of each node.
-        function: Function to call.
-        arguments: Its arguments.
-
-    Raises:
-        ConnectError: If no Ray answers at the address, or it rejects the token.
+    Returns:
+        Results by node name.
     """
     variables = data_variables(directory)
     with connect(address):
@@ -99,22 +86,13 @@ def local_data() -> NodeData:
 
 
 def fetch_local(name: str, source: str | None) -> NodeData:
-    """Fetches a data set to this machine, once for all processes that ask at the same time.
-
-    Raises:
-        DataError: If it cannot be fetched; nothing has changed then.
-    """
+    """Fetches a data set to this machine, once for all processes that ask at the same time."""
     paths = data.fetch(name) if source is None else data.copy(name, source)
     return NodeData(files=tuple(map(str, paths)))
 
 
 def local_fingerprints(study: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the fingerprint of each data set of a study on this machine.
-
-    Raises:
-        DataError: If a data set is absent or altered.
-        StudyError: If the study is invalid.
-    """
+    """Returns the fingerprint of each data set of a study; `DataError` if one is not intact."""
     validated = validate_study(read_study(study), data=False)
     if validated.errors:
         raise StudyError(validated.errors)

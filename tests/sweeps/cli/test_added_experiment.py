@@ -20,7 +20,8 @@ from sweeps.study.loader import load
 
 pytestmark = pytest.mark.ray
 
-TRIVIAL = Path(__file__).resolve().parents[2] / "benchmarks" / "trivial"
+CHECKOUT = Path(__file__).resolve().parents[3]
+TRIVIAL = CHECKOUT / "tests" / "benchmarks" / "trivial"
 STUDY = """
 name: added
 experiment: trivial
@@ -57,7 +58,7 @@ def test_it_is_swept_in_processes_of_their_own(study: Path, tmp_path: Path) -> N
     command = ["run", str(study), "--name", "added", "--storage", str(tmp_path)]
     subprocess.run(
         [sys.executable, "-c", "from sweeps.cli.main import main; main()", *command],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(TRIVIAL)}, check=True,
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": f"{TRIVIAL}:{CHECKOUT}"}, check=True,
         capture_output=True,
     )  # fmt: skip
     result = open_result("added", str(tmp_path))

@@ -42,6 +42,7 @@ _SECONDS = 240.0
 _HELD = STUDY.replace("experiment: membership", "experiment: turnstile")
 _POINTS, _PACKS, _TICKETS = 4, 8, 3
 _EXPERIMENT = Path(__file__).parents[1] / "turnstile"
+_PYTHONPATH = f"{_EXPERIMENT}:{Path(__file__).parents[3]}"
 
 pytestmark = pytest.mark.ray
 
@@ -65,9 +66,7 @@ class Laptop:
     def start(self, *arguments: str, **changes: str) -> subprocess.Popen[str]:
         foreign = ("RAY_", "MLFLOW_TRACKING", "PRIVNETS_DATA", "PYTHONPATH")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
-        own = {
-            "HOME": str(self.home), "RAY_ADDRESS": self.address, "PYTHONPATH": str(_EXPERIMENT)
-        }  # fmt: skip
+        own = {"HOME": str(self.home), "RAY_ADDRESS": self.address, "PYTHONPATH": _PYTHONPATH}
         return subprocess.Popen(
             [sys.executable, "-m", "sweeps", *arguments],
             cwd=self.folder, env={**kept, **own, **changes}, text=True, stdin=subprocess.DEVNULL,
@@ -130,7 +129,7 @@ def head(tickets: Path) -> Iterator[Head]:
     """With the study's experiment, which this process has too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(_EXPERIMENT)
-        patch.setenv("PYTHONPATH", str(_EXPERIMENT))
+        patch.setenv("PYTHONPATH", _PYTHONPATH)
         patch.setenv("PRIVNETS_TURNSTILE", str(tickets))
         with ray_head() as made:
             yield made

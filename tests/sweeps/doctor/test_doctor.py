@@ -22,8 +22,7 @@ from ray_node import ray_node
 from support import requires_data
 
 from privnets import data
-from sweeps.doctor.checks import check_clock, check_versions
-from sweeps.doctor.report import Check, merge_nodes
+from sweeps.doctor.checks import Check, check_clock, check_versions, merge_nodes
 from tracking.server import team_server
 
 # Before any test names another data directory.
@@ -115,7 +114,7 @@ def head(folder: Path) -> Iterator[Head]:
 def pair(head: Head, folder: Path) -> Iterator[Pair]:
     own = {
         "PRIVNETS_DATA": str(folder / "node-data"),
-        "PYTHONPATH": str(folder / "extra"),
+        "PYTHONPATH": f"{folder / 'extra'}:{Path(__file__).parents[3]}",
         "HOME": str(folder / "home"),
     }
     with ray_node(head, own, folder / "split"):
