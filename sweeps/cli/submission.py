@@ -148,16 +148,16 @@ def submit(
         ConnectError: If no job server answers there, or it rejects the token.
         JobError: If the cluster does not accept the job.
     """
-    values = (study if isinstance(study, Study) else load(study)).to_dict()
+    loaded = study if isinstance(study, Study) else load(study)
     client = JobClient(address)
-    job, earlier = prepare_job(client, values, name, storage, tracking_uri, data, large=large)
+    job, earlier = prepare_job(client, loaded, name, storage, tracking_uri, data, large=large)
     submit_job(client, job, earlier)
     return job.job_id
 
 
 def prepare_job(
     client: JobClient,
-    study: Mapping[str, Any],
+    study: Study,
     name: str | None,
     storage: str | None,
     tracking_uri: str | None,
@@ -167,18 +167,19 @@ def prepare_job(
     large: bool = False,
 ) -> tuple[SweepJob, Job | None]:
     """Returns a sweep's job, with the values of its earlier job as defaults, and that job."""
-    sweep = name or default_sweep_name(study)
+    values = study.to_dict()
+    sweep = name or default_sweep_name(values)
     earlier = client.find(job_id(sweep))
-    known = {} if earlier is None else earlier.metadata
-    storage = storage or known.get("storage")
+    defaults = {} if earlier is None else earlier.metadata
+    storage = storage or defaults.get("storage")
     if storage is None:
         raise InputError(
             f"storage must be given, because this cluster has no earlier job of sweep {sweep!r}: "
             "pass --storage with an absolute path that every node shares (as on NFS), or a URI "
             "such as s3://BUCKET/sweeps"
         )
-    uri, directory = tracking_uri or known.get("tracking_uri"), data or known.get("data")
-    job = SweepJob(study, sweep, storage, uri, directory, command, large)
+    uri, directory = tracking_uri or defaults.get("tracking_uri"), data or defaults.get("data")
+    job = SweepJob(values, sweep, storage, uri, directory, command, large)
     if earlier is not None:
         check_same_sweep(job, earlier)
     return job, earlier

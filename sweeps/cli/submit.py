@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -14,13 +13,7 @@ from cluster.jobs import Job, JobClient
 from sweeps.cli.doctor import examine_remotely
 from sweeps.cli.options import Changes, Data, JobServer, NumPoints, Study, Sweep, Yes
 from sweeps.cli.remote import address_option, connect_job_server
-from sweeps.cli.submission import (
-    STOP_SECONDS,
-    SweepJob,
-    find_job,
-    prepare_job,
-    submit_job,
-)
+from sweeps.cli.submission import STOP_SECONDS, SweepJob, find_job, prepare_job, submit_job
 from sweeps.cli.terminal import command_line, say
 from sweeps.doctor.checks import Check
 from sweeps.errors import InputError, StudyError, make_printable
@@ -31,6 +24,10 @@ from sweeps.study.validation import validate_study
 from tracking.redaction import redact
 
 _TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
+_OTHER_ENVIRONMENT = (
+    f"the cluster does not see {_TRACKING_VARIABLE} of this machine: it records as its own "
+    "environment says, or in mlflow.db in the storage. --tracking-uri names another store"
+)
 _OUTCOMES = {
     "submitted": "submitted as",
     "resubmitted": "submitted again, to continue, as",
@@ -80,14 +77,16 @@ def submit(
     Submitting a sweep again continues it if it ended early; otherwise nothing changes. Exit codes:
     0 the cluster has the sweep; 2 bad input, or the cluster fails a check: nothing started.
     """
-    valid, notes = _validate(study, set_ or (), num_points, yes)
+    valid = set_num_points(load(study, set_ or ()), num_points)
+    notes = validate_remote_study(valid, yes)
     client = connect_job_server(address)
-    values, command = valid.to_dict(), command_line()
     job, earlier = prepare_job(
-        client, values, name, storage, tracking_uri, data, command=command, large=yes
+        client, valid, name, storage, tracking_uri, data, command=command_line(), large=yes
     )
-    for note in (*notes, *_environment_notes(job)):
+    for note in notes:
         say(f"Note: {note}", err=True)
+    if job.tracking_uri is None and os.environ.get(_TRACKING_VARIABLE):
+        typer.echo(f"Note: {_OTHER_ENVIRONMENT}", err=True)
     is_settled = earlier is not None and (earlier.is_active or earlier.is_finished)
     if not no_check and not is_settled:
         _check_cluster(client, valid, job)
@@ -140,40 +139,18 @@ def stop(sweep: Sweep, address: JobServer = None) -> None:
     _print_stopped(sweep, ended, time.monotonic() - began)
 
 
-def validate_remote_study(study: spec.Study) -> tuple[int, tuple[str, ...]]:
-    """Validates a study without its data, which only the cluster needs.
-
-    Returns:
-        Number of points, and notes for the author.
-
-    Raises:
-        StudyError: With every mistake in the study.
-    """
+def validate_remote_study(study: spec.Study, is_confirmed: bool) -> tuple[str, ...]:
+    """Validates a study without its data, which only the cluster needs; returns notes on it."""
     validated = validate_study(study, data=False)
     if validated.errors:
         raise StudyError(validated.errors)
-    return len(validated.configs), validated.notes
-
-
-def _validate(
-    study: str, changes: Sequence[str], num_points: int | None, is_confirmed: bool
-) -> tuple[spec.Study, tuple[str, ...]]:
-    valid = set_num_points(load(study, changes), num_points)
-    points, notes = validate_remote_study(valid)
+    points = len(validated.configs)
     if points > CONFIRM_ABOVE_POINTS and not is_confirmed:
         raise InputError(
-            f"the plan has {points:,} points with {valid.replicates} replicates each; pass --yes "
+            f"the plan has {points:,} points with {study.replicates} replicates each; pass --yes "
             "to submit it"
         )
-    return valid, notes
-
-
-def _environment_notes(job: SweepJob) -> Iterator[str]:
-    if job.tracking_uri is None and os.environ.get(_TRACKING_VARIABLE):
-        yield (
-            f"the cluster does not see {_TRACKING_VARIABLE} of this machine: it records as its own "
-            "environment says, or in mlflow.db in the storage. --tracking-uri names another store"
-        )
+    return validated.notes
 
 
 def _check_cluster(client: JobClient, study: spec.Study, job: SweepJob) -> None:

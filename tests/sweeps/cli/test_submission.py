@@ -28,6 +28,7 @@ from sweeps.cli.submission import SweepJob, default_sweep_name, find_job, job_id
 from sweeps.cli.submit import validate_remote_study
 from sweeps.engine.progress import ResourceUse
 from sweeps.errors import InputError, StudyError
+from sweeps.planning.plan import set_num_points
 from sweeps.store.lease import read_heartbeat
 from sweeps.store.ledger import Ledger
 from sweeps.study.loader import load
@@ -286,10 +287,17 @@ def test_a_study_is_validated_without_its_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
-    assert validate_remote_study(load("adult-regularization"))[0] == 8
-    assert validate_remote_study(load("eco-alpha"))[0] > 1
+    assert validate_remote_study(load("adult-regularization"), False) == ()
+    validate_remote_study(load("eco-alpha"), False)
     with pytest.raises(StudyError, match="train_size: got -1"):
-        validate_remote_study(load("adult-regularization", ["fixed.train_size=-1"]))
+        validate_remote_study(load("adult-regularization", ["fixed.train_size=-1"]), False)
+
+
+def test_a_large_study_is_submitted_only_with_confirmation() -> None:
+    study = set_num_points(load("toy-gaussian", ["search.algorithm=sobol"]), 10_001)
+    with pytest.raises(InputError, match=r"10,001 points .* pass --yes"):
+        validate_remote_study(study, False)
+    validate_remote_study(study, True)
 
 
 _GOOD: dict[str, Any] = {"study": {"name": "s"}, "name": "s", "storage": "/shared"}
