@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -49,10 +49,8 @@ def list_datasets(address: AnyAddress = None, data: Data = None, json: Json = Fa
     if address is None:
         os.environ.update(data_variables(data))
         _print_datasets()
-    elif is_job_server(address):
-        _print_nodes(_ask_cluster(address, ["list"], data, LIST_SECONDS), json)
     else:
-        _print_nodes(run_on_nodes(address, data, LIST_SECONDS, local_data), json)
+        _print_nodes(_ask_nodes(address, ["list"], data, LIST_SECONDS, local_data), json)
 
 
 @app.command("fetch")
@@ -83,11 +81,9 @@ def fetch_dataset(
     datasets.info(name)
     if is_job_server(address):
         check_remote_path("--from", source)
-        words = ["fetch", name, *([] if source is None else ["--from", source])]
-        _print_nodes(_ask_cluster(address, words, data, FETCH_SECONDS), json)
-    else:
-        nodes = run_on_nodes(address, data, FETCH_SECONDS, fetch_local, name, source)
-        _print_nodes(nodes, json)
+    words = ["fetch", name, *([] if source is None else ["--from", source])]
+    nodes = _ask_nodes(address, words, data, FETCH_SECONDS, fetch_local, name, source)
+    _print_nodes(nodes, json)
 
 
 def _print_datasets() -> None:
@@ -124,9 +120,17 @@ def _download(name: str) -> list[Path]:
         return datasets.fetch(name, report)
 
 
-def _ask_cluster(
-    address: str, words: list[str], directory: str | None, seconds: float
+def _ask_nodes(
+    address: str,
+    words: list[str],
+    directory: str | None,
+    seconds: float,
+    function: Callable[..., NodeData],
+    *arguments: object,
 ) -> dict[str, NodeData]:
+    """Calls a function on every node; a job server runs `sweeps data` with `words` for it."""
+    if not is_job_server(address):
+        return run_on_nodes(address, directory, seconds, function, *arguments)
     check_remote_path("--data", directory)
     words = ["data", *words, "--address", "auto", "--json"]
     reply = run_remotely(address, words, data=directory, timeout=seconds + _JOB_SECONDS)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -87,7 +88,12 @@ def ui(
         typer.echo(f"A server is already running; open {server}")
         _print_pages(server, study_pages(uri, _LISTED_STUDIES))
         return
-    _serve_until_stopped(lambda: _serve_ui(uri, port))
+    pages = study_pages(uri, _LISTED_STUDIES)
+    with _exit_on_signals(), mlflow_server(uri, _HOST, port) as running:
+        typer.echo(f"MLflow UI on {redact(uri)}: {running.uri} (Ctrl-C stops it)")
+        _print_pages(running.uri, pages)
+        sys.stdout.flush()
+        running.wait()
 
 
 def serve(
@@ -134,35 +140,24 @@ def serve(
         raise InputError("TLS needs both --tls-cert and --tls-key")
     tls = (tls_cert.absolute(), tls_key.absolute()) if tls_cert and tls_key else None
     names = [name.strip() for name in (allowed_hosts or "").split(",") if name.strip()]
-
-    def serve_team() -> None:
-        with team_server(data, database, artifacts, host, port, tls, names, permission) as server:
-            _print_server(server.uri, names, data)
-            server.wait()
-
-    _serve_until_stopped(serve_team)
+    team = team_server(data, database, artifacts, host, port, tls, names, permission)
+    with _exit_on_signals(), team as server:
+        _print_server(server.uri, names, data)
+        server.wait()
 
 
-def _serve_until_stopped(serve: Callable[[], None]) -> None:
-    """Runs a server until a signal; exits with the signal's code, or with 1 if it failed."""
+@contextmanager
+def _exit_on_signals() -> Iterator[None]:
+    """Exits with a signal's code if one ends the block, and with 1 if its server fails."""
     with catch_stop_signals() as signals:
         try:
             with signals.interruptible():
-                serve()
+                yield
         except Interrupted as interrupted:
             raise typer.Exit(128 + interrupted.signal) from None
         except ServerStoppedError as error:
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(1) from None
-
-
-def _serve_ui(uri: str, port: int) -> None:
-    pages = study_pages(uri, _LISTED_STUDIES)
-    with mlflow_server(uri, _HOST, port) as server:
-        typer.echo(f"MLflow UI on {redact(uri)}: {server.uri} (Ctrl-C stops it)")
-        _print_pages(server.uri, pages)
-        sys.stdout.flush()
-        server.wait()
 
 
 def _print_pages(server: str, pages: Mapping[str, str]) -> None:

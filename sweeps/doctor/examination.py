@@ -142,7 +142,7 @@ def _examine(
         *([single.check_capacity(list(party.nodes.values()), study)] if study else []),
         *(single.check_data(own["data"], names[k], facts[k]["data"]) for k in facts if study),
         *_check_storage(party, task, {key: facts[key]["storage"] for key in facts}),
-        own["tracking"],
+        *own["tracking"],
     ]
     merged = merge_nodes(checks, [names[key] for key in party.nodes])
     return Report(checks=tuple(merged), versions={names[k]: facts[k]["versions"] for k in facts})
@@ -159,16 +159,15 @@ def _examine_node(
         parts["memory"] = lambda: single.check_memory(machine.cpus)
         parts["GPUs"] = lambda: single.check_gpus(machine.gpus, task.needs_gpus, _PART_SECONDS - 1)
     if key == DRIVER:
-        parts["tracking"] = lambda: single.check_tracking(tracking_uri, task.is_local)
+        parts["tracking"] = lambda: [single.check_tracking(tracking_uri, task.is_local)]
     if (study := task.study) is not None:
         parts["data"] = lambda: local_fingerprints(study)
     if task.storage is not None:
         parts["storage"] = lambda: _write_mark(key, task)
     results = _run_all(parts, _PART_SECONDS)
-    for subject in {"secret files", "memory", "GPUs", "tracking"} & results.keys():
+    for subject in results.keys() - {"data", "storage"}:
         if isinstance(answer := results[subject], NoAnswer):
-            check = Check(subject, "", "failed", answer.reason)
-            results[subject] = check if subject == "tracking" else [check]
+            results[subject] = [Check(subject, "", "failed", answer.reason)]
     return {"versions": installed_versions(), "storage": None, **results}
 
 
