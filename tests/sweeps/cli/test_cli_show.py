@@ -95,6 +95,13 @@ def test_list_tells_each_study_s_size_cost_and_what_it_reproduces():
     assert "of one core; reproduces no publication)" in output
 
 
+@pytest.mark.parametrize(("num_points", "listed"), [(2, 2), (20, 3)])
+def test_list_counts_no_more_points_than_a_grid_has(study, monkeypatch, num_points, listed):
+    study.write_text(f"{STUDY}search: {{num_points: {num_points}}}\n")
+    monkeypatch.setattr("sweeps.cli.studies.study_names", lambda: [str(study)])
+    assert f"{study}  ({listed} points x 2 replicates; " in run("list")
+
+
 @pytest.mark.parametrize("name", ["quickstart", "toy-gaussian", "digits-quick"])
 def test_list_and_show_agree_on_what_a_study_costs(name):
     """Descriptions give no time of their own, which could differ."""
