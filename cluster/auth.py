@@ -26,11 +26,9 @@ _THIS_MACHINE: Final = ("localhost", "127.0.0.0/8", "127.0.0.1", "::1")
 
 
 def read_token() -> str | None:
-    """Returns the token for Ray clusters, from where Ray itself reads it.
+    """Returns the token for Ray clusters, from where Ray itself reads it; None without one.
 
-    Returns:
-        Value of RAY_AUTH_TOKEN, or content of the file named by RAY_AUTH_TOKEN_PATH, or content of
-        `~/.ray/auth_token`; None if there is none of these.
+    The places are RAY_AUTH_TOKEN, the file named by RAY_AUTH_TOKEN_PATH, and `~/.ray/auth_token`.
 
     Raises:
         SecretError: If other users can read the file, or RAY_AUTH_TOKEN_PATH names no file.
@@ -72,11 +70,7 @@ def read_private_file(path: Path) -> str:
 
 
 def check_private(path: Path) -> None:
-    """Checks that a file of secrets belongs to this user or root, and is closed to all others.
-
-    Raises:
-        SecretError: If it is not.
-    """
+    """Raises a `SecretError` unless only this user and root can access a file of secrets."""
     _read(path)
 
 

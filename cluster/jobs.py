@@ -65,7 +65,8 @@ class Job:
 class JobClient:
     """Connection to the job server of a cluster's head.
 
-    Each method raises `ConnectError` if the server does not answer or rejects the token.
+    Each method raises `ConnectError` if the server does not answer or rejects the token, and
+    `JobError` if the job does not exist or the server does not accept the request.
 
     Attributes:
         address: `http://HOST:PORT` or `https://HOST:PORT`.
@@ -106,11 +107,7 @@ class JobClient:
         return [_job(each["submission_id"], each) for each in entries if each["submission_id"]]
 
     def upload(self, archive: bytes) -> str:
-        """Stores a zip archive on the cluster, unless it has the same one; returns its URI.
-
-        Raises:
-            JobError: If the cluster does not accept it.
-        """
+        """Stores a zip archive on the cluster, unless it has the same one; returns its URI."""
         name = f"_ray_pkg_{hashlib.sha256(archive).hexdigest()[:32]}.zip"
         path = f"/api/packages/gcs/{name}"
         # This request also keeps the archive from being removed before a job uses it.
@@ -135,9 +132,6 @@ class JobClient:
             package: URI of an uploaded archive, the working directory of its processes.
             environment: Variables of all its processes.
             metadata: Values to keep with it.
-
-        Raises:
-            JobError: If the id is in use, or the cluster does not accept the job.
         """
         body = {
             "entrypoint": entrypoint,
@@ -148,27 +142,15 @@ class JobClient:
         _check_status(self._request("POST", "/api/jobs/", json=body))
 
     def stop(self, job_id: str) -> bool:
-        """Asks a job to end, which may take it a while; returns whether it ran.
-
-        Raises:
-            JobError: If no job has that id.
-        """
+        """Asks a job to end, which may take it a while; returns whether it ran."""
         return bool(_parse_reply(self._request("POST", f"{_job_path(job_id)}/stop"))["stopped"])
 
     def delete(self, job_id: str) -> None:
-        """Removes a job that ended seconds ago or earlier, so that its id can be used again.
-
-        Raises:
-            JobError: If it has not ended, or no job has that id.
-        """
+        """Removes a job that ended seconds ago or earlier, so that its id can be used again."""
         _check_status(self._request("DELETE", _job_path(job_id)))
 
     def log(self, job_id: str) -> str:
-        """Returns everything that a job has printed so far.
-
-        Raises:
-            JobError: If no job has that id, or the node with its log was lost.
-        """
+        """Returns everything that a job has printed so far."""
         return str(_parse_reply(self._request("GET", f"{_job_path(job_id)}/logs"))["logs"] or "")
 
     def read_log_file(self, job: Job, name: str) -> str | None:
@@ -178,11 +160,7 @@ class JobClient:
         return response.content.decode(errors="replace") if response.ok else None
 
     def follow(self, job_id: str) -> Iterator[Job]:
-        """Yields a job's status twice a second, until it has ended.
-
-        Raises:
-            JobError: If no job has that id.
-        """
+        """Yields a job's status twice a second, until it has ended."""
         while True:
             job = self.find(job_id)
             if job is None:

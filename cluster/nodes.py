@@ -28,8 +28,7 @@ class NoAnswer:
 
     Attributes:
         reason: Description of the failure.
-        is_lost: Whether no answer came at all, because the node was lost or took too long; False if
-            the function raised an exception.
+        is_lost: Whether the node was lost or took too long; False if the function raised.
     """
 
     reason: str
@@ -52,9 +51,6 @@ def on_every_node(
         args: Its arguments.
         seconds: Time limit of each node.
         environment: Variables to set for the call, beside those of the node.
-
-    Returns:
-        The function's result for each node, or the reason why there is none.
     """
     machines = [Machine.from_node(node) for node in alive_nodes()]
     options: dict[str, Any] = {"num_cpus": 0, "max_retries": 0}

@@ -120,7 +120,7 @@ def monitor_head(
 
     Args:
         address: `HOST:PORT` of the head.
-        token: Token to send with each probe; None for none.
+        token: Token to send; None for none.
         on_silence: Called in a thread with the seconds since the head's last answer; once, and
             again only after the head has answered in between.
         silent_seconds: Seconds without an answer before `on_silence` is called.

@@ -61,12 +61,7 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class SubmitOutcome:
-    """Result of a submission.
-
-    Attributes:
-        state: Whether the job was started now, was restarted, runs already, or has finished.
-        existing: Job that already runs or has finished under this id; None if one was started.
-    """
+    """Result of a submission; `existing` is a job that already runs or has finished."""
 
     state: SubmitState
     existing: Job | None = None
