@@ -36,12 +36,7 @@ def train_stages(
 ) -> Generator[Stage, Sequence[int] | None]:
     """Trains a stack whose members may be removed; see `Experiment.stages_with_rungs`.
 
-    Args:
-        experiment: Experiment to which the points belong.
-        configs: Configurations of one structure.
-        shares: Shares of the game's steps at which there is a rung.
-        device: Device name of torch.
-        state: State of a stage to continue from.
+    There is a rung at each of the `shares` of the game's steps.
     """
     problem = PROBLEMS.get(configs[0].problem)
     pool, splits = load_pool(problem, configs, device)
@@ -52,12 +47,7 @@ def train_stages(
 
 
 def estimate_runtime(configs: Sequence[AdversarialConfig], device: str) -> float:
-    """Seconds of a stack: a few steps of its game are measured, the evaluation is estimated.
-
-    Args:
-        configs: Configurations of one structure.
-        device: Device name of torch.
-    """
+    """Seconds of a stack: a few steps of its game are measured, the evaluation is estimated."""
     problem = PROBLEMS.get(configs[0].problem)
     pool, splits = load_pool(problem, configs, device)
     first, sizes = configs[0], problem.split_sizes(configs[0])

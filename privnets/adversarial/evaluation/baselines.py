@@ -67,13 +67,7 @@ class Baselines:
     def __init__(
         self, problem: Problem, configs: Sequence[AdversarialConfig], raw: Sequence[Evidence]
     ) -> None:
-        """Prepares without reading or computing anything.
-
-        Args:
-            problem: Problem whose records are released.
-            configs: Configurations of one structure.
-            raw: Unreleased records of each configuration.
-        """
+        """Prepares, without reading anything, for the raw records of each configuration."""
         self._problem, self._configs, self._raw = problem, configs, raw
         self._keys = [_cache_key(problem, config) for config in configs]
         self._baselines: dict[str, Baseline] = {}
@@ -123,13 +117,7 @@ def fit_utility(
     evidence: Sequence[Evidence],
     purpose: str,
 ) -> Generator[object, None, list[NDArray[np.float64]]]:
-    """Fits fresh utility networks to released or raw records of a stack.
-
-    Args:
-        problem: Problem whose records are released.
-        configs: Configurations of one structure.
-        evidence: Records of each configuration.
-        purpose: Names the random draws.
+    """Fits fresh utility networks to released or raw records; `purpose` names the random draws.
 
     Returns:
         Log probabilities of the utility label on test, shape [n, C] each; [0, 0] without a label.

@@ -38,12 +38,7 @@ class Estimate:
 
 
 def mean(values: NDArray[np.float64], cluster: NDArray[np.int64] | None = None) -> Estimate:
-    """Mean over records.
-
-    Args:
-        values: One per record, shape [n].
-        cluster: Equal numbers for records of one origin, shape [n]; None if all are independent.
-    """
+    """Mean over records of values [n]; see `ratio` for `cluster`."""
     return ratio(values, np.ones_like(values), cluster)
 
 
@@ -52,12 +47,9 @@ def ratio(
     denominator: NDArray[np.float64],
     cluster: NDArray[np.int64] | None = None,
 ) -> Estimate:
-    """Ratio of sums over records.
+    """Ratio of sums over records, to each of which they contribute the entries of arrays [n].
 
-    Args:
-        numerator: Contribution of each record, shape [n].
-        denominator: Contribution of each record, with a positive sum, shape [n].
-        cluster: See `mean`.
+    `cluster` [n] has equal numbers for records of one origin; None if all are independent.
     """
     total = float(denominator.sum())
     value = float(numerator.sum()) / total

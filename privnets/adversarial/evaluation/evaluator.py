@@ -68,7 +68,7 @@ class Release:
 
     def is_finite(self) -> bool:
         """Whether all released numbers are finite."""
-        return all(bool(torch.isfinite(getattr(self.released, part).z).all()) for part in PARTS)
+        return all(bool(split.z.isfinite().all()) for split in self.released.splits)
 
 
 def release_records(game: Game, member: int, pool: Pool, splits: Splits) -> Release:
@@ -264,14 +264,7 @@ def _add_utility(
 
 
 def _add_bound(draft: _Draft, problem: Problem, release: Release, total: float) -> None:
-    """Gap above the bound I(S;Q) + I(U;X|Q) >= K (ICLR 2019 submission, Lemma 3.1).
-
-    Args:
-        draft: Metrics so far.
-        problem: Problem whose records are released.
-        release: The release.
-        total: I(S;Q) + I(U;X|Q), nats.
-    """
+    """Gap of `total`, nats, above the bound I(S;Q) + I(U;X|Q) >= K (ICLR 2019, Lemma 3.1)."""
     test = release.original.test
     assert test.utility is not None
     secret, utility = test.secret.cpu().numpy(), test.utility.cpu().numpy()

@@ -153,13 +153,9 @@ class EcoProblem(Problem):
 
 @dataclass(frozen=True, eq=False)
 class Rotation:
-    """Windows of one start of the pattern `ROTATION`, part after part.
+    """Windows of one start of the pattern `ROTATION`, part after part, and their counts.
 
-    Attributes:
-        windows: Windows of all parts.
-        counts: Number of windows in each part.
-        mean: Mean power in the training blocks, W.
-        std: Its standard deviation, W.
+    `mean` and `std` are those of power in the training blocks, W.
     """
 
     windows: Windows
@@ -169,11 +165,9 @@ class Rotation:
 
 
 def longest_run(group: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Rows of the first longest run of consecutive days of one household, at most `most`.
+    """Rows of the first longest run of at most `most` consecutive days of one household.
 
-    Args:
-        group: From `day_groups`; no day occurs twice.
-        most: Largest number of days.
+    `group` is from `day_groups`; no day occurs twice.
     """
     order = np.argsort(group)
     breaks = np.flatnonzero(np.diff(group[order]) != 1) + 1

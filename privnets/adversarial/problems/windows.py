@@ -100,11 +100,8 @@ def select_windows(windows: Windows, rows: NDArray[np.int64]) -> Windows:
 def side_information(start: NDArray[np.int64], steps: int) -> NDArray[np.float32]:
     """Public facts about each step: weekday, month and time of day.
 
-    Time of day is included because windows may start at any hour; any attacker has a clock.
-
-    Args:
-        start: First steps as in `Windows`, shape [n].
-        steps: Steps per day, T.
+    Time of day is included because windows may start at any hour; any attacker has a clock. With T
+    steps per day, windows start as in `Windows`.
 
     Returns:
         Weekday from Monday [7] and month [12], one-hot, then sine and cosine of one and of two

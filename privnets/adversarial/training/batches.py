@@ -29,15 +29,9 @@ _RELEASED_AT_ONCE = 1024
 
 @dataclass(frozen=True, eq=False)
 class Minibatch:
-    """One minibatch of every member; fields are those of `Pool` with dimensions [S, B] in front.
+    """One minibatch of every member: the fields of `Pool` with dimensions [S, B] instead of [N].
 
-    Attributes:
-        x: Shape [S, B, ...].
-        secret: Shape [S, B] or [S, B, T].
-        utility: Shape [S, B], or None.
-        side: Shape [S, B, T, c], or None.
-        present: Shape [S, B, T], or None.
-        noise: Noise scaled by `noise_std`, shape [S, B, *noise_shape].
+    `noise` is scaled by `noise_std` and has the shape [S, B, *noise_shape].
     """
 
     x: Tensor
@@ -58,14 +52,7 @@ class BatchSource:
         pool: Pool,
         splits: Sequence[Splits],
     ) -> None:
-        """Prepares to draw from the training split of every member.
-
-        Args:
-            configs: Configurations of one structure.
-            releaser: Network that releases.
-            pool: Records of the stack.
-            splits: One per configuration.
-        """
+        """Prepares to draw from the training split of every member."""
         self._configs, self._train = list(configs), [split.train for split in splits]
         self._releaser, self._pool = releaser, pool
         self._size = configs[0].batch_size
@@ -112,16 +99,9 @@ class BatchSource:
         records: NDArray[np.int64],
         stream: str,
     ) -> Tensor:
-        """Releases records by one member's releaser, with noise from a stream of its own.
+        """Releases records, by index [n] in the pool, by one member's releaser; shape [n, ...].
 
-        Args:
-            parameters: Parameters of the whole stack, each of shape [S, ...].
-            member: Place of the member in the stack.
-            records: Indices into the pool, shape [n].
-            stream: Name of the noise's random stream.
-
-        Returns:
-            Shape [n, ...].
+        Parameters are those of the whole stack [S, ...]. `stream` names the noise's random stream.
         """
         own = [p[member : member + 1] for p in parameters]
         source = _torch_generator(self._configs[member].seed, stream)

@@ -21,12 +21,7 @@ _STEPS_TOGETHER = 20
 
 @dataclass(frozen=True, eq=False)
 class _StepRecord:
-    """Values and tensors of a step, kept until several steps are evaluated together.
-
-    Attributes:
-        values: Values by curve, shape [S] each.
-        tensors: Labels and logits by name, shape [S, B, ...].
-    """
+    """Values [S] by curve, and labels and logits [S, B, ...] by name, of a step to be evaluated."""
 
     values: Mapping[str, Tensor]
     tensors: Mapping[str, Tensor]
@@ -42,10 +37,8 @@ class TrainingCurves:
     def __init__(self, problem: Problem, log_prior: Tensor, interval: int) -> None:
         """Begins curves without a point.
 
-        Args:
-            problem: Measures releasers by `exact_curves`.
-            log_prior: Log frequencies of the secret's classes in training, shape [S, C].
-            interval: Steps between two points.
+        `log_prior` [S, C] has class log frequencies of the secret in training, and `interval` the
+        number of steps between two points.
         """
         self._problem, self._log_prior, self._interval = problem, log_prior, interval
         self._pending_steps: list[_StepRecord] = []

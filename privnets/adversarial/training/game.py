@@ -61,14 +61,7 @@ class Game:
         pool: Pool,
         splits: Sequence[Splits],
     ) -> None:
-        """Draws all networks, each from its configuration's seed.
-
-        Args:
-            problem: Problem whose records are released.
-            configs: Configurations of one structure.
-            pool: Records, on the training device.
-            splits: One per configuration.
-        """
+        """Draws all networks, each from its configuration's seed, on the pool's device."""
         keep_freed_memory()
         first, device = configs[0], pool.x.device
         self.configs, self.step, self._pretrained = list(configs), 0, 0
@@ -154,11 +147,7 @@ class Game:
         return state | add_prefix("curves.", _copy(self._curves.state()))
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continues from a saved state.
-
-        Raises:
-            ValueError: If the state belongs to another game.
-        """
+        """Continues from a saved state; raises ValueError if it belongs to another game."""
         try:
             self._restore(state)
         except (KeyError, ValueError, RuntimeError, IndexError) as error:

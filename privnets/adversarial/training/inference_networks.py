@@ -38,13 +38,8 @@ def build_inference_network(
 ) -> Architecture:
     """A network that infers one of `classes` labels from a record or a release.
 
-    Args:
-        problem: Problem whose records are its inputs.
-        config: Gives the width and the shape of records.
-        classes: Number of labels.
-        sees_side: Whether side information is an input beside each step of a sequence.
-        large: Whether the network has twice the width and another layer, or, for sequences, twice
-            the width and a second direction.
+    Where `sees_side`, side information is an input beside each step of a sequence. A `large` one
+    has twice the width and another layer, or, for sequences, a second direction.
     """
     shape = problem.split_sizes(config).record_shape
     width = config.adversary_width * (2 if large else 1)
@@ -177,12 +172,9 @@ class NetworkGroup:
         return dict(zip(own, torch.split(outputs, len(x)), strict=True))
 
     def train(self, x: Mapping[Role, Tensor], label: Mapping[Role, Tensor], scale: float) -> None:
-        """Takes one step of cross-entropy on each role's records and labels.
+        """Takes one step of cross-entropy on records [S, n, ...] and labels [S, n, ...] by role.
 
-        Args:
-            x: Records by role, shape [S, n, ...].
-            label: Labels by role, shape [S, n] or [S, n, T].
-            scale: Factor on the learning rates.
+        Learning rates are multiplied by `scale`.
         """
         records, labels = (_join([part[role] for role in self.roles]) for part in (x, label))
         with differentiable(self.stack.parameters):
@@ -209,12 +201,7 @@ def build_groups(
 ) -> list[NetworkGroup]:
     """The inference networks of a stack, in as few groups as possible.
 
-    Args:
-        problem: Problem whose records are released.
-        configs: Configurations of one structure.
-        schedule: Roles that train together.
-        device: Training device.
-        betas: Decay rates of Adam's moments.
+    `betas` are the decay rates of Adam's moments.
     """
     spec, first = problem.spec, configs[0]
     side = first.side_information

@@ -90,22 +90,13 @@ class Objective(ABC):
         return {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continues from a saved state.
-
-        Raises:
-            KeyError: If a tensor is missing.
-        """
+        """Continues from a saved state."""
         for name, tensor in self.state().items():
             tensor.copy_(state[name])
 
 
 def build_objective(configs: Sequence[AdversarialConfig], log_prior: Tensor) -> Objective:
-    """The objective of a stack.
-
-    Args:
-        configs: Configurations of one structure.
-        log_prior: Log frequencies of the secret's classes in training, shape [S, C].
-    """
+    """The objective of a stack; `log_prior` [S, C] has class log frequencies in training."""
     if configs[0].objective == "alpha":
         return AlphaObjective(configs, log_prior)
     return SquaredKLObjective(configs, log_prior)
@@ -176,12 +167,7 @@ class ConditionalEntropy:
                 if they are conditionally independent (eq. 7); `sum` adds the steps' entropies. In
                 `joint` a record's known steps stand for all of its steps. Without that, records
                 with fewer known steps would weigh more above order 1, and less below.
-
-        Raises:
-            ValueError: If an order is negative or NaN.
         """
-        if not all(order >= 0 for order in orders):
-            raise ValueError(f"orders must be in [0, inf]; got {list(orders)}.")
         self._form, self._sequence = form, sequence
         self._members_by_order = {
             order: [i for i, other in enumerate(orders) if other == order]
@@ -299,16 +285,13 @@ class RunningMean:
 def censored_information(
     log_reference: Tensor, log_inferred: Tensor, utility: Tensor, estimator: Estimator
 ) -> Tensor:
-    """I(U;X|Q), the utility that the release loses (eq. 3), nats.
+    """I(U;X|Q), the utility that the release loses (eq. 3): minibatch means, nats, shape [S].
 
     Args:
         log_reference: log P(u|x), held fixed, shape [S, n, C].
         log_inferred: log P(u|q), shape [S, n, C].
         utility: True labels, shape [S, n].
         estimator: Form of the estimate; see the module.
-
-    Returns:
-        Means over the minibatch, shape [S].
     """
     ratio = log_reference.detach() - log_inferred
     if estimator == "label":
@@ -319,16 +302,13 @@ def censored_information(
 def leaked_information(
     log_inferred: Tensor, log_prior: Tensor, secret: Tensor, estimator: Estimator
 ) -> Tensor:
-    """I(S;Q), the information of the release about the secret (eq. 4), nats.
+    """I(S;Q), the release's information about the secret (eq. 4): minibatch means, nats, shape [S].
 
     Args:
         log_inferred: log P(s|q), shape [S, n, C].
         log_prior: log P(s), shape [S, C].
         secret: True secrets, shape [S, n].
         estimator: Form of the estimate; see the module.
-
-    Returns:
-        Means over the minibatch, shape [S].
     """
     ratio = log_inferred - log_prior[:, None]
     if estimator == "full":
@@ -337,15 +317,9 @@ def leaked_information(
 
 
 def square_means(batch: Tensor, running: RunningMean, squaring: Squaring) -> Tensor:
-    """Values whose gradients are those of the squared informations.
+    """Values [2, S] whose gradients are those of the two squared informations.
 
-    Args:
-        batch: Differentiable batch means of the two informations, shape [2, S].
-        running: Updated with `batch`.
-        squaring: Mean that is squared; see the module.
-
-    Returns:
-        Shape [2, S].
+    Updates `running` with `batch`, the differentiable batch means [2, S].
     """
     mean = running.update(batch)
     if squaring == "batch":

@@ -30,9 +30,9 @@ class Releaser(ABC):
     def initial(self, random: np.random.Generator) -> list[Tensor]:
         """Initial parameters of one releaser, float32, without the stack's dimension."""
 
-    @abstractmethod
     def noise_shape(self, record_shape: Sequence[int]) -> tuple[int, ...]:
-        """Shape of the noise for the release of one record."""
+        """Shape of the noise for the release of one record: by default that of the record."""
+        return tuple(record_shape)
 
     @abstractmethod
     def release(
@@ -62,12 +62,7 @@ class Releaser(ABC):
 
 
 def build_releaser(problem: Problem, config: AdversarialConfig) -> Releaser:
-    """The releaser that a configuration asks for, fitting its problem's records.
-
-    Args:
-        problem: Problem whose records are released.
-        config: Gives the kind of network, its width, and whether it uses side information.
-    """
+    """The releaser that a configuration asks for, fitting its problem's records."""
     spec, shape = problem.spec, problem.split_sizes(config).record_shape
     if config.releaser == "linear":
         return LinearFilter(math.prod(shape))
@@ -89,10 +84,6 @@ class LinearFilter(Releaser):
         """Theta [d, d], Gaussian with variance 1 / d."""
         d = self.dimensions
         return [gaussian_weights(random, (d, d), 1 / math.sqrt(d))]
-
-    def noise_shape(self, record_shape: Sequence[int]) -> tuple[int, ...]:
-        """Shape of a record."""
-        return tuple(record_shape)
 
     def release(
         self,
@@ -229,10 +220,6 @@ class RecurrentReleaser(Releaser):
         weight[-1] = 1
         body = initial_lstm(random, 2 + self.classes + self.side, self.hidden, self.layers)
         return [*body, weight, torch.zeros(1, 1)]
-
-    def noise_shape(self, record_shape: Sequence[int]) -> tuple[int, ...]:
-        """One number per step."""
-        return tuple(record_shape)
 
     def draw_noise(self, random: torch.Generator, shape: Sequence[int]) -> Tensor:
         """Noise uniform on [0, 1], on the generator's device."""
