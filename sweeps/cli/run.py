@@ -29,9 +29,8 @@ from sweeps.cli.options import (
 )
 from sweeps.cli.status import status_file
 from sweeps.cli.terminal import SUBMIT_COMMAND, command_line, print_table, say
-from sweeps.engine.display import display_progress
+from sweeps.engine.display import SweepProgress, display_progress
 from sweeps.engine.executor import RunOutcome, execute, new_sweep_name
-from sweeps.engine.progress import SweepProgress
 from sweeps.engine.signals import Interrupted
 from sweeps.errors import InputError
 from sweeps.planning.plan import Plan, confirmation_question, make_plan, replan

@@ -20,12 +20,8 @@ from sweeps.study.spec import Resources
 if TYPE_CHECKING:
     from cluster.connection import Connection, Machine
 
-PATIENCE_SECONDS: Final = 120.0
-"""Time after which waiting for larger machines ends."""
-
-EMPTY_SECONDS: Final = 600.0
-"""Time after which waiting for machines ends, in a cluster without machines and autoscaler."""
-
+_PATIENCE_SECONDS: Final = 120.0
+_EMPTY_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 0.5
 # Share of a machine's memory that packs may take; Ray's processes and peaks of stacks need more.
 _MEMORY_SHARE: Final = 0.6
@@ -33,30 +29,21 @@ _MEMORY_SHARE: Final = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Capacity for packs.
-
-    Attributes:
-        workers: Number of packs that are trained at once.
-        memory: Bytes of memory that each may take.
-    """
+    """Number of packs that are trained at once, and bytes of memory that each may take."""
 
     workers: int
     memory: int
 
 
 def cluster_capacity(machines: Sequence[Machine], resources: Resources) -> Capacity:
-    """Number of packs that can be trained at once, and the memory that each may take.
-
-    Args:
-        machines: Machines that Ray runs on.
-        resources: Resources of a pack.
+    """Capacity of machines for packs of the given resources.
 
     Raises:
         InputError: If no machine has room for a pack.
     """
     workers = slots(machines, resources)
     if not workers:
-        raise too_small_error(machines, resources)
+        raise _too_small_error(machines, resources)
     shares = [
         _MEMORY_SHARE * machine.memory / min(packs, workers)
         for machine in machines
@@ -67,12 +54,7 @@ def cluster_capacity(machines: Sequence[Machine], resources: Resources) -> Capac
 
 
 def slots(machines: Sequence[Machine], resources: Resources) -> int:
-    """Number of packs that machines can train at once; 0 if none has room for one.
-
-    Args:
-        machines: Machines that Ray runs on.
-        resources: Resources of a pack; its `concurrency` is an upper limit.
-    """
+    """Number of packs that machines can train at once, at most `resources.concurrency`."""
     packs = sum(_machine_slots(machine, resources) for machine in machines)
     return packs if resources.concurrency == "auto" else min(packs, resources.concurrency)
 
@@ -82,8 +64,8 @@ def wait_for_capacity(
     resources: Resources,
     should_stop: Callable[[], bool],
     *,
-    patience_seconds: float = PATIENCE_SECONDS,
-    empty_seconds: float = EMPTY_SECONDS,
+    patience_seconds: float = _PATIENCE_SECONDS,
+    empty_seconds: float = _EMPTY_SECONDS,
 ) -> list[Machine]:
     """Waits until a machine of a cluster has room for a pack.
 
@@ -97,9 +79,6 @@ def wait_for_capacity(
         should_stop: Polled; once true, the function returns.
         patience_seconds: Limit where machines are too small, or the autoscaler refuses.
         empty_seconds: Limit without machines and without an autoscaler.
-
-    Returns:
-        The machines of the cluster.
 
     Raises:
         InputError: If no machine will have room for a pack.
@@ -128,7 +107,7 @@ def _check_hope(
         if waited >= empty_seconds:
             raise _empty_error(resources, empty_seconds)
     elif waited >= patience_seconds:
-        raise too_small_error(machines, resources)
+        raise _too_small_error(machines, resources)
 
 
 def describe_wait(machines: Sequence[Machine], resources: Resources) -> str:
@@ -139,8 +118,7 @@ def describe_wait(machines: Sequence[Machine], resources: Resources) -> str:
     return f"waiting for {amount} to become free (all are in use by others)"
 
 
-def too_small_error(machines: Sequence[Machine], resources: Resources) -> InputError:
-    """Error for machines of which none has room for a pack."""
+def _too_small_error(machines: Sequence[Machine], resources: Resources) -> InputError:
     sizes = ", ".join(sorted({f"{m.cpus:g} and {m.gpus:g}" for m in machines})) or "none"
     return InputError(
         f"resources: a pack requires {format_count(resources.cpus, 'CPU')} and "

@@ -1,11 +1,12 @@
-"""Shows the progress of a sweep: a bar on a terminal, a line now and then elsewhere."""
+"""Display of a sweep's progress: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console, Group
@@ -14,8 +15,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sweeps.engine.progress import Display, SweepProgress
+from sweeps.analysis.text import format_count
 from sweeps.errors import make_printable
+from sweeps.planning.plan import format_duration
+from sweeps.store.lease import ResourceUse
 
 LINE_SECONDS: Final = 10.0
 """Time between two lines of progress without a terminal."""
@@ -23,24 +26,98 @@ LINE_SECONDS: Final = 10.0
 _BAR_WIDTH: Final = 24
 
 
+@dataclass(frozen=True, slots=True)
+class SweepProgress:
+    """Progress of a sweep.
+
+    Attributes:
+        done: Complete points, failed and stopped ones included.
+        failed: Points that failed, or whose pack failed.
+        share: Share of this run's work that is done, in [0, 1].
+        rate: Points per minute in this run; None before the first.
+        eta: Estimated seconds left; None while unknown.
+        best: Best value of each objective on the front, by metric.
+        doing: Preparation in progress, in words; None while packs are trained.
+        stopped: Points that were stopped early.
+        use: Resources in use; None before they are known.
+        trainings: Replicates finished, and replicates in all; None if unknown.
+        waiting: What training waits for, in words; None while packs are trained.
+        setbacks: Number of warnings, mostly of packs that were lost and are tried again.
+        setback: The last warning.
+    """
+
+    points: int
+    done: int
+    failed: int
+    share: float
+    rate: float | None
+    eta: float | None
+    front: int
+    best: Mapping[str, float]
+    doing: str | None = None
+    stopped: int = 0
+    use: ResourceUse | None = None
+    trainings: tuple[int, int] | None = None
+    waiting: str | None = None
+    setbacks: int = 0
+    setback: str | None = None
+
+    def __str__(self) -> str:
+        """One line with everything."""
+        parts = (self.describe_training(), self.describe_points(), self.describe_front())
+        return ", ".join(part for part in parts if part)
+
+    def describe_training(self) -> str:
+        """Current work, its share and the time left."""
+        if self.doing is not None:
+            return self.doing
+        if self.share >= 1:
+            return "all trained, the report and MLflow come next"
+        if self.waiting is not None:
+            return f"{self.share:.0%} trained, {self.waiting}"
+        if self.eta is None:
+            return f"{self.share:.0%} trained"
+        seconds = self.eta if self.eta < 20 else round(self.eta, -1)
+        return f"{self.share:.0%} trained, about {format_duration(seconds)} left"
+
+    def describe_points(self) -> str:
+        """Counts of points, and their rate; the points of a pack are done at its end."""
+        parts = [f"{self.done:,} of {format_count(self.points, 'point')} done"]
+        if self.trainings is not None and self.trainings[1] > self.points:
+            parts[0] += f" ({self.trainings[0]:,} of {format_count(self.trainings[1], 'training')})"
+        parts += [f"{self.failed} failed"] if self.failed else []
+        parts += [f"{self.stopped} stopped early"] if self.stopped else []
+        parts += [f"{self.rate:.1f} points per minute"] if self.rate is not None else []
+        if self.done < self.points and self.doing is None and self.use and self.use.packs:
+            parts += [f"{format_count(self.use.packs, 'pack')} in training"]
+        return ", ".join(parts)
+
+    def describe_front(self) -> str:
+        """Size and best values of the front; empty while there is none."""
+        best = ", ".join(f"{metric} {value:.3g}" for metric, value in self.best.items())
+        return f"front of {self.front} (best {best})" if self.front else ""
+
+
+Display = Callable[[SweepProgress], None]
+
+
 @contextmanager
 def display_progress() -> Iterator[Display]:
-    """Display on standard error: a bar on a terminal, a line now and then elsewhere.
-
-    Yields:
-        The display; it may be called at any rate.
-    """
-    if sys.stderr.isatty():
-        with _bar_display() as show:
-            yield show
-    else:
+    """Display on standard error: a bar on a terminal, a line now and then elsewhere."""
+    if not sys.stderr.isatty():
         yield _line_display()
-
-
-@contextmanager
-def _bar_display() -> Iterator[Display]:
-    """Three lines that stay in place; each is cut where the terminal is too narrow."""
+        return
     live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
+    live.start()
+    try:
+        yield _bar_display(live)
+    finally:
+        with suppress(OSError):  # the terminal is closed
+            live.stop()
+
+
+def _bar_display(live: Live) -> Display:
+    """Three lines that stay in place; each is cut where the terminal is too narrow."""
     warnings = 0
 
     def show(progress: SweepProgress) -> None:
@@ -50,12 +127,7 @@ def _bar_display() -> Iterator[Display]:
         warnings = progress.setbacks
         live.update(_render(progress), refresh=True)
 
-    live.start()
-    try:
-        yield show
-    finally:
-        with suppress(OSError):  # the terminal is closed
-            live.stop()
+    return show
 
 
 def _render(progress: SweepProgress) -> Group:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 import tracking
 from cluster.auth import bypass_proxies_for_loopback
@@ -20,11 +21,10 @@ from cluster.connection import check_address, connect, local_machine
 from cluster.errors import ConnectError
 from sweeps.analysis.results import DEFAULT_STORAGE, Result, read_result
 from sweeps.engine.capacity import cluster_capacity
-from sweeps.engine.context import SweepRun
-from sweeps.engine.display import display_progress
+from sweeps.engine.display import Display, display_progress
 from sweeps.engine.node_data import check_data_on_nodes
-from sweeps.engine.progress import Display, ProgressTracker
-from sweeps.engine.scheduler import pending_replicates, run_pending_packs
+from sweeps.engine.progress import ProgressTracker
+from sweeps.engine.scheduler import SweepRun, pending_replicates, run_pending_packs
 from sweeps.engine.signals import Interrupted, catch_stop_signals
 from sweeps.errors import InputError
 from sweeps.planning.plan import Plan, create_manifest, make_plan, plan_differences
@@ -35,6 +35,7 @@ from sweeps.store.filesystem import absolute_storage, check_writable, open_direc
 from sweeps.store.lease import HeartbeatWriter, acquire_lease
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest, write_manifest
+from sweeps.study.loader import load
 from sweeps.study.spec import Resources, Study
 from tracking import redact
 
@@ -45,7 +46,6 @@ class RunOutcome:
 
     Attributes:
         result: Result of the sweep, of this run and earlier ones.
-        published: Outcome of publishing to MLflow.
         failures: Packs that failed permanently, with the reason.
         interrupted_by: Signal that ended the run early; None without one.
         problems: Other problems, in words.
@@ -65,22 +65,30 @@ class RunOutcome:
         return 1 if self.result.counts["failed"] or self.result.pending else 0
 
 
-def run_study(
-    study: Study,
-    *,
-    name: str | None = None,
-    storage: str | None = None,
+def run(
+    study: Study | str | Path,
     tracking_uri: str | None = None,
     address: str | None = None,
+    storage: str | None = None,
+    name: str | None = None,
     num_points: int | None = None,
 ) -> Result:
-    """Plans a study and runs it to its end; see `sweeps.run`.
+    """Runs a sweep of a study to its end.
+
+    Args:
+        study: A study, a packaged study's name, or a path to a YAML file.
+        tracking_uri: URI of the MLflow store; MLflow's default if None.
+        address: Address of the Ray cluster; None starts a local one.
+        storage: Directory or URI for the sweep's files; `./sweep-results` if None.
+        name: Name of the sweep; derived from the study's if None.
+        num_points: Number of points, in place of the study's own.
 
     Raises:
-        StudyError: With every mistake in the study; nothing was started.
-        InputError: If another argument is invalid; nothing was started.
-        Interrupted: After a signal; what finished is kept. It is a KeyboardInterrupt.
+        StudyError: With every mistake of the study, before anything starts.
+        InputError: If another argument is invalid, before anything starts.
+        KeyboardInterrupt: If it was interrupted; finished points are kept.
     """
+    study = study if isinstance(study, Study) else load(study)
     plan = make_plan(study, num_points)
     directory = absolute_storage(storage or DEFAULT_STORAGE)
     with display_progress() as show:
@@ -212,7 +220,6 @@ def _publish(
 def _close(
     run: SweepRun, heartbeat: HeartbeatWriter, result: Result | None, published: PublishOutcome
 ) -> RunOutcome:
-    """Collects the outcome."""
     if heartbeat.problem is not None:
         run.tracker.add_problem(heartbeat.problem)
     result = result or read_result(run.ledger, run.storage)
@@ -245,12 +252,6 @@ def _manifest(run: SweepRun) -> Manifest:
 
 def prepare_manifest(ledger: Ledger, plan: Plan, *, command: str, tracking_uri: str) -> Manifest:
     """Manifest of a sweep: the stored one, or a new one for a new sweep.
-
-    Args:
-        ledger: Ledger of the sweep.
-        plan: Plan of the sweep.
-        command: Command that the user typed.
-        tracking_uri: Resolved URI of the MLflow store.
 
     Raises:
         InputError: If the sweep was started with another plan.

@@ -16,9 +16,7 @@ from sweeps.planning.packing import Pack
 from sweeps.store.checkpoints import Checkpoint, CheckpointContent, ReplicateKey
 from sweeps.store.ledger import Ledger
 
-CHECKPOINT_SECONDS = 20.0
-"""Shortest time between two checkpoints of a pack."""
-
+_CHECKPOINT_SECONDS = 20.0
 _Stages = Generator[Stage, Sequence[int] | None]
 
 
@@ -38,11 +36,7 @@ class PackProgress:
 
 
 class PackTrainer:
-    """Trains a pack stage by stage.
-
-    Replicates in the pack's checkpoint are not trained again. A pack that is in the ledger is not
-    trained at all.
-    """
+    """Trains a pack stage by stage, without what its checkpoint or the ledger holds already."""
 
     def __init__(
         self,
@@ -51,7 +45,7 @@ class PackTrainer:
         ledger: Ledger,
         *,
         device: str = "cpu",
-        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+        checkpoint_seconds: float = _CHECKPOINT_SECONDS,
         stopping: StoppingRule | None = None,
     ) -> None:
         """Prepares to train; the first call of `advance` starts.

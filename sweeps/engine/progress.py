@@ -9,12 +9,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from sweeps.analysis.text import format_count
-from sweeps.engine.sweep_counts import SweepCounter, SweepCounts
+import numpy as np
+import pyarrow as pa
+
+from privnets.contract import Direction
+from sweeps.analysis.pareto import pareto_front
+from sweeps.engine.display import Display, SweepProgress
 from sweeps.planning.packing import Pack
-from sweeps.planning.plan import Plan, format_duration
+from sweeps.planning.plan import Plan
 from sweeps.store.lease import ResourceUse
 from sweeps.store.ledger import Ledger
+from sweeps.store.reader import FINISHED, LedgerReader, replicate_table
 
 if TYPE_CHECKING:
     from cluster.connection import Machine
@@ -29,83 +34,71 @@ _WAITING_SECONDS: Final = 10.0
 _MIN_SHARE_FOR_ETA: Final = 0.02
 _MAX_REASON: Final = 200
 _NODE_DIED: Final = "its node has died"  # Ray's words about an actor
+_COLUMNS: Final = ("point_id", "seed", "failure", "stopped", "finished_at")
 
 
 @dataclass(frozen=True, slots=True)
-class SweepProgress:
-    """Progress of a sweep.
+class SweepCounts:
+    """Counts of a sweep so far.
 
     Attributes:
-        points: Points of the sweep.
-        done: Complete points, failed and stopped ones included.
-        failed: Points that failed, or whose pack failed.
-        share: Share of this run's work that is done, in [0, 1].
-        rate: Points per minute in this run; None before the first.
-        eta: Estimated seconds left; None while unknown.
-        front: Points on the front.
+        complete: Points with all replicates.
+        failed: Complete points with a failed replicate.
+        stopped: Complete points without a failed replicate, but with a stopped one.
+        front: Finished points on the front.
         best: Best value of each objective on the front, by metric.
-        doing: Preparation in progress, in words; None while packs are trained.
-        stopped: Points that were stopped early.
-        use: Resources in use; None before they are known.
-        trainings: Replicates finished, and replicates in all; None if unknown.
-        waiting: What training waits for, in words; None while packs are trained.
-        setbacks: Number of warnings, mostly of packs that were lost and are tried again.
-        setback: The last warning.
+        trainings: Replicates in the ledger, also of incomplete points.
     """
 
-    points: int
-    done: int
-    failed: int
-    share: float
-    rate: float | None
-    eta: float | None
-    front: int
-    best: Mapping[str, float]
-    doing: str | None = None
+    complete: int = 0
+    failed: int = 0
     stopped: int = 0
-    use: ResourceUse | None = None
-    trainings: tuple[int, int] | None = None
-    waiting: str | None = None
-    setbacks: int = 0
-    setback: str | None = None
-
-    def __str__(self) -> str:
-        """One line with everything."""
-        parts = (self.describe_training(), self.describe_points(), self.describe_front())
-        return ", ".join(part for part in parts if part)
-
-    def describe_training(self) -> str:
-        """Current work, its share and the time left."""
-        if self.doing is not None:
-            return self.doing
-        if self.share >= 1:
-            return "all trained, the report and MLflow come next"
-        if self.waiting is not None:
-            return f"{self.share:.0%} trained, {self.waiting}"
-        if self.eta is None:
-            return f"{self.share:.0%} trained"
-        seconds = self.eta if self.eta < 20 else round(self.eta, -1)
-        return f"{self.share:.0%} trained, about {format_duration(seconds)} left"
-
-    def describe_points(self) -> str:
-        """Counts of points, and their rate; the points of a pack are done at its end."""
-        parts = [f"{self.done:,} of {format_count(self.points, 'point')} done"]
-        if self.trainings is not None and self.trainings[1] > self.points:
-            parts[0] += f" ({self.trainings[0]:,} of {format_count(self.trainings[1], 'training')})"
-        parts += [f"{self.failed} failed"] if self.failed else []
-        parts += [f"{self.stopped} stopped early"] if self.stopped else []
-        parts += [f"{self.rate:.1f} points per minute"] if self.rate is not None else []
-        if self.done < self.points and self.doing is None and self.use and self.use.packs:
-            parts += [f"{format_count(self.use.packs, 'pack')} in training"]
-        return ", ".join(parts)
-
-    def describe_front(self) -> str:
-        """Size and best values of the front; empty while there is none."""
-        best = ", ".join(f"{metric} {value:.3g}" for metric, value in self.best.items())
-        return f"front of {self.front} (best {best})" if self.front else ""
+    front: int = 0
+    best: Mapping[str, float] = field(default_factory=dict)
+    trainings: int = 0
 
 
-Display = Callable[[SweepProgress], None]
+class SweepCounter:
+    """Counts the points of a ledger as it grows."""
+
+    def __init__(
+        self, ledger: Ledger, seeds: Sequence[int], objectives: Mapping[str, Direction]
+    ) -> None:
+        """Starts before the first pack; `seeds` are those of a complete point."""
+        metrics = {f"metric/{metric}" for metric in objectives}
+        self._reader = LedgerReader(ledger, lambda name: name in _COLUMNS or name in metrics)
+        self._seeds = seeds
+        self._objectives = objectives
+        self._tables: list[pa.Table] = []
+        self._counts = SweepCounts()
+
+    def read(self) -> SweepCounts:
+        """Reads the packs that appeared since the last call, and returns all counts."""
+        if tables := self._reader.read_new():
+            self._tables += tables
+            self._counts = self._count()
+        return self._counts
+
+    def _count(self) -> SweepCounts:
+        replicates = replicate_table(self._tables)
+        complete = replicates.complete(self._seeds)
+        finished = np.flatnonzero(complete.point_status == FINISHED)
+        values = complete.family("metric").reindex(columns=list(self._objectives))
+        means = values.groupby(complete.points).mean(skipna=False).loc[finished]
+        front = pareto_front(means, self._objectives)
+        best = {
+            metric: float(getattr(front[metric], direction)())
+            for metric, direction in self._objectives.items()
+            if len(front)
+        }
+        return SweepCounts(
+            complete=len(complete),
+            failed=complete.counts["failed"],
+            stopped=complete.counts["stopped"],
+            front=len(front),
+            best=best,
+            trainings=len(replicates.rows),
+        )
 
 
 @dataclass
@@ -115,8 +108,6 @@ class ProgressTracker:
     Reports come from the scheduler's thread; `displaying` shows them in a thread of its own.
 
     Attributes:
-        plan: Plan of the sweep.
-        ledger: Ledger of the sweep.
         displays: Functions that show progress; one that fails is not called again.
         doing: Preparation in progress, in words; None while packs are trained.
         waiting_for: What packs wait for while none is in training, in words.
@@ -154,12 +145,7 @@ class ProgressTracker:
         self._waited = 0.0
 
     def expect(self, packs: Sequence[Pack], costs: Mapping[str, float]) -> None:
-        """Adds the packs of a round; the first round starts the clock.
-
-        Args:
-            packs: Packs that will be trained.
-            costs: Pack id to its cost, in seconds of one core.
-        """
+        """Adds the packs of a round, with costs in seconds; the first round starts the clock."""
         with self._lock:
             if not self._packs:
                 self._started_at = time.monotonic()
@@ -172,13 +158,7 @@ class ProgressTracker:
             self._nodes[pack_id] = None
 
     def advance_pack(self, pack_id: str, share: float, node: str) -> None:
-        """Records the progress of a pack in training.
-
-        Args:
-            pack_id: The pack.
-            share: Share of its work that is done, in [0, 1].
-            node: Ray's id of the node that trains it.
-        """
+        """Records the share of a pack's work that is done, and Ray's id of the node it is on."""
         with self._lock:
             self._shares[pack_id] = share
             self._nodes[pack_id] = node
@@ -236,11 +216,7 @@ class ProgressTracker:
 
     @contextmanager
     def recording(self, what: str) -> Iterator[None]:
-        """Block whose exceptions are recorded as problems: training is worth more than it.
-
-        Args:
-            what: What failed, in words.
-        """
+        """Block whose exceptions are recorded as problems that begin with `what`."""
         try:
             yield
         except Exception as error:

@@ -1,17 +1,14 @@
-"""Hands the packs that a sweep lacks to Ray, round by round.
-
-A fixed plan has a single round: all replicates that the ledger lacks. A search that chooses points
-by results needs one round for each time it is asked; `_rounds` is the place for it.
-"""
+"""Scheduler: hands the packs that a sweep lacks to Ray."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import privnets
@@ -24,9 +21,10 @@ from sweeps.engine.capacity import (
     slots,
     wait_for_capacity,
 )
-from sweeps.engine.context import SweepRun
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_trainer import checkpoint_label
+from sweeps.engine.progress import ProgressTracker
+from sweeps.engine.signals import StopRequest
 from sweeps.planning.calibration import CalibrationSettings, calibrate
 from sweeps.planning.cost_curves import CostCurve
 from sweeps.planning.packing import Pack, make_packs
@@ -39,6 +37,29 @@ if TYPE_CHECKING:
 
 Replicates = Mapping[ReplicateKey, PlannedReplicate]
 """Planned replicates by (point_id, seed)."""
+
+
+@dataclass
+class SweepRun:
+    """One run of a sweep.
+
+    Attributes:
+        storage: Absolute path or URI under which sweeps are stored.
+        tracking_uri: Resolved URI of the MLflow store.
+        address: Address of a Ray cluster; None starts a local Ray.
+        command: Command that the user typed, recorded in the manifest.
+        resume_command: Command that continues the sweep.
+    """
+
+    plan: Plan
+    ledger: Ledger
+    storage: str
+    tracking_uri: str
+    address: str | None
+    command: str
+    resume_command: str
+    tracker: ProgressTracker
+    stop: StopRequest = field(default_factory=StopRequest)
 
 
 class LocalRayDied(BaseException):
@@ -59,34 +80,19 @@ def run_pending_packs(run: SweepRun) -> None:
         Interrupted: If a signal came while Ray was started, or a second one came.
         InputError: If no machine has room for a pack.
     """
-    rounds = _rounds(run)
-    if (first := next(rounds, None)) is None:
+    if not (replicates := pending_replicates(run.plan, run.ledger)):
         return
     with _open_ray(run) as connection:
-        should_stop = _stop_condition(run, connection)
         try:
-            for replicates in chain([first], rounds):
-                run_round(run, connection, replicates, should_stop)
-                if should_stop():
-                    break
+            _train(run, connection, replicates, _stop_condition(run, connection))
         except LocalRayDied as error:
             run.tracker.warn(str(error))
 
 
-def run_round(
+def _train(
     run: SweepRun, connection: Connection, replicates: Replicates, should_stop: Callable[[], bool]
 ) -> None:
-    """Trains the replicates of one round.
-
-    Args:
-        run: The run.
-        connection: Connection to Ray.
-        replicates: Replicates to train.
-        should_stop: Polled; once true, the function returns as soon as it can.
-
-    Raises:
-        InputError: If no machine has room for a pack.
-    """
+    """Trains replicates on a Ray; returns early once `should_stop` is true."""
     # Tune takes a second to load, which a run without anything to train saves.
     from sweeps.engine.tune_backend import TuneSettings, run_packs
 
@@ -123,16 +129,11 @@ def pending_packs(
     ledger: Ledger,
     replicates: Replicates,
     capacity: Capacity,
-    curves: Mapping[str, CostCurve] | None = None,
+    curves: Mapping[str, CostCurve] = MappingProxyType({}),
 ) -> list[Pack]:
     """Packs of pending replicates: first those that have a checkpoint, unchanged, then the rest.
 
-    Args:
-        plan: Plan of the sweep.
-        ledger: Ledger of the sweep.
-        replicates: Replicates to train.
-        capacity: Capacity of the cluster.
-        curves: Structure to the cost curve of its stacks; the cost model's where it is missing.
+    A structure without a cost curve in `curves` gets the one of the experiment's cost model.
 
     Raises:
         OSError: If checkpoints cannot be read.
@@ -148,7 +149,7 @@ def pending_packs(
         size=plan.study.resources.pack,
         workers=capacity.workers,
         memory=capacity.memory,
-        curves=curves or {},
+        curves=curves,
     )
 
 
@@ -164,12 +165,6 @@ def pack_costs(packs: Sequence[Pack]) -> dict[str, float]:
         own = [costs[replicate.point_id] for replicate in pack.replicates]
         totals[pack.pack_id] = max(c.shared for c in own) + math.fsum(c.seconds for c in own)
     return totals
-
-
-def _rounds(run: SweepRun) -> Iterator[Replicates]:
-    """Replicates of each round; a round is trained before the next one is requested."""
-    if replicates := pending_replicates(run.plan, run.ledger):
-        yield replicates
 
 
 @contextmanager
@@ -189,10 +184,7 @@ def _open_ray(run: SweepRun) -> Iterator[Connection]:
 def connect_ray(plan: Plan, address: str | None, resume_command: str) -> Connection:
     """Joins a cluster, or starts a Ray that is as large as packs need and loads their modules.
 
-    Args:
-        plan: Plan of the sweep.
-        address: Address of a cluster; None starts a local Ray.
-        resume_command: Command that continues the sweep, shown if the cluster's head dies.
+    If the cluster's head dies, Ray's message shows `resume_command`.
     """
     advice = f"What is finished is kept; continue on any cluster with `{resume_command}`."
     if address is not None:
@@ -280,7 +272,7 @@ def _checkpointed_pack(
 
 @contextmanager
 def _state_directory(ledger: Ledger) -> Iterator[Path]:
-    """Directory for Tune's own state, which nothing ever reads; emptied before each round."""
+    """Directory for Tune's own state, which nothing ever reads; emptied before each run."""
     local_path = ledger.directory.local_path
     if local_path is None:
         with TemporaryDirectory(prefix="sweeps-tune-") as folder:

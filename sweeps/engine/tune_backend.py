@@ -38,9 +38,7 @@ from sweeps.engine.worker import Worker, encode_pack
 from sweeps.planning.packing import Pack
 from sweeps.study.spec import Resources
 
-MAX_RETRIES: Final = 3
-"""How often a pack is tried again after its worker was lost."""
-
+_MAX_RETRIES: Final = 3
 _SLOTS_SECONDS: Final = 1.0
 # Packs that wait for a slot are the demand that an autoscaler sees. As many wait as there are
 # slots, so that a cluster can double at once, within these bounds.
@@ -63,13 +61,11 @@ class TuneSettings:
 
     Attributes:
         storage: Absolute path or URI of the storage.
-        sweep: Name of the sweep.
         run_id: Id of the run that trains; None outside a run.
         state: Local directory for Tune's own state.
         resources: Resources of a pack.
         slots: Returns the number of packs that the cluster can train at once.
         is_fixed: Whether that number never changes.
-        stopping: Rule by which points leave packs early; None keeps all.
     """
 
     storage: str
@@ -79,7 +75,7 @@ class TuneSettings:
     resources: Resources
     slots: Callable[[], int]
     is_fixed: bool
-    stopping: StoppingRule | None = None
+    stopping: StoppingRule | None
 
 
 def run_packs(
@@ -90,11 +86,7 @@ def run_packs(
 ) -> None:
     """Trains packs in order; a pack whose worker was lost is tried again.
 
-    Args:
-        packs: Packs to train.
-        settings: Settings of the run.
-        tracker: Receives the reports of workers.
-        should_stop: Polled; once true, packs in training are kept as checkpoints and the run ends.
+    Once `should_stop` is true, packs in training are kept as checkpoints and the run ends.
     """
     check_version()
     trainable = tune.with_parameters(
@@ -121,7 +113,7 @@ def run_packs(
             search_alg=search,
             scheduler=scheduler,
             reuse_actors=True,
-            max_failures=MAX_RETRIES,
+            max_failures=_MAX_RETRIES,
             raise_on_failed_trial=False,
             checkpoint_config=CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
             callbacks=[

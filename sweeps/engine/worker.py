@@ -167,11 +167,7 @@ def may_succeed_elsewhere(error: Exception) -> bool:
 
 
 def describe_failure(error: Exception) -> str:
-    """Type and message of an error, with the file and line that raised it.
-
-    The line is the innermost one outside of installed libraries: the user's own code, if it took
-    part.
-    """
+    """Type and message of an error, with the innermost file and line outside of libraries."""
     libraries = sysconfig.get_path("purelib")
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith((libraries, "<"))]

@@ -115,10 +115,9 @@ def main() -> None:
 
 
 def _run(order: Order, folder: str, address: str | None) -> None:
-    from sweeps.engine.context import SweepRun
     from sweeps.engine.executor import execute
     from sweeps.engine.progress import ProgressTracker
-    from sweeps.engine.scheduler import run_pending_packs
+    from sweeps.engine.scheduler import SweepRun, run_pending_packs
     from sweeps.engine.signals import catch_stop_signals
 
     planned = _plan(order)

@@ -26,10 +26,9 @@ from sweeps.cli.remote import parse_reply, run_remotely
 from sweeps.cli.status import SweepStatus, read_status
 from sweeps.cli.submission import SweepJob, default_sweep_name, find_job, job_id
 from sweeps.cli.submit import validate_remote_study
-from sweeps.engine.progress import ResourceUse
 from sweeps.errors import InputError, StudyError
 from sweeps.planning.plan import set_num_points
-from sweeps.store.lease import read_heartbeat
+from sweeps.store.lease import ResourceUse, read_heartbeat
 from sweeps.store.ledger import Ledger
 from sweeps.study.loader import load
 

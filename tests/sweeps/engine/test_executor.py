@@ -20,8 +20,8 @@ import privnets
 import sweeps
 import tracking
 from sweeps.analysis.results import Result, open_result
+from sweeps.engine.display import SweepProgress
 from sweeps.engine.executor import RunOutcome, execute
-from sweeps.engine.progress import SweepProgress
 from sweeps.errors import InputError
 from sweeps.report.summary import FIGURE_FILES, SUMMARY_FILES, write_summary
 from sweeps.store.ledger import Ledger

@@ -21,9 +21,9 @@ from cluster.connection import Machine
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.engine import display
 from sweeps.engine import progress as progress_module
-from sweeps.engine.display import display_progress
+from sweeps.engine.display import SweepProgress, display_progress
 from sweeps.engine.executor import RunOutcome
-from sweeps.engine.progress import ProgressTracker, SweepProgress
+from sweeps.engine.progress import ProgressTracker
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan
 from sweeps.store.lease import ResourceUse

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from privnets.points import Curve, Replicate, TradeoffPoint
-from sweeps.engine.sweep_counts import SweepCounter, SweepCounts
+from sweeps.engine.progress import SweepCounter, SweepCounts
 from sweeps.store.ledger import Ledger
 
 OBJECTIVES = {"privacy/advantage": "min", "utility/accuracy": "max"}
@@ -79,7 +79,7 @@ def test_sweep_without_points_has_zero_counts(ledger: Ledger) -> None:
 _COUNT = """
 import resource, sys
 from sweeps.store.ledger import Ledger
-from sweeps.engine.sweep_counts import SweepCounter
+from sweeps.engine.progress import SweepCounter
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

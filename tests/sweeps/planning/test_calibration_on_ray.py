@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import privnets
+from sweeps.engine.display import SweepProgress
 from sweeps.engine.executor import execute
-from sweeps.engine.progress import SweepProgress
 from sweeps.planning.calibration import Calibration, CalibrationSettings, cached_curves, calibrate
 from sweeps.planning.cost_curves import CostCurve, cache_curve, curve_key
 from sweeps.planning.plan import Plan, PlannedReplicate, make_plan

@@ -18,7 +18,7 @@ import torch
 from pyarrow import fs
 from test_ledger import parquet_of, point
 
-from sweeps.engine.progress import SweepProgress
+from sweeps.engine.display import SweepProgress
 from sweeps.errors import InputError
 from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.filesystem import Directory
