@@ -51,11 +51,7 @@ class PublisherProcess:
         return self._process.pid
 
     def finish(self, should_stop: Callable[[], bool] = lambda: False) -> PublishOutcome:
-        """Waits until everything is published.
-
-        Args:
-            should_stop: Polled; once true, publishing ends after the points being sent.
-        """
+        """Waits until everything is published; once `should_stop` is true, as `stop`."""
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):  # the process is dead, which the outcome shows
                 self._process.stdin.write(f"{FINISH}\n".encode())
@@ -91,13 +87,7 @@ class PublisherProcess:
 
 @contextmanager
 def start_publisher(ledger: Ledger, storage: str, tracking_uri: str) -> Iterator[PublisherProcess]:
-    """Runs a publisher process for a block; it ends with this process at the latest.
-
-    Args:
-        ledger: Ledger of the sweep.
-        storage: Absolute path or URI of the storage.
-        tracking_uri: Resolved URI of the MLflow store.
-    """
+    """Runs a publisher process for a block; it ends with this process at the latest."""
     with TemporaryFile() as output, TemporaryFile() as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "sweeps.publishing.process", ledger.sweep],

@@ -99,14 +99,7 @@ class Publisher:
             self._record_sweep(status="KILLED")
 
     def publish(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
-        """Publishes the points that are complete by now.
-
-        Args:
-            should_stop: Polled between batches.
-
-        Returns:
-            Whether nothing is left.
-        """
+        """Publishes the points that are complete by now; returns whether nothing is left."""
         self.error = None
         while not should_stop():
             if not self._waiting:
@@ -118,14 +111,7 @@ class Publisher:
         return False
 
     def publish_and_confirm(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
-        """Publishes the points that are complete by now until MLflow confirms that it holds them.
-
-        Args:
-            should_stop: Polled between batches.
-
-        Returns:
-            Whether it holds them.
-        """
+        """Publishes until MLflow confirms that it holds what is complete by now; whether it does."""
         for _ in range(_MAX_ROUNDS):
             if not self.publish(should_stop):
                 return False
@@ -141,13 +127,9 @@ class Publisher:
         return False
 
     def publish_summary(self, *, is_final: bool = False) -> bool:
-        """Updates the sweep's parent run: its tables, figures and report.
+        """Updates the tables, figures and report of the sweep's run; returns whether it succeeded.
 
-        Args:
-            is_final: Whether training has ended; a sweep that lacks points has failed then.
-
-        Returns:
-            Whether it succeeded.
+        Once training has ended (`is_final`), a sweep that lacks points has failed.
         """
         try:
             result = read_result(self._ledger, "")
@@ -252,10 +234,6 @@ def publish_until_ordered(publisher: Publisher, orders: queue.Queue[str]) -> Non
     """Publishes points as they become complete, until there is an order.
 
     While the tracking server is away, attempts become rarer; the sweep does not notice.
-
-    Args:
-        publisher: The publisher.
-        orders: `FINISH` to publish the rest, anything else to stop.
     """
 
     def has_order() -> bool:

@@ -21,13 +21,7 @@ def is_safe_name(name: str) -> bool:
 
 @dataclass(frozen=True)
 class StoredArtifacts(Mapping[str, bytes]):
-    """Artifacts of a replicate; each access reads the file.
-
-    Attributes:
-        directory: Directory of the point's artifacts.
-        seed: Seed of the replicate.
-        names: Names of the artifacts.
-    """
+    """Artifacts of a replicate by name; each access reads the file in the point's directory."""
 
     directory: Directory
     seed: int
@@ -57,7 +51,6 @@ def write_artifacts(directory: Directory, points: Iterable[TradeoffPoint]) -> No
     """Writes the artifacts of every replicate to `<point_id>/<seed>-<name>`.
 
     Raises:
-        OSError: If one cannot be written.
         ValueError: If a name could lead out of its directory.
     """
     for point in points:

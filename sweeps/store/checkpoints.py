@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, Field, TypeAdapter
+from safetensors import SafetensorError
 
 from privnets.points import TradeoffPoint
 from sweeps.store.artifacts import write_artifacts
@@ -61,8 +62,6 @@ class Checkpoint:
     between the two, the old state still contains those points, and they are dropped on load.
 
     Attributes:
-        ledger: Ledger of the sweep.
-        pack_id: Id of the pack.
         label: Experiment and versions; a state with another label is not continued.
     """
 
@@ -122,7 +121,6 @@ class Checkpoint:
         return tuple(points_from_tables([table], self.ledger.directory / "artifacts"))
 
     def _load_state(self) -> tuple[tuple[ReplicateKey, ...], Mapping[str, torch.Tensor] | None]:
-        from safetensors import SafetensorError
         from safetensors.torch import load
 
         try:
@@ -142,11 +140,7 @@ def checkpointed_packs(ledger: Ledger) -> list[str]:
 
 
 def _read_metadata(content: bytes) -> Mapping[str, str]:
-    """Metadata in a safetensors file; the package can read it from local files only.
-
-    Raises:
-        ValueError: If the header is damaged.
-    """
+    """Metadata in a safetensors file; the package can read it from local files only."""
     length = int.from_bytes(content[:8], "little")
     return _SafetensorsHeader.model_validate_json(content[8 : 8 + length]).metadata
 

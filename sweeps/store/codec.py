@@ -126,12 +126,7 @@ def replicate_keys(table: pa.Table) -> list[tuple[str, int]]:
 
 
 def points_from_tables(tables: Sequence[pa.Table], artifacts: Directory) -> Iterator[TradeoffPoint]:
-    """Yields a point with one replicate for every row.
-
-    Args:
-        tables: Decoded tables.
-        artifacts: Directory of the points' artifacts.
-    """
+    """Yields a point with one replicate for every row; `artifacts` holds the points' files."""
     if not tables:
         return
     table = pa.concat_tables(tables, promote_options="default")
@@ -230,23 +225,17 @@ def _expand_texts(table: pa.Table) -> pa.Table:
     A file is small although it has many long texts, if they are equal.
     """
     texts = [name for name in table.column_names if name in _TEXTS]
-    chunks = [_flat(chunk) for name in texts for chunk in table[name].chunks]
-    # The exact size is counted only if this quick upper bound is too large.
-    if sum(len(chunk) * chunk.dictionary.nbytes for chunk in chunks) > _MAX_DECODED_BYTES:
-        size = sum(_text_bytes(chunk) for chunk in chunks)
-        if size > _MAX_DECODED_BYTES:
-            raise PackFileError(f"too large: texts of {size:,} bytes")
+    size = sum(_text_bytes(chunk) for name in texts for chunk in table[name].chunks)
+    if size > _MAX_DECODED_BYTES:
+        raise PackFileError(f"too large: texts of {size:,} bytes")
     for name in texts:
         index = table.schema.get_field_index(name)
         table = table.set_column(index, name, table[name].cast(FIXED_COLUMNS[name]))
     return table
 
 
-def _flat(chunk: pa.Array) -> pa.DictionaryArray:
-    return chunk.flatten() if pa.types.is_list(chunk.type) else chunk
-
-
-def _text_bytes(texts: pa.DictionaryArray) -> int:
+def _text_bytes(chunk: pa.Array) -> int:
+    texts = chunk.flatten() if pa.types.is_list(chunk.type) else chunk
     lengths = pc.take(pc.binary_length(texts.dictionary), texts.indices)
     return pc.sum(lengths).as_py() or 0
 

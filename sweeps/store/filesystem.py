@@ -22,7 +22,6 @@ from tracking.redaction import redact
 MAX_BYTES: Final = 2**30
 """Default limit on the size of a file that is read."""
 _TEMPORARY: Final = re.compile(r"\..+?(\.[0-9a-f]{32})?\.[0-9a-f]{32}")
-_NO_HARD_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 @dataclass(frozen=True)
@@ -61,19 +60,11 @@ class Directory:
         return bool(self.filesystem.get_file_info(self.path).type == fs.FileType.Directory)
 
     def create(self) -> None:
-        """Creates the directory and its parents, if they do not exist.
-
-        Raises:
-            OSError: If it cannot be created.
-        """
+        """Creates the directory and its parents, if they do not exist."""
         self.filesystem.create_dir(self.path, recursive=True)
 
     def refresh(self) -> None:
-        """Makes NFS drop its cached listing, which may be a minute old, by a change of our own.
-
-        Raises:
-            OSError: If the directory cannot be written to.
-        """
+        """Makes NFS drop its cached listing, which may be a minute old, by a change of our own."""
         if self.local_path is not None:
             probe = self.local_path / f".refresh.{uuid.uuid4().hex}"
             with suppress(FileNotFoundError):  # the directory does not exist
@@ -81,10 +72,7 @@ class Directory:
                 probe.unlink()
 
     def files(self, suffix: str = "") -> list[str]:
-        """Lists the files directly inside, sorted; empty if the directory does not exist.
-
-        Hidden files, among them temporary files, are left out.
-        """
+        """Lists the files directly inside, sorted, without hidden (among them temporary) files."""
         return [name for name in self._names(fs.FileType.File) if name.endswith(suffix)]
 
     def directories(self) -> list[str]:
@@ -95,10 +83,6 @@ class Directory:
 
     def read(self, name: str, max_bytes: int = MAX_BYTES) -> bytes:
         """Reads a file.
-
-        Args:
-            name: Name of the file.
-            max_bytes: Largest allowed size.
 
         Raises:
             OSError: If the file is absent, unreadable, too large, a link or a device.
@@ -127,26 +111,15 @@ class Directory:
 
         Returns:
             Whether the file was written; if not, the existing one is unchanged.
-
-        Raises:
-            OSError: As `write`.
         """
         return self._write(name, content, self._move_exclusive)
 
     def delete(self, name: str) -> None:
-        """Deletes a file.
-
-        Raises:
-            OSError: If it is absent or cannot be deleted.
-        """
+        """Deletes a file."""
         self.filesystem.delete_file(f"{self.path}/{name}")
 
     def temporary_files(self) -> dict[str, bool]:
-        """Lists temporary files, here and below, of writers at work or killed.
-
-        Returns:
-            Relative path to whether its writer belongs to a run.
-        """
+        """Temporary files here and below: relative path to whether its writer belongs to a run."""
         matches = {path: _TEMPORARY.fullmatch(path.rpartition("/")[2]) for path in self._below()}
         return {path: match[1] is not None for path, match in matches.items() if match is not None}
 
@@ -186,9 +159,8 @@ class Directory:
             except FileExistsError:
                 os.unlink(temporary)
                 return False
-            except OSError as error:
-                if error.errno not in _NO_HARD_LINKS:
-                    raise
+            except OSError:
+                pass  # a file system without hard links
             else:
                 os.unlink(temporary)
                 return True
@@ -251,11 +223,7 @@ def absolute_storage(storage: str) -> str:
 
 
 def open_directory(storage: str) -> Directory:
-    """Directory of a storage location.
-
-    Args:
-        storage: Local path, or URI that pyarrow knows (`s3://`, `gs://`, `file://`, ...), which may
-            hold credentials.
+    """Directory of a local path, or of a URI that pyarrow knows (`s3://`, `gs://`, ...).
 
     Raises:
         InputError: If pyarrow cannot open the URI.

@@ -77,10 +77,8 @@ class ResourceUse:
         packs: Packs in training.
         nodes: Nodes that are alive.
         busy_nodes: Nodes that train.
-        cpus: CPUs of all nodes, as Ray counts them.
-        busy_cpus: CPUs given to packs in training.
-        gpus: GPUs of all nodes, as Ray counts them.
-        busy_gpus: GPUs given to packs in training.
+        cpus: CPUs of all nodes, as Ray counts them; likewise `gpus`.
+        busy_cpus: CPUs given to packs in training; likewise `busy_gpus`.
     """
 
     packs: int
@@ -98,19 +96,11 @@ Phase = Literal["starting", "training", "publishing", "ended", "stopped"]
 class Heartbeat(BaseModel):
     """Content of `progress.json`: state of the driver when it last wrote.
 
+    The fields from `doing` on are those of `sweeps.engine.display.SweepProgress`.
+
     Attributes:
-        format: Version of the file format.
         phase: Current phase; the last heartbeat of a driver has `ended` or `stopped`.
         updated_at: Time of writing by the driver's clock.
-        doing: Preparation in progress, in words; None while packs are trained.
-        share: Share of this run's work that is done, in [0, 1].
-        rate: Points per minute in this run; None before the first point.
-        eta: Estimated seconds left; None while unknown.
-        use: Resources in use; None before they are known.
-        trainings: Replicates finished, and replicates in all; None before they are known.
-        waiting: What training waits for, in words.
-        setbacks: Number of packs that were lost and are tried again.
-        setback: The last of them, in words.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -147,12 +137,7 @@ class HeartbeatWriter:
     """
 
     def __init__(self, sweep: Directory, run_id: str) -> None:
-        """Prepares to write; nothing is written yet.
-
-        Args:
-            sweep: The sweep's directory.
-            run_id: The run.
-        """
+        """Prepares to write; nothing is written yet."""
         self.run_id = run_id
         self.phase: Phase = "starting"
         self.problem: str | None = None
@@ -162,11 +147,7 @@ class HeartbeatWriter:
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def update(self, progress: object) -> None:
-        """Takes over the progress that the next heartbeat shows.
-
-        Args:
-            progress: Object with the attributes of `Heartbeat` from `doing` on.
-        """
+        """Takes over the progress that the next heartbeat shows, a `SweepProgress`."""
         self._progress = {name: getattr(progress, name) for name in _PROGRESS_FIELDS}
 
     def start(self) -> None:
@@ -202,9 +183,6 @@ def acquire_lease(sweep: Directory) -> Iterator[HeartbeatWriter]:
     Workers of every earlier run are fenced off. Temporary files that killed writers left behind
     are deleted.
 
-    Args:
-        sweep: The sweep's directory; created if it does not exist.
-
     Yields:
         The run's heartbeat, already started; `run_id` is what workers need. When the block ends,
         its phase becomes `ended`, or `stopped` if it was set to that or the block raised.
@@ -229,10 +207,6 @@ def acquire_lease(sweep: Directory) -> Iterator[HeartbeatWriter]:
 
 def check_lease(sweep: Directory, run_id: str) -> None:
     """Checks that a run is still the latest one of its sweep.
-
-    Args:
-        sweep: The sweep's directory.
-        run_id: The run.
 
     Raises:
         RunSupersededError: If the run has ended, or another one has begun.

@@ -44,8 +44,6 @@ class Ledger:
     """Directory of one sweep.
 
     Attributes:
-        sweep: Name of the sweep.
-        directory: Directory of the sweep.
         unreadable: Files that the last reads skipped, with the reason.
     """
 
@@ -55,8 +53,7 @@ class Ledger:
         Args:
             storage: Local path or URI that contains sweeps.
             sweep: Name of the sweep.
-            run_id: Run that packs are written for; see `sweeps.store.lease`. None for a process
-                without a run.
+            run_id: Run that packs are written for; None for a process without a run.
 
         Raises:
             InputError: If the name cannot be that of a directory, or the URI cannot be opened.
@@ -89,10 +86,6 @@ class Ledger:
         A pack that is in the ledger stays as it is: a worker that was cut off may train a pack that
         another worker was given meanwhile.
 
-        Args:
-            pack_id: Id of the pack.
-            points: Points of the pack.
-
         Raises:
             OSError: If it cannot be written; the ledger is unchanged.
             RunSupersededError: If the run has ended or was taken over; the ledger is unchanged.
@@ -110,7 +103,6 @@ class Ledger:
 
         Raises:
             RunSupersededError: If it is not.
-            OSError: If the lease cannot be read.
         """
         if self.run_id is not None:
             check_lease(self.directory, self.run_id)
@@ -175,11 +167,7 @@ class Ledger:
         return [table for table in tables if table is not None]
 
     def write_failure(self, pack_id: str, failure: Mapping[str, Any]) -> None:
-        """Records why a pack failed permanently.
-
-        Raises:
-            OSError: If it cannot be written.
-        """
+        """Records why a pack failed permanently."""
         content = json.dumps(failure, indent=1).encode()
         (self.directory / "failures").write(f"{pack_id}.json", content)
 
@@ -187,7 +175,6 @@ class Ledger:
         """Writes `spec.yaml`.
 
         Raises:
-            OSError: If it cannot be written.
             InputError: If it is larger than 1 MiB.
         """
         content = dump_yaml(spec).encode()
@@ -198,11 +185,7 @@ class Ledger:
         self.directory.write(_SPEC_FILE, content)
 
     def has_spec(self) -> bool:
-        """Returns whether a sweep of this name was started.
-
-        Raises:
-            InputError: If its directory cannot be listed.
-        """
+        """Returns whether a sweep of this name was started."""
         try:
             return _SPEC_FILE in self.directory.files()
         except OSError as error:

@@ -34,12 +34,9 @@ class PlanSummary(BaseModel):
     """Summary of a plan.
 
     Attributes:
-        points: Number of points.
         replicates: Number of trainings.
         seeds: Seeds of the replicates of every point.
         digest: Hash of all point ids and seeds; equal plans have equal digests.
-        experiment_version: Version of the experiment that computes the points.
-        objectives: Metric to direction.
         log_fields: Swept fields on a logarithmic scale.
         metrics: Metrics that some replicate reports.
         asks: Number of points that each ask of the search proposed; see `Plan.asks`.
@@ -62,16 +59,12 @@ class Manifest(BaseModel):
     """Content of `spec.yaml`.
 
     Attributes:
-        format: Version of the file format.
-        sweep: Name of the sweep.
         command: Command that started the sweep.
         created_at: Time of its start, ISO 8601.
         study: Study with its objectives filled in.
-        plan: Summary of the plan.
         data: Data set to the fingerprint of its files.
         tracking_uri: URI of the MLflow store, without credentials.
         versions: Versions of Python and of the packages that results depend on.
-        git_commit: Commit of the checkout that the code runs from; None outside a checkout.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -89,11 +82,7 @@ class Manifest(BaseModel):
 
 
 def write_manifest(ledger: Ledger, manifest: Manifest) -> None:
-    """Writes the manifest of a sweep.
-
-    Raises:
-        OSError: If it cannot be written.
-    """
+    """Writes the manifest of a sweep."""
     ledger.write_spec(manifest.model_dump(mode="json"))
 
 
@@ -125,10 +114,6 @@ def choose_tracking_uri(manifest: Manifest, requested: str | None) -> str:
 
     Credentials of this environment never go to a server that only `spec.yaml` names: anyone who
     can write to the storage could direct them to a server of their own.
-
-    Args:
-        manifest: Manifest of the sweep.
-        requested: URI that the user asked for, if any.
 
     Raises:
         InputError: If only `spec.yaml` names the server, and there are credentials to send.

@@ -28,12 +28,9 @@ _PACKS_AT_ONCE: Final = 8
 
 
 class Note(NamedTuple):
-    """Reason why a metric of a point is undefined, or a flag was raised.
+    """Reason why a metric of a point is undefined, or a flag was raised: the key.
 
-    Attributes:
-        point_id: The point.
-        key: The metric or flag.
-        reason: Reason of the first replicate, with the number of replicates.
+    The reason is that of the first replicate, with the number of replicates.
     """
 
     point_id: str
@@ -57,12 +54,7 @@ class LedgerReader:
     """Reads each pack of a ledger once, as it appears."""
 
     def __init__(self, ledger: Ledger, columns: ColumnFilter | None = None) -> None:
-        """Starts before the first pack.
-
-        Args:
-            ledger: Ledger to read.
-            columns: Columns to read; all if None.
-        """
+        """Starts before the first pack; reads the selected columns, or all."""
         self._ledger = ledger
         self._columns = columns
         self._read: set[str] = set()
@@ -72,11 +64,7 @@ class LedgerReader:
         return [pack_id for pack_id in self._ledger.pack_ids() if pack_id not in self._read]
 
     def read_new(self, pack_ids: Sequence[str] | None = None) -> list[pa.Table]:
-        """Reads new packs, one table each.
-
-        Args:
-            pack_ids: Some of `new_packs()`; all of them if None.
-        """
+        """Reads some of `new_packs()`, or all of them; one table each."""
         new = self.new_packs() if pack_ids is None else pack_ids
         tables = self._ledger.read_tables(new, self._columns)
         # A damaged file may still be replaced by a whole one of the same name.
@@ -91,12 +79,7 @@ class PointReader:
     """
 
     def __init__(self, ledger: Ledger, seeds: Iterable[int]) -> None:
-        """Starts before the first pack.
-
-        Args:
-            ledger: Ledger to read.
-            seeds: Seeds of a complete point.
-        """
+        """Starts before the first pack; `seeds` are those of a complete point."""
         self._ledger = ledger
         self._reader = LedgerReader(ledger)
         self._seeds = frozenset(seeds)
@@ -104,11 +87,7 @@ class PointReader:
         self._complete: set[str] = set()
 
     def read_new(self, min_points: int | None = None) -> list[TradeoffPoint]:
-        """Reads the points that became complete since the last call.
-
-        Args:
-            min_points: Number of points after which no further pack is read; none if None.
-        """
+        """Points that became complete since the last call; packs are read up to `min_points`."""
         pack_ids = self._reader.new_packs()
         points: list[TradeoffPoint] = []
         for start in range(0, len(pack_ids), _PACKS_AT_ONCE):
@@ -254,11 +233,7 @@ class ReplicateTable:
 
 
 def replicate_table(tables: Iterable[pa.Table]) -> ReplicateTable:
-    """Replicates in tables of a ledger; of those trained twice, the one that finished first.
-
-    Args:
-        tables: From `Ledger.read_tables` or `LedgerReader.read_new`.
-    """
+    """Replicates in tables of a ledger; of those trained twice, the one that finished first."""
     empty = pa.schema(list(FIXED_COLUMNS.items())).empty_table()
     table = pa.concat_tables([empty, *tables], promote_options="default")
     ids = table["point_id"].combine_chunks().dictionary_encode()
