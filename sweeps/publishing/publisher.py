@@ -111,7 +111,7 @@ class Publisher:
         return False
 
     def publish_and_confirm(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
-        """Publishes until MLflow confirms that it holds what is complete by now; whether it does."""
+        """Publishes until MLflow confirms it; returns whether it holds what is complete by now."""
         for _ in range(_MAX_ROUNDS):
             if not self.publish(should_stop):
                 return False
