@@ -87,14 +87,16 @@ def reasons(ledger: Ledger) -> dict[tuple[str, int], str | None]:
     return {(p.point_id, r.seed): r.stopped for p in ledger.read_points() for r in p.replicates}
 
 
-def test_what_stays_comes_to_what_it_would_have_come_to(early: Ledger, whole: Ledger) -> None:
+def test_points_that_stay_have_the_metrics_of_a_run_without_stopping(
+    early: Ledger, whole: Ledger
+) -> None:
     everything = numbers(whole)
     stayed = {m: found for m, found in numbers(early).items() if reasons(early)[m] is None}
     assert 0 < len(stayed) < len(everything)
     assert_same_numbers(stayed, {member: everything[member] for member in stayed})
 
 
-def test_what_leaves_is_dominated_in_the_end_as_well(early: Ledger, whole: Ledger) -> None:
+def test_stopped_points_are_dominated_at_the_end_too(early: Ledger, whole: Ledger) -> None:
     ends = {name: point.metrics for name, point in points(whole).items()}
     stopped = [name for name, point in points(early).items() if point.status == "stopped"]
     metrics = ("exact/leakage", "exact/censored")
@@ -106,7 +108,7 @@ def test_what_leaves_is_dominated_in_the_end_as_well(early: Ledger, whole: Ledge
     assert all(dominated)
 
 
-def test_a_point_leaves_with_all_its_replicates_and_says_why(early: Ledger) -> None:
+def test_a_stopped_point_has_all_replicates_and_a_reason(early: Ledger) -> None:
     found = points(early)
     for point in found.values():
         assert len(point.replicates) == 4
@@ -125,7 +127,7 @@ def test_a_point_leaves_with_all_its_replicates_and_says_why(early: Ledger) -> N
 
 
 @pytest.mark.parametrize("stages", [1, 3])
-def test_a_pack_broken_off_decides_the_same(
+def test_an_interrupted_pack_stops_the_same_points(
     study: Plan, early: Ledger, tmp_path: Path, stages: int
 ) -> None:
     ledger, stopping = Ledger(str(tmp_path), "sweep"), StoppingRule.from_plan(study)
@@ -137,7 +139,7 @@ def test_a_pack_broken_off_decides_the_same(
     assert_same_numbers(numbers(ledger), numbers(early))
 
 
-def test_what_was_stopped_is_not_trained_again_where_its_state_is_older(
+def test_stopped_points_are_not_trained_again_from_an_older_state(
     study: Plan, early: Ledger, tmp_path: Path
 ) -> None:
     ledger, stopping = Ledger(str(tmp_path), "sweep"), StoppingRule.from_plan(study)
@@ -170,7 +172,7 @@ def begun_points(ledger: Ledger) -> tuple[TradeoffPoint, ...]:
     return Checkpoint(ledger, "pack", checkpoint_label(ADVERSARIAL)).load().points
 
 
-def test_a_point_that_fails_sends_none_away(
+def test_a_failed_point_stops_no_other(
     study: Plan, early: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The point that dominated most loses one replicate: others are not compared with it."""
@@ -210,7 +212,7 @@ def test_a_point_that_fails_sends_none_away(
         ),
     ],
 )
-def test_a_section_that_cannot_be_is_refused(tmp_path: Path, change: str, message: str) -> None:
+def test_an_invalid_section_is_refused(tmp_path: Path, change: str, message: str) -> None:
     with pytest.raises(StudyError) as caught:
         planned(tmp_path, change)
     assert len(caught.value.errors) == 1
@@ -231,7 +233,7 @@ def test_an_experiment_that_estimates_nothing_refuses_it_beside_other_mistakes(
     assert mistake.split("=")[0] in second
 
 
-def test_it_is_off_unless_asked_for_and_part_of_what_a_sweep_is(tmp_path: Path) -> None:
+def test_early_stopping_is_off_by_default_and_part_of_the_plan(tmp_path: Path) -> None:
     on, off = planned(tmp_path), planned(tmp_path, "early_stopping=false")
     assert load("toy-gaussian").early_stopping is None
     assert StoppingRule.from_plan(off) is None

@@ -88,7 +88,7 @@ def test_a_finished_sweep_is_not_trained_again(
     assert tracking.compare(again.result.tradeoff_points, "reference", tracking_uri) == []
 
 
-def test_what_is_missing_and_nothing_else_is_trained(
+def test_only_missing_replicates_are_trained(
     local_ray: Connection, uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path
 ) -> None:
     shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
@@ -189,7 +189,7 @@ def test_bad_input_starts_and_writes_nothing(
     assert tracking_lacks("new", tracking_uri)
 
 
-def test_a_machine_too_small_for_a_pack_is_told_before_anything_is_written(
+def test_a_machine_too_small_for_a_pack_is_reported_before_anything_is_written(
     tracking_uri: str, tmp_path: Path
 ) -> None:
     plan = small_plan(tmp_path, "resources.cpus=4096")
@@ -246,7 +246,7 @@ def test_a_signal_after_training_lets_the_summary_be_written_and_a_second_does_n
     assert ("4 of 4 points finished" in said.output) == (signals == 1)
 
 
-def test_verify_and_sync_speak_for_the_store(
+def test_verify_and_sync_report_the_state_of_the_store(
     uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path
 ) -> None:
     from sweeps.cli.main import app

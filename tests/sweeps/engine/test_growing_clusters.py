@@ -126,7 +126,7 @@ def _await_idleness(head: Head) -> None:
         assert time.monotonic() < deadline, left
 
 
-def test_an_autoscaler_brings_the_nodes_that_a_sweep_can_use(tmp_path: Path) -> None:
+def test_an_autoscaler_starts_the_nodes_that_a_sweep_can_use(tmp_path: Path) -> None:
     with (
         scaling_head({"CPU": 1}, 2, PYTHONPATH=str(_EXPERIMENT)) as head,
         running(head, tmp_path, points=800, seconds=0.5) as sweep,
@@ -141,7 +141,7 @@ def test_an_autoscaler_brings_the_nodes_that_a_sweep_can_use(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_nodes_of_several_cpus_are_busy_soon_after_they_came(tmp_path: Path) -> None:
+def test_nodes_of_several_cpus_are_busy_soon_after_they_join(tmp_path: Path) -> None:
     """Demand for more nodes takes no resources from packs."""
     with (
         scaling_head({"CPU": 4}, 2, PYTHONPATH=str(_EXPERIMENT)) as head,
@@ -156,7 +156,7 @@ def test_nodes_of_several_cpus_are_busy_soon_after_they_came(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_sweep_ends_on_nodes_that_came_for_it_and_then_go(tmp_path: Path) -> None:
+def test_a_sweep_ends_on_nodes_started_for_it_which_then_stop(tmp_path: Path) -> None:
     """With Ray's older autoscaler."""
     with (
         scaling_head({"CPU": 1}, 2, 1, PYTHONPATH=str(_EXPERIMENT)) as head,
@@ -168,7 +168,7 @@ def test_a_sweep_ends_on_nodes_that_came_for_it_and_then_go(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_what_a_killed_driver_asked_for_is_asked_for_no_more(tmp_path: Path) -> None:
+def test_demand_of_a_killed_driver_ends(tmp_path: Path) -> None:
     with (
         scaling_head({"CPU": 1}, 2, PYTHONPATH=str(_EXPERIMENT)) as head,
         running(head, tmp_path, points=800, seconds=0.5) as sweep,
@@ -179,7 +179,7 @@ def test_what_a_killed_driver_asked_for_is_asked_for_no_more(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_pack_that_no_kind_of_node_could_hold_is_refused(tmp_path: Path) -> None:
+def test_a_pack_larger_than_every_node_type_is_refused(tmp_path: Path) -> None:
     with (
         scaling_head({"CPU": 1}, 2, PYTHONPATH=str(_EXPERIMENT)) as head,
         running(head, tmp_path, points=2, seconds=0.0, gpus=1) as sweep,
@@ -200,7 +200,7 @@ def test_a_node_that_joins_late_trains(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_that_loses_its_node_says_so_and_goes_on_with_the_next(tmp_path: Path) -> None:
+def test_a_sweep_reports_a_lost_node_and_continues_on_the_next(tmp_path: Path) -> None:
     with (
         ray_head(0, PYTHONPATH=str(_EXPERIMENT)) as head,
         running(head, tmp_path, points=800, seconds=0.5) as sweep,
@@ -217,7 +217,7 @@ def test_a_sweep_that_loses_its_node_says_so_and_goes_on_with_the_next(tmp_path:
 
 
 @pytest.mark.slow
-def test_a_sweep_waits_for_what_another_one_holds_and_says_so(tmp_path: Path) -> None:
+def test_a_sweep_reports_that_it_waits_for_resources_of_another(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()

@@ -100,7 +100,7 @@ def test_a_source_that_is_not_the_published_one_is_refused_on_every_node(
     assert not list(pair.nodes.iterdir())
 
 
-def test_what_each_node_has_is_listed(pair: Pair) -> None:
+def test_the_data_of_each_node_is_listed(pair: Pair) -> None:
     copy_data(pair.nodes)
     ran = pair.sweeps("data", "list", "--address", pair.head.gcs, "--json")
     assert ran.returncode == 0, ran.stderr

@@ -52,7 +52,7 @@ def to_the_end(run: PackTrainer) -> None:
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])
-def test_a_pack_broken_off_comes_to_what_it_would_have_come_to(
+def test_an_interrupted_pack_has_the_same_results(
     pack: Pack, ledger: Ledger, uninterrupted: Ledger, stages: int
 ) -> None:
     broken = begin(pack, ledger)
@@ -66,7 +66,7 @@ def test_a_pack_broken_off_comes_to_what_it_would_have_come_to(
     assert {member: final[member].finished_at for member in finished} == finished
 
 
-def test_a_pack_goes_on_from_its_checkpoint_not_from_the_start(pack: Pack, ledger: Ledger) -> None:
+def test_a_pack_continues_from_its_checkpoint(pack: Pack, ledger: Ledger) -> None:
     broken = begin(pack, ledger)
     before = [broken.advance().share for _ in range(3)]
     kept = Checkpoint(ledger, "pack", checkpoint_label(Membership())).load()
@@ -108,7 +108,7 @@ def test_a_committed_pack_is_not_trained_again(pack: Pack, uninterrupted: Ledger
     assert contents(Path(uninterrupted.directory.path, "ledger")) == before
 
 
-def test_a_checkpoint_goes_once_its_pack_is_in_the_ledger(pack: Pack, ledger: Ledger) -> None:
+def test_a_checkpoint_is_removed_once_its_pack_is_in_the_ledger(pack: Pack, ledger: Ledger) -> None:
     run = begin(pack, ledger)
     run.advance()
     folder = Path(ledger.directory.path, "checkpoints", "pack")
@@ -166,7 +166,7 @@ def test_a_state_that_the_experiment_refuses_is_trained_from_the_start(
     assert_same_numbers(numbers(ledger), numbers(uninterrupted))
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told_and_no_more(
+def test_a_checkpoint_that_cannot_be_written_is_only_reported(
     pack: Pack, ledger: Ledger, uninterrupted: Ledger
 ) -> None:
     run = begin(pack, ledger)

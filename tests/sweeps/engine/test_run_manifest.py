@@ -83,7 +83,7 @@ def test_resources_may_change_between_runs(ledger: Ledger, tmp_path: Path) -> No
         (("data", "digits"), "0" * 32, "data set 'digits' has changed"),
     ],
 )
-def test_a_sweep_whose_points_would_be_others_is_not_continued(
+def test_a_sweep_with_other_points_is_not_continued(
     ledger: Ledger, key: tuple[str, str], value: object, word: str
 ) -> None:
     # A change of version or data changes every point's id, and with them the digest.
@@ -95,7 +95,7 @@ def test_a_sweep_whose_points_would_be_others_is_not_continued(
         replan(read_manifest(ledger))
 
 
-def test_the_commit_is_that_of_the_code_not_of_where_it_is_run(tmp_path: Path) -> None:
+def test_the_commit_is_that_of_the_code_not_of_the_working_directory(tmp_path: Path) -> None:
     """Also where the code is installed inside a repository that does not hold it."""
     for command in (
         ["init", "-q"],
@@ -121,7 +121,7 @@ def test_the_commit_is_that_of_the_code_not_of_where_it_is_run(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("change", [{"format": 2}, {"extra": 1}, {"plan": {"points": 0}}])
-def test_a_spec_that_is_none_is_refused(ledger: Ledger, change: dict[str, object]) -> None:
+def test_an_invalid_spec_is_refused(ledger: Ledger, change: dict[str, object]) -> None:
     ledger.write_spec({**ledger.read_spec(), **change})
     with pytest.raises(InputError, match=r"spec\.yaml is damaged or of another version"):
         read_manifest(ledger)
@@ -136,7 +136,7 @@ def test_a_new_name_is_not_taken(tmp_path: Path) -> None:
     assert second.startswith("study-")
 
 
-def test_a_storage_that_cannot_be_read_is_told_of_without_its_password(tmp_path: Path) -> None:
+def test_an_unreadable_storage_is_reported_without_its_password(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be read") as refused:
         new_sweep_name(f"file://{tmp_path}/file?password=hunter2", "study")

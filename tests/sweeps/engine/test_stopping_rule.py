@@ -41,7 +41,7 @@ def known(
     }
 
 
-def test_what_is_dominated_leaves_and_is_told_by_which():
+def test_a_dominated_point_leaves_and_names_the_better_one():
     points = {"a": [(0, 1)], "b": [(1, 0)], "worse": [(0.5, 3)], "c": [(2, 0.5)]}
     assert dominated_points(known(points, 0.01), rule(), 2) == {"worse": "a", "c": "b"}
 
@@ -185,7 +185,7 @@ def test_units_and_declared_directions_do_not_matter(estimates, room, one, other
 
 
 @given(packs(), st.integers(1, 9))
-def test_whoever_leaves_with_more_confidence_leaves_with_less(estimates, room):
+def test_points_that_leave_at_high_confidence_leave_at_low_confidence(estimates, room):
     sure, unsure = (
         dominated_points(estimates, rule(confidence=c), room).keys() for c in (0.99, 0.6)
     )

@@ -185,7 +185,7 @@ def test_reader_stops_after_enough_points(ledger: Ledger, plan: Plan) -> None:
     assert sorted(handed) == ids(plan, 0, 1, 2, 3)
 
 
-def test_its_process_publishes_the_rest_when_told_to_finish(
+def test_its_process_publishes_the_rest_on_the_order_to_finish(
     ledger: Ledger, plan: Plan, uri: str, tmp_path: Path
 ) -> None:
     write(ledger, plan, (0, 0), (0, 1), (1, 0))
@@ -195,7 +195,7 @@ def test_its_process_publishes_the_rest_when_told_to_finish(
     assert held(uri) == ids(plan, 0)
 
 
-def test_what_was_deleted_while_it_published_is_published_again(
+def test_points_deleted_while_publishing_are_published_again(
     ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
 ) -> None:
     write(ledger, plan, (0, 0), (0, 1), (1, 0), (1, 1))
@@ -272,7 +272,7 @@ def orders(*given: str) -> queue.Queue[str]:
     return found
 
 
-def test_mlflow_shows_whether_a_sweep_runs_was_broken_off_or_is_done(
+def test_mlflow_shows_whether_a_sweep_is_running_stopped_or_finished(
     ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
 ) -> None:
     write(ledger, plan, (0, 0), (0, 1))
@@ -294,14 +294,14 @@ def test_mlflow_shows_whether_a_sweep_runs_was_broken_off_or_is_done(
     assert parent_of(uri).info.status == "FINISHED"
 
 
-def test_a_sweep_stopped_before_it_said_anything_leaves_no_trace(
+def test_a_sweep_stopped_before_its_first_record_leaves_no_trace(
     ledger: Ledger, manifest: Manifest, uri: str
 ) -> None:
     publish_until_ordered(Publisher(ledger, manifest, uri), orders("stop"))
     assert runs.find_parent(MlflowClient(uri), "sweep", None) is None
 
 
-def test_a_publisher_that_is_killed_leaves_everything_to_be_done(
+def test_a_killed_publisher_leaves_every_point_to_publish(
     ledger: Ledger, plan: Plan, tmp_path: Path
 ) -> None:
     write(ledger, plan, (0, 0), (0, 1), (1, 0), (1, 1), (2, 0))
@@ -312,7 +312,7 @@ def test_a_publisher_that_is_killed_leaves_everything_to_be_done(
     assert "the publisher process failed" in str(outcome.error)
 
 
-def test_what_others_print_is_not_taken_for_the_outcome(
+def test_output_of_libraries_is_not_the_outcome(
     ledger: Ledger, plan: Plan, tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Libraries may print on both streams, until the end of the process."""
@@ -334,7 +334,7 @@ def test_credentials_are_on_no_command_line(ledger: Ledger, tmp_path: Path) -> N
     assert str(tmp_path) not in command  # a storage may be a URI with credentials
 
 
-def test_a_publisher_that_breaks_is_told_of(tmp_path: Path) -> None:
+def test_a_publisher_that_fails_is_reported(tmp_path: Path) -> None:
     with start_publisher(
         Ledger(str(tmp_path), "no-such-sweep"), str(tmp_path), _AWAY
     ) as publication:
@@ -369,7 +369,7 @@ def write_value(ledger: Ledger, plan: Plan, index: int, value: float) -> None:
     ledger.write_pack(str(index), [replicate_of(plan, index, seed, value) for seed in plan.seeds])
 
 
-def test_a_moment_that_no_calendar_has_is_damage_and_keeps_no_other_point_back(
+def test_a_time_beyond_the_calendar_is_damage_and_delays_no_other_point(
     ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
 ) -> None:
     write(ledger, plan, (1, 0), (1, 1))
@@ -414,7 +414,7 @@ def test_all_steps_of_the_hypervolume_have_one_reference(
     ]  # fmt: skip
 
 
-def test_a_spec_that_is_damaged_meanwhile_is_told_of(
+def test_a_spec_damaged_meanwhile_is_reported(
     ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
 ) -> None:
     write(ledger, plan, (0, 0), (0, 1))
@@ -424,7 +424,7 @@ def test_a_spec_that_is_damaged_meanwhile_is_told_of(
     assert "spec.yaml cannot be read" in str(outcome.error)
 
 
-def test_a_point_that_cannot_be_recorded_does_not_keep_the_others_back(
+def test_a_point_that_cannot_be_recorded_delays_no_other(
     ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
 ) -> None:
     """An artifact that the ledger names is gone from the storage."""
@@ -445,7 +445,7 @@ def test_a_point_that_cannot_be_recorded_does_not_keep_the_others_back(
 
 
 @pytest.mark.parametrize("wrong", ["metric", "setting"])
-def test_a_point_that_mlflow_refuses_does_not_keep_the_others_back(
+def test_a_point_that_mlflow_refuses_delays_no_other(
     ledger: Ledger, manifest: Manifest, plan: Plan, uri: str, wrong: str
 ) -> None:
     """An experiment of another package may report such a point."""
