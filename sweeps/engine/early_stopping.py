@@ -84,8 +84,7 @@ def dominated_points(estimates: Estimates, rule: StoppingRule, safe: int) -> dic
         safe: Number of points that stay whatever their position.
 
     Returns:
-        Point id to point id. The result depends neither on the order of replicates nor on the
-        objectives' units.
+        Point id to point id, whatever the order of replicates and the objectives' units.
     """
     positions = _positions(estimates, rule.objectives)
     if len(positions.points) <= safe:
@@ -105,11 +104,8 @@ def dominated_points(estimates: Estimates, rule: StoppingRule, safe: int) -> dic
 class _Positions:
     """Points side by side, every objective scaled and turned so that less is better.
 
-    Attributes:
-        points: Point ids, sorted.
-        values: For each point, seed to estimated values, shape [objectives].
-        errors: For each point, seed to standard errors, shape [objectives].
-        means: Means over each point's seeds, shape [points, objectives].
+    `values` and `errors` have shape [objectives] for each point and seed, `means` has shape
+    [points, objectives].
     """
 
     points: Sequence[str]

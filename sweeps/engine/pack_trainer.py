@@ -100,11 +100,7 @@ class PackTrainer:
         return PackProgress(min(stage.done, 1.0), False, self._problem)
 
     def save(self) -> None:
-        """Writes a checkpoint, unless the pack has not started or is committed.
-
-        Raises:
-            OSError: If it cannot be written.
-        """
+        """Writes a checkpoint, unless the pack has not started or is committed."""
         if self._committed or self._stage is None:
             return
         self._checkpoint.save(list(self._points.values()), self._remaining(), self._stage.state())

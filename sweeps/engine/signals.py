@@ -13,11 +13,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised where a signal breaks off the work.
-
-    Attributes:
-        signal: Number of the first signal received.
-    """
+    """Raised where a signal breaks off the work; `signal` is the number of the first one."""
 
     def __init__(self, signal: int) -> None:
         """Creates the exception for a signal number."""
