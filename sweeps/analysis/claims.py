@@ -39,10 +39,9 @@ class ClaimFinding:
 
     Attributes:
         claim: The claim.
-        verdict: `undefined` without a trend to measure; `inconclusive` if the interval allows
-            either answer.
-        trend: Kendall's tau-b, from -1 (falling) to 1 (rising); None if undefined.
-        change: Metric at the field's last defined value minus its first; None if undefined.
+        verdict: `undefined` without a trend to measure.
+        trend: Kendall's tau-b, from -1 (falling) to 1 (rising).
+        change: Metric at the field's last defined value minus its first.
         sentence: The verdict in words, with the numbers it rests on.
     """
 
@@ -55,21 +54,16 @@ class ClaimFinding:
 
 @dataclass(frozen=True, slots=True)
 class _ClaimGroup:
-    """Points that agree in every field but the claim's axis.
+    """Points that agree in every field but the claim's axis, in the order of this axis."""
 
-    Attributes:
-        axis: Rising values of the axis, shape [points].
-        values: Values of the metric, shape [seeds, points].
-    """
-
-    axis: NDArray[np.float64]
-    values: NDArray[np.float64]
+    axis: NDArray[np.float64]  # shape [points]
+    values: NDArray[np.float64]  # the metric, shape [seeds, points]
 
     def trends(self) -> NDArray[np.float64]:
         """Kendall's tau-b of each seed; 0 where the metric is constant."""
-        ends_of_pairs = np.triu_indices(len(self.axis), 1)
-        steps = np.sign(self.axis[ends_of_pairs[1]] - self.axis[ends_of_pairs[0]])
-        changes = np.sign(self.values[:, ends_of_pairs[1]] - self.values[:, ends_of_pairs[0]])
+        first, second = np.triu_indices(len(self.axis), 1)
+        steps = np.sign(self.axis[second] - self.axis[first])
+        changes = np.sign(self.values[:, second] - self.values[:, first])
         untied = np.sqrt((steps**2).sum() * (changes**2).sum(axis=1))
         return np.asarray((changes @ steps) / np.where(untied > 0, untied, 1.0))
 
@@ -97,10 +91,10 @@ class _ClaimSample:
         excluded: Points that failed, lack a seed, or have no number on the axis.
     """
 
-    groups: tuple[_ClaimGroup, ...]
+    groups: list[_ClaimGroup]
     pooled: bool
     axis_values: int
-    undefined: tuple[float, ...]
+    undefined: list[float]
     excluded: int
 
     @property
@@ -114,11 +108,7 @@ def judge_claim(claim: Claim, replicates: pd.DataFrame) -> ClaimFinding:
     `decreasing` and `increasing` agree (or are contradicted) if the interval of the trend lies on
     one side of 0 and so strong a trend is unlikely by chance. `constant` agrees if every point's
     interval lies within 10% of its group's mean. It is contradicted if the interval of some point,
-    corrected for their number, lies beyond.
-
-    Args:
-        claim: The claim.
-        replicates: One row per point and replicate, as `Result.replicates`.
+    corrected for their number, lies beyond. `replicates` has a row per point and replicate.
     """
     sample = _claim_sample(claim, replicates)
     if isinstance(sample, str):
@@ -147,7 +137,7 @@ def _claim_sample(claim: Claim, replicates: pd.DataFrame) -> _ClaimSample | str:
     undefined_ids = finished.loc[finished[claim.metric].isna(), "point_id"].unique().tolist()
     table = finished.pivot(index="seed", columns="point_id", values=claim.metric)
     table = table.loc[:, table.notna().all() & position[table.columns].notna()]
-    undefined = tuple(sorted(position[undefined_ids].dropna().unique()))
+    undefined = sorted(position[undefined_ids].dropna().unique())
     groups, pooled = _groups(points.assign(position=position).loc[table.columns], table, axis)
     if not groups:
         return _too_few_values(claim, position, undefined)
@@ -166,9 +156,7 @@ def _matching_rows(replicates: pd.DataFrame, claim: Claim) -> pd.DataFrame:
     return rows.assign(**{claim.metric: values.where(np.isfinite(values))})
 
 
-def _groups(
-    points: pd.DataFrame, table: pd.DataFrame, axis: str
-) -> tuple[tuple[_ClaimGroup, ...], bool]:
+def _groups(points: pd.DataFrame, table: pd.DataFrame, axis: str) -> tuple[list[_ClaimGroup], bool]:
     """Groups of equal configuration; one of all points if most would be alone in theirs."""
     fields = [str(c) for c in points.columns if str(c).startswith("config/") and c != axis]
     others = [field for field in fields if points[field].nunique(dropna=False) > 1]
@@ -177,12 +165,12 @@ def _groups(
     pooled = 2 * sum(map(len, groups)) < len(points)
     chosen = [points] if pooled and points["position"].nunique() > 1 else groups
     ordered = [part.sort_values("position") for part in chosen]
-    return tuple(
+    return [
         _ClaimGroup(p["position"].to_numpy(), table[p.index].to_numpy()) for p in ordered
-    ), pooled
+    ], pooled
 
 
-def _too_few_values(claim: Claim, position: pd.Series[float], undefined: tuple[float, ...]) -> str:
+def _too_few_values(claim: Claim, position: pd.Series[float], undefined: list[float]) -> str:
     if position.isna().all():
         return f"the values of {claim.axis} have no order"
     gap = f"; it is {_undefined_at(claim, undefined, position.nunique())}" if undefined else ""
@@ -259,7 +247,7 @@ def _ends(claim: Claim, sample: _ClaimSample) -> str:
     return f"from {claim.axis} = {format_number(first)} to {format_number(last)}"
 
 
-def _undefined_at(claim: Claim, values: tuple[float, ...], total: int) -> str:
+def _undefined_at(claim: Claim, values: list[float], total: int) -> str:
     listed = ", ".join(map(format_number, values[:_MAX_LISTED]))
     more = ", ..." if len(values) > _MAX_LISTED else ""
     return f"undefined at {len(values)} of the {total} values of {claim.axis} ({listed}{more})"

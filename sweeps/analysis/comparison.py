@@ -36,15 +36,13 @@ class ComparedSweep:
     Attributes:
         sweep: Name of the sweep.
         study: Name of its study.
-        points: Finished points whose objectives are all finite.
-        replicates: Replicates of each point.
-        on_front: Points on the sweep's own front.
-        on_joint_front: Points on the front of all sweeps together.
+        points: Number of finished points whose objectives are all finite.
+        replicates: Number of replicates of each point.
+        on_front: Number of points on the sweep's own front.
+        on_joint_front: Number of points on the front of all sweeps together.
         hypervolume: Volume that the points dominate, up to the reference.
-        attained: Volume that half of the replicates attain; None unless all sweeps have equally
-            many replicates, two or more, and there are two or three objectives.
-        dominated: Other sweep to the share, in [0, 1], of this sweep's front that the other's
-            front dominates.
+        attained: Volume that half of the replicates attain, where it can be compared.
+        dominated: Other sweep to the share, in [0, 1], of this front that its front dominates.
     """
 
     sweep: str
@@ -63,7 +61,7 @@ class Comparison:
     """Sweeps side by side.
 
     Attributes:
-        objectives: Metric to its direction.
+        objectives: Metric to `min` or `max`.
         reference: Metric to the value up to which hypervolumes count.
         sweeps: One per sweep, in the order given.
         front: Front of all sweeps together, a row per point as in `Result.points`.
@@ -72,17 +70,13 @@ class Comparison:
 
     objectives: Objectives
     reference: Mapping[str, float]
-    sweeps: tuple[ComparedSweep, ...]
+    sweeps: Sequence[ComparedSweep]
     front: pd.DataFrame
     differences: Mapping[str, tuple[str, ...]]
 
 
 def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = None) -> Comparison:
-    """Compares sweeps.
-
-    Args:
-        results: Two or more sweeps of different names.
-        objectives: Metric to direction; those of the sweeps' studies if None.
+    """Compares sweeps of different names on the objectives given or else on those they share.
 
     Raises:
         InputError: If there are not two sweeps, their objectives differ and none were named, a
@@ -96,26 +90,28 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
     fronts = {name: pareto_front(frame, objectives) for name, frame in points.items()}
     joint = pareto_front(pd.concat(fronts.values(), ignore_index=True), objectives)
     reference = worst_values(pd.concat(points.values(), ignore_index=True), objectives)
-    comparable = len({len(result.manifest.plan.seeds) for result in results}) == 1
-    compared = tuple(
-        ComparedSweep(
+    counts = [len(result.manifest.plan.seeds) for result in results]
+    attainable = len(objectives) in (2, 3) and min(counts) > 1 and len(set(counts)) == 1
+    sweeps = []
+    for name, result, replicates in zip(names, results, counts, strict=True):
+        attained = attainment(result.replicates, objectives) if attainable else None
+        others = {other: front for other, front in fronts.items() if other != name}
+        compared = ComparedSweep(
             sweep=name,
             study=result.study.name,
             points=len(points[name]),
-            replicates=len(result.manifest.plan.seeds),
+            replicates=replicates,
             on_front=len(fronts[name]),
             on_joint_front=int((joint["sweep"] == name).sum()),
             hypervolume=hypervolume(points[name], objectives, reference),
-            attained=_attained_hypervolume(result, objectives, reference) if comparable else None,
+            attained=None if attained is None else hypervolume(attained, objectives, reference),
             dominated={
                 other: _dominated_share(fronts[name], front, objectives)
-                for other, front in fronts.items()
-                if other != name
+                for other, front in others.items()
             },
         )
-        for name, result in zip(names, results, strict=True)
-    )
-    return Comparison(objectives, reference, compared, joint, _task_differences(points.values()))
+        sweeps.append(compared)
+    return Comparison(objectives, reference, sweeps, joint, _task_differences(points.values()))
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
@@ -135,19 +131,16 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def _common_objectives(results: Sequence[Result]) -> Objectives:
-    first, *others = results
-    for other in others:
-        if dict(other.objectives) != dict(first.objectives):
-            lists = "; ".join(f"{r.sweep}: {_describe(r.objectives)}" for r in (first, other))
-            raise InputError(
-                f"the sweeps have different objectives ({lists}); "
-                "name some that both report with --minimize and --maximize"
-            )
-    return first.objectives
-
-
-def _describe(objectives: Objectives) -> str:
-    return ", ".join(f"{metric} {direction}" for metric, direction in objectives.items())
+    lists = [
+        ", ".join(f"{m} {direction}" for m, direction in r.objectives.items()) for r in results
+    ]
+    if len({frozenset(result.objectives.items()) for result in results}) > 1:
+        named = "; ".join(f"{r.sweep}: {text}" for r, text in zip(results, lists, strict=True))
+        raise InputError(
+            f"the sweeps have different objectives ({named}); "
+            "name some that all report with --minimize and --maximize"
+        )
+    return results[0].objectives
 
 
 def _finite_points(result: Result, objectives: Objectives) -> pd.DataFrame:
@@ -170,14 +163,6 @@ def _task_differences(points: Iterable[pd.DataFrame]) -> dict[str, tuple[str, ..
         if len(set(values)) > 1:
             differences[column] = tuple(" and ".join(sorted(each)) for each in values)
     return differences
-
-
-def _attained_hypervolume(
-    result: Result, objectives: Objectives, reference: Mapping[str, float]
-) -> float | None:
-    if len(objectives) not in (2, 3) or len(result.manifest.plan.seeds) < 2:
-        return None
-    return hypervolume(attainment(result.replicates, objectives), objectives, reference)
 
 
 def _dominated_share(front: pd.DataFrame, other: pd.DataFrame, objectives: Objectives) -> float:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pandas as pd
 
@@ -32,22 +31,27 @@ def check_output_path(path: Path | None, suffixes: Collection[str]) -> None:
 def save_frame(frame: pd.DataFrame, path: Path) -> None:
     """Writes a table as `.parquet`, `.csv` or `.json` (a list of rows), by its suffix.
 
-    Floats are written exactly. NaN becomes an empty cell in CSV and null in JSON, infinity text
-    in JSON.
+    Floats are written exactly. NaN becomes an empty cell in CSV and null in JSON.
 
     Raises:
-        InputError: If the suffix is another, or the file cannot be written; an existing file is
-            then kept.
+        InputError: If the suffix is another, or the file cannot be written.
     """
-    check_output_path(path, tuple(_FORMATS))
-    write_file_atomically(path, _FORMATS[path.suffix.lower()](frame))
+    check_output_path(path, (".parquet", ".csv", ".json"))
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        content = frame.to_csv(index=False).encode()
+    elif suffix == ".json":
+        content = json.dumps(json_rows(frame), indent=1, allow_nan=False).encode()
+    else:
+        content = frame.to_parquet(index=False)
+    write_file_atomically(path, content)
 
 
 def write_file_atomically(path: Path, content: bytes) -> None:
     """Writes a temporary file beside `path` and renames it.
 
     Raises:
-        InputError: If it cannot be written.
+        InputError: If it cannot be written; an existing file is then kept.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -71,24 +75,3 @@ def json_value(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     return value
-
-
-def _parquet(frame: pd.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False)
-    return buffer.getvalue()
-
-
-def _csv(frame: pd.DataFrame) -> bytes:
-    return frame.to_csv(index=False).encode()
-
-
-def _json(frame: pd.DataFrame) -> bytes:
-    return json.dumps(json_rows(frame), indent=1, allow_nan=False).encode()
-
-
-_FORMATS: Final[Mapping[str, Callable[[pd.DataFrame], bytes]]] = {
-    ".parquet": _parquet,
-    ".csv": _csv,
-    ".json": _json,
-}

@@ -50,27 +50,16 @@ def pareto_front(points: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:
 def comparable_points(
     points: pd.DataFrame, objectives: Objectives
 ) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Returns the rows that take part in a comparison, and counts of the others by cause.
-
-    Raises:
-        ValueError: If the objectives are empty, or a metric or direction is unknown.
-    """
-    check_objectives(points, objectives)
+    """The rows that take part in a comparison, and counts of the others by cause."""
+    _check_objectives(points, objectives)
     finished = points.loc[_is_finished(points)]
     defined = finished.loc[finished[list(objectives)].notna().all(axis=1)]
-    counts = {
-        "not_finished": len(points) - len(finished),
-        "undefined": len(finished) - len(defined),
-    }
-    return defined, counts
+    not_finished, undefined = len(points) - len(finished), len(finished) - len(defined)
+    return defined, {"not_finished": not_finished, "undefined": undefined}
 
 
 def finite_points(points: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:
-    """Returns the comparable rows whose objectives are all finite.
-
-    Raises:
-        ValueError: If the objectives are empty, or a metric or direction is unknown.
-    """
+    """The comparable rows whose objectives are all finite."""
     rows, _ = comparable_points(points, objectives)
     finite = np.isfinite(rows[list(objectives)].to_numpy(dtype=np.float64)).all(axis=1)
     selected: pd.DataFrame = rows.loc[finite]
@@ -110,14 +99,9 @@ def hypervolume(
 
 
 def hypervolume_history(
-    points: pd.DataFrame, objectives: Objectives, reference: Mapping[str, float] | None = None
+    points: pd.DataFrame, objectives: Objectives, reference: Mapping[str, float]
 ) -> list[tuple[int, float, float]]:
     """The hypervolume after each point of finite objectives, at up to 200 of them.
-
-    Args:
-        points: One row per point with its `finished_at`, as `Result.points`.
-        objectives: Metric to `min` or `max`.
-        reference: Metric to its value; `worst_values` of the points if None.
 
     Returns:
         Number of points, hypervolume, and Unix time when it was reached.
@@ -129,9 +113,8 @@ def hypervolume_history(
         return []
     stride = -(-count // _MAX_HISTORY_STEPS)
     steps = [step for step in range(1, count + 1) if step % stride == 0 or step == count]
-    corner = worst_values(rows, objectives) if reference is None else reference
     times = [rows["finished_at"].iloc[step - 1].timestamp() for step in steps]
-    return list(zip(steps, _hypervolumes(rows, objectives, corner, steps), times, strict=True))
+    return list(zip(steps, _hypervolumes(rows, objectives, reference, steps), times, strict=True))
 
 
 def attainment(
@@ -165,12 +148,7 @@ def attainment(
     return frame.sort_values(list(objectives), ignore_index=True)
 
 
-def check_objectives(points: pd.DataFrame, objectives: Objectives) -> None:
-    """Checks that objectives name columns and directions.
-
-    Raises:
-        ValueError: If the objectives are empty, or a metric or direction is unknown.
-    """
+def _check_objectives(points: pd.DataFrame, objectives: Objectives) -> None:
     if not objectives:
         raise ValueError("objectives must name at least one metric; got none.")
     for metric, direction in objectives.items():
@@ -229,26 +207,23 @@ def _hypervolumes(
     counts: Sequence[int],
 ) -> list[float]:
     """`hypervolume` of the first rows, for each count of them."""
-    check_objectives(points, objectives)
+    _check_objectives(points, objectives)
     corner = _corner(objectives, reference)
     values = _minimization_values(points, objectives)
     contributes = _is_finished(points).to_numpy(dtype=bool) & (values < corner).all(axis=1)
-    return [_volume(values[:count][contributes[:count]], corner) for count in counts]
-
-
-def _volume(values: NDArray[np.float64], corner: NDArray[np.float64]) -> float:
-    if np.isinf(values).any():
-        return math.inf
-    return float(moocore.hypervolume(values, ref=corner))
+    parts = [values[:count][contributes[:count]] for count in counts]
+    return [
+        math.inf if np.isinf(part).any() else float(moocore.hypervolume(part, ref=corner))
+        for part in parts
+    ]
 
 
 def _corner(
     objectives: Objectives, reference: Mapping[str, float] | Sequence[float]
 ) -> NDArray[np.float64]:
     if isinstance(reference, Mapping):
-        values = [float(reference.get(metric, math.nan)) for metric in objectives]
-    else:
-        values = [float(value) for value in reference]
+        reference = [reference.get(metric, math.nan) for metric in objectives]
+    values = [float(value) for value in reference]
     if len(values) != len(objectives) or not all(map(math.isfinite, values)):
         raise ValueError(
             f"reference must give a finite number for each of {', '.join(objectives)}; "
@@ -265,7 +240,7 @@ def _check_attainment(replicates: pd.DataFrame, objectives: Objectives, level: f
         )
     if not 0 < level <= 1:
         raise ValueError(f"level must be in (0, 1]; got {level}.")
-    check_objectives(replicates, objectives)
+    _check_objectives(replicates, objectives)
     if len(objectives) not in (2, 3):
         raise ValueError(f"attainment needs two or three objectives; got {len(objectives)}.")
 

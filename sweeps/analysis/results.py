@@ -42,8 +42,6 @@ _MAX_FAILURE_BYTES = 16 * 2**20
 
 
 class _FailureRecord(BaseModel):
-    """The part of a failed pack's record that is read here."""
-
     members: tuple[tuple[str, int], ...]
     reason: str
 
@@ -83,12 +81,12 @@ class Result:
 
     @property
     def sweep(self) -> str:
-        """The sweep's name."""
+        """Name of the sweep."""
         return self.manifest.sweep
 
     @property
     def study(self) -> Study:
-        """Its study."""
+        """Study of the sweep."""
         return self.manifest.study
 
     @property
@@ -167,12 +165,7 @@ class Result:
         return pareto_front(self.points, self.objectives)
 
     def plot_front(self, x: str | None = None, y: str | None = None) -> Figure:
-        """Plots two metrics of every finished point, with the front highlighted.
-
-        Args:
-            x: Metric of the horizontal axis; the first objective if None.
-            y: Metric of the vertical axis; the last objective if None.
-        """
+        """Plots two metrics of finished points, by default the first and the last objective."""
         import plotly.express as px
 
         metrics = [x or next(iter(self.objectives)), y or list(self.objectives)[-1]]
@@ -193,11 +186,7 @@ class Result:
 
 
 def open_result(sweep: str, storage: str | None = None) -> Result:
-    """Reads a sweep, running or ended.
-
-    Args:
-        sweep: Name of the sweep.
-        storage: Storage directory or URI; `./sweep-results` if None.
+    """Reads a sweep, running or ended, from a storage directory or URI.
 
     Raises:
         InputError: If there is no such sweep, or its `spec.yaml` is damaged.
@@ -207,11 +196,7 @@ def open_result(sweep: str, storage: str | None = None) -> Result:
 
 
 def read_result(ledger: Ledger, storage: str) -> Result:
-    """Reads a sweep from its ledger.
-
-    Raises:
-        InputError: If there is no such sweep, or its `spec.yaml` is damaged.
-    """
+    """Reads a sweep from its ledger; see `open_result`."""
     manifest = read_manifest(ledger)
     packs = ledger.pack_ids()
     replicates = replicate_table(ledger.read_tables(packs, is_metric_column))
@@ -269,14 +254,11 @@ def _build_frame(
     metrics: pd.DataFrame,
     **columns: Any,
 ) -> pd.DataFrame:
-    experiments, configs = (
-        replicates.table[name].take(replicates.first_rows).to_pylist()
-        for name in ("experiment", "config")
-    )
+    first = replicates.table.select(["experiment", "config"]).take(replicates.first_rows)
     named = TableColumns(
         point_ids=replicates.point_ids,
-        experiments=experiments,
-        configs=[parse_config(config) for config in configs],
+        experiments=first["experiment"].to_pylist(),
+        configs=[parse_config(config) for config in first["config"].to_pylist()],
         metrics={str(name): values.to_numpy() for name, values in metrics.items()},
         **columns,
     )
@@ -286,9 +268,7 @@ def _build_frame(
 def read_failures(ledger: Ledger, finished: Callable[[], Set[tuple[str, int]]]) -> dict[str, str]:
     """Reads the reasons of failed packs, except packs that a later attempt finished.
 
-    Args:
-        ledger: Ledger of the sweep.
-        finished: Returns every (point_id, seed) in it; called only if there is a failure.
+    `finished` returns every (point_id, seed) in the ledger; only a failure calls it.
     """
     directory = ledger.directory / "failures"
     reasons: dict[str, str] = {}

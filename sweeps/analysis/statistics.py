@@ -50,23 +50,13 @@ class Interval:
 
 
 def t_interval(values: Sequence[float] | NDArray[np.float64], level: float = LEVEL) -> Interval:
-    """Student's t interval of the mean of independent values.
-
-    Args:
-        values: Finite numbers, at least one; a single one has NaN ends.
-        level: Coverage, in (0, 1).
-    """
+    """Student's t interval of the mean of independent finite values; one value has NaN ends."""
     sample = np.asarray(values, dtype=np.float64)
     mean, count = float(sample.mean()), len(sample)
     if count < 2:
         return Interval(mean, math.nan, math.nan)
-    half = float(t_quantile(count - 1, level) * sample.std(ddof=1)) / math.sqrt(count)
+    half = float(stdtrit(count - 1, (1 + level) / 2) * sample.std(ddof=1)) / math.sqrt(count)
     return Interval(mean, mean - half, mean + half)
-
-
-def t_quantile(degrees: NDArray[np.int64] | int, level: float = LEVEL) -> NDArray[np.float64]:
-    """Half the width of Student's t interval; NaN without a degree of freedom."""
-    return np.asarray(stdtrit(degrees, (1 + level) / 2))
 
 
 def summarize_replicates(
@@ -90,7 +80,8 @@ def summarize_replicates(
     means = groups.mean(skipna=False).reindex(positions)
     deviations = groups.std(skipna=False).reindex(positions)
     sizes = np.bincount(points, minlength=count)[:, None]
-    factors = t_quantile(np.maximum(sizes - 1, 0)) / np.sqrt(np.maximum(sizes, 1))
+    quantiles = stdtrit(np.maximum(sizes - 1, 0), (1 + LEVEL) / 2)
+    factors = quantiles / np.sqrt(np.maximum(sizes, 1))
     single = errors.groupby(points).first().reindex(index=positions, columns=metrics.columns)
     halves = np.where(sizes > 1, factors * deviations, NORMAL_QUANTILE * single)
     parts = {"": means, ".std": deviations, ".ci_low": means - halves, ".ci_high": means + halves}

@@ -37,31 +37,18 @@ RAW_DATA_VALUES: Mapping[str, str | float] = {
 }
 """Metric to its value on unmodified data: another metric, or a constant."""
 
-METRIC_UNITS: Mapping[str, str] = dict.fromkeys(
-    (
-        "privacy/leakage",
-        "privacy/alpha_leakage",
-        "privacy/rho_kl",
-        "privacy/rho_mi",
-        "privacy/worst_record_rho_kl",
-        "utility/censored",
-    ),
-    "nats",
+METRICS_IN_NATS = (
+    *("privacy/leakage", "privacy/alpha_leakage", "utility/censored"),
+    *("privacy/rho_kl", "privacy/rho_mi", "privacy/worst_record_rho_kl"),
 )
-"""Metric to its unit; shares and relative errors have none."""
+"""Metrics of information; shares and relative errors have no unit."""
 
 INTERVAL_SUFFIXES = (".ci_low", ".ci_high")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Text table.
-
-    Attributes:
-        columns: Headings.
-        rows: Cells, one per heading in each row.
-        note: Text below the table.
-    """
+    """Text table with headings, cells, and a note below."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -72,11 +59,6 @@ def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[st
     """Table of a Pareto front, best in the first objective first, with bounds of objectives.
 
     A bound that is undefined at every point is left out.
-
-    Args:
-        front: Points, from `pareto_front`.
-        objectives: Metric to `min` or `max`.
-        fields: Configuration fields to show.
     """
     bounds = [METRIC_BOUNDS[m] for m in objectives if METRIC_BOUNDS.get(m) in front]
     defined = [bound for bound in bounds if front[bound].notna().any()]
@@ -88,13 +70,7 @@ def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[st
 
 
 def points_table(points: pd.DataFrame, metrics: Sequence[str], fields: Sequence[str]) -> Table:
-    """Table of points: metrics with half their 95% intervals, configurations, status.
-
-    Args:
-        points: One row per point, as `Result.points`.
-        metrics: Metrics to show, `undefined` at a point that lacks one.
-        fields: Configuration fields to show.
-    """
+    """Table of points: metrics with half their 95% intervals, configurations, status."""
     others = ("replicates", "status")
     cells = _cells(points.iloc[:MAX_ROWS], metrics, fields, others)
     return limit_rows((*metrics, *fields, *others, "point"), cells, len(points))
@@ -114,9 +90,14 @@ def _cells(
     ]
 
 
-def limit_rows(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], total: int) -> Table:
-    """A table of the first `MAX_ROWS` rows, with a note of how many more there are."""
-    first = tuple(rows[:MAX_ROWS])
+def limit_rows(
+    columns: tuple[str, ...],
+    rows: Sequence[tuple[str, ...]],
+    total: int,
+    limit: int = MAX_ROWS,
+) -> Table:
+    """A table of the first `limit` rows, with a note of how many more there are."""
+    first = tuple(rows[:limit])
     note = f"{total - len(first):,} more are not shown." if total > len(first) else ""
     return Table(columns, first, note)
 
@@ -150,16 +131,6 @@ def raw_data_interval(row: Row, metric: str) -> Interval:
     """The metric on unmodified data, from the row; NaN if unknown."""
     value = RAW_DATA_VALUES.get(metric, math.nan)
     return row_interval(row, value) if isinstance(value, str) else Interval(value, value, value)
-
-
-def select_records(
-    points: pd.DataFrame, fields: Sequence[str], metrics: Sequence[str]
-) -> list[dict[Hashable, Any]]:
-    """Rows as mappings of these fields and metrics with intervals; faster than whole rows."""
-    wanted = ["point_id", *(f"config/{field}" for field in fields)]
-    wanted += [metric + suffix for metric in metrics for suffix in ("", *INTERVAL_SUFFIXES)]
-    present = [column for column in dict.fromkeys(wanted) if column in points]
-    return points[present].to_dict("records")
 
 
 def varying_fields(points: pd.DataFrame) -> list[str]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from sweeps.analysis.claims import judge_claim
+from sweeps.analysis.export import write_file_atomically
 from sweeps.analysis.pareto import attainment, pareto_front
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import (
@@ -29,42 +30,61 @@ from sweeps.analysis.tables import (
     front_table,
     varying_fields,
 )
-from sweeps.report.attackers import attacker_report
+from sweeps.report.figures import releases
 from sweeps.report.figures.axes import field_chart
 from sweeps.report.figures.charts import Chart
-from sweeps.report.figures.curves import group_curves
-from sweeps.report.figures.front import front_chart, save_front
+from sweeps.report.figures.curves import CurveSet, group_curves
+from sweeps.report.figures.front import front_chart, roc_chart, save_front
+from sweeps.report.figures.plane import information_plane
 from sweeps.report.figures.plotly_charts import plotly_figure
-from sweeps.report.figures.roc import roc_chart
-from sweeps.report.sections import FigureSection, figure_sections
-from sweeps.report.tables import facts_table, failures_table, notes_table, stopped_table
+from sweeps.report.figures.png_charts import chart_png, figure_png
+from sweeps.report.figures.tradeoff import tradeoff_chart, tradeoff_pairs
+from sweeps.report.sources import choose_points
+from sweeps.report.tables import (
+    attacker_report,
+    facts_table,
+    failures_table,
+    notes_table,
+    stopped_table,
+)
 from sweeps.study.yaml_reader import dump_yaml
 
 _ROC_POINTS = 4
 
 
-def write_report(
-    result: Result, path: Path, sections: Sequence[FigureSection] | None = None
-) -> Path:
+@dataclass(frozen=True, eq=False)
+class FigureSection:
+    """Figure of a report, also kept as a PNG file: a chart, or an image.
+
+    Attributes:
+        name: Name of the section, and of the PNG file without the suffix.
+        heading: Heading of the section.
+        label: Description for readers who cannot see the figure.
+        chart: The chart, if any.
+        image: Content of the PNG file in place of a chart.
+        missing: Sentences about data that could not be shown.
+    """
+
+    name: str
+    heading: str
+    label: str
+    chart: Chart | None = None
+    image: bytes | None = None
+    missing: Sequence[str] = ()
+
+    @property
+    def png(self) -> bytes | None:
+        """Content of the PNG file; None if nothing could be shown."""
+        return self.image if self.chart is None else chart_png(self.chart)
+
+
+def write_report(result: Result, path: Path) -> Path:
     """Writes the report of a sweep as one page that opens without a network.
 
-    Args:
-        result: The sweep's result.
-        path: The file; an existing one is replaced atomically.
-        sections: Figure sections, if they exist already.
-
-    Returns:
-        The path.
-
     Raises:
-        OSError: If the file cannot be written.
+        InputError: If the file cannot be written; an existing file is then kept.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(render_report(result, sections), encoding="utf-8", newline="\n")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_file_atomically(path, render_report(result).encode())
     return path
 
 
@@ -75,10 +95,11 @@ def write_report_files(result: Result, folder: Path) -> None:
         OSError: If a file cannot be written.
     """
     sections = figure_sections(result)
-    write_report(result, folder / "report.html", sections)
+    page = render_report(result, sections)
+    (folder / "report.html").write_text(page, encoding="utf-8", newline="\n")
     for section in sections:
-        if section.png is not None:
-            (folder / f"{section.name}.png").write_bytes(section.png)
+        if (png := section.png) is not None:
+            (folder / f"{section.name}.png").write_bytes(png)
     front = _front(result, result.points)
     if front is not None:
         front.to_parquet(folder / "front.parquet")
@@ -88,8 +109,8 @@ def write_report_files(result: Result, folder: Path) -> None:
 
 
 def render_report(result: Result, sections: Sequence[FigureSection] | None = None) -> str:
-    """The report's HTML; see `write_report`."""
-    points = result.points
+    """The report's HTML, with figure sections that exist already if given."""
+    points, curves = result.points, group_curves(result)
     fields = varying_fields(points)
     front = _front(result, points)
     plotly, charts = _script(get_plotlyjs()), _script(_template_text("charts.js"))
@@ -107,7 +128,8 @@ def render_report(result: Result, sections: Sequence[FigureSection] | None = Non
             (section, *_figure(section))
             for section in (figure_sections(result) if sections is None else sections)
         ],
-        attackers=attacker_report(group_curves(result)),
+        along=curves.along if curves.joined else None,
+        attackers=attacker_report(curves),
         front=None if front is None else _front_section(result, points, front, fields),
         axes=list(_field_charts(result, points)),
         roc=None if front is None else _roc(result, front, fields),
@@ -120,6 +142,58 @@ def render_report(result: Result, sections: Sequence[FigureSection] | None = Non
         study_text=dump_yaml(result.study.to_dict()),
     )
     return content
+
+
+def figure_sections(result: Result) -> list[FigureSection]:
+    """Every figure section that the sweep's data allow, in the order of a report."""
+    curves = group_curves(result)
+    sections = [
+        *_tradeoff(result, curves),
+        *_images(result, curves),
+        *_week(result, curves),
+        *_plane(result, curves),
+        *_records(result, curves),
+    ]
+    return [section for section in sections if section.chart or section.image or section.missing]
+
+
+def _tradeoff(result: Result, curves: CurveSet) -> Iterator[FigureSection]:
+    pairs = tradeoff_pairs(curves, result.objectives)
+    if pairs:
+        total = len(result.points)
+        hidden = total - len(pairs[0][2])
+        reason = f"{hidden} of {total} points are not shown: unfinished, or a metric is undefined."
+        label = "The strongest attacker against utility, with 95% intervals, floor and raw data"
+        chart = tradeoff_chart(curves, pairs, result.objectives)
+        missing = [reason] if hidden else []
+        yield FigureSection("tradeoff", "Trade-off curves", label, chart, missing=missing)
+
+
+def _images(result: Result, curves: CurveSet) -> Iterator[FigureSection]:
+    points, missing = choose_points(result, curves, releases.IMAGES_FILE, releases.read_images, 4)
+    image = figure_png(releases.draw_images(points)) if points else None
+    label = "Original and released images"
+    yield FigureSection("releases", "Images before and after", label, None, image, missing)
+
+
+def _week(result: Result, curves: CurveSet) -> Iterator[FigureSection]:
+    points, missing = choose_points(result, curves, releases.WEEK_FILE, releases.read_week, 3)
+    chart = releases.week_chart(points) if points else None
+    label = "Power before and after its release, with occupancy"
+    yield FigureSection("week", "A week of power before and after", label, chart, None, missing)
+
+
+def _plane(result: Result, curves: CurveSet) -> Iterator[FigureSection]:
+    chart = information_plane(result, curves)
+    label = "Leakage against censored information: training, estimates, bound and optimum"
+    yield FigureSection("information-plane", "Information plane", label, chart)
+
+
+def _records(result: Result, curves: CurveSet) -> Iterator[FigureSection]:
+    points, missing = choose_points(result, curves, releases.RECORDS_FILE, releases.read_records, 4)
+    chart = releases.records_chart(points) if points else None
+    label = "Released records by their two bits"
+    yield FigureSection("scatter", "Releases in the plane", label, chart, None, missing)
 
 
 def _page_template() -> Any:
@@ -153,15 +227,13 @@ def _security_policy(*scripts: str) -> str:
 
 
 def _counts(result: Result, points: pd.DataFrame) -> list[tuple[str, str]]:
-    count = {s: int((points["status"] == s).sum()) for s in ("finished", "failed", "stopped")}
-    stopped = [("points stopped early", f"{count['stopped']:,}")] if count["stopped"] else []
-    return [
-        ("points finished", f"{count['finished']:,}"),
-        ("points failed", f"{count['failed']:,}"),
-        *stopped,
-        ("points pending", f"{result.pending:,}"),
-        ("replicates per point", f"{result.study.replicates:,}"),
-    ]
+    finished, failed, stopped = (
+        int((points["status"] == status).sum()) for status in ("finished", "failed", "stopped")
+    )
+    counts = {"points finished": finished, "points failed": failed}
+    counts |= {"points stopped early": stopped} if stopped else {}
+    counts |= {"points pending": result.pending, "replicates per point": result.study.replicates}
+    return [(label, f"{count:,}") for label, count in counts.items()]
 
 
 def _front(result: Result, points: pd.DataFrame) -> pd.DataFrame | None:
@@ -237,10 +309,10 @@ def _chart_element(name: str, label: str, chart: Chart) -> dict[str, Any]:
 
 
 def _figure(section: FigureSection) -> tuple[dict[str, Any] | None, str]:
-    """The section's chart, or its images as a data URI."""
+    """The section's chart, or its image as a data URI."""
     if section.chart is not None:
         return _chart_element(f"{section.name}-chart", section.label, section.chart), ""
-    content = base64.b64encode(section.png or b"").decode()
+    content = base64.b64encode(section.image or b"").decode()
     return None, f"data:image/png;base64,{content}" if content else ""
 
 

@@ -15,12 +15,7 @@ from safetensors.numpy import load
 from privnets.points import TradeoffPoint
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import evenly_spaced
-from sweeps.report.figures.curves import (
-    CurveSample,
-    CurveSet,
-    curve_samples,
-    label_point,
-)
+from sweeps.report.figures.curves import CurveSample, CurveSet, curve_samples, label_point
 
 T = TypeVar("T")
 TensorShape = tuple[str | int, ...]
@@ -46,21 +41,13 @@ class ChosenPoint(Generic[T]):
         return f"{self.name}\n{self.sample.reason}" if self.name else self.sample.reason
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PointChoice(Generic[T]):
-    """Points to show, curve by curve, and sentences about points whose file is unusable."""
-
-    points: tuple[ChosenPoint[T], ...]
-    missing: tuple[str, ...]
-
-
 def choose_points(
     result: Result,
     curves: CurveSet,
     file: str,
     read: Callable[[TradeoffPoint], T],
     max_curves: int,
-) -> PointChoice[T] | None:
+) -> tuple[list[ChosenPoint[T]], list[str]]:
     """Chooses the middle and the private end of a few curves, and reads their files.
 
     Args:
@@ -68,14 +55,15 @@ def choose_points(
         curves: Its points by curve.
         file: Name of the file that points stored.
         read: Reads it; raises `UnusableError` if it is invalid.
-        max_curves: Most curves, evenly spaced.
+        max_curves: Largest number of curves, evenly spaced.
 
     Returns:
-        The points; None if no finished point stored the file, or no metric ranks privacy.
+        The points, curve by curve, and sentences about those whose file is unusable. Both are
+        empty if no finished point stored the file, or no metric ranks privacy.
     """
     metric = next((m for m in result.objectives if m.startswith("privacy/")), None)
     if metric is None or file not in result.files:
-        return None
+        return [], []
     samples = [
         sample
         for index in evenly_spaced(len(curves.curves), max_curves)
@@ -91,23 +79,16 @@ def choose_points(
             points.append(ChosenPoint(name, sample, read(stored[sample.point_id])))
         except UnusableError as error:
             missing.append(f"{name or 'the only point'} is not shown: {error}.")
-    return PointChoice(tuple(points), tuple(missing)) if points or missing else None
+    return points, missing
 
 
 def read_tensors(point: TradeoffPoint, name: str, shapes: Mapping[str, TensorShape]) -> Tensors:
-    """Reads tensors from a safetensors file of a point's first replicate.
+    """Reads tensors of finite numbers from a safetensors file of a point's first replicate.
 
-    Args:
-        point: The point.
-        name: Name of the file.
-        shapes: Tensor to its shape. A number is an exact size. A name is any size from 1, equal
-            wherever the name is repeated.
-
-    Returns:
-        The named tensors, with finite numbers only.
+    In a shape a number is an exact size. A name is any size from 1, equal wherever it is repeated.
 
     Raises:
-        UnusableError: If the file is absent, damaged, larger than 32 MiB, or differs from that.
+        UnusableError: If the file is absent, damaged, larger than 32 MiB, or lacks such a tensor.
     """
     try:
         content = point.artifacts[name]

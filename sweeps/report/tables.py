@@ -2,30 +2,154 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from sweeps.analysis.results import Result
-from sweeps.analysis.tables import MAX_ROWS, Table, describe_config, limit_rows
+from sweeps.analysis.tables import (
+    MAX_ROWS,
+    METRIC_FLOORS,
+    Row,
+    Table,
+    describe_config,
+    limit_rows,
+    row_interval,
+)
+from sweeps.analysis.text import format_setting
+from sweeps.report.figures.curves import CurveSet
+from sweeps.report.figures.tradeoff import BELOW_FLOOR_FLAG, STRONGEST, is_under_trained
 from sweeps.store.reader import Note
 
 _KINDS = ("flag", "undefined", "note")
 _NUMBER = re.compile(r"\d+(\.\d+)?(e[-+]?\d+)?")
 _REASON_COLUMNS = ("item, or the first of them", "reason", "points", "id")
 
+_MAX_ATTACKER_ROWS = 200
+_ATTACKER = re.compile(r"privacy/attacker/(.+)/balanced_accuracy")
+_FLAGS: Mapping[str, str] = {
+    BELOW_FLOOR_FLAG: "attacker under its floor: under-trained",
+    "flag/attacker_not_converged": "attacker not trained to convergence",
+}
+_BELOW_BY_CHANCE = "under its floor in some replicates, within chance"
+_VERDICTS = {
+    "above": "is above the floor",
+    "not distinguished": "contains the floor, so that the rest may be chance,",
+    "below": "is below the floor, so that the attacker is under-trained,",
+    "no interval": "is unknown without replicates",
+    "undefined": "or floor is undefined",
+}
+_FLOOR_PARTS = ("floor/prior", "floor/utility_label", "floor/side_information")
+
+
+@dataclass(frozen=True, slots=True)
+class AttackerReport:
+    """Table with a row per finished point, raised flags in words, and a count of verdicts."""
+
+    table: Table
+    warnings: tuple[str, ...]
+    summary: str
+
+
+def attacker_report(curves: CurveSet) -> AttackerReport | None:
+    """Attackers of every finished point, curve by curve; None without named attackers."""
+    points = curves.points
+    names = _attacker_names(points)
+    if not names or STRONGEST not in points:
+        return None
+    rows = points.to_dict("records")
+    columns = (
+        *curves.fields,
+        *("chosen on validation", "against the floor", "flags", "floor", "raw data"),
+        "best on test",
+        *names,
+        *("in-loop adversary (no measure of privacy)", "point"),
+    )
+    cells = [_attacker_cells(row, curves.fields, names) for row in rows[:_MAX_ATTACKER_ROWS]]
+    table = limit_rows(columns, cells, len(rows), _MAX_ATTACKER_ROWS)
+    return AttackerReport(table, tuple(_warnings(rows)), _count_verdicts(rows))
+
+
+def compare_with_floor(row: Row) -> str:
+    """Whether the strongest attacker's 95% interval is above its floor, as a key of verdicts."""
+    attacked = row_interval(row, STRONGEST)
+    floor = row_interval(row, METRIC_FLOORS[STRONGEST]).mean
+    if math.isnan(attacked.mean + floor):
+        return "undefined"
+    if math.isnan(attacked.half):
+        return "no interval"
+    if attacked.low > floor:
+        return "above"
+    return "below" if attacked.high < floor else "not distinguished"
+
+
+def _attacker_names(points: pd.DataFrame) -> list[str]:
+    defined = points.columns[points.notna().any()]
+    return [match[1] for column in defined if (match := _ATTACKER.fullmatch(str(column)))]
+
+
+def _attacker_cells(row: Row, fields: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    accuracies = {n: row_interval(row, f"privacy/attacker/{n}/balanced_accuracy") for n in names}
+    return (
+        *(format_setting(row.get(f"config/{field}")) for field in fields),
+        str(row_interval(row, STRONGEST)),
+        compare_with_floor(row),
+        "; ".join(_raised_flags(row)),
+        _floor(row),
+        row_interval(row, "baseline/attacker_balanced_accuracy").plus_minus,
+        # Validation chose the reported one; the best on test is known only afterwards.
+        _largest({name: accuracy.mean for name, accuracy in accuracies.items()}) or "unknown",
+        *(accuracy.plus_minus for accuracy in accuracies.values()),
+        row_interval(row, "diagnostic/adversary_balanced_accuracy").plus_minus,
+        str(row["point_id"]),
+    )
+
+
+def _floor(row: Row) -> str:
+    """The floor, and the part of it that is the highest."""
+    floor = row_interval(row, METRIC_FLOORS[STRONGEST]).plus_minus
+    source = _largest({part: row_interval(row, part).mean for part in _FLOOR_PARTS})
+    return f"{floor} ({source.removeprefix('floor/').replace('_', ' ')})" if source else floor
+
+
+def _largest(values: Mapping[str, float]) -> str:
+    """The name of the largest defined value; empty without one."""
+    defined = {name: value for name, value in values.items() if not math.isnan(value)}
+    return max(defined, key=defined.__getitem__, default="")
+
+
+def _raised_flags(row: Row) -> list[str]:
+    flags = [str(key) for key in row if re.fullmatch(r"flag/[^.]+", str(key))]
+    return [
+        _BELOW_BY_CHANCE
+        if flag == BELOW_FLOOR_FLAG and not is_under_trained(row)
+        else _FLAGS.get(flag, flag)
+        for flag in flags
+        if float(row[flag]) > 0
+    ]
+
+
+def _warnings(rows: Sequence[Row]) -> list[str]:
+    counts = Counter(flag for row in rows for flag in _raised_flags(row))
+    ordered = dict.fromkeys([*_FLAGS.values(), *counts])
+    return [f"{flag} at {counts[flag]} of {len(rows)} points." for flag in ordered if counts[flag]]
+
+
+def _count_verdicts(rows: Sequence[Row]) -> str:
+    counts = Counter(compare_with_floor(row) for row in rows)
+    parts = [f"{words} at {counts[key]}" for key, words in _VERDICTS.items() if counts[key]]
+    return f"Of {len(rows)} points, the strongest attacker's 95% interval {'; '.join(parts)}."
+
 
 def notes_table(notes: Sequence[Note], points: pd.DataFrame, fields: Sequence[str]) -> Table:
     """Reasons of raised flags and undefined metrics, and other notes, with numbers of points.
 
     Reasons that differ only in numbers are one row, with the numbers of its first point.
-
-    Args:
-        notes: Notes of points.
-        points: One row per point, as `Result.points`.
-        fields: Configuration fields that identify a point.
     """
     keys = {note.key for note in notes} & {*points.columns}
     undefined = {key: {*points.loc[points[key].isna(), "point_id"]} for key in keys}
@@ -47,30 +171,17 @@ def notes_table(notes: Sequence[Note], points: pd.DataFrame, fields: Sequence[st
 
 
 def failures_table(result: Result, points: pd.DataFrame, fields: Sequence[str]) -> Table:
-    """Failed packs, damaged files, and failed points with the reason of the first replicate.
-
-    Args:
-        result: The sweep.
-        points: Its points, one row each.
-        fields: Configuration fields that identify a point.
-    """
-    failed = points.loc[points["status"] == "failed"]
+    """Failed packs, damaged files, and failed points with the reason of the first replicate."""
     rows = [
         *(("pack", reason, "", pack_id) for pack_id, reason in result.failures.items()),
         *(("damaged file", reason, "", name) for name, reason in result.unreadable.items()),
-        *_reasons(result, failed, fields, "failure", "failed"),
+        *_reasons(result, points.loc[points["status"] == "failed"], fields, "failure", "failed"),
     ]
     return limit_rows(_REASON_COLUMNS, rows, len(rows))
 
 
 def stopped_table(result: Result, points: pd.DataFrame, fields: Sequence[str]) -> Table:
-    """Points that were stopped early; a point with a failed replicate counts as failed.
-
-    Args:
-        result: The sweep.
-        points: Its points, one row each.
-        fields: Configuration fields that identify a point.
-    """
+    """Points that were stopped early; a point with a failed replicate counts as failed."""
     stopped = points.loc[points["status"] == "stopped"]
     rows = list(_reasons(result, stopped, fields, "stopped", "were stopped"))
     return limit_rows(_REASON_COLUMNS, rows, len(rows))

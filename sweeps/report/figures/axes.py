@@ -69,13 +69,10 @@ def field_chart(
 def field_positions(
     values: pd.Series[Any], name: str, *, log: bool
 ) -> tuple[pd.Series[float], ChartAxis, bool]:
-    """Positions of a field's values on an axis.
+    """Positions of a field's values on an axis, the axis, and whether the values are ordered.
 
     Numbers lie at their value, or by rank if one is infinite. On a logarithmic axis zeros lie a
     decade left of the smallest positive value. Values that are not all numbers are categories.
-
-    Returns:
-        The position of each value, the axis, and whether the values are ordered.
     """
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
     if numbers.isna().any() or values.map(is_boolean).any():

@@ -20,10 +20,9 @@ from sweeps.analysis.pareto import Direction, Objectives
 from sweeps.analysis.tables import (
     INTERVAL_SUFFIXES,
     METRIC_BOUNDS,
-    METRIC_UNITS,
+    METRICS_IN_NATS,
     Row,
     row_interval,
-    select_records,
 )
 from sweeps.analysis.text import format_setting
 
@@ -50,25 +49,22 @@ class ColorScale:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChartSeries:
-    """Points of one panel that are drawn alike.
+    """Points of one panel that are drawn alike; sizes are in pixels, empty texts draw nothing.
 
     Attributes:
         x: Horizontal positions; datetimes on a date axis.
         y: Vertical positions; NaN interrupts a line.
-        name: Legend entry, empty for none; equal names have one entry.
+        name: Legend entry; equal names have one entry.
         color: As `#rrggbb`.
         scale: Colors of single points in place of `color`.
-        line: Dash of the line; empty for none.
+        line: Dash of the line, by Plotly's name.
         step: Order of horizontal and vertical lines between points; empty for straight lines.
-        width: Line width in pixels.
-        symbol: Marker by Plotly's name; empty for none.
+        symbol: Marker, by Plotly's name.
         hollow: Whether markers are hollow, for all or for each point.
-        size: Marker size in pixels.
         x_errors: Lengths of the interval left and right of each point.
         y_errors: Lengths of the interval below and above each point.
         hover: Text of each point; None shows its position, an empty list nothing.
-        fill: Fills the polygon through the points.
-        opacity: In (0, 1].
+        fill: Filling of the polygon through the points.
     """
 
     x: Any
@@ -144,21 +140,17 @@ def metric_axis(
     if limits is not None and metric.endswith("accuracy"):
         margin = _PADDING * (limits[1] - limits[0])
         limits = max(limits[0], -margin), min(limits[1], 1 + margin)
-    return ChartAxis(metric_label(metric, objectives), log, limits)
+    unit = ", nats" if metric in METRICS_IN_NATS else ""
+    better = f"\n({_BETTER[objectives[metric]]})" if metric in objectives else ""
+    return ChartAxis(f"{metric}{unit}{better}", log, limits)
 
 
 def view_limits(
     values: NDArray[np.float64], ends: NDArray[np.float64], *, log: bool = False
 ) -> tuple[float, float] | None:
-    """Limits of an axis that shows every value, and intervals up to as far beyond the values.
+    """Limits with padding of an axis that shows every finite value; None without one.
 
-    Args:
-        values: Numbers to show; others than finite ones, and positive ones if `log`, are ignored.
-        ends: Ends of their intervals.
-        log: Whether the axis is logarithmic.
-
-    Returns:
-        Limits with padding; None without a value.
+    The ends of intervals are shown as far beyond the values as these are spread.
     """
     if log:
         known, reach = (np.log10(numbers[numbers > 0]) for numbers in (values, ends))
@@ -181,23 +173,13 @@ def is_wide(values: NDArray[np.float64]) -> bool:
     return bool(len(finite) and finite.min() > 0 and finite.max() >= _LOG_RATIO * finite.min())
 
 
-def metric_label(metric: str, objectives: Objectives) -> str:
-    """A metric with its unit, and the better direction of an objective in a second line."""
-    unit = METRIC_UNITS.get(metric)
-    name = f"{metric}, {unit}" if unit else metric
-    direction = objectives.get(metric)
-    return f"{name}\n({_BETTER[direction]})" if direction else name
-
-
 def interval_errors(points: pd.DataFrame, metric: str) -> Errors | None:
-    """Lengths of the metric's 95% interval below and above the mean; None without intervals.
-
-    An undefined interval has length 0.
-    """
+    """Lengths of the metric's 95% interval below and above the mean; 0 where undefined."""
     if not {f"{metric}{suffix}" for suffix in INTERVAL_SUFFIXES} <= set(points.columns):
         return None
-    mean = points[metric].to_numpy(dtype=np.float64)
-    low, high = (points[metric + s].to_numpy(dtype=np.float64) for s in INTERVAL_SUFFIXES)
+    mean, low, high = (
+        points[metric + suffix].to_numpy(dtype=np.float64) for suffix in ("", *INTERVAL_SUFFIXES)
+    )
     return np.nan_to_num(mean - low), np.nan_to_num(high - mean)
 
 
@@ -213,7 +195,10 @@ def points_series(
 
 def hover_texts(points: pd.DataFrame, fields: Sequence[str], metrics: Sequence[str]) -> list[str]:
     """Each point in words: metrics with intervals, configuration, point id."""
-    return [_hover_text(row, fields, metrics) for row in select_records(points, fields, metrics)]
+    wanted = ["point_id", *(f"config/{field}" for field in fields)]
+    wanted += [metric + suffix for metric in metrics for suffix in ("", *INTERVAL_SUFFIXES)]
+    rows = points[points.columns.intersection(wanted)].to_dict("records")
+    return [_hover_text(row, fields, metrics) for row in rows]
 
 
 def _hover_text(row: Row, fields: Sequence[str], metrics: Sequence[str]) -> str:

@@ -28,7 +28,6 @@ CURVE_FIELDS = ("privacy_weight", "tradeoff")
 MAX_CURVES = 16
 """Largest number of distinguishable curves; more are drawn as single points."""
 
-SampleRole = Literal["middle", "full privacy", "most private"]
 _TOO_WIDE = 0.25
 
 
@@ -47,11 +46,6 @@ class TradeoffCurve:
     color: int
     style: int
     points: pd.DataFrame
-
-    @property
-    def label(self) -> str:
-        """The settings in words; empty if there is only one curve."""
-        return label_settings(self.settings)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +78,7 @@ class CurveSet:
 class CurveSample:
     """Row of a point chosen for a closer look; the reason has the numbers in its second line."""
 
-    role: SampleRole
+    role: Literal["middle", "full privacy", "most private"]
     row: Row
     reason: str
 
@@ -128,28 +122,20 @@ def curve_samples(curve: TradeoffCurve, metric: str) -> list[CurveSample]:
     Full privacy is reached where the attacker's 95% interval reaches the floor, so that the rest
     may be chance. An interval that also reaches a quarter of the way up to raw data is too wide for
     that. The middle is the point nearest to half-way between raw data (or the curve's least private
-    point) and the floor (or its most private point).
-
-    Args:
-        curve: The curve.
-        metric: Privacy metric that ranks points; smaller is more private.
-
-    Returns:
-        At most two different points; none if the metric is undefined at every point.
+    point) and the floor (or its most private point). Points without the metric are not chosen.
     """
-    if metric not in curve.points:
-        return []
-    rows = curve.points.loc[curve.points[metric].notna()].to_dict("records")
+    points = curve.points
+    rows = points[points[metric].notna()].to_dict("records") if metric in points else []
     if not rows:
         return []
     private = _private_sample(rows, metric)
     others = [row for row in rows if row["point_id"] != private.point_id]
     if not others:
         return [private]
-    values = [float(row[metric]) for row in rows]
-    raw, floor = raw_data_interval(rows[0], metric), _floor(rows[0], metric)
-    top = max(values) if math.isnan(raw.mean) else raw.mean
-    bottom = min(values) if math.isnan(floor) else floor
+    values = points[metric].dropna()
+    top, bottom = raw_data_interval(rows[0], metric).mean, _floor(rows[0], metric)
+    top = values.max() if math.isnan(top) else top
+    bottom = values.min() if math.isnan(bottom) else bottom
     middle = min(others, key=lambda row: abs(float(row[metric]) - (top + bottom) / 2))
     reason = f"middle of the curve:\n{row_interval(middle, metric)}"
     return [CurveSample("middle", middle, reason), private]
@@ -193,7 +179,7 @@ def _groups(
         return [({}, points)]
     groups = []
     for _, part in points[columns].map(format_setting).groupby(columns, sort=False):
-        values = points.loc[part.index[0], columns].tolist()
+        values = points.loc[part.index[0], columns]
         groups.append((dict(zip(grouping, values, strict=True)), points.loc[part.index]))
     return sorted(groups, key=lambda group: [_order_key(value) for value in group[0].values()])
 

@@ -1,14 +1,16 @@
-"""Pareto front among all points, and its page and PNG file."""
+"""Pareto front among all points, its page and PNG file, and ROC curves of its attacks."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import pandas as pd
+from plotly.colors import qualitative
 
+from privnets.points import TradeoffPoint
 from sweeps.analysis.pareto import Direction, Objectives, comparable_points
 from sweeps.analysis.tables import METRIC_BOUNDS, varying_fields
 from sweeps.analysis.text import format_number
@@ -18,16 +20,18 @@ from sweeps.report.figures.charts import (
     ORANGE,
     PURPLE,
     Chart,
+    ChartAxis,
     ChartPanel,
     ChartSeries,
     hover_texts,
     metric_axis,
     points_series,
 )
-from sweeps.report.figures.plotly_charts import save_page
+from sweeps.report.figures.plotly_charts import plotly_figure
 from sweeps.report.figures.png_charts import chart_png
 
 _RANK = "rank, best first"
+_ROC_PREFIX, _LOWEST_RATE = "roc/", 1e-3
 _STEPS: Mapping[Direction, Literal["hv", "vh"]] = {"min": "hv", "max": "vh"}
 
 
@@ -39,14 +43,8 @@ def front_chart(
 ) -> Chart:
     """The front among all points, with 95% intervals and theoretical bounds.
 
-    Args:
-        points: One row per point, as `Result.points`.
-        front: The non-dominated ones, from `pareto_front`.
-        objectives: Metric to `min` or `max`. Each pair has a panel; a single one is drawn by rank.
-        attained: Median attainment surface, for two objectives.
-
-    Raises:
-        ValueError: If the objectives are invalid (see `pareto_front`).
+    Each pair of objectives has a panel; a single objective is drawn by rank. `attained` is the
+    median attainment surface of two objectives.
     """
     rows, _ = comparable_points(points, objectives)
     names = list(objectives)
@@ -73,15 +71,12 @@ def front_chart(
 
 
 def save_front(chart: Chart, path: Path) -> None:
-    """Writes the chart of a front as `.html`, to explore, or `.png`, to print.
-
-    Raises:
-        OSError: If the file cannot be written.
-    """
+    """Writes the chart of a front as `.html`, to explore offline, or `.png`, to print."""
     if path.suffix.lower() == ".png":
         path.write_bytes(chart_png(chart))
     else:
-        save_page(chart, path)
+        figure = plotly_figure(chart).update_layout(paper_bgcolor="white", plot_bgcolor="white")
+        figure.write_html(path, include_plotlyjs=True, config={"displaylogo": False})
 
 
 def _points(
@@ -113,10 +108,8 @@ def _edge(
 
 def _bounds(front: pd.DataFrame, x: str, y: str) -> Iterator[ChartSeries]:
     """Theoretical bounds of the metrics of both axes."""
-    for bound, across, up in (
-        (METRIC_BOUNDS.get(x, ""), METRIC_BOUNDS.get(x, ""), y),
-        (METRIC_BOUNDS.get(y, ""), x, METRIC_BOUNDS.get(y, "")),
-    ):
+    x_bound, y_bound = METRIC_BOUNDS.get(x, ""), METRIC_BOUNDS.get(y, "")
+    for bound, across, up in ((x_bound, x_bound, y), (y_bound, x, y_bound)):
         if bound in front and front[bound].notna().any():
             hover = [f"{bound}: {format_number(value)}" for value in front[bound]]
             yield ChartSeries(
@@ -129,3 +122,28 @@ def _bounds(front: pd.DataFrame, x: str, y: str) -> Iterator[ChartSeries]:
                 size=10,
                 hover=hover,
             )
+
+
+def roc_chart(points: Sequence[TradeoffPoint], titles: Mapping[str, str]) -> Chart | None:
+    """True- against false-positive rate of each attack, one panel per point; None without curves.
+
+    Curves under `roc/` have true-positive rates at false-positive rates in thousandths. Both axes
+    are logarithmic, as small rates matter most (Carlini et al., arXiv 2112.03570); rates of zero
+    are not drawn. `titles` has the panel's title of each `point_id`.
+    """
+    names = sorted({key for p in points for key in p.curves if key.startswith(_ROC_PREFIX)})
+    colors = dict(zip(names, qualitative.Plotly * len(names), strict=False))
+    limits, ends = (_LOWEST_RATE, 10**0.02), [_LOWEST_RATE, 1]
+    x_axis, y_axis = (
+        ChartAxis(f"{kind}-positive rate", True, limits) for kind in ("false", "true")
+    )
+    panels = []
+    for point in points:
+        series = [ChartSeries(ends, ends, "chance", line="dash", width=1, hover=[])]
+        for name in sorted(colors.keys() & point.curves.keys()):
+            curve, attack = point.curves[name], name.removeprefix(_ROC_PREFIX)
+            rates = [step / 1000 for step in curve.steps]
+            series.append(ChartSeries(rates, curve.values, attack, colors[name], line="solid"))
+        if len(series) > 1:
+            panels.append(ChartPanel(x_axis, y_axis, series, titles[point.point_id]))
+    return Chart(panels) if panels else None

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from privnets.measures.best_release import release_boundary
 from privnets.points import TradeoffPoint
 from sweeps.analysis.results import Result
-from sweeps.analysis.tables import METRIC_UNITS, Row, evenly_spaced, row_interval
+from sweeps.analysis.tables import Row, evenly_spaced, row_interval
 from sweeps.analysis.text import setting_as_number
 from sweeps.report.figures.charts import (
     GREY,
@@ -112,8 +112,8 @@ def _panel(
     if len(part) < total:
         title += f" ({len(part)} of {total:,} points)"
     return ChartPanel(
-        ChartAxis(f"leakage I(S;Q), {METRIC_UNITS[LEAKAGE]}", limits=limits),
-        ChartAxis(f"censored I(U;X|Q), {METRIC_UNITS[CENSORED]}", limits=limits),
+        ChartAxis("leakage I(S;Q), nats", limits=limits),
+        ChartAxis("censored I(U;X|Q), nats", limits=limits),
         series,
         title,
         square=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,7 +71,8 @@ def plotly_figure(chart: Chart) -> go.Figure:
     title_lines = max(panel.title.count("\n") + bool(panel.title) for panel in chart.panels)
     top = 20 + 20 * title_lines
     if not chart.side_legend:
-        top += 20 + _LEGEND_ROW * math.ceil(_legend_length(named) / 130)
+        letters = sum(len(name) + 8 for name in named)
+        top += 20 + _LEGEND_ROW * math.ceil(letters / 130)
     return figure.update_layout(
         template=_THEME,
         height=top + 60 + chart.panel_height * rows,
@@ -82,24 +82,9 @@ def plotly_figure(chart: Chart) -> go.Figure:
     ).update_annotations(font={"size": 13})
 
 
-def save_page(chart: Chart, path: Path) -> None:
-    """Writes a chart as an HTML page that needs no network.
-
-    Raises:
-        OSError: If the file cannot be written.
-    """
-    figure = plotly_figure(chart).update_layout(paper_bgcolor="white", plot_bgcolor="white")
-    figure.write_html(path, include_plotlyjs=True, config={"displaylogo": False})
-
-
 def escape(text: str) -> str:
     """A text that Plotly shows as it is, with its line breaks."""
     return html.escape(text).replace("\n", "<br>")
-
-
-def _legend_length(names: set[str]) -> int:
-    """Width of a legend in characters, with its symbols."""
-    return sum(len(name) + 8 for name in names)
 
 
 def _trace(series: ChartSeries) -> go.Scatter:

@@ -36,7 +36,7 @@ from sweeps.report.figures.charts import (
     points_series,
     ramp,
 )
-from sweeps.report.figures.curves import CurveSet, curve_samples, field_scale
+from sweeps.report.figures.curves import CurveSet, curve_samples, field_scale, label_settings
 
 STRONGEST = "privacy/attacker_balanced_accuracy"
 BELOW_FLOOR_FLAG = "flag/attacker_below_floor"
@@ -52,10 +52,7 @@ _RING: dict[str, Any] = {"symbol": "circle", "hollow": True, "color": "#868e96",
 
 
 def tradeoff_pairs(curves: CurveSet, objectives: Objectives) -> list[PointPair]:
-    """Each pair of a utility and a privacy objective that can be drawn.
-
-    A privacy metric is drawn if it has a floor or a raw-data value for comparison.
-    """
+    """Pairs of a utility and a privacy objective with a floor or a raw-data value, at most four."""
     references = {*METRIC_FLOORS, *RAW_DATA_VALUES}
     privacy = [m for m in objectives if m.startswith("privacy/") and m in references]
     utility = [m for m in objectives if m.startswith("utility/")]
@@ -128,26 +125,19 @@ def metric_levels(
 ) -> list[tuple[Interval, str]]:
     """Different values of a metric; values closer than 1% of the range of `y` count as one.
 
-    Returns:
-        Mean of each level with the widest interval, and the settings of its points in words.
+    Each is the mean with the widest interval, and the settings of its points in words.
     """
     if metric not in points:
         return []
     step = _SAME_LEVEL * (float(np.ptp(points[y])) or abs(float(points[y].iloc[0])))
     known = points.loc[points[metric].notna()].sort_values(metric)
-    ends = known.reindex(columns=[metric + suffix for suffix in INTERVAL_SUFFIXES])
-    level = (known[metric].diff() > step).cumsum()
-    groups = [group for _, group in known.groupby(level)]
-    intervals = zip(
-        known[metric].groupby(level).mean(),
-        ends.iloc[:, 0].groupby(level).min(),
-        ends.iloc[:, 1].groupby(level).max(),
-        strict=True,
-    )
-    return [
-        (Interval(*map(float, interval)), suffix)
-        for interval, suffix in zip(intervals, _suffixes(groups, fields), strict=True)
-    ]
+    groups = [group for _, group in known.groupby((known[metric].diff() > step).cumsum())]
+    levels = []
+    for group, suffix in zip(groups, _suffixes(groups, fields), strict=True):
+        low, high = (group.get(metric + end, pd.Series(math.nan)) for end in INTERVAL_SUFFIXES)
+        interval = Interval(float(group[metric].mean()), float(low.min()), float(high.max()))
+        levels.append((interval, suffix))
+    return levels
 
 
 def _suffixes(groups: Sequence[pd.DataFrame], fields: Sequence[str]) -> list[str]:
@@ -170,7 +160,7 @@ def _curve_series(curves: CurveSet, pair: PointPair) -> Iterator[ChartSeries]:
             x,
             y,
             _hover(curves, own, x, y),
-            name=curve.label or "release",
+            name=label_settings(curve.settings) or "release",
             color=ramp(curves.colors)[curve.color],
             line=DASHES[curve.style % len(DASHES)],
             width=1.8,
@@ -232,6 +222,7 @@ def _raw_data_series(rows: Sequence[Row], x: str, y: str, *, log: bool) -> Itera
 
 
 def _errors(intervals: Sequence[Interval]) -> Errors:
-    below = np.array([one.mean - one.low for one in intervals])
-    above = np.array([one.high - one.mean for one in intervals])
+    below, above = zip(
+        *((one.mean - one.low, one.high - one.mean) for one in intervals), strict=True
+    )
     return np.nan_to_num(below), np.nan_to_num(above)

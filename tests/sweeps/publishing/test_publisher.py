@@ -23,7 +23,7 @@ from small_sweeps import small_plan
 import privnets
 import tracking
 from privnets.points import Replicate, TradeoffPoint
-from sweeps.analysis.pareto import hypervolume_history
+from sweeps.analysis.pareto import hypervolume_history, worst_values
 from sweeps.analysis.results import read_result
 from sweeps.engine.executor import prepare_manifest
 from sweeps.planning.plan import Plan
@@ -345,7 +345,8 @@ def test_a_publisher_that_fails_is_reported(tmp_path: Path) -> None:
 
 def _history(ledger: Ledger, storage: Path) -> list[tuple[int, float, float]]:
     result = read_result(ledger, str(storage))
-    return hypervolume_history(result.points, result.objectives)
+    reference = worst_values(result.points, result.objectives)
+    return hypervolume_history(result.points, result.objectives, reference)
 
 
 def test_hypervolume_never_falls_as_points_come_in(

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from synthetic_releases import ATTACKERS, FLOOR, STRONGEST, image_sweep, with_metrics
 
-from sweeps.report.attackers import attacker_report, compare_with_floor
 from sweeps.report.figures.curves import group_curves
+from sweeps.report.tables import attacker_report, compare_with_floor
 
 
 def report(sweep):

@@ -18,6 +18,7 @@ from sweeps.report.figures.curves import (
     TradeoffCurve,
     curve_samples,
     group_curves,
+    label_settings,
 )
 
 
@@ -51,7 +52,7 @@ def test_colors_follow_numbers_and_styles_the_other_fields():
     assert found.colors == 4
     assert found.styles == 2
     assert [one.color for one in found.curves] == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert found.curves[-1].label == "alpha = ∞, gradient = posterior"
+    assert label_settings(found.curves[-1].settings) == "alpha = ∞, gradient = posterior"
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ SOURCES = {
 
 
 def choose(sweep, kind, max_curves=4):
-    return choose_points(sweep, group_curves(sweep), *SOURCES[kind], max_curves).points
+    return choose_points(sweep, group_curves(sweep), *SOURCES[kind], max_curves)[0]
 
 
 def test_shared_original_images_are_drawn_once():

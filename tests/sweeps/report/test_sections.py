@@ -21,8 +21,7 @@ from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifac
 from synthetic_sweep import SyntheticSweep
 
 from sweeps.analysis.pareto import pareto_front
-from sweeps.report.page import render_report, write_report
-from sweeps.report.sections import figure_sections
+from sweeps.report.page import figure_sections, render_report, write_report
 from sweeps.report.summary import FIGURE_FILES, copy_summary_files, write_summary
 from sweeps.store.ledger import Ledger
 

@@ -14,7 +14,7 @@ from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifac
 
 from privnets.points import TradeoffPoint
 from sweeps.report.figures.releases import read_images, read_records, read_week
-from sweeps.report.sections import figure_sections
+from sweeps.report.page import figure_sections
 from sweeps.report.sources import UnusableError, read_tensors
 
 IMAGE = "release.safetensors"
