@@ -38,8 +38,8 @@ from sweeps.report.figures.front import front_chart, roc_chart, save_front
 from sweeps.report.figures.plane import information_plane
 from sweeps.report.figures.plotly_charts import plotly_figure
 from sweeps.report.figures.png_charts import chart_png, figure_png
+from sweeps.report.figures.releases import choose_points
 from sweeps.report.figures.tradeoff import tradeoff_chart, tradeoff_pairs
-from sweeps.report.sources import choose_points
 from sweeps.report.tables import (
     attacker_report,
     facts_table,

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from privnets.points import Curve, Replicate, TradeoffPoint
 from sweeps.analysis.results import build_points_frame, build_replicates_frame, read_failures
 from sweeps.analysis.tables import points_table
-from sweeps.report.figures.releases import read_images, read_records, read_week
-from sweeps.report.sources import UnusableError
+from sweeps.report.figures.releases import UnusableError, read_images, read_records, read_week
 from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.codec import FIXED_COLUMNS, encode_points
 from sweeps.store.ledger import Ledger

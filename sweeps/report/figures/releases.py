@@ -1,19 +1,39 @@
-"""Stored releases of chosen points: images, weeks of power, and records of the Gaussian mixture."""
+"""Stored releases of chosen points: images, weeks of power, and records of the Gaussian mixture.
+
+The files are read from a storage that is not trusted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load
 
 from privnets.points import TradeoffPoint
-from sweeps.report.figures.charts import GREY, ORANGE, Chart, ChartAxis, ChartPanel, ChartSeries
+from sweeps.analysis.results import Result
+from sweeps.analysis.tables import evenly_spaced
+from sweeps.report.figures.charts import (
+    GREY,
+    ORANGE,
+    Chart,
+    ChartAxis,
+    ChartPanel,
+    ChartSeries,
+    view_limits,
+)
+from sweeps.report.figures.curves import CurveSample, CurveSet, curve_samples, label_point
 from sweeps.report.figures.png_charts import ImageRow, draw_image_rows
-from sweeps.report.sources import ChosenPoint, Tensors, UnusableError, read_tensors
+
+T = TypeVar("T")
+TensorShape = tuple[str | int, ...]
+Tensors = Mapping[str, NDArray[Any]]
 
 IMAGES_FILE, WEEK_FILE, RECORDS_FILE = (
     f"{name}.safetensors" for name in ("release", "week", "scatter")
@@ -21,6 +41,7 @@ IMAGES_FILE, WEEK_FILE, RECORDS_FILE = (
 SECRET_NAMES: Mapping[str, tuple[str, ...]] = dict.fromkeys(("amnist", "digits"), ("thin", "thick"))
 """Problem to the names of its secret's classes."""
 
+_MAX_BYTES = 32 * 2**20
 _MAX_IMAGES, _MAX_PIXELS = 20, 256
 _LABEL_SPACE, _CURVE_SPACE = 0.45, 0.12
 _MAX_DAYS, _MAX_STEPS = 7, 1440
@@ -36,15 +57,112 @@ _BITS = {
 }
 
 
+class UnusableError(Exception):
+    """Raised when a stored file is absent or invalid; the message gives the reason."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChosenPoint(Generic[T]):
+    """Point to show: its swept settings in words, and the content of its first file."""
+
+    name: str
+    sample: CurveSample
+    content: T
+
+    @property
+    def caption(self) -> str:
+        """The point and the reason of its choice, in two or three lines."""
+        return f"{self.name}\n{self.sample.reason}" if self.name else self.sample.reason
+
+
+def choose_points(
+    result: Result,
+    curves: CurveSet,
+    file: str,
+    read: Callable[[TradeoffPoint], T],
+    max_curves: int,
+) -> tuple[list[ChosenPoint[T]], list[str]]:
+    """Chooses the middle and the private end of a few curves, and reads their files.
+
+    Args:
+        result: The sweep.
+        curves: Its points by curve.
+        file: Name of the file that points stored.
+        read: Reads it; raises `UnusableError` if it is invalid.
+        max_curves: Largest number of curves, evenly spaced.
+
+    Returns:
+        The points, curve by curve, and sentences about those whose file is unusable. Both are
+        empty if no finished point stored the file, or no metric ranks privacy.
+    """
+    metric = next((m for m in result.objectives if m.startswith("privacy/")), None)
+    if metric is None or file not in result.files:
+        return [], []
+    samples = [
+        sample
+        for index in evenly_spaced(len(curves.curves), max_curves)
+        for sample in curve_samples(curves.curves[index], metric)
+    ]
+    stored = result.select_points([sample.point_id for sample in samples])
+    points, missing = [], []
+    for sample in samples:
+        name = label_point(sample.row, curves.fields)
+        try:
+            if sample.point_id not in stored:
+                raise UnusableError("the ledger no longer contains it")
+            points.append(ChosenPoint(name, sample, read(stored[sample.point_id])))
+        except UnusableError as error:
+            missing.append(f"{name or 'the only point'} is not shown: {error}.")
+    return points, missing
+
+
+def read_tensors(point: TradeoffPoint, name: str, shapes: Mapping[str, TensorShape]) -> Tensors:
+    """Reads tensors of finite numbers from a safetensors file of a point's first replicate.
+
+    In a shape a number is an exact size. A name is any size from 1, equal wherever it is repeated.
+
+    Raises:
+        UnusableError: If the file is absent, damaged, larger than 32 MiB, or lacks such a tensor.
+    """
+    try:
+        content = point.artifacts[name]
+    except KeyError:
+        raise UnusableError(f"{name} is missing") from None
+    except OSError as error:
+        raise UnusableError(f"{name} cannot be read: {error}") from error
+    if len(content) > _MAX_BYTES:
+        raise UnusableError(f"{name} is larger than {_MAX_BYTES >> 20} MiB")
+    try:
+        tensors = load(content)
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnusableError(f"{name} is not a valid safetensors file: {error}") from error
+    sizes: dict[str, int] = {}
+    return {key: _check_tensor(tensors, key, shape, sizes) for key, shape in shapes.items()}
+
+
+def _check_tensor(
+    tensors: Tensors, key: str, shape: TensorShape, sizes: dict[str, int]
+) -> NDArray[Any]:
+    """The named tensor; enters sizes that have names into `sizes`."""
+    tensor = tensors.get(key)
+    if tensor is None:
+        raise UnusableError(f"it lacks the tensor {key}")
+    if tensor.ndim != len(shape) or not all(
+        sizes.setdefault(expected, size) == size if isinstance(expected, str) else expected == size
+        for expected, size in zip(shape, tensor.shape, strict=False)
+    ):
+        expected_shape = ", ".join(map(str, shape))
+        raise UnusableError(f"{key} must be of shape [{expected_shape}]; got {list(tensor.shape)}")
+    if not math.prod(tensor.shape):
+        raise UnusableError(f"{key} is empty")
+    if tensor.dtype.kind not in "biuf" or not np.isfinite(tensor).all():
+        raise UnusableError(f"{key} must hold finite numbers")
+    return tensor
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ReleasedImages:
-    """Test images of one replicate.
-
-    Attributes:
-        original: Ink in [0, 1], shape [m, h, w].
-        released: Shape [m, h, w].
-        labels: Utility label and secret of each.
-    """
+    """Test images of one replicate: ink in [0, 1], shape [m, h, w], with utility and secret."""
 
     original: NDArray[np.float64]
     released: NDArray[np.float64]
@@ -71,11 +189,7 @@ class ReleasedWeek:
 
 
 def read_images(point: TradeoffPoint) -> ReleasedImages:
-    """Reads a point's images, at most 20.
-
-    Raises:
-        UnusableError: If it has none that can be shown.
-    """
+    """Reads a point's images, at most 20; raises `UnusableError` if none can be shown."""
     image = ("m", 1, "h", "w")
     shapes = {"original": image, "released": image, "secret": ("m",), "utility": ("m",)}
     tensors = read_tensors(point, IMAGES_FILE, shapes)
@@ -109,11 +223,7 @@ def draw_images(points: Sequence[ChosenPoint[ReleasedImages]]) -> Figure:
 
 
 def read_week(point: TradeoffPoint) -> ReleasedWeek:
-    """Reads a point's days of power.
-
-    Raises:
-        UnusableError: If it has none that can be shown.
-    """
+    """Reads a point's days of power; raises `UnusableError` if none can be shown."""
     table = ("d", "T")
     shapes = {**dict.fromkeys(("original", "released", "secret", "present"), table), "day": ("d",)}
     tensors = read_tensors(point, WEEK_FILE, shapes)
@@ -142,20 +252,13 @@ def week_chart(points: Sequence[ChosenPoint[ReleasedWeek]]) -> Chart:
     """Power before and after, one panel per point; shaded at home, hatched if not recorded."""
     panels = []
     for chosen in points:
-        limits = _power_limits(chosen.content)
+        powers = np.concatenate([chosen.content.original, chosen.content.released])
+        limits = view_limits(np.append(powers, [0.0, 1.0]), powers) or (0.0, 1.0)
         y_axis = ChartAxis("power, W", limits=limits)
         series = [*_occupancy(chosen.content, limits), *_powers(chosen.content)]
         title = chosen.caption.replace(":\n", ": ")
         panels.append(ChartPanel(ChartAxis("", date=True), y_axis, series, title))
     return Chart(panels, columns=1, panel_height=200)
-
-
-def _power_limits(week: ReleasedWeek) -> tuple[float, float]:
-    powers = np.concatenate([week.original, week.released])
-    known = powers[np.isfinite(powers)]
-    low, high = float(known.min(initial=0.0)), float(known.max(initial=1.0))
-    margin = 0.04 * (high - low)
-    return low - margin, high + margin
 
 
 def _occupancy(week: ReleasedWeek, limits: tuple[float, float]) -> Iterator[ChartSeries]:
@@ -198,8 +301,7 @@ def _powers(week: ReleasedWeek) -> Iterator[ChartSeries]:
 def read_records(point: TradeoffPoint) -> Tensors:
     """Reads a point's released records, their two bits, and the matrix of the linear releaser.
 
-    Raises:
-        UnusableError: If it has none that can be shown.
+    Raises `UnusableError` if none can be shown.
     """
     shapes = {"released": ("m", 2), "utility": ("m",), "secret": ("m",), "filter": (2, 2)}
     tensors = read_tensors(point, RECORDS_FILE, shapes)

@@ -16,7 +16,6 @@ from sweeps.report.figures.charts import Chart
 from sweeps.report.figures.curves import group_curves
 from sweeps.report.figures.plotly_charts import plotly_figure
 from sweeps.report.figures.png_charts import draw_chart
-from sweeps.report.sources import choose_points
 
 HOUR = np.timedelta64(1, "h")
 
@@ -29,7 +28,7 @@ SOURCES = {
 
 
 def choose(sweep, kind, max_curves=4):
-    return choose_points(sweep, group_curves(sweep), *SOURCES[kind], max_curves)[0]
+    return releases.choose_points(sweep, group_curves(sweep), *SOURCES[kind], max_curves)[0]
 
 
 def test_shared_original_images_are_drawn_once():

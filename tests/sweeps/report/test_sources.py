@@ -13,9 +13,14 @@ from safetensors.numpy import load, save
 from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifact
 
 from privnets.points import TradeoffPoint
-from sweeps.report.figures.releases import read_images, read_records, read_week
+from sweeps.report.figures.releases import (
+    UnusableError,
+    read_images,
+    read_records,
+    read_tensors,
+    read_week,
+)
 from sweeps.report.page import figure_sections
-from sweeps.report.sources import UnusableError, read_tensors
 
 IMAGE = "release.safetensors"
 SWEEPS = {
