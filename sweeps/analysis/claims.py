@@ -216,18 +216,16 @@ def _constancy(sample: _ClaimSample) -> tuple[Verdict, str]:
 
 
 def _sentence(claim: Claim, sample: _ClaimSample, trend: Interval, change: Interval) -> str:
-    parts = [
+    text = (
         f"Kendall's tau of {claim.metric} along {claim.axis} is {trend} "
         f"(mean over {sample.seeds} replicates with its 95% interval; {_extent(sample)}); "
         f"{_ends(claim, sample)} it changes by {change}."
-    ]
+    )
     if sample.undefined:
-        parts.append(f"It is {_undefined_at(claim, sample.undefined, sample.axis_values)}.")
+        text += f" It is {_undefined_at(claim, sample.undefined, sample.axis_values)}."
     if sample.excluded:
-        parts.append(
-            f"Points left out (failed, unfinished, no number on the axis): {sample.excluded}."
-        )
-    return " ".join(parts)
+        text += f" Points left out (failed, unfinished, no number on the axis): {sample.excluded}."
+    return text
 
 
 def _extent(sample: _ClaimSample) -> str:

@@ -95,7 +95,13 @@ def hypervolume(
         ValueError: If the objectives are invalid (see `pareto_front`), or the reference does not
             give a finite number for each.
     """
-    return _hypervolumes(points, objectives, reference, [len(points)])[0]
+    _check_objectives(points, objectives)
+    corner = _corner(objectives, reference)
+    values = _minimization_values(points, objectives)
+    contributes = _is_finished(points).to_numpy(dtype=bool) & (values < corner).all(axis=1)
+    if np.isinf(values[contributes]).any():
+        return math.inf
+    return float(moocore.hypervolume(values[contributes], ref=corner))
 
 
 def hypervolume_history(
@@ -113,8 +119,14 @@ def hypervolume_history(
         return []
     stride = -(-count // _MAX_HISTORY_STEPS)
     steps = [step for step in range(1, count + 1) if step % stride == 0 or step == count]
-    times = [rows["finished_at"].iloc[step - 1].timestamp() for step in steps]
-    return list(zip(steps, _hypervolumes(rows, objectives, reference, steps), times, strict=True))
+    return [
+        (
+            step,
+            hypervolume(rows.iloc[:step], objectives, reference),
+            rows["finished_at"].iloc[step - 1].timestamp(),
+        )
+        for step in steps
+    ]
 
 
 def attainment(
@@ -198,24 +210,6 @@ def _ranks(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], list[NDArr
     levels = [np.unique(column) for column in values.T]
     ranks = [np.searchsorted(d, column) for d, column in zip(levels, values.T, strict=True)]
     return np.stack(ranks, axis=1).astype(np.float64), levels
-
-
-def _hypervolumes(
-    points: pd.DataFrame,
-    objectives: Objectives,
-    reference: Mapping[str, float] | Sequence[float],
-    counts: Sequence[int],
-) -> list[float]:
-    """`hypervolume` of the first rows, for each count of them."""
-    _check_objectives(points, objectives)
-    corner = _corner(objectives, reference)
-    values = _minimization_values(points, objectives)
-    contributes = _is_finished(points).to_numpy(dtype=bool) & (values < corner).all(axis=1)
-    parts = [values[:count][contributes[:count]] for count in counts]
-    return [
-        math.inf if np.isinf(part).any() else float(moocore.hypervolume(part, ref=corner))
-        for part in parts
-    ]
 
 
 def _corner(

@@ -214,22 +214,17 @@ def read_result(ledger: Ledger, storage: str) -> Result:
 
 def build_points_frame(replicates: ReplicateTable, sweep: str) -> pd.DataFrame:
     """One row per point, with means over its finished replicates; see `tracking.points_frame`."""
-    finished = replicates.select_finished()
-    summary = summarize_replicates(
-        finished.family("metric"),
-        finished.family("standard_error"),
-        finished.points,
-        len(replicates),
-    )
+    finished, count = replicates.select_finished(), len(replicates)
+    metrics, errors = finished.family("metric"), finished.family("standard_error")
     return _build_frame(
         replicates,
         sweep,
         POINT_COLUMNS,
-        points=np.arange(len(replicates)),
+        points=np.arange(count),
         status=STATUS_NAMES[replicates.point_status],
         finished_at=replicates.largest_of_point(replicates.column("finished_at").to_numpy()),
-        own={"replicates": np.bincount(finished.points, minlength=len(replicates))},
-        metrics=summary,
+        own={"replicates": np.bincount(finished.points, minlength=count)},
+        metrics=summarize_replicates(metrics, errors, finished.points, count),
     )
 
 

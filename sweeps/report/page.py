@@ -279,13 +279,10 @@ def _field_charts(result: Result, points: pd.DataFrame) -> Iterator[dict[str, An
     """A chart for each swept field in which finished points differ."""
     finished = points.loc[points["status"] == "finished"]
     swept = [field for field in varying_fields(finished) if field in result.study.space]
+    defined = set(finished.columns[finished.notna().any()])
     for index, field in enumerate(swept):
         claimed = [claim.metric for claim in result.study.claims if claim.axis == field]
-        metrics = [
-            metric
-            for metric in dict.fromkeys([*result.objectives, *claimed])
-            if metric in finished and finished[metric].notna().any()
-        ]
+        metrics = [m for m in dict.fromkeys([*result.objectives, *claimed]) if m in defined]
         if metrics:
             fields = [field, *(other for other in swept if other != field)]
             log = field in result.log_fields
@@ -301,7 +298,7 @@ def _roc(result: Result, front: pd.DataFrame, fields: Sequence[str]) -> dict[str
 
 
 def _chart_element(name: str, label: str, chart: Chart) -> dict[str, Any]:
-    """Values of a chart's element: its id, label for screen readers, figure and height."""
+    """Id, label for screen readers, figure and height of a chart's element."""
     figure = plotly_figure(chart)
     # Without "<" no content can end the script element that contains it.
     content = Markup(figure.to_json().replace("<", "\\u003c"))

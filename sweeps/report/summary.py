@@ -29,10 +29,9 @@ def preload_plotting() -> None:
 
 
 def write_summary(ledger: Ledger, result: Result) -> tuple[str, ...]:
-    """Writes a sweep's tables, figures and report into its directory.
+    """Writes a sweep's tables, figures and report into its directory; returns the file names.
 
-    Returns:
-        Names of the files; none while no point is complete.
+    Nothing is written while no point is complete.
 
     Raises:
         OSError: If they cannot be written.
@@ -52,19 +51,9 @@ def write_summary(ledger: Ledger, result: Result) -> tuple[str, ...]:
 
 
 def copy_summary_files(ledger: Ledger, folder: Path) -> dict[str, Path]:
-    """Copies those files of a sweep's summary that exist, and its spec.
-
-    Args:
-        ledger: Ledger of the sweep.
-        folder: Directory of the copies.
-
-    Returns:
-        Name of each file to its copy.
-    """
+    """Copies those files of a sweep's summary that exist, and its spec; returns them by name."""
     present = set(ledger.directory.files())
-    copies = {}
-    for name in (*SUMMARY_FILES, "spec.yaml"):
-        if name in present:
-            copies[name] = folder / name
-            copies[name].write_bytes(ledger.directory.read(name))
+    copies = {n: folder / n for n in (*SUMMARY_FILES, "spec.yaml") if n in present}
+    for name, copy in copies.items():
+        copy.write_bytes(ledger.directory.read(name))
     return copies

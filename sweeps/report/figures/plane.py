@@ -108,16 +108,13 @@ def _panel(
     for value, color in colors.items():
         series.append(legend_entry(f"{along} = {value:g}", symbol="square", color=color, size=10))
     limits = _limits_of_view(part, bound, boundary)
-    title = f"{_DEPENDENCE} = {dependence:g}"
-    if len(part) < total:
-        title += f" ({len(part)} of {total:,} points)"
-    return ChartPanel(
-        ChartAxis("leakage I(S;Q), nats", limits=limits),
-        ChartAxis("censored I(U;X|Q), nats", limits=limits),
-        series,
-        title,
-        square=True,
+    x_axis, y_axis = (
+        ChartAxis(f"{name}, nats", limits=limits)
+        for name in ("leakage I(S;Q)", "censored I(U;X|Q)")
     )
+    hidden = f" ({len(part)} of {total:,} points)" if len(part) < total else ""
+    title = f"{_DEPENDENCE} = {dependence:g}{hidden}"
+    return ChartPanel(x_axis, y_axis, series, title, square=True)
 
 
 def _limits(bound: float, boundary: _Line | None) -> Iterator[ChartSeries]:

@@ -171,14 +171,14 @@ class ReleasedImages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReleasedWeek:
-    """Power of a few days of one replicate's test records, in order of time.
+    """Power of a few days of one replicate's test records, in order of time, arrays of shape [n].
 
     Attributes:
-        time: Start of each step, shape [n].
+        time: Start of each step.
         step: Length of a step.
-        original: Watts, shape [n]; NaN where nothing was measured.
-        released: Watts, shape [n]; NaN likewise.
-        secret: 1 at home, 0 away, -1 not recorded, shape [n].
+        original: Watts; NaN where nothing was measured.
+        released: Watts; NaN likewise.
+        secret: 1 at home, 0 away, -1 not recorded.
     """
 
     time: NDArray[np.datetime64]
