@@ -138,7 +138,7 @@ class Result:
         ]
 
     def select_points(self, point_ids: Collection[str]) -> Mapping[str, TradeoffPoint]:
-        """Those of `tradeoff_points` with the given ids, without reading the others."""
+        """Selects complete points by their ids, without reading the others."""
         seeds = frozenset(self.manifest.plan.seeds)
         points = self._ledger.read_points(self._packs, point_ids) if point_ids else ()
         return {point.point_id: point for point in points if is_complete(point, seeds)}
