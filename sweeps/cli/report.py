@@ -10,7 +10,6 @@ import typer
 from sweeps.analysis.export import check_output_path
 from sweeps.analysis.results import open_result
 from sweeps.cli.options import Storage, Sweep
-from sweeps.errors import InputError
 from sweeps.report.page import write_report
 
 
@@ -24,8 +23,5 @@ def report(
     """Write a report of a sweep: one HTML page that needs no network."""
     check_output_path(output, (".html",))
     result = open_result(sweep, storage)
-    try:
-        write_report(result, output)
-    except OSError as error:
-        raise InputError(f"cannot write {output}: {error.strerror}") from error
+    write_report(result, output)
     typer.echo(output)
