@@ -133,6 +133,15 @@ def raw_data_interval(row: Row, metric: str) -> Interval:
     return row_interval(row, value) if isinstance(value, str) else Interval(value, value, value)
 
 
+def select_records(
+    points: pd.DataFrame, fields: Sequence[str], metrics: Sequence[str]
+) -> list[dict[Hashable, Any]]:
+    """Rows as mappings of these fields and metrics with intervals; faster than whole rows."""
+    wanted = ["point_id", *(f"config/{field}" for field in fields)]
+    wanted += [metric + suffix for metric in metrics for suffix in ("", *INTERVAL_SUFFIXES)]
+    return points[[c for c in dict.fromkeys(wanted) if c in points]].to_dict("records")
+
+
 def varying_fields(points: pd.DataFrame) -> list[str]:
     """The configuration fields that differ between points."""
     columns = [str(column) for column in points.columns if str(column).startswith("config/")]

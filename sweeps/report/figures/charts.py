@@ -23,6 +23,7 @@ from sweeps.analysis.tables import (
     METRICS_IN_NATS,
     Row,
     row_interval,
+    select_records,
 )
 from sweeps.analysis.text import format_setting
 
@@ -195,10 +196,7 @@ def points_series(
 
 def hover_texts(points: pd.DataFrame, fields: Sequence[str], metrics: Sequence[str]) -> list[str]:
     """Each point in words: metrics with intervals, configuration, point id."""
-    wanted = ["point_id", *(f"config/{field}" for field in fields)]
-    wanted += [metric + suffix for metric in metrics for suffix in ("", *INTERVAL_SUFFIXES)]
-    rows = points[points.columns.intersection(wanted)].to_dict("records")
-    return [_hover_text(row, fields, metrics) for row in rows]
+    return [_hover_text(row, fields, metrics) for row in select_records(points, fields, metrics)]
 
 
 def _hover_text(row: Row, fields: Sequence[str], metrics: Sequence[str]) -> str:
