@@ -45,7 +45,7 @@ class Registry(Generic[T]):
             base: Type of every extension, as `module:class`.
             builtin: Name to location, as `module:object`.
         """
-        self.group = group
+        self.group, self.builtin = group, frozenset(builtin)
         self._kind, self._base, self._builtin = kind, base, dict(builtin)
         self._loaded: dict[str, T] = {}
 

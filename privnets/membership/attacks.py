@@ -33,11 +33,11 @@ class Trials:
 
     Attributes:
         member: Whether the record was in the training set, shape [R, J].
-        fold: Half of the models that a draw belongs to, 0 or 1, shape [J].
+        fold: Which half of the models model j belongs to, 0 or 1, shape [J].
         signal: Nearly Gaussian for each record: the residual y - f(x) of a regression, or the
             logit of the probability of the true class; shape [R, J].
         error: The residual, or one minus the probability of the true class; shape [R, J].
-        loss: Training loss of the model at the record, shape [R, J].
+        loss: Loss of the model at the record, without the penalty, shape [R, J].
         train_loss: Mean training loss of the model, shape [R, J] or broadcast to it.
         two_sided: Whether members have signals nearer to 0 (residuals) rather than larger ones.
         log_ratio: log p1/p0 of a draw's parameters under Gaussians fitted on the other fold,

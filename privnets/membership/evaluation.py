@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import torch
+from scipy.special import ndtri
 from torch import Tensor
 
 from privnets import measures
@@ -40,8 +41,8 @@ from privnets.membership.observations import Mean, Observations
 from privnets.points import Curve, Replicate
 from privnets.randomness import generator
 
-# Normal quantile for two-sided 95% over all attacks together (Bonferroni).
-_ALL_ATTACKS_QUANTILE = 2.576
+# Confidence of a test of all attacks together, which is divided among them (Bonferroni).
+_CONFIDENCE = 0.95
 _INFORMATION_DRAWS = 128
 # Draws per parameter that make the bias of rho_mi, after extrapolation, smaller than its error.
 _INFORMATION_FREEDOM = 20
@@ -253,6 +254,7 @@ def flag_beaten_bounds(table: MetricTable, scores: Mapping[str, AttackScore]) ->
     """Sets the flag if an attack exceeds its bound by more than both intervals."""
     key = "flag/attack_beats_bound"
     excess, is_checked = [], False
+    quantile = round(float(ndtri(1 - (1 - _CONFIDENCE) / (2 * len(scores)))), 3)
     for name, score in scores.items():
         bounds = ATTACKS.get(name).bounds
         bound = next((each for each in bounds if not math.isnan(table.metrics[each])), None)
@@ -260,7 +262,7 @@ def flag_beaten_bounds(table: MetricTable, scores: Mapping[str, AttackScore]) ->
             continue
         is_checked, limit = True, table.metrics[bound]
         margin = math.hypot(score.advantage_error, table.errors[bound])
-        if score.advantage - limit > _ALL_ATTACKS_QUANTILE * margin:
+        if score.advantage - limit > quantile * margin:
             excess.append(f"{name}: {score.advantage:.4f} over {bound} {limit:.4f}")
     if excess:
         reason = "an attack beats its bound by more than its interval: "

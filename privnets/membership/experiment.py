@@ -20,6 +20,7 @@ from privnets.contract import (
     require_equal_structures,
 )
 from privnets.membership.config import (
+    ATTACKS,
     MODELS,
     OBJECTIVES,
     MembershipConfig,
@@ -64,8 +65,9 @@ class Membership(Experiment):
         return invalid + _model(typed).invalid_fields(typed, info)
 
     def fingerprint(self, config: ExperimentConfig) -> str:
-        """Returns the fingerprint of the published data set."""
-        return data.fingerprint(_membership(config).dataset)
+        """Returns the fingerprint of the data set, with the attacks that packages add."""
+        added = [name for name in ATTACKS.names() if name not in ATTACKS.builtin]
+        return "; ".join([data.fingerprint(_membership(config).dataset), *added])
 
     def cost(self, config: ExperimentConfig) -> Cost:
         """Returns a rough estimate: training, then all attacks on every trial."""

@@ -59,7 +59,7 @@ class Checkpoint:
     """Checkpoint of a pack.
 
     Finished points are written before the state without them, each file atomically. After a crash
-    between the two, the old state still contains those points, and they are dropped on load.
+    between the two, the old state still contains those points, and their second result is dropped.
 
     Attributes:
         label: Experiment and versions; a state with another label is not continued.

@@ -17,22 +17,20 @@ if TYPE_CHECKING:
 SIDE: Final = "_side"
 """Suffix of attackers that see side information beside the release."""
 
-_BUILTIN: Final = {
-    "network": "privnets.adversarial.attackers.neural:SmallNetwork",
-    "large_network": "privnets.adversarial.attackers.neural:LargeNetwork",
-    "boosted_trees": "privnets.adversarial.attackers.classical:BoostedTrees",
-    "nearest_neighbours": "privnets.adversarial.attackers.classical:NearestNeighbours",
-    "logistic_regression": "privnets.adversarial.attackers.classical:LogisticRegression",
-    "amnist.thickness_random": "privnets.adversarial.attackers.thickness:RandomThickness",
-    "amnist.thickness_thin": "privnets.adversarial.attackers.thickness:ThinThickness",
-    "amnist.thickness_thick": "privnets.adversarial.attackers.thickness:ThickThickness",
-}
-
 ATTACKERS: Final[Registry[Attacker]] = Registry(
     "attacker",
     "privnets.attackers",
     "privnets.adversarial.attackers.attacker:Attacker",
-    _BUILTIN,
+    {
+        "network": "privnets.adversarial.attackers.neural:SmallNetwork",
+        "large_network": "privnets.adversarial.attackers.neural:LargeNetwork",
+        "boosted_trees": "privnets.adversarial.attackers.classical:BoostedTrees",
+        "nearest_neighbours": "privnets.adversarial.attackers.classical:NearestNeighbours",
+        "logistic_regression": "privnets.adversarial.attackers.classical:LogisticRegression",
+        "amnist.thickness_random": "privnets.adversarial.attackers.thickness:RandomThickness",
+        "amnist.thickness_thin": "privnets.adversarial.attackers.thickness:ThinThickness",
+        "amnist.thickness_thick": "privnets.adversarial.attackers.thickness:ThickThickness",
+    },
 )
 
 
@@ -48,7 +46,7 @@ def specific_names(problem: str) -> tuple[str, ...]:
 
 def added_names() -> tuple[str, ...]:
     """Registered names of the attackers that packages add."""
-    return tuple(name for name in ATTACKERS.names() if name not in _BUILTIN)
+    return tuple(name for name in ATTACKERS.names() if name not in ATTACKERS.builtin)
 
 
 def panel_names(spec: ProblemSpec) -> tuple[str, ...]:
