@@ -31,7 +31,7 @@ test: lint ## Lint, then run the tests
 	@$(MAKE) --no-print-directory --jobs 3 --keep-going tests-with-ray tests-of-privnets other-tests
 
 tests-with-ray:
-	$(BIN)/python -m pytest -m ray -p no:cacheprovider
+	$(BIN)/python -m pytest -m ray -p no:cacheprovider --ignore=tests/privnets
 
 tests-of-privnets:
 	$(BIN)/python -m pytest -m 'not ray' -p no:cacheprovider tests/privnets

@@ -1,6 +1,6 @@
-"""Inject faults into real sweeps: `python -m tests.chaos --faults N --seed S [--only KIND,...]`.
+"""Injects faults into real sweeps: `python -m tests.chaos --faults N --seed S [--only KIND,...]`.
 
-Exit code 0 if nothing was lost, duplicated, trained again or left behind; 1 otherwise; 2 if the
+Exit code 0 if nothing was lost, duplicated, retrained or left over; 1 otherwise; 2 if the
 command line is wrong or network namespaces are not available.
 """
 
@@ -13,9 +13,9 @@ from tests.chaos.options import parse_options
 
 
 def main() -> int:
-    """Check the command line out here, then run the campaign in a world of its own."""
+    """Checks the command line, then runs the campaign in namespaces of its own."""
     parse_options(sys.argv[1:])
-    if reason := world.missing():
+    if reason := world.missing_support():
         print(f"a chaos run needs namespaces of Linux: {reason}", file=sys.stderr)
         return 2
     return world.run_inside("tests.chaos.campaign", sys.argv[1:])

@@ -1,6 +1,6 @@
-"""Many short sweeps under fire, until as many faults have happened as were asked for.
+"""Short sweeps with injected faults, until the requested number of faults has happened.
 
-Run by `python -m tests.chaos`, in a world of its own.
+`python -m tests.chaos` runs it in namespaces of its own.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from tests.chaos.lab import Lab
 from tests.chaos.options import Options, parse_options
 from tests.chaos.table import Row, publish
 from tests.chaos.verdict import Reference, Verdict, judge
-from tests.chaos.world import settle
+from tests.chaos.world import enter_namespace
 
 _FEWEST, _MOST = 15, 30
-# Restarting after one of these takes longer than the rest of a sweep. The numbers are their
-# maxima in one sweep; in all they happen half as often as others.
+# Recovery from these takes longer than the rest of a sweep: at most so many in one sweep, and half
+# as many in all as of the others.
 _COSTLY: Mapping[str, int] = {"head": 1, "driver": 2, "stop": 1, "tracking": 1}
 _MOST_ALIKE = 6
 
 
 @dataclass
 class Campaign:
-    """Sweeps, and what came of each.
+    """Runs sweeps with faults and judges each.
 
     Attributes:
-        options: What was asked for.
-        lab: Where.
-        draw: Source of every choice.
-        pool: Faults that are yet to happen.
-        verdicts: Of every sweep, with the faults that it saw.
+        options: Command line.
+        lab: Cluster and servers.
+        draw: Random generator.
+        pool: Faults still to inject.
+        verdicts: Verdict on every sweep, with the faults that it had.
     """
 
     options: Options
@@ -46,20 +46,20 @@ class Campaign:
     verdicts: list[tuple[Sequence[str], Verdict]] = field(default_factory=list)
 
     def run(self) -> None:
-        """Leave one sweep alone, then disturb others until the pool is empty."""
+        """Runs one sweep without faults, then others until the pool is empty."""
         self.pool = _pool(self.options, self.draw, self.lab.clocks)
         reference = self._reference()
         while self.pool:
-            episode = self._episode(self._handful())
+            episode = self._episode(self._next_faults())
             episode.run()
-            self.pool += list((Counter(episode.wanted) - Counter(episode.done)).elements())
+            self.pool += list((Counter(episode.planned) - Counter(episode.injected)).elements())
             verdict = judge(episode, reference)
-            self.lab.bury()
-            self.verdicts.append((episode.done, verdict))
-            self._tell(episode, verdict)
+            self.lab.kill_lost_clusters()
+            self.verdicts.append((episode.injected, verdict))
+            self._log_verdict(episode, verdict)
 
     def rows(self) -> list[Row]:
-        """The table: what each kind of fault did."""
+        """Returns a row per kind of fault."""
         return [_row(kind, self.verdicts) for kind in FAULTS if self._has_happened(kind)]
 
     def _has_happened(self, kind: str) -> bool:
@@ -69,15 +69,15 @@ class Campaign:
         episode = self._episode(())
         episode.run()
         reference = Reference.of(episode.storage, episode.name)
-        self._tell(episode, judge(episode, reference))
+        self._log_verdict(episode, judge(episode, reference))
         return reference
 
     def _episode(self, kinds: Sequence[str]) -> Episode:
         name = f"s{len(self.verdicts) + bool(kinds)}"
         return Episode(self.lab, name, kinds, self.draw, _log)
 
-    def _handful(self) -> list[str]:
-        """Faults for the next sweep, taken from the pool."""
+    def _next_faults(self) -> list[str]:
+        """Takes the faults of the next sweep from the pool."""
         size = self.draw.randint(_FEWEST, _MOST)
         chosen: list[str] = []
         for kind in list(self.pool):
@@ -87,17 +87,19 @@ class Campaign:
         self.draw.shuffle(chosen)
         return chosen
 
-    def _tell(self, episode: Episode, verdict: Verdict) -> None:
+    def _log_verdict(self, episode: Episode, verdict: Verdict) -> None:
         wrong = "nothing wrong" if verdict.clean else repr(verdict)
-        _log(f"{episode.name}: {verdict.trainings} trainings, {wrong}; {len(self.pool)} to come")
+        _log(
+            f"{episode.name}: {verdict.trainings} trainings, {wrong}; {len(self.pool)} faults left"
+        )
         if not verdict.clean:
             _log(episode.driver_log.read_text(errors="replace")[-6000:])
 
 
 def main() -> int:
-    """Run what the command line asks for; 1 if anything was wrong."""
+    """Runs a campaign; returns 1 if a sweep had a defect."""
     options = parse_options(sys.argv[1:])
-    lab = Lab(settle())
+    lab = Lab(enter_namespace())
     campaign = Campaign(options, lab, random.Random(options.seed))
     try:
         campaign.run()
@@ -125,7 +127,7 @@ def _row(kind: str, verdicts: Sequence[tuple[Sequence[str], Verdict]]) -> Row:
         lost=sum(verdict.lost for verdict in seen),
         doubled=sum(verdict.doubled for verdict in seen),
         retrained=sum(verdict.retrained for verdict in seen),
-        other=sum(len(verdict.others) for verdict in seen),
+        other=sum(len(verdict.other_problems) for verdict in seen),
     )
 
 

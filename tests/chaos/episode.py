@@ -1,4 +1,4 @@
-"""One sweep under fire: run, resumed until it is done, and looked at closely."""
+"""One sweep with injected faults, resumed until it is complete."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos.evidence import Evidence
-from tests.chaos.faults import FAULTS, Mending, NotNow, Scene
-from tests.chaos.lab import ENOUGH, Lab, comes_about
+from tests.chaos.faults import FAULTS, NoTarget, Repair, Scene
+from tests.chaos.lab import NODES, Lab, is_true_within
 
 STUDY = """
 name: chaos
@@ -28,54 +28,54 @@ resources: {pack: 3}
 
 _TICK_SECONDS = 0.2
 _LONGEST_PAUSE = 2.5
-_HIT_SECONDS = 8.0
-_MOURNING_SECONDS = 90.0
+_TRY_SECONDS = 8.0
+_DRIVER_END_SECONDS = 90.0
 _MOST_SECONDS = 1500.0
-_TOLD_SECONDS = 18.0
-# What a driver says of a head that went while it was joined to it, or before it was.
+_SILENT_SECONDS = 18.0
+# Messages about a lost head, and about a head that is down when a driver starts.
 _HEAD_GONE = ("the head of Ray at", "no Ray answers at", "the server at")
 _NOT_PUBLISHED = "When the tracking server answers again"
 
 
-class Stuck(RuntimeError):
-    """A sweep did not come to its end, however often it was resumed."""
+class UnfinishedError(RuntimeError):
+    """Raised when a sweep is not complete after its time limit."""
 
 
 @dataclass
 class Episode:
-    """A sweep and the faults that are injected into it.
+    """Runs one sweep and injects faults into it.
 
     Attributes:
-        lab: Where.
-        name: The sweep's.
-        wanted: Kinds of faults, in order.
-        draw: Source of every choice.
+        lab: Cluster and servers.
+        name: Name of the sweep.
+        planned: Kinds of faults, in order.
+        draw: Random generator.
         log: Called with a line for each event.
-        done: Kinds of the faults that happened.
-        evidence: What was seen of the sweep's ledger.
-        troubles: What was wrong with the driver, in words.
+        injected: Kinds of the faults that happened.
+        evidence: Observations of the sweep's ledger.
+        driver_problems: Descriptions of wrong behaviour of the driver.
     """
 
     lab: Lab
     name: str
-    wanted: Sequence[str]
+    planned: Sequence[str]
     draw: random.Random
     log: Callable[[str], None]
-    done: list[str] = field(default_factory=list)
-    troubles: list[str] = field(default_factory=list)
+    injected: list[str] = field(default_factory=list)
+    driver_problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Prepare a disk and a study."""
+        """Prepares a disk and a study."""
         self.storage = self.lab.disk()
         self.study = self.lab.folder / "chaos.yaml"
         self.study.write_text(STUDY)
         self.evidence = Evidence(self.storage / self.name, self.lab.trace)
-        self._left = list(self.wanted)
-        self._mendings: list[tuple[float, int, Callable[[], None]]] = []
+        self._pending_faults = list(self.planned)
+        self._repairs: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
         self._began = time.monotonic()
-        self._next = 0.0
-        self._hit_until = 0.0
+        self._next_at = 0.0
+        self._try_until = 0.0
 
     @property
     def driver_log(self) -> Path:
@@ -83,7 +83,7 @@ class Episode:
         return self.lab.folder / f"{self.name}.driver_log"
 
     def run(self) -> None:
-        """Run the sweep and resume it until it is done.
+        """Runs the sweep, and resumes it until it is complete.
 
         Raises:
             Stuck: If it never is.
@@ -94,20 +94,20 @@ class Episode:
             if code == 0:
                 break
             if time.monotonic() - self._began > _MOST_SECONDS:
-                raise Stuck(f"{self.name} is not done after {_MOST_SECONDS:g} s")
+                raise UnfinishedError(f"{self.name} is not done after {_MOST_SECONDS:g} s")
             self._restore(code)
         self._end()
 
     def _drive(self) -> int:
         driver = self.lab.drive(self.driver_log, self._arguments())
-        self._next = time.monotonic() + self.draw.uniform(0, 3 * _LONGEST_PAUSE)
+        self._next_at = time.monotonic() + self.draw.uniform(0, 3 * _LONGEST_PAUSE)
         while driver.poll() is None:
-            self._mend(time.monotonic())
-            self.evidence.look()
-            self._keep_enough()
-            self._hit(driver)
+            self._run_due_repairs(time.monotonic())
+            self.evidence.record_packs()
+            self._keep_nodes()
+            self._inject_next(driver)
             if self.lab.cluster.head is None:
-                self._mourn(driver)
+                self._await_driver_end(driver)
             time.sleep(_TICK_SECONDS)
             if time.monotonic() - self._began > _MOST_SECONDS:
                 driver.kill()
@@ -118,82 +118,82 @@ class Episode:
               "--address", self.lab.cluster.address]  # fmt: skip
         return ["run", str(self.study), "--name", self.name, *to]
 
-    def _hit(self, driver: subprocess.Popen[bytes]) -> None:
-        """Injects the next fault if its time has come and a target exists."""
+    def _inject_next(self, driver: subprocess.Popen[bytes]) -> None:
+        """Injects the next fault if it is due and has a target."""
         now = time.monotonic()
-        if not self._left or now < self._next:
+        if not self._pending_faults or now < self._next_at:
             return
-        kind = self._left[0]
+        kind = self._pending_faults[0]
         try:
-            mending = FAULTS[kind](Scene(self.lab, driver, self.storage, self.draw))
-        except NotNow:
-            self._hit_until = self._hit_until or now + _HIT_SECONDS
-            if now > self._hit_until:  # another time; the next one may come instead
-                self._left.append(self._left.pop(0))
-                self._hit_until = 0.0
+            repair = FAULTS[kind](Scene(self.lab, driver, self.storage, self.draw))
+        except NoTarget:
+            self._try_until = self._try_until or now + _TRY_SECONDS
+            if now > self._try_until:  # try the next one instead
+                self._pending_faults.append(self._pending_faults.pop(0))
+                self._try_until = 0.0
             return
-        self._note_fault(kind, mending)
+        self._note_fault(kind, repair)
 
-    def _note_fault(self, kind: str, mending: Mending | None) -> None:
+    def _note_fault(self, kind: str, repair: Repair | None) -> None:
         now = time.monotonic()
         self.log(f"{self.name}: {now - self._began:5.1f} s {kind}")
-        self.done.append(self._left.pop(0))
-        self._hit_until, self._next = 0.0, now + self.draw.uniform(0, _LONGEST_PAUSE)
-        if mending is not None:
-            heapq.heappush(self._mendings, (now + mending.after, next(self._count), mending.what))
+        self.injected.append(self._pending_faults.pop(0))
+        self._try_until, self._next_at = 0.0, now + self.draw.uniform(0, _LONGEST_PAUSE)
+        if repair is not None:
+            heapq.heappush(self._repairs, (now + repair.after, next(self._count), repair.action))
 
-    def _mend(self, now: float) -> None:
-        while self._mendings and self._mendings[0][0] <= now:
-            heapq.heappop(self._mendings)[2]()
+    def _run_due_repairs(self, now: float) -> None:
+        while self._repairs and self._repairs[0][0] <= now:
+            heapq.heappop(self._repairs)[2]()
 
-    def _keep_enough(self) -> None:
-        """Start a node where too few are left."""
+    def _keep_nodes(self) -> None:
+        """Starts a node if too few run."""
         hosts = self.lab.free_hosts()
-        if self.lab.cluster.head is not None and len(self.lab.sift()) < ENOUGH and hosts:
+        if self.lab.cluster.head is not None and len(self.lab.running_nodes()) < NODES and hosts:
             self.lab.cluster.start_node(self.draw.choice(hosts))
 
-    def _mourn(self, driver: subprocess.Popen[bytes]) -> None:
-        """Waits for the end of a driver whose cluster lost its head."""
+    def _await_driver_end(self, driver: subprocess.Popen[bytes]) -> None:
+        """Waits until a driver without a head ends."""
         began = time.monotonic()
-        if not comes_about(_MOURNING_SECONDS, lambda: driver.poll() is not None):
-            self.troubles.append("the driver did not end when the head was gone")
+        if not is_true_within(_DRIVER_END_SECONDS, lambda: driver.poll() is not None):
+            self.driver_problems.append("the driver did not end when the head was gone")
             driver.kill()
         waited = time.monotonic() - began
-        self.log(f"{self.name}: driver went {waited:.1f} s after the head")
-        words = self._last_words()
-        if waited > _TOLD_SECONDS and not any(told in words for told in _HEAD_GONE):
-            self.troubles.append("the driver did not say that the head was gone")
+        self.log(f"{self.name}: driver ended {waited:.1f} s after the head")
+        words = self._last_output()
+        if waited > _SILENT_SECONDS and not any(told in words for told in _HEAD_GONE):
+            self.driver_problems.append("the driver did not say that the head was gone")
 
     def _restore(self, code: int) -> None:
-        """Before the sweep is resumed: what the driver cannot do without."""
+        """Restores what a resumed driver needs: a head, and after exit code 2 the servers."""
         head = self.lab.cluster.head
         if head is not None and not head.running():
-            self.troubles.append("the head ended by itself")
+            self.driver_problems.append("the head ended by itself")
             self.lab.lose_head()
         if self.lab.cluster.head is None:
             self.lab.new_cluster()
-        if code == 2:  # it said what it lacks
-            while self._mendings:
-                self._mend(time.monotonic())
+        if code == 2:  # a server or the disk was unavailable
+            while self._repairs:
+                self._run_due_repairs(time.monotonic())
                 time.sleep(_TICK_SECONDS)
-            self.lab.wait_until_served()
+            self.lab.wait_for_tracking()
 
     def _end(self) -> None:
-        """Mend everything, and have published what was not."""
-        self._mend(float("inf"))
-        self.lab.wait_until_served()
-        self.evidence.look()
-        if _NOT_PUBLISHED in self._last_words():
+        """Repairs everything, publishes what is missing, and verifies."""
+        self._run_due_repairs(float("inf"))
+        self.lab.wait_for_tracking()
+        self.evidence.record_packs()
+        if _NOT_PUBLISHED in self._last_output():
             self.log(f"{self.name}: to be published later")
             self._command("sync")
         if self._command("verify"):
-            self.troubles.append("verify did not pass")
+            self.driver_problems.append("verify did not pass")
 
     def _command(self, name: str) -> int:
         uri = ["--tracking-uri", self.lab.tracking_uri]
         arguments = [name, self.name, "--storage", str(self.storage), *uri]
         return int(self.lab.drive(self.driver_log, arguments).wait())
 
-    def _last_words(self) -> str:
-        """Output of the last run."""
+    def _last_output(self) -> str:
+        """Returns the output of the last driver."""
         return self.driver_log.read_text(errors="replace").rpartition("sweep " + self.name)[2]

@@ -15,41 +15,43 @@ from sweeps.store.ledger import Ledger
 
 Member = tuple[str, int]
 
-_ASIDE = re.compile(r"\..+\.[0-9a-f]{32}")
+_TEMPORARY_FILE = re.compile(r"\..+\.[0-9a-f]{32}")
 
 
 @dataclass
 class Evidence:
-    """Looks at a sweep's directory again and again.
+    """Observes a sweep's directory while it runs.
 
     Attributes:
-        sweep: Its directory.
-        trace: Where trainings are noted.
-        rewritten: Files of the ledger that changed, or went, after they were there.
+        sweep: Directory of the sweep.
+        trace: File of the trainings that started.
+        changed_packs: Files of the ledger that changed or vanished after their first observation.
     """
 
     sweep: Path
     trace: Path
-    rewritten: set[str] = field(default_factory=set)
+    changed_packs: set[str] = field(default_factory=set)
     _seen: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     _began: int = field(default_factory=time.monotonic_ns)
 
-    def look(self) -> None:
-        """See which packs are there now, and that those seen before are as they were."""
+    def record_packs(self) -> None:
+        """Records the packs in the ledger, and which earlier ones changed."""
         there = {}
         for path in (self.sweep / "ledger").glob("[!.]*.parquet"):
             facts = path.stat()
             there[path.name] = (facts.st_ino, facts.st_mtime_ns, facts.st_size)
-        self.rewritten |= {name for name, facts in self._seen.items() if there.get(name) != facts}
+        self.changed_packs |= {
+            name for name, facts in self._seen.items() if there.get(name) != facts
+        }
         self._seen |= there
 
     def rows(self) -> Counter[Member]:
-        """Number of rows of each point and seed in all files."""
+        """Counts the rows of each point and seed over all files."""
         ledger = Ledger(str(self.sweep.parent), self.sweep.name)
         return Counter(member for pack in ledger.pack_ids() for member in _members(ledger, pack))
 
     def retrained_members(self) -> list[Member]:
-        """Members of stacks that were begun when the ledger held them already."""
+        """Returns members of stacks that started although the ledger had them."""
         committed = self._commit_times()
         return [
             member
@@ -59,17 +61,17 @@ class Evidence:
         ]
 
     def trainings(self) -> int:
-        """Number of trainings that began, including those that failed."""
+        """Counts the trainings that started, including failed ones."""
         return sum(len(members) for _, members in self._stack_starts())
 
     def leftovers(self) -> list[str]:
-        """Files that should not be there once a sweep is done."""
-        found = [path for path in self.sweep.rglob("*") if _ASIDE.fullmatch(path.name)]
+        """Returns files that a complete sweep must not have."""
+        found = [path for path in self.sweep.rglob("*") if _TEMPORARY_FILE.fullmatch(path.name)]
         found += (self.sweep / "checkpoints").glob("*")
         return [str(path.relative_to(self.sweep)) for path in found]
 
     def _commit_times(self) -> dict[Member, int]:
-        """When each member was committed first, by the clock that only goes forward."""
+        """Returns the first commit of each member, in nanoseconds of the monotonic clock."""
         offset = time.time_ns() - time.monotonic_ns()
         ledger = Ledger(str(self.sweep.parent), self.sweep.name)
         found: dict[Member, int] = {}
@@ -81,7 +83,7 @@ class Evidence:
         return found
 
     def _stack_starts(self) -> Iterator[tuple[int, list[Member]]]:
-        """When stacks began since this began to look, and their members."""
+        """Yields start and members of each stack since the observation began."""
         if not self.trace.exists():
             return
         for line in self.trace.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Faults of a sweep. Each is real; its damage is repaired later or never."""
+"""Faults that a campaign injects. Each returns the action that ends it, if there is one."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _BLOCK = bytes(2**16)
 _DAY = 86_400
 
 
-class NotNow(Exception):
-    """There is nothing at the moment that the fault could hit."""
+class NoTarget(Exception):
+    """Raised when a fault has no target at the moment."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Target of a fault.
+    """Environment that a fault acts on.
 
     Attributes:
-        lab: The machines.
-        driver: The sweep's; it runs.
-        disk: Of the sweep's storage.
-        draw: Source of every choice.
+        lab: Cluster and servers.
+        driver: Running driver of the sweep.
+        disk: Directory of the sweep's storage.
+        draw: Random generator.
     """
 
     lab: Lab
@@ -41,114 +41,114 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Mending:
-    """End of a fault.
+class Repair:
+    """Action that ends a fault.
 
     Attributes:
-        after: Seconds.
-        what: To do then.
+        after: Seconds until the action.
+        action: Function to call.
     """
 
     after: float
-    what: Callable[[], None]
+    action: Callable[[], None]
 
 
-Fault: TypeAlias = Callable[[Scene], Mending | None]
+Fault: TypeAlias = Callable[[Scene], Repair | None]
 
 
 def kill_worker(scene: Scene) -> None:
-    """A process that trains is killed."""
+    """Kills a worker process."""
     workers = scene.lab.workers()
     if not workers:
-        raise NotNow
+        raise NoTarget
     with suppress(psutil.NoSuchProcess):
         scene.draw.choice(workers).kill()
 
 
 def kill_node(scene: Scene) -> None:
-    """A node loses its power."""
-    nodes = scene.lab.sift()
+    """Kills all processes of a node."""
+    nodes = scene.lab.running_nodes()
     if not nodes:
-        raise NotNow
+        raise NoTarget
     scene.lab.drop(scene.draw.choice(nodes))
 
 
 def kill_driver(scene: Scene) -> None:
-    """The driver is killed."""
+    """Kills the driver."""
     scene.driver.kill()
 
 
 def stop_driver(scene: Scene) -> None:
-    """The driver is asked to terminate, as schedulers do."""
+    """Sends SIGTERM to the driver, as schedulers do."""
     scene.driver.terminate()
 
 
 def kill_head(scene: Scene) -> None:
-    """The head loses its power; its nodes, and the driver, are left alone with that."""
+    """Kills all processes of the head; nodes and driver keep running."""
     scene.lab.lose_head()
 
 
-def kill_tracking(scene: Scene) -> Mending:
-    """The tracking server is killed and comes back later."""
+def kill_tracking(scene: Scene) -> Repair:
+    """Kills the tracking server; it restarts later."""
     if not scene.lab.tracking.pid:
-        raise NotNow
+        raise NoTarget
     scene.lab.tracking.kill()
-    return Mending(scene.draw.uniform(0.5, 4), scene.lab.begin_serving)
+    return Repair(scene.draw.uniform(0.5, 4), scene.lab.restart_tracking)
 
 
-def kill_database(scene: Scene) -> Mending:
-    """The tracking server's database is killed and comes back later."""
+def kill_database(scene: Scene) -> Repair:
+    """Kills the database of the tracking server; it restarts later."""
     if not scene.lab.database.pid:
-        raise NotNow
+        raise NoTarget
     scene.lab.database.kill()
-    return Mending(scene.draw.uniform(0.5, 4), scene.lab.database.start)
+    return Repair(scene.draw.uniform(0.5, 4), scene.lab.database.start)
 
 
 def join_late(scene: Scene) -> None:
-    """Another node joins."""
+    """Adds a node to the cluster."""
     hosts = scene.lab.free_hosts()
     if not hosts:
-        raise NotNow
+        raise NoTarget
     scene.lab.cluster.start_node(scene.draw.choice(hosts))
 
 
-def fill_disk(scene: Scene) -> Mending:
-    """The storage has no space left for a while."""
+def fill_disk(scene: Scene) -> Repair:
+    """Fills the disk of the storage for some seconds."""
     filler = scene.disk / "filler"
     if filler.exists():
-        raise NotNow
+        raise NoTarget
     with suppress(OSError), filler.open("wb", buffering=0) as file:
         while file.write(_BLOCK):
             pass
-    return Mending(scene.draw.uniform(0.5, 4), filler.unlink)
+    return Repair(scene.draw.uniform(0.5, 4), filler.unlink)
 
 
-def cut_off(scene: Scene) -> Mending:
-    """A node and the head do not reach each other: shortly, or until the node is given up."""
-    used = {node.address for node in scene.lab.sift()}
+def cut_off(scene: Scene) -> Repair:
+    """Disconnects a node from the head, briefly or until the head declares it dead."""
+    used = {node.address for node in scene.lab.running_nodes()}
     hosts = [h for h in scene.lab.hosts if h.connected and h.address in used]
     if not hosts:
-        raise NotNow
+        raise NoTarget
     host = scene.draw.choice(hosts)
     host.disconnect()
     short = scene.draw.random() < 0.5
-    return Mending(scene.draw.uniform(0.5, 3) if short else scene.draw.uniform(9, 14), host.mend)
+    return Repair(scene.draw.uniform(0.5, 3) if short else scene.draw.uniform(9, 14), host.mend)
 
 
-def slow_tracking(scene: Scene) -> Mending:
-    """The tracking server takes its time for a while."""
-    door = scene.lab.door
-    if door.delay:
-        raise NotNow
-    door.delay = scene.draw.uniform(0.2, 1.5)
-    return Mending(scene.draw.uniform(2, 6), lambda: setattr(door, "delay", 0.0))
+def slow_tracking(scene: Scene) -> Repair:
+    """Delays the tracking server for some seconds."""
+    proxy = scene.lab.proxy
+    if proxy.delay:
+        raise NoTarget
+    proxy.delay = scene.draw.uniform(0.2, 1.5)
+    return Repair(scene.draw.uniform(2, 6), lambda: setattr(proxy, "delay", 0.0))
 
 
 def jump_clock(scene: Scene) -> None:
-    """The clock of one machine is put forward or back: by seconds, hours or days."""
+    """Shifts the clock of one host by seconds, hours or days."""
     if not scene.lab.clocks:
-        raise NotNow
-    addresses = [HEAD, *(node.address for node in scene.lab.sift())]
+        raise NoTarget
+    addresses = [HEAD, *(node.address for node in scene.lab.running_nodes())]
     reach = scene.draw.choice((30, 3600, 30 * _DAY))
     scene.lab.set_clock(scene.draw.choice(addresses), scene.draw.randint(-reach, reach))
 
@@ -167,4 +167,4 @@ FAULTS: Mapping[str, Fault] = {
     "slow": slow_tracking,
     "clock": jump_clock,
 }
-"""Every kind, by the name that the table has for it."""
+"""Fault by its name in the results table."""

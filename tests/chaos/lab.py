@@ -1,4 +1,4 @@
-"""A lab's machines: a Ray cluster on hosts of their own, MLflow on PostgreSQL, disks and clocks."""
+"""Environment of a campaign: a Ray cluster on several hosts, MLflow on PostgreSQL, disk, clocks."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ import psutil
 from tests.chaos.experiment.privnets_chaos import TRACE
 from tests.chaos.network import Host
 from tests.chaos.nodes import CLOCK, Cluster, Node, clock_file, environment, title, tree
-from tests.chaos.servers import Database, Door, Tracking
+from tests.chaos.servers import Database, DelayProxy, Tracking
 from tests.chaos.world import HEAD, call
 
-ENOUGH = 2
+NODES = 2
 HOSTS = 4
 
 _DISK = "24m"
 
 
 class Lab:
-    """Everything that a sweep needs except its driver.
+    """Cluster, tracking server, database and disk of a sweep; all that it needs but its driver.
 
     Attributes:
-        folder: Everything that is written goes below it.
-        hosts: Machines in miniature, some with a node.
-        cluster: That drivers join now.
-        lost: Clusters without a head whose nodes still run.
-        database: Of the tracking server.
+        folder: Directory for all files.
+        hosts: Network namespaces, some with a node.
+        cluster: Cluster that drivers join now.
+        lost_clusters: Clusters without a head whose nodes still run.
+        database: Database of the tracking server.
         tracking: The tracking server.
-        door: The way to it.
-        trace: Where the experiment notes the trainings that begin.
-        clocks: Whether clocks can be made to jump here.
+        proxy: Proxy in front of the tracking server.
+        trace: File to which the experiment appends each training that starts.
+        clocks: Whether clocks can be shifted on this machine.
         temporary: Directory for temporary files of drivers only.
     """
 
-    def __init__(self, folder: Path, nodes: int = ENOUGH, jumping_clocks: bool = True) -> None:
-        """Start all of it: a head, its nodes, the servers.
+    def __init__(self, folder: Path, nodes: int = NODES, jumping_clocks: bool = True) -> None:
+        """Starts a head, its nodes and the servers.
 
         Args:
-            folder: Short and empty.
-            nodes: How many a cluster has at first.
-            jumping_clocks: Whether clocks jump, where that is possible.
+            folder: Empty directory with a short path.
+            nodes: Nodes of a new cluster.
+            jumping_clocks: Whether to shift clocks, where that is possible.
         """
         self.folder = folder
         self._nodes = nodes
-        # Before there are nodes, which then see it too.
+        # Mounted before the nodes start, so that their mount namespaces contain it.
         self._disk = folder / "d"
         self._disk.mkdir()
         call("mount", "-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs", str(self._disk))
@@ -68,26 +68,26 @@ class Lab:
         for address in (HEAD, *(f"10.77.0.{10 + i}" for i in range(1, HOSTS + 1))):
             self.set_clock(address, 0)
         self.hosts = [Host(number) for number in range(1, HOSTS + 1)]
-        self.lost: list[Cluster] = []
+        self.lost_clusters: list[Cluster] = []
         self.database = Database(folder / "p")
         self.database.start()
         self.tracking = Tracking(folder / "m", self.database)
         self.tracking.start()
-        self.door = Door(self.tracking.port)
+        self.proxy = DelayProxy(self.tracking.port)
         self._starting: threading.Thread | None = None
         self.cluster = self._cluster(0)
 
     @property
     def tracking_uri(self) -> str:
         """URI of the tracking server through its proxy."""
-        return f"http://127.0.0.1:{self.door.port}"
+        return f"http://127.0.0.1:{self.proxy.port}"
 
     def command(self, *arguments: str) -> list[str]:
-        """A `sweeps` command."""
+        """Returns the words of a `sweeps` command."""
         return [sys.executable, "-c", "from sweeps.cli.main import main; main()", *arguments]
 
     def drive(self, said: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
-        """Start a `sweeps` command beside the head; what it says is added to a file."""
+        """Starts a `sweeps` command beside the head; appends its output to a file."""
         own = {"TMPDIR": str(self.temporary), CLOCK: str(clock_file(self.folder, HEAD))}
         with said.open("ab") as file:
             return subprocess.Popen(
@@ -96,7 +96,7 @@ class Lab:
             )  # fmt: skip
 
     def disk(self) -> Path:
-        """The small disk that all machines share, emptied."""
+        """Empties the small disk that all hosts share, and returns its path."""
         for path in self._disk.iterdir():
             shutil.rmtree(path)
         return self._disk
@@ -111,46 +111,46 @@ class Lab:
             os.close(file)
 
     def free_hosts(self) -> list[Host]:
-        """Hosts that are connected and have no node of this cluster."""
+        """Returns the connected hosts without a node of this cluster."""
         taken = {node.address for node in self.cluster.nodes}
         return [host for host in self.hosts if host.connected and host.address not in taken]
 
-    def sift(self) -> list[Node]:
-        """Forget nodes that have ended by themselves; gives those that run."""
+    def running_nodes(self) -> list[Node]:
+        """Returns the running nodes; removes those that ended by themselves."""
         for node in list(self.cluster.nodes):
             if not node.running():
                 self.drop(node)
         return self.cluster.nodes
 
     def drop(self, node: Node) -> None:
-        """Kill a node of the cluster."""
+        """Kills a node of the cluster."""
         node.kill()
         self.cluster.nodes.remove(node)
 
     def lose_head(self) -> None:
-        """Kill the head; its nodes go on without, until they give up."""
+        """Kills the head; its nodes keep running until they time out."""
         if self.cluster.head is not None:
             self.cluster.head.kill()
             self.cluster.head = None
-        self.lost.append(self.cluster)
+        self.lost_clusters.append(self.cluster)
 
     def new_cluster(self) -> None:
-        """Start another one, beside what is left of those before."""
+        """Starts a new cluster beside the nodes of lost ones."""
         self.cluster = self._cluster(self.cluster.generation + 1)
 
-    def bury(self) -> None:
-        """Kill what is left of lost clusters."""
-        for cluster in self.lost:
+    def kill_lost_clusters(self) -> None:
+        """Kills the nodes of lost clusters."""
+        for cluster in self.lost_clusters:
             cluster.kill()
-        self.lost.clear()
+        self.lost_clusters.clear()
 
-    def begin_serving(self) -> None:
-        """Start the tracking server again, in a while."""
+    def restart_tracking(self) -> None:
+        """Restarts the tracking server in a thread."""
         self._starting = threading.Thread(target=self._serve)
         self._starting.start()
 
-    def wait_until_served(self) -> None:
-        """Wait until database and tracking server are there."""
+    def wait_for_tracking(self) -> None:
+        """Waits until database and tracking server answer."""
         if not self.database.pid:
             self.database.start()
         if self._starting is not None:
@@ -158,14 +158,19 @@ class Lab:
             self._starting = None
 
     def workers(self) -> list[psutil.Process]:
-        """The processes that train on this cluster."""
+        """Returns the actor processes of this cluster."""
         return [process for node in self.cluster.nodes for process in node.actors()]
 
-    def strangers(self) -> list[str]:
-        """Processes of this world that have no known owner."""
-        own = [os.getpid(), self.database.pid, self.tracking.pid, *(h.keeper for h in self.hosts)]
-        for cluster in (self.cluster, *self.lost):
-            own += [node.process.pid for node in cluster.everything()]
+    def unowned_processes(self) -> list[str]:
+        """Returns processes of this namespace that belong neither to the lab nor to a driver."""
+        own = [
+            os.getpid(),
+            self.database.pid,
+            self.tracking.pid,
+            *(h.keeper_pid for h in self.hosts),
+        ]
+        for cluster in (self.cluster, *self.lost_clusters):
+            own += [node.process.pid for node in cluster.all_nodes()]
         known = {1, *(p.pid for pid in own[1:] if pid for p in tree(pid)), own[0]}
         found = []
         for process in psutil.process_iter():
@@ -175,33 +180,33 @@ class Lab:
         return found
 
     def close(self) -> None:
-        """End everything."""
-        self.bury()
+        """Kills all processes of the lab."""
+        self.kill_lost_clusters()
         self.cluster.kill()
         self.tracking.kill()
         self.database.kill()
 
     def _serve(self) -> None:
         while not self.tracking.pid:
-            with suppress(TimeoutError):  # the database may be away, too
+            with suppress(TimeoutError):  # the database may be down, too
                 self.tracking.start()
 
     def _cluster(self, generation: int) -> Cluster:
-        made = Cluster(self.folder, self._environment, generation)
-        made.start_head()
-        self.cluster = made
-        made.wait(self._complete)
-        return made
+        cluster = Cluster(self.folder, self._environment, generation)
+        cluster.start_head()
+        self.cluster = cluster
+        cluster.wait(self._has_all_nodes)
+        return cluster
 
-    def _complete(self) -> bool:
-        """Whether the cluster has its nodes; those that are missing are started."""
-        for host in self.free_hosts()[: max(self._nodes - len(self.sift()), 0)]:
+    def _has_all_nodes(self) -> bool:
+        """Returns whether the cluster has all nodes; starts missing ones."""
+        for host in self.free_hosts()[: max(self._nodes - len(self.running_nodes()), 0)]:
             self.cluster.start_node(host)
         return len(self.cluster.alive()) > self._nodes
 
 
 def clocks_can_jump() -> bool:
-    """Whether there is a compiler for the library that makes them."""
+    """Returns whether a C compiler for the clock library exists."""
     return shutil.which("cc") is not None
 
 
@@ -212,8 +217,8 @@ def _clock_library(folder: Path) -> str:
     return str(library)
 
 
-def comes_about(seconds: float, condition: Callable[[], object]) -> bool:
-    """Whether something comes about in time."""
+def is_true_within(seconds: float, condition: Callable[[], object]) -> bool:
+    """Polls a condition; returns whether it became true in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Machines in miniature: network namespaces on one bridge, which can be cut off."""
+"""Hosts as network namespaces on one bridge, which can be disconnected."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _FOREVER = ("sleep", "infinity")
 
 @dataclass
 class Host:
-    """A network of its own with one cable to the bridge.
+    """Network namespace with one virtual cable to the bridge.
 
     Attributes:
-        number: From 1; part of its address.
-        connected: Whether its cable is plugged in.
+        number: Number from 1; part of the address.
+        connected: Whether the cable is up.
     """
 
     number: int
@@ -24,7 +24,7 @@ class Host:
     _keeper: subprocess.Popen[bytes] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Make it, with a process that keeps it there."""
+        """Creates the namespace, with a process that keeps it alive."""
         self._keeper = subprocess.Popen(["unshare", "--net", *_FOREVER])
         self._await_own_network()
         cable = self._cable
@@ -38,16 +38,16 @@ class Host:
 
     @property
     def address(self) -> str:
-        """Its IP address."""
+        """IP address."""
         return f"10.77.0.{10 + self.number}"
 
     @property
-    def keeper(self) -> int:
-        """The process that keeps its network there."""
+    def keeper_pid(self) -> int:
+        """Process id of the process that keeps the namespace alive."""
         return self._keeper.pid
 
-    def within(self, *command: str) -> list[str]:
-        """Returns the command that runs a command there."""
+    def wrap(self, *command: str) -> list[str]:
+        """Returns the command that runs a command on this host."""
         return ["nsenter", "-t", str(self._keeper.pid), "-n", *command]
 
     def disconnect(self) -> None:
@@ -56,7 +56,7 @@ class Host:
         self.connected = False
 
     def mend(self) -> None:
-        """Plug the cable in again."""
+        """Connects the host again."""
         call("ip", "link", "set", self._cable, "up")
         self.connected = True
 
@@ -65,10 +65,10 @@ class Host:
         return f"cable{self.number}"
 
     def _inside(self, *command: str) -> None:
-        call(*self.within(*command))
+        call(*self.wrap(*command))
 
     def _await_own_network(self) -> None:
-        # The process is a `sleep` once it has left this network for its own.
+        # The process is a `sleep` once it has its own namespace.
         path = f"/proc/{self._keeper.pid}/comm"
         while True:
             with open(path) as file:

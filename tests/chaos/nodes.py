@@ -27,10 +27,10 @@ EXPERIMENTS = (
 
 _NO_ACTORS = ("IDLE", "DashboardAgent", "RuntimeEnvAgent")
 _OBJECT_STORE_BYTES = 80 * 2**20
-# Ray takes nodes that share a folder for one machine's, and two that start at once mix up.
+# Nodes that share a folder count as one machine, and two that start at once disturb each other.
 _OWN_FILES = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs "$0" && exec "$@"')
-# A node that is cut off is given up within about eight seconds, not half a minute; nodes without a
-# head go soon, too.
+# The head declares a disconnected node dead after about eight seconds, not half a minute; nodes
+# without a head end soon, too.
 _SETTINGS = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -45,17 +45,17 @@ _SETTINGS = {
 }
 
 
-class Dead(RuntimeError):
-    """Something that was started did not come to life."""
+class StartError(RuntimeError):
+    """Raised when a process did not start in time."""
 
 
 @dataclass
 class Node:
-    """A `ray start` that runs.
+    """Running `ray start`.
 
     Attributes:
-        host: The machine in miniature that it is on; None for the head.
-        process: Of the command.
+        host: Host of the node; None for the head.
+        process: Process of the command.
     """
 
     host: Host | None
@@ -63,37 +63,37 @@ class Node:
 
     @property
     def address(self) -> str:
-        """Its IP address."""
+        """IP address."""
         return HEAD if self.host is None else self.host.address
 
     def running(self) -> bool:
-        """Whether the command has not ended."""
+        """Returns whether the command runs."""
         return self.process.poll() is None
 
     def tree(self) -> list[psutil.Process]:
-        """All its processes."""
+        """Returns all processes of the node."""
         return tree(self.process.pid)
 
     def actors(self) -> list[psutil.Process]:
-        """The processes on it that train."""
-        return [process for process in self.tree() if trains(process)]
+        """Returns the actor processes of the node."""
+        return [process for process in self.tree() if is_actor(process)]
 
     def kill(self) -> None:
-        """End all its processes at once, as a power cut does."""
+        """Kills all processes at once, as a power failure does."""
         kill(_halt_tree(self.process.pid))
         self.process.wait()
 
 
 @dataclass
 class Cluster:
-    """A head and its nodes, of one generation.
+    """Ray cluster: a head and its nodes.
 
     Attributes:
-        folder: Ray's files go below it.
-        environment: Of everything that runs on it, token included.
-        generation: How many clusters there were before.
-        head: The head, once it was started.
-        nodes: Those that were started and not killed yet.
+        folder: Directory for Ray's files.
+        environment: Environment of all its processes, with the token.
+        generation: Number of earlier clusters.
+        head: Head, once started.
+        nodes: Nodes that were started and not killed.
     """
 
     folder: Path
@@ -119,7 +119,7 @@ class Cluster:
         self.wait(self._head_answers)
 
     def start_node(self, host: Host) -> Node:
-        """Start a node with one CPU, and one GPU on odd hosts; it joins by itself."""
+        """Starts a node with one CPU, and one GPU on odd hosts; does not wait for it."""
         node = self._start(
             host, f"--address={self.address}", "--num-cpus=1", f"--num-gpus={host.number % 2}"
         )
@@ -127,7 +127,7 @@ class Cluster:
         return node
 
     def alive(self) -> set[str]:
-        """Addresses of the nodes that the head takes for alive; none while it does not answer."""
+        """Returns the addresses of live nodes; empty while the head does not answer."""
         from ray._raylet import GcsClient
         from ray.core.generated.gcs_pb2 import GcsNodeInfo
         from ray.exceptions import RpcError
@@ -139,7 +139,7 @@ class Cluster:
         return {n.node_manager_address for n in found.values() if n.state == GcsNodeInfo.ALIVE}
 
     def wait(self, condition: Callable[[], object]) -> None:
-        """Wait until something holds.
+        """Waits until a condition is true.
 
         Raises:
             Dead: If it does not in time.
@@ -147,20 +147,20 @@ class Cluster:
         deadline = time.monotonic() + PATIENCE
         while not condition():
             if time.monotonic() > deadline:
-                raise Dead(f"a Ray node did not start:\n{self.log()}")
+                raise StartError(f"a Ray node did not start:\n{self.log()}")
             time.sleep(0.25)
 
     def kill(self) -> None:
-        """End all of it at once."""
-        for node in self.everything():
+        """Kills head and nodes."""
+        for node in self.all_nodes():
             node.kill()
 
-    def everything(self) -> list[Node]:
-        """The head and the nodes."""
+    def all_nodes(self) -> list[Node]:
+        """Returns the head and the nodes."""
         return [node for node in (self.head, *self.nodes) if node is not None]
 
     def _head_answers(self) -> bool:
-        """Whether it does; one that has ended, as Ray's does on a busy machine, is started."""
+        """Returns whether the head answers; restarts a head that ended, as on a busy machine."""
         if self.head is None or not self.head.running():
             self.head = self._start(
                 None, "--head", f"--port={self.port}", "--num-cpus=0",
@@ -169,7 +169,7 @@ class Cluster:
         return HEAD in self.alive()
 
     def log(self) -> str:
-        """The end of what nodes said."""
+        """Returns the end of the nodes' output."""
         return (self.folder / "ray.log").read_text(errors="replace")[-4000:]
 
     def _start(self, host: Host | None, *options: str) -> Node:
@@ -183,7 +183,7 @@ class Cluster:
         clock = str(clock_file(self.folder, address))
         with (self.folder / "ray.log").open("ab") as log:
             process = subprocess.Popen(
-                command if host is None else host.within(*_OWN_FILES, self._files, *command),
+                command if host is None else host.wrap(*_OWN_FILES, self._files, *command),
                 cwd=self.folder, env={**self.environment, CLOCK: clock}, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
@@ -210,7 +210,7 @@ def clock_file(folder: Path, address: str) -> Path:
 
 
 def tree(pid: int) -> list[psutil.Process]:
-    """A process and all below it; none if it is gone."""
+    """Returns a process and its descendants; empty if it ended."""
     try:
         process = psutil.Process(pid)
         return [process, *process.children(recursive=True)]
@@ -219,7 +219,7 @@ def tree(pid: int) -> list[psutil.Process]:
 
 
 def _halt_tree(pid: int) -> list[psutil.Process]:
-    """A process and all below it, stopped: none starts another while they are ended."""
+    """Suspends a process and its descendants, so that none starts another; returns them."""
     stopped: dict[int, psutil.Process] = {}
     while fresh := [process for process in tree(pid) if process.pid not in stopped]:
         for process in fresh:
@@ -230,21 +230,21 @@ def _halt_tree(pid: int) -> list[psutil.Process]:
 
 
 def kill(processes: list[psutil.Process]) -> None:
-    """End processes at once, and wait until they are gone."""
+    """Kills processes, and waits until they ended."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(processes, timeout=20)
 
 
-def trains(process: psutil.Process) -> bool:
-    """Whether a process is an actor: those of Ray that are neither its own nor idle."""
+def is_actor(process: psutil.Process) -> bool:
+    """Returns whether a process is an actor: of Ray, but neither idle nor an agent."""
     name = title(process)
     return name.startswith("ray::") and not name.removeprefix("ray::").startswith(_NO_ACTORS)
 
 
 def title(process: psutil.Process) -> str:
-    """Command line of a process; empty if it has ended."""
+    """Returns the command line of a process; empty if it ended."""
     try:
         return " ".join(process.cmdline())
     except (psutil.NoSuchProcess, psutil.ZombieProcess):

@@ -17,10 +17,10 @@ class Options:
     """Options of a campaign.
 
     Attributes:
-        faults: How many are to happen.
-        seed: Of every choice.
-        only: Kinds of faults; all if empty.
-        results: Where the table is appended.
+        faults: Faults to inject.
+        seed: Seed of the random generator.
+        only: Kinds of faults; empty for all.
+        results: File to which the table is appended.
     """
 
     faults: int
@@ -30,12 +30,14 @@ class Options:
 
 
 def parse_options(arguments: Sequence[str]) -> Options:
-    """Read a command line; ends the program, with a message, where it is wrong."""
+    """Parses the command line; exits with a message if it is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--faults", type=int, default=200, help="how many are to happen")
-    parser.add_argument("--seed", type=int, default=0, help="of every choice")
+    parser.add_argument("--faults", type=int, default=200, help="faults to inject")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random generator")
     parser.add_argument("--only", type=_kinds, default=(), metavar="KIND,...", help=_fault_names())
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where the table goes")
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, help="file to which the table is appended"
+    )
     found = parser.parse_args(arguments)
     return Options(found.faults, found.seed, found.only, found.results)
 
@@ -44,7 +46,9 @@ def _kinds(text: str) -> tuple[str, ...]:
     kinds = tuple(text.split(","))
     for kind in kinds:
         if kind not in FAULTS:
-            raise argparse.ArgumentTypeError(f"{kind!r} is none of {_fault_names()}")
+            raise argparse.ArgumentTypeError(
+                f"{kind!r} is unknown; expected one of {_fault_names()}"
+            )
     return kinds
 
 

@@ -1,4 +1,4 @@
-"""A real MLflow server on a real PostgreSQL, behind a door that can be made slow."""
+"""A real MLflow server on a real PostgreSQL, behind a proxy that can delay it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from tests.chaos.nodes import PATIENCE, Dead, kill, tree
+from tests.chaos.nodes import PATIENCE, StartError, kill, tree
 from tests.mlflow_server import Server, free_port, mlflow_server
 
 # PostgreSQL refuses to run as root.
-_ANYBODY = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+_UNPRIVILEGED = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
 
 
 class Database:
-    """A PostgreSQL, on a Unix socket alone.
+    """PostgreSQL server on a Unix socket.
 
     Attributes:
-        uri: As MLflow takes it.
+        uri: URI for MLflow.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Make an empty one in a folder."""
+        """Creates an empty database in a folder."""
         self._folder = folder
         folder.mkdir()
         folder.chmod(0o700)
-        # Its package looks for a folder of its own as it is imported.
+        # The package reads this variable when it is imported.
         os.environ["XDG_RUNTIME_DIR"] = str(folder)
         self.uri = f"postgresql+psycopg2://postgres@/postgres?host={folder}"
         self._process: subprocess.Popen[bytes] | None = None
@@ -38,28 +38,28 @@ class Database:
 
     @property
     def pid(self) -> int:
-        """Process id of the postmaster; 0 if it was killed."""
+        """Process id of the postmaster; 0 after a kill."""
         return 0 if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start it, and wait until it takes connections."""
+        """Starts the server, and waits until it accepts connections."""
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*_ANYBODY, _binary("postgres"), "-D", self._data, "-k", str(self._folder),
+                [*_UNPRIVILEGED, _binary("postgres"), "-D", self._data, "-k", str(self._folder),
                  "-c", "listen_addresses=", "-c", "shared_buffers=64MB"],
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-        _await(self._ready, "PostgreSQL")
+        _wait_for(self._ready, "PostgreSQL")
 
     def kill(self) -> None:
-        """Kill its postmaster, and wait until the others followed it."""
+        """Kills the postmaster, and waits until its children ended."""
         if self._process is None:
             return
         processes = tree(self._process.pid)
         self._process.kill()
         self._process.wait()
         self._process = None
-        _await(lambda: not any(p.is_running() for p in processes), "the end of PostgreSQL")
+        _wait_for(lambda: not any(p.is_running() for p in processes), "the end of PostgreSQL")
 
     def _ready(self) -> bool:
         asked = [_binary("pg_isready"), "-h", str(self._folder), "-q"]
@@ -70,18 +70,18 @@ class Database:
         return str(self._folder / "data")
 
     def _call(self, name: str, *arguments: str) -> None:
-        subprocess.run([*_ANYBODY, _binary(name), *arguments], check=True, capture_output=True)
+        subprocess.run([*_UNPRIVILEGED, _binary(name), *arguments], check=True, capture_output=True)
 
 
 class Tracking:
-    """An MLflow server on a database.
+    """MLflow server on a database.
 
     Attributes:
-        port: On loopback; the same after every restart.
+        port: Loopback port; the same after every restart.
     """
 
     def __init__(self, folder: Path, database: Database) -> None:
-        """Say where; nothing is started."""
+        """Chooses a port; starts nothing."""
         self.port = free_port()
         self._folder = folder
         folder.mkdir()
@@ -96,36 +96,36 @@ class Tracking:
 
     @property
     def pid(self) -> int:
-        """Process id of the server; 0 if it was killed."""
+        """Process id of the server; 0 after a kill."""
         return 0 if self._server is None else self._server.process.pid
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Starts the server, and waits until it answers."""
         self._server = self._held.enter_context(
             mlflow_server(self._folder, self.port, store=self._database.uri)
         )
 
     def kill(self) -> None:
-        """End it and all its children at once."""
+        """Kills the server and its children at once."""
         if self._server is not None:
             kill(tree(self._server.process.pid))
             self._server = None
         self._held.close()
 
 
-class Door:
-    """Proxy of a server, which can be slow.
+class DelayProxy:
+    """TCP proxy that can delay traffic.
 
     Attributes:
         port: Port of the proxy.
-        delay: Seconds that everything takes longer, each way.
+        delay: Seconds by which each message is delayed, in both directions.
     """
 
     def __init__(self, upstream: int) -> None:
-        """Open it.
+        """Starts to listen.
 
         Args:
-            upstream: The server's port on loopback.
+            upstream: Loopback port of the server.
         """
         self.delay = 0.0
         self.port = 0
@@ -135,20 +135,20 @@ class Door:
         opened.wait()
 
     async def _serve(self, opened: threading.Event) -> None:
-        server = await asyncio.start_server(self._welcome, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         opened.set()
         await server.serve_forever()
 
-    async def _welcome(self, inner: asyncio.StreamReader, outer: asyncio.StreamWriter) -> None:
+    async def _accept(self, inner: asyncio.StreamReader, outer: asyncio.StreamWriter) -> None:
         try:
             back, forth = await asyncio.open_connection("127.0.0.1", self._upstream)
         except OSError:
             outer.close()
             return
-        await asyncio.gather(self._pass_on(inner, forth), self._pass_on(back, outer))
+        await asyncio.gather(self._forward(inner, forth), self._forward(back, outer))
 
-    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def _forward(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while content := await source.read(2**16):
                 await asyncio.sleep(self.delay)
@@ -163,9 +163,9 @@ def _binary(name: str) -> str:
     return str(POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION] / name)
 
 
-def _await(condition: Callable[[], bool], what: str) -> None:
+def _wait_for(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > deadline:
-            raise Dead(f"waited in vain for {what}")
+            raise StartError(f"timed out while waiting for {what}")
         time.sleep(0.05)

@@ -29,12 +29,11 @@ from rich.table import Table
 from sweeps.analysis.results import Result, open_result
 from tests.chaos import world
 from tests.chaos.lab import Lab
-from tests.chaos.nodes import title, trains, tree
+from tests.chaos.nodes import is_actor, title, tree
 
 RESULTS = Path(__file__).parent / "results" / "soak.csv"
-# What a role's own memory may grow by for every thousand points: their ids and objectives are kept,
-# in the driver to tell the front so far, in the publisher to tell what is published; and Tune keeps
-# some 60 KiB of every trial, of which there are fifty here.
+# Limit of a role's growth per thousand points. The driver keeps ids and objectives for its
+# progress, the publisher those of published points, and Tune 60 KiB for each of fifty trials.
 MOST_GROWTH_MIB = 6.0
 
 _SWEEP = "soak"
@@ -54,13 +53,13 @@ resources: {{pack: 20}}
 
 @dataclass(frozen=True)
 class Sample:
-    """State at a moment.
+    """Progress and memory at one moment.
 
     Attributes:
-        seconds: Since the start.
-        committed: Points in the ledger, as far as whole packs tell.
-        published: Runs in MLflow's database.
-        memory: Role to its own memory, MiB.
+        seconds: Seconds since the start.
+        committed: Points in the ledger.
+        published: Finished runs in MLflow's database.
+        memory: Own memory by role, in MiB.
     """
 
     seconds: float
@@ -71,14 +70,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class Figure:
-    """A role's memory while points came.
+    """Memory of a role over the sweep.
 
     Attributes:
-        role: Whose.
-        first: After a fifth of the points, MiB.
-        last: In the end, MiB.
-        most: At any time, MiB.
-        growth: Least squares, MiB for every thousand points.
+        role: Name of the role.
+        first: Memory after a fifth of the points, in MiB.
+        last: Memory at the end, in MiB.
+        most: Maximum, in MiB.
+        growth: Least-squares slope, in MiB per thousand points.
     """
 
     role: str
@@ -89,18 +88,18 @@ class Figure:
 
 
 def main() -> int:
-    """Run it, in a world of its own."""
+    """Runs the soak in namespaces of its own."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.soak", description=__doc__)
     parser.add_argument("--points", type=int, default=20_000)
     parser.add_argument("--nodes", type=int, default=3, choices=range(1, 5))
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     if world.FOLDER not in os.environ:
-        if reason := world.missing():
+        if reason := world.missing_support():
             print(f"a soak needs namespaces of Linux: {reason}", file=sys.stderr)
             return 2
         return world.run_inside("tests.chaos.soak", sys.argv[1:])
-    lab = Lab(world.settle(), nodes=options.nodes, jumping_clocks=False)
+    lab = Lab(world.enter_namespace(), nodes=options.nodes, jumping_clocks=False)
     try:
         return _soak(lab, options)
     finally:
@@ -155,19 +154,19 @@ def _count_published(lab: Lab) -> int:
 
 
 def _memory(lab: Lab, driver: int) -> dict[str, float]:
-    """Own memory by role; of several processes of one role the sum."""
+    """Returns the own memory of each role, summed over its processes."""
     processes = {
         "driver": [p for p in tree(driver) if "sweeps.publishing.process" not in title(p)],
         "publisher": [p for p in tree(driver) if "sweeps.publishing.process" in title(p)],
         "workers": lab.workers(),
         "server": tree(lab.tracking.pid),
         "database": tree(lab.database.pid),
-        "Ray": [p for n in lab.cluster.everything() for p in n.tree() if not trains(p)],
+        "Ray": [p for n in lab.cluster.all_nodes() for p in n.tree() if not is_actor(p)],
     }
-    return {role: sum(map(_own, found)) / _MIB for role, found in processes.items()}
+    return {role: sum(map(_own_bytes, found)) / _MIB for role, found in processes.items()}
 
 
-def _own(process: psutil.Process) -> int:
+def _own_bytes(process: psutil.Process) -> int:
     try:
         return int(process.memory_full_info().uss)
     except (psutil.NoSuchProcess, psutil.ZombieProcess):
@@ -179,9 +178,9 @@ def _figures(samples: Sequence[Sample], points: int) -> list[Figure]:
 
 
 def _figure(role: str, samples: Sequence[Sample], points: int) -> Figure | None:
-    """Growth with what keeps the role busy: points published, or for those that train committed.
+    """Returns the growth over published points, or over committed points for driver and workers.
 
-    What is done once all of them are there, as is the summary, does not count.
+    Samples after the last point are left out, as the summary runs then.
     """
     training = role in ("workers", "driver")
     count = [sample.committed if training else sample.published for sample in samples]
@@ -208,12 +207,12 @@ def _problems(result: Result, points: int) -> list[str]:
     error = 1 - frame["config/x"].astype(float) ** frame["config/y"].astype(float)
     expected = set(frame["point_id"][_is_undominated(leakage.to_numpy(), error.to_numpy())])
     if set(result.front()["point_id"]) != expected:
-        found.append("the front is another than the one computed directly")
+        found.append("the front differs from the directly computed one")
     return found
 
 
 def _is_undominated(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Whether no other point is as small in both and smaller in one, computed point by point."""
+    """Returns which points no other point dominates, computed point by point."""
     kept = [
         not np.any((first <= a) & (second <= b) & ((first < a) | (second < b)))
         for a, b in zip(first, second, strict=True)
@@ -235,7 +234,7 @@ def _publish(
          "most_mib": f"{f.most:.1f}", "growth_mib_per_1000": f"{f.growth:.3f}"}
         for f in figures
     ]  # fmt: skip
-    table = Table(*rows[0], title="own memory while points came")
+    table = Table(*rows[0], title="own memory by role")
     for row in rows:
         table.add_row(*map(str, row.values()))
     Console(width=120).print(table)

@@ -19,12 +19,12 @@ class Row:
     """Effects of a kind of fault in all sweeps that had it.
 
     Attributes:
-        fault: Its kind.
-        count: How often it happened.
-        lost: Points and seeds that are nowhere.
-        doubled: Rows too many in the ledger, and runs too many in MLflow.
-        retrained: Trainings of what was finished, and files of the ledger that changed.
-        other: Numbers or fronts that differ, and whatever was left behind.
+        fault: Kind of the fault.
+        count: Number of injections.
+        lost: Points and seeds missing from the ledger.
+        doubled: Duplicate rows in the ledger and duplicate runs in MLflow.
+        retrained: Trainings of finished replicates, and files of the ledger that changed.
+        other: Different metrics or fronts, leftover files and processes.
     """
 
     fault: str
@@ -36,7 +36,7 @@ class Row:
 
 
 def publish(rows: Sequence[Row], options: Options, sweeps: int) -> None:
-    """Print the rows with their sum, and append them with date and seed."""
+    """Prints the rows with their sum, and appends them with date and seed."""
     columns = [field.name for field in dataclasses.fields(Row)]
     table = Table(*columns, title=f"{sweeps} sweeps, seed {options.seed}")
     for row in rows:

@@ -13,9 +13,9 @@ import tracking
 from sweeps.analysis.results import Result, open_result
 from tests.chaos.episode import Episode
 from tests.chaos.evidence import Member
-from tests.chaos.lab import comes_about
+from tests.chaos.lab import is_true_within
 
-_TRACES = ("Traceback (most recent call last)", "Fatal Python error", "*** SIG")
+_CRASH_MESSAGES = ("Traceback (most recent call last)", "Fatal Python error", "*** SIG")
 _GONE_SECONDS = 40.0
 
 Numbers = Mapping[Member, Mapping[str, float]]
@@ -23,11 +23,11 @@ Numbers = Mapping[Member, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Reference:
-    """The sweep that was left alone.
+    """Results of a sweep without faults.
 
     Attributes:
-        numbers: Of every point and seed.
-        front: As it is drawn, without times.
+        numbers: Metrics of every point and seed.
+        front: Pareto front without times.
     """
 
     numbers: Numbers
@@ -35,7 +35,7 @@ class Reference:
 
     @classmethod
     def of(cls, storage: Path, sweep: str) -> Reference:
-        """Read it."""
+        """Reads the results of a sweep."""
         result = open_result(sweep, str(storage))
         return cls(_numbers(result), _front(result))
 
@@ -45,44 +45,44 @@ class Verdict:
     """Defects of a sweep; all zero for a correct one.
 
     Attributes:
-        lost: Points and seeds that are nowhere.
-        doubled: Rows too many in the ledger, and runs too many in MLflow.
-        retrained: Trainings of what was finished, and files of the ledger that changed.
-        others: Anything else, in words.
-        trainings: How many were begun.
+        lost: Points and seeds missing from the ledger.
+        doubled: Duplicate rows in the ledger and duplicate runs in MLflow.
+        retrained: Trainings of finished replicates, and files of the ledger that changed.
+        other_problems: Descriptions of other defects.
+        trainings: Trainings that started.
     """
 
     lost: int
     doubled: int
     retrained: int
-    others: Sequence[str] = field(default_factory=tuple)
+    other_problems: Sequence[str] = field(default_factory=tuple)
     trainings: int = 0
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is wrong."""
-        return not (self.lost or self.doubled or self.retrained or self.others)
+        """Whether the sweep has no defect."""
+        return not (self.lost or self.doubled or self.retrained or self.other_problems)
 
 
 def judge(episode: Episode, reference: Reference) -> Verdict:
-    """Look at everything that a sweep left."""
+    """Compares the ledger, MLflow and leftovers of a sweep with the reference."""
     result = open_result(episode.name, str(episode.storage))
     rows = episode.evidence.rows()
     differences = tracking.compare(
         result.tradeoff_points, episode.name, episode.lab.tracking.uri, result.study.name
     )
-    others = [*episode.troubles, *_others(episode, result, reference)]
-    others += [line for line in differences if "duplicated" not in line]
+    other_problems = [*episode.driver_problems, *_other_problems(episode, result, reference)]
+    other_problems += [line for line in differences if "duplicated" not in line]
     return Verdict(
         lost=len(reference.numbers.keys() - rows.keys()),
         doubled=rows.total() - len(rows) + sum("duplicated" in line for line in differences),
-        retrained=len(episode.evidence.retrained_members()) + len(episode.evidence.rewritten),
-        others=others,
+        retrained=len(episode.evidence.retrained_members()) + len(episode.evidence.changed_packs),
+        other_problems=other_problems,
         trainings=episode.evidence.trainings(),
     )
 
 
-def _others(episode: Episode, result: Result, reference: Reference) -> list[str]:
+def _other_problems(episode: Episode, result: Result, reference: Reference) -> list[str]:
     found = []
     if result.pending or result.unreadable or result.counts["failed"]:
         found.append(f"{result.pending} pending, unreadable {dict(result.unreadable)}")
@@ -91,16 +91,16 @@ def _others(episode: Episode, result: Result, reference: Reference) -> list[str]
     if not _front(result).equals(reference.front):
         found.append("the front differs")
     found += [f"left in the sweep: {name}" for name in episode.evidence.leftovers()]
-    found += _left_running(episode)
+    found += _processes_left(episode)
     found += [f"left in TMPDIR: {name}" for name in os.listdir(episode.lab.temporary)]
     said = episode.driver_log.read_text(errors="replace")
-    return found + [f"a user was shown {trace!r}" for trace in _TRACES if trace in said]
+    return found + [f"the output contains {trace!r}" for trace in _CRASH_MESSAGES if trace in said]
 
 
-def _left_running(episode: Episode) -> list[str]:
+def _processes_left(episode: Episode) -> list[str]:
     lab = episode.lab
-    comes_about(_GONE_SECONDS, lambda: not lab.strangers() and not lab.workers())
-    left = [f"still runs: {line}" for line in lab.strangers()]
+    is_true_within(_GONE_SECONDS, lambda: not lab.unowned_processes() and not lab.workers())
+    left = [f"still runs: {line}" for line in lab.unowned_processes()]
     return left + [f"still trains: {process.pid}" for process in lab.workers()]
 
 

@@ -1,7 +1,7 @@
-"""A world of its own for everything that a chaos run starts: processes, network, files.
+"""Linux namespaces for all that a chaos run starts: processes, network, files.
 
-It is made of Linux namespaces: when its first process ends the kernel ends all others, and nothing
-in it can be reached from, or reach, the machine that it runs on.
+When their first process ends, the kernel ends all others. Nothing inside reaches the machine, and
+the machine reaches nothing inside.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _APART = ("--fork", "--kill-child", "--pid", "--mount-proc", "--net", "--mount")
 _PRIVATE_MEMORY = ("mount", "-t", "tmpfs", "tmpfs", "/dev/shm")
 
 
-def missing() -> str | None:
-    """Reason why the faults cannot be injected on this machine; None where they can."""
+def missing_support() -> str | None:
+    """Returns why faults cannot be injected on this machine; None if they can."""
     for tool in ("unshare", "nsenter", "ip", "mount"):
         if shutil.which(tool) is None:
             return f"no command {tool!r}"
@@ -36,29 +36,29 @@ def missing() -> str | None:
 
 
 def run_inside(module: str, arguments: Sequence[str]) -> int:
-    """Run a module of this repository in a world of its own.
+    """Runs a module of this repository in namespaces of its own.
 
     Args:
-        module: As `python -m` takes it.
-        arguments: Its command line.
+        module: Dotted name.
+        arguments: Command line of the module.
 
     Returns:
-        Its exit code.
+        Exit code of the module.
     """
     # Short, as Ray's Unix sockets live below it.
     with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp") as folder:
         inner = [sys.executable, "-m", module, *arguments]
-        # A shell as the first process takes in the orphans of all others.
+        # The first process must reap orphans, which a shell does.
         command = [*_unshare(), "sh", "-c", '"$@"; exit $?', "sh", *inner]
         environment = {**os.environ, FOLDER: folder}
         return subprocess.run(command, cwd=_ROOT, env=environment, check=False).returncode
 
 
-def settle() -> Path:
-    """Prepare the world that this process is in: files in memory, a bridge, a way out of it.
+def enter_namespace() -> Path:
+    """Prepares this process's namespaces: files in memory, a bridge, a default route.
 
     Returns:
-        A short, empty folder of this world's own.
+        Empty directory with a short path.
     """
     folder = Path(os.environ[FOLDER])
     call("mount", "-t", "tmpfs", "-o", "size=4g", "tmpfs", str(folder))
@@ -67,16 +67,16 @@ def settle() -> Path:
     call("ip", "link", "add", BRIDGE, "type", "bridge")
     call("ip", "address", "add", f"{HEAD}/24", "dev", BRIDGE)
     call("ip", "link", "set", BRIDGE, "up")
-    # Ray learns its own address from the way that a packet to the outside would take.
+    # Ray derives its own address from the default route.
     call("ip", "route", "add", "default", "dev", BRIDGE)
     return folder
 
 
 def call(*command: str) -> None:
-    """Run a command.
+    """Runs a command.
 
     Raises:
-        RuntimeError: If it fails, with what it said.
+        RuntimeError: If the command fails; has its error output.
     """
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
