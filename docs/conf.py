@@ -20,6 +20,7 @@ exclude_patterns = ["_build", "_generated"]
 html_theme = "pydata_sphinx_theme"
 html_title = "privnets-sweeps"
 html_show_sourcelink = False
+html_sidebars = {"**": []}  # the pages form a flat list, which the header and index show
 html_theme_options = {"navigation_with_keys": False, "show_prev_next": True}
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
