@@ -242,7 +242,7 @@ def _run(entry: Entry, steps: int, template: Path) -> tuple[float, recorded.Hold
         with _serving(contestant.store, folder) as uri:
             command = contestant.command(uri, folder, entry.points, steps)
             start = time.perf_counter()
-            _command(command, folder)
+            _run_command(command, folder)
             seconds = time.perf_counter() - start
         return seconds, recorded.check(
             f"sqlite:///{folder}/mlflow.db",
@@ -269,7 +269,7 @@ def _serving(store: str, folder: Path) -> Iterator[str]:
         yield server.uri
 
 
-def _command(command: Sequence[str], folder: Path) -> None:
+def _run_command(command: Sequence[str], folder: Path) -> None:
     environment = os.environ | {"PRIVNETS_CACHE": str(folder / "cache")}
     done = subprocess.run(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
