@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
@@ -51,6 +52,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # Subprocesses run this checkout.
     if _DATA.is_dir():
         os.environ.setdefault("PRIVNETS_DATA", str(_DATA))
+    # A run in the background inherits an ignored SIGINT, which processes of tests must receive.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     cache = TemporaryDirectory(prefix="privnets-cache-")
     config.stash[_CACHE] = cache
     os.environ["PRIVNETS_CACHE"] = cache.name
