@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tracking.frame import points_frame, replicates_frame
     from tracking.reading import compare, load_points
     from tracking.recorder import Recorder, record, record_sweep, sweep_tags
+    from tracking.runs import study_page
     from tracking.store import check, create
     from tracking.uris import resolve_uri
 
@@ -31,6 +32,7 @@ _MODULES = {
     "record_sweep": "tracking.recorder",
     "replicates_frame": "tracking.frame",
     "resolve_uri": "tracking.uris",
+    "study_page": "tracking.runs",
     "sweep_tags": "tracking.recorder",
 }
 
@@ -47,6 +49,7 @@ __all__ = [
     "redact",
     "replicates_frame",
     "resolve_uri",
+    "study_page",
     "sweep_tags",
 ]
 

@@ -24,7 +24,6 @@ from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest
 from sweeps.store.reader import PointReader
 from tracking.errors import RejectedRecordError, TrackingError
-from tracking.runs import study_page
 
 if TYPE_CHECKING:
     from tracking.recorder import Status
@@ -217,7 +216,7 @@ class Publisher:
         if not self._uri.startswith(("http://", "https://")):
             return None
         try:
-            return study_page(self._uri, self._manifest.study.name)
+            return tracking.study_page(self._uri, self._manifest.study.name)
         except TrackingError:  # the points are in MLflow, the page's path is only an aid
             return None
 
