@@ -66,7 +66,7 @@ def test_commands_that_are_told_exist_with_their_options(command: str) -> None:
     group = typer.main.get_command(app)
     context = group.make_context("sweeps", [name, *arguments], resilient_parsing=False)
     _, called, rest = group.resolve_command(context, [name, *arguments])  # type: ignore[attr-defined]
-    called.make_context(name, rest, parent=context)
+    assert called.make_context(name, rest, parent=context).command is called
 
 
 def test_a_page_for_each_folder_that_the_first_one_names() -> None:

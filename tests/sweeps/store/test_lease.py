@@ -168,8 +168,8 @@ def test_remote_lease_of_a_dead_process_on_this_machine_is_taken_over(bucket: Di
     dead.wait()
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     write_remote_lease(bucket, host=os.uname().nodename, process=dead.pid, boot_id=boot_id)
-    with acquire_lease(bucket):
-        pass
+    with acquire_lease(bucket) as heartbeat:
+        check_lease(bucket, heartbeat.run_id)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"process": "x"}', "x" * 5000])
