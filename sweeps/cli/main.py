@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from cluster.auth import bypass_proxies_for_loopback
 from cluster.errors import ClusterError
 from sweeps.errors import InputError, StudyError, make_printable
+from sweeps.garbage import collect_rarely
 from tracking.errors import TrackingError
 from tracking.redaction import redact
 
@@ -85,6 +86,7 @@ def _sweeps() -> None:
 
 def main() -> None:
     """Runs the command line; bad input gives one message and exit code 2."""
+    collect_rarely()
     bypass_proxies_for_loopback()
     try:
         app()

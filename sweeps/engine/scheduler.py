@@ -193,7 +193,7 @@ def connect_ray(plan: Plan, address: str | None, resume_command: str) -> Connect
     cpus = resources.cpus * cluster_capacity([local_machine()], resources).workers
     experiment = privnets.experiment(plan.study.experiment)
     own_modules = (type(experiment).__module__, *experiment.training_modules)
-    modules = ("sweeps.engine.worker", *own_modules)
+    modules = ("sweeps.engine.preload", "sweeps.engine.worker", *own_modules)
     return connect(cpus=max(1, math.ceil(cpus)), modules=modules, advice=advice)
 
 

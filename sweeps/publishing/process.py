@@ -22,6 +22,7 @@ from tempfile import TemporaryFile
 from typing import IO, Final
 
 from sweeps.errors import InputError
+from sweeps.garbage import collect_rarely
 from sweeps.publishing.publisher import FINISH, Publisher, PublishOutcome, publish_until_ordered
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
@@ -108,6 +109,7 @@ def start_publisher(ledger: Ledger, storage: str, tracking_uri: str) -> Iterator
 
 def main() -> None:
     """Publishes the sweep named on the command line until standard input asks for an end."""
+    collect_rarely()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # they are meant for the driver
     os.nice(_NICENESS)  # training goes first
