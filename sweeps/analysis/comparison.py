@@ -95,7 +95,6 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
     sweeps = []
     for name, result, replicates in zip(names, results, counts, strict=True):
         attained = attainment(result.replicates, objectives) if attainable else None
-        others = {other: front for other, front in fronts.items() if other != name}
         compared = ComparedSweep(
             sweep=name,
             study=result.study.name,
@@ -107,7 +106,8 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
             attained=None if attained is None else hypervolume(attained, objectives, reference),
             dominated={
                 other: _dominated_share(fronts[name], front, objectives)
-                for other, front in others.items()
+                for other, front in fronts.items()
+                if other != name
             },
         )
         sweeps.append(compared)
@@ -131,11 +131,10 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def _common_objectives(results: Sequence[Result]) -> Objectives:
-    lists = [
-        ", ".join(f"{m} {direction}" for m, direction in r.objectives.items()) for r in results
-    ]
     if len({frozenset(result.objectives.items()) for result in results}) > 1:
-        named = "; ".join(f"{r.sweep}: {text}" for r, text in zip(results, lists, strict=True))
+        named = "; ".join(
+            f"{r.sweep}: {', '.join(map(' '.join, r.objectives.items()))}" for r in results
+        )
         raise InputError(
             f"the sweeps have different objectives ({named}); "
             "name some that all report with --minimize and --maximize"

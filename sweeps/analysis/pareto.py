@@ -11,14 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Literal
 
 import moocore
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-Direction = Literal["min", "max"]
+from privnets.contract import Direction
+from tracking.frame import SUFFIXES
+
 Objectives = Mapping[str, Direction]
 
 _MAX_HISTORY_STEPS = 200
@@ -71,10 +72,7 @@ def worst_values(points: pd.DataFrame, objectives: Objectives) -> dict[str, floa
     rows = finite_points(_with_objectives(points, objectives), objectives)
     if rows.empty:
         return {}
-    return {
-        metric: float(rows[metric].max() if direction == "min" else rows[metric].min())
-        for metric, direction in objectives.items()
-    }
+    return {m: float(rows[m].agg("max" if d == "min" else "min")) for m, d in objectives.items()}
 
 
 def hypervolume(
@@ -152,8 +150,16 @@ def attainment(
         ValueError: If the column `seed` is missing, the level is outside (0, 1], or the objectives
             are invalid or neither two nor three.
     """
-    _check_attainment(replicates, objectives, level)
+    if "seed" not in replicates.columns:
+        raise ValueError(
+            "attainment needs a row per replicate with its `seed`; "
+            "pass result.replicates, not result.points."
+        )
+    if not 0 < level <= 1:
+        raise ValueError(f"level must be in (0, 1]; got {level}.")
     rows, _ = comparable_points(replicates, objectives)
+    if len(objectives) not in (2, 3):
+        raise ValueError(f"attainment needs two or three objectives; got {len(objectives)}.")
     # The allowance lets 2/3 of 3 replicates be 2 despite rounding.
     required = max(1, math.ceil(level * replicates["seed"].nunique() - 1e-9))
     frame = pd.DataFrame(_surface(rows, objectives, required), columns=list(objectives))
@@ -186,9 +192,8 @@ def _with_objectives(points: pd.DataFrame, objectives: Objectives) -> pd.DataFra
 
 
 def _unknown_metric(points: pd.DataFrame, metric: str) -> str:
-    suffixes = (".std", ".ci_low", ".ci_high")
     numeric = [str(c) for c in points.select_dtypes("number").columns if "/" in str(c)]
-    metrics = [c for c in numeric if not c.startswith("config/") and not c.endswith(suffixes)]
+    metrics = [c for c in numeric if not c.startswith("config/") and not c.endswith(SUFFIXES)]
     if not metrics:
         return f"no metric {metric!r}, because no point has finished yet."
     if close := get_close_matches(metric, metrics, n=3):
@@ -224,19 +229,6 @@ def _corner(
             f"got {reference}."
         )
     return np.array(values) * _signs(objectives)
-
-
-def _check_attainment(replicates: pd.DataFrame, objectives: Objectives, level: float) -> None:
-    if "seed" not in replicates.columns:
-        raise ValueError(
-            "attainment needs a row per replicate with its `seed`; "
-            "pass result.replicates, not result.points."
-        )
-    if not 0 < level <= 1:
-        raise ValueError(f"level must be in (0, 1]; got {level}.")
-    _check_objectives(replicates, objectives)
-    if len(objectives) not in (2, 3):
-        raise ValueError(f"attainment needs two or three objectives; got {len(objectives)}.")
 
 
 def _surface(rows: pd.DataFrame, objectives: Objectives, required: int) -> NDArray[np.float64]:

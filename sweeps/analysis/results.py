@@ -159,8 +159,8 @@ class Result:
         return replicate_table(tables).complete(self.manifest.plan.seeds)
 
     def front(self) -> pd.DataFrame:
-        """The Pareto front on the study's objectives; empty while no point is finished."""
-        if not self.counts["finished"]:
+        """The Pareto front on the study's objectives; empty if no finished point has them all."""
+        if not set(self.objectives) <= set(self.points.columns):
             return self.points.iloc[:0]
         return pareto_front(self.points, self.objectives)
 

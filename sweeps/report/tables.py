@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -170,27 +169,28 @@ def notes_table(notes: Sequence[Note], points: pd.DataFrame, fields: Sequence[st
     return limit_rows(columns, rows, len(groups))
 
 
-def failures_table(result: Result, points: pd.DataFrame, fields: Sequence[str]) -> Table:
+def failures_table(result: Result, fields: Sequence[str]) -> Table:
     """Failed packs, damaged files, and failed points with the reason of the first replicate."""
     rows = [
         *(("pack", reason, "", pack_id) for pack_id, reason in result.failures.items()),
         *(("damaged file", reason, "", name) for name, reason in result.unreadable.items()),
-        *_reasons(result, points.loc[points["status"] == "failed"], fields, "failure", "failed"),
+        *_reasons(result, "failed", "failure", fields),
     ]
     return limit_rows(_REASON_COLUMNS, rows, len(rows))
 
 
-def stopped_table(result: Result, points: pd.DataFrame, fields: Sequence[str]) -> Table:
+def stopped_table(result: Result, fields: Sequence[str]) -> Table:
     """Points that were stopped early; a point with a failed replicate counts as failed."""
-    stopped = points.loc[points["status"] == "stopped"]
-    rows = list(_reasons(result, stopped, fields, "stopped", "were stopped"))
+    rows = list(_reasons(result, "stopped", "stopped", fields))
     return limit_rows(_REASON_COLUMNS, rows, len(rows))
 
 
 def _reasons(
-    result: Result, points: pd.DataFrame, fields: Sequence[str], column: str, verb: str
+    result: Result, status: str, column: str, fields: Sequence[str]
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Each different reason once, with its first point and the number of points."""
+    """Each different reason of a status once, with its first point and the number of points."""
+    verb = "were stopped" if status == "stopped" else status
+    points = result.points.loc[result.points["status"] == status]
     own = result.replicates[result.replicates["point_id"].isin(points["point_id"])]
     reasons = own.groupby("point_id")[column].agg(["first", "count", "size"])
     joined = points.join(reasons, on="point_id")
@@ -200,16 +200,19 @@ def _reasons(
         yield describe_config(row, fields), reason, str(len(group)), str(row["point_id"])
 
 
-def facts_table(content: Mapping[str, Any]) -> Table:
-    """Nested plain values, one row per leaf."""
-    return Table(("fact", "value"), tuple(_leaves(content, "")))
+def facts_table(result: Result) -> Table:
+    """Sweep, times, and the other facts of its manifest, one row per plain value."""
+    times = result.replicates["finished_at"]
+    facts = {"sweep": result.sweep, "replicates recorded": f"{len(times):,}"}
+    if len(times):
+        facts["first replicate finished"] = f"{times.min():%Y-%m-%d %H:%M:%S} UTC"
+        facts["last replicate finished"] = f"{times.max():%Y-%m-%d %H:%M:%S} UTC"
+    spec = {key: value for key, value in result.spec.items() if key not in ("study", "command")}
+    (content,) = pd.json_normalize({**facts, **spec}, sep=" ").to_dict("records")
+    return Table(("fact", "value"), tuple((str(k), _plain_text(v)) for k, v in content.items()))
 
 
-def _leaves(content: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{path}{key} ")
-        elif isinstance(value, list | tuple):
-            yield f"{path}{key}", ", ".join(map(str, value)) or "none"
-        else:
-            yield f"{path}{key}", "none" if value is None else str(value)
+def _plain_text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,12 @@ from sweeps.report.figures.charts import (
     ChartPanel,
     ChartSeries,
     hover_texts,
-    interval_errors,
     metric_axis,
+    points_series,
     ramp,
     view_limits,
 )
-from sweeps.report.figures.curves import field_scale, label_settings
+from sweeps.report.figures.curves import field_scale, group_points, label_settings
 
 MAX_LINES = 12
 """Largest number of groups of points that lines join; more are drawn as points."""
@@ -55,7 +56,7 @@ def field_chart(
     positions, axis, ordered = field_positions(values, fields[0], log=log)
     order = pd.to_numeric(values, errors="coerce").sort_values(kind="stable").index
     placed = points.assign(**{_POSITION: positions}).loc[order]
-    groups = list(_groups(placed, fields[1:]))
+    groups = group_points(placed, fields[1:])
     panels = []
     for metric in metrics:
         if len(groups) > MAX_LINES:
@@ -108,45 +109,30 @@ def _zero_beside(
     return numbers.where(numbers > 0, zero), ([zero, *decades], labels)
 
 
-def _groups(placed: pd.DataFrame, others: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Points that agree in the other fields, with these settings in words."""
-    if not others:
-        yield "", placed
-        return
-    for values, part in placed.groupby([f"config/{other}" for other in others], dropna=False):
-        yield label_settings(dict(zip(others, values, strict=True))), part
-
-
 def _lines(
-    groups: Sequence[tuple[str, pd.DataFrame]], fields: Sequence[str], metric: str, *, joined: bool
+    groups: Sequence[tuple[Mapping[str, Any], pd.DataFrame]],
+    fields: Sequence[str],
+    metric: str,
+    *,
+    joined: bool,
 ) -> Iterator[ChartSeries]:
+    """A line for each group, and one for the bound of the metric."""
     bound = METRIC_BOUNDS.get(metric, "")
-    for index, ((name, points), color) in enumerate(zip(groups, ramp(len(groups)), strict=True)):
-        x = points[_POSITION]
-        yield ChartSeries(
-            x,
-            points[metric],
-            name,
-            color,
-            line="solid" if joined else "",
-            symbol=SYMBOLS[index % len(SYMBOLS)],
-            size=7,
-            y_errors=interval_errors(points, metric),
-            hover=hover_texts(points, fields, [metric]),
-        )
+    symbols = itertools.cycle(SYMBOLS)
+    for (settings, points), color in zip(groups, ramp(len(groups)), strict=True):
+        style = {"color": color, "line": "solid" if joined else "", "symbol": next(symbols)}
+        hover, name = hover_texts(points, fields, [metric]), label_settings(settings)
+        yield points_series(points, _POSITION, metric, hover, name=name, size=7, **style)
         if joined and bound in points and points[bound].notna().any():
             hover = [f"{bound}: {value:.4g}" for value in points[bound]]
-            yield ChartSeries(x, points[bound], "", color, line="dot", width=1, hover=hover)
+            x, y = points[_POSITION], points[bound]
+            yield ChartSeries(x, y, "", color, line="dot", width=1, hover=hover)
 
 
 def _cloud(placed: pd.DataFrame, fields: Sequence[str], metric: str) -> ChartSeries:
     """Points of too many groups, colored by the first of the other fields that is a number."""
-    return ChartSeries(
-        placed[_POSITION],
-        placed[metric],
-        scale=field_scale(placed, fields[1:]),
-        symbol="circle",
-        size=6,
-        y_errors=interval_errors(placed, metric),
-        hover=None if len(placed) > MAX_DETAILED_POINTS else hover_texts(placed, fields, [metric]),
-    )
+    detailed = len(placed) <= MAX_DETAILED_POINTS
+    hover = hover_texts(placed, fields, [metric]) if detailed else None
+    style: dict[str, Any] = {"symbol": "circle", "size": 6}
+    scale = field_scale(placed, fields[1:])
+    return points_series(placed, _POSITION, metric, hover, scale=scale, **style)

@@ -16,7 +16,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from plotly.colors import sample_colorscale
 
-from sweeps.analysis.pareto import Direction, Objectives
+from privnets.contract import Direction
+from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.tables import (
     INTERVAL_SUFFIXES,
     METRIC_BOUNDS,
@@ -207,8 +208,7 @@ def _hover_text(row: Row, fields: Sequence[str], metrics: Sequence[str]) -> str:
 
 def ramp(count: int) -> list[str]:
     """Colors of one scale in order, as `#rrggbb`, legible on light and dark pages."""
-    shares = np.linspace(0.27, 0.82, count) if count > 1 else [0.27]
-    colors = sample_colorscale("Plasma", shares, colortype="tuple")
+    colors = sample_colorscale("Plasma", np.linspace(0.27, 0.82, count), colortype="tuple")
     return ["#" + "".join(f"{round(255 * part):02x}" for part in color) for color in colors]
 
 

@@ -29,6 +29,7 @@ MAX_CURVES = 16
 """Largest number of distinguishable curves; more are drawn as single points."""
 
 _TOO_WIDE = 0.25
+_FIRST, _OTHERS = slice(1), slice(1, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,16 +103,15 @@ def group_curves(result: Result) -> CurveSet:
     colored = [field for field in others if field in numeric]
     colored.sort(key=lambda field: -finished[f"config/{field}"].nunique())
     grouping = [*colored[:1], *(field for field in others if field not in colored[:1])]
-    groups = _groups(ordered, grouping)
+    groups = group_points(ordered, grouping)
     joined = len(groups) <= MAX_CURVES
     if not joined:
         groups = [({}, ordered)]
-    colors, styles = (
-        sorted({key(settings) for settings, _ in groups}) for key in (_color_key, _style_key)
-    )
+    keys = [tuple(map(format_setting, settings.values())) for settings, _ in groups]
+    colors, styles = (list(dict.fromkeys(k[part] for k in keys)) for part in (_FIRST, _OTHERS))
     curves = [
-        TradeoffCurve(s, colors.index(_color_key(s)), styles.index(_style_key(s)), part)
-        for s, part in groups
+        TradeoffCurve(settings, colors.index(key[_FIRST]), styles.index(key[_OTHERS]), part)
+        for key, (settings, part) in zip(keys, groups, strict=True)
     ]
     return CurveSet(along, tuple(fields), len(colors), len(styles), tuple(curves), joined)
 
@@ -170,26 +170,18 @@ def field_scale(points: pd.DataFrame, fields: Sequence[str]) -> ColorScale | Non
     return None
 
 
-def _groups(
-    points: pd.DataFrame, grouping: Sequence[str]
+def group_points(
+    points: pd.DataFrame, fields: Sequence[str]
 ) -> list[tuple[dict[str, Any], pd.DataFrame]]:
-    """Rows of equal settings, in the order of these."""
-    columns = [f"config/{field}" for field in grouping]
+    """Points that agree in these fields, with their settings, in the order of the settings."""
+    columns = [f"config/{field}" for field in fields]
     if not columns:
         return [({}, points)]
     groups = []
     for _, part in points[columns].map(format_setting).groupby(columns, sort=False):
         values = points.loc[part.index[0], columns]
-        groups.append((dict(zip(grouping, values, strict=True)), points.loc[part.index]))
+        groups.append((dict(zip(fields, values, strict=True)), points.loc[part.index]))
     return sorted(groups, key=lambda group: [_order_key(value) for value in group[0].values()])
-
-
-def _color_key(settings: Mapping[str, Any]) -> tuple[int, float, str]:
-    return _order_key(next(iter(settings.values()), None))
-
-
-def _style_key(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(format_setting(value) for value in list(settings.values())[1:])
 
 
 def _order_key(value: object) -> tuple[int, float, str]:

@@ -10,8 +10,9 @@ from typing import Literal
 import pandas as pd
 from plotly.colors import qualitative
 
+from privnets.contract import Direction
 from privnets.points import TradeoffPoint
-from sweeps.analysis.pareto import Direction, Objectives, comparable_points
+from sweeps.analysis.pareto import Objectives, comparable_points
 from sweeps.analysis.tables import METRIC_BOUNDS, varying_fields
 from sweeps.analysis.text import format_number
 from sweeps.report.figures.charts import (

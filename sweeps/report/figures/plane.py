@@ -30,7 +30,7 @@ from sweeps.report.figures.charts import (
     ramp,
     view_limits,
 )
-from sweeps.report.figures.curves import CurveSet, label_point, sort_along
+from sweeps.report.figures.curves import CurveSet, field_numbers, label_point, sort_along
 
 LEAKAGE, CENSORED = "privacy/leakage", "utility/censored"
 EXACT = ("exact/leakage", "exact/censored")
@@ -59,32 +59,22 @@ def information_plane(result: Result, curves: CurveSet) -> Chart | None:
     if not {*EXACT, LEAKAGE, CENSORED, f"config/{_DEPENDENCE}"} <= set(points.columns):
         return None
     known = points.loc[np.isfinite(points[list(EXACT)].to_numpy(dtype=np.float64)).all(axis=1)]
-    groups = list(known.groupby(f"config/{_DEPENDENCE}"))[:_MAX_PANELS]
+    along = None if curves.along == _DEPENDENCE else curves.along
+    ordered = known if along is None else sort_along(known, along)
+    groups = list(ordered.groupby(f"config/{_DEPENDENCE}"))[:_MAX_PANELS]
     if not groups:
         return None
-    along = None if curves.along == _DEPENDENCE else curves.along
-    parts = [_select_rows(part, along) for _, part in groups]
-    stored = result.select_points([name for part in parts for name in part["point_id"]])
-    colors = _field_colors(pd.concat(parts), along)
+    parts = [whole.iloc[evenly_spaced(len(whole), _MAX_POINTS)] for _, whole in groups]
+    shown = pd.concat(parts)
+    stored = result.select_points(shown["point_id"].tolist())
+    values = [] if along is None else np.unique(field_numbers(shown, along)).tolist()
+    colors = dict(zip(values, ramp(len(values)), strict=True))
     fields = [field for field in curves.fields if field != _DEPENDENCE]
     panels = [
         _panel(float(str(key)), part, len(whole), stored, fields, along, colors)
         for (key, whole), part in zip(groups, parts, strict=True)
     ]
     return Chart(panels, columns=3, panel_height=400)
-
-
-def _select_rows(part: pd.DataFrame, along: str | None) -> pd.DataFrame:
-    ordered = part if along is None else sort_along(part, along)
-    return ordered.iloc[evenly_spaced(len(part), _MAX_POINTS)]
-
-
-def _field_colors(points: pd.DataFrame, along: str | None) -> dict[float, str]:
-    """A color for each value of the field along curves, in order."""
-    if along is None:
-        return {}
-    values = sorted({setting_as_number(value) for value in points[f"config/{along}"]})
-    return dict(zip(values, ramp(len(values)), strict=True))
 
 
 def _panel(
@@ -164,8 +154,7 @@ def _limits_of_view(
     """Limits of both axes, which may cut the beginnings of paths."""
     metrics = [*EXACT, LEAKAGE, CENSORED]
     values = [0.0, bound, *part[metrics].to_numpy(dtype=np.float64).ravel()]
-    if boundary is not None:
-        values += [float(line.max()) for line in boundary]
+    values += [float(line.max()) for line in boundary or ()]
     columns = [m + s for m in (LEAKAGE, CENSORED) for s in (".ci_low", ".ci_high")]
     ends = part.reindex(columns=columns).to_numpy(dtype=np.float64).ravel()
     return view_limits(np.array(values), ends)

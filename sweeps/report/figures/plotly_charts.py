@@ -96,7 +96,12 @@ def _trace(series: ChartSeries) -> go.Scatter:
         y=series.y,
         name=escape(series.name),
         mode="+".join(modes) or "lines",
-        line=_line(series),
+        line={
+            "color": series.color,
+            "width": series.width if series.line else 0,
+            "dash": series.line or "solid",
+            "shape": series.step or "linear",
+        },
         opacity=series.opacity,
         error_x=None if many else _error_bars(series.x_errors, series),
         error_y=None if many else _error_bars(series.y_errors, series),
@@ -110,19 +115,10 @@ def _trace(series: ChartSeries) -> go.Scatter:
     return trace
 
 
-def _line(series: ChartSeries) -> dict[str, Any]:
-    shape = {"shape": series.step} if series.step else {}
-    width = series.width if series.line else 0
-    return {"color": series.color, "width": width, "dash": series.line or "solid", **shape}
-
-
 def _marker(series: ChartSeries) -> dict[str, Any]:
-    hollow = series.hollow
-    symbol: str | list[str] = f"{series.symbol}-open" if hollow is True else series.symbol
-    if not isinstance(hollow, bool):
-        symbol = [f"{series.symbol}-open" if one else series.symbol for one in hollow]
-    marker: dict[str, Any] = {"symbol": symbol, "size": series.size, "color": series.color}
-    if hollow is True:
+    symbols = np.where(series.hollow, f"{series.symbol}-open", series.symbol).tolist()
+    marker: dict[str, Any] = {"symbol": symbols, "size": series.size, "color": series.color}
+    if series.hollow is True:
         marker["line"] = {"width": 2}
     return marker | (_colors(series.scale) if series.scale is not None else {})
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from safetensors import SafetensorError
@@ -169,25 +170,6 @@ class ReleasedImages:
     labels: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReleasedWeek:
-    """Power of a few days of one replicate's test records, in order of time, arrays of shape [n].
-
-    Attributes:
-        time: Start of each step.
-        step: Length of a step.
-        original: Watts; NaN where nothing was measured.
-        released: Watts; NaN likewise.
-        secret: 1 at home, 0 away, -1 not recorded.
-    """
-
-    time: NDArray[np.datetime64]
-    step: np.timedelta64
-    original: NDArray[np.float64]
-    released: NDArray[np.float64]
-    secret: NDArray[np.int64]
-
-
 def read_images(point: TradeoffPoint) -> ReleasedImages:
     """Reads a point's images, at most 20; raises `UnusableError` if none can be shown."""
     image = ("m", 1, "h", "w")
@@ -222,11 +204,16 @@ def draw_images(points: Sequence[ChosenPoint[ReleasedImages]]) -> Figure:
     return draw_image_rows(rows)
 
 
-def read_week(point: TradeoffPoint) -> ReleasedWeek:
-    """Reads a point's days of power; raises `UnusableError` if none can be shown."""
-    table = ("d", "T")
-    shapes = {**dict.fromkeys(("original", "released", "secret", "present"), table), "day": ("d",)}
-    tensors = read_tensors(point, WEEK_FILE, shapes)
+def read_week(point: TradeoffPoint) -> pd.DataFrame:
+    """Reads a few days of power of one replicate's test records; a row per step, by time.
+
+    Columns: `time` and `end` of the step; `original` and `released`, watts, NaN where nothing was
+    measured; `secret`, 1 at home, 0 away, -1 not recorded.
+
+    Raises `UnusableError` if none can be shown.
+    """
+    names, table = ("original", "released", "secret", "present"), ("d", "T")
+    tensors = read_tensors(point, WEEK_FILE, {**dict.fromkeys(names, table), "day": ("d",)})
     days, steps = tensors["original"].shape
     if days > _MAX_DAYS or steps > _MAX_STEPS:
         raise UnusableError(f"a week has at most {_MAX_DAYS} days of {_MAX_STEPS} steps")
@@ -236,32 +223,28 @@ def read_week(point: TradeoffPoint) -> ReleasedWeek:
     order = np.argsort(day)
     # Microseconds, because the number of seconds in a step may be fractional.
     step = np.timedelta64(86_400_000_000 // steps, "us")
-    start: NDArray[np.datetime64] = day[order].astype("datetime64[D]").astype("datetime64[us]")
-    ordered = {name: tensor[order].ravel() for name, tensor in tensors.items()}
-    absent, secret = ordered["present"] == 0, ordered["secret"]
-    return ReleasedWeek(
-        time=np.add.outer(start, step * np.arange(steps)).ravel(),
-        step=step,
-        original=np.where(absent, np.nan, ordered["original"]),
-        released=np.where(absent, np.nan, ordered["released"]),
-        secret=np.where(np.isin(secret, (0, 1)), secret, -1).astype(np.int64),
-    )
+    starts: NDArray[np.datetime64] = day[order].astype("datetime64[D]").astype("datetime64[us]")
+    time = np.add.outer(starts, step * np.arange(steps)).ravel()
+    week = pd.DataFrame({name: tensors[name][order].ravel() for name in names}, dtype=np.float64)
+    powers = week[["original", "released"]].mask(week["present"] == 0)
+    secret = week["secret"].where(week["secret"].isin((0, 1)), -1)
+    return powers.assign(time=time, end=time + step, secret=secret)
 
 
-def week_chart(points: Sequence[ChosenPoint[ReleasedWeek]]) -> Chart:
+def week_chart(points: Sequence[ChosenPoint[pd.DataFrame]]) -> Chart | None:
     """Power before and after, one panel per point; shaded at home, hatched if not recorded."""
     panels = []
     for chosen in points:
-        powers = np.concatenate([chosen.content.original, chosen.content.released])
+        powers = chosen.content[["original", "released"]].to_numpy().ravel()
         limits = view_limits(np.append(powers, [0.0, 1.0]), powers) or (0.0, 1.0)
         y_axis = ChartAxis("power, W", limits=limits)
         series = [*_occupancy(chosen.content, limits), *_powers(chosen.content)]
         title = chosen.caption.replace(":\n", ": ")
         panels.append(ChartPanel(ChartAxis("", date=True), y_axis, series, title))
-    return Chart(panels, columns=1, panel_height=200)
+    return Chart(panels, columns=1, panel_height=200) if panels else None
 
 
-def _occupancy(week: ReleasedWeek, limits: tuple[float, float]) -> Iterator[ChartSeries]:
+def _occupancy(week: pd.DataFrame, limits: tuple[float, float]) -> Iterator[ChartSeries]:
     """Rectangles over the periods at home and those without a record."""
     low, high = limits
     for kind, name, style in (
@@ -275,26 +258,22 @@ def _occupancy(week: ReleasedWeek, limits: tuple[float, float]) -> Iterator[Char
             yield ChartSeries(np.array(times), heights, name, hover=[], **style)  # type: ignore[arg-type]
 
 
-def secret_periods(week: ReleasedWeek, kind: int) -> Iterator[tuple[np.datetime64, np.datetime64]]:
+def secret_periods(week: pd.DataFrame, kind: int) -> Iterator[tuple[np.datetime64, np.datetime64]]:
     """Start and end of each uninterrupted period with a value of the secret."""
-    inside = np.flatnonzero(week.secret == kind)
-    breaks = np.flatnonzero(np.diff(week.time[inside]) != week.step)
-    for part in np.split(inside, breaks + 1):
-        if len(part):
-            yield week.time[part[0]], week.time[part[-1]] + week.step
+    inside = week.loc[week["secret"] == kind]
+    continued = inside["time"] == inside["end"].shift()
+    for _, period in inside.groupby((~continued).cumsum()):
+        yield period["time"].to_numpy()[0], period["end"].to_numpy()[-1]
 
 
-def _powers(week: ReleasedWeek) -> Iterator[ChartSeries]:
+def _powers(week: pd.DataFrame) -> Iterator[ChartSeries]:
     """Both ends of each step, with NaN between days that are not consecutive."""
-    times = np.column_stack([week.time, week.time + week.step]).ravel()
-    breaks = 2 * (np.flatnonzero(np.diff(week.time) != week.step) + 1)
+    times = week[["time", "end"]].to_numpy().ravel()
+    breaks = 2 * np.flatnonzero(times[2::2] != times[1:-1:2]) + 2
     times = np.insert(times, breaks, times[breaks])
     # The wider line is visible beneath the other where both are equal.
-    for name, values, color, width in (
-        ("original", week.original, _ORIGINAL, 3.0),
-        ("released", week.released, ORANGE, 1.3),
-    ):
-        heights = np.insert(values.repeat(2), breaks, np.nan)
+    for name, color, width in (("original", _ORIGINAL, 3.0), ("released", ORANGE, 1.3)):
+        heights = np.insert(week[name].to_numpy().repeat(2), breaks, np.nan)
         yield ChartSeries(times, heights, name, color, line="solid", width=width)
 
 
@@ -311,7 +290,7 @@ def read_records(point: TradeoffPoint) -> Tensors:
     return tensors
 
 
-def records_chart(points: Sequence[ChosenPoint[Tensors]]) -> Chart:
+def records_chart(points: Sequence[ChosenPoint[Tensors]]) -> Chart | None:
     """Released records in the plane, one panel per point, with the center of each class."""
     x_axis, y_axis = (ChartAxis(f"released, {which} coordinate") for which in ("first", "second"))
     panels = []
@@ -319,7 +298,7 @@ def records_chart(points: Sequence[ChosenPoint[Tensors]]) -> Chart:
         title = f"{chosen.name or 'the release'}\n({chosen.sample.role})"
         series = list(_record_series(chosen.content))
         panels.append(ChartPanel(x_axis, y_axis, series, title, square=True))
-    return Chart(panels, columns=4, panel_height=300)
+    return Chart(panels, columns=4, panel_height=300) if panels else None
 
 
 def _record_series(records: Tensors) -> Iterator[ChartSeries]:

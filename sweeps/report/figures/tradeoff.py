@@ -64,10 +64,12 @@ def tradeoff_pairs(curves: CurveSet, objectives: Objectives) -> list[PointPair]:
     return pairs[:_MAX_PANELS]
 
 
-def tradeoff_chart(curves: CurveSet, pairs: Sequence[PointPair], objectives: Objectives) -> Chart:
-    """A panel for each pair: curves with 95% intervals, floors and raw data."""
+def tradeoff_chart(
+    curves: CurveSet, pairs: Sequence[PointPair], objectives: Objectives
+) -> Chart | None:
+    """A panel for each pair: curves with 95% intervals, floors and raw data; None without pairs."""
     panels = [_panel(curves, pair, objectives) for pair in pairs]
-    return Chart(panels, panel_height=440, side_legend=True)
+    return Chart(panels, panel_height=440, side_legend=True) if panels else None
 
 
 def is_under_trained(row: Row) -> bool:
@@ -222,7 +224,5 @@ def _raw_data_series(rows: Sequence[Row], x: str, y: str, *, log: bool) -> Itera
 
 
 def _errors(intervals: Sequence[Interval]) -> Errors:
-    below, above = zip(
-        *((one.mean - one.low, one.high - one.mean) for one in intervals), strict=True
-    )
-    return np.nan_to_num(below), np.nan_to_num(above)
+    halves = np.nan_to_num([interval.half for interval in intervals])
+    return halves, halves

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ import pandas as pd
 
 from privnets.contract import Direction
 from privnets.points import Curve, Replicate, TradeoffPoint
+from sweeps.analysis.pareto import pareto_front
 from sweeps.store.reader import Note
 from sweeps.study.spec import Study
 from tracking.frame import points_frame, replicates_frame
@@ -40,6 +42,17 @@ class SyntheticSweep:
     def points(self) -> pd.DataFrame:
         """See `tracking.points_frame`."""
         return points_frame(self.tradeoff_points, self.sweep)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Number of points of each status."""
+        return {"finished": 0, "stopped": 0, "failed": 0, **Counter(self.points["status"])}
+
+    def front(self) -> pd.DataFrame:
+        """See `Result.front`."""
+        if not set(self.objectives) <= set(self.points.columns):
+            return self.points.iloc[:0]
+        return pareto_front(self.points, self.objectives)
 
     @property
     def replicates(self) -> pd.DataFrame:

@@ -243,7 +243,7 @@ def test_equal_reasons_are_one_row_with_a_count():
     for place in (0, 1, 3):
         points[place] = fail_point(points[place], "diverged: the loss became NaN at step 12")
     sweep = SyntheticSweep(study=membership_study(), tradeoff_points=points)
-    found = failures_table(sweep, sweep.points, ["train_size"])
+    found = failures_table(sweep, ["train_size"])
     assert [row[2] for row in found.rows] == ["3"]
     assert found.rows[0][3] == points[0].point_id
 

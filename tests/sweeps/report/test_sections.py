@@ -7,10 +7,9 @@ import io
 import json
 import math
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from matplotlib.image import imread
 from page_parser import ReportPage
@@ -20,7 +19,6 @@ from selenium.webdriver.support.ui import WebDriverWait
 from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifact, with_metrics
 from synthetic_sweep import SyntheticSweep
 
-from sweeps.analysis.pareto import pareto_front
 from sweeps.report.page import figure_sections, render_report, write_report
 from sweeps.report.summary import FIGURE_FILES, copy_summary_files, write_summary
 from sweeps.store.ledger import Ledger
@@ -32,18 +30,6 @@ KINDS = {
     "power": (power_sweep, ["tradeoff", "week"]),
     "toy": (toy_sweep, ["information-plane", "scatter"]),
 }
-
-
-@dataclass(frozen=True)
-class SweepWithFront(SyntheticSweep):
-    """A made-up sweep that knows its front, as a result does."""
-
-    def front(self) -> pd.DataFrame:
-        return pareto_front(self.points, self.objectives)
-
-
-def finish(sweep: SyntheticSweep) -> SweepWithFront:
-    return SweepWithFront(**{name: getattr(sweep, name) for name in sweep.__dataclass_fields__})
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -65,7 +51,7 @@ def test_membership_sweeps_have_no_figure_sections(membership_sweep):
 def test_png_files_are_written_and_copied_with_the_report(kind, tmp_path: Path):
     make, names = KINDS[kind]
     ledger = Ledger(str(tmp_path / "storage"), "made")
-    written = write_summary(ledger, finish(make()))
+    written = write_summary(ledger, make())
     files = {f"{name}.png" for name in names}
     assert files == set(written) & set(FIGURE_FILES)
     stored = copy_summary_files(ledger, tmp_path)
