@@ -18,7 +18,6 @@ from sweeps.analysis.pareto import pareto_front
 from sweeps.analysis.statistics import summarize_replicates
 from sweeps.analysis.tables import INTERVAL_SUFFIXES, varying_fields
 from sweeps.store.codec import parse_config
-from sweeps.store.filesystem import absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest
 from sweeps.store.reader import (
@@ -52,13 +51,11 @@ class Result:
 
     Attributes:
         manifest: Recorded facts of the sweep.
-        storage: Absolute storage directory or URI, with credentials if it was given any.
         failures: Failed pack to its reason.
         unreadable: Skipped file of the ledger to its reason.
     """
 
     manifest: Manifest
-    storage: str
     failures: Mapping[str, str]
     unreadable: Mapping[str, str]
     _ledger: Ledger
@@ -83,6 +80,11 @@ class Result:
     def sweep(self) -> str:
         """Name of the sweep."""
         return self.manifest.sweep
+
+    @property
+    def storage(self) -> str:
+        """Absolute storage directory or URI, with credentials if it was given any."""
+        return self._ledger.storage
 
     @property
     def study(self) -> Study:
@@ -191,11 +193,10 @@ def open_result(sweep: str, storage: str | None = None) -> Result:
     Raises:
         InputError: If there is no such sweep, or its `spec.yaml` is damaged.
     """
-    location = absolute_storage(storage or DEFAULT_STORAGE)
-    return read_result(Ledger(location, sweep), location)
+    return read_result(Ledger(storage or DEFAULT_STORAGE, sweep))
 
 
-def read_result(ledger: Ledger, storage: str) -> Result:
+def read_result(ledger: Ledger) -> Result:
     """Reads a sweep from its ledger; see `open_result`."""
     manifest = read_manifest(ledger)
     packs = ledger.pack_ids()
@@ -203,7 +204,6 @@ def read_result(ledger: Ledger, storage: str) -> Result:
     failures = read_failures(ledger, lambda: replicates.keys)
     return Result(
         manifest,
-        storage,
         failures,
         dict(sorted(ledger.unreadable.items())),
         ledger,

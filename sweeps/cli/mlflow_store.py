@@ -19,7 +19,6 @@ from sweeps.engine.signals import Interrupted, catch_stop_signals
 from sweeps.errors import InputError
 from sweeps.publishing.publisher import publish_all
 from sweeps.report.summary import write_summary
-from sweeps.store.filesystem import absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest
 from tracking.redaction import holds_secret, redact, strip_credentials
@@ -42,12 +41,11 @@ Permission = Literal["READ", "EDIT", "MANAGE", "NO_PERMISSIONS"]
 
 def sync(sweep: Sweep, tracking_uri: TrackingUri = None, storage: Storage = None) -> None:
     """Publish to MLflow the points that it lacks; a second run adds nothing."""
-    directory = absolute_storage(storage or DEFAULT_STORAGE)
-    ledger = Ledger(directory, sweep)
+    ledger = Ledger(storage or DEFAULT_STORAGE, sweep)
     manifest = read_manifest(ledger)
     uri = tracking.resolve_uri(choose_tracking_uri(manifest, tracking_uri))
     tracking.check(uri)
-    write_summary(ledger, read_result(ledger, directory))
+    write_summary(ledger, read_result(ledger))
     published = publish_all(ledger, manifest, uri)
     typer.echo(f"{format_count(published.points, 'point')} of {sweep} are in {redact(uri)}")
     if not published.whole:

@@ -218,7 +218,7 @@ def _read_clock(key: str) -> float:
 def _write_mark(key: str, task: NodeTask) -> dict[str, Any]:
     """Writes a mark into the storage, and looks for the driver's mark there."""
     marks = _marks(task)
-    path = marks.parent.local_path
+    path = open_directory(task.storage or "").local_path
     created = [] if path is None else [str(p) for p in (path, *path.parents) if not p.exists()]
     is_shared = key == DRIVER or DRIVER in _whole_marks(marks)
     marks.write(key, os.urandom(_MARK_BYTES))

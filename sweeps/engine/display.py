@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from rich.console import Console, Group
@@ -18,7 +18,7 @@ from rich.text import Text
 from sweeps.analysis.text import format_count
 from sweeps.errors import make_printable
 from sweeps.planning.plan import format_duration
-from sweeps.store.lease import ResourceUse
+from sweeps.store.lease import RunProgress
 
 LINE_SECONDS: Final = 10.0
 """Time between two lines of progress without a terminal."""
@@ -27,40 +27,31 @@ _BAR_WIDTH: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
-class SweepProgress:
-    """Progress of a sweep.
+class SweepCounts:
+    """Counts of a sweep so far.
 
     Attributes:
-        done: Complete points, failed and stopped ones included.
-        failed: Points that failed, or whose pack failed.
-        share: Share of this run's work that is done, in [0, 1].
-        rate: Points per minute in this run; None before the first.
-        eta: Estimated seconds left; None while unknown.
+        complete: Points with all replicates.
+        failed: Complete points with a failed replicate, and points whose pack failed.
+        stopped: Complete points without a failed replicate, but with a stopped one.
+        front: Finished points on the front.
         best: Best value of each objective on the front, by metric.
-        doing: Preparation in progress, in words; None while packs are trained.
-        stopped: Points that were stopped early.
-        use: Resources in use; None before they are known.
-        trainings: Replicates finished, and replicates in all; None if unknown.
-        waiting: What training waits for, in words; None while packs are trained.
-        setbacks: Number of warnings, mostly of packs that were lost and are tried again.
-        setback: The last warning.
+        trainings: Replicates in the ledger, also of incomplete points.
     """
 
-    points: int
-    done: int
-    failed: int
-    share: float
-    rate: float | None
-    eta: float | None
-    front: int
-    best: Mapping[str, float]
-    doing: str | None = None
+    complete: int = 0
+    failed: int = 0
     stopped: int = 0
-    use: ResourceUse | None = None
-    trainings: tuple[int, int] | None = None
-    waiting: str | None = None
-    setbacks: int = 0
-    setback: str | None = None
+    front: int = 0
+    best: Mapping[str, float] = field(default_factory=dict)
+    trainings: int = 0
+
+
+class SweepProgress(RunProgress):
+    """Progress of a run, with the counts of its sweep, which has `points` in all."""
+
+    points: int
+    counts: SweepCounts = SweepCounts()
 
     def __str__(self) -> str:
         """One line with everything."""
@@ -82,20 +73,21 @@ class SweepProgress:
 
     def describe_points(self) -> str:
         """Counts of points, and their rate; the points of a pack are done at its end."""
-        parts = [f"{self.done:,} of {format_count(self.points, 'point')} done"]
+        counts = self.counts
+        parts = [f"{counts.complete:,} of {format_count(self.points, 'point')} done"]
         if self.trainings is not None and self.trainings[1] > self.points:
             parts[0] += f" ({self.trainings[0]:,} of {format_count(self.trainings[1], 'training')})"
-        parts += [f"{self.failed} failed"] if self.failed else []
-        parts += [f"{self.stopped} stopped early"] if self.stopped else []
+        parts += [f"{counts.failed} failed"] if counts.failed else []
+        parts += [f"{counts.stopped} stopped early"] if counts.stopped else []
         parts += [f"{self.rate:.1f} points per minute"] if self.rate is not None else []
-        if self.done < self.points and self.doing is None and self.use and self.use.packs:
+        if counts.complete < self.points and self.doing is None and self.use and self.use.packs:
             parts += [f"{format_count(self.use.packs, 'pack')} in training"]
         return ", ".join(parts)
 
     def describe_front(self) -> str:
         """Size and best values of the front; empty while there is none."""
-        best = ", ".join(f"{metric} {value:.3g}" for metric, value in self.best.items())
-        return f"front of {self.front} (best {best})" if self.front else ""
+        best = ", ".join(f"{metric} {value:.3g}" for metric, value in self.counts.best.items())
+        return f"front of {self.counts.front} (best {best})" if self.counts.front else ""
 
 
 Display = Callable[[SweepProgress], None]
@@ -105,27 +97,31 @@ Display = Callable[[SweepProgress], None]
 def display_progress() -> Iterator[Display]:
     """Display on standard error: a bar on a terminal, a line now and then elsewhere."""
     if not sys.stderr.isatty():
-        yield _line_display()
+        yield _with_warnings(_line_display(), _print_line)
         return
     live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
     live.start()
     try:
-        yield _bar_display(live)
+        # Three lines that stay in place; each is cut where the terminal is too narrow.
+        yield _with_warnings(
+            lambda progress: live.update(_render(progress), refresh=True),
+            lambda warning: live.console.print(Text(warning)),
+        )
     finally:
         with suppress(OSError):  # the terminal is closed
             live.stop()
 
 
-def _bar_display(live: Live) -> Display:
-    """Three lines that stay in place; each is cut where the terminal is too narrow."""
-    warnings = 0
+def _with_warnings(display: Display, print_warning: Callable[[str], None]) -> Display:
+    """Prints each warning once, before the progress."""
+    printed = 0
 
     def show(progress: SweepProgress) -> None:
-        nonlocal warnings
-        if progress.setbacks > warnings and progress.setback is not None:
-            live.console.print(Text(_format_warning(progress.setback)))
-        warnings = progress.setbacks
-        live.update(_render(progress), refresh=True)
+        nonlocal printed
+        if progress.setbacks > printed and progress.setback is not None:
+            print_warning(make_printable(f"Warning: {progress.setback}"))
+        printed = progress.setbacks
+        display(progress)
 
     return show
 
@@ -140,22 +136,18 @@ def _render(progress: SweepProgress) -> Group:
 
 def _line_display() -> Display:
     printed_at = time.monotonic()
-    warnings = 0
     last_state: str | None = None
 
     def show(progress: SweepProgress) -> None:
-        nonlocal printed_at, warnings, last_state
-        if progress.setbacks > warnings and progress.setback is not None:
-            print(_format_warning(progress.setback), file=sys.stderr, flush=True)
-        warnings = progress.setbacks
+        nonlocal printed_at, last_state
         state = progress.doing or progress.waiting
         is_new, last_state = state not in (None, last_state), state
         if is_new or time.monotonic() - printed_at >= LINE_SECONDS:
             printed_at = time.monotonic()
-            print(progress, file=sys.stderr, flush=True)
+            _print_line(str(progress))
 
     return show
 
 
-def _format_warning(setback: str) -> str:
-    return make_printable(f"Warning: {setback}")
+def _print_line(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -136,11 +136,10 @@ def execute(
         ConnectError: If Ray cannot be started or joined.
         Interrupted: After a second signal; what finished is kept.
     """
-    ledger = Ledger(absolute_storage(storage), sweep)
+    ledger = Ledger(storage, sweep)
     run = SweepRun(
         plan=plan,
         ledger=ledger,
-        storage=absolute_storage(storage),
         tracking_uri=tracking.resolve_uri(tracking_uri),
         address=address,
         command=command or f"sweeps run {plan.study.name}",
@@ -166,7 +165,7 @@ def _prepare(run: SweepRun) -> None:
         raise InputError(str(error)) from error
     if run.address is None:
         _check_local_resources(run.plan.study.resources)
-    check_writable(run.ledger.directory.parent)
+    check_writable(open_directory(run.ledger.storage))
     if run.address is not None:
         _check_data_on_nodes(run, run.address)
 
@@ -175,10 +174,10 @@ def _prepare(run: SweepRun) -> None:
 def _open(run: SweepRun) -> Iterator[tuple[HeartbeatWriter, PublisherProcess]]:
     """Takes the lease, writes the manifest and starts the publisher, for a block."""
     with acquire_lease(run.ledger.directory) as heartbeat:
-        run.ledger.run_id = heartbeat.run_id
+        run.ledger.directory = heartbeat.directory
         write_manifest(run.ledger, _manifest(run))  # again: another driver may have written
         run.tracker.displays.insert(0, heartbeat.update)
-        with start_publisher(run.ledger, run.storage, run.tracking_uri) as publisher:
+        with start_publisher(run.ledger, run.tracking_uri) as publisher:
             yield heartbeat, publisher
 
 
@@ -198,7 +197,7 @@ def _summarise(run: SweepRun, heartbeat: HeartbeatWriter) -> Result | None:
     heartbeat.phase = "publishing"
     if run.stop.is_requested():
         return None
-    result = read_result(run.ledger, run.storage)
+    result = read_result(run.ledger)
     try:
         write_summary(run.ledger, result)
     except OSError as error:
@@ -222,7 +221,7 @@ def _close(
 ) -> RunOutcome:
     if heartbeat.problem is not None:
         run.tracker.add_problem(heartbeat.problem)
-    result = result or read_result(run.ledger, run.storage)
+    result = result or read_result(run.ledger)
     # A full disk keeps some failures out of the storage.
     failures = {**result.failures, **run.tracker.failures}
     return RunOutcome(result, published, failures, run.stop.signal, tuple(run.tracker.problems))

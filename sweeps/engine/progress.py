@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from privnets.contract import Direction
 from sweeps.analysis.pareto import pareto_front
-from sweeps.engine.display import Display, SweepProgress
+from sweeps.engine.display import Display, SweepCounts, SweepProgress
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan
 from sweeps.store.lease import ResourceUse
@@ -35,27 +35,6 @@ _MIN_SHARE_FOR_ETA: Final = 0.02
 _MAX_REASON: Final = 200
 _NODE_DIED: Final = "its node has died"  # Ray's words about an actor
 _COLUMNS: Final = ("point_id", "seed", "failure", "stopped", "finished_at")
-
-
-@dataclass(frozen=True, slots=True)
-class SweepCounts:
-    """Counts of a sweep so far.
-
-    Attributes:
-        complete: Points with all replicates.
-        failed: Complete points with a failed replicate.
-        stopped: Complete points without a failed replicate, but with a stopped one.
-        front: Finished points on the front.
-        best: Best value of each objective on the front, by metric.
-        trainings: Replicates in the ledger, also of incomplete points.
-    """
-
-    complete: int = 0
-    failed: int = 0
-    stopped: int = 0
-    front: int = 0
-    best: Mapping[str, float] = field(default_factory=dict)
-    trainings: int = 0
 
 
 class SweepCounter:
@@ -270,21 +249,17 @@ class ProgressTracker:
             waiting = 0.0 if self._waiting_since is None else now - self._waiting_since
             has_eta = share > _MIN_SHARE_FOR_ETA and self._waiting_since is None
             fresh = counts.complete - (self._complete_before or 0)
-            replicates = len(self.plan.points) * len(self.plan.seeds)
+            points = len(self.plan.points)
             return SweepProgress(
-                points=len(self.plan.points),
-                done=counts.complete,
-                failed=counts.failed + len(self._failed_points),
+                points=points,
+                counts=replace(counts, failed=counts.failed + len(self._failed_points)),
+                doing=self.doing,
+                waiting=self.waiting_for(self._alive) if waiting >= _WAITING_SECONDS else None,
                 share=share,
                 rate=60 * fresh / elapsed if fresh else None,
                 eta=(elapsed - self._waited) * (1 - share) / share if has_eta else None,
-                front=counts.front,
-                best=counts.best,
-                doing=self.doing,
-                stopped=counts.stopped,
                 use=self._resource_use(),
-                trainings=(counts.trainings, replicates),
-                waiting=self.waiting_for(self._alive) if waiting >= _WAITING_SECONDS else None,
+                trainings=(counts.trainings, points * len(self.plan.seeds)),
                 setbacks=len(self._setbacks),
                 setback=self._setbacks[-1] if self._setbacks else None,
             )

@@ -44,7 +44,6 @@ class SweepRun:
     """One run of a sweep.
 
     Attributes:
-        storage: Absolute path or URI under which sweeps are stored.
         tracking_uri: Resolved URI of the MLflow store.
         address: Address of a Ray cluster; None starts a local Ray.
         command: Command that the user typed, recorded in the manifest.
@@ -53,7 +52,6 @@ class SweepRun:
 
     plan: Plan
     ledger: Ledger
-    storage: str
     tracking_uri: str
     address: str | None
     command: str
@@ -104,9 +102,7 @@ def _train(
     tracker.expect(packs, pack_costs(packs))
     with _state_directory(run.ledger) as state:
         settings = TuneSettings(
-            storage=run.storage,
-            sweep=run.ledger.sweep,
-            run_id=run.ledger.run_id,
+            ledger=run.ledger,
             state=state,
             resources=resources,
             slots=lambda: slots(connection.machines(), resources),

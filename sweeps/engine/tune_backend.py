@@ -36,6 +36,7 @@ from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.progress import ProgressTracker
 from sweeps.engine.worker import Worker, encode_pack
 from sweeps.planning.packing import Pack
+from sweeps.store.ledger import Ledger
 from sweeps.study.spec import Resources
 
 _MAX_RETRIES: Final = 3
@@ -60,17 +61,14 @@ class TuneSettings:
     """Settings of a Tune run.
 
     Attributes:
-        storage: Absolute path or URI of the storage.
-        run_id: Id of the run that trains; None outside a run.
+        ledger: Ledger of the sweep, for the run that trains.
         state: Local directory for Tune's own state.
         resources: Resources of a pack.
         slots: Returns the number of packs that the cluster can train at once.
         is_fixed: Whether that number never changes.
     """
 
-    storage: str
-    sweep: str
-    run_id: str | None
+    ledger: Ledger
     state: Path
     resources: Resources
     slots: Callable[[], int]
@@ -92,9 +90,9 @@ def run_packs(
     trainable = tune.with_parameters(
         Worker,
         packs={pack.pack_id: encode_pack(pack) for pack in packs},
-        storage=settings.storage,
-        sweep=settings.sweep,
-        run_id=settings.run_id,
+        storage=settings.ledger.storage,
+        sweep=settings.ledger.sweep,
+        run_id=settings.ledger.directory.run_id,
         stopping=settings.stopping,
     )
     pack_resources = {"cpu": settings.resources.cpus, "gpu": settings.resources.gpus}

@@ -87,7 +87,7 @@ class PublisherProcess:
 
 
 @contextmanager
-def start_publisher(ledger: Ledger, storage: str, tracking_uri: str) -> Iterator[PublisherProcess]:
+def start_publisher(ledger: Ledger, tracking_uri: str) -> Iterator[PublisherProcess]:
     """Runs a publisher process for a block; it ends with this process at the latest."""
     with TemporaryFile() as output, TemporaryFile() as errors:
         process = subprocess.Popen(
@@ -95,7 +95,8 @@ def start_publisher(ledger: Ledger, storage: str, tracking_uri: str) -> Iterator
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=errors,
-            env={**os.environ, "MLFLOW_TRACKING_URI": tracking_uri, STORAGE_VARIABLE: storage},
+            env=os.environ
+            | {"MLFLOW_TRACKING_URI": tracking_uri, STORAGE_VARIABLE: ledger.storage},
             # Signals of the terminal are for the driver. A session of its own would make Linux
             # share processors between sessions, whatever the process's priority.
             process_group=0,

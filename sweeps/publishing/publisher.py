@@ -131,7 +131,7 @@ class Publisher:
         Once training has ended (`is_final`), a sweep that lacks points has failed.
         """
         try:
-            result = read_result(self._ledger, "")
+            result = read_result(self._ledger)
             reference = self._reference(result)
             with TemporaryDirectory(prefix="sweeps-publisher-") as folder:
                 return self._record_sweep(

@@ -15,6 +15,7 @@ from privnets.points import TradeoffPoint
 from sweeps.store.artifacts import write_artifacts
 from sweeps.store.codec import PackFileError, decode_table, encode_points, points_from_tables
 from sweeps.store.filesystem import Directory
+from sweeps.store.lease import check_lease
 from sweeps.store.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Checkpoint:
         """
         from safetensors.torch import save
 
-        self.ledger.check_lease()
+        check_lease(self.ledger.directory)
         if len(points) > self._saved_points:
             write_artifacts(self.ledger.directory / "artifacts", points[self._saved_points :])
             self._directory.write(_POINTS_FILE, encode_points(points))

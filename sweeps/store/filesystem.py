@@ -7,8 +7,8 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -46,18 +46,9 @@ class Directory:
         return replace(self, path=f"{self.path}/{name}")
 
     @property
-    def parent(self) -> Directory:
-        """Directory that contains this one."""
-        return replace(self, path=self.path.rpartition("/")[0] or "/")
-
-    @property
     def local_path(self) -> Path | None:
         """Local path; None on a remote file system."""
         return Path(self.path) if isinstance(self.filesystem, fs.LocalFileSystem) else None
-
-    def exists(self) -> bool:
-        """Returns whether the directory exists."""
-        return bool(self.filesystem.get_file_info(self.path).type == fs.FileType.Directory)
 
     def create(self) -> None:
         """Creates the directory and its parents, if they do not exist."""
@@ -102,7 +93,8 @@ class Directory:
         Raises:
             OSError: If it cannot be written; no part of it remains.
         """
-        self._write(name, content, self._move)
+        with self._temporary_file(name, content) as temporary:
+            self.filesystem.move(temporary, f"{self.path}/{name}")
 
     def create_exclusive(self, name: str, content: bytes) -> bool:
         """Writes a file atomically, unless a file of that name exists.
@@ -112,7 +104,21 @@ class Directory:
         Returns:
             Whether the file was written; if not, the existing one is unchanged.
         """
-        return self._write(name, content, self._move_exclusive)
+        path = f"{self.path}/{name}"
+        with self._temporary_file(name, content) as temporary:
+            if self.local_path is not None:
+                try:
+                    os.link(temporary, path)
+                except FileExistsError:
+                    return False
+                except OSError:
+                    pass  # a file system without hard links
+                else:
+                    return True
+            if self.filesystem.get_file_info(path).type != fs.FileType.NotFound:
+                return False
+            self.filesystem.move(temporary, path)
+            return True
 
     def delete(self, name: str) -> None:
         """Deletes a file."""
@@ -120,8 +126,19 @@ class Directory:
 
     def temporary_files(self) -> dict[str, bool]:
         """Temporary files here and below: relative path to whether its writer belongs to a run."""
-        matches = {path: _TEMPORARY.fullmatch(path.rpartition("/")[2]) for path in self._below()}
-        return {path: match[1] is not None for path, match in matches.items() if match is not None}
+        if self.local_path is not None:  # links are not followed
+            folders = os.walk(self.path)
+            paths = [f"{folder}/{name}" for folder, _, names in folders for name in names]
+        else:
+            selector = fs.FileSelector(self.path, allow_not_found=True, recursive=True)
+            infos = self.filesystem.get_file_info(selector)
+            paths = [info.path for info in infos if info.is_file]
+        matches = {path: _TEMPORARY.fullmatch(path.rpartition("/")[2]) for path in paths}
+        return {
+            path.removeprefix(f"{self.path}/"): match[1] is not None
+            for path, match in matches.items()
+            if match is not None
+        }
 
     def modified_at(self, name: str) -> float | None:
         """Unix time at which a file was written, by the clock of the storage; None if absent."""
@@ -130,10 +147,12 @@ class Directory:
 
     def remove(self) -> None:
         """Deletes the directory with everything in it, if it exists."""
-        if self.exists():
+        if self.filesystem.get_file_info(self.path).type == fs.FileType.Directory:
             self.filesystem.delete_dir(self.path)
 
-    def _write(self, name: str, content: bytes, move: Callable[[str, str], bool]) -> bool:
+    @contextmanager
+    def _temporary_file(self, name: str, content: bytes) -> Iterator[str]:
+        """Path of a flushed temporary file, for a block that moves or links it to its name."""
         self.create()
         run = "" if self.run_id is None else f".{self.run_id}"
         temporary = f"{self.path}/.{name}{run}.{uuid.uuid4().hex}"
@@ -141,44 +160,11 @@ class Directory:
             with self.filesystem.open_output_stream(temporary) as sink:
                 sink.write(content)
             self._flush(temporary)
-            is_written = move(temporary, f"{self.path}/{name}")
-            self._flush(self.path)
-        except OSError:
-            self._discard(temporary)
-            raise
-        return is_written
-
-    def _move(self, temporary: str, path: str) -> bool:
-        self.filesystem.move(temporary, path)
-        return True
-
-    def _move_exclusive(self, temporary: str, path: str) -> bool:
-        if self.local_path is not None:
-            try:
-                os.link(temporary, path)
-            except FileExistsError:
-                os.unlink(temporary)
-                return False
-            except OSError:
-                pass  # a file system without hard links
-            else:
-                os.unlink(temporary)
-                return True
-        if self.filesystem.get_file_info(path).type != fs.FileType.NotFound:
-            self._discard(temporary)
-            return False
-        return self._move(temporary, path)
-
-    def _below(self) -> list[str]:
-        """Relative paths of all files here and below; links are not followed."""
-        if self.local_path is not None:
-            folders = os.walk(self.path)
-            paths = [f"{folder}/{name}" for folder, _, names in folders for name in names]
-        else:
-            selector = fs.FileSelector(self.path, allow_not_found=True, recursive=True)
-            infos = self.filesystem.get_file_info(selector)
-            paths = [info.path for info in infos if info.type == fs.FileType.File]
-        return [path.removeprefix(f"{self.path}/") for path in paths]
+            yield temporary
+        finally:
+            if self.filesystem.get_file_info(temporary).is_file:
+                self.filesystem.delete_file(temporary)
+        self._flush(self.path)
 
     def _names(self, kind: fs.FileType) -> list[str]:
         infos = self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
@@ -200,10 +186,6 @@ class Directory:
                 raise
         finally:
             os.close(descriptor)
-
-    def _discard(self, path: str) -> None:
-        if self.filesystem.get_file_info(path).type == fs.FileType.File:
-            self.filesystem.delete_file(path)
 
 
 def absolute_storage(storage: str) -> str:

@@ -16,12 +16,12 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from filelock import FileLock, Timeout
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
@@ -43,7 +43,6 @@ _OLD_TEMPORARY_SECONDS: Final = 3600.0
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _Count = Annotated[int, Field(ge=0)]
-_Words = Annotated[str, Field(max_length=1000)]
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -93,30 +92,45 @@ class ResourceUse:
 Phase = Literal["starting", "training", "publishing", "ended", "stopped"]
 
 
-class Heartbeat(BaseModel):
-    """Content of `progress.json`: state of the driver when it last wrote.
+class RunProgress(BaseModel):
+    """Progress of one run of a sweep.
 
-    The fields from `doing` on are those of `sweeps.engine.display.SweepProgress`.
+    Attributes:
+        doing: Preparation in progress, in words; None while packs are trained.
+        waiting: What training waits for, in words; None while packs are trained.
+        share: Share of this run's work that is done.
+        rate: Points per minute in this run; None before the first.
+        eta: Estimated seconds left; None while unknown.
+        use: Resources in use; None before they are known.
+        trainings: Replicates finished, and replicates in all; None if unknown.
+        setbacks: Number of warnings, mostly of packs that were lost and are tried again.
+        setback: The last warning.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    doing: str | None = None
+    waiting: str | None = None
+    share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    rate: _Amount | None = None
+    eta: _Amount | None = None
+    use: ResourceUse | None = None
+    trainings: tuple[_Count, _Count] | None = None
+    setbacks: _Count = 0
+    setback: str | None = None
+
+
+class Heartbeat(RunProgress):
+    """Content of `progress.json`: state of the driver when it last wrote.
 
     Attributes:
         phase: Current phase; the last heartbeat of a driver has `ended` or `stopped`.
         updated_at: Time of writing by the driver's clock.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     format: Literal[1] = 1
     phase: Phase
     updated_at: AwareDatetime
-    doing: _Words | None = None
-    share: Annotated[float, Field(ge=0, le=1)] = 0.0
-    rate: _Amount | None = None
-    eta: _Amount | None = None
-    use: ResourceUse | None = None
-    trainings: tuple[_Count, _Count] | None = None
-    waiting: _Words | None = None
-    setbacks: _Count = 0
-    setback: _Words | None = None
 
     @property
     def is_final(self) -> bool:
@@ -124,43 +138,36 @@ class Heartbeat(BaseModel):
         return self.phase in ("ended", "stopped")
 
 
-_PROGRESS_FIELDS: Final = tuple(Heartbeat.model_fields.keys() - {"format", "phase", "updated_at"})
-
-
 class HeartbeatWriter:
     """Writes the heartbeat of a run every few seconds.
 
     Attributes:
-        run_id: The run.
+        directory: Directory of the sweep, for processes that write for this run.
         phase: Current phase of the driver.
         problem: Why the last heartbeat could not be written; None if none failed.
     """
 
-    def __init__(self, sweep: Directory, run_id: str) -> None:
-        """Prepares to write; nothing is written yet."""
-        self.run_id = run_id
+    def __init__(self, directory: Directory) -> None:
+        """Writes the first heartbeat, and starts a thread for the next ones."""
+        self.directory = directory
         self.phase: Phase = "starting"
         self.problem: str | None = None
-        self._sweep = sweep
-        self._progress: Mapping[str, Any] = {}
+        self._progress = RunProgress()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
-
-    def update(self, progress: object) -> None:
-        """Takes over the progress that the next heartbeat shows, a `SweepProgress`."""
-        self._progress = {name: getattr(progress, name) for name in _PROGRESS_FIELDS}
-
-    def start(self) -> None:
-        """Writes the first heartbeat, and starts a thread for the next ones."""
         self._write()
         self._thread.start()
 
-    def stop(self, phase: Phase) -> None:
+    def update(self, progress: RunProgress) -> None:
+        """Sets the progress that the next heartbeat shows."""
+        self._progress = progress
+
+    def stop(self) -> None:
         """Stops the thread and writes the last heartbeat, unless the storage hangs."""
         self._stopping.set()
         self._thread.join(_LAST_HEARTBEAT_SECONDS)
         if not self._thread.is_alive():
-            self.phase = phase
+            self.phase = "stopped" if self.phase == "stopped" else "ended"
             self._write()
 
     def _run(self) -> None:
@@ -169,9 +176,10 @@ class HeartbeatWriter:
 
     def _write(self) -> None:
         try:
-            check_lease(self._sweep, self.run_id)
-            beat = Heartbeat(phase=self.phase, updated_at=datetime.now(UTC), **self._progress)
-            self._sweep.write(_HEARTBEAT_FILE, beat.model_dump_json().encode())
+            check_lease(self.directory)
+            values = {**dict(self._progress), "phase": self.phase, "updated_at": datetime.now(UTC)}
+            beat = Heartbeat.model_validate(values)
+            self.directory.write(_HEARTBEAT_FILE, beat.model_dump_json().encode())
         except (OSError, ValidationError, RunSupersededError) as error:
             self.problem = f"{_HEARTBEAT_FILE} could not be written: {error}"
 
@@ -184,36 +192,39 @@ def acquire_lease(sweep: Directory) -> Iterator[HeartbeatWriter]:
     are deleted.
 
     Yields:
-        The run's heartbeat, already started; `run_id` is what workers need. When the block ends,
-        its phase becomes `ended`, or `stopped` if it was set to that or the block raised.
+        The run's heartbeat, already started; workers need the run id of its `directory`. When the
+        block ends, its phase becomes `ended`, or `stopped` if it was set to that or the block
+        raised.
 
     Raises:
         InputError: If another driver holds the lease, or the directory cannot be locked or written.
     """
     lock = _acquire_lock(sweep)
     try:
-        heartbeat = _start_run(sweep)
+        heartbeat = HeartbeatWriter(_start_run(sweep))
         try:
             yield heartbeat
         except BaseException:
             heartbeat.phase = "stopped"
             raise
         finally:
-            _end_run(sweep, heartbeat)
+            heartbeat.stop()
+            _end_run(heartbeat.directory)
     finally:
         if lock is not None:
             lock.release()
 
 
-def check_lease(sweep: Directory, run_id: str) -> None:
-    """Checks that a run is still the latest one of its sweep.
+def check_lease(sweep: Directory) -> None:
+    """Checks that the run that writes to a directory is the latest one of its sweep.
+
+    Processes without a run, such as `sweeps sync`, need no lease.
 
     Raises:
         RunSupersededError: If the run has ended, or another one has begun.
         OSError: If the lease cannot be read.
     """
-    lease = _read_lease(sweep)
-    if lease is None or lease.run_id != run_id:
+    if sweep.run_id is not None and _read_lease(sweep).run_id != sweep.run_id:
         raise RunSupersededError(
             f"{sweep.path}/{_LEASE_FILE} does not name the run that this process works for: that "
             "run has ended, another one has begun, or this machine does not share the storage"
@@ -255,28 +266,30 @@ def _acquire_lock(sweep: Directory) -> FileLock | None:
 
 def _refuse_unless_abandoned(sweep: Directory) -> None:
     """Raises an InputError that names the lease's holder, unless the holder is gone."""
-    holder = _read_lease(sweep) or Lease()
+    holder, age = _read_lease(sweep), _heartbeat_age(sweep)
     is_here = bool(holder.boot_id) and holder.boot_id == _boot_id()
-    age = _heartbeat_age(sweep)
-    is_locked = sweep.local_path is not None
-    if is_locked and holder.run_id is not None and not is_here and age > ABANDONED_SECONDS:
-        return  # a file server that keeps the lock of a machine that crashed
-    if not is_locked and _has_ended(holder, is_here, age):
+    if _is_abandoned(holder, is_here, age, is_locked=sweep.local_path is not None):
         return
     host = "this machine" if is_here else make_printable(holder.host)
     by = f"process {holder.process} on {host}" if holder.process else "another process"
-    hint = f"; if it is dead, try again {ABANDONED_SECONDS:.0f} s after its last heartbeat"
-    hint = "" if is_here else f"{hint}, which was {age:.0f} s ago"
+    hint = (
+        f"; if it is dead, try again {ABANDONED_SECONDS:.0f} s after its last heartbeat, which was "
+        f"{age:.0f} s ago"
+    )
     name = sweep.path.rpartition("/")[2]
-    raise InputError(f"the sweep {name!r} is being run by {by}; wait for it or stop it{hint}")
+    raise InputError(
+        f"the sweep {name!r} is being run by {by}; wait for it or stop it{'' if is_here else hint}"
+    )
 
 
-def _has_ended(holder: Lease, is_here: bool, age: float) -> bool:
-    """Whether the holder's run is over, as far as its lease and heartbeat tell."""
-    if holder.run_id is None or age > ABANDONED_SECONDS:
-        return True
+def _is_abandoned(holder: Lease, is_here: bool, age: float, *, is_locked: bool) -> bool:
+    """Whether a lease can be taken over, as far as it and the age of the heartbeat tell."""
+    is_silent = age > ABANDONED_SECONDS
+    if is_locked:  # perhaps by a file server that keeps the lock of a machine that crashed
+        return is_silent and holder.run_id is not None and not is_here
     # Another container of this machine has another host name, and process ids of its own.
-    return is_here and holder.host == _host() and not Path(f"/proc/{holder.process}").exists()
+    is_dead = is_here and holder.host == _host() and not Path(f"/proc/{holder.process}").exists()
+    return is_silent or is_dead or holder.run_id is None
 
 
 def _heartbeat_age(sweep: Directory) -> float:
@@ -289,10 +302,11 @@ def _heartbeat_age(sweep: Directory) -> float:
     return now - max((time for time in times if time is not None), default=now)
 
 
-def _start_run(sweep: Directory) -> HeartbeatWriter:
+def _start_run(sweep: Directory) -> Directory:
+    """Writes the lease of a new run; returns the directory for its processes."""
     run_id = uuid.uuid4().hex
-    lease = Lease(run_id=run_id, host=_host(), process=os.getpid(), boot_id=_boot_id())
     own = replace(sweep, run_id=run_id)
+    lease = Lease(run_id=run_id, host=_host(), process=os.getpid(), boot_id=_boot_id())
     try:
         own.write(_LEASE_FILE, lease.model_dump_json().encode())
         for name in ("ledger", "checkpoints"):
@@ -300,16 +314,13 @@ def _start_run(sweep: Directory) -> HeartbeatWriter:
         _delete_temporary_files(sweep)
     except OSError as error:
         raise InputError(f"{sweep.path} must be writable; got: {error}") from error
-    heartbeat = HeartbeatWriter(own, run_id)
-    heartbeat.start()
-    return heartbeat
+    return own
 
 
-def _end_run(sweep: Directory, heartbeat: HeartbeatWriter) -> None:
-    """Writes the last heartbeat and ends the run, so that its workers no longer write."""
-    heartbeat.stop("stopped" if heartbeat.phase == "stopped" else "ended")
+def _end_run(sweep: Directory) -> None:
+    """Ends a run, so that its workers no longer write."""
     with suppress(OSError, RunSupersededError):  # the next run deletes what is left
-        check_lease(sweep, heartbeat.run_id)
+        check_lease(sweep)
         sweep.write(_LEASE_FILE, Lease().model_dump_json().encode())
         _delete_temporary_files(sweep)
 
@@ -324,12 +335,12 @@ def _delete_temporary_files(sweep: Directory) -> None:
                 sweep.delete(path)
 
 
-def _read_lease(sweep: Directory) -> Lease | None:
-    """The lease; None where there is none, or its content is not one."""
+def _read_lease(sweep: Directory) -> Lease:
+    """The lease; one without a run where there is none, or its content is not one."""
     try:
         return Lease.model_validate_json(sweep.read(_LEASE_FILE, _MAX_BYTES))
     except (FileNotFoundError, ValidationError):
-        return None
+        return Lease()
 
 
 def _host() -> str:

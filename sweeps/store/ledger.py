@@ -6,11 +6,11 @@ killed at any moment; readers see each replicate once, and never a part of a fil
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from privnets.points import TradeoffPoint, merge_replicates
-from sweeps.errors import InputError
+from sweeps.errors import InputError, describe_choices
 from sweeps.store.artifacts import write_artifacts
 from sweeps.store.codec import (
     ColumnFilter,
@@ -28,14 +28,13 @@ from sweeps.store.codec import (
     points_from_tables,
     replicate_keys,
 )
-from sweeps.store.filesystem import Directory, open_directory
+from sweeps.store.filesystem import Directory, absolute_storage, open_directory
 from sweeps.store.lease import check_lease
 from sweeps.study.yaml_reader import dump_yaml, parse_yaml
 
 _SPEC_FILE: Final = "spec.yaml"
 _MAX_SPEC_BYTES: Final = 1024**2
 _MAX_SPEC_VALUES: Final = 200_000
-_MAX_LISTED: Final = 20
 _PARALLEL_READS: Final = 8
 _SWEEP_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
@@ -44,6 +43,8 @@ class Ledger:
     """Directory of one sweep.
 
     Attributes:
+        storage: Absolute path or URI that contains sweeps, with credentials if it was given any.
+        directory: Directory of the sweep, for the run that packs are written for.
         unreadable: Files that the last reads skipped, with the reason.
     """
 
@@ -64,17 +65,9 @@ class Ledger:
                 f"with a letter or digit; got {sweep!r}"
             )
         self.sweep = sweep
+        self.storage = absolute_storage(storage)
         self.directory: Directory = replace(open_directory(storage) / sweep, run_id=run_id)
         self.unreadable: dict[str, str] = {}
-
-    @property
-    def run_id(self) -> str | None:
-        """Run that packs are written for; None for a process without a run."""
-        return self.directory.run_id
-
-    @run_id.setter
-    def run_id(self, run_id: str | None) -> None:
-        self.directory = replace(self.directory, run_id=run_id)
 
     @property
     def _packs(self) -> Directory:
@@ -91,21 +84,12 @@ class Ledger:
             RunSupersededError: If the run has ended or was taken over; the ledger is unchanged.
         """
         points = list(points)
-        self.check_lease()
+        check_lease(self.directory)
         write_artifacts(self.directory / "artifacts", points)
         name, content = f"{pack_id}.parquet", encode_points(points)
-        self.check_lease()  # again, as writing artifacts may take long
+        check_lease(self.directory)  # again, as writing artifacts may take long
         if not self._packs.create_exclusive(name, content) and self._read_table(pack_id) is None:
             self._packs.write(name, content)  # replaces a damaged file
-
-    def check_lease(self) -> None:
-        """Checks that the run that packs are written for is still the latest one.
-
-        Raises:
-            RunSupersededError: If it is not.
-        """
-        if self.run_id is not None:
-            check_lease(self.directory, self.run_id)
 
     def pack_ids(self) -> list[str]:
         """Ids of the packs in the ledger, readable or not."""
@@ -199,9 +183,11 @@ class Ledger:
         """
         path = f"{self.directory.path}/{_SPEC_FILE}"
         if not self.has_spec():
-            raise InputError(
-                f"sweep {self.sweep!r} does not exist: {path} is missing{self._other_sweeps()}"
-            )
+            names: list[str] = []
+            with suppress(OSError):
+                names = open_directory(self.storage).directories()
+            hint = f"; choose {describe_choices(names, self.sweep)}" if names else ""
+            raise InputError(f"sweep {self.sweep!r} does not exist: {path} is missing{hint}")
         try:
             text = self.directory.read(_SPEC_FILE, _MAX_SPEC_BYTES).decode()
             document = parse_yaml(text, _MAX_SPEC_BYTES, _MAX_SPEC_VALUES)
@@ -212,18 +198,6 @@ class Ledger:
         if document.repeated:
             raise InputError(f"{path} has the key {document.repeated[0].key} twice")
         return document.value
-
-    def _other_sweeps(self) -> str:
-        """Hint for an unknown sweep: the sweeps that exist."""
-        try:
-            names = sorted(self.directory.parent.directories())
-        except OSError:
-            return ""
-        if not names:
-            return ""
-        close = difflib.get_close_matches(self.sweep, names, n=1)
-        hint = f" (did you mean {close[0]}?)" if close else ""
-        return f"; existing sweeps: {', '.join(names[:_MAX_LISTED])}{hint}"
 
     def _read_table(self, pack_id: str, columns: ColumnFilter | None = None) -> pa.Table | None:
         """Table of a pack; None if its file is damaged."""

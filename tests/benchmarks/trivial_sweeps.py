@@ -132,7 +132,6 @@ def _run(order: Order, folder: str, address: str | None) -> None:
             SweepRun(
                 planned,
                 ledger,
-                folder,
                 tracking_uri="",
                 address=address,
                 command="",

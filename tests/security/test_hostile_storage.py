@@ -412,6 +412,6 @@ def test_intact_packs_stay_readable_beside_damaged_ones(ledger: Ledger) -> None:
     for number in range(50):
         cut = good[: number * len(good) // 50]
         place(ledger, f"ledger/bad{number:02d}.parquet").write_bytes(cut)
-    found = read_result(ledger, "")
+    found = read_result(ledger)
     assert ledger.finished_replicates() == {("kept", 0)}
     assert len(found.unreadable) == 50

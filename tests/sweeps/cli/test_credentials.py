@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import traceback
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,7 +45,8 @@ def test_a_displayed_result_does_not_show_the_keys_of_its_storage(tmp_path: Path
     ledger = Ledger(str(tmp_path), "sweep")
     manifest = prepare_manifest(ledger, small_plan(tmp_path), command="", tracking_uri="http://a")
     write_manifest(ledger, manifest)
-    found = replace(read_result(ledger, str(tmp_path)), storage=STORAGE)
+    found = read_result(ledger)
+    ledger.storage = STORAGE
     assert "hunter2" not in repr(found)
     assert "bucket/path" in repr(found)
 

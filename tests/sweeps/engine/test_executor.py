@@ -110,8 +110,8 @@ def test_only_missing_replicates_are_trained(
     assert_same_numbers(
         numbers(Ledger(str(tmp_path), "reference")), numbers(ledger_of(uninterrupted))
     )
-    assert states[-1].done == 4
-    assert [s.done for s in states] == sorted(s.done for s in states)
+    assert states[-1].counts.complete == 4
+    assert [s.counts.complete for s in states] == sorted(s.counts.complete for s in states)
 
 
 def test_a_pack_that_fails_does_not_take_the_others_along(

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from cluster.connection import Machine
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.engine import display
 from sweeps.engine import progress as progress_module
-from sweeps.engine.display import SweepProgress, display_progress
+from sweeps.engine.display import SweepCounts, SweepProgress, display_progress
 from sweeps.engine.executor import RunOutcome
 from sweeps.engine.progress import ProgressTracker
 from sweeps.planning.packing import Pack
@@ -94,7 +93,7 @@ def test_points_of_failed_packs_count_as_failed(tracker: ProgressTracker) -> Non
     expect(tracker, {"one": 1.0, "two": 1.0})
     tracker.fail_pack("one", "ValueError: x", "Traceback ...")
     now = tracker.snapshot()
-    assert (now.points, now.done, now.failed) == (4, 0, 1)
+    assert (now.points, now.counts.complete, now.counts.failed) == (4, 0, 1)
     assert tracker.failures == {"one": "ValueError: x"}
     assert Path(tracker.ledger.directory.path, "failures", "one.json").exists()
 
@@ -123,7 +122,7 @@ def test_rate_and_time_left_are_those_of_this_run(tracker: ProgressTracker, cloc
     tracker.advance_pack("p", 0.25, "node")
     tracker.show()
     now = tracker.snapshot()
-    assert (now.done, now.rate, now.eta) == (2, pytest.approx(1.0), pytest.approx(180.0))
+    assert (now.counts.complete, now.rate, now.eta) == (2, pytest.approx(1.0), pytest.approx(180.0))
 
 
 def test_nothing_is_done_before_packs_are_expected(tracker: ProgressTracker) -> None:
@@ -244,16 +243,21 @@ def test_displays_are_called_while_the_block_runs_and_at_its_end(
         expect(tracker, {"p": 1.0})
         tracker.advance_pack("p", 1.0, "node")
         write_point(tracker, 0)
-    assert (states[-1].done, states[-1].share) == (1, 1.0)
+    assert (states[-1].counts.complete, states[-1].share) == (1, 1.0)
 
 
-_STATE = SweepProgress(64, 0, 0, 0.5, None, 7.0, 0, {})
+_STATE = SweepProgress(points=64, share=0.5, eta=7.0)
+
+
+def state_with(**changes: object) -> SweepProgress:
+    return _STATE.model_copy(update=changes)
 
 
 def test_without_a_terminal_a_line_appears_now_and_then(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    state = SweepProgress(24, 6, 1, 0.25, 12.0, 90.0, 3, {"utility/accuracy": 0.9})
+    counts = SweepCounts(complete=6, failed=1, front=3, best={"utility/accuracy": 0.9})
+    state = SweepProgress(points=24, counts=counts, share=0.25, rate=12.0, eta=90.0)
     with display_progress() as show:
         for _ in range(250):
             clock.now += 0.1
@@ -268,19 +272,20 @@ def test_without_a_terminal_a_line_appears_now_and_then(
 def test_preparations_are_shown_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     with display_progress() as show:
         for doing in (None, "measuring pack sizes", "measuring pack sizes", None):
-            show(replace(_STATE, doing=doing))
+            show(state_with(doing=doing))
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("measuring pack sizes, 0 of 64 points done")
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_a_terminal_shows_three_lines_however_narrow_it_is(width: int) -> None:
+    best = dict.fromkeys(("privacy/" + "x" * 99, "y"), 0.1)
+    counts = SweepCounts(complete=60, failed=3, front=9, best=best)
     states = [
-        replace(_STATE, doing="measuring pack sizes"),
+        state_with(doing="measuring pack sizes"),
         _STATE,
-        replace(_STATE, done=60, failed=3, rate=12.5, eta=7000.0, front=9,
-                best=dict.fromkeys(("privacy/" + "x" * 99, "y"), 0.1)),
-    ]  # fmt: skip
+        state_with(counts=counts, rate=12.5, eta=7000.0),
+    ]
     for state in states:
         output = io.StringIO()
         console = Console(file=output, width=width, force_terminal=True)
@@ -299,19 +304,20 @@ def test_a_terminal_shows_three_lines_however_narrow_it_is(width: int) -> None:
     ],
 )
 def test_time_left_is_rounded(share: float, eta: float, text: str) -> None:
-    assert replace(_STATE, share=share, eta=eta).describe_training() == text
+    assert state_with(share=share, eta=eta).describe_training() == text
 
 
 def test_points_are_counted_beside_packs_in_training_and_replicates() -> None:
     use = ResourceUse(packs=1, nodes=1, busy_nodes=1, cpus=2, busy_cpus=1, gpus=0, busy_gpus=0)
-    assert str(replace(_STATE, use=use)) == (
+    assert str(state_with(use=use)) == (
         "50% trained, about 7 seconds left, 0 of 64 points done, 1 pack in training"
     )
-    state = SweepProgress(12, 1, 0, 0.52, 0.1, None, 0, {}, trainings=(25, 48))
+    counts = SweepCounts(complete=1)
+    state = SweepProgress(points=12, counts=counts, share=0.52, rate=0.1, trainings=(25, 48))
     assert state.describe_points() == (
         "1 of 12 points done (25 of 48 trainings), 0.1 points per minute"
     )
-    single = SweepProgress(1, 0, 0, 0, None, None, 0, {}, trainings=(0, 1))
+    single = SweepProgress(points=1, trainings=(0, 1))
     assert single.describe_points() == "0 of 1 point done"
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from privnets.points import Curve, Replicate, TradeoffPoint
-from sweeps.engine.progress import SweepCounter, SweepCounts
+from sweeps.engine.display import SweepCounts
+from sweeps.engine.progress import SweepCounter
 from sweeps.store.ledger import Ledger
 
 OBJECTIVES = {"privacy/advantage": "min", "utility/accuracy": "max"}

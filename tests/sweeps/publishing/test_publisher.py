@@ -41,7 +41,7 @@ from sweeps.publishing.process import start_publisher
 from sweeps.store.ledger import Ledger
 
 storage, sweep, uri = sys.argv[1:]
-with start_publisher(Ledger(storage, sweep), storage, uri) as publisher:
+with start_publisher(Ledger(storage, sweep), uri) as publisher:
     print(publisher.pid, flush=True)
     time.sleep(600)
 """
@@ -189,7 +189,7 @@ def test_its_process_publishes_the_rest_on_the_order_to_finish(
     ledger: Ledger, plan: Plan, uri: str, tmp_path: Path
 ) -> None:
     write(ledger, plan, (0, 0), (0, 1), (1, 0))
-    with start_publisher(ledger, str(tmp_path), uri) as publication:
+    with start_publisher(ledger, uri) as publication:
         outcome = publication.finish()
     assert (outcome.points, outcome.whole) == (1, True)
     assert held(uri) == ids(plan, 0)
@@ -215,7 +215,7 @@ def test_its_process_publishes_beside_training_at_the_lowest_priority(
     ledger: Ledger, plan: Plan, tmp_path: Path, uri: str
 ) -> None:
     write(ledger, plan, (0, 0), (0, 1))
-    with start_publisher(ledger, str(tmp_path), uri) as publication:
+    with start_publisher(ledger, uri) as publication:
         assert becomes(lambda: holds_any(uri))
         assert held(uri) == ids(plan, 0)
         assert psutil.Process(publication.pid).nice() == 19
@@ -250,7 +250,7 @@ def test_stopping_takes_no_time_while_the_server_is_away(
 ) -> None:
     """Whether it has noticed already that the server is away, or not looked yet."""
     write(ledger, plan, (0, 0), (0, 1))
-    with start_publisher(ledger, str(tmp_path), _AWAY) as publication:
+    with start_publisher(ledger, _AWAY) as publication:
         time.sleep(8 if tried else 0)
         began = time.monotonic()
         outcome = publication.stop()
@@ -305,7 +305,7 @@ def test_a_killed_publisher_leaves_every_point_to_publish(
     ledger: Ledger, plan: Plan, tmp_path: Path
 ) -> None:
     write(ledger, plan, (0, 0), (0, 1), (1, 0), (1, 1), (2, 0))
-    with start_publisher(ledger, str(tmp_path), _AWAY) as publication:
+    with start_publisher(ledger, _AWAY) as publication:
         publication._process.kill()
         outcome = publication.finish()
     assert (outcome.points, outcome.left, outcome.whole) == (0, 2, False)
@@ -321,30 +321,28 @@ def test_output_of_libraries_is_not_the_outcome(
     (tmp_path / "sitecustomize.py").write_text(noise)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     write(ledger, plan, (0, 0), (0, 1))
-    with start_publisher(ledger, str(tmp_path), uri) as publication:
+    with start_publisher(ledger, uri) as publication:
         outcome = publication.finish()
     assert (outcome.points, outcome.left, outcome.error) == (1, 0, None)
 
 
 def test_credentials_are_on_no_command_line(ledger: Ledger, tmp_path: Path) -> None:
     secret = "http://user:hunter2@127.0.0.1:1"
-    with start_publisher(ledger, str(tmp_path), secret) as publication:
+    with start_publisher(ledger, secret) as publication:
         command = " ".join(psutil.Process(publication.pid).cmdline())
     assert "hunter2" not in command
     assert str(tmp_path) not in command  # a storage may be a URI with credentials
 
 
 def test_a_publisher_that_fails_is_reported(tmp_path: Path) -> None:
-    with start_publisher(
-        Ledger(str(tmp_path), "no-such-sweep"), str(tmp_path), _AWAY
-    ) as publication:
+    with start_publisher(Ledger(str(tmp_path), "no-such-sweep"), _AWAY) as publication:
         outcome = publication.finish()
     assert not outcome.whole
     assert "sweep 'no-such-sweep' does not exist" in str(outcome.error)
 
 
-def _history(ledger: Ledger, storage: Path) -> list[tuple[int, float, float]]:
-    result = read_result(ledger, str(storage))
+def _history(ledger: Ledger) -> list[tuple[int, float, float]]:
+    result = read_result(ledger)
     reference = worst_values(result.points, result.objectives)
     return hypervolume_history(result.points, result.objectives, reference)
 
@@ -356,7 +354,7 @@ def test_hypervolume_never_falls_as_points_come_in(
     for index, value in enumerate(values):
         points = [replicate_of(plan, index, seed, value) for seed in plan.seeds]
         ledger.write_pack(str(index), points)
-    steps = _history(ledger, tmp_path)
+    steps = _history(ledger)
     assert [step for step, _, _ in steps] == [1, 2, 3, 4]
     volumes = [volume for _, volume, _ in steps]
     assert volumes == sorted(volumes)
@@ -382,17 +380,17 @@ def test_a_time_beyond_the_calendar_is_damage_and_delays_no_other_point(
     outcome = publisher.outcome()
     assert held(uri) == ids(plan, 1)
     assert (outcome.points, outcome.left) == (1, 0)
-    assert "late" in " ".join(read_result(ledger, "").unreadable)
+    assert "late" in " ".join(read_result(ledger).unreadable)
 
 
 def test_points_with_an_infinite_objective_have_no_part_in_the_hypervolume(
     ledger: Ledger, plan: Plan, tmp_path: Path
 ) -> None:
     write_value(ledger, plan, 0, math.inf)
-    assert _history(ledger, tmp_path) == []
+    assert _history(ledger) == []
     for index, value in enumerate((0.5, 0.2, 0.8), 1):
         write_value(ledger, plan, index, value)
-    steps = _history(ledger, tmp_path)
+    steps = _history(ledger)
     # Of the three the reference (0.8, 0.2) is the worst; only (0.5, 0.5) is better in both.
     assert [(step, pytest.approx(value)) for step, value, _ in steps] == [
         (1, 0.09), (2, 0.09), (3, 0.09),

@@ -41,9 +41,7 @@ with acquire_lease(Ledger(sys.argv[1], "sweep").directory):
     sys.stdin.read()
 """
 _USE = ResourceUse(packs=2, nodes=3, busy_nodes=2, cpus=8.0, busy_cpus=2.0, gpus=0.0, busy_gpus=0.0)
-_PROGRESS = SweepProgress(
-    points=4, done=1, failed=0, share=0.25, rate=2.5, eta=60.0, front=1, best={}, use=_USE
-)
+_PROGRESS = SweepProgress(points=4, share=0.25, rate=2.5, eta=60.0, use=_USE)
 
 
 @pytest.fixture
@@ -57,9 +55,9 @@ def bucket() -> Directory:
     return Directory(fs._MockFileSystem(), "bucket/sweep")
 
 
-def ledger_of_run(ledger: Ledger, run_id: str) -> Ledger:
+def ledger_of_run(ledger: Ledger, run_id: str | None) -> Ledger:
     """The ledger as a worker of that run has it."""
-    return Ledger(ledger.directory.parent.path, ledger.sweep, run_id)
+    return Ledger(ledger.storage, ledger.sweep, run_id)
 
 
 def save_checkpoint(ledger: Ledger) -> None:
@@ -69,7 +67,7 @@ def save_checkpoint(ledger: Ledger) -> None:
 @contextmanager
 def other_driver(ledger: Ledger) -> Iterator[subprocess.Popen[bytes]]:
     """A process that holds the lease."""
-    command = [sys.executable, "-c", _HOLDER, ledger.directory.parent.path]
+    command = [sys.executable, "-c", _HOLDER, ledger.storage]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"acquired\n"
@@ -109,7 +107,7 @@ def test_second_driver_is_refused_until_the_first_is_dead(ledger: Ledger) -> Non
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
         with acquire_lease(ledger.directory) as heartbeat:
-            check_lease(ledger.directory, heartbeat.run_id)
+            check_lease(heartbeat.directory)
 
 
 def test_lock_of_a_living_process_on_this_machine_is_never_taken_over(ledger: Ledger) -> None:
@@ -144,7 +142,7 @@ def test_lock_that_a_file_server_keeps_for_a_dead_machine_is_taken_over(ledger: 
 def test_second_driver_is_refused_on_storage_without_locks(bucket: Directory) -> None:
     with acquire_lease(bucket) as first:
         assert f"is being run by process {os.getpid()}" in refusal(bucket)
-        check_lease(bucket, first.run_id)
+        check_lease(first.directory)
     with acquire_lease(bucket):
         pass
 
@@ -160,7 +158,7 @@ def test_remote_lease_without_heartbeats_is_taken_over(
     write_remote_lease(bucket)
     monkeypatch.setattr("sweeps.store.lease.ABANDONED_SECONDS", -1.0)
     with acquire_lease(bucket) as heartbeat:
-        check_lease(bucket, heartbeat.run_id)
+        check_lease(heartbeat.directory)
 
 
 def test_remote_lease_of_a_dead_process_on_this_machine_is_taken_over(bucket: Directory) -> None:
@@ -169,7 +167,7 @@ def test_remote_lease_of_a_dead_process_on_this_machine_is_taken_over(bucket: Di
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     write_remote_lease(bucket, host=os.uname().nodename, process=dead.pid, boot_id=boot_id)
     with acquire_lease(bucket) as heartbeat:
-        check_lease(bucket, heartbeat.run_id)
+        check_lease(heartbeat.directory)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"process": "x"}', "x" * 5000])
@@ -201,18 +199,19 @@ def test_directory_that_cannot_be_locked_is_reported(
 
 def test_workers_of_the_run_write(ledger: Ledger) -> None:
     with acquire_lease(ledger.directory) as heartbeat:
-        ledger_of_run(ledger, heartbeat.run_id).write_pack("pack", [point()])
+        ledger_of_run(ledger, heartbeat.directory.run_id).write_pack("pack", [point()])
     assert ledger.finished_replicates() == {("p0", 0)}
 
 
 def test_workers_of_an_earlier_run_write_nothing(ledger: Ledger) -> None:
     with acquire_lease(ledger.directory) as first:
         pass
+    superseded = ledger_of_run(ledger, first.directory.run_id)
     with acquire_lease(ledger.directory):
         with pytest.raises(RunSupersededError):
-            ledger_of_run(ledger, first.run_id).write_pack("pack", [point(artifacts={"a": b""})])
+            superseded.write_pack("pack", [point(artifacts={"a": b""})])
         with pytest.raises(RunSupersededError):
-            save_checkpoint(ledger_of_run(ledger, first.run_id))
+            save_checkpoint(superseded)
     assert not (Path(ledger.directory.path) / "artifacts").exists()
     assert not (Path(ledger.directory.path) / "checkpoints").exists()
     assert ledger.pack_ids() == []
@@ -222,7 +221,7 @@ def test_workers_of_a_run_that_has_ended_write_nothing(ledger: Ledger) -> None:
     with acquire_lease(ledger.directory) as heartbeat:
         pass
     with pytest.raises(RunSupersededError):
-        ledger_of_run(ledger, heartbeat.run_id).write_pack("pack", [point()])
+        ledger_of_run(ledger, heartbeat.directory.run_id).write_pack("pack", [point()])
 
 
 def test_workers_of_a_killed_driver_write_until_the_next_run_begins(ledger: Ledger) -> None:
@@ -240,8 +239,8 @@ def test_workers_do_not_recreate_a_deleted_sweep(ledger: Ledger) -> None:
     with acquire_lease(ledger.directory) as heartbeat:
         ledger.directory.remove()
         with pytest.raises(RunSupersededError):
-            ledger_of_run(ledger, heartbeat.run_id).write_pack("pack", [point()])
-    assert not ledger.directory.exists()
+            ledger_of_run(ledger, heartbeat.directory.run_id).write_pack("pack", [point()])
+    assert not Path(ledger.directory.path).exists()
 
 
 def test_pack_in_the_ledger_is_not_written_again(ledger: Ledger) -> None:
