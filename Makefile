@@ -3,6 +3,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# Runs share no cache: several run at once.
+PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 AUDIT := .audit
 # One study of each experiment; neither needs a download.
 DEMO := quickstart digits-quick
@@ -13,7 +15,8 @@ BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' tes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow tests-with-ray tests-of-privnets other-tests lint docs bench audit licences clean
+.PHONY: help demo test test-slow engine-tests-with-ray other-tests-with-ray tests-of-privnets
+.PHONY: tests-of-sweeps other-tests lint docs bench audit licences clean
 
 help: ## Describe each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,21 +29,28 @@ demo: $(INSTALLED) ## Run a sweep of each experiment; print the fronts and the p
 	@echo "Open in a browser:"
 	@for study in $(DEMO); do echo "  $(CURDIR)/$(STORAGE)/demo-$$study/report.html"; done
 
-# Three processes: tests that start Ray and mostly wait, tests of privnets, and all others.
+# Five processes, which mostly wait: for Ray, for servers, for a browser.
 test: lint ## Lint, then run the tests
-	@$(MAKE) --no-print-directory --jobs 3 --keep-going tests-with-ray tests-of-privnets other-tests
+	@$(MAKE) --no-print-directory --jobs 5 --keep-going engine-tests-with-ray \
+		other-tests-with-ray tests-of-privnets tests-of-sweeps other-tests
 
-tests-with-ray:
-	$(BIN)/python -m pytest -m ray -p no:cacheprovider --ignore=tests/privnets
+engine-tests-with-ray:
+	$(PYTEST) -m ray tests/sweeps/engine
+
+other-tests-with-ray:
+	$(PYTEST) -m ray --ignore=tests/sweeps/engine --ignore=tests/privnets
 
 tests-of-privnets:
-	$(BIN)/python -m pytest -m 'not ray' -p no:cacheprovider tests/privnets
+	$(PYTEST) tests/privnets
+
+tests-of-sweeps:
+	$(PYTEST) -m 'not ray' tests/sweeps
 
 other-tests:
-	$(BIN)/python -m pytest -m 'not ray' --ignore=tests/privnets
+	$(PYTEST) -m 'not ray' --ignore=tests/sweeps --ignore=tests/privnets
 
 test-slow: lint ## Run the slow tests: chaos campaigns, deployments, long fuzz runs
-	$(BIN)/python -m pytest --slow -m slow -p no:cacheprovider
+	$(PYTEST) --slow -m slow
 
 lint: $(INSTALLED) ## Check style, formatting, types and the layers of packages
 	$(BIN)/ruff check .
