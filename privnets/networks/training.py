@@ -1,4 +1,4 @@
-"""Stacks of networks in training: parameters, an Adam optimiser, and their saved state."""
+"""Stacks of networks in training: parameters with their optimiser, and saved state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from torch import Tensor
 
 
 class StackedAdam:
-    """Adam (Kingma and Ba, arXiv 1412.6980) with a learning rate for each network of a stack."""
+    """Parameters of a stack of networks, trained by Adam with a learning rate for each network.
+
+    Kingma and Ba, arXiv 1412.6980.
+
+    Attributes:
+        parameters: Each of shape [S, ...].
+    """
 
     def __init__(
         self,
@@ -27,12 +33,12 @@ class StackedAdam:
             learning_rate: Shape [S].
             betas: Decay rates of the first and second moment, in [0, 1).
         """
-        self._parameters = list(parameters)
-        self._rates = [learning_rate.view(-1, *[1] * (p.ndim - 1)) for p in self._parameters]
+        self.parameters = list(parameters)
+        self._rates = [learning_rate.view(-1, *[1] * (p.ndim - 1)) for p in self.parameters]
         self._betas = betas
         self._epsilon = epsilon
-        self._first = [torch.zeros_like(p) for p in self._parameters]
-        self._second = [torch.zeros_like(p) for p in self._parameters]
+        self._first = [torch.zeros_like(p) for p in self.parameters]
+        self._second = [torch.zeros_like(p) for p in self.parameters]
         self._steps = 0
 
     @torch.no_grad()
@@ -55,71 +61,43 @@ class StackedAdam:
         torch._foreach_add_(denominator, self._epsilon * root)
         change = torch._foreach_mul(self._first, self._rates)
         torch._foreach_addcdiv_(
-            self._parameters, change, denominator, -scale * root / (1 - first_beta**self._steps)
+            self.parameters, change, denominator, -scale * root / (1 - first_beta**self._steps)
         )
-
-    def state(self) -> dict[str, Tensor]:
-        """Copies the moments [S, ...] (`first.i`, `second.i`) and the number of `steps`.
-
-        Learning rates and decay rates are settings, not state.
-        """
-        moments = {f"first.{i}": m.clone() for i, m in enumerate(self._first)}
-        moments |= {f"second.{i}": m.clone() for i, m in enumerate(self._second)}
-        return {**moments, "steps": torch.tensor(self._steps)}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Sets the moments and the step count to a saved `state`."""
-        for name, moments in (("first", self._first), ("second", self._second)):
-            for i, moment in enumerate(moments):
-                _copy_into(moment, state, f"{name}.{i}")
-        self._steps = int(state["steps"])
-
-    def keep(self, index: Tensor, parameters: Sequence[Tensor]) -> None:
-        """Drops all networks but some.
-
-        Args:
-            index: Networks to keep, int64, shape [kept].
-            parameters: Their parameters, each of shape [kept, ...]; `step` changes them in place.
-        """
-        self._parameters = list(parameters)
-        self._rates = [rate[index] for rate in self._rates]
-        self._first = [moment[index] for moment in self._first]
-        self._second = [moment[index] for moment in self._second]
-
-
-class TrainingStack:
-    """Parameters of a stack of networks with their optimiser."""
-
-    def __init__(
-        self, parameters: Sequence[Tensor], rates: Tensor, betas: tuple[float, float]
-    ) -> None:
-        """Takes parameters [S, ...], learning rates [S] and Adam's decay rates."""
-        self.parameters = list(parameters)
-        self._adam = StackedAdam(self.parameters, rates, betas)
-
-    def step(self, gradients: Sequence[Tensor], scale: float) -> None:
-        """Updates all parameters; `scale` multiplies all learning rates."""
-        self._adam.step(gradients, scale)
 
     def is_finite(self) -> Tensor:
         """Whether all parameters of each network are finite, bool, shape [S]."""
         return torch.stack([p.flatten(1).isfinite().all(1) for p in self.parameters]).all(0)
 
-    def keep(self, index: Tensor) -> None:
-        """Drops all networks but those of `index`, int64, shape [kept]."""
-        self.parameters = [p[index] for p in self.parameters]
-        self._adam.keep(index, self.parameters)
-
+    @torch.no_grad()
     def state(self) -> dict[str, Tensor]:
-        """Copies the parameters and the optimiser's state."""
-        parameters = {str(i): p.clone() for i, p in enumerate(self.parameters)}
-        return parameters | add_prefix("adam.", self._adam.state())
+        """Copies parameters and moments [S, ...], and the number of `steps`.
 
+        Learning rates and decay rates are settings, not state.
+        """
+        tensors = {name: tensor.clone() for name, tensor in self._tensors().items()}
+        return {**tensors, "steps": torch.tensor(self._steps)}
+
+    @torch.no_grad()
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Sets parameters and optimiser to a saved `state`."""
-        for i, parameter in enumerate(self.parameters):
-            _copy_into(parameter, state, str(i))
-        self._adam.restore(select_prefix(state, "adam."))
+        """Sets parameters, moments and step count to a saved `state`."""
+        for name, target in self._tensors().items():
+            saved = state[name]
+            if saved.shape != target.shape:
+                raise ValueError(
+                    f"saved tensor {name} must have shape {tuple(target.shape)}; "
+                    f"got {tuple(saved.shape)}."
+                )
+            target.copy_(saved)
+        self._steps = int(state["steps"])
+
+    def keep(self, index: Tensor) -> None:
+        """Drops all networks but those of `index`, int64, shape [kept]; copies their parameters."""
+        for tensors in (self.parameters, self._rates, self._first, self._second):
+            tensors[:] = [tensor[index] for tensor in tensors]
+
+    def _tensors(self) -> dict[str, Tensor]:
+        kinds = {"parameter": self.parameters, "first": self._first, "second": self._second}
+        return {f"{kind}.{i}": t for kind, tensors in kinds.items() for i, t in enumerate(tensors)}
 
 
 @contextmanager
@@ -142,12 +120,3 @@ def add_prefix(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def select_prefix(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Returns the tensors whose names start with `prefix`, named without it."""
     return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-
-
-def _copy_into(target: Tensor, state: Mapping[str, Tensor], name: str) -> None:
-    saved = state[name]
-    if saved.shape != target.shape:
-        raise ValueError(
-            f"saved tensor {name} must have shape {tuple(target.shape)}; got {tuple(saved.shape)}."
-        )
-    target.copy_(saved)

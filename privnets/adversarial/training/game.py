@@ -35,7 +35,7 @@ from privnets.adversarial.training.objectives import GameStep, build_objective
 from privnets.adversarial.training.releasers import Releaser, build_releaser
 from privnets.networks.layers import stack_parameters
 from privnets.networks.memory import keep_freed_memory
-from privnets.networks.training import TrainingStack, add_prefix, differentiable, select_prefix
+from privnets.networks.training import StackedAdam, add_prefix, differentiable, select_prefix
 from privnets.points import Curve
 from privnets.randomness import generator
 
@@ -164,7 +164,7 @@ class Game:
         self.step, self._pretrained = step, pretrained
 
     @property
-    def _stacks(self) -> dict[str, TrainingStack]:
+    def _stacks(self) -> dict[str, StackedAdam]:
         groups = {"+".join(group.roles): group.stack for group in self._groups}
         return {"releaser": self._releaser, **groups}
 
@@ -246,11 +246,11 @@ def _network_gradients(group: NetworkGroup, step: GameStep) -> tuple[Tensor, ...
 
 def _build_releaser_stack(
     releaser: Releaser, configs: Sequence[AdversarialConfig], device: torch.device
-) -> TrainingStack:
+) -> StackedAdam:
     networks = [releaser.initial(generator(config.seed, "releaser")) for config in configs]
     rates = torch.tensor([config.learning_rate for config in configs])
     parameters = [p.to(device) for p in stack_parameters(networks)]
-    return TrainingStack(parameters, rates.to(device), _BETAS)
+    return StackedAdam(parameters, rates.to(device), _BETAS)
 
 
 def _training_log_prior(pool: Pool, splits: Sequence[Splits], classes: int) -> Tensor:

@@ -18,7 +18,7 @@ from privnets.networks.convolution import ConvolutionalClassifier
 from privnets.networks.layers import Architecture, stack_parameters
 from privnets.networks.mlp import Perceptron
 from privnets.networks.recurrent import Recurrent
-from privnets.networks.training import TrainingStack, differentiable
+from privnets.networks.training import StackedAdam, differentiable
 from privnets.randomness import generator
 
 Role = Literal["adversary", "utility", "reference"]
@@ -150,7 +150,7 @@ class NetworkGroup:
         networks = [architecture.initial(generator(c.seed, r)) for r in roles for c in configs]
         rates = torch.tensor([c.adversary_learning_rate for c in configs] * len(roles))
         parameters = [p.to(device) for p in stack_parameters(networks)]
-        self.stack = TrainingStack(parameters, rates.to(device), betas)
+        self.stack = StackedAdam(parameters, rates.to(device), betas)
         self._parts: dict[tuple[Role, ...], list[Tensor]] = {}
 
     def parameters(self, roles: tuple[Role, ...]) -> list[Tensor]:
