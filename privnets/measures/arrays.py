@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 Array = TypeVar("Array", Tensor, NDArray[Any])
 Number = TypeVar("Number", Tensor, NDArray[Any], float)
+Given = TypeVar("Given")
 
 
 def real(values: Tensor | NDArray[Any] | float, name: str) -> Tensor:
@@ -86,13 +87,14 @@ def batch_shape(**shapes: torch.Size) -> torch.Size:
         ) from error
 
 
-def as_given(result: Tensor, *given: object) -> Any:
+def as_given(result: Tensor, *given: Given | float) -> Given:
     """Converts a result to a tensor if any argument is one, a float if all are, else an array."""
-    if any(isinstance(value, Tensor) for value in given):
-        return result
+    converted: Any = result
     if all(isinstance(value, int | float) for value in given):
-        return result.item()
-    return result.detach().numpy()[()]
+        converted = result.item()
+    elif not any(isinstance(value, Tensor) for value in given):
+        converted = result.detach().numpy()[()]
+    return cast(Given, converted)
 
 
 def _from_numpy(array: NDArray[Any], name: str) -> Tensor:

@@ -49,8 +49,7 @@ def release_bound(joint_usx: Array) -> Array:
     utility, secret = table.sum(-2, keepdim=True), table.sum(-3, keepdim=True)
     conditional = utility * (secret / torch.where(data > 0, data, 1))
     bound = divergence(pair, independent, (-2, -1)) - divergence(table, conditional, (-3, -2, -1))
-    answer: Array = as_given(bound, joint_usx)
-    return answer
+    return as_given(bound, joint_usx)
 
 
 def membership_advantage_bound(rho_kl: Number) -> Number:
@@ -79,8 +78,7 @@ def membership_advantage_bound(rho_kl: Number) -> Number:
         for _ in range(_NEWTON_STEPS):
             t = _newton(t, root)
     # Another step, from a constant t, has the derivative of the inverse function.
-    answer: Number = as_given(torch.tanh(_newton(t, root)), rho_kl)
-    return answer
+    return as_given(torch.tanh(_newton(t, root)), rho_kl)
 
 
 def privacy_advantage_bound(epsilon: Number | float, delta: Number | float) -> Number:
@@ -99,8 +97,7 @@ def privacy_advantage_bound(epsilon: Number | float, delta: Number | float) -> N
     failure = in_range(delta, "delta", 0, 1)
     batch_shape(epsilon=budget.shape, delta=failure.shape)
     bound = torch.tanh(budget / 2) + 2 * failure * torch.sigmoid(-budget)
-    answer: Number = as_given(bound, epsilon, delta)
-    return answer
+    return as_given(bound, epsilon, delta)
 
 
 def gaussian_noise_advantage_bound(sensitivity: Number | float, sigma: Number | float) -> Number:
@@ -114,8 +111,7 @@ def gaussian_noise_advantage_bound(sensitivity: Number | float, sigma: Number | 
         In [0, 1]; without noise 1, or 0 if the sensitivity is 0.
     """
     bound = torch.erf(_distance(sensitivity, sigma) / math.sqrt(8))
-    answer: Number = as_given(bound, sensitivity, sigma)
-    return answer
+    return as_given(bound, sensitivity, sigma)
 
 
 def gaussian_noise_rho_kl_bound(sensitivity: Number | float, sigma: Number | float) -> Number:
@@ -130,8 +126,7 @@ def gaussian_noise_rho_kl_bound(sensitivity: Number | float, sigma: Number | flo
     Returns:
         Nats, in [0, inf]; without noise inf, or 0 if the sensitivity is 0.
     """
-    answer: Number = as_given(_distance(sensitivity, sigma).square(), sensitivity, sigma)
-    return answer
+    return as_given(_distance(sensitivity, sigma).square(), sensitivity, sigma)
 
 
 def gaussian_mechanism_sigma(
@@ -157,8 +152,7 @@ def gaussian_mechanism_sigma(
     batch_shape(epsilon=budget.shape, delta=failure.shape, sensitivity=scale.shape)
     with torch.no_grad():
         sigma = scale * _smallest_sigma(budget, failure)
-    answer: Number = as_given(sigma, epsilon, delta, sensitivity)
-    return answer
+    return as_given(sigma, epsilon, delta, sensitivity)
 
 
 def gaussian_mechanism_delta(
@@ -181,8 +175,7 @@ def gaussian_mechanism_delta(
     noise = in_range(sigma, "sigma", 0, math.inf, open_low=True, open_high=True)
     scale = in_range(sensitivity, "sensitivity", 0, math.inf, open_low=True, open_high=True)
     batch_shape(epsilon=budget.shape, sigma=noise.shape, sensitivity=scale.shape)
-    answer: Number = as_given(_log_delta(budget, noise / scale).exp(), epsilon, sigma, sensitivity)
-    return answer
+    return as_given(_log_delta(budget, noise / scale).exp(), epsilon, sigma, sensitivity)
 
 
 def _newton(t: Tensor, root: Tensor) -> Tensor:

@@ -30,8 +30,7 @@ def renyi_entropy(p: Array, alpha: float) -> Array:
     Returns:
         Nats, shape [...], from 0 to log n.
     """
-    answer: Array = as_given(_renyi(distribution(p, "p", ("n",)), order(alpha)), p)
-    return answer
+    return as_given(_renyi(distribution(p, "p", ("n",)), order(alpha)), p)
 
 
 def arimoto_conditional_entropy(joint: Array, alpha: float) -> Array:
@@ -46,10 +45,7 @@ def arimoto_conditional_entropy(joint: Array, alpha: float) -> Array:
     Returns:
         Nats, shape [...], from 0 to H_alpha(S).
     """
-    answer: Array = as_given(
-        _arimoto(distribution(joint, "joint", ("S", "Z")), order(alpha)), joint
-    )
-    return answer
+    return as_given(_arimoto(distribution(joint, "joint", ("S", "Z")), order(alpha)), joint)
 
 
 def arimoto_mutual_information(joint: Array, alpha: float) -> Array:
@@ -67,8 +63,7 @@ def arimoto_mutual_information(joint: Array, alpha: float) -> Array:
     """
     table, alpha = distribution(joint, "joint", ("S", "Z")), order(alpha)
     gain = _renyi(table.sum(-1), alpha) - _arimoto(table, alpha)
-    answer: Array = as_given(gain.clamp(min=0), joint)
-    return answer
+    return as_given(gain.clamp(min=0), joint)
 
 
 def sibson_mutual_information(joint: Array, alpha: float) -> Array:
@@ -89,8 +84,7 @@ def sibson_mutual_information(joint: Array, alpha: float) -> Array:
     table, alpha = distribution(joint, "joint", ("S", "Z")), order(alpha)
     secret, seen = table.sum(-1, keepdim=True), table.sum(-2, keepdim=True)
     log_ratio = _log(table) - _log(secret) - _log(seen)
-    answer: Array = as_given(_power_mean(table, log_ratio, _log(secret), alpha).clamp(min=0), joint)
-    return answer
+    return as_given(_power_mean(table, log_ratio, _log(secret), alpha).clamp(min=0), joint)
 
 
 def mutual_information(joint: Array) -> Array:
@@ -104,8 +98,7 @@ def mutual_information(joint: Array) -> Array:
     """
     table = distribution(joint, "joint", ("S", "Z"))
     apart = table.sum(-1, keepdim=True) * table.sum(-2, keepdim=True)
-    answer: Array = as_given(divergence(table, apart, (-2, -1)), joint)
-    return answer
+    return as_given(divergence(table, apart, (-2, -1)), joint)
 
 
 def kl_divergence(p: Array, q: Array) -> Array:
@@ -123,8 +116,7 @@ def kl_divergence(p: Array, q: Array) -> Array:
         shapes = f"{list(first.shape)} and {list(second.shape)}"
         raise ValueError(f"p and q must have as many outcomes as each other; got shapes {shapes}.")
     batch_shape(p=first.shape[:-1], q=second.shape[:-1])
-    answer: Array = as_given(divergence(first, second, (-1,)), p, q)
-    return answer
+    return as_given(divergence(first, second, (-1,)), p, q)
 
 
 def divergence(p: Tensor, q: Tensor, dims: tuple[int, ...]) -> Tensor:

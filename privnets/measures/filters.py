@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
-from functools import cache, lru_cache, reduce
+from dataclasses import astuple, dataclass, replace
+from functools import cache, lru_cache, partial, reduce
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ _NOISELESS_GAIN = 1 / DATA_STD
 _MAX_GAIN = LARGEST_GAIN / math.hypot(1, DATA_STD * LARGEST_GAIN)
 
 _DISTANCES = (0, 0.3, 0.7, 1.2, 1.8, 2.5, 3.5, 5, 7, 10, 14, 19.9)
+_LINE_GAINS = (*_DISTANCES, _MAX_GAIN)
 _ANGLES = 256
 _STARTS = 4  # starting points of filters that release two numbers
 _PATTERN_STEPS = 12
@@ -109,10 +110,6 @@ class _Filters:
     shapes: Tensor
     loss: Tensor
 
-    def replace(self, shapes: Tensor, loss: Tensor) -> _Filters:
-        """Replaces shapes and losses."""
-        return _Filters(self.problem, self.k, self.a, shapes, loss)
-
     def select(self, index: Tensor) -> _Filters:
         """Selects filters by index or mask."""
         return _Filters(*(part[index] for part in astuple(self)))
@@ -142,9 +139,11 @@ def _best_noisy(k: Tensor, a: Tensor) -> _Filters:
     forty times as much as over a line. So filters that release two numbers are searched roughly,
     and refined only if they are within `_MARGIN` of the best that releases one.
     """
-    line = _refine(_pattern_search(_starts(k, a, _line_starts)), (0.0, _MAX_GAIN)).best()
+    line = _refine(
+        _pattern_search(_starts(k, a, partial(_line_starts, _LINE_GAINS))), (0.0, _MAX_GAIN)
+    ).best()
     rough = _pattern_search(_starts(k, a, _plane_starts), rough=True)
-    plane = rough.replace(rough.shapes, _loss(rough.k, rough.a, rough.shapes))
+    plane = replace(rough, loss=_loss(rough.k, rough.a, rough.shapes))
     margin = torch.where(plane.shapes[:, 2] > 0, _MARGIN, -_ROUNDING)
     promising = plane.select(plane.loss < line.loss[plane.problem] + margin)
     return line.concatenate(_newton_search(promising, (0.0, _MAX_GAIN))).best()
@@ -155,9 +154,11 @@ def _best_noiseless(k: Tensor, a: Tensor) -> _Filters:
     secret, problem = math.log(2), torch.arange(len(k))
     constant = torch.zeros(len(k), 3, dtype=torch.float64)
     identity = constant + torch.tensor([0, _NOISELESS_GAIN, _NOISELESS_GAIN], dtype=torch.float64)
-    projected = _refine(_starts(k, a, _projection_starts), (_NOISELESS_GAIN, _NOISELESS_GAIN))
+    projected = _refine(
+        _starts(k, a, partial(_line_starts, (_NOISELESS_GAIN,))), (_NOISELESS_GAIN, _NOISELESS_GAIN)
+    )
     without_release = _Filters(problem, k, a, constant, (1 - a) * secret**2)
-    full = without_release.replace(identity, a * secret**2)
+    full = replace(without_release, shapes=identity, loss=a * secret**2)
     return projected.concatenate(without_release).concatenate(full).best()
 
 
@@ -170,24 +171,15 @@ def _starts(k: Tensor, a: Tensor, grid: Callable[[float, float], Tensor]) -> _Fi
     return _Filters(problem, k[problem], a[problem], torch.cat(shapes), no_loss)
 
 
-def _line_starts(k: float, a: float) -> Tensor:
-    """Shapes [n, 3] of one number: the best gains at angles that are local minima."""
-    return _local_minima(_line(k, (*_DISTANCES, _MAX_GAIN)), a)
-
-
-def _projection_starts(k: float, a: float) -> Tensor:
-    """Shapes [n, 3] of one number without noise."""
-    return _local_minima(_line(k, (_NOISELESS_GAIN,)), a)
-
-
 def _plane_starts(k: float, a: float) -> Tensor:
     """Shapes [n, 3] of two numbers: the best of a grid of cell distances in the plane."""
     shapes, leakage, censored = _plane(k)
     return shapes[_weighted_loss(leakage, censored, a).argsort()[:_STARTS]]
 
 
-def _local_minima(evaluated: _Evaluated, a: float) -> Tensor:
-    shapes, leakage, censored = evaluated
+def _line_starts(gains: tuple[float, ...], k: float, a: float) -> Tensor:
+    """Shapes [n, 3] of one number: the best gains at angles that are local minima."""
+    shapes, leakage, censored = _line(k, gains)
     least, index = _weighted_loss(leakage, censored, a).min(1)
     is_minimum = (least < least.roll(1)) & (least <= least.roll(-1))
     is_minimum[least.argmin()] = True
@@ -237,12 +229,12 @@ def _pattern_search(starts: _Filters, *, rough: bool = False) -> _Filters:
         loss, index = _weighted_loss(*_information(joint, near, rough=rough), weight).min(1)
         shapes = near[torch.arange(len(near)), index]
         width = torch.where(index[:, None] == 0, width / 2, width)
-    return starts.replace(shapes, loss)
+    return replace(starts, shapes=shapes, loss=loss)
 
 
 def _refine(starts: _Filters, gain_range: _Range) -> _Filters:
     """Newton searches from the best two of each problem, if their losses are similar."""
-    evaluated = starts.replace(starts.shapes, _loss(starts.k, starts.a, starts.shapes))
+    evaluated = replace(starts, loss=_loss(starts.k, starts.a, starts.shapes))
     ranked, rank = evaluated.rank()
     least = ranked.loss[rank == 0][ranked.problem]
     is_close = ranked.loss <= _REFINE_RATIO * least + _ROUNDING
@@ -271,7 +263,7 @@ def _newton_descent(starts: _Filters, gain_range: _Range) -> _Filters:
             better[:, None], candidates[torch.arange(len(candidates)), index], shapes
         )
         loss = torch.where(better, least, loss)
-    return starts.replace(shapes, loss)
+    return replace(starts, shapes=shapes, loss=loss)
 
 
 def _newton_step(starts: _Filters, shapes: Tensor, gain_range: _Range) -> Tensor:

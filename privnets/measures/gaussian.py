@@ -24,8 +24,7 @@ def gaussian_kl(mean0: Array, cov0: Array, mean1: Array, cov1: Array) -> Array:
         Nats, at least 0; leading dimensions are broadcast.
     """
     difference, factor0, factor1 = _prepare(mean0, cov0, mean1, cov1)
-    answer: Array = as_given(_kl(difference, factor0, factor1), mean0, cov0, mean1, cov1)
-    return answer
+    return as_given(_kl(difference, factor0, factor1), mean0, cov0, mean1, cov1)
 
 
 def gaussian_jeffreys(mean0: Array, cov0: Array, mean1: Array, cov1: Array) -> Array:
@@ -44,8 +43,7 @@ def gaussian_jeffreys(mean0: Array, cov0: Array, mean1: Array, cov1: Array) -> A
     """
     difference, factor0, factor1 = _prepare(mean0, cov0, mean1, cov1)
     total = _kl(difference, factor0, factor1) + _kl(difference, factor1, factor0)
-    answer: Array = as_given(total, mean0, cov0, mean1, cov1)
-    return answer
+    return as_given(total, mean0, cov0, mean1, cov1)
 
 
 def _kl(difference: Tensor, factor0: Tensor, factor1: Tensor) -> Tensor:
