@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -22,6 +23,13 @@ def requires_data(name: str) -> pytest.MarkDecorator:
         data.status(name) == "absent",
         reason=f"data set {name!r} is not in {data.directory()} (PRIVNETS_DATA)",
     )
+
+
+def add_data_set(monkeypatch: pytest.MonkeyPatch, info: data.DatasetInfo, root: Path) -> None:
+    """Adds a data set to the catalog, and makes `root` the data directory."""
+    source = type("Source", (data.DataSource,), {"info": info})()
+    monkeypatch.setitem(data.DATASETS._loaded, info.name, source)
+    monkeypatch.setenv("PRIVNETS_DATA", str(root))
 
 
 def finish(work: Generator[object, None, T]) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,6 +32,7 @@ _NUMERIC = frozenset(
     {"age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week"}
 )
 _TARGETS = {"<=50K": 0.0, ">50K": 1.0}
+_MAX_MESSAGE = 300
 _URL = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult"
 
 
@@ -77,46 +78,29 @@ def parse(train: str, test: str) -> tuple[NDArray[np.float64], NDArray[np.float6
     files; `?` (missing) is a category. adult.test starts with a comment line and has a dot after
     each label; both files end with an empty line.
     """
-    rows = _rows("adult.data", train) + _rows("adult.test", test)
-    if not rows:
-        raise DataError("adult.data and adult.test have no rows.")
-    *columns, labels = zip(*rows, strict=True)
-    x = [_encode(name, column) for name, column in zip(ATTRIBUTES, columns, strict=True)]
-    return np.column_stack(x), np.array([_target(label) for label in labels])
+    import pandas as pd  # slow to import
 
-
-def _rows(name: str, text: str) -> list[list[str]]:
     try:
-        lines = list(csv.reader(text.splitlines(), skipinitialspace=True))
-    except csv.Error as error:
-        raise DataError(f"{name} is not a csv file: {error}.") from error
-    rows = [[cell.strip() for cell in row] for row in lines if row and not row[0].startswith("|")]
-    expected = len(ATTRIBUTES) + 1
-    for row in rows:
-        if len(row) != expected:
-            raise DataError(f"{name} has a row of {len(row)} columns, expected {expected}.")
-    return rows
-
-
-def _target(label: str) -> float:
-    try:
-        return _TARGETS[label.removesuffix(".")]
-    except KeyError:
-        raise DataError(f"an income of adult must be <=50K or >50K; got {label!r}.") from None
-
-
-def _encode(name: str, column: tuple[str, ...]) -> NDArray[np.float64]:
-    if name in _NUMERIC:
-        return _numbers(name, column)
-    codes = {category: code for code, category in enumerate(sorted(set(column)))}
-    return np.array([codes[category] for category in column], dtype=np.float64)
-
-
-def _numbers(name: str, column: tuple[str, ...]) -> NDArray[np.float64]:
-    try:
-        numbers = np.array(column, dtype=np.float64)
+        rows = pd.read_csv(
+            io.StringIO(f"{train}\n{test}"),
+            header=None,
+            dtype=str,
+            comment="|",
+            skipinitialspace=True,
+            keep_default_na=False,
+        )
+        if rows.shape[1] != len(ATTRIBUTES) + 1 or rows.isna().any(axis=None):
+            raise ValueError(f"a row has not {len(ATTRIBUTES) + 1} columns")
+        *columns, labels = (rows[column] for column in rows)
+        encoded = [
+            column if name in _NUMERIC else column.astype("category").cat.codes
+            for name, column in zip(ATTRIBUTES, columns, strict=True)
+        ]
+        x = np.column_stack([column.to_numpy(np.float64) for column in encoded])
+        y = np.asarray(labels.str.removesuffix(".").map(_TARGETS), dtype=np.float64)
+        if not (np.isfinite(x).all() and np.isfinite(y).all()):
+            raise ValueError("numbers must be finite, and incomes <=50K or >50K")
     except ValueError as error:
-        raise DataError(f"the attribute {name} of adult must hold numbers: {error}.") from error
-    if not np.isfinite(numbers).all():
-        raise DataError(f"the attribute {name} of adult must hold finite numbers.")
-    return numbers
+        reason = str(error)[:_MAX_MESSAGE]
+        raise DataError(f"adult.data and adult.test are not as published: {reason}.") from error
+    return x, y

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from functools import cache
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import ClassVar
 
@@ -90,7 +90,4 @@ class DiabetesSource(BundledSource):
 @cache
 def _folder() -> Path:
     """Folder of scikit-learn's data files, located without importing it."""
-    spec = importlib.util.find_spec("sklearn")
-    if spec is None or spec.origin is None:
-        raise DataError("scikit-learn is not installed; it ships digits and diabetes.")
-    return Path(spec.origin).parent / "datasets" / "data"
+    return Path(str(distribution("scikit-learn").locate_file("sklearn/datasets/data")))

@@ -55,7 +55,10 @@ def write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     # A read-only or full disk must not stop an experiment.
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, hashlib.sha256(body).digest() + body)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.") as temporary:
+            partial = Path(temporary, path.name)
+            partial.write_bytes(hashlib.sha256(body).digest() + body)
+            os.replace(partial, path)
 
 
 def _arrays(body: bytes) -> dict[str, NDArray[Any]] | None:
@@ -66,14 +69,3 @@ def _arrays(body: bytes) -> dict[str, NDArray[Any]] | None:
     with np.lib.npyio.NpzFile(io.BytesIO(body), allow_pickle=False) as archive:
         arrays = {key: archive[key] for key in archive.files}
     return arrays if all(isinstance(each, np.ndarray) for each in arrays.values()) else None
-
-
-def _replace(path: Path, content: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

@@ -22,7 +22,6 @@ from privnets.data.files import (
     DatasetInfo,
     FileState,
     Kind,
-    directory,
     state_of,
     verify,
 )
@@ -48,11 +47,11 @@ class DataSource(ABC):
 
     def state(self) -> FileState:
         """Whether the files are in the data directory, and whether they are the published ones."""
-        return state_of(self.info, directory())
+        return state_of(self.info)
 
     def fingerprint(self) -> str:
         """Identifies the exact data and the way it is read: 32 hexadecimal digits."""
-        verify(self.info, directory())
+        verify(self.info)
         return combined_fingerprint(self.name, tuple(file.sha256 for file in self.info.files))
 
     def read(self, paths: Sequence[Path]) -> Table:
@@ -149,8 +148,7 @@ def combined_fingerprint(name: str, digests: tuple[str, ...]) -> str:
 @lru_cache(maxsize=4)
 def _load(name: str, identity: str) -> Dataset:
     source = _source(name)
-    paths = [directory() / name / file.name for file in source.info.files]
-    x, y, feature_names = source.read(paths)
+    x, y, feature_names = source.read(source.info.paths)
     x.setflags(write=False)
     y.setflags(write=False)
     return Dataset(name, x, y, feature_names, source.info.classes, identity)

@@ -35,26 +35,7 @@ from privnets.data.eco_files import (
     parse_aggregated,
     read_published,
 )
-from privnets.data.files import (
-    DataError,
-    DataFile,
-    DatasetInfo,
-    FileState,
-    digest,
-    directory,
-    fault_of,
-)
-
-__all__ = [
-    "MISSING",
-    "STEPS",
-    "EcoSource",
-    "Household",
-    "Recordings",
-    "Resolution",
-    "read",
-    "source",
-]
+from privnets.data.files import DataError, DataFile, DatasetInfo, FileState, digest, fault_of
 
 _VERSION = 1
 """Raised when the meaning of the arrays changes; part of fingerprints."""
@@ -108,11 +89,10 @@ class EcoSource(DataSource):
         households = find_published(_published_folder())
         if households:
             return _identity("published", _contents_digest(households))
-        (file,) = self.info.files
-        folder = directory() / "eco"
-        if fault := fault_of(file, folder / file.name):
+        (file,), (path,) = self.info.files, self.info.paths
+        if fault := fault_of(file, path):
             raise DataError(
-                f"data set 'eco' cannot be used: {fault}. Looked in {folder}. Put {file.name} "
+                f"data set 'eco' cannot be used: {fault}. Looked in {path.parent}. Put {file.name} "
                 "there, or unpack NN_sm_csv.zip and NN_occupancy_csv.zip of "
                 f"https://doi.org/10.5905/ethz-1007-35 in {_published_folder()}, or set "
                 "PRIVNETS_DATA to a directory that holds eco."
@@ -177,7 +157,7 @@ def resample(quarters: QuarterHours, resolution: Resolution) -> Household:
 
 
 def _published_folder() -> Path:
-    return directory() / "eco" / "published"
+    return EcoSource.info.folder / "published"
 
 
 @lru_cache(maxsize=4)
@@ -193,7 +173,7 @@ def _read(identity: str, origin: Source, resolution: Resolution) -> Recordings:
 @lru_cache(maxsize=2)
 def _quarters(identity: str, origin: Source) -> tuple[QuarterHours, ...]:
     if origin == "aggregated":
-        return (parse_aggregated((directory() / "eco" / AGGREGATED_NAME).read_bytes()),)
+        return (parse_aggregated(EcoSource.info.paths[0].read_bytes()),)
     path = cache.directory() / f"eco-{identity}.prepared"
     arrays = cache.read(path)
     if arrays is not None:

@@ -21,7 +21,6 @@ made in this format; the published files were not available.
 
 from __future__ import annotations
 
-import csv
 import datetime
 import io
 import re
@@ -44,8 +43,7 @@ _DAY_SECONDS = _QUARTERS * _QUARTER_SECONDS
 _MAX_WATTS = 1e7  # above any household: a larger value shows a damaged file
 
 _AGGREGATED_HOUSEHOLD = 2
-_AGGREGATED_COLUMNS = ("time", "power_w", "occupancy")
-_AGGREGATED_LABELS = {"0": 0, "1": 1, "": MISSING}
+_AGGREGATED_COLUMNS = ["time", "power_w", "occupancy"]
 _AGGREGATED_MAX_BYTES = 16 * 2**20  # the file has 0.4 MiB uncompressed
 _ADVICE = "Replace it by an intact copy, or put ECO as published beside it (see privnets.data.eco)."
 _MAX_MESSAGE = 300
@@ -193,23 +191,34 @@ def parse_aggregated(content: bytes) -> QuarterHours:
     hours late; the file has this corrected. Days without a quarter-hour are left out. An empty
     occupancy is missing.
     """
+    import pandas as pd  # slow to import
+
     body = unpack_gzip(content, AGGREGATED_NAME, _AGGREGATED_MAX_BYTES, _ADVICE)
     try:
-        lines = list(csv.reader(io.StringIO(body.decode("ascii"))))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{AGGREGATED_NAME} is not a csv file: {error}. {_ADVICE}") from error
-    header = lines[0] if lines else []
-    absent = [name for name in _AGGREGATED_COLUMNS if name not in header]
-    if absent:
-        raise DataError(f"{AGGREGATED_NAME} has no column {', '.join(absent)}. {_ADVICE}")
-    rows = [
-        _aggregated_row(number, dict(zip(header, cells, strict=False)))
-        for number, cells in enumerate(lines[1:], start=2)
-        if cells
-    ]
-    if not rows:
-        raise DataError(f"{AGGREGATED_NAME} has no rows. {_ADVICE}")
-    return _group_by_day(rows)
+        rows = pd.read_csv(io.BytesIO(body), usecols=_AGGREGATED_COLUMNS, dtype=str)
+        time = pd.to_datetime(rows["time"], format="%Y-%m-%d %H:%M:%S")
+        power = rows["power_w"].astype(np.float64)
+        labels = rows["occupancy"].astype(np.float64).fillna(MISSING)
+    except (ValueError, OverflowError) as error:
+        reason = str(error)[:_MAX_MESSAGE]
+        raise DataError(f"{AGGREGATED_NAME} cannot be read: {reason}. {_ADVICE}") from error
+    is_quarter = (time == time.dt.floor("15min")) & ~time.duplicated()
+    is_valid = is_quarter & power.between(0, _MAX_WATTS) & labels.isin((0, 1, MISSING))
+    if not len(rows) or not is_valid.all():
+        raise DataError(
+            f"{AGGREGATED_NAME} must have rows with a new quarter-hour, a power from 0 to "
+            f"{_MAX_WATTS:g} W, and an occupancy of 0, 1 or nothing. {_ADVICE}"
+        )
+    dates, day = np.unique(time.to_numpy().astype("datetime64[D]"), return_inverse=True)
+    place = day, (4 * time.dt.hour + time.dt.minute // 15).to_numpy()
+    shape = (len(dates), _QUARTERS)
+    watt_seconds = np.zeros(shape)
+    seconds: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
+    occupancy = np.full(shape, MISSING, dtype=np.int64)
+    watt_seconds[place] = power.to_numpy() * _QUARTER_SECONDS
+    seconds[place] = _QUARTER_SECONDS
+    occupancy[place] = labels.to_numpy()
+    return QuarterHours(_AGGREGATED_HOUSEHOLD, dates, watt_seconds, seconds, occupancy)
 
 
 def _quarter_labels(cells: list[bytes], line: int) -> NDArray[np.int64]:
@@ -242,36 +251,3 @@ def _format_error(path: Path, error: Exception) -> DataError:
         f"{path} is not a file of ECO as published: {error}. "
         "Unpack it again from the data set's archives (https://doi.org/10.5905/ethz-1007-35)."
     )
-
-
-_Row = tuple[np.datetime64, int, float, int]
-"""Day, quarter-hour, watts and occupancy."""
-
-
-def _aggregated_row(line: int, row: dict[str, str]) -> _Row:
-    try:
-        time = datetime.datetime.fromisoformat(row["time"])
-        power, occupancy = float(row["power_w"]), _AGGREGATED_LABELS[row["occupancy"]]
-        is_quarter = time.minute % 15 == time.second == time.microsecond == 0
-        if not is_quarter or time.tzinfo is not None or not 0 <= power <= _MAX_WATTS:
-            raise ValueError("not a quarter-hour on the wall clock, or not a power in W")
-    except (ValueError, KeyError, TypeError) as error:
-        reason = f"cannot read {row}: {error}"[:_MAX_MESSAGE]
-        raise DataError(f"{AGGREGATED_NAME}, line {line}: {reason}. {_ADVICE}") from error
-    quarter = 4 * time.hour + time.minute // 15
-    return np.datetime64(time.date(), "D"), quarter, power, occupancy
-
-
-def _group_by_day(rows: list[_Row]) -> QuarterHours:
-    days, quarters, power, labels = (np.array(column) for column in zip(*rows, strict=True))
-    dates, day = np.unique(days, return_inverse=True)
-    if len(set(zip(day.tolist(), quarters.tolist(), strict=True))) < len(rows):
-        raise DataError(f"{AGGREGATED_NAME} has a quarter-hour twice. {_ADVICE}")
-    shape = (len(dates), _QUARTERS)
-    watt_seconds = np.zeros(shape)
-    seconds: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
-    occupancy = np.full(shape, MISSING, dtype=np.int64)
-    watt_seconds[day, quarters] = power * _QUARTER_SECONDS
-    seconds[day, quarters] = _QUARTER_SECONDS
-    occupancy[day, quarters] = labels
-    return QuarterHours(_AGGREGATED_HOUSEHOLD, dates, watt_seconds, seconds, occupancy)

@@ -68,6 +68,16 @@ class DatasetInfo:
     files: tuple[DataFile, ...] = ()
     kind: Kind = "table"
 
+    @property
+    def folder(self) -> Path:
+        """Folder of the data set in the data directory."""
+        return directory() / self.name
+
+    @property
+    def paths(self) -> list[Path]:
+        """Paths of `files` in the data directory, in the same order."""
+        return [self.folder / file.name for file in self.files]
+
 
 def directory() -> Path:
     """Returns the data directory: `PRIVNETS_DATA`, else the platform's user data directory."""
@@ -80,35 +90,34 @@ def directory() -> Path:
     return platformdirs.user_data_path("privnets", appauthor=False)
 
 
-def verify(dataset: DatasetInfo, root: Path) -> None:
-    """Checks that the files in `root/<name>` are the published ones.
+def verify(dataset: DatasetInfo) -> None:
+    """Checks that the files in the data directory are the published ones.
 
     Raises:
         DataError: If any file is absent, unreadable, truncated or altered; lists all of them.
     """
-    folder = root / dataset.name
-    faults = [fault for file in dataset.files if (fault := fault_of(file, folder / file.name))]
-    if faults:
+    files = zip(dataset.files, dataset.paths, strict=True)
+    if faults := [fault for file, path in files if (fault := fault_of(file, path))]:
         paths = " and ".join(f"{dataset.name}/{file.name}" for file in dataset.files)
         raise DataError(
             f"data set {dataset.name!r} cannot be used: {'; '.join(faults)}. "
-            f"Looked in {folder}. Get it with `sweeps data fetch {dataset.name}`, "
+            f"Looked in {dataset.folder}. Get it with `sweeps data fetch {dataset.name}`, "
             f"or set PRIVNETS_DATA to a directory that holds {paths}."
         )
 
 
-def state_of(dataset: DatasetInfo, root: Path) -> FileState:
-    """Returns the state of the files in `root/<name>`.
+def state_of(dataset: DatasetInfo) -> FileState:
+    """Returns the state of the files in the data directory.
 
     Returns:
         `altered` if a file differs from the published one, else `absent` if one is missing, else
         `present`.
     """
-    paths = {file: root / dataset.name / file.name for file in dataset.files}
-    existing = {file: path for file, path in paths.items() if path.exists()}
-    if any(fault_of(file, path) for file, path in existing.items()):
+    exists = [path.exists() for path in dataset.paths]
+    files = zip(dataset.files, dataset.paths, exists, strict=True)
+    if any(found and fault_of(file, path) for file, path, found in files):
         return "altered"
-    return "present" if len(existing) == len(paths) else "absent"
+    return "present" if all(exists) else "absent"
 
 
 def fault_of(file: DataFile, path: Path) -> str | None:

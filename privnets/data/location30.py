@@ -60,28 +60,20 @@ def parse(archive: bytes) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     Returns:
         Binary features, shape [N, 446], and classes, shape [N], 0 to 29 (1 to 30 in the file).
     """
-    table = _parse_table(_extract(unpack_gzip(archive, "Location-30's archive", _MAX_BYTES)))
-    return table[:, 1:].astype(np.float64), table[:, 0] - 1
-
-
-def _parse_table(content: bytes) -> NDArray[np.int64]:
-    """Returns the class and the features of each record."""
-    if not content.strip():
-        raise DataError(f"Location-30's file {_MEMBER!r} is empty.")
+    content = _extract(unpack_gzip(archive, "Location-30's archive", _MAX_BYTES))
     try:
+        if not content.strip():
+            raise ValueError("it is empty")
         table = np.loadtxt(
             io.BytesIO(content), dtype=np.int64, delimiter=",", quotechar='"', ndmin=2
         )
+        classes, features = table[:, 0], table[:, 1:]
+        valid = ((classes >= 1) & (classes <= _CLASSES)).all() and np.isin(features, (0, 1)).all()
+        if not features.size or not valid:
+            raise ValueError(f"a row needs a class from 1 to {_CLASSES} and features of 0 and 1")
     except (ValueError, OverflowError) as error:
         raise DataError(f"Location-30's file {_MEMBER!r} is not a table: {error}.") from error
-    classes, features = table[:, 0], table[:, 1:]
-    valid = ((classes >= 1) & (classes <= _CLASSES)).all()
-    if not features.shape[1] or not valid or not ((features == 0) | (features == 1)).all():
-        raise DataError(
-            f"Location-30's file {_MEMBER!r} must hold classes from 1 to {_CLASSES}, each with "
-            "features of 0 and 1."
-        )
-    return table
+    return features.astype(np.float64), classes - 1
 
 
 def _extract(tar: bytes) -> bytes:

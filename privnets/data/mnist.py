@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.data.catalog import DataSource
-from privnets.data.files import DataError, DataFile, DatasetInfo, directory, unpack_gzip
+from privnets.data.files import DataError, DataFile, DatasetInfo, unpack_gzip
 
 _TRAIN, _TEST, _SIDE = 60_000, 10_000, 28
 _UNSIGNED_BYTES = 0x08
@@ -114,8 +114,8 @@ def parse(content: bytes, name: str, shape: tuple[int, ...]) -> NDArray[np.uint8
 def _read(identity: str) -> MnistImages:
     shapes = ((_TRAIN, _SIDE, _SIDE), (_TRAIN,), (_TEST, _SIDE, _SIDE), (_TEST,))
     train_x, train_y, test_x, test_y = (
-        parse((directory() / "mnist" / file.name).read_bytes(), file.name, shape)
-        for file, shape in zip(MnistSource.info.files, shapes, strict=True)
+        parse(path.read_bytes(), path.name, shape)
+        for path, shape in zip(MnistSource.info.paths, shapes, strict=True)
     )
     return MnistImages(train_x, _labels(train_y), test_x, _labels(test_y), identity)
 

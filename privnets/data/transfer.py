@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privnets.data.catalog import info
-from privnets.data.files import DataError, DataFile, DatasetInfo, directory, fault_of
+from privnets.data.files import DataError, DataFile, DatasetInfo, fault_of
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 Report = Callable[[str, int, int], None]
-"""Receives a file's name, the bytes received so far (approximate), and the file's size."""
+"""Receives a file's name, the bytes received so far, and the file's size."""
 
 _Retrieve = Callable[[DataFile, Path], None]
 
-_DOWNLOAD_CHUNK_BYTES = 2**16
-_COPY_CHUNK_BYTES = 2**20
+_CHUNK_BYTES = 2**16
 _TIMEOUT_SECONDS = 30
-_UNCHANGED = "Nothing was changed."
 
 
 def fetch(name: str, report: Report | None = None) -> list[Path]:
@@ -42,7 +39,12 @@ def fetch(name: str, report: Report | None = None) -> list[Path]:
         DataError: If the name is unknown, the directory is not writable, the source is
             unreachable, or a downloaded file is not the published one. No file is then changed.
     """
-    return download(info(name), directory(), report)
+    dataset = info(name)
+
+    def download(file: DataFile, target: Path) -> None:
+        _download_file(file, dataset.folder / file.name, target, report)
+
+    return _fetch_missing(dataset, download)
 
 
 def copy(name: str, source: str) -> list[Path]:
@@ -59,72 +61,53 @@ def copy(name: str, source: str) -> list[Path]:
         DataError: If the name is unknown, the data directory is not writable, or the source lacks
             a file or holds another one than published. No file is then changed.
     """
-    return copy_into(info(name), directory(), source)
-
-
-def download(dataset: DatasetInfo, root: Path, report: Report | None = None) -> list[Path]:
-    """Downloads a data set into `root/<name>`; see `fetch`."""
-
-    def retrieve(file: DataFile, target: Path) -> None:
-        _download_file(file, root / dataset.name / file.name, target, report)
-
-    return _fetch_missing(dataset, root, retrieve)
-
-
-def copy_into(dataset: DatasetInfo, root: Path, source: str) -> list[Path]:
-    """Copies a data set into `root/<name>`; see `copy`."""
     filesystem, base = _open_source(source)
 
-    def retrieve(file: DataFile, target: Path) -> None:
-        path = _source_path(filesystem, base, dataset.name, file.name)
-        _copy_file(file, filesystem, path, target)
+    def copy_file(file: DataFile, target: Path) -> None:
+        _copy_file(file, filesystem, _source_path(filesystem, base, name, file.name), target)
 
-    return _fetch_missing(dataset, root, retrieve)
+    return _fetch_missing(info(name), copy_file)
 
 
-def _fetch_missing(dataset: DatasetInfo, root: Path, retrieve: _Retrieve) -> list[Path]:
-    if _missing_files(dataset, root):
+def _fetch_missing(dataset: DatasetInfo, retrieve: _Retrieve) -> list[Path]:
+    if _missing_files(dataset):
         try:
-            root.mkdir(parents=True, exist_ok=True)
-            _fetch_locked(dataset, root, retrieve)
+            _fetch_locked(dataset, retrieve)
         except OSError as error:
             raise DataError(
-                f"cannot store data set {dataset.name!r} in {root / dataset.name}: {error}. "
+                f"cannot store data set {dataset.name!r} in {dataset.folder}: {error}. "
                 "Set PRIVNETS_DATA to a writable directory."
             ) from error
-    return [root / dataset.name / file.name for file in dataset.files]
+    return dataset.paths
 
 
-def _fetch_locked(dataset: DatasetInfo, root: Path, retrieve: _Retrieve) -> None:
+def _fetch_locked(dataset: DatasetInfo, retrieve: _Retrieve) -> None:
     from filelock import FileLock
 
+    root = dataset.folder.parent
+    root.mkdir(parents=True, exist_ok=True)
     lock = root / f".fetch-{dataset.name}.lock"
-    with FileLock(lock):
+    with FileLock(lock), tempfile.TemporaryDirectory(dir=root, prefix=".fetch-") as temporary:
         try:
-            # Another process may have fetched them while this one waited for the lock.
-            if missing := _missing_files(dataset, root):
-                _fetch_files(missing, root / dataset.name, retrieve)
+            # Another process may have fetched some while this one waited for the lock.
+            missing = _missing_files(dataset)
+            for file in missing:
+                retrieve(file, Path(temporary, file.name))
+            dataset.folder.mkdir(exist_ok=True)
+            for file in missing:
+                os.replace(Path(temporary, file.name), dataset.folder / file.name)
         finally:
             # A waiting process then locks a new file; at worst two processes fetch the same data.
             lock.unlink(missing_ok=True)
 
 
-def _fetch_files(files: list[DataFile], folder: Path, retrieve: _Retrieve) -> None:
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as temporary:
-        for file in files:
-            retrieve(file, Path(temporary, file.name))
-        folder.mkdir(exist_ok=True)
-        for file in files:
-            os.replace(Path(temporary, file.name), folder / file.name)
-
-
-def _missing_files(dataset: DatasetInfo, root: Path) -> list[DataFile]:
-    folder = root / dataset.name
-    return [file for file in dataset.files if fault_of(file, folder / file.name)]
+def _missing_files(dataset: DatasetInfo) -> list[DataFile]:
+    files = zip(dataset.files, dataset.paths, strict=True)
+    return [file for file, path in files if fault_of(file, path)]
 
 
 def _download_file(file: DataFile, path: Path, target: Path, report: Report | None) -> None:
-    import pooch
+    import requests
 
     if file.url is None:
         raise DataError(
@@ -133,51 +116,14 @@ def _download_file(file: DataFile, path: Path, target: Path, report: Report | No
             f"documentation of privnets.data.{path.parent.name} the other formats it reads."
         )
     try:
-        with ExitStack() as responses:
-            downloader = pooch.HTTPDownloader(
-                progressbar=_DownloadProgress(file, report),
-                chunk_size=_DOWNLOAD_CHUNK_BYTES,
-                timeout=_TIMEOUT_SECONDS,
-                # pooch does not close the response of a failed download.
-                hooks={"response": lambda response, **_: responses.enter_context(response)},
-            )
-            # Checked below, since pooch's message does not tell truncated from altered files.
-            downloader(file.url, str(target), None)
+        with requests.get(file.url, stream=True, timeout=_TIMEOUT_SECONDS) as response:
+            response.raise_for_status()
+            _store(file, target, response.iter_content(_CHUNK_BYTES), file.url, report)
     except OSError as error:  # includes the exceptions of requests
         raise DataError(
             f"cannot download {file.name} from {file.url}: {error}. Nothing was changed. "
             f"Without a network, copy the published file to {path}."
         ) from error
-    if fault := fault_of(file, target):
-        raise DataError(f"{file.url} does not serve the published file: {fault}. {_UNCHANGED}")
-
-
-class _DownloadProgress:
-    """Progress bar of pooch that calls a report and stops downloads that are too long."""
-
-    def __init__(self, file: DataFile, report: Report | None) -> None:
-        self.total = 0  # set by pooch
-        self._file = file
-        self._report = report
-        self._received = 0
-
-    def update(self, count: int) -> None:
-        if self._received + count > self._file.size + _DOWNLOAD_CHUNK_BYTES:
-            raise DataError(
-                f"{self._file.url} does not serve the published file: more than "
-                f"{self._file.size:,} bytes. {_UNCHANGED}"
-            )
-        self._received += count
-        if self._report is not None:
-            size = self._file.size
-            self._report(self._file.name, min(self._received, size), size)
-
-    def reset(self) -> None:
-        """Starts again from 0, as pooch does before its last update."""
-        self._received = 0
-
-    def close(self) -> None:
-        """Does nothing; required by pooch."""
 
 
 def _open_source(source: str) -> tuple[FileSystem, str]:
@@ -204,24 +150,37 @@ def _source_path(filesystem: FileSystem, base: str, folder: str, name: str) -> s
     try:
         exists = filesystem.get_file_info(path).type == fs.FileType.File
     except OSError as error:
-        raise DataError(f"cannot read {base}: {error}. {_UNCHANGED}") from error
+        raise DataError(f"cannot read {base}: {error}. Nothing was changed.") from error
     return path if exists else f"{base}/{name}"
 
 
 def _copy_file(file: DataFile, filesystem: FileSystem, path: str, target: Path) -> None:
     try:
-        with filesystem.open_input_stream(path) as source, target.open("wb") as sink:
-            # One byte more than published is enough to reject a larger file.
-            remaining = file.size + 1
-            while remaining and (chunk := source.read(min(remaining, _COPY_CHUNK_BYTES))):
-                remaining -= sink.write(chunk)
+        with filesystem.open_input_stream(path) as source:
+            _store(file, target, iter(lambda: source.read(_CHUNK_BYTES), b""), path)
     except OSError as error:
         raise DataError(
-            f"cannot copy {file.name} from {path.rpartition('/')[0]}: {error}. {_UNCHANGED} "
-            "Every node must be able to read the source."
+            f"cannot copy {file.name} from {path.rpartition('/')[0]}: {error}. Nothing was "
+            "changed. Every node must be able to read the source."
         ) from error
-    fault = fault_of(file, target)
-    if not remaining:
-        fault = f"{file.name} is altered ({file.size + 1:,} bytes or more, expected {file.size:,})"
-    if fault:
-        raise DataError(f"{path} is not the published file: {fault}. {_UNCHANGED}")
+
+
+def _store(
+    file: DataFile,
+    target: Path,
+    chunks: Iterable[bytes],
+    source: str,
+    report: Report | None = None,
+) -> None:
+    """Writes a file, and checks that it is the published one; stops when it is too long."""
+    size, fault = 0, None
+    with target.open("wb") as sink:
+        for chunk in chunks:
+            size += sink.write(chunk)
+            if size > file.size:
+                fault = f"{file.name} is altered (more than {file.size:,} bytes)"
+                break
+            if report is not None:
+                report(file.name, size, file.size)
+    if fault := fault or fault_of(file, target):
+        raise DataError(f"{source} is not the published file: {fault}. Nothing was changed.")

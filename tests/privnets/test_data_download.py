@@ -5,15 +5,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support import add_data_set
 
+from privnets import data
 from privnets.data import DataError
 from privnets.data.files import DataFile, DatasetInfo
-from privnets.data.transfer import download
+from privnets.data.transfer import Report
 
 CONTENTS = {"a.csv": bytes(range(256)) * 1_000, "b.csv": b"second\n" * 10}
 
@@ -60,6 +62,20 @@ def server(monkeypatch) -> Iterator[str]:
     listening.server_close()
 
 
+Download = Callable[..., list[Path]]
+
+
+@pytest.fixture
+def download(monkeypatch: pytest.MonkeyPatch) -> Download:
+    """Fetches a data set into a data directory."""
+
+    def fetch(info: DatasetInfo, root: Path, report: Report | None = None) -> list[Path]:
+        add_data_set(monkeypatch, info, root)
+        return data.fetch(info.name, report)
+
+    return fetch
+
+
 def make_dataset(base: str, *manners: str) -> DatasetInfo:
     """A catalog entry whose files are served in these manners."""
     files = tuple(
@@ -69,7 +85,7 @@ def make_dataset(base: str, *manners: str) -> DatasetInfo:
     return DatasetInfo("small", "Small", 9, 1, "regression", 0, "here", "CC0", "nobody", files)
 
 
-def test_files_arrive_whole_in_the_data_sets_folder(server, tmp_path):
+def test_files_arrive_whole_in_the_data_sets_folder(server, download, tmp_path):
     root = tmp_path / "new" / "data"
     paths = download(make_dataset(server, "good", "good"), root)
     assert paths == [root / "small" / name for name in CONTENTS]
@@ -77,7 +93,7 @@ def test_files_arrive_whole_in_the_data_sets_folder(server, tmp_path):
     assert [path.name for path in root.iterdir()] == ["small"]
 
 
-def test_progress_is_reported_in_bytes_up_to_the_size(server, tmp_path):
+def test_progress_is_reported_in_bytes_up_to_the_size(server, download, tmp_path):
     told: dict[str, list[tuple[int, int]]] = {}
     download(
         make_dataset(server, "good", "good"),
@@ -91,14 +107,14 @@ def test_progress_is_reported_in_bytes_up_to_the_size(server, tmp_path):
         assert steps[-1] == len(body)
 
 
-def test_intact_files_are_not_fetched_again(server, tmp_path):
+def test_intact_files_are_not_fetched_again(server, download, tmp_path):
     download(make_dataset(server, "good", "good"), tmp_path)
     before = (tmp_path / "small" / "a.csv").stat().st_mtime_ns
     assert len(download(make_dataset(server, "missing", "missing"), tmp_path)) == 2
     assert (tmp_path / "small" / "a.csv").stat().st_mtime_ns == before
 
 
-def test_an_altered_file_is_replaced_and_the_intact_one_stays(server, tmp_path):
+def test_an_altered_file_is_replaced_and_the_intact_one_stays(server, download, tmp_path):
     download(make_dataset(server, "good", "good"), tmp_path)
     os.truncate(tmp_path / "small" / "b.csv", 3)
     download(make_dataset(server, "missing", "good"), tmp_path)
@@ -108,20 +124,22 @@ def test_an_altered_file_is_replaced_and_the_intact_one_stays(server, tmp_path):
 @pytest.mark.parametrize(
     ("manner", "message"),
     [
-        ("bad", r"/bad/b.csv does not serve the published file: b.csv is altered \(sha256"),
+        ("bad", r"/bad/b.csv is not the published file: b.csv is altered \(sha256"),
         ("short", r"b.csv is truncated \(35 bytes, expected 70\)"),
         ("broken", r"cannot download b.csv from http://.*/broken/b.csv"),
         ("missing", r"cannot download b.csv .*404"),
     ],
 )
-def test_a_file_other_than_the_published_one_is_not_stored(server, tmp_path, manner, message):
+def test_a_file_other_than_the_published_one_is_not_stored(
+    server, download, tmp_path, manner, message
+):
     with pytest.raises(DataError, match=message) as caught:
         download(make_dataset(server, "good", manner), tmp_path)
     assert "Nothing was changed" in str(caught.value)
     assert not any(tmp_path.iterdir())
 
 
-def test_a_failed_fetch_keeps_existing_files(server, tmp_path):
+def test_a_failed_fetch_keeps_existing_files(server, download, tmp_path):
     folder = tmp_path / "small"
     folder.mkdir()
     (folder / "a.csv").write_bytes(b"old")
@@ -130,7 +148,7 @@ def test_a_failed_fetch_keeps_existing_files(server, tmp_path):
     assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [("a.csv", b"old")]
 
 
-def test_without_a_network_the_message_says_where_to_copy_the_file(server, tmp_path):
+def test_without_a_network_the_message_says_where_to_copy_the_file(server, download, tmp_path):
     closed = replace(
         make_dataset(server, "good", "good"),
         files=tuple(
@@ -144,7 +162,7 @@ def test_without_a_network_the_message_says_where_to_copy_the_file(server, tmp_p
     assert not any(tmp_path.iterdir())
 
 
-def test_a_directory_that_is_not_writable_is_reported(server, tmp_path):
+def test_a_directory_that_is_not_writable_is_reported(server, download, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(
         DataError, match=r"cannot store data set 'small' in .*small: .*Set PRIVNETS_DATA to"
@@ -152,14 +170,17 @@ def test_a_directory_that_is_not_writable_is_reported(server, tmp_path):
         download(make_dataset(server, "good", "good"), tmp_path / "file" / "data")
 
 
-def test_a_killed_fetch_leaves_no_half_written_file(server, tmp_path):
+def test_a_killed_fetch_leaves_no_half_written_file(server, download, tmp_path):
     script = (
-        "import sys\nfrom pathlib import Path\n"
+        "from privnets import data\n"
         "from privnets.data.files import DataFile, DatasetInfo\n"
-        "from privnets.data.transfer import download\n"
-        f"download({make_dataset(server, 'good', 'stalled')!r}, Path(sys.argv[1]))\n"
+        "class Small(data.DataSource):\n"
+        f"    info = {make_dataset(server, 'good', 'stalled')!r}\n"
+        "data.DATASETS._loaded['small'] = Small()\n"
+        "data.fetch('small')\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)])
+    environment = {**os.environ, "PRIVNETS_DATA": str(tmp_path)}
+    process = subprocess.Popen([sys.executable, "-c", script], env=environment)
     deadline = time.monotonic() + 30
     while not is_arriving(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -23,7 +23,8 @@ def entry():
 
 
 @pytest.fixture
-def root(tmp_path, entry):
+def root(tmp_path, entry, monkeypatch):
+    monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
     folder = tmp_path / entry.name
     folder.mkdir()
     for name, body in CONTENTS.items():
@@ -31,9 +32,10 @@ def root(tmp_path, entry):
     return tmp_path
 
 
-def test_published_files_pass(entry, root):
-    verify(entry, root)
-    assert state_of(entry, root) == "present"
+@pytest.mark.usefixtures("root")
+def test_published_files_pass(entry):
+    verify(entry)
+    assert state_of(entry) == "present"
 
 
 def remove(path):
@@ -68,42 +70,43 @@ def make_folder(path):
     ],
 )
 def test_the_message_names_the_file_the_directory_and_the_command(entry, root, harm, fault, state):
-    verify(entry, root)  # what is remembered of the good file must not hide the harm
+    verify(entry)  # what is remembered of the good file must not hide the harm
     harm(root / "small" / "first.csv")
     with pytest.raises(data.DataError, match=fault) as caught:
-        verify(entry, root)
+        verify(entry)
     message = str(caught.value)
     assert f"Looked in {root / 'small'}." in message
     assert "`sweeps data fetch small`" in message
     assert "PRIVNETS_DATA" in message
     assert "small/first.csv and small/second.csv" in message
     assert "\n" not in message
-    assert state_of(entry, root) == state
+    assert state_of(entry) == state
 
 
 def test_all_faults_are_in_one_message(entry, root):
     truncate(root / "small" / "first.csv")
     remove(root / "small" / "second.csv")
     with pytest.raises(data.DataError, match=r"first.csv is truncated .*; second.csv is absent\."):
-        verify(entry, root)
-    assert state_of(entry, root) == "altered"
+        verify(entry)
+    assert state_of(entry) == "altered"
 
 
-def test_an_absent_directory_is_absent_data(entry, tmp_path):
-    assert state_of(entry, tmp_path / "nowhere") == "absent"
+def test_an_absent_directory_is_absent_data(entry, tmp_path, monkeypatch):
+    monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path / "nowhere"))
+    assert state_of(entry) == "absent"
     with pytest.raises(data.DataError, match=r"first.csv is absent; second.csv is absent"):
-        verify(entry, tmp_path / "nowhere")
+        verify(entry)
 
 
 def test_a_change_with_an_old_time_stamp_is_noticed(entry, root):
     path = root / "small" / "first.csv"
-    verify(entry, root)
+    verify(entry)
     before = path.stat()
     time.sleep(0.02)
     alter(path)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(data.DataError, match=r"first\.csv is altered"):
-        verify(entry, root)
+        verify(entry)
 
 
 @requires_data("adult")

@@ -21,9 +21,9 @@ import pytest
 from hostile_files import objects, pickle_payload, tar_of, torch_payload, zip_of
 from watched import run_watched
 
-from privnets.data import DataError, adult, cache, eco_files, location30, mnist
+from privnets.data import DataError, adult, cache, eco_files, fetch, location30, mnist
 from privnets.data.files import DataFile, DatasetInfo
-from privnets.data.transfer import download
+from tests.support import add_data_set
 
 TABLE = b'"1",0,1\n"30",1,0\n'
 ROW = (
@@ -243,13 +243,14 @@ def http_server(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         thread.join()
 
 
-def test_an_endless_download_is_stopped(tmp_path: Path) -> None:
+def test_an_endless_download_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with http_server(_Endless) as address:
         file = DataFile("a.csv", f"{address}/a.csv", 10, "0" * 64)
         info = DatasetInfo("small", "Small", 1, 1, "binary", 2, "s", "l", "c", (file,))
+        add_data_set(monkeypatch, info, tmp_path)
         began = time.monotonic()
         with pytest.raises(DataError, match="more than 10 bytes"):
-            download(info, tmp_path)
+            fetch("small")
     assert time.monotonic() - began < 60
     assert _Endless.sent < 2**27
     assert not any(tmp_path.iterdir())

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.data import DataError
-from privnets.data.eco import MISSING, Household, Recordings
+from privnets.data.eco import Household, Recordings
+from privnets.data.eco_files import MISSING
 
 _MIN_BLOCKS, _BLOCK_DAYS, _MIN_DAYS = 10, 7, 20
 
