@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property
 from types import MappingProxyType
 
 Scalar = bool | int | float | str | None
@@ -186,14 +185,11 @@ def _summary(key: str, replicates: tuple[Replicate, ...]) -> dict[str, float]:
 
 
 def _sum(values: Sequence[float]) -> float:
-    """Correctly rounded sum; if it is not finite, the sum in order."""
-    plain = reduce(operator.add, values)
-    if not math.isfinite(plain):
-        return plain
+    """Correctly rounded sum; the sum in order if a partial sum is not finite."""
     try:
         return math.fsum(values)
-    except OverflowError:  # a finite sum whose partial sums overflow
-        return math.copysign(math.inf, plain)
+    except (OverflowError, ValueError):
+        return sum(values)
 
 
 def _square(value: float) -> float:

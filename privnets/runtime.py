@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import torch
 
-_SECONDS = 0.3
 # Smallest share of a run's time that its units take; the rest is its start.
 _MIN_UNIT_SHARE = 0.25
 
@@ -18,7 +17,7 @@ def extrapolate_seconds(
     least: int,
     whole: int,
     device: str = "cpu",
-    seconds: float = _SECONDS,
+    seconds: float = 0.3,
 ) -> float:
     """Estimates the seconds of `whole` units of work from two runs with fewer units.
 
@@ -45,18 +44,14 @@ def extrapolate_seconds(
 
 
 def _measure(work: Callable[[int], object], units: int, device: str) -> float:
-    clock = _clock(device)
+    # Other processes do not affect the processor time of one CPU thread.
+    is_single = torch.device(device).type == "cpu" and torch.get_num_threads() == 1
+    clock = time.process_time if is_single else time.perf_counter
     _synchronise(device)
     start = clock()
     work(units)
     _synchronise(device)
     return clock() - start
-
-
-def _clock(device: str) -> Callable[[], float]:
-    """Processor time for one CPU thread, which other processes do not affect; else wall time."""
-    is_single = torch.device(device).type == "cpu" and torch.get_num_threads() == 1
-    return time.process_time if is_single else time.perf_counter
 
 
 def _synchronise(device: str) -> None:

@@ -180,7 +180,17 @@ def gaussian_log_ratio(values: Tensor, sides: Sides, fitted: Tensor) -> Tensor:
     Returns:
         Nats, shape [R, J].
     """
-    densities = _log_densities(values, sides, fitted)
+    factor = torch.linalg.cholesky(_noisy(sides.covariances, sides.noise_variance))
+    half_log_determinant = torch.diagonal(factor, dim1=-2, dim2=-1).log().sum(-1)
+    densities = values.new_empty(values.shape[0], 2, values.shape[1])
+    for fold in (0, 1):
+        judged = fitted == fold
+        centred = values[:, None, judged] - sides.means[:, :, fold, None]
+        whitened = torch.linalg.solve_triangular(
+            factor[:, :, fold], centred.transpose(-1, -2), upper=False
+        )
+        squares = (whitened**2).sum(-2)
+        densities[:, :, judged] = -squares / 2 - half_log_determinant[:, :, fold, None]
     return densities[:, 1] - densities[:, 0]
 
 
@@ -243,22 +253,6 @@ def _divergence(means: Tensor, covariances: Tensor, factor: Tensor, half_log: Te
     distance = torch.einsum("ri,rij,rj->r", apart, inverse, apart)
     trace = _trace(inverse, covariances[:, 1])
     return (trace - apart.shape[-1] + distance) / 2 + half_log[:, 0] - half_log[:, 1]
-
-
-def _log_densities(values: Tensor, sides: Sides, fitted: Tensor) -> Tensor:
-    noisy = _noisy(sides.covariances, sides.noise_variance)
-    factor = torch.linalg.cholesky(noisy)
-    half_log_determinant = torch.diagonal(factor, dim1=-2, dim2=-1).log().sum(-1)
-    densities = values.new_empty(values.shape[0], 2, values.shape[1])
-    for fold in (0, 1):
-        judged = fitted == fold
-        centred = values[:, None, judged] - sides.means[:, :, fold, None]
-        whitened = torch.linalg.solve_triangular(
-            factor[:, :, fold], centred.transpose(-1, -2), upper=False
-        )
-        squares = (whitened**2).sum(-2)
-        densities[:, :, judged] = -squares / 2 - half_log_determinant[:, :, fold, None]
-    return densities
 
 
 def _unbiased_inverse(covariance: Tensor, counts: Tensor, noise_variance: float) -> Tensor:

@@ -106,12 +106,12 @@ class Observations:
         halves: The same from each fold alone, with folds of its own, or None.
         output: Moments of a signal of the output at each record, shape [R, ..., 1].
         undefined: Reason if the leakage of the parameters is undefined, when already established.
-        interpolates: Reason if outputs have no Gaussian distribution either.
-        caution: Remark on the leakage of the parameters where it is defined.
         prior: Prior probability of membership, n/N.
         test: Utility outside the training set.
         train: Utility inside the training set.
         shared_models: Whether column j is the same model for every record.
+        interpolates: Reason if outputs have no Gaussian distribution either.
+        caution: Remark on the leakage of the parameters where it is defined.
         notes: Further remarks, by metric key.
     """
 
@@ -122,12 +122,12 @@ class Observations:
     halves: tuple[Sides, Sides] | None
     output: Sides
     undefined: str | None
-    interpolates: str | None
-    caution: str | None
     prior: float
     test: Mean
     train: Mean
     shared_models: bool
+    interpolates: str | None = None
+    caution: str | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
 
 

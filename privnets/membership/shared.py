@@ -31,7 +31,7 @@ from privnets.membership.observations import (
     add_noise,
     attacked_records,
 )
-from privnets.membership.training_sets import Indices, shared_subsets
+from privnets.membership.training_sets import Indices, find_members, shared_subsets
 from privnets.points import Replicate
 from privnets.randomness import generator
 from privnets.runtime import extrapolate_seconds
@@ -211,8 +211,6 @@ class SharedTrainer(Trainer):
             halves=halves,
             output=shared_sides(trials.signal[..., None], member),
             undefined=undefined,
-            interpolates=None,
-            caution=None,
             prior=config.train_size / universe.size,
             test=_test_utility(design, predictor, universe),
             train=Mean.over(inside.merit.mean(1)),
@@ -250,11 +248,6 @@ def make_batch(parts: Sequence[tuple[TrainingDesign, range]], universe: Universe
         weight_decay=per_model([config.weight_decay for config in configs]),
         learning_rate=per_model([config.learning_rate for config in configs]),
     )
-
-
-def log_softmax(logits: Tensor) -> Tensor:
-    """Log-probability of every class from logits [..., q]; q = 1 for two classes."""
-    return with_reference_class(logits).log_softmax(-1)
 
 
 def with_reference_class(logits: Tensor) -> Tensor:
@@ -354,7 +347,7 @@ class _Predictor:
             output = raw[..., 0]
             square = (y - output).square()
             return square, square, output
-        log_p = log_softmax(raw)
+        log_p = with_reference_class(raw).log_softmax(-1)
         true = y.long().expand(log_p.shape[:-1])[..., None]
         log_p_true = log_p.gather(-1, true)[..., 0]
         return -log_p_true, (log_p.argmax(-1) == true[..., 0]).double(), log_p_true
@@ -390,18 +383,9 @@ def _test_utility(design: TrainingDesign, predictor: _Predictor, universe: Unive
     random = generator(design.config.seed, "test records")
     test = random.permutation(population)[:count]
     device = universe.x.device
-    outside = torch.from_numpy(_is_outside(design.sets, test, population)).to(device)
+    inside = torch.from_numpy(find_members(design.sets, test, population)).to(device)
     merit = predictor.at(torch.from_numpy(test).to(device)).merit
-    return Mean.two_way(merit, outside, 1 - count / population)
-
-
-def _is_outside(sets: Indices, test: np.ndarray, population: int) -> np.ndarray:
-    """Whether each test record is outside each training set, shape [J, K]."""
-    column = np.full(population, -1)
-    column[test] = np.arange(len(test))
-    outside = np.ones((len(sets), len(test) + 1), dtype=bool)
-    np.put_along_axis(outside, column[sets], False, axis=1)
-    return outside[:, :-1]
+    return Mean.two_way(merit, ~inside.T, 1 - count / population)
 
 
 def _halves(coefficients: Tensor, member: Tensor, noise_std: float) -> tuple[Sides, Sides]:

@@ -146,7 +146,7 @@ def shared_subsets(
     each = members_per_half(population, len(records), size, count)
     if each is None:
         rows = distinct_subsets(random, population, size, count)
-        return rows, _membership(rows, records, population)
+        return rows, find_members(rows, records, population)
     member = np.concatenate(
         [_assign(random, len(records), each, size, count // 2) for _ in range(2)], axis=1
     )
@@ -158,10 +158,13 @@ def shared_subsets(
     return rows, member
 
 
-def _membership(rows: Indices, records: NDArray[np.int64], population: int) -> NDArray[np.bool_]:
-    inside = np.zeros((len(rows), population), dtype=bool)
-    np.put_along_axis(inside, rows.astype(np.int64), True, axis=1)
-    return np.ascontiguousarray(inside[:, records].T)
+def find_members(rows: Indices, records: NDArray[np.int64], population: int) -> NDArray[np.bool_]:
+    """Whether each record is in each training set [count, size], shape [R, count]."""
+    column = np.full(population, len(records))
+    column[records] = np.arange(len(records))
+    inside = np.zeros((len(rows), len(records) + 1), dtype=bool)
+    np.put_along_axis(inside, column[rows], True, axis=1)
+    return np.ascontiguousarray(inside[:, :-1].T)
 
 
 def _assign(
