@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import URLError
 
+from tracking.server import SETTINGS
+
 
 @dataclass(frozen=True)
 class Server:
@@ -39,7 +41,7 @@ def mlflow_server(
     Args:
         folder: Holds `mlflow.db`, artifacts and the server's log.
         port: The port to listen on; a free one by default.
-        lean: One worker and no processes for jobs, in place of MLflow's defaults.
+        lean: One worker and the settings of `sweeps ui`, in place of MLflow's defaults.
         store: Another database's URI.
 
     Raises:
@@ -77,15 +79,14 @@ def _command(folder: Path, port: int, lean: bool, store: str) -> list[str]:
 
 
 def _environment(lean: bool) -> dict[str, str]:
-    environment = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"}
-    return environment | ({"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"} if lean else {})
+    return os.environ | (SETTINGS if lean else {"MLFLOW_DISABLE_TELEMETRY": "true"})
 
 
 def _await(server: Server, log: Path) -> None:
     deadline = time.monotonic() + 180
     while time.monotonic() < deadline and server.process.poll() is None:
         try:
-            with urllib.request.urlopen(f"{server.uri}/health", timeout=2):
+            with urllib.request.urlopen(f"{server.uri}/health", timeout=10):
                 return
         except (URLError, ConnectionError, TimeoutError):
             time.sleep(0.1)

@@ -22,21 +22,22 @@ from tracking.errors import CredentialsRejectedError, RejectedRecordError, Track
 from tracking.mlflow_internals import ask_server, bounded_responses, silence_logs
 from tracking.redaction import redact
 from tracking.schema import read_file_revision
-from tracking.uris import PARALLEL_SERVER_CALLS, is_server, sqlite_path
+from tracking.uris import is_server, sqlite_path
 
 _CHECK_SECONDS = 3
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 _MAX_QUOTE = 200
 _MAX_MESSAGE = 1000
-# MLflow's defaults retry for several minutes; the publisher tries again anyway. Redirects would
-# send credentials to another server, and ~/.netrc would replace the account that the user gave.
+# MLflow's defaults retry for several minutes; the publisher tries again anyway. One request may wait
+# 20 s for SQLite's lock and 30 s for a connection to the database. A request may be repeated: of two
+# runs for one point the recorder deletes one. Redirects would send credentials to another server,
+# and ~/.netrc would replace the account that the user gave.
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
-    "MLFLOW_HTTP_POOL_MAXSIZE": str(PARALLEL_SERVER_CALLS),
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
     "MLFLOW_ALLOW_HTTP_REDIRECTS": "false",
     "NETRC": os.devnull,
 }

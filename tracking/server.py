@@ -25,9 +25,12 @@ PASSWORD_VARIABLE = "MLFLOW_AUTH_ADMIN_PASSWORD"
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 6.0
-_SETTINGS = {
+# Each of the server's 40 threads holds up to two connections to the database. With MLflow's 15 in
+# all, 15 or more concurrent calls may wait for each other's; 41 suffice, and these settings give 45.
+SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "MLFLOW_SQLALCHEMYSTORE_MAX_OVERFLOW": "40",
     "PYTHONWARNINGS": "ignore:starlette.middleware.wsgi is deprecated",
 }
 # Variables for clients, or that would change which requests are allowed.
@@ -86,7 +89,7 @@ def mlflow_server(
     """
     _check_port(host, port)
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_INHERITED)}
-    variables = {**inherited, **_SETTINGS, "MLFLOW_BACKEND_STORE_URI": store, **(environment or {})}
+    variables = {**inherited, **SETTINGS, "MLFLOW_BACKEND_STORE_URI": store, **(environment or {})}
     files = [] if tls is None else ["--ssl-certfile", str(tls[0]), "--ssl-keyfile", str(tls[1])]
     uvicorn = shlex.join(["--log-level", "warning", "--timeout-graceful-shutdown", "3", *files])
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", host]

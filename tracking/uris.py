@@ -9,9 +9,10 @@ from urllib.parse import unquote, urlsplit
 from tracking.errors import TrackingError
 from tracking.redaction import redact
 
-PARALLEL_SERVER_CALLS = 16
-# MLflow holds up to three of its fifteen database connections for one call.
-_PARALLEL_DATABASE_CALLS = 4
+# A call holds two connections to the database at once, and a process of MLflow has fifteen. When
+# each is held by a call that waits for its second one, all calls stop for 30 seconds and then fail.
+# So two clients together make fewer calls.
+_PARALLEL_CALLS = 7
 _SQLITE = "sqlite:///"
 _SERVERS = ("http", "https")
 _DATABASES = ("postgresql", "mysql", "mssql")
@@ -50,9 +51,7 @@ def is_server(uri: str) -> bool:
 
 def parallel_calls(uri: str) -> int:
     """Returns how many calls to a store may run at once."""
-    if uri.startswith("sqlite"):
-        return 1
-    return PARALLEL_SERVER_CALLS if is_server(uri) else _PARALLEL_DATABASE_CALLS
+    return 1 if uri.startswith("sqlite") else _PARALLEL_CALLS
 
 
 def sqlite_path(uri: str) -> Path | None:

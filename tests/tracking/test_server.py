@@ -12,6 +12,7 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from urllib.error import HTTPError
 
 import psutil
 import pytest
+from mlflow import MlflowClient
 from mlflow_server import free_port
 
 import tracking
@@ -108,7 +110,7 @@ def call(served: Served, path: str, body: dict[str, Any], **headers: str) -> int
          "Authorization": _basic_auth_str(who.username, who.password), **headers},
     )  # fmt: skip
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return int(answer.status)
     except HTTPError as error:
         return error.code
@@ -154,6 +156,15 @@ def test_another_account_adds_to_a_study_and_cannot_create_accounts(
     assert list(tracking.load_points("hers", admin.uri)["m"]) == [1.0]
     another = {"username": "eve", "password": "long enough for MLflow"}
     assert call(admin, "users/create", another) == 403
+
+
+def test_many_calls_at_once_do_not_wait_for_each_other(admin: Served) -> None:
+    """Each call holds two connections to the database, of which MLflow's default is 15."""
+    tracking.record([POINT], sweep="many calls", tracking_uri=admin.uri)
+    experiment = MlflowClient(admin.uri).get_experiment_by_name("many calls").experiment_id
+    run = {"experiment_id": experiment, "start_time": 1}
+    with ThreadPoolExecutor(40) as pool:
+        assert set(pool.map(lambda _: call(admin, "runs/create", run), range(200))) == {200}
 
 
 def test_only_requests_by_its_names_and_from_its_pages_are_allowed(admin: Served) -> None:
@@ -203,12 +214,12 @@ def test_a_killed_server_leaves_no_process_and_starts_again_with_its_data(admin:
     with serving(admin.home, port) as again:
         assert list(tracking.load_points("kept", again.uri)["m"]) == [1.0]
         again.process.send_signal(signal.SIGTERM)
-        assert again.process.wait(60) == 128 + signal.SIGTERM
+        assert again.process.wait(120) == 128 + signal.SIGTERM
         assert_gone(again.family, port)
 
 
 def assert_gone(family: list[psutil.Process], port: int) -> None:
-    assert psutil.wait_procs(family, timeout=30)[1] == []
+    assert psutil.wait_procs(family, timeout=120)[1] == []
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))
@@ -289,7 +300,7 @@ def test_a_password_on_the_command_line_is_refused_unseen(tmp_path: Path) -> Non
     for uri in ("postgresql://me:hidden@there/x", "postgresql://there/x?user=me&password=hidden"):
         ended = subprocess.run(
             [sys.executable, "-m", "sweeps", "serve", "--database", uri, "--data", "d"],
-            cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert (ended.returncode, ended.stdout) == (2, "")
         assert "~/.pgpass" in ended.stderr
