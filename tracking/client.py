@@ -24,14 +24,14 @@ from tracking.redaction import redact
 from tracking.schema import read_file_revision
 from tracking.uris import is_server, sqlite_path
 
-_CHECK_SECONDS = 3
+_CHECK_SECONDS = 10
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 _MAX_QUOTE = 200
 _MAX_MESSAGE = 1000
-# MLflow's defaults retry for several minutes; the publisher tries again anyway. One request may wait
-# 20 s for SQLite's lock and 30 s for a connection to the database. A request may be repeated: of two
-# runs for one point the recorder deletes one. Redirects would send credentials to another server,
-# and ~/.netrc would replace the account that the user gave.
+# MLflow's defaults retry for several minutes; the publisher tries again anyway. A request may wait
+# 20 s for SQLite's lock and 30 s for a connection to the database. It may be repeated: of two runs
+# for one point the recorder deletes one. Redirects would send credentials to another server, and
+# ~/.netrc would replace the account that the user gave.
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",

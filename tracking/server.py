@@ -25,8 +25,8 @@ PASSWORD_VARIABLE = "MLFLOW_AUTH_ADMIN_PASSWORD"
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 6.0
-# Each of the server's 40 threads holds up to two connections to the database. With MLflow's 15 in
-# all, 15 or more concurrent calls may wait for each other's; 41 suffice, and these settings give 45.
+# Each of the server's 40 threads may hold one connection to the database and wait for a second one.
+# MLflow's default of 15 connections lets all threads wait; 45 do not.
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
+import socket
 from pathlib import Path
 
 import pytest
@@ -87,13 +87,14 @@ def test_a_named_token_file_must_exist(home: Path, monkeypatch: pytest.MonkeyPat
         read_token()
 
 
-def test_a_remote_ray_is_not_contacted_without_a_token(home: Path) -> None:
-    began = time.monotonic()
-    with pytest.raises(cluster.ConnectError, match=r"no token is set for it: .*auth_token"):
-        cluster.check_address(REMOTE)
-    assert time.monotonic() - began < 2
+def test_a_remote_ray_is_not_contacted_without_a_token(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(cluster.ConnectError, match="no Ray answers"):
         cluster.check_address("127.0.0.1:1")
+    monkeypatch.delattr(socket, "create_connection")
+    with pytest.raises(cluster.ConnectError, match=r"no token is set for it: .*auth_token"):
+        cluster.check_address(REMOTE)
 
 
 def test_a_token_that_others_can_read_is_not_used(home: Path) -> None:

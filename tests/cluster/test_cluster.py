@@ -127,7 +127,7 @@ except cluster.ConnectError as error:
 def test_another_version_of_ray_is_reported(head: Head) -> None:
     joined = subprocess.run(
         [sys.executable, "-c", _OTHER_VERSION, head.gcs],
-        capture_output=True, text=True, timeout=120, check=True,
+        capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     assert "cannot join the Ray at" in joined.stdout, joined.stderr
     assert "9.9.9" in joined.stdout
@@ -155,7 +155,7 @@ def test_a_head_that_hangs_is_reported_once_and_again_after_it_answered(head: He
         for _ in range(2):
             os.kill(process.pid, signal.SIGSTOP)
             try:
-                assert silences.get(timeout=60) >= 1.0
+                assert silences.get(timeout=120) >= 1.0
                 with pytest.raises(queue.Empty):
                     silences.get(timeout=8)
             finally:

@@ -83,7 +83,7 @@ def test_an_unreachable_head_is_reported_within_seconds() -> None:
     began = time.monotonic()
     with pytest.raises(ConnectError, match=r"127\.0\.0\.1:1: .*refused.*an SSH tunnel"):
         JobClient("http://127.0.0.1:1")
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
 
 
 def test_an_unknown_host_is_reported() -> None:

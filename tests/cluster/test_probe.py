@@ -117,7 +117,7 @@ def refusal(address: str) -> str:
     began = time.monotonic()
     with pytest.raises(cluster.ConnectError) as refused:
         cluster.check_address(address)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
     return str(refused.value)
 
 
@@ -231,5 +231,5 @@ def test_a_head_that_ends_while_it_is_joined_is_reported() -> None:
 @pytest.mark.slow
 def test_joining_a_head_that_ended_fails() -> None:
     with joining_a_head_that_ends() as (address, joining):
-        _, said = joining.communicate(timeout=120)
+        _, said = joining.communicate(timeout=300)
     assert f"failed: cannot join the Ray at {address}" in said

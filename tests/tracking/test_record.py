@@ -98,7 +98,7 @@ def _recorder(uri: str, sweep: str, count: int) -> subprocess.Popen[bytes]:
 def test_two_processes_may_record_at_once(uri: str, sweep: str) -> None:
     """Neither fails, and one run per point is left, under one parent."""
     both = [_recorder(uri, sweep, 12) for _ in range(2)]
-    ended = [(process.communicate(timeout=120)[1], process.returncode) for process in both]
+    ended = [(process.communicate(timeout=400)[1], process.returncode) for process in both]
     assert ended == [(b"", 0)] * 2
     _assert_held_once(uri, sweep, made_points(12))
 
@@ -403,7 +403,7 @@ def test_a_server_that_comes_back_gets_what_it_lacks(tmp_path: Path) -> None:
         start = time.monotonic()
         with pytest.raises(TrackingError):
             record(points, sweep="s", tracking_uri=server.uri)
-        assert time.monotonic() - start < 30
+        assert time.monotonic() - start < 60
     with mlflow_server(tmp_path, port) as server:
         record(points, sweep="s", tracking_uri=server.uri)
         _assert_held_once(server.uri, "s", points)

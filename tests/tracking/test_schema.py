@@ -102,7 +102,7 @@ def test_processes_without_a_cache_do_not_disturb_each_other(tmp_path: Path, cac
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path / name)], stderr=subprocess.PIPE)
         for name in "ab"
     ]
-    ended = [(process.communicate(timeout=120)[1], process.returncode) for process in started]
+    ended = [(process.communicate(timeout=400)[1], process.returncode) for process in started]
     assert ended == [(b"", 0)] * 2
     assert content_of(create(tmp_path / "a")).keys() == content_of(create(tmp_path / "b")).keys()
     assert schema.read_empty_store() == cached_file(cache).read_bytes()[32:]

@@ -33,7 +33,7 @@ FLAGS = (
 )  # fmt: skip
 STUDY, SWEEP = "shown in the UI", "shown"
 PRIVACY, UTILITY = "privacy/membership_advantage", "utility/test_mse"
-WAIT = 30
+WAIT = 120
 T = TypeVar("T")
 PASSING = (
     ElementClickInterceptedException,
