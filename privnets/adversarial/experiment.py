@@ -119,7 +119,7 @@ class Adversarial(Experiment):
 
         require_equal_structures(configs)
         own = [_own(config) for config in configs]
-        return stages.train_stages(self, own, shares, device, state)
+        return stages.StackRun(self, own, device, state).stages(shares)
 
 
 def _unused_by_choice(config: AdversarialConfig) -> dict[str, tuple[str, ...]]:

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from privnets.adversarial.attackers import ATTACKERS, SIDE, panel_names
+from privnets.adversarial.attackers import ATTACKERS, SIDE, panel_members
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.contract import Direction, InterimEstimate
@@ -104,7 +104,7 @@ def metric_keys(problem: Problem, config: AdversarialConfig) -> tuple[str, ...]:
     if config.evaluation == "exact":
         return tuple(sorted({*_WITHOUT_ATTACKERS, *spec.extra_metrics}))
     keys = {*_GENERAL, *spec.extra_metrics}
-    keys |= {key for name in panel_names(spec) for key in attacker_keys(name)}
+    keys |= {key for name in panel_members(spec) for key in attacker_keys(name)}
     if spec.utility_classes:
         keys |= {*_WITH_UTILITY_LABEL}
     return tuple(sorted(keys))

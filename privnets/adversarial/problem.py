@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.contract import InvalidField
-from privnets.points import Curve, Scalar
+from privnets.points import Scalar
 from privnets.randomness import generator
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from privnets.adversarial.config import AdversarialConfig
-    from privnets.adversarial.records import Exposure
+    from privnets.adversarial.records import Release
 
 NetworkKind = Literal["perceptron", "convolutional", "recurrent"]
 
@@ -111,13 +111,11 @@ class ReleaseDetails:
     Attributes:
         metrics: By key; with `Problem.reference_metrics` all of `ProblemSpec.extra_metrics`.
         notes: Metric key to the reason why it is undefined.
-        curves: By key, without `curve/`.
         artifacts: File name to content.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
-    curves: Mapping[str, Curve] = field(default_factory=dict)
     artifacts: Mapping[str, bytes] = field(default_factory=dict)
 
 
@@ -210,21 +208,8 @@ class Problem(ABC):
         yield from ()
         return [{} for _ in configs]
 
-    def release_details(
-        self,
-        config: AdversarialConfig,
-        parameters: Sequence[Tensor],
-        original: Exposure,
-        released: Exposure,
-    ) -> ReleaseDetails:
-        """Measures one trained releaser and shows examples of its test release.
-
-        Args:
-            config: The configuration.
-            parameters: The releaser's, without the stack's dimension.
-            original: The raw test split.
-            released: The released test split.
-        """
+    def release_details(self, release: Release) -> ReleaseDetails:
+        """Measures one trained releaser and shows examples of its test release."""
         return ReleaseDetails()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem, Splits
+from privnets.points import Curve
 
 MISSING = -1
 """Class of an unknown secret; it counts in no loss and no score."""
@@ -44,6 +45,16 @@ class Pool:
 
 
 @dataclass(frozen=True, eq=False)
+class Minibatch(Pool):
+    """One minibatch of every member: the dimension [N] of a pool's fields becomes [S, B].
+
+    `noise` is scaled by `noise_std` and has the shape [S, B, *noise_shape]. `group` is None.
+    """
+
+    noise: Tensor = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
 class Exposure:
     """One split as attackers receive it: n records of a `Pool`.
 
@@ -70,6 +81,33 @@ class Evidence:
     def splits(self) -> tuple[Exposure, Exposure, Exposure]:
         """All splits, in the order of `PARTS`."""
         return self.attack, self.validation, self.test
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """One configuration's release, with everything that its evaluation needs.
+
+    Attributes:
+        config: The configuration.
+        original: The raw records of the attack, validation and test split.
+        released: The same records after release.
+        parameters: The releaser's parameters, without the stack's dimension.
+        curves: Training curves.
+        adversary: In-loop adversary's log probabilities on test, shape [n, C] or [n, T, C].
+        utility: In-loop utility network's log probabilities on test, shape [n, C], or None.
+    """
+
+    config: AdversarialConfig
+    original: Evidence
+    released: Evidence
+    parameters: list[Tensor]
+    curves: dict[str, Curve]
+    adversary: Tensor
+    utility: Tensor | None
+
+    def is_finite(self) -> bool:
+        """Whether all released numbers are finite."""
+        return all(bool(split.z.isfinite().all()) for split in self.released.splits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +159,8 @@ def raw_evidence(pool: Pool, splits: Splits) -> Evidence:
 
 def to_cpu(evidence: Evidence) -> Evidence:
     """Copies evidence to the CPU's memory, for attackers that use no other device."""
-    return Evidence(*(_exposure_to_cpu(split) for split in evidence.splits))
+    parts = [{n: t.cpu() for n, t in vars(s).items() if t is not None} for s in evidence.splits]
+    return Evidence(*(Exposure(**tensors) for tensors in parts))
 
 
 def known_secret(exposure: Exposure) -> Tensor:
@@ -156,8 +195,3 @@ def evidence_defect(evidence: Evidence, classes: int) -> str | None:
         if len(seen) < classes:
             return f"the {part} split knows {len(seen)} of the secret's {classes} classes"
     return None
-
-
-def _exposure_to_cpu(exposure: Exposure) -> Exposure:
-    tensors = {name: t.cpu() for name, t in vars(exposure).items() if t is not None}
-    return Exposure(**tensors)

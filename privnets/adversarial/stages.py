@@ -13,9 +13,8 @@ from privnets.adversarial.evaluation.evaluator import (
     release_records,
 )
 from privnets.adversarial.metrics import interim_estimates
-from privnets.adversarial.problem import Problem, Splits
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import Pool, load_pool
+from privnets.adversarial.records import load_pool
 from privnets.adversarial.training.game import Game
 from privnets.contract import Experiment, Rung, Stage, State
 from privnets.points import Replicate, TradeoffPoint
@@ -25,25 +24,6 @@ _STAGE_SECONDS = 5.0
 _EVALUATED_BYTES = 2**30  # of releases evaluated together
 _GAME_SHARE = 0.5  # of the work, for progress
 _MIN_MEASURED_STEPS = 10
-
-
-def train_stages(
-    experiment: Experiment,
-    configs: Sequence[AdversarialConfig],
-    shares: Sequence[float],
-    device: str,
-    state: State | None,
-) -> Generator[Stage, Sequence[int] | None]:
-    """Trains a stack whose members may be removed; see `Experiment.stages_with_rungs`.
-
-    There is a rung at each of the `shares` of the game's steps.
-    """
-    problem = PROBLEMS.get(configs[0].problem)
-    pool, splits = load_pool(problem, configs, device)
-    game = Game(problem, configs, pool, splits)
-    if state:
-        game.restore(state)
-    return _StackRun(experiment, problem, game, pool, splits).stages(shares)
 
 
 def estimate_runtime(configs: Sequence[AdversarialConfig], device: str) -> float:
@@ -63,23 +43,26 @@ def estimate_runtime(configs: Sequence[AdversarialConfig], device: str) -> float
     return game + len(configs) * cost_model.evaluation_seconds(first, sizes, device)
 
 
-class _StackRun:
+class StackRun:
     """One stack: the game first, then the evaluation of its releases."""
 
     def __init__(
         self,
         experiment: Experiment,
-        problem: Problem,
-        game: Game,
-        pool: Pool,
-        splits: Sequence[Splits],
+        configs: Sequence[AdversarialConfig],
+        device: str,
+        state: State | None,
     ) -> None:
-        self._experiment, self._problem, self._game = experiment, problem, game
-        self._pool, self._splits = pool, list(splits)
-        self._members = len(game.configs)
-        self._finished = 0
+        """Loads the records and prepares the game, which continues from `state` if there is one."""
+        self._experiment, self._problem = experiment, PROBLEMS.get(configs[0].problem)
+        self._pool, self._splits = load_pool(self._problem, configs, device)
+        self._game = Game(self._problem, configs, self._pool, self._splits)
+        if state:
+            self._game.restore(state)
+        self._members, self._finished = len(configs), 0
 
     def stages(self, shares: Sequence[float]) -> Generator[Stage, Sequence[int] | None]:
+        """Trains the stack, with a rung at each of the `shares` of the game's steps."""
         ahead = [share for share in shares if self._game.steps_to(share)]
         while not self._game.is_finished:
             stage = self._stage(self._advance(ahead))

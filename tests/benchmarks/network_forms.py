@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
+from privnets.adversarial.records import Minibatch
 from privnets.adversarial.training.releasers import EncoderDecoder, RecurrentReleaser
 from privnets.networks.convolution import ConvolutionalClassifier
 from privnets.networks.layers import dense, leaky, stack_parameters
@@ -98,7 +99,7 @@ def _release(releaser: EncoderDecoder | RecurrentReleaser) -> Run:
     def run(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         random = torch.Generator().manual_seed(0)
         noise = releaser.draw_noise(random, (*x.shape[:2], *releaser.noise_shape(x.shape[2:])))
-        return releaser.release(parameters, x, noise, torch.zeros(x.shape[:3]), None)
+        return releaser.release(parameters, Minibatch(x, torch.zeros(x.shape[:3]), noise=noise))
 
     return run
 

@@ -19,13 +19,14 @@ from typing import TypeVar
 
 import torch
 
+from privnets.adversarial.attackers import SIDE
 from privnets.adversarial.attackers.attacker import Posterior, ReleaseView
 from privnets.adversarial.attackers.floors import fit_floors
-from privnets.adversarial.attackers.neural import fit_network
+from privnets.adversarial.attackers.neural import fit_network, fit_utility
 from privnets.adversarial.attackers.panel import build_panel
 from privnets.adversarial.attackers.scores import assess
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.evaluation.baselines import Baselines, fit_utility, likeliest_labels
+from privnets.adversarial.evaluation.baselines import Baselines, likeliest_labels
 from privnets.adversarial.evaluation.evaluator import release_records
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.problems import PROBLEMS
@@ -83,8 +84,7 @@ def _measure_trial(problem: Problem, configs: list[AdversarialConfig]) -> dict[s
             fit_floors(evidence[i], problem.spec.secret_classes, configs[i].seed, labels)
         _score(clock, problem, evidence[i], [own[i] for own in posteriors])
         with clock("details of the release"):
-            original, test = release.original.test, release.released.test
-            problem.release_details(release.config, release.parameters, original, test)
+            problem.release_details(release)
     return clock.seconds
 
 
@@ -102,10 +102,11 @@ def _fit_attackers(
         with clock("attackers: tables"):
             for view in views:
                 _ = view.tables
-        for attacker in (*panel.attackers, *(() if sees_side else panel.specific)):
-            with clock(f"attackers: {attacker.metric_name(views[0])}"):
-                pairs = zip(views, seeds, strict=True)
-                posteriors.append([attacker.fit(view, seed) for view, seed in pairs])
+        for name, attacker in panel.attackers.items():
+            if name.endswith(SIDE) == sees_side:
+                with clock(f"attackers: {name}"):
+                    pairs = zip(views, seeds, strict=True)
+                    posteriors.append([attacker.fit(view, seed) for view, seed in pairs])
     return posteriors
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from privnets.adversarial.records import Minibatch
 from privnets.adversarial.training.releasers import (
     EncoderDecoder,
     LinearFilter,
@@ -61,7 +62,7 @@ def _architecture(network, record: tuple[int, ...]) -> _Case:
 def _releaser(network, record: tuple[int, ...]) -> _Case:
     def run(p: Sequence[Tensor], given: Sequence[Tensor]) -> Tensor:
         x, noise, secret, side = given
-        return network.release(p, x, noise, secret, side)
+        return network.release(p, Minibatch(x, secret, side=side, noise=noise))
 
     return _Case(network, record, run, network.noise_shape(record))
 

@@ -34,23 +34,15 @@ ATTACKERS: Final[Registry[Attacker]] = Registry(
 )
 
 
-def general_names() -> tuple[str, ...]:
-    """Registered names of the attackers that fit every problem."""
-    return tuple(name for name in ATTACKERS.names() if "." not in name)
-
-
-def specific_names(problem: str) -> tuple[str, ...]:
-    """Registered names of the attackers that fit one problem only."""
-    return tuple(name for name in ATTACKERS.names() if name.startswith(f"{problem}."))
-
-
 def added_names() -> tuple[str, ...]:
     """Registered names of the attackers that packages add."""
     return tuple(name for name in ATTACKERS.names() if name not in ATTACKERS.builtin)
 
 
-def panel_names(spec: ProblemSpec) -> tuple[str, ...]:
-    """Names of a panel's attackers in metric keys; loads no attacker."""
-    general = general_names()
-    informed = tuple(name + SIDE for name in general) if spec.side_features else ()
-    return (*general, *informed, *(n.split(".", 1)[1] for n in specific_names(spec.name)))
+def panel_members(spec: ProblemSpec) -> dict[str, str]:
+    """Registered names of a panel's attackers, by name in metric keys; loads no attacker."""
+    general = [name for name in ATTACKERS.names() if "." not in name]
+    informed = {name + SIDE: name for name in general} if spec.side_features else {}
+    own = [name for name in ATTACKERS.names() if name.startswith(f"{spec.name}.")]
+    specific = {name.split(".", 1)[1]: name for name in own}
+    return {name: name for name in general} | informed | specific

@@ -84,54 +84,47 @@ def fit_network(
     return [Posterior(name, *each) for each in zip(*beliefs, fitted.converged, strict=True)]
 
 
-def fit_utility_network(
-    architecture: Architecture,
+def fit_utility(
+    problem: Problem,
+    configs: Sequence[AdversarialConfig],
     evidence: Sequence[Evidence],
-    seeds: Sequence[int],
-    steps: int,
     purpose: str,
 ) -> Generator[float, None, list[NDArray[np.float64]]]:
-    """Fits a fresh utility network to each release, or to raw records, as attackers are fitted.
+    """Fits fresh utility networks to released or raw records, as attackers are fitted.
 
-    Args:
-        architecture: Network that maps records to logits of the utility label.
-        evidence: Records with utility labels, of equal shapes.
-        seeds: One per release.
-        steps: Largest number of training steps.
-        purpose: Names the random draws.
+    `purpose` names the random draws.
 
     Yields:
         Share of the work done, in (0, 1].
 
     Returns:
-        Log probabilities of the utility label on test, shape [n, C] each.
+        Log probabilities of the utility label on test, shape [n, C] each; [0, 0] without a label.
     """
+    classes, first = problem.spec.utility_classes, configs[0]
+    if not classes:
+        return [np.zeros((0, 0))] * len(configs)
+    network = build_inference_network(problem, first, classes, sees_side=first.side_information)
     inputs = [[_utility_records(split) for split in release.splits] for release in evidence]
     attack, validation, test = map(stack_records, zip(*inputs, strict=True))
-    task = TrainingTask(architecture, attack, validation, seeds, purpose)
-    fitted = yield from train_until_converged(task, steps)
-    log_p = log_probabilities(architecture, fitted.parameters, test.x, test.rows)
+    task = TrainingTask(network, attack, validation, [c.seed for c in configs], purpose)
+    fitted = yield from train_until_converged(task, first.attack_steps)
+    log_p = log_probabilities(network, fitted.parameters, test.x, test.rows)
     return list(log_p.double().cpu().numpy())
 
 
-class _Scaler:
-    """Brings an attack split to mean 0 and variance 1.
+def _standardise(release: Evidence) -> list[Tensor]:
+    """Releases of each split, scaled by mean and variance of the attack split; 0 at absent steps.
 
     Columns of vectors have their own scales. The pixels of an image share one, so that they keep
     their proportions; so do the steps of a sequence.
     """
-
-    def __init__(self, attack: Exposure) -> None:
-        z = _observed_values(attack)
-        self._mean = z.mean(0)
-        squares = (z - self._mean).square()
-        std = (squares.mean() if z.ndim == 4 else squares.mean(0)).sqrt()
-        self._std = torch.where(std > 0, std, 1)
-
-    def __call__(self, exposure: Exposure) -> Tensor:
-        """Scaled releases of the given shape, 0 at absent steps."""
-        z = (exposure.z - self._mean) / self._std
-        return z if exposure.present is None else torch.where(exposure.present[..., None], z, 0)
+    z = _observed_values(release.attack)
+    mean = z.mean(0)
+    squares = (z - mean).square()
+    std = (squares.mean() if z.ndim == 4 else squares.mean(0)).sqrt()
+    std = torch.where(std > 0, std, 1)
+    scaled = [((split.z - mean) / std, split.present) for split in release.splits]
+    return [z if seen is None else torch.where(seen[..., None], z, 0) for z, seen in scaled]
 
 
 def _observed_values(exposure: Exposure) -> Tensor:
@@ -143,11 +136,9 @@ def _observed_values(exposure: Exposure) -> Tensor:
 
 def _network_inputs(name: str, release: Evidence) -> list[tuple[Tensor, Tensor]]:
     """Inputs and known secrets of each split."""
-    scale, sees_side = _Scaler(release.attack), name.endswith(SIDE)
-    return [
-        (append_side(scale(split), split.side if sees_side else None), known_secret(split))
-        for split in release.splits
-    ]
+    sides = [split.side if name.endswith(SIDE) else None for split in release.splits]
+    inputs = map(append_side, _standardise(release), sides)
+    return list(zip(inputs, map(known_secret, release.splits), strict=True))
 
 
 def _utility_records(exposure: Exposure) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, partial
-from types import TracebackType
 from typing import Final, TypeVar
 
 import numpy as np
@@ -19,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from privnets.adversarial.attackers import ATTACKERS, SIDE, general_names, specific_names
+from privnets.adversarial.attackers import ATTACKERS, SIDE, panel_members
 from privnets.adversarial.attackers.attacker import (
     NetworkAttacker,
     Posterior,
@@ -53,25 +52,21 @@ _NOT_CONVERGED: Final = "flag/attacker_not_converged"
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """The attackers that score a release.
+    """The attackers that score a release, by name in metric keys.
 
     Attributes:
-        networks: Networks by name in metric keys; with the suffix `_side` inputs are sequences
-            [S, n, T, 1 + c] of releases and side information.
-        attackers: Attackers that also see side information where there is any.
-        specific: The problem's own attackers, which do not.
+        networks: With the suffix `_side` inputs are sequences [S, n, T, 1 + c] of releases and
+            side information.
+        attackers: The others; with the suffix `_side` they also see side information.
     """
 
     networks: Mapping[str, Architecture]
-    attackers: Sequence[ReleaseAttacker]
-    specific: Sequence[ReleaseAttacker] = ()
+    attackers: Mapping[str, ReleaseAttacker]
 
-    def names(self, has_side: bool) -> tuple[str, ...]:
-        """Names of all attackers in metric keys."""
-        general = [attacker.name for attacker in self.attackers]
-        informed = [name + SIDE for name in general] if has_side else []
-        own = [attacker.name.rpartition(".")[2] for attacker in self.specific]
-        return (*self.networks, *general, *informed, *own)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all attackers."""
+        return (*self.networks, *self.attackers)
 
 
 @dataclass(frozen=True)
@@ -94,27 +89,20 @@ class PanelResult:
 def build_panel(problem: Problem, config: AdversarialConfig) -> Panel:
     """The registered attackers of a problem."""
     networks: dict[str, Architecture] = {}
-    attackers: list[ReleaseAttacker] = []
-    general = [ATTACKERS.get(name) for name in general_names()]
-    for sees_side in (False, True) if problem.spec.side_features else (False,):
-        for attacker in general:
-            if isinstance(attacker, NetworkAttacker):
-                name = attacker.name + (SIDE if sees_side else "")
-                networks[name] = attacker.architecture(problem, config, sees_side)
-            elif isinstance(attacker, ReleaseAttacker) and not sees_side:
-                attackers.append(attacker)
-    own = [ATTACKERS.get(name) for name in specific_names(problem.name)]
-    specific = [attacker for attacker in own if isinstance(attacker, ReleaseAttacker)]
-    return Panel(networks, attackers, specific)
+    attackers: dict[str, ReleaseAttacker] = {}
+    for name, registered in panel_members(problem.spec).items():
+        attacker = ATTACKERS.get(registered)
+        if isinstance(attacker, NetworkAttacker):
+            networks[name] = attacker.architecture(problem, config, name.endswith(SIDE))
+        elif isinstance(attacker, ReleaseAttacker):
+            attackers[name] = attacker
+    return Panel(networks, attackers)
 
 
 def score_releases(
     evidence: Sequence[Evidence],
     panel: Panel,
-    *,
-    alphas: Sequence[float],
-    seeds: Sequence[int],
-    attack_steps: int,
+    configs: Sequence[AdversarialConfig],
     inferred: Sequence[NDArray[np.int64] | None],
 ) -> Iterator[PanelResult | None]:
     """Fits and scores all attackers of a panel on the releases of a stack.
@@ -126,25 +114,21 @@ def score_releases(
     Args:
         evidence: One release per member, of equal shapes.
         panel: The attackers.
-        alphas: Order of `privacy/alpha_leakage`, one per release, in [0, inf].
-        seeds: One per release.
-        attack_steps: Largest number of training steps of a network.
+        configs: The members' configurations, of which seed, order and attack steps matter here.
         inferred: Per release, utility labels of the test split inferred from it; None without any.
 
     Yields:
         One result per release, in order; None wherever the work may pause.
     """
-    names = panel.names(evidence[0].attack.side is not None)
     classes = max(2, *(1 + int(known_secret(one.attack).max()) for one in evidence))
     defects = [evidence_defect(one, classes) for one in evidence]
     usable = [i for i, defect in enumerate(defects) if defect is None]
-    releases, own_seeds = [evidence[i] for i in usable], [seeds[i] for i in usable]
+    releases, seeds = [evidence[i] for i in usable], [configs[i].seed for i in usable]
 
-    def submit_fits() -> list[_ReleaseFits]:
-        labels = [inferred[i] for i in usable]
+    def submit_fits() -> list[tuple[list[Callable[[], Posterior]], Callable[[], Floors]]]:
         return [
-            _ReleaseFits.submit(pool, to_cpu(release), seed, panel, classes, own_labels)
-            for release, seed, own_labels in zip(releases, own_seeds, labels, strict=True)
+            _submit_fits(pool, panel, to_cpu(evidence[i]), configs[i].seed, classes, inferred[i])
+            for i in usable
         ]
 
     # A CPU that trains the networks has no core left for other attackers meanwhile.
@@ -152,15 +136,17 @@ def score_releases(
     with CorePool(torch.get_num_threads(), caller_works=has_device) as pool:
         fits = submit_fits() if has_device else []
         networks = panel.networks if usable else {}
-        neural = yield from _fit_networks(networks, releases, own_seeds, attack_steps)
+        neural = yield from _fit_networks(networks, releases, seeds, configs[0].attack_steps)
         pending = zip(releases, fits or submit_fits(), neural, strict=True)
-        for defect, alpha in zip(defects, alphas, strict=True):
+        for defect, config in zip(defects, configs, strict=True):
             if defect is not None:
-                yield _undefined_result(names, defect)
+                yield _undefined_result(panel.names, defect)
                 continue
-            release, fit, posteriors = next(pending)
-            others = yield from fit.posteriors()
-            yield _score(release, names, [*posteriors, *others], fit.floors(), classes, alpha)
+            release, (waiting, floors), posteriors = next(pending)
+            for wait in waiting:
+                posteriors.append(wait())
+                yield None
+            yield _score(release, panel.names, posteriors, floors(), classes, config.alpha)
 
 
 class CorePool:
@@ -175,27 +161,21 @@ class CorePool:
         """Prepares a pool for a pack's cores; a caller that goes on working needs one itself."""
         self._cores = cores
         self._threads = max(1, cores - 1) if caller_works else cores if cores > 1 else 0
-        self._limits = ExitStack()
         self._pool: ThreadPoolExecutor | None = None
+        self._exits = ExitStack()
 
     def __enter__(self) -> CorePool:
         """Starts the threads, if there are any."""
         if self._threads:
             # BLAS limits apply to the whole process, OpenMP limits to one thread.
-            self._limits.enter_context(_thread_limits().limit(limits=1, user_api="blas"))
+            self._exits.enter_context(_thread_limits().limit(limits=1, user_api="blas"))
             self._pool = ThreadPoolExecutor(self._threads, "privnets-attackers", _use_one_core)
+            self._exits.callback(self._pool.shutdown, cancel_futures=True)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Ends all threads."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-        self._limits.close()
+        self._exits.close()
 
     def submit(self, work: Callable[[], _T]) -> Callable[[], _T]:
         """Starts work; returns a function, to be called once, that waits for its result."""
@@ -219,36 +199,19 @@ def _thread_limits() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-@dataclass(frozen=True)
-class _ReleaseFits:
-    """Pending fits of one release: attackers that are not networks, and floors."""
-
-    attackers: list[Callable[[], Posterior]]
-    floors: Callable[[], Floors]
-
-    @classmethod
-    def submit(
-        cls,
-        pool: CorePool,
-        evidence: Evidence,
-        seed: int,
-        panel: Panel,
-        classes: int,
-        inferred: NDArray[np.int64] | None,
-    ) -> _ReleaseFits:
-        has_side = evidence.attack.side is not None
-        views = [ReleaseView(evidence, side) for side in ((False, True) if has_side else (False,))]
-        work = [partial(a.fit, view, seed) for view in views for a in panel.attackers]
-        work += [partial(attacker.fit, views[0], seed) for attacker in panel.specific]
-        floors = partial(fit_floors, evidence, classes, seed, inferred)
-        return cls([pool.submit(fit) for fit in work], pool.submit(floors))
-
-    def posteriors(self) -> Generator[None, None, list[Posterior]]:
-        posteriors = []
-        for wait in self.attackers:
-            posteriors.append(wait())
-            yield None
-        return posteriors
+def _submit_fits(
+    pool: CorePool,
+    panel: Panel,
+    evidence: Evidence,
+    seed: int,
+    classes: int,
+    inferred: NDArray[np.int64] | None,
+) -> tuple[list[Callable[[], Posterior]], Callable[[], Floors]]:
+    """Starts to fit the attackers that are not networks, and the floors, of one release."""
+    views = {sees_side: ReleaseView(evidence, sees_side) for sees_side in (False, True)}
+    fits = [partial(a.fit, views[n.endswith(SIDE)], seed) for n, a in panel.attackers.items()]
+    floors = partial(fit_floors, evidence, classes, seed, inferred)
+    return [pool.submit(fit) for fit in fits], pool.submit(floors)
 
 
 def _fit_networks(

@@ -11,6 +11,7 @@ sequences count as their number of independent origins.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,32 +29,6 @@ LogProbabilities = NDArray[np.float64]
 _MAX_EVIDENCE = 30.0  # nats
 _SLOPE_SPREAD = 1.0
 _SHIFT_SPREAD = 1.0
-
-
-@dataclass(frozen=True, eq=False)
-class PosteriorCalibration:
-    """Map from an attacker's posterior to one that validation supports.
-
-    Attributes:
-        log_prior: Log class frequencies, shape [C].
-        slope: At least 0.
-        shift: Shape [C].
-        prior_share: Share of the prior mixed in, in (0, 1).
-    """
-
-    log_prior: NDArray[np.float64]
-    slope: float
-    shift: NDArray[np.float64]
-    prior_share: float
-
-    def __call__(self, log_posterior: LogProbabilities) -> NDArray[np.float64]:
-        """Calibrated log probabilities, shape [n, C]."""
-        raised = self.slope * _evidence(log_posterior, self.log_prior) + self.shift
-        log_p = log_softmax(self.log_prior + raised, axis=1)
-        mixed: NDArray[np.float64] = np.logaddexp(
-            log_p + np.log1p(-self.prior_share), self.log_prior + np.log(self.prior_share)
-        )
-        return mixed
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +111,8 @@ def calibrate(
     secret: NDArray[np.int64],
     prior: NDArray[np.float64],
     origins: int,
-) -> PosteriorCalibration:
-    """Fits a calibration on validation.
+) -> Callable[[LogProbabilities], LogProbabilities]:
+    """Fits a calibration on validation: a map of log probabilities [n, C] to calibrated ones.
 
     Args:
         log_posterior: Natural logarithms, -inf allowed, shape [n, C].
@@ -162,8 +137,15 @@ def calibrate(
 
     bounds = [(0.0, None), *[(None, None)] * len(prior)]
     start = np.array([1.0, *np.zeros(len(prior))])
-    weights = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
-    return PosteriorCalibration(log_prior, float(weights[0]), weights[1:], 1 / (origins + 2))
+    slope, *shift = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    prior_share = 1 / (origins + 2)
+
+    def calibrated(log_posterior: LogProbabilities) -> LogProbabilities:
+        raised = slope * _evidence(log_posterior, log_prior) + shift
+        log_p = log_softmax(log_prior + raised, axis=1)
+        return np.logaddexp(log_p + np.log1p(-prior_share), log_prior + np.log(prior_share))
+
+    return calibrated
 
 
 def balanced_accuracy(decision: NDArray[np.int64], rows: Rows, classes: int) -> Estimate:

@@ -21,30 +21,27 @@ import torch
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from privnets.adversarial.attackers import panel_names
-from privnets.adversarial.attackers.neural import fit_utility_network
+from privnets.adversarial.attackers import panel_members
+from privnets.adversarial.attackers.neural import fit_utility
 from privnets.adversarial.attackers.panel import build_panel, score_releases
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import Evidence
-from privnets.adversarial.training.inference_networks import build_inference_network
 from privnets.data import cache
 
 _VERSION = 1
 _POLL_SECONDS = 0.2
 # Fields on which raw records and the attackers' training depend.
-_FIELDS = frozenset(
-    {
-        "problem",
-        "seed",
-        "dependence",
-        "train_size",
-        "attack_size",
-        "resolution",
-        "adversary_width",
-        "attack_steps",
-    }
-)
+_FIELDS = {
+    "problem",
+    "seed",
+    "dependence",
+    "train_size",
+    "attack_size",
+    "resolution",
+    "adversary_width",
+    "attack_steps",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,28 +108,6 @@ class Baselines:
         return key in self._baselines
 
 
-def fit_utility(
-    problem: Problem,
-    configs: Sequence[AdversarialConfig],
-    evidence: Sequence[Evidence],
-    purpose: str,
-) -> Generator[object, None, list[NDArray[np.float64]]]:
-    """Fits fresh utility networks to released or raw records; `purpose` names the random draws.
-
-    Returns:
-        Log probabilities of the utility label on test, shape [n, C] each; [0, 0] without a label.
-    """
-    classes = problem.spec.utility_classes
-    if not classes:
-        return [np.zeros((0, 0))] * len(configs)
-    network = build_inference_network(
-        problem, configs[0], classes, sees_side=configs[0].side_information
-    )
-    seeds = [config.seed for config in configs]
-    steps = configs[0].attack_steps
-    return (yield from fit_utility_network(network, evidence, seeds, steps, purpose))
-
-
 def likeliest_labels(log_p: NDArray[np.float64]) -> NDArray[np.int64] | None:
     """Labels with the highest probability, shape [n]; None without a utility label."""
     return log_p.argmax(-1) if log_p.size else None
@@ -164,14 +139,8 @@ def _compute_baselines(
 ) -> Generator[object, None, list[Baseline]]:
     utility = yield from fit_utility(problem, configs, raw, "baseline utility")
     attackers: list[tuple[float, float]] = []
-    for result in score_releases(
-        raw,
-        build_panel(problem, configs[0]),
-        alphas=[1.0] * len(configs),
-        seeds=[config.seed for config in configs],
-        attack_steps=configs[0].attack_steps,
-        inferred=[likeliest_labels(log_p) for log_p in utility],
-    ):
+    labels = [likeliest_labels(log_p) for log_p in utility]
+    for result in score_releases(raw, build_panel(problem, configs[0]), configs, labels):
         yield None
         if result is not None:
             key = "privacy/attacker_balanced_accuracy"
@@ -183,10 +152,10 @@ def _cache_key(problem: Problem, config: AdversarialConfig) -> str:
     identity = {
         "version": _VERSION,
         "data": problem.fingerprint(config),
-        "attackers": panel_names(problem.spec),
+        "attackers": list(panel_members(problem.spec)),
         "torch": torch.__version__,
         "scikit-learn": version("scikit-learn"),
-        **config.model_dump(mode="json", include=set(_FIELDS)),
+        **config.model_dump(mode="json", include=_FIELDS),
     }
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
 

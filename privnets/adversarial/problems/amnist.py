@@ -85,12 +85,9 @@ class AmnistProblem(DigitImages):
     ) -> tuple[RecordArrays, list[Splits]]:
         """Training images, then test images, and a split for each configuration."""
         images = read_amnist()
-        records = RecordArrays(
-            scale_pixels(np.concatenate([images.train_x, images.test_x]), _LARGEST_LEVEL),
-            np.concatenate([images.train_thickness, images.test_thickness]),
-            np.concatenate([images.train_digit, images.test_digit]),
-        )
-        strata = 2 * images.train_digit + images.train_thickness
+        x = scale_pixels(images.x, _LARGEST_LEVEL)
+        records = RecordArrays(x, images.thickness, images.digit)
+        strata = (2 * images.digit + images.thickness)[:_TRAIN]
         test = np.arange(_TRAIN, _TRAIN + _TEST)
         parts = [[*subsampled_split(config, strata, _SHARES), test] for config in configs]
         return records, [Splits(*part) for part in parts]
@@ -98,20 +95,22 @@ class AmnistProblem(DigitImages):
 
 @dataclass(frozen=True, eq=False)
 class ThicknessImages:
-    """The thin and thick images of both parts of MNIST, in their order there; read-only.
+    """The thin and thick images of MNIST: 28,568 of its training part, then 4,681 of its test part.
 
-    Each part is labelled with its own thresholds. These differ between the parts for the digits 4
-    and 6: 548 test labels would differ under the training part's thresholds. Grey levels have the
-    shape [28568, 28, 28] or [4681, 28, 28]. Of the training images 9,557 are `THIN` and 19,011
-    `THICK`, of the test images 1,725 and 2,956.
+    They keep their order there and are read-only. Each part is labelled with its own thresholds.
+    These differ between the parts for the digits 4 and 6: 548 test labels would differ under the
+    training part's thresholds. Of the training images 9,557 are `THIN` and 19,011 `THICK`, of the
+    test images 1,725 and 2,956.
+
+    Attributes:
+        x: Grey levels, shape [33249, 28, 28].
+        digit: Shape [33249].
+        thickness: Shape [33249].
     """
 
-    train_x: NDArray[np.uint8]
-    train_digit: NDArray[np.int64]
-    train_thickness: NDArray[np.int64]
-    test_x: NDArray[np.uint8]
-    test_digit: NDArray[np.int64]
-    test_thickness: NDArray[np.int64]
+    x: NDArray[np.uint8]
+    digit: NDArray[np.int64]
+    thickness: NDArray[np.int64]
 
 
 def read_amnist() -> ThicknessImages:
@@ -161,9 +160,12 @@ def classify_thickness(
 
 @lru_cache(maxsize=1)
 def _select_thin_and_thick(images: mnist.MnistImages) -> ThicknessImages:
-    return ThicknessImages(
-        *_label_part(images.train_x, images.train_y), *_label_part(images.test_x, images.test_y)
-    )
+    parts = ((images.train_x, images.train_y), (images.test_x, images.test_y))
+    columns = zip(*(_label_part(*part) for part in parts), strict=True)
+    arrays = [np.concatenate(column) for column in columns]
+    for array in arrays:
+        array.setflags(write=False)
+    return ThicknessImages(*arrays)
 
 
 def _label_part(
@@ -172,7 +174,4 @@ def _label_part(
     counts = scan_line_counts(images, digits)
     labels = classify_thickness(counts, digits, digit_thresholds(counts, digits))
     kept = labels != NORMAL
-    part = images[kept], digits[kept], labels[kept]
-    for array in part:
-        array.setflags(write=False)
-    return part
+    return images[kept], digits[kept], labels[kept]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -24,10 +24,8 @@ from privnets.adversarial.problem import (
 )
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from privnets.adversarial.config import AdversarialConfig
-    from privnets.adversarial.records import Exposure
+    from privnets.adversarial.records import Release
 
 THIN: Final = 0
 THICK: Final = 1
@@ -74,16 +72,10 @@ class DigitImages(Problem):
         counts = np.bincount(shape[1] * utility + secret, minlength=shape[0] * shape[1])
         return float(measures.mutual_information(counts.reshape(shape) / len(secret)))
 
-    def release_details(
-        self,
-        config: AdversarialConfig,
-        parameters: Sequence[Tensor],
-        original: Exposure,
-        released: Exposure,
-    ) -> ReleaseDetails:
+    def release_details(self, release: Release) -> ReleaseDetails:
         """Shows up to 20 test images before and after release, each digit thin and thick."""
-        if original.utility is None:
-            raise ValueError("images of digits must have a utility label; got none.")
+        original, released = release.original.test, release.released.test
+        assert original.utility is not None
         secret, digit = original.secret.cpu().numpy(), original.utility.cpu().numpy()
         rows = example_records(secret, digit, _EXAMPLES)
         arrays = {
@@ -136,11 +128,9 @@ def example_records(
         At most `most` indices, ordered by utility label and then by secret.
     """
     pairs = sorted({*zip(utility.tolist(), secret.tolist(), strict=True)})
-    each = max(1, most // max(1, len(pairs)))
-    rows: Iterable[int] = (
-        int(row) for u, s in pairs for row in np.flatnonzero((utility == u) & (secret == s))[:each]
-    )
-    return np.fromiter(rows, dtype=np.int64)[:most]
+    each = max(1, most // len(pairs))
+    rows = [np.flatnonzero((utility == u) & (secret == s))[:each] for u, s in pairs]
+    return np.concatenate(rows)[:most]
 
 
 def subsampled_split(

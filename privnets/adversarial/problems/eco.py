@@ -48,10 +48,8 @@ from privnets.data import DataError, eco
 from privnets.data.eco import STEPS, Recordings, Resolution
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from privnets.adversarial.config import AdversarialConfig
-    from privnets.adversarial.records import Exposure
+    from privnets.adversarial.records import Release
 
 PARTS = ("train", "attack", "validation", "test")
 ROTATION = (0, 1, 3, 0, 1, 2, 3, 0, 1, 0)
@@ -126,19 +124,14 @@ class EcoProblem(Problem):
         rotation = _rotation_of(config)
         return rotation.mean, rotation.std
 
-    def release_details(
-        self,
-        config: AdversarialConfig,
-        parameters: Sequence[Tensor],
-        original: Exposure,
-        released: Exposure,
-    ) -> ReleaseDetails:
+    def release_details(self, release: Release) -> ReleaseDetails:
         """Shows up to a week of consecutive test days, before and after release, in W."""
+        original, released = release.original.test, release.released.test
         assert original.group is not None
         assert original.present is not None
         group = original.group.cpu().numpy()
         rows = longest_run(group, _EXAMPLE_DAYS)
-        mean, std = self.original_units(config)
+        mean, std = self.original_units(release.config)
         present = original.present.cpu().numpy()[rows]
         arrays = {
             name: np.where(present, mean + std * exposure.z.cpu().numpy()[rows, :, 0], 0)
@@ -182,9 +175,8 @@ def part_windows(recordings: Recordings, start: int, resolution: Resolution) -> 
     for part, name in enumerate(PARTS):
         stride = steps if name == "test" else steps // 24
         blocks = _part_blocks(recordings, start, part)
-        parts.append(
-            concatenate_windows([cut_windows(recordings, block, stride) for block in blocks])
-        )
+        windows = [cut_windows(recordings, block, stride) for block in blocks]
+        parts.append(concatenate_windows(windows))
     return parts
 
 

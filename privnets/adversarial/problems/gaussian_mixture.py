@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from privnets.adversarial.config import AdversarialConfig
-    from privnets.adversarial.records import Exposure
+    from privnets.adversarial.records import Exposure, Release
 
 EXACT: Final = ("exact/leakage", "exact/censored", "exact/loss")
 """Metrics of a trained linear filter."""
@@ -144,25 +144,19 @@ class GaussianMixtureProblem(Problem):
         least = [losses[_loss_settings(c)] if _has_loss(c) else undefined for c in configs]
         return [dict(zip(OPTIMA, pair, strict=True)) for pair in least]
 
-    def release_details(
-        self,
-        config: AdversarialConfig,
-        parameters: Sequence[Tensor],
-        original: Exposure,
-        released: Exposure,
-    ) -> ReleaseDetails:
+    def release_details(self, release: Release) -> ReleaseDetails:
         """Exact measures of a linear filter, and a sample of releases."""
-        metrics, notes = dict.fromkeys(EXACT, math.nan), dict[str, str]()
-        if self.has_exact_information(config):
-            metrics = _exact_metrics(config, parameters[0])
+        config, metrics, notes = release.config, dict.fromkeys(EXACT, math.nan), dict[str, str]()
+        linear_filter = release.parameters[0] if self.has_exact_information(config) else None
+        if linear_filter is not None:
+            metrics = _exact_metrics(config, linear_filter)
         else:
             notes |= dict.fromkeys(EXACT, "exact information is known for linear filters only")
         if not _has_loss(config):
             metrics["exact/loss"] = math.nan
             reason = "the loss (1 - a) B^2 + a A^2 belongs to objective squared-kl"
             notes |= dict.fromkeys(("exact/loss", *OPTIMA), reason)
-        linear_filter = parameters[0] if self.has_exact_information(config) else None
-        scatter = _sample_releases(released, linear_filter)
+        scatter = _sample_releases(release.released.test, linear_filter)
         return ReleaseDetails(metrics, notes, artifacts={"scatter.safetensors": scatter})
 
 

@@ -88,9 +88,8 @@ def cut_windows(recordings: Recordings, block: Block, stride: int) -> Windows:
 
 def concatenate_windows(parts: Sequence[Windows]) -> Windows:
     """Windows of all parts, one part after the other."""
-    return Windows(
-        *(np.concatenate(columns) for columns in zip(*map(_columns, parts), strict=True))
-    )
+    columns = zip(*map(_columns, parts), strict=True)
+    return Windows(*map(np.concatenate, columns))
 
 
 def select_windows(windows: Windows, rows: NDArray[np.int64]) -> Windows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Splits
-from privnets.adversarial.records import Pool
+from privnets.adversarial.records import Minibatch, Pool
 from privnets.adversarial.training.releasers import Releaser
 from privnets.randomness import generator
 
@@ -27,21 +27,6 @@ _MAX_READ_NUMBERS = 2**22
 _RELEASED_AT_ONCE = 1024
 
 
-@dataclass(frozen=True, eq=False)
-class Minibatch:
-    """One minibatch of every member: the fields of `Pool` with dimensions [S, B] instead of [N].
-
-    `noise` is scaled by `noise_std` and has the shape [S, B, *noise_shape].
-    """
-
-    x: Tensor
-    secret: Tensor
-    utility: Tensor | None
-    side: Tensor | None
-    present: Tensor | None
-    noise: Tensor
-
-
 class BatchSource:
     """Minibatches of a stack's training splits, and releases of any records."""
 
@@ -52,9 +37,13 @@ class BatchSource:
         pool: Pool,
         splits: Sequence[Splits],
     ) -> None:
-        """Prepares to draw from the training split of every member."""
+        """Prepares to draw from the training split of every member.
+
+        Without `side_information` the batches have no side information.
+        """
         self._configs, self._train = list(configs), [split.train for split in splits]
-        self._releaser, self._pool = releaser, pool
+        self._releaser = releaser
+        self._pool = pool if configs[0].side_information else replace(pool, side=None)
         self._size = configs[0].batch_size
         self._per_step = configs[0].adversary_steps + 1
         self._noise_shape = releaser.noise_shape(pool.x.shape[1:])
@@ -86,12 +75,6 @@ class BatchSource:
         self._train = [self._train[i] for i in members]
         self._noise_std = self._collect_noise_std()
 
-    def release_batch(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
-        """Releases a batch of every member, shape [S, B, ...]."""
-        return self._releaser.release(
-            parameters, batch.x, batch.noise, batch.secret, self.seen_side(batch.side)
-        )
-
     def release_records(
         self,
         parameters: Sequence[Tensor],
@@ -112,12 +95,8 @@ class BatchSource:
             noise = self._configs[member].noise_std * noise.to(self._pool.x.device)
             batch = self._select(part[None].to(noise.device), noise)
             with torch.no_grad():
-                parts.append(self.release_batch(own, batch)[0])
+                parts.append(self._releaser.release(own, batch)[0])
         return torch.cat(parts)
-
-    def seen_side(self, side: Tensor | None) -> Tensor | None:
-        """Side information if the game uses it, else None."""
-        return side if self._configs[0].side_information else None
 
     def _draw_block(self, block: int) -> tuple[Tensor, Tensor]:
         """Records and noise of a block, shapes [steps, batches, S, B] and [..., *noise_shape]."""
@@ -145,15 +124,9 @@ class BatchSource:
             yield from _split_batches(self._select(part_index, part_noise))
 
     def _select(self, index: Tensor, noise: Tensor) -> Minibatch:
-        pool = self._pool
-        return Minibatch(
-            x=_select_rows(pool.x, index),
-            secret=_select_rows(pool.secret, index),
-            utility=None if pool.utility is None else _select_rows(pool.utility, index),
-            side=None if pool.side is None else _select_rows(pool.side, index),
-            present=None if pool.present is None else _select_rows(pool.present, index),
-            noise=noise,
-        )
+        columns = {n: v for n, v in vars(self._pool).items() if v is not None and n != "group"}
+        selected = {name: _select_rows(values, index) for name, values in columns.items()}
+        return Minibatch(**selected, noise=noise)
 
     def _collect_noise_std(self) -> Tensor:
         stds = [config.noise_std for config in self._configs]

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem, Splits
-from privnets.adversarial.records import Exposure, Pool
-from privnets.adversarial.training.batches import BatchSource, Minibatch
+from privnets.adversarial.records import Exposure, Minibatch, Pool
+from privnets.adversarial.training.batches import BatchSource
 from privnets.adversarial.training.curves import TrainingCurves
 from privnets.adversarial.training.inference_networks import (
     NetworkGroup,
@@ -68,10 +68,10 @@ class Game:
         self._schedule = TrainingSchedule.from_config(first, problem.spec.utility_classes > 0)
         self._total = first.steps
         self._pretraining = first.pretrain_steps if self._schedule.pretrained else 0
-        releaser = build_releaser(problem, first)
-        self._batches = BatchSource(configs, releaser, pool, splits)
+        self._network = build_releaser(problem, first)
+        self._batches = BatchSource(configs, self._network, pool, splits)
         self._groups = build_groups(problem, configs, self._schedule, device, _BETAS)
-        self._releaser = _build_releaser_stack(releaser, configs, device)
+        self._releaser = _build_releaser_stack(self._network, configs, device)
         self._log_prior = _training_log_prior(pool, splits, problem.spec.secret_classes)
         self._objective = build_objective(configs, self._log_prior)
         interval = max(_MIN_CURVE_INTERVAL, first.steps // _CURVE_POINTS)
@@ -113,9 +113,10 @@ class Game:
         """Log probabilities of one member's inference network, shape [n, C] or [n, T, C]."""
         group = next(group for group in self._groups if role in group.roles)
         parameters = [p[member : member + 1] for p in group.parameters((role,))]
-        side = self._batches.seen_side(None if released.side is None else released.side[None])
+        side = released.side if self.configs[member].side_information else None
         with torch.no_grad():
-            logits = group.architecture.forward(parameters, append_side(released.z[None], side))
+            x = append_side(released.z, side)[None]
+            logits = group.architecture.forward(parameters, x)
         return logits[0].log_softmax(-1)
 
     def parameters(self, member: int) -> list[Tensor]:
@@ -149,19 +150,15 @@ class Game:
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Continues from a saved state; raises ValueError if it belongs to another game."""
         try:
-            self._restore(state)
+            self.step, self._pretrained = int(state["step"]), int(state["pretrained"])
+            if not 0 <= self.step <= self._total or not 0 <= self._pretrained <= self._pretraining:
+                raise ValueError(f"step {self.step} after {self._pretrained} steps of pretraining.")
+            for name, stack in self._stacks.items():
+                stack.restore(select_prefix(state, f"{name}."))
+            self._objective.restore(select_prefix(state, "objective."))
+            self._curves.restore(select_prefix(state, "curves."))
         except (KeyError, ValueError, RuntimeError, IndexError) as error:
             raise ValueError(f"the state belongs to another stack: {error}") from error
-
-    def _restore(self, state: Mapping[str, Tensor]) -> None:
-        step, pretrained = int(state["step"]), int(state["pretrained"])
-        if not (0 <= step <= self._total and 0 <= pretrained <= self._pretraining):
-            raise ValueError(f"step {step} after {pretrained} steps of pretraining.")
-        for name, stack in self._stacks.items():
-            stack.restore(select_prefix(state, f"{name}."))
-        self._objective.restore(select_prefix(state, "objective."))
-        self._curves.restore(select_prefix(state, "curves."))
-        self.step, self._pretrained = step, pretrained
 
     @property
     def _stacks(self) -> dict[str, StackedAdam]:
@@ -181,7 +178,7 @@ class Game:
             scale = _rate_scale(self.step, self._total)
             for batch in batches[:-1]:
                 with torch.no_grad():
-                    z = self._batches.release_batch(self._releaser.parameters, batch)
+                    z = self._network.release(self._releaser.parameters, batch)
                 self._train_networks(self._schedule.adversary_step, z, batch, scale)
             self._train_releaser(batches[-1], scale)
             self.step += 1
@@ -192,7 +189,7 @@ class Game:
         self, roles: Sequence[Role], z: Tensor, batch: Minibatch, scale: float
     ) -> None:
         """Takes one step of cross-entropy for the groups of some roles."""
-        released, raw = self._with_side(z, batch), self._with_side(batch.x, batch)
+        released, raw = append_side(z, batch.side), append_side(batch.x, batch.side)
         records = {role: raw if role == "reference" else released for role in roles}
         labels = {role: _label(role, batch) for role in roles}
         for group in self._groups:
@@ -205,7 +202,7 @@ class Game:
         groups = [group for group in self._groups if group.roles[0] in roles]
         beside = [p for group in groups for p in group.stack.parameters]
         with differentiable([*parameters, *beside]):
-            step = self._game_step(self._batches.release_batch(parameters, batch), batch)
+            step = self._game_step(self._network.release(parameters, batch), batch)
             loss = self._objective.loss(step)
             network_gradients = [_network_gradients(group, step) for group in groups]
             gradients = torch.autograd.grad(loss.sum(), parameters)
@@ -216,16 +213,13 @@ class Game:
 
     def _game_step(self, z: Tensor, batch: Minibatch) -> GameStep:
         roles = [role for role in self._schedule.roles if role != "reference"]
-        logits = infer_logits(self._groups, roles, self._with_side(z, batch))
+        logits = infer_logits(self._groups, roles, append_side(z, batch.side))
         raw_role, reference = self._schedule.raw_data_role, None
         if raw_role is not None:
             with torch.no_grad():
-                raw = self._with_side(batch.x, batch)
+                raw = append_side(batch.x, batch.side)
                 reference = infer_logits(self._groups, (raw_role,), raw)[raw_role]
         return GameStep(batch, z, logits["adversary"], logits.get("utility"), reference)
-
-    def _with_side(self, z: Tensor, batch: Minibatch) -> Tensor:
-        return append_side(z, self._batches.seen_side(batch.side))
 
     def _remove_diverged(self) -> dict[int, str]:
         finite = [self._releaser.is_finite(), *(group.is_finite() for group in self._groups)]

@@ -31,8 +31,7 @@ import torch
 from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.records import MISSING
-from privnets.adversarial.training.batches import Minibatch
+from privnets.adversarial.records import MISSING, Minibatch
 from privnets.adversarial.training.inference_networks import (
     cross_entropy,
     log_softmax_over_classes,
@@ -287,11 +286,7 @@ def censored_information(
 ) -> Tensor:
     """I(U;X|Q), the utility that the release loses (eq. 3): minibatch means, nats, shape [S].
 
-    Args:
-        log_reference: log P(u|x), held fixed, shape [S, n, C].
-        log_inferred: log P(u|q), shape [S, n, C].
-        utility: True labels, shape [S, n].
-        estimator: Form of the estimate; see the module.
+    From log P(u|x), held fixed, and log P(u|q), both [S, n, C], and the true labels [S, n].
     """
     ratio = log_reference.detach() - log_inferred
     if estimator == "label":
@@ -304,11 +299,7 @@ def leaked_information(
 ) -> Tensor:
     """I(S;Q), the release's information about the secret (eq. 4): minibatch means, nats, shape [S].
 
-    Args:
-        log_inferred: log P(s|q), shape [S, n, C].
-        log_prior: log P(s), shape [S, C].
-        secret: True secrets, shape [S, n].
-        estimator: Form of the estimate; see the module.
+    From log P(s|q) [S, n, C], log P(s) [S, C] and the true secrets [S, n].
     """
     ratio = log_inferred - log_prior[:, None]
     if estimator == "full":

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
+from privnets.adversarial.records import Minibatch
 from privnets.networks import mlp
 from privnets.networks.convolution import encode, encoded_side, initial_encoder
 from privnets.networks.layers import GAINS, dense, gaussian_weights, initial_dense
@@ -35,25 +36,10 @@ class Releaser(ABC):
         return tuple(record_shape)
 
     @abstractmethod
-    def release(
-        self,
-        parameters: Sequence[Tensor],
-        x: Tensor,
-        noise: Tensor,
-        secret: Tensor,
-        side: Tensor | None,
-    ) -> Tensor:
-        """Releases records.
+    def release(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
+        """Releases a minibatch by stacked parameters [S, ...]; the result has the shape of its `x`.
 
-        Args:
-            parameters: Stacked, each of shape [S, ...].
-            x: Records, shape [S, n, ...].
-            noise: Scaled noise, shape [S, n, *noise_shape].
-            secret: Shape [S, n] or [S, n, T]; only recurrent releasers use it.
-            side: Side information, shape [S, n, T, c], or None.
-
-        Returns:
-            Released records of the shape of `x`.
+        Only recurrent releasers use its secret and its side information.
         """
 
     def draw_noise(self, random: torch.Generator, shape: Sequence[int]) -> Tensor:
@@ -85,17 +71,10 @@ class LinearFilter(Releaser):
         d = self.dimensions
         return [gaussian_weights(random, (d, d), 1 / math.sqrt(d))]
 
-    def release(
-        self,
-        parameters: Sequence[Tensor],
-        x: Tensor,
-        noise: Tensor,
-        secret: Tensor,
-        side: Tensor | None,
-    ) -> Tensor:
+    def release(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
         """Releases vectors [S, n, d]; see `Releaser.release`."""
         (theta,) = parameters
-        return torch.baddbmm(noise, x, theta.mT)
+        return torch.baddbmm(batch.noise, batch.x, theta.mT)
 
 
 @dataclass(frozen=True)
@@ -124,17 +103,11 @@ class PerceptronReleaser(Releaser):
         """One number per noise input."""
         return (self.noise,)
 
-    def release(
-        self,
-        parameters: Sequence[Tensor],
-        x: Tensor,
-        noise: Tensor,
-        secret: Tensor,
-        side: Tensor | None,
-    ) -> Tensor:
+    def release(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
         """Releases records of any shape; see `Releaser.release`."""
-        outputs = self._network.forward(parameters, torch.cat([x.flatten(2), noise], -1))
-        return (outputs.sigmoid() if self.pixels else outputs).view(x.shape)
+        inputs = torch.cat([batch.x.flatten(2), batch.noise], -1)
+        outputs = self._network.forward(parameters, inputs)
+        return (outputs.sigmoid() if self.pixels else outputs).view(batch.x.shape)
 
     @property
     def _network(self) -> Perceptron:
@@ -178,21 +151,14 @@ class EncoderDecoder(Releaser):
         """Size of the code, and of the pixels if they get noise."""
         return (self.width + (self.side**2 if self.pixel_noise else 0),)
 
-    def release(
-        self,
-        parameters: Sequence[Tensor],
-        x: Tensor,
-        noise: Tensor,
-        secret: Tensor,
-        side: Tensor | None,
-    ) -> Tensor:
+    def release(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
         """Releases images [S, n, 1, side, side] in [0, 1]; see `Releaser.release`."""
         convolutions, (weight, bias), decoder = parameters[:4], parameters[4:6], parameters[6:]
-        code = dense(encode(convolutions, x, (2, 2)), weight, bias).tanh()
-        pixels = mlp.forward(decoder, code + noise[..., : self.width], "leaky").sigmoid()
+        code = dense(encode(convolutions, batch.x, (2, 2)), weight, bias).tanh()
+        pixels = mlp.forward(decoder, code + batch.noise[..., : self.width], "leaky").sigmoid()
         if self.pixel_noise:
-            pixels = (pixels + self.pixel_noise * noise[..., self.width :]).clamp(0, 1)
-        return pixels.view(x.shape)
+            pixels = (pixels + self.pixel_noise * batch.noise[..., self.width :]).clamp(0, 1)
+        return pixels.view(batch.x.shape)
 
 
 @dataclass(frozen=True)
@@ -225,17 +191,11 @@ class RecurrentReleaser(Releaser):
         """Noise uniform on [0, 1], on the generator's device."""
         return torch.rand(tuple(shape), generator=random, device=random.device)
 
-    def release(
-        self,
-        parameters: Sequence[Tensor],
-        x: Tensor,
-        noise: Tensor,
-        secret: Tensor,
-        side: Tensor | None,
-    ) -> Tensor:
+    def release(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
         """Releases sequences [S, n, T, 1]; see `Releaser.release`."""
         *body, weight, bias = parameters
-        one_hot = secret[..., None] == torch.arange(self.classes, device=secret.device)
-        inputs = [x, one_hot.to(x.dtype), *([] if side is None else [side]), noise]
+        x, classes = batch.x, torch.arange(self.classes, device=batch.x.device)
+        one_hot = (batch.secret[..., None] == classes).to(x.dtype)
+        inputs = [x, one_hot, *([] if batch.side is None else [batch.side]), batch.noise]
         states = torch.cat([lstm(torch.cat(inputs, -1), body), x], -1)
         return dense(states.flatten(1, 2), weight, bias).view(x.shape)

@@ -16,9 +16,10 @@ from privnets.adversarial.attackers.classical import (
     NearestNeighbours,
 )
 from privnets.adversarial.attackers.panel import CorePool, Panel, PanelResult, score_releases
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.records import Evidence, Exposure
 
-ATTACKERS = (BoostedTrees(), NearestNeighbours(), LogisticRegression())
+ATTACKERS = {kind.name: kind() for kind in (BoostedTrees, NearestNeighbours, LogisticRegression)}
 
 
 @pytest.fixture
@@ -41,14 +42,9 @@ def _evidence(seed: int) -> Evidence:
 
 def _score(cores: int) -> Iterator[PanelResult | None]:
     torch.set_num_threads(cores)
-    return score_releases(
-        [_evidence(seed) for seed in range(3)],
-        Panel({}, ATTACKERS),
-        alphas=[1.0] * 3,
-        seeds=range(3),
-        attack_steps=50,
-        inferred=[None] * 3,
-    )
+    evidence = [_evidence(seed) for seed in range(3)]
+    configs = [AdversarialConfig(problem="digits", seed=seed) for seed in range(3)]
+    return score_releases(evidence, Panel({}, ATTACKERS), configs, [None] * 3)
 
 
 def _running() -> int:

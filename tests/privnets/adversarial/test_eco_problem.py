@@ -1,6 +1,7 @@
 """The ECO problem: windows, splits by blocks of days, and side information."""
 
 import itertools
+from dataclasses import replace
 from datetime import date, timedelta
 
 import numpy as np
@@ -16,13 +17,14 @@ from privnets.adversarial.attackers.panel import build_panel
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import windows
 from privnets.adversarial.problems.eco import PARTS, ROTATION, EcoProblem, longest_run, part_windows
-from privnets.adversarial.records import Exposure, load_pool
+from privnets.adversarial.records import Minibatch, load_pool, select_exposure
 from privnets.adversarial.training.inference_networks import build_inference_network
 from privnets.adversarial.training.releasers import build_releaser
 from privnets.data import eco
 from privnets.data.eco import Household, Recordings
 from privnets.networks.layers import stack_parameters
 from privnets.randomness import generator
+from tests.privnets.adversarial.releases import make_release
 
 NETWORKS = ("network", "large_network")
 EPOCH = date(1970, 1, 1)
@@ -262,11 +264,9 @@ def run(days: set[int], first: int) -> int:
 def test_the_example_week_is_in_watts_with_its_days(two_households):
     config = make_config(seed=2)
     pool, (splits,) = load_pool(EcoProblem(), [config], "cpu")
-    rows = torch.from_numpy(splits.test)
-    columns = [pool.x, pool.secret, None, pool.side, pool.present, pool.group]
-    original = Exposure(*(None if c is None else c[rows] for c in columns))
-    released = Exposure(original.z + 1, *list(vars(original).values())[1:])
-    result = EcoProblem().release_details(config, [], original, released)
+    original = select_exposure(pool, splits.test)
+    released = replace(original, z=original.z + 1)
+    result = EcoProblem().release_details(make_release(config, [], original, released))
     week = load(result.artifacts["week.safetensors"])
     days = len(week["day"])
     assert 2 <= days <= 7
@@ -299,7 +299,8 @@ def test_networks_fit_the_windows(two_households, side):
         [releaser.initial(generator(seed, "releaser")) for seed in range(2)]
     )
     noise = torch.rand(2, 3, *releaser.noise_shape(x.shape[2:]))
-    z = releaser.release(parameters, x, noise, pool.secret[rows], known if side else None)
+    batch = Minibatch(x, pool.secret[rows], side=known if side else None, noise=noise)
+    z = releaser.release(parameters, batch)
     assert z.shape == x.shape
     adversary = build_inference_network(EcoProblem(), config, 2, sees_side=side)
     networks = {"adversary": (adversary, side)}

@@ -22,6 +22,7 @@ from privnets.adversarial.training.releasers import build_releaser
 from privnets.measures.mixture import DATA_STD
 from privnets.networks.layers import stack_parameters
 from privnets.randomness import generator
+from tests.privnets.adversarial.releases import make_release
 
 MIXTURE = GaussianMixtureProblem()
 LN2 = math.log(2)
@@ -61,9 +62,8 @@ def release_details(config: AdversarialConfig, parameters: list[torch.Tensor]) -
     pool, (splits,) = load_pool(MIXTURE, [config], "cpu")
     x, secret, utility = split_records(pool, splits, "test")
     (limits,), _ = reference_metrics([config])
-    found = MIXTURE.release_details(
-        config, parameters, Exposure(x, secret, utility), Exposure(x + 1, secret, utility)
-    )
+    original, released = (Exposure(z, secret, utility) for z in (x, x + 1))
+    found = MIXTURE.release_details(make_release(config, parameters, original, released))
     assert not set(limits) & set(found.metrics)
     return replace(found, metrics={**limits, **found.metrics})
 

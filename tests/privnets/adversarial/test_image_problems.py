@@ -24,17 +24,19 @@ from privnets.adversarial.problem import (
 from privnets.adversarial.problems import amnist
 from privnets.adversarial.problems.amnist import AmnistProblem
 from privnets.adversarial.problems.digits import DigitsProblem
-from privnets.adversarial.records import Exposure, Pool, load_pool
+from privnets.adversarial.records import Minibatch, load_pool, select_exposure
 from privnets.adversarial.training.inference_networks import build_inference_network
 from privnets.adversarial.training.releasers import build_releaser
 from privnets.networks.layers import stack_parameters
 from privnets.randomness import generator
+from tests.privnets.adversarial.releases import make_release
 
 PROBLEMS = [
     pytest.param(DigitsProblem(), id="digits"),
     pytest.param(AmnistProblem(), id="amnist", marks=requires_data("mnist")),
 ]
 PARTS = ("train", "attack", "validation", "test")
+TRAIN_IMAGES = 28_568  # of AMNIST
 
 
 def make_config(problem: Problem, **fields: object) -> AdversarialConfig:
@@ -100,12 +102,11 @@ def test_test_labels_do_not_influence_the_other_splits(monkeypatch):
     config = make_config(problem, seed=2)
     pool, (splits,) = load_pool(problem, [config], "cpu")
     read = amnist.read_amnist()
-    altered = replace(
-        read,
-        test_x=255 - read.test_x,
-        test_digit=9 - read.test_digit,
-        test_thickness=1 - read.test_thickness,
-    )
+    x, digit, thickness = read.x.copy(), read.digit.copy(), read.thickness.copy()
+    x[TRAIN_IMAGES:] = 255 - x[TRAIN_IMAGES:]
+    digit[TRAIN_IMAGES:] = 9 - digit[TRAIN_IMAGES:]
+    thickness[TRAIN_IMAGES:] = 1 - thickness[TRAIN_IMAGES:]
+    altered = replace(read, x=x, digit=digit, thickness=thickness)
     monkeypatch.setattr(amnist, "read_amnist", lambda: altered)
     other, (again,) = load_pool(problem, [config], "cpu")
     for part in PARTS[:3]:
@@ -122,9 +123,10 @@ def test_amnist_tests_on_the_published_test_images():
     pool, (splits,) = load_pool(AmnistProblem(), [make_config(AmnistProblem())], "cpu")
     read = amnist.read_amnist()
     np.testing.assert_array_equal(
-        (pool.x[splits.test, 0] * 255).round().to(torch.uint8).numpy(), read.test_x
+        (pool.x[splits.test, 0] * 255).round().to(torch.uint8).numpy(), read.x[TRAIN_IMAGES:]
     )
-    np.testing.assert_array_equal(pool.secret[splits.test].numpy(), read.test_thickness)
+    test_thickness = read.thickness[TRAIN_IMAGES:]
+    np.testing.assert_array_equal(pool.secret[splits.test].numpy(), test_thickness)
     assert pool.x.dtype == torch.float32
     assert (pool.x.min(), pool.x.max()) == (0, 1)
 
@@ -155,8 +157,8 @@ def test_the_digit_has_almost_no_information_about_ink():
 @requires_data("mnist")
 def test_the_dependence_bound_of_amnist_is_the_information_of_the_digit():
     read = amnist.read_amnist()
-    secret, utility = read.train_thickness, read.train_digit
-    expected = mutual_info_score(read.train_digit, read.train_thickness)
+    secret, utility = read.thickness[:TRAIN_IMAGES], read.digit[:TRAIN_IMAGES]
+    expected = mutual_info_score(utility, secret)
     found = AmnistProblem().dependence_bound(make_config(AmnistProblem()), secret, utility)
     assert found == pytest.approx(expected)
 
@@ -190,7 +192,8 @@ def test_networks_fit_the_images(problem, releaser):
         [network.initial(generator(seed, "releaser")) for seed in range(2)]
     )
     noise = torch.zeros(2, 3, *network.noise_shape(x.shape[2:]))
-    released = network.release(parameters, x, noise, torch.zeros(2, 3).long(), None)
+    batch = Minibatch(x, torch.zeros(2, 3).long(), noise=noise)
+    released = network.release(parameters, batch)
     assert released.shape == x.shape
     assert (released.min() >= 0) & (released.max() <= 1)
     attackers = build_panel(problem, config).networks
@@ -206,22 +209,17 @@ def test_networks_fit_the_images(problem, releaser):
 
 
 def test_example_images_show_every_digit_thin_and_thick():
-    pool, (splits,) = load_pool(DigitsProblem(), [make_config(DigitsProblem())], "cpu")
-    original = make_exposure(pool, splits.test)
+    config = make_config(DigitsProblem())
+    pool, (splits,) = load_pool(DigitsProblem(), [config], "cpu")
+    original = select_exposure(pool, splits.test)
     released = replace(original, z=1 - original.z)
-    found = DigitsProblem().release_details(make_config(DigitsProblem()), [], original, released)
+    found = DigitsProblem().release_details(make_release(config, [], original, released))
     tensors = load(found.artifacts["release.safetensors"])
     shown = list(zip(tensors["utility"].tolist(), tensors["secret"].tolist(), strict=True))
     assert shown == [(digit, thick) for digit in range(10) for thick in range(2)]
     assert tensors["original"].shape == (20, 1, 8, 8)
     torch.testing.assert_close(tensors["released"], 1 - tensors["original"])
     assert {t.dtype for t in tensors.values()} == {torch.float32, torch.int64}
-
-
-def make_exposure(pool: Pool, rows: np.ndarray) -> Exposure:
-    chosen = torch.as_tensor(rows)
-    assert pool.utility is not None
-    return Exposure(pool.x[chosen], pool.secret[chosen], pool.utility[chosen])
 
 
 @given(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.training.batches import Minibatch
+from privnets.adversarial.records import Minibatch
 from privnets.adversarial.training.inference_networks import cross_entropy
 from privnets.adversarial.training.objectives import GameStep, build_objective, distortion
 
@@ -15,10 +15,9 @@ def seen(**given: torch.Tensor) -> GameStep:
     random = torch.Generator().manual_seed(0)
     x = torch.randn(2, 6, 3, 1, generator=random)
     secret = torch.randint(0, 2, (2, 6, 3), generator=random)
-    batch = {"x": x, "secret": secret, "utility": None, "side": None, "present": None}
-    batch |= {"noise": torch.zeros(0)} | given
+    batch = Minibatch(x, secret, noise=torch.zeros(0), **given)
     z = x + torch.randn(x.shape, generator=random)
-    return GameStep(Minibatch(**batch), z, torch.randn(2, 6, 3, 2, generator=random))
+    return GameStep(batch, z, torch.randn(2, 6, 3, 2, generator=random))
 
 
 def test_distortion_counts_only_steps_that_were_observed():
@@ -48,7 +47,7 @@ def test_squared_kl_weighs_two_squares(tradeoff):
     random = torch.Generator().manual_seed(3)
     logits = [torch.randn(1, 40, 2, generator=random) for _ in range(3)]
     label = torch.randint(0, 2, (1, 40), generator=random)
-    batch = Minibatch(torch.zeros(1, 40, 2), label, label, None, None, torch.zeros(0))
+    batch = Minibatch(torch.zeros(1, 40, 2), label, label, noise=torch.zeros(0))
     config = AdversarialConfig(
         problem="gaussian-mixture", tradeoff=tradeoff, estimator="label", squaring="batch"
     )

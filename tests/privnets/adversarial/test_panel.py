@@ -11,7 +11,7 @@ import torch
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from privnets.adversarial.attackers import panel_names
+from privnets.adversarial.attackers import panel_members
 from privnets.adversarial.attackers.attacker import Posterior, ReleaseAttacker, ReleaseView
 from privnets.adversarial.attackers.classical import (
     BoostedTrees,
@@ -20,6 +20,7 @@ from privnets.adversarial.attackers.classical import (
 )
 from privnets.adversarial.attackers.floors import fit_floors
 from privnets.adversarial.attackers.panel import Panel, PanelResult, score_releases
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import MISSING, Evidence, Exposure
 from privnets.networks.mlp import Perceptron
@@ -27,7 +28,8 @@ from privnets.networks.mlp import Perceptron
 BEST = "privacy/attacker_balanced_accuracy"
 NETWORKS = {"network": Perceptron((2, 16, 2)), "large_network": Perceptron((2, 32, 32, 2))}
 ATTACKERS = (BoostedTrees(), NearestNeighbours(), LogisticRegression())
-PANEL = Panel(NETWORKS, ATTACKERS)
+GENERAL = {attacker.name: attacker for attacker in ATTACKERS}
+PANEL = Panel(NETWORKS, GENERAL)
 SHIFT = 1.5
 SIZES = (1200, 1200, 2400)
 
@@ -60,15 +62,14 @@ def _evidence(draw: Draw, seed: int = 0, share: float = 0.5, utility: bool = Fal
 
 
 def _score(evidence: Sequence[Evidence], networks=NETWORKS, specific=(), alpha=1.0, steps=300):
-    results_of_stack = score_releases(
-        evidence,
-        Panel(networks, ATTACKERS, specific),
-        alphas=[alpha] * len(evidence),
-        seeds=range(len(evidence)),
-        attack_steps=steps,
-        inferred=[None] * len(evidence),
-    )
+    panel = Panel(networks, GENERAL | {attacker.name: attacker for attacker in specific})
+    configs = [_config(seed, alpha, steps) for seed in range(len(evidence))]
+    results_of_stack = score_releases(evidence, panel, configs, [None] * len(evidence))
     return [result for result in results_of_stack if result is not None]
+
+
+def _config(seed: int, alpha: float, steps: int) -> AdversarialConfig:
+    return AdversarialConfig(problem="digits", seed=seed, alpha=alpha, attack_steps=steps)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,7 @@ def test_strongest_attacker_on_gaussians_is_the_bayes_decision(results):
 
 def test_every_attacker_comes_near_the_bayes_decision(results):
     bayes, error = norm.cdf(SHIFT / 2), results["gaussian"].standard_errors[BEST]
-    for name in PANEL.names(has_side=False):
+    for name in PANEL.names:
         assert bayes - 0.06 < _of(results["gaussian"], name) < bayes + 3 * error, name
 
 
@@ -149,15 +150,8 @@ def test_releases_are_scored_in_a_stack_as_alone():
     evidence = [_evidence(RELEASES[name], seed) for seed, name in enumerate(("gaussian", "noise"))]
     together = _score(evidence, {"network": NETWORKS["network"]}, steps=100)
     for seed, one in enumerate(evidence):
-        networks = {"network": NETWORKS["network"]}
-        (*_, alone) = score_releases(
-            [one],
-            Panel(networks, ATTACKERS),
-            alphas=[1.0],
-            seeds=[seed],
-            attack_steps=100,
-            inferred=[None],
-        )
+        panel = Panel({"network": NETWORKS["network"]}, GENERAL)
+        (*_, alone) = score_releases([one], panel, [_config(seed, 1.0, 100)], [None])
         assert alone.metrics == pytest.approx(together[seed].metrics, abs=1e-3, nan_ok=True)
 
 
@@ -232,9 +226,8 @@ def test_the_strongest_attacker_is_chosen_on_validation_and_scored_on_test():
 
 
 def test_metric_keys_name_every_attacker(results):
-    names = PANEL.names(has_side=False)
     parts = ("balanced_accuracy", "auc", "leakage")
-    expected = {f"privacy/attacker/{name}/{part}" for name in names for part in parts}
+    expected = {f"privacy/attacker/{name}/{part}" for name in PANEL.names for part in parts}
     metrics = results["gaussian"].metrics
     assert {key for key in metrics if key.startswith("privacy/attacker/")} == expected
     assert all(value == 0 for key, value in metrics.items() if key.startswith("flag/"))
@@ -242,10 +235,12 @@ def test_metric_keys_name_every_attacker(results):
 
 def test_a_panel_has_four_families_of_attackers_and_those_of_the_problem():
     general = ("network", "large_network", *(attacker.name for attacker in ATTACKERS))
-    assert panel_names(PROBLEMS.get("digits").spec) == general
-    assert panel_names(PROBLEMS.get("eco").spec)[5:] == tuple(f"{name}_side" for name in general)
-    own = ("thickness_random", "thickness_thin", "thickness_thick")
-    assert panel_names(PROBLEMS.get("amnist").spec)[5:] == own
+    digits, eco, amnist = (
+        tuple(panel_members(PROBLEMS.get(name).spec)) for name in ("digits", "eco", "amnist")
+    )
+    assert digits == general
+    assert eco == (*general, *(f"{name}_side" for name in general))
+    assert amnist == (*general, "thickness_random", "thickness_thin", "thickness_thick")
 
 
 def test_without_labels_the_floor_is_the_prior(results):

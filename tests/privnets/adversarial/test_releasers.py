@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from privnets.adversarial.records import MISSING
+from privnets.adversarial.records import MISSING, Minibatch
 from privnets.adversarial.training.releasers import (
     EncoderDecoder,
     LinearFilter,
@@ -35,33 +37,33 @@ def _parameters(releaser, networks: int = 2) -> list[Tensor]:
     return [p + 0.1 * torch.from_numpy(random.standard_normal(p.shape)).float() for p in parameters]
 
 
-def _inputs(releaser, record: tuple[int, ...], n: int = 5) -> dict[str, Tensor]:
+def _batch(releaser, record: tuple[int, ...], n: int = 5) -> Minibatch:
     random = torch.Generator().manual_seed(0)
     steps = record[0]
-    return {
-        "x": torch.rand(2, n, *record, generator=random),
-        "noise": releaser.draw_noise(random, (2, n, *releaser.noise_shape(record))),
-        "secret": torch.randint(2, (2, n, steps), generator=random),
-        "side": torch.rand(2, n, steps, 2, generator=random),
-    }
+    return Minibatch(
+        x=torch.rand(2, n, *record, generator=random),
+        noise=releaser.draw_noise(random, (2, n, *releaser.noise_shape(record))),
+        secret=torch.randint(2, (2, n, steps), generator=random),
+        side=torch.rand(2, n, steps, 2, generator=random),
+    )
 
 
 @_each
 def test_a_release_has_the_shape_of_the_record_and_depends_on_the_noise(releaser, record):
-    parameters, given = _parameters(releaser), _inputs(releaser, record)
-    one = releaser.release(parameters, **given)
-    other = releaser.release(parameters, **{**given, "noise": -given["noise"]})
-    assert one.shape == given["x"].shape
+    parameters, given = _parameters(releaser), _batch(releaser, record)
+    one = releaser.release(parameters, given)
+    other = releaser.release(parameters, replace(given, noise=-given.noise))
+    assert one.shape == given.x.shape
     assert ((one - other).abs().flatten(2).amax(-1) > 1e-4).all()
-    assert torch.equal(one, releaser.release(parameters, **given))
+    assert torch.equal(one, releaser.release(parameters, given))
 
 
 @_each
 def test_noise_changes_its_own_record_only(releaser, record):
-    parameters, given = _parameters(releaser), _inputs(releaser, record)
-    before = releaser.release(parameters, **given)
-    given["noise"][:, 2] += 1
-    moved = (releaser.release(parameters, **given) - before).abs().flatten(2).amax(-1)
+    parameters, given = _parameters(releaser), _batch(releaser, record)
+    before = releaser.release(parameters, given)
+    given.noise[:, 2] += 1
+    moved = (releaser.release(parameters, given) - before).abs().flatten(2).amax(-1)
     assert (moved[:, 2] > 1e-4).all()
     assert (moved[:, [0, 1, 3, 4]] < 1e-5).all()
 
@@ -80,9 +82,9 @@ def test_noise_repeats_with_its_generator_and_has_the_moments_of_its_law(release
 @pytest.mark.parametrize("name", ["perceptron-pixels", "encoder-decoder", "encoder-decoder-code"])
 def test_released_pixels_are_in_0_to_1_for_any_noise(name):
     releaser, record = _RELEASERS[name]
-    given = _inputs(releaser, record)
-    given["noise"] *= 100
-    released = releaser.release([50 * p for p in _parameters(releaser)], **given)
+    given = _batch(releaser, record)
+    given.noise.mul_(100)
+    released = releaser.release([50 * p for p in _parameters(releaser)], given)
     assert 0 <= released.min() <= released.max() <= 1
 
 
@@ -91,22 +93,23 @@ def test_a_linear_filter_gives_theta_x_plus_the_noise():
     theta = torch.tensor([[[1.0, 2.0], [3.0, 4.0]], [[0.0, 1.0], [-1.0, 0.0]]])
     x = torch.tensor([1.0, 10.0]).expand(2, 1, 2)
     noise = torch.tensor([[[0.5, 0.25]], [[0.0, 0.0]]])
-    released = releaser.release([theta], x, noise, torch.zeros(2, 1), None)
+    batch = Minibatch(x, torch.zeros(2, 1), noise=noise)
+    released = releaser.release([theta], batch)
     assert released.tolist() == [[[21.5, 43.25]], [[10.0, -1.0]]]
 
 
 def test_the_encoder_decoder_equals_its_layers_in_pytorch():
     releaser = EncoderDecoder(8, 8, pixel_noise=0.5)
-    parameters, given = _parameters(releaser), _inputs(releaser, (1, 8, 8))
-    found = releaser.release(parameters, **given)
+    parameters, given = _parameters(releaser), _batch(releaser, (1, 8, 8))
+    found = releaser.release(parameters, given)
     for s in range(2):
         w1, b1, w2, b2, w3, b3, w4, b4, w5, b5 = (p[s] for p in parameters)
         leaky = nn.LeakyReLU(0.1)
-        maps = leaky(nn.functional.conv2d(given["x"][s], w1, b1, stride=2, padding=2))
+        maps = leaky(nn.functional.conv2d(given.x[s], w1, b1, stride=2, padding=2))
         maps = leaky(nn.functional.conv2d(maps, w2, b2, stride=2, padding=1))
-        code = torch.tanh(maps.flatten(1) @ w3 + b3) + given["noise"][s, :, :8]
+        code = torch.tanh(maps.flatten(1) @ w3 + b3) + given.noise[s, :, :8]
         pixels = torch.sigmoid(leaky(code @ w4 + b4) @ w5 + b5)
-        pixels = (pixels + 0.5 * given["noise"][s, :, 8:]).clamp(0, 1)
+        pixels = (pixels + 0.5 * given.noise[s, :, 8:]).clamp(0, 1)
         torch.testing.assert_close(found[s], pixels.view(-1, 1, 8, 8), rtol=1e-4, atol=1e-5)
 
 
@@ -125,7 +128,8 @@ def test_a_releaser_of_images_learns_to_copy(name):
     adam = StackedAdam(parameters, torch.tensor([3e-3]))
     for _ in range(300):
         noise = 0.05 * network.draw_noise(random, (1, 64, *network.noise_shape(record)))
-        released = network.release(parameters, x, noise, torch.zeros(1, 64), None)
+        batch = Minibatch(x, torch.zeros(1, 64), noise=noise)
+        released = network.release(parameters, batch)
         loss = (released - x).square().mean()
         adam.step(torch.autograd.grad(loss, parameters))
     assert loss < 0.1 * (x - x.mean(1)).square().mean()
@@ -134,8 +138,8 @@ def test_a_releaser_of_images_learns_to_copy(name):
 def test_a_recurrent_releaser_starts_by_releasing_the_record_itself():
     releaser = RecurrentReleaser(2, 2)
     parameters = stack_parameters([releaser.initial(np.random.default_rng(s)) for s in range(2)])
-    given = _inputs(releaser, (24, 1))
-    assert torch.equal(releaser.release(parameters, **given), given["x"])
+    given = _batch(releaser, (24, 1))
+    assert torch.equal(releaser.release(parameters, given), given.x)
 
 
 def test_a_recurrent_releaser_can_learn_to_release_zeros():
@@ -143,21 +147,23 @@ def test_a_recurrent_releaser_can_learn_to_release_zeros():
     releaser = RecurrentReleaser(2, 2, 16, 2)
     parameters = stack_parameters([releaser.initial(np.random.default_rng(0))])
     parameters = [p.requires_grad_() for p in parameters]
-    given = {key: value[:1] for key, value in _inputs(releaser, (8, 1), 64).items()}
+    pair = _batch(releaser, (8, 1), 64)
+    given = Minibatch(pair.x[:1], pair.secret[:1], side=pair.side[:1], noise=pair.noise[:1])
     adam = StackedAdam(parameters, torch.tensor([1e-2]))
     for _ in range(150):
-        released = releaser.release(parameters, **given)
+        released = releaser.release(parameters, given)
         adam.step(torch.autograd.grad(released.square().mean(), parameters))
-    assert released.var() < 0.02 * given["x"].var()
+    assert released.var() < 0.02 * given.x.var()
 
 
 @pytest.mark.parametrize("what", ["x", "noise", "secret", "side"])
 def test_a_recurrent_releaser_is_causal(what):
     releaser, record = _RELEASERS["recurrent"]
-    parameters, given = _parameters(releaser), _inputs(releaser, record)
-    before = releaser.release(parameters, **given)
-    given[what][:, :, 3:] = 1 - given[what][:, :, 3:]
-    after = releaser.release(parameters, **given)
+    parameters, given = _parameters(releaser), _batch(releaser, record)
+    before = releaser.release(parameters, given)
+    values = getattr(given, what)
+    values[:, :, 3:] = 1 - values[:, :, 3:]
+    after = releaser.release(parameters, given)
     assert torch.equal(before[:, :, :3], after[:, :, :3])
     assert (before[:, :, 3:] - after[:, :, 3:]).abs().max() > 1e-4
 
@@ -165,11 +171,11 @@ def test_a_recurrent_releaser_is_causal(what):
 def test_a_missing_secret_enters_as_no_class():
     """It enters as zeros, so weights that only classes use do not change its release."""
     releaser, record = _RELEASERS["recurrent"]
-    parameters, given = _parameters(releaser), _inputs(releaser, record)
+    parameters, given = _parameters(releaser), _batch(releaser, record)
     altered = [p.clone() for p in parameters]
     altered[0][..., 1:3] += 1
-    given["secret"][:, 0] = MISSING
-    before = releaser.release(parameters, **given)
-    after = releaser.release(altered, **given)
+    given.secret[:, 0] = MISSING
+    before = releaser.release(parameters, given)
+    after = releaser.release(altered, given)
     assert torch.equal(before[:, 0], after[:, 0])
     assert (before[:, 1:] - after[:, 1:]).abs().flatten(2).amax(-1).min() > 1e-4

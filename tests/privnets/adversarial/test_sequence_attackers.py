@@ -16,11 +16,16 @@ from privnets.adversarial.attackers.classical import (
 )
 from privnets.adversarial.attackers.floors import fit_floors
 from privnets.adversarial.attackers.panel import Panel, score_releases
+from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.records import MISSING, Evidence, Exposure, known_rows
 from privnets.networks.recurrent import Recurrent
 
 STEPS = 12
-ATTACKERS = (BoostedTrees(), NearestNeighbours(), LogisticRegression())
+ATTACKERS = {
+    kind.name + suffix: kind()
+    for suffix in ("", "_side")
+    for kind in (BoostedTrees, NearestNeighbours, LogisticRegression)
+}
 
 
 def _exposure(records: int, seed: int) -> Exposure:
@@ -49,23 +54,13 @@ def test_only_attackers_with_side_information_decode_a_one_time_pad():
     evidence = _evidence(_masked_with_side)
     networks = {"network": Recurrent(1, 8, 1, 2), "network_side": Recurrent(2, 8, 1, 2)}
     panel = Panel(networks, ATTACKERS)
-    (verdict,) = [
-        v
-        for v in score_releases(
-            [evidence],
-            panel,
-            alphas=[1.0],
-            seeds=[0],
-            attack_steps=200,
-            inferred=[None],
-        )
-        if v is not None
-    ]
+    config = AdversarialConfig(problem="eco", attack_steps=200)
+    (*_, verdict) = score_releases([evidence], panel, [config], [None])
+    assert verdict is not None
     assert verdict.strongest is not None
     assert verdict.strongest.endswith("_side")
     found = {
-        name: verdict.metrics[f"privacy/attacker/{name}/balanced_accuracy"]
-        for name in panel.names(has_side=True)
+        name: verdict.metrics[f"privacy/attacker/{name}/balanced_accuracy"] for name in panel.names
     }
     assert all(found[name] < 0.6 for name in found if not name.endswith("_side"))
     assert found["boosted_trees_side"] > 0.95
@@ -120,14 +115,8 @@ def _likely_by_side(given: Exposure) -> Exposure:
 
 
 def test_side_information_is_not_counted_as_leakage():
-    (*_, verdict) = score_releases(
-        [_evidence(_likely_by_side)],
-        Panel({}, ATTACKERS),
-        alphas=[4.0],
-        seeds=[0],
-        attack_steps=100,
-        inferred=[None],
-    )
+    evidence, config = _evidence(_likely_by_side), AdversarialConfig(problem="eco", alpha=4.0)
+    (*_, verdict) = score_releases([evidence], Panel({}, ATTACKERS), [config], [None])
     assert verdict is not None
     assert verdict.metrics["privacy/attacker_balanced_accuracy"] > 0.85
     # The bit is worth ln 2 - h(.1) = .37 nats; a release of noise adds none of them.

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.training.batches import Minibatch
+from privnets.adversarial.records import Minibatch
 from privnets.adversarial.training.curves import TrainingCurves
 from privnets.adversarial.training.inference_networks import accuracy, cross_entropy
 from privnets.adversarial.training.objectives import GameStep
@@ -38,7 +38,7 @@ def _steps(count: int, reference: bool = True) -> list[tuple[GameStep, Tensor, T
     steps = []
     for _ in range(count):
         pair = (_RECORDS, 2)
-        batch = Minibatch(normal(*pair), bits(), bits(), None, None, normal(*pair))
+        batch = Minibatch(normal(*pair), bits(), bits(), noise=normal(*pair))
         logits = [normal(*pair) for _ in range(3)]
         seen = GameStep(batch, normal(*pair), *(logits if reference else logits[:2]))
         steps.append((seen, normal(), normal(2, 2)))

@@ -1,0 +1,17 @@
+"""Releases for tests, without a game that made them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.records import Evidence, Exposure, Release
+
+
+def make_release(
+    config: AdversarialConfig, parameters: list[Tensor], original: Exposure, released: Exposure
+) -> Release:
+    """A release whose three splits are equal, and whose game kept nothing."""
+    raw, evidence = (Evidence(split, split, split) for split in (original, released))
+    return Release(config, raw, evidence, parameters, {}, torch.empty(0), None)
