@@ -143,7 +143,9 @@ def calibrate(
     def calibrated(log_posterior: LogProbabilities) -> LogProbabilities:
         raised = slope * _evidence(log_posterior, log_prior) + shift
         log_p = log_softmax(log_prior + raised, axis=1)
-        return np.logaddexp(log_p + np.log1p(-prior_share), log_prior + np.log(prior_share))
+        own, shared = log_p + np.log1p(-prior_share), log_prior + np.log(prior_share)
+        mixed: LogProbabilities = np.logaddexp(own, shared)
+        return mixed
 
     return calibrated
 
