@@ -223,7 +223,9 @@ def _add_bound(draft: _Draft, total: float) -> None:
     bound = draft.problem.dependence_bound(draft.release.config, secret, utility)
     draft.metrics["bound/release"] = bound
     draft.metrics["bound/gap"] = total - max(bound, 0.0)
-    if math.isnan(total):
+    if math.isnan(bound):
+        draft.notes |= dict.fromkeys(("bound/release", "bound/gap"), "the problem knows no bound")
+    elif math.isnan(total):
         draft.notes["bound/gap"] = "leakage is undefined"
 
 
