@@ -114,10 +114,7 @@ def run_packs(
             max_failures=_MAX_RETRIES,
             raise_on_failed_trial=False,
             checkpoint_config=CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
-            callbacks=[
-                _TuneCallback(tracker, scheduler),
-                _SlotsCallback(tracker, settings, search),
-            ],
+            callbacks=[_TuneCallback(tracker, settings, scheduler, search)],
             stop=_StopWhen(should_stop),
             trial_dirname_creator=_trial_name,
             verbose=0,
@@ -125,32 +122,41 @@ def run_packs(
 
 
 class _TuneCallback(Callback):
-    """Passes Tune's events to a tracker. An exception in a callback would end the sweep."""
+    """Passes Tune's events to a tracker, and adapts Tune to a growing or shrinking cluster.
 
-    def __init__(self, tracker: ProgressTracker, scheduler: _PackScheduler) -> None:
-        self._tracker = tracker
-        self._scheduler = scheduler
+    An exception in a callback would end the sweep.
+    """
 
-    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        self._tracker.set_waiting(self._scheduler.is_waiting)
-
-    def on_trial_start(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    def __init__(
+        self,
+        tracker: ProgressTracker,
+        settings: TuneSettings,
+        scheduler: _PackScheduler,
+        search: BasicVariantGenerator,
     ) -> None:
+        self._tracker = tracker
+        self._settings = settings
+        self._scheduler = scheduler
+        self._search = search
+        self._updated_at = time.monotonic()
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **_: Any) -> None:
+        self._tracker.set_waiting(self._scheduler.is_waiting)
+        now = time.monotonic()
+        if self._settings.is_fixed or now - self._updated_at < _SLOTS_SECONDS:
+            return
+        self._updated_at = now
+        with self._tracker.recording("the cluster's slots could not be counted"):
+            self._search.max_concurrent = _concurrency(self._settings)
+
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         self._tracker.start_pack(trial.config["pack"])
 
-    def on_trial_recover(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
-    ) -> None:
+    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         self._tracker.lose_pack(trial.config["pack"], _last_failure(_error_text(trial)))
 
     def on_trial_result(
-        self,
-        iteration: int,
-        trials: list[Trial],
-        trial: Trial,
-        result: dict[str, Any],
-        **info: Any,
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any
     ) -> None:
         pack_id = trial.config["pack"]
         if result["failure"]:
@@ -161,37 +167,15 @@ class _TuneCallback(Callback):
             self._tracker.add_problem(result["problem"])
 
     def on_trial_complete(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+        self, iteration: int, trials: list[Trial], trial: Trial, **_: Any
     ) -> None:
         # Tune keeps the history of metrics until its end: most of what a long sweep would hold.
         trial.run_metadata.metric_analysis.clear()
         trial.run_metadata.metric_n_steps.clear()
 
-    def on_trial_error(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
-    ) -> None:
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         details = _error_text(trial)
         self._tracker.fail_pack(trial.config["pack"], _last_failure(details), details)
-
-
-class _SlotsCallback(Callback):
-    """Adapts the number of packs that Tune holds to the slots of a growing or shrinking cluster."""
-
-    def __init__(
-        self, tracker: ProgressTracker, settings: TuneSettings, search: BasicVariantGenerator
-    ) -> None:
-        self._tracker = tracker
-        self._settings = settings
-        self._search = search
-        self._updated_at = time.monotonic()
-
-    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        now = time.monotonic()
-        if self._settings.is_fixed or now - self._updated_at < _SLOTS_SECONDS:
-            return
-        self._updated_at = now
-        with self._tracker.recording("the cluster's slots could not be counted"):
-            self._search.max_concurrent = _concurrency(self._settings)
 
 
 def _concurrency(settings: TuneSettings) -> int:

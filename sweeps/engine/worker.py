@@ -108,13 +108,6 @@ class Worker(tune.Trainable):
             with suppress(RunSupersededError):
                 self._trainer.save()
 
-    def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Writes a checkpoint of the pack to the sweep's storage; Tune gets none."""
-        self.cleanup()
-
-    def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
-        """Does nothing: a pack always continues from the sweep's own checkpoint."""
-
     def _load_pack(self) -> PackTrainer:
         pack = decode_pack(self._packs[self._pack_id])
         return PackTrainer(
