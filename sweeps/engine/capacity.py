@@ -20,7 +20,9 @@ from sweeps.study.spec import Resources
 if TYPE_CHECKING:
     from cluster.connection import Connection, Machine
 
+# Limit on the wait where machines are too small, or the autoscaler refuses.
 _PATIENCE_SECONDS: Final = 120.0
+# Limit on the wait without machines and without an autoscaler.
 _EMPTY_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 0.5
 # Share of a machine's memory that packs may take; Ray's processes and peaks of stacks need more.
@@ -63,9 +65,6 @@ def wait_for_capacity(
     connection: Connection,
     resources: Resources,
     should_stop: Callable[[], bool],
-    *,
-    patience_seconds: float = _PATIENCE_SECONDS,
-    empty_seconds: float = _EMPTY_SECONDS,
 ) -> list[Machine]:
     """Waits until a machine of a cluster has room for a pack.
 
@@ -77,36 +76,32 @@ def wait_for_capacity(
         connection: Connection to the cluster.
         resources: Resources of a pack.
         should_stop: Polled; once true, the function returns.
-        patience_seconds: Limit where machines are too small, or the autoscaler refuses.
-        empty_seconds: Limit without machines and without an autoscaler.
 
     Raises:
         InputError: If no machine will have room for a pack.
     """
     machines = connection.machines()
-    limits = (patience_seconds, empty_seconds)
     started = time.monotonic()
     with demand_node(resources.cpus, resources.gpus):
         while not (slots(machines, resources) or should_stop()):
-            _check_hope(machines, resources, time.monotonic() - started, limits)
+            _check_hope(machines, resources, time.monotonic() - started)
             time.sleep(_POLL_SECONDS)
             machines = connection.machines()
     return machines
 
 
-def _check_hope(
-    machines: Sequence[Machine], resources: Resources, waited: float, limits: tuple[float, float]
-) -> None:
+def _check_hope(machines: Sequence[Machine], resources: Resources, waited: float) -> None:
     """Raises an InputError once it is unlikely that a large enough machine will come."""
     outlook = autoscaler_outlook(resources.cpus, resources.gpus)
-    if outlook == "possible":
-        return
-    patience_seconds, empty_seconds = limits
     is_empty = not any(machine.cpus or machine.gpus for machine in machines)
     if outlook == "none" and is_empty:
-        if waited >= empty_seconds:
-            raise _empty_error(resources, empty_seconds)
-    elif waited >= patience_seconds:
+        if waited >= _EMPTY_SECONDS:
+            raise InputError(
+                f"no node with {_format_amount(resources)} joined within {_EMPTY_SECONDS / 60:g} "
+                "minutes, and this cluster has no autoscaler: start nodes (`ray start "
+                "--address=HEAD:PORT`), then run the command again"
+            )
+    elif outlook != "possible" and waited >= _PATIENCE_SECONDS:
         raise _too_small_error(machines, resources)
 
 
@@ -124,14 +119,6 @@ def _too_small_error(machines: Sequence[Machine], resources: Resources) -> Input
         f"resources: a pack requires {format_count(resources.cpus, 'CPU')} and "
         f"{format_count(resources.gpus, 'GPU')} on one machine; got machines with {sizes}. Reduce "
         "resources.cpus or resources.gpus, or add a machine"
-    )
-
-
-def _empty_error(resources: Resources, seconds: float) -> InputError:
-    return InputError(
-        f"no node with {_format_amount(resources)} joined within {seconds / 60:g} minutes, and "
-        "this cluster has no autoscaler: start nodes (`ray start --address=HEAD:PORT`), then run "
-        "the command again"
     )
 
 

@@ -36,7 +36,7 @@ from sweeps.store.lease import HeartbeatWriter, acquire_lease
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest, write_manifest
 from sweeps.study.loader import load
-from sweeps.study.spec import Resources, Study
+from sweeps.study.spec import Study
 from tracking import redact
 
 
@@ -163,11 +163,14 @@ def _prepare(run: SweepRun) -> None:
         check_address(run.address)
     except ConnectError as error:
         raise InputError(str(error)) from error
-    if run.address is None:
-        _check_local_resources(run.plan.study.resources)
+    resources = run.plan.study.resources
+    if run.address is None and (resources.cpus > 1 or resources.gpus):  # each machine has a CPU
+        cluster_capacity([local_machine()], resources)
     check_writable(open_directory(run.ledger.storage))
-    if run.address is not None:
-        _check_data_on_nodes(run, run.address)
+    if run.address is not None and pending_replicates(run.plan, run.ledger):
+        # Ray ends a driver whose cluster goes away, so this connection is closed at once.
+        with connect(run.address, advice="Nothing was started: run the command again."):
+            check_data_on_nodes(run.plan)
 
 
 @contextmanager
@@ -225,22 +228,6 @@ def _close(
     # A full disk keeps some failures out of the storage.
     failures = {**result.failures, **run.tracker.failures}
     return RunOutcome(result, published, failures, run.stop.signal, tuple(run.tracker.problems))
-
-
-def _check_local_resources(resources: Resources) -> None:
-    """Checks that a pack fits on this machine; every machine has one CPU."""
-    if resources.cpus > 1 or resources.gpus:
-        cluster_capacity([local_machine()], resources)
-
-
-def _check_data_on_nodes(run: SweepRun, address: str) -> None:
-    """Checks that every node of a cluster has the data, over a connection of its own.
-
-    Ray ends a driver whose cluster goes away, so a connection is held only while it is needed.
-    """
-    if pending_replicates(run.plan, run.ledger):
-        with connect(address, advice="Nothing was started: run the command again."):
-            check_data_on_nodes(run.plan)
 
 
 def _manifest(run: SweepRun) -> Manifest:

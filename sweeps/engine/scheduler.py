@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -21,7 +19,6 @@ from sweeps.engine.capacity import (
     slots,
     wait_for_capacity,
 )
-from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_trainer import checkpoint_label
 from sweeps.engine.progress import ProgressTracker
 from sweeps.engine.signals import StopRequest
@@ -92,25 +89,15 @@ def _train(
 ) -> None:
     """Trains replicates on a Ray; returns early once `should_stop` is true."""
     # Tune takes a second to load, which a run without anything to train saves.
-    from sweeps.engine.tune_backend import TuneSettings, run_packs
+    from sweeps.engine.tune_backend import run_packs
 
-    resources, tracker = run.plan.study.resources, run.tracker
     machines = _wait_for_machines(run, connection, should_stop)
     if should_stop():
         return
     packs = _make_packs(run, machines, replicates, should_stop)
-    tracker.expect(packs, pack_costs(packs))
-    with _state_directory(run.ledger) as state:
-        settings = TuneSettings(
-            ledger=run.ledger,
-            state=state,
-            resources=resources,
-            slots=lambda: slots(connection.machines(), resources),
-            is_fixed=connection.started,
-            stopping=StoppingRule.from_plan(run.plan),
-        )
-        if not should_stop():
-            run_packs(packs, settings, tracker, should_stop)
+    run.tracker.expect(packs, pack_costs(packs))
+    if not should_stop():
+        run_packs(packs, connection, run.tracker, should_stop)
 
 
 def pending_replicates(plan: Plan, ledger: Ledger) -> dict[ReplicateKey, PlannedReplicate]:
@@ -264,15 +251,3 @@ def _checkpointed_pack(
         return None
     replicates = tuple(remaining.pop(member) for member in members)
     return Pack(pack_id, plan.study.experiment, replicates)
-
-
-@contextmanager
-def _state_directory(ledger: Ledger) -> Iterator[Path]:
-    """Directory for Tune's own state, which nothing ever reads; emptied before each run."""
-    local_path = ledger.directory.local_path
-    if local_path is None:
-        with TemporaryDirectory(prefix="sweeps-tune-") as folder:
-            yield Path(folder, "tune")
-        return
-    (ledger.directory / "tune").remove()
-    yield local_path / "tune"

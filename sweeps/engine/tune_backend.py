@@ -17,8 +17,8 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -31,12 +31,13 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import BasicVariantGenerator
 from ray.tune.stopper import Stopper
 
+from cluster.connection import Connection
 from cluster.ray_internals import check_version
+from sweeps.engine.capacity import slots
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.progress import ProgressTracker
 from sweeps.engine.worker import Worker, encode_pack
 from sweeps.planning.packing import Pack
-from sweeps.store.ledger import Ledger
 from sweeps.study.spec import Resources
 
 _MAX_RETRIES: Final = 3
@@ -56,29 +57,9 @@ _SETTINGS: Final = {
 _LOGGERS: Final = ("ray.tune", "ray.train", "ray.air")
 
 
-@dataclass(frozen=True, slots=True)
-class TuneSettings:
-    """Settings of a Tune run.
-
-    Attributes:
-        ledger: Ledger of the sweep, for the run that trains.
-        state: Local directory for Tune's own state.
-        resources: Resources of a pack.
-        slots: Returns the number of packs that the cluster can train at once.
-        is_fixed: Whether that number never changes.
-    """
-
-    ledger: Ledger
-    state: Path
-    resources: Resources
-    slots: Callable[[], int]
-    is_fixed: bool
-    stopping: StoppingRule | None
-
-
 def run_packs(
     packs: Sequence[Pack],
-    settings: TuneSettings,
+    connection: Connection,
     tracker: ProgressTracker,
     should_stop: Callable[[], bool],
 ) -> None:
@@ -87,24 +68,24 @@ def run_packs(
     Once `should_stop` is true, packs in training are kept as checkpoints and the run ends.
     """
     check_version()
+    ledger, resources = tracker.ledger, tracker.plan.study.resources
     trainable = tune.with_parameters(
         Worker,
         packs={pack.pack_id: encode_pack(pack) for pack in packs},
-        storage=settings.ledger.storage,
-        sweep=settings.ledger.sweep,
-        run_id=settings.ledger.directory.run_id,
-        stopping=settings.stopping,
+        storage=ledger.storage,
+        sweep=ledger.sweep,
+        run_id=ledger.directory.run_id,
+        stopping=StoppingRule.from_plan(tracker.plan),
     )
-    pack_resources = {"cpu": settings.resources.cpus, "gpu": settings.resources.gpus}
     pack_ids = iter([pack.pack_id for pack in packs])
-    search = BasicVariantGenerator(max_concurrent=_concurrency(settings))
+    search = BasicVariantGenerator(max_concurrent=_concurrency(connection, resources))
     scheduler = _PackScheduler()  # type: ignore[no-untyped-call]
-    with _patched_tune():
+    with _patched_tune(), TemporaryDirectory(prefix="sweeps-tune-") as state:
         # Not `Tuner`, which unpickles the errors that it finds on disk.
         tune.run(
-            tune.with_resources(trainable, pack_resources),
-            name=settings.state.name,
-            storage_path=str(settings.state.parent),
+            tune.with_resources(trainable, {"cpu": resources.cpus, "gpu": resources.gpus}),
+            name="tune",
+            storage_path=state,
             # One by one, because a grid search copies all packs for each trial.
             config={"pack": tune.sample_from(lambda spec: next(pack_ids))},
             num_samples=len(packs),
@@ -114,7 +95,7 @@ def run_packs(
             max_failures=_MAX_RETRIES,
             raise_on_failed_trial=False,
             checkpoint_config=CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
-            callbacks=[_TuneCallback(tracker, settings, scheduler, search)],
+            callbacks=[_TuneCallback(tracker, connection, scheduler, search)],
             stop=_StopWhen(should_stop),
             trial_dirname_creator=_trial_name,
             verbose=0,
@@ -130,12 +111,12 @@ class _TuneCallback(Callback):
     def __init__(
         self,
         tracker: ProgressTracker,
-        settings: TuneSettings,
+        connection: Connection,
         scheduler: _PackScheduler,
         search: BasicVariantGenerator,
     ) -> None:
         self._tracker = tracker
-        self._settings = settings
+        self._connection = connection
         self._scheduler = scheduler
         self._search = search
         self._updated_at = time.monotonic()
@@ -143,11 +124,12 @@ class _TuneCallback(Callback):
     def on_step_end(self, iteration: int, trials: list[Trial], **_: Any) -> None:
         self._tracker.set_waiting(self._scheduler.is_waiting)
         now = time.monotonic()
-        if self._settings.is_fixed or now - self._updated_at < _SLOTS_SECONDS:
+        if self._connection.started or now - self._updated_at < _SLOTS_SECONDS:
             return
         self._updated_at = now
         with self._tracker.recording("the cluster's slots could not be counted"):
-            self._search.max_concurrent = _concurrency(self._settings)
+            resources = self._tracker.plan.study.resources
+            self._search.max_concurrent = _concurrency(self._connection, resources)
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         self._tracker.start_pack(trial.config["pack"])
@@ -178,14 +160,13 @@ class _TuneCallback(Callback):
         self._tracker.fail_pack(trial.config["pack"], _last_failure(details), details)
 
 
-def _concurrency(settings: TuneSettings) -> int:
+def _concurrency(connection: Connection, resources: Resources) -> int:
     """Number of packs that Tune holds: one per slot, and some more on a cluster that may grow."""
-    slots = settings.slots()
-    if settings.is_fixed:
-        return max(slots, 1)  # Tune takes 0 for no limit
-    packs = slots + min(max(slots, _MIN_WAITING), _MAX_WAITING)
-    limit = settings.resources.concurrency
-    return packs if limit == "auto" else min(packs, limit)
+    free = slots(connection.machines(), resources)
+    if connection.started:
+        return max(free, 1)  # Tune takes 0 for no limit
+    packs = free + min(max(free, _MIN_WAITING), _MAX_WAITING)
+    return packs if resources.concurrency == "auto" else min(packs, resources.concurrency)
 
 
 class _PackScheduler(FIFOScheduler):
