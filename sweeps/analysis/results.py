@@ -17,7 +17,7 @@ from privnets.points import TradeoffPoint
 from sweeps.analysis.pareto import pareto_front
 from sweeps.analysis.statistics import summarize_replicates
 from sweeps.analysis.tables import INTERVAL_SUFFIXES, varying_fields
-from sweeps.store.codec import parse_config
+from sweeps.store.codec import parse_object
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest
 from sweeps.store.reader import (
@@ -253,7 +253,7 @@ def _build_frame(
     named = TableColumns(
         point_ids=replicates.point_ids,
         experiments=first["experiment"].to_pylist(),
-        configs=[parse_config(config) for config in first["config"].to_pylist()],
+        configs=[parse_object(config) for config in first["config"].to_pylist()],
         metrics={str(name): values.to_numpy() for name, values in metrics.items()},
         **columns,
     )

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -139,14 +139,14 @@ def points_from_tables(tables: Sequence[pa.Table], artifacts: Directory) -> Iter
             seed=seed,
             metrics=metrics,
             standard_errors=errors,
-            notes=parse_notes(notes) if notes else {},
+            notes=parse_object(notes) if notes else {},
             curves=curves,
             artifacts=StoredArtifacts(artifacts / point_id, seed, tuple(files)) if files else {},
             failure=failure,
             stopped=stopped,
             finished_at=time,
         )
-        yield TradeoffPoint(point_id, experiment, parse_config(config), (replicate,))
+        yield TradeoffPoint(point_id, experiment, parse_object(config), (replicate,))
 
 
 def family_columns(table: pa.Table, family: str) -> dict[str, pa.ChunkedArray]:
@@ -155,12 +155,7 @@ def family_columns(table: pa.Table, family: str) -> dict[str, pa.ChunkedArray]:
 
 
 @lru_cache(maxsize=4096)  # a configuration is read with each of its replicates
-def parse_config(text: str) -> Mapping[str, Any]:
-    """Parses a configuration; see `parse_notes`."""
-    return parse_notes(text)
-
-
-def parse_notes(text: str) -> Mapping[str, Any]:
+def parse_object(text: str) -> Mapping[str, Any]:
     """Parses a JSON object of plain values.
 
     Raises:
@@ -224,14 +219,16 @@ def _expand_texts(table: pa.Table) -> pa.Table:
 
     A file is small although it has many long texts, if they are equal.
     """
-    texts = [name for name in table.column_names if name in _TEXTS]
-    size = sum(_text_bytes(chunk) for name in texts for chunk in table[name].chunks)
-    if size > _MAX_DECODED_BYTES:
-        raise PackFileError(f"too large: texts of {size:,} bytes")
-    for name in texts:
-        index = table.schema.get_field_index(name)
-        table = table.set_column(index, name, table[name].cast(FIXED_COLUMNS[name]))
-    return table
+    names, columns = table.column_names, table.columns
+    texts = [i for i, name in enumerate(names) if name in _TEXTS]
+    # Four bytes of a table can refer to a text at most as large as the table.
+    if table.get_total_buffer_size() ** 2 > 4 * _MAX_DECODED_BYTES:
+        size = sum(_text_bytes(chunk) for i in texts for chunk in columns[i].chunks)
+        if size > _MAX_DECODED_BYTES:
+            raise PackFileError(f"too large: texts of {size:,} bytes")
+    for i in texts:
+        columns[i] = columns[i].cast(FIXED_COLUMNS[names[i]])
+    return pa.Table.from_arrays(columns, names)
 
 
 def _text_bytes(chunk: pa.Array) -> int:
@@ -288,23 +285,24 @@ def _check_artifacts(column: pa.ChunkedArray) -> None:
 
 
 def _check_times(column: pa.ChunkedArray) -> None:
-    in_range = pc.and_(pc.greater_equal(column, 0.0), pc.less_equal(column, _MAX_TIME))
-    if not pc.all(in_range, min_count=0).as_py():
+    times = column.to_numpy()
+    if not ((times >= 0.0) & (times <= _MAX_TIME)).all():
         raise PackFileError("finished_at must be Unix seconds before the year 10000")
 
 
-def _check_objects(parse: Callable[[str], Mapping[str, Any]], column: pa.ChunkedArray) -> None:
+def _check_objects(column: pa.ChunkedArray) -> None:
     for text in column.drop_null().unique().to_pylist():
         try:
-            parse(text)
+            parse_object(text)
         except (ValueError, RecursionError) as error:
             raise PackFileError(f"{text[:40]!r} is not a JSON object ({error})") from error
 
 
 def _check_curves(table: pa.Table) -> None:
-    steps, values = (family_columns(table, family) for family in ("curve_steps", "curve_values"))
+    steps = family_columns(table, "curve_steps")
     if not steps:
         return
+    values = family_columns(table, "curve_values")
     all_steps, all_values = (
         pa.chunked_array([chunk for key in steps for chunk in columns[key].chunks])
         for columns in (steps, values)
@@ -317,8 +315,8 @@ def _check_curves(table: pa.Table) -> None:
 
 _CHECKS: Final[Mapping[str, Callable[[pa.ChunkedArray], None]]] = {
     "point_id": _check_point_ids,
-    "config": partial(_check_objects, parse_config),
-    "notes": partial(_check_objects, parse_notes),
+    "config": _check_objects,
+    "notes": _check_objects,
     "artifacts": _check_artifacts,
     "finished_at": _check_times,
 }

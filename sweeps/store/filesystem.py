@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +46,7 @@ class Directory:
         """Returns the directory `name` inside this one."""
         return replace(self, path=f"{self.path}/{name}")
 
-    @property
+    @cached_property
     def local_path(self) -> Path | None:
         """Local path; None on a remote file system."""
         return Path(self.path) if isinstance(self.filesystem, fs.LocalFileSystem) else None

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privnets.points import TradeoffPoint, merge_replicates
-from sweeps.store.codec import FIXED_COLUMNS, ColumnFilter, family_columns, parse_notes
+from sweeps.store.codec import FIXED_COLUMNS, ColumnFilter, family_columns, parse_object
 from sweeps.store.ledger import Ledger
 
 FINISHED, STOPPED, FAILED = range(3)
@@ -213,7 +213,7 @@ class ReplicateTable:
         totals = np.bincount(finished.points, minlength=len(self)).tolist()
         reasons: dict[tuple[int, str], list[str]] = {}
         for point, text in zip(finished.points.tolist(), finished.column("notes"), strict=True):
-            for key, reason in parse_notes(text).items() if isinstance(text, str) else ():
+            for key, reason in parse_object(text).items() if isinstance(text, str) else ():
                 reasons.setdefault((point, key), []).append(reason)
         return [
             Note(self.point_ids[point], key, f"{own[0]} ({len(own)} of {totals[point]} replicates)")
