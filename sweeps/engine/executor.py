@@ -227,7 +227,7 @@ def _close(
     result = result or read_result(run.ledger)
     # A full disk keeps some failures out of the storage.
     failures = {**result.failures, **run.tracker.failures}
-    return RunOutcome(result, published, failures, run.stop.signal, tuple(run.tracker.problems))
+    return RunOutcome(result, published, failures, run.stop.signal, run.tracker.problems)
 
 
 def _manifest(run: SweepRun) -> Manifest:

@@ -1,4 +1,8 @@
-"""Trains one pack: from its checkpoint, if there is one, to the ledger."""
+"""Training of one pack, from its checkpoint, if there is one, to the ledger.
+
+The experiment trains all replicates of the pack as one stack, and yields a stage between chunks of
+training. A replicate leaves the stack when its training ends, or when early stopping ends it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from privnets.contract import Experiment, Rung, Stage, State
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.engine.early_stopping import Estimates, StoppingRule, dominated_points
 from sweeps.planning.packing import Pack
-from sweeps.store.checkpoints import Checkpoint, CheckpointContent, ReplicateKey
+from sweeps.store.checkpoints import Checkpoint, ReplicateKey
 from sweeps.store.ledger import Ledger
 
 _CHECKPOINT_SECONDS = 20.0
@@ -36,7 +40,7 @@ class PackProgress:
 
 
 class PackTrainer:
-    """Trains a pack stage by stage, without what its checkpoint or the ledger holds already."""
+    """Trains the replicates of a pack that neither its checkpoint nor the ledger has."""
 
     def __init__(
         self,
@@ -56,7 +60,7 @@ class PackTrainer:
             ledger: Ledger that receives the finished pack.
             device: Device of the tensors, as torch names it.
             checkpoint_seconds: Shortest time between two checkpoints.
-            stopping: Rule by which points leave the stack early; None keeps all.
+            stopping: Rule of early stopping; None trains every point to its end.
         """
         self._pack = pack
         self._experiment = experiment
@@ -72,16 +76,17 @@ class PackTrainer:
         self._points: dict[ReplicateKey, TradeoffPoint] = {}
         self._stage: Stage | None = None
         self._problem: str | None = None
-        # Members of the current stack; the points of a checkpoint may be ahead of its state.
+        # Replicates of the stack, and those that have left it. The points of a checkpoint may
+        # contain replicates that its state still trains.
         self._stack: list[ReplicateKey] = []
-        self._ended: set[ReplicateKey] = set()
+        self._left: set[ReplicateKey] = set()
         self._committed = self._is_in_ledger()
         self._stages = self._resume()
 
     def advance(self) -> PackProgress:
-        """Trains one stage; after the last one, commits the pack and removes its checkpoint.
+        """Trains to the next stage; after the last one, commits the pack to the ledger.
 
-        A checkpoint that cannot be read or written is only reported as a problem.
+        A checkpoint that cannot be used or written is only reported as a problem.
 
         Raises:
             OSError: If the ledger cannot be written.
@@ -96,95 +101,79 @@ class PackTrainer:
         if isinstance(stage, Rung) and (positions := self._stop_dominated(stage)):
             self._collect(self._stages.send(positions))
         if time.monotonic() - self._saved_at >= self._checkpoint_seconds:
-            self._try_to_save()
+            try:
+                self.save()
+            except OSError as error:
+                self._problem = f"a checkpoint could not be written: {error}"
         return PackProgress(min(stage.done, 1.0), False, self._problem)
 
     def save(self) -> None:
         """Writes a checkpoint, unless the pack has not started or is committed."""
         if self._committed or self._stage is None:
             return
-        self._checkpoint.save(list(self._points.values()), self._remaining(), self._stage.state())
         self._saved_at = time.monotonic()
-
-    def _try_to_save(self) -> None:
-        try:
-            self.save()
-        except OSError as error:
-            self._saved_at = time.monotonic()
-            self._problem = f"a checkpoint could not be written: {error}"
+        self._checkpoint.save(list(self._points.values()), self._remaining(), self._stage.state())
 
     def _is_in_ledger(self) -> bool:
         points = self._ledger.read_points([self._pack.pack_id])
         return {(p.point_id, r.seed) for p in points for r in p.replicates} >= set(self._configs)
 
-    def _load_checkpoint(self) -> CheckpointContent:
-        try:
-            return self._checkpoint.load()
-        except OSError as error:
-            self._problem = f"the checkpoint could not be read: {error}"
-            return CheckpointContent()
-
     def _resume(self) -> _Stages:
         """Stages of the unfinished replicates: from the checkpoint's state, or from the start."""
-        saved = self._load_checkpoint()
+        saved = self._checkpoint.load()
         for point in saved.points:
-            self._keep(point)
-        if saved.state is not None and saved.remaining and self._fits(saved):
+            self._add(point)
+        fits = set(saved.remaining) | self._points.keys() == self._configs.keys()
+        if saved.state is not None and saved.remaining and fits:
             stages = self._train(saved.remaining, saved.state)
             try:
-                first = next(stages, None)
+                first = next(stages, None)  # the experiment checks the state
             except ValueError as error:
                 self._problem = f"a checkpoint could not be used: {error}"
             else:
                 if first is not None:
                     yield from _prepend(first, stages)
                 return
-        unfinished = [member for member in self._configs if member not in self._points]
-        if unfinished:
+        if unfinished := [key for key in self._configs if key not in self._points]:
             yield from self._train(unfinished, None)
 
     def _train(self, stack: Iterable[ReplicateKey], state: State | None) -> _Stages:
         self._stack = list(stack)
-        configs = [self._configs[member] for member in self._stack]
+        configs = [self._configs[key] for key in self._stack]
         if self._stopping is None:
             yield from self._experiment.stages(configs, self._device, state)
         else:
             rungs = self._stopping.rungs
             yield from self._experiment.stages_with_rungs(configs, rungs, self._device, state)
 
-    def _fits(self, saved: CheckpointContent) -> bool:
-        """Whether a checkpoint's finished and remaining replicates are those of the pack."""
-        members, remaining = set(self._configs), set(saved.remaining)
-        return remaining <= members and remaining | set(self._points) == members
-
     def _collect(self, stage: Stage) -> None:
         self._stage = stage
         for point in stage.points:
-            self._ended.add(self._keep(point))
+            self._left.add(self._add(point))
 
     def _remaining(self) -> list[ReplicateKey]:
         """Unfinished replicates, in the stack's order."""
-        return [member for member in self._stack if member not in self._ended]
+        return [key for key in self._stack if key not in self._left]
 
     def _stop_dominated(self, rung: Rung) -> list[int]:
-        """Keeps dominated replicates as stopped; returns their positions in the rest."""
+        """Stops the replicates of dominated points; returns their positions in the stack."""
         remaining = self._remaining()
         estimates = dict(zip(remaining, rung.estimates, strict=True))
         reasons = self._stop_reasons(estimates, rung.share)
-        for member in remaining:
-            if (point_id := member[0]) in reasons:
-                self._keep(self._stopped_point(member, reasons[point_id]))
-        # Includes members that were kept in a checkpoint before its state was written.
-        positions = [i for i, member in enumerate(remaining) if member in self._points]
-        self._ended.update(remaining[i] for i in positions)
+        for key in remaining:
+            if (point_id := key[0]) in reasons:
+                self._add(self._stopped_point(key, reasons[point_id]))
+        # Includes replicates whose points a checkpoint had before its state was written.
+        positions = [i for i, key in enumerate(remaining) if key in self._points]
+        self._left.update(remaining[i] for i in positions)
         return positions
 
     def _stop_reasons(self, estimates: Estimates, share: float) -> dict[str, str]:
-        """Point to the reason why it leaves; a failed point takes no part."""
+        """Reason to stop each dominated point; failed points are not compared."""
         if self._stopping is None:
             return {}
         failed = {point.point_id for point in self._points.values() if point.failure is not None}
-        sound = {member: row for member, row in estimates.items() if member[0] not in failed}
+        sound = {key: row for key, row in estimates.items() if key[0] not in failed}
         points = len({point_id for point_id, _ in self._configs})
         dominated = dominated_points(
             sound, self._stopping, self._stopping.safe_points(points, share)
@@ -196,18 +185,19 @@ class PackTrainer:
             for point_id, better in dominated.items()
         }
 
-    def _stopped_point(self, member: ReplicateKey, reason: str) -> TradeoffPoint:
-        config = self._configs[member]
+    def _stopped_point(self, key: ReplicateKey, reason: str) -> TradeoffPoint:
+        config = self._configs[key]
         metrics = dict.fromkeys(self._experiment.metric_keys(config), math.nan)
         replicate = Replicate(config.seed, metrics, stopped=reason, finished_at=time.time())
         return self._experiment.point(config, replicate)
 
-    def _keep(self, point: TradeoffPoint) -> ReplicateKey:
+    def _add(self, point: TradeoffPoint) -> ReplicateKey:
+        """Adds the point of one replicate, unless there is one already; returns its key."""
         (replicate,) = point.replicates
-        member = (point.point_id, replicate.seed)
-        if member in self._configs:
-            self._points.setdefault(member, point)
-        return member
+        key = (point.point_id, replicate.seed)
+        if key in self._configs:
+            self._points.setdefault(key, point)
+        return key
 
     def _commit(self) -> None:
         if not self._committed:
@@ -219,7 +209,7 @@ class PackTrainer:
 
 
 def _prepend(first: Stage, stages: _Stages) -> _Stages:
-    """Puts the first stage, which was drawn to test the state, back before the others."""
+    """Yields a stage that was already taken from a generator, then the generator's others."""
     if positions := (yield first):
         yield stages.send(positions)
     yield from stages

@@ -92,7 +92,6 @@ class ProgressTracker:
         waiting_for: What packs wait for while none is in training, in words.
         machines: Returns the machines of the cluster that are alive.
         failures: Packs that failed permanently, with the reason.
-        problems: Problems that did not end the run, in words.
     """
 
     plan: Plan
@@ -102,7 +101,6 @@ class ProgressTracker:
     waiting_for: Callable[[Sequence[Machine]], str] = lambda machines: "waiting for resources"
     machines: Callable[[], Sequence[Machine]] = tuple
     failures: dict[str, str] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Starts without counts; the first update reads the ledger."""
@@ -113,6 +111,7 @@ class ProgressTracker:
         self._alive: Sequence[Machine] = ()
         self._hosts: dict[str, str] = {}
         self._lock = threading.RLock()
+        self._problems: dict[str, str] = {}
         self._packs: dict[str, Pack] = {}
         self._costs: dict[str, float] = {}
         self._shares: dict[str, float] = {}
@@ -122,6 +121,11 @@ class ProgressTracker:
         self._started_at = time.monotonic()
         self._waiting_since: float | None = None
         self._waited = 0.0
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Problems that did not end the run, in words."""
+        return tuple(self._problems.values())
 
     def expect(self, packs: Sequence[Pack], costs: Mapping[str, float]) -> None:
         """Adds the packs of a round, with costs in seconds; the first round starts the clock."""
@@ -188,10 +192,7 @@ class ProgressTracker:
 
     def add_problem(self, problem: str) -> None:
         """Records a problem; of those with the same words before the colon only the first."""
-        kind = problem.partition(":")[0]
-        with self._lock:
-            if all(kind != known.partition(":")[0] for known in self.problems):
-                self.problems.append(problem)
+        self._problems.setdefault(problem.partition(":")[0], problem)
 
     @contextmanager
     def recording(self, what: str) -> Iterator[None]:

@@ -32,10 +32,10 @@ _STORAGE_IS_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 
 class Worker(tune.Trainable):
-    """Actor that trains one pack per Tune trial; torch stays loaded between packs.
+    """Ray actor that trains packs one after another, each as a Tune trial of its own.
 
-    It reports a few numbers of progress to Tune. Results and checkpoints go to the sweep's own
-    storage only, because Tune would unpickle its own checkpoints.
+    Tune gets only progress. Results and checkpoints go to the sweep's storage, because Tune would
+    unpickle its own checkpoints.
     """
 
     _trainer: PackTrainer | None = None
@@ -50,10 +50,10 @@ class Worker(tune.Trainable):
         run_id: str | None,
         stopping: StoppingRule | None,
     ) -> None:
-        """Accepts the first pack.
+        """Prepares the actor, and accepts its first pack.
 
         Args:
-            config: `pack`, the id of the pack.
+            config: The trial's configuration: `pack`, the id of a pack.
             packs: Pack id to pack, encoded by `encode_pack`.
             storage: Absolute path or URI of the storage.
             sweep: Name of the sweep.
@@ -70,9 +70,9 @@ class Worker(tune.Trainable):
     def step(self) -> dict[str, Any]:
         """Trains for half a second, or for one stage that takes longer.
 
-        An error that would occur again fails the pack at once: an exception of the experiment, a
-        full storage, a run that has ended. Tune retries the pack on a new actor after any error
-        that this method raises.
+        Tune trains the pack again, on a new actor, after any error that this method raises. An
+        error that would occur again is reported instead, and the pack fails: an exception of the
+        experiment, a full storage, a run that has ended.
 
         Returns:
             `share`, `node` and `done`; `problem`, `failure` and `details` are texts or None.
@@ -94,10 +94,9 @@ class Worker(tune.Trainable):
         return self._report(progress)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Accepts the next pack; the next step loads it.
+        """Accepts the next pack, which the next step loads.
 
-        Loading a pack here would be fatal: if an actor dies in this method, Tune gives its trial
-        up without a retry, because it counts the failure twice.
+        Not here: Tune does not retry the trial of an actor that dies in this method.
         """
         self._trainer, self._pack_id = None, str(new_config["pack"])
         return True

@@ -21,12 +21,10 @@ from dataclasses import asdict, dataclass
 from tempfile import TemporaryFile
 from typing import IO, Final
 
-from sweeps.errors import InputError
 from sweeps.garbage import collect_rarely
 from sweeps.publishing.publisher import FINISH, Publisher, PublishOutcome, publish_until_ordered
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
-from sweeps.store.reader import PointReader
 from tracking import redact
 
 STORAGE_VARIABLE: Final = "SWEEPS_PUBLISHER_STORAGE"
@@ -42,7 +40,6 @@ class PublisherProcess:
     """Running publisher process, as its driver sees it."""
 
     _process: subprocess.Popen[bytes]
-    _ledger: Ledger
     _output: IO[bytes]
     _errors: IO[bytes]
 
@@ -72,7 +69,7 @@ class PublisherProcess:
                 return PublishOutcome(**json.loads(line))
         errors = _read_lines(self._errors) or [f"exit code {self._process.returncode}"]
         error = f"the publisher process failed: {redact(errors[-1])}"
-        return PublishOutcome(0, _count_complete_points(self._ledger), error)
+        return PublishOutcome(0, 0, error)
 
     def close(self) -> None:
         """Ends the process; kills it if it takes too long."""
@@ -101,7 +98,7 @@ def start_publisher(ledger: Ledger, tracking_uri: str) -> Iterator[PublisherProc
             # share processors between sessions, whatever the process's priority.
             process_group=0,
         )
-        publisher = PublisherProcess(process, ledger, output, errors)
+        publisher = PublisherProcess(process, output, errors)
         try:
             yield publisher
         finally:
@@ -132,14 +129,6 @@ def _read_orders(orders: queue.Queue[str]) -> None:
 def _read_lines(file: IO[bytes]) -> list[str]:
     file.seek(0)
     return file.read().decode(errors="replace").strip().splitlines()
-
-
-def _count_complete_points(ledger: Ledger) -> int:
-    """Number of complete points; 0 if it cannot be read."""
-    try:
-        return len(PointReader(ledger, read_manifest(ledger).plan.seeds).read_new())
-    except (OSError, InputError):
-        return 0
 
 
 if __name__ == "__main__":

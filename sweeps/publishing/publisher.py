@@ -46,7 +46,8 @@ class PublishOutcome:
 
     Attributes:
         points: Number of points that MLflow is known to hold.
-        left: Number of complete points that it is not known to hold.
+        left: Number of complete points that it is not known to hold; 0 if `error` kept the
+            publisher from counting them.
         error: Why publishing failed; None if it did not.
         page: Path of the page with the sweep's runs on a server; None without a server.
     """
@@ -94,7 +95,7 @@ class Publisher:
 
     def close(self) -> None:
         """Records that the sweep ended early, without publishing the rest."""
-        if self.error is None and (self._is_announced or self._published):
+        if self.error is None and (self._is_announced or self._sent):
             self._record_sweep(status="KILLED")
 
     def publish(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
@@ -103,10 +104,14 @@ class Publisher:
         while not should_stop():
             if not self._waiting:
                 self._read(min_points=_BATCH_POINTS)
-            if not self._waiting:
+            batch = list(islice(self._waiting, _BATCH_POINTS))
+            if not batch:
                 return self.error is None
-            if not self._publish_batch():
+            if not self._record(batch):
                 return False
+            for _ in batch:
+                self._waiting.popleft()
+            self._sent += len(batch)
         return False
 
     def publish_and_confirm(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
@@ -152,15 +157,14 @@ class Publisher:
             point_id, reason = next(iter(self._rejected.items()))
             text = f"{len(self._rejected)} points cannot be recorded; {point_id}: {reason}"
             error = f"{error}; {text}" if error else text
-        left = len(self._waiting) + len(self._rejected)
-        return PublishOutcome(self._published, left, error, None if error else self._page())
+        points, left = self._sent - len(self._rejected), len(self._waiting) + len(self._rejected)
+        return PublishOutcome(points, left, error, None if error else self._page())
 
     def _restart(self) -> None:
         self._reader = PointReader(self._ledger, self._manifest.plan.seeds)
         self._waiting: deque[TradeoffPoint] = deque()
         self._rejected: dict[str, str] = {}
-        self._batch_points = _BATCH_POINTS
-        self._published = 0
+        self._sent = 0
 
     def _read(self, min_points: int | None = None) -> None:
         try:
@@ -168,28 +172,18 @@ class Publisher:
         except OSError as error:
             self.error = self.error or f"the ledger cannot be read: {error}"
 
-    def _publish_batch(self) -> bool:
-        batch = list(islice(self._waiting, self._batch_points))
+    def _record(self, batch: list[TradeoffPoint]) -> bool:
+        """Records points except those that cannot be recorded; returns whether MLflow answered."""
         try:
             self._recorder.record(batch)
         except (RejectedRecordError, OSError, ValueError, OverflowError) as error:
-            self._reject(batch, error)
-            return True
+            if len(batch) > 1:
+                return all(self._record([point]) for point in batch)
+            self._rejected[batch[0].point_id] = str(error)
         except TrackingError as error:
             self.error = str(error)
             return False
-        for _ in batch:
-            self._waiting.popleft()
-        self._published += len(batch)
         return True
-
-    def _reject(self, batch: list[TradeoffPoint], error: Exception) -> None:
-        """Rejects the point that cannot be recorded; of a larger batch, tries each point alone."""
-        if len(batch) > 1:
-            self._batch_points = 1
-        else:
-            self._rejected[self._waiting.popleft().point_id] = str(error)
-            self._batch_points = _BATCH_POINTS
 
     def _reference(self, result: Result) -> dict[str, float]:
         """Reference of the hypervolume: the first published one, so that all steps compare."""
@@ -265,7 +259,7 @@ def _finish(publisher: Publisher, orders: queue.Queue[str]) -> bool:
 
 def _next_order(orders: queue.Queue[str], wait_seconds: float) -> str | None:
     try:
-        return orders.get(timeout=wait_seconds) if wait_seconds else orders.get_nowait()
+        return orders.get(timeout=wait_seconds)
     except queue.Empty:
         return None
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field, Json
 from safetensors import SafetensorError
 
 from privnets.points import TradeoffPoint
@@ -26,13 +26,17 @@ ReplicateKey = tuple[str, int]
 
 _POINTS_FILE: Final = "points.parquet"
 _STATE_FILE: Final = "state.safetensors"
-_REPLICATE_KEYS: Final = TypeAdapter(tuple[ReplicateKey, ...])
+
+
+class _Metadata(BaseModel):
+    """Metadata of a state; see `CheckpointContent` and `Checkpoint`."""
+
+    label: str
+    remaining: Json[tuple[ReplicateKey, ...]]
 
 
 class _SafetensorsHeader(BaseModel):
-    """Header of a safetensors file, as far as it is read here."""
-
-    metadata: dict[str, str] = Field(alias="__metadata__")
+    metadata: _Metadata = Field(alias="__metadata__")
 
 
 @dataclass(frozen=True)
@@ -127,9 +131,9 @@ class Checkpoint:
         try:
             content = self._directory.read(_STATE_FILE, _max_state_bytes())
             metadata = _read_metadata(content)
-            if metadata.get("label") != self.label:
+            if metadata.label != self.label:
                 return (), None
-            return _REPLICATE_KEYS.validate_json(metadata["remaining"]), load(content)
+            return metadata.remaining, load(content)
         # A damaged header makes safetensors, numpy or torch raise any of these.
         except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError):
             return (), None
@@ -140,7 +144,7 @@ def checkpointed_packs(ledger: Ledger) -> list[str]:
     return (ledger.directory / "checkpoints").directories()
 
 
-def _read_metadata(content: bytes) -> Mapping[str, str]:
+def _read_metadata(content: bytes) -> _Metadata:
     """Metadata in a safetensors file; the package can read it from local files only."""
     length = int.from_bytes(content[:8], "little")
     return _SafetensorsHeader.model_validate_json(content[8 : 8 + length]).metadata

@@ -2,8 +2,8 @@
 
 A lease has three parts. A file lock keeps a second driver out where the storage is a directory. The
 run id in `lease.json` is a fencing token: workers compare it with their own before they write, so a
-worker that outlives its driver changes nothing. The heartbeat in `progress.json` shows everyone
-else that the driver is alive and how far it is.
+worker that outlives its driver changes nothing. The heartbeat in `progress.json` shows that the
+driver is alive, and its progress.
 
 The operating system frees the file lock of a dead process. Object stores have no locks, and a file
 server may keep the lock of a machine that crashed: there, a lease without a heartbeat for a minute
@@ -13,7 +13,6 @@ counts as abandoned, and the next driver takes it over.
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import uuid
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from socket import gethostname
 from typing import Annotated, Final, Literal
 
 from filelock import FileLock, Timeout
@@ -62,10 +62,10 @@ class Lease(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    run_id: Annotated[str, Field(max_length=100)] | None = None
-    host: Annotated[str, Field(max_length=300)] = "another machine"
+    run_id: str | None = None
+    host: str = "another machine"
     process: int = 0
-    boot_id: Annotated[str, Field(max_length=100)] = ""
+    boot_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +192,8 @@ def acquire_lease(sweep: Directory) -> Iterator[HeartbeatWriter]:
     are deleted.
 
     Yields:
-        The run's heartbeat, already started; workers need the run id of its `directory`. When the
-        block ends, its phase becomes `ended`, or `stopped` if it was set to that or the block
-        raised.
+        The run's heartbeat, already started; workers need the run id of its `directory`. Its last
+        phase is `ended`, or `stopped` if it was set to that or the block raised.
 
     Raises:
         InputError: If another driver holds the lease, or the directory cannot be locked or written.
@@ -288,7 +287,9 @@ def _is_abandoned(holder: Lease, is_here: bool, age: float, *, is_locked: bool) 
     if is_locked:  # perhaps by a file server that keeps the lock of a machine that crashed
         return is_silent and holder.run_id is not None and not is_here
     # Another container of this machine has another host name, and process ids of its own.
-    is_dead = is_here and holder.host == _host() and not Path(f"/proc/{holder.process}").exists()
+    is_dead = (
+        is_here and holder.host == gethostname() and not Path(f"/proc/{holder.process}").exists()
+    )
     return is_silent or is_dead or holder.run_id is None
 
 
@@ -306,7 +307,7 @@ def _start_run(sweep: Directory) -> Directory:
     """Writes the lease of a new run; returns the directory for its processes."""
     run_id = uuid.uuid4().hex
     own = replace(sweep, run_id=run_id)
-    lease = Lease(run_id=run_id, host=_host(), process=os.getpid(), boot_id=_boot_id())
+    lease = Lease(run_id=run_id, host=gethostname(), process=os.getpid(), boot_id=_boot_id())
     try:
         own.write(_LEASE_FILE, lease.model_dump_json().encode())
         for name in ("ledger", "checkpoints"):
@@ -341,10 +342,6 @@ def _read_lease(sweep: Directory) -> Lease:
         return Lease.model_validate_json(sweep.read(_LEASE_FILE, _MAX_BYTES))
     except (FileNotFoundError, ValidationError):
         return Lease()
-
-
-def _host() -> str:
-    return socket.gethostname()[:300]
 
 
 def _boot_id() -> str:

@@ -20,7 +20,6 @@ from tracking.redaction import strip_credentials
 
 PROJECT_NAME: Final = "privnets-sweeps"
 _PACKAGES: Final = (PROJECT_NAME, "torch", "ray", "mlflow", "numpy", "scikit-learn")
-_ABSENT: Final = "absent"
 _CREDENTIAL_VARIABLES: Final = (
     "MLFLOW_TRACKING_TOKEN",
     "MLFLOW_TRACKING_PASSWORD",
@@ -150,7 +149,7 @@ def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return _ABSENT
+        return "absent"
 
 
 def _credential_source() -> str | None:
