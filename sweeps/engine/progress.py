@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from privnets.contract import Direction
 from sweeps.analysis.pareto import pareto_front
+from sweeps.engine.capacity import describe_wait
 from sweeps.engine.display import Display, SweepCounts, SweepProgress
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan
@@ -89,7 +90,6 @@ class ProgressTracker:
     Attributes:
         displays: Functions that show progress; one that fails is not called again.
         doing: Preparation in progress, in words; None while packs are trained.
-        waiting_for: What packs wait for while none is in training, in words.
         machines: Returns the machines of the cluster that are alive.
         failures: Packs that failed permanently, with the reason.
     """
@@ -98,7 +98,6 @@ class ProgressTracker:
     ledger: Ledger
     displays: list[Display] = field(default_factory=list)
     doing: str | None = None
-    waiting_for: Callable[[Sequence[Machine]], str] = lambda machines: "waiting for resources"
     machines: Callable[[], Sequence[Machine]] = tuple
     failures: dict[str, str] = field(default_factory=dict)
 
@@ -250,12 +249,13 @@ class ProgressTracker:
             waiting = 0.0 if self._waiting_since is None else now - self._waiting_since
             has_eta = share > _MIN_SHARE_FOR_ETA and self._waiting_since is None
             fresh = counts.complete - (self._complete_before or 0)
-            points = len(self.plan.points)
+            points, resources = len(self.plan.points), self.plan.study.resources
+            is_waiting = waiting >= _WAITING_SECONDS
             return SweepProgress(
                 points=points,
                 counts=replace(counts, failed=counts.failed + len(self._failed_points)),
                 doing=self.doing,
-                waiting=self.waiting_for(self._alive) if waiting >= _WAITING_SECONDS else None,
+                waiting=describe_wait(self._alive, resources) if is_waiting else None,
                 share=share,
                 rate=60 * fresh / elapsed if fresh else None,
                 eta=(elapsed - self._waited) * (1 - share) / share if has_eta else None,

@@ -91,7 +91,12 @@ def _train(
     # Tune takes a second to load, which a run without anything to train saves.
     from sweeps.engine.tune_backend import run_packs
 
-    machines = _wait_for_machines(run, connection, should_stop)
+    resources = run.plan.study.resources
+    machines: Sequence[Machine] = connection.machines()
+    if not (connection.started or slots(machines, resources)):
+        run.tracker.doing = describe_wait(machines, resources)
+        machines = wait_for_capacity(connection, resources, should_stop)
+        run.tracker.doing = None
     if should_stop():
         return
     packs = _make_packs(run, machines, replicates, should_stop)
@@ -153,13 +158,12 @@ def pack_costs(packs: Sequence[Pack]) -> dict[str, float]:
 @contextmanager
 def _open_ray(run: SweepRun) -> Iterator[Connection]:
     """Joins a cluster or starts a Ray, and shows progress while the block runs."""
-    resources, tracker = run.plan.study.resources, run.tracker
+    tracker = run.tracker
     with run.stop.interruptible():
         connection = connect_ray(run.plan, run.address, run.resume_command)
     with connection:
         # Calls of a Ray that died hang.
         tracker.machines = lambda: [] if connection.dead_processes() else connection.machines()
-        tracker.waiting_for = lambda machines: describe_wait(machines, resources)
         with tracker.displaying():
             yield connection
 
@@ -192,20 +196,6 @@ def _stop_condition(run: SweepRun, connection: Connection) -> Callable[[], bool]
         return run.stop.is_requested()
 
     return should_stop
-
-
-def _wait_for_machines(
-    run: SweepRun, connection: Connection, should_stop: Callable[[], bool]
-) -> Sequence[Machine]:
-    """Machines of the cluster, as soon as one of them has room for a pack."""
-    resources = run.plan.study.resources
-    machines = connection.machines()
-    if connection.started or slots(machines, resources):
-        return machines
-    run.tracker.doing = describe_wait(machines, resources)
-    machines = wait_for_capacity(connection, resources, should_stop)
-    run.tracker.doing = None
-    return machines
 
 
 def _make_packs(

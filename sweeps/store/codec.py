@@ -112,9 +112,7 @@ def decode_table(content: bytes, columns: ColumnFilter | None = None) -> pa.Tabl
         table = _expand_texts(table)
     except PackFileError:
         raise
-    except KeyError as error:
-        raise PackFileError(f"the column {error} is missing") from error
-    except (OSError, ValueError, pa.ArrowException) as error:
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise PackFileError(f"not a whole parquet file ({error})") from error
     _check_values(table)
     return table

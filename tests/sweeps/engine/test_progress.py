@@ -182,7 +182,6 @@ def test_a_sweep_that_waits_for_resources_says_so_and_estimates_no_time(
     tracker: ProgressTracker, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train_on(tracker, ["a"])
-    tracker.waiting_for = lambda machines: "waiting for 1 CPU"
     clock.now += 60.0
     eta = tracker.snapshot().eta
     tracker.set_waiting(True)
@@ -191,7 +190,7 @@ def test_a_sweep_that_waits_for_resources_says_so_and_estimates_no_time(
         show(tracker.snapshot())
         clock.now += 20.0
         show(tracker.snapshot())
-    assert capsys.readouterr().err.startswith("25% trained, waiting for 1 CPU, 0 of 4 points")
+    assert capsys.readouterr().err.startswith("25% trained, waiting for 1 CPU to become free")
     tracker.set_waiting(False)
     assert (tracker.snapshot().waiting, tracker.snapshot().eta) == (None, eta)
 
