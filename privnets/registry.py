@@ -45,14 +45,14 @@ class Registry(Generic[T]):
             base: Type of every extension, as `module:class`.
             builtin: Name to location, as `module:object`.
         """
-        self.group, self.builtin = group, frozenset(builtin)
-        self._kind, self._base, self._builtin = kind, base, dict(builtin)
+        self.group, self.builtin = group, dict(builtin)
+        self._kind, self._base = kind, base
         self._loaded: dict[str, T] = {}
 
     def names(self) -> tuple[str, ...]:
         """Returns the built-in names, in order, then the names that packages add, sorted."""
-        added = {point.name for point in installed_entry_points(self.group)} - self._builtin.keys()
-        return (*self._builtin, *sorted(added))
+        added = {point.name for point in installed_entry_points(self.group)} - self.builtin.keys()
+        return (*self.builtin, *sorted(added))
 
     def get(self, name: str) -> T:
         """Returns the extension with this name; always the same object.
@@ -66,8 +66,8 @@ class Registry(Generic[T]):
         return self._loaded[name]
 
     def _entry_point(self, name: str) -> EntryPoint:
-        if name in self._builtin:
-            return EntryPoint(name, self._builtin[name], self.group)
+        if name in self.builtin:
+            return EntryPoint(name, self.builtin[name], self.group)
         added = installed_entry_points(self.group)
         offers = {point.value: point for point in added if point.name == name}
         if not offers:

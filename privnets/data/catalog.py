@@ -140,7 +140,7 @@ def load(name: str) -> Dataset:
 
 @lru_cache(maxsize=64)
 def combined_fingerprint(name: str, digests: tuple[str, ...]) -> str:
-    """Combines a name and the checksums of its files to a fingerprint."""
+    """Combines a name, and the source or checksums of its files, to a fingerprint."""
     identity = "\n".join((name, str(_VERSION), *digests))
     return hashlib.sha256(identity.encode()).hexdigest()[:32]
 

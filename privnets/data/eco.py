@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.data import cache
-from privnets.data.catalog import DataSource
+from privnets.data.catalog import DataSource, combined_fingerprint
 from privnets.data.eco_files import (
     AGGREGATED_NAME,
     MISSING,
@@ -36,9 +36,6 @@ from privnets.data.eco_files import (
     read_published,
 )
 from privnets.data.files import DataError, DataFile, DatasetInfo, FileState, digest, fault_of
-
-_VERSION = 1
-"""Raised when the meaning of the arrays changes; part of fingerprints."""
 
 Resolution = Literal["hour", "quarter-hour"]
 Source = Literal["published", "aggregated"]
@@ -88,7 +85,7 @@ class EcoSource(DataSource):
         """
         households = find_published(_published_folder())
         if households:
-            return _identity("published", _contents_digest(households))
+            return combined_fingerprint(self.name, ("published", _contents_digest(households)))
         (file,), (path,) = self.info.files, self.info.paths
         if fault := fault_of(file, path):
             raise DataError(
@@ -97,7 +94,7 @@ class EcoSource(DataSource):
                 f"https://doi.org/10.5905/ethz-1007-35 in {_published_folder()}, or set "
                 "PRIVNETS_DATA to a directory that holds eco."
             )
-        return _identity("aggregated", file.sha256)
+        return combined_fingerprint(self.name, ("aggregated", file.sha256))
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,11 +189,6 @@ def _to_arrays(households: tuple[QuarterHours, ...]) -> dict[str, NDArray[Any]]:
 def _from_arrays(arrays: Mapping[str, NDArray[Any]]) -> tuple[QuarterHours, ...]:
     numbers = sorted({int(key.partition("/")[0]) for key in arrays})
     return tuple(QuarterHours(n, *(arrays[f"{n}/{part}"] for part in _PARTS)) for n in numbers)
-
-
-def _identity(origin: Source, content: str) -> str:
-    identity = "\n".join(("eco", str(_VERSION), origin, content))
-    return hashlib.sha256(identity.encode()).hexdigest()[:32]
 
 
 def _contents_digest(households: Mapping[int, PublishedFiles]) -> str:

@@ -40,11 +40,9 @@ def fetch(name: str, report: Report | None = None) -> list[Path]:
             unreachable, or a downloaded file is not the published one. No file is then changed.
     """
     dataset = info(name)
-
-    def download(file: DataFile, target: Path) -> None:
-        _download_file(file, dataset.folder / file.name, target, report)
-
-    return _fetch_missing(dataset, download)
+    return _fetch_missing(
+        dataset, lambda file, target: _download_file(file, dataset.folder, target, report)
+    )
 
 
 def copy(name: str, source: str) -> list[Path]:
@@ -62,11 +60,9 @@ def copy(name: str, source: str) -> list[Path]:
             a file or holds another one than published. No file is then changed.
     """
     filesystem, base = _open_source(source)
-
-    def copy_file(file: DataFile, target: Path) -> None:
-        _copy_file(file, filesystem, _source_path(filesystem, base, name, file.name), target)
-
-    return _fetch_missing(info(name), copy_file)
+    return _fetch_missing(
+        info(name), lambda file, target: _copy_file(file, filesystem, base, name, target)
+    )
 
 
 def _fetch_missing(dataset: DatasetInfo, retrieve: _Retrieve) -> list[Path]:
@@ -106,14 +102,14 @@ def _missing_files(dataset: DatasetInfo) -> list[DataFile]:
     return [file for file, path in files if fault_of(file, path)]
 
 
-def _download_file(file: DataFile, path: Path, target: Path, report: Report | None) -> None:
+def _download_file(file: DataFile, folder: Path, target: Path, report: Report | None) -> None:
     import requests
 
     if file.url is None:
         raise DataError(
             f"cannot download {file.name}: no public source serves it as one file. Nothing was "
-            f"changed. Copy it to {path}. `sweeps data list` gives the source, and the "
-            f"documentation of privnets.data.{path.parent.name} the other formats it reads."
+            f"changed. Copy it to {folder / file.name}. `sweeps data list` gives the source, and "
+            f"the documentation of privnets.data.{folder.name} the other formats it reads."
         )
     try:
         with requests.get(file.url, stream=True, timeout=_TIMEOUT_SECONDS) as response:
@@ -122,7 +118,7 @@ def _download_file(file: DataFile, path: Path, target: Path, report: Report | No
     except OSError as error:  # includes the exceptions of requests
         raise DataError(
             f"cannot download {file.name} from {file.url}: {error}. Nothing was changed. "
-            f"Without a network, copy the published file to {path}."
+            f"Without a network, copy the published file to {folder / file.name}."
         ) from error
 
 
@@ -154,7 +150,10 @@ def _source_path(filesystem: FileSystem, base: str, folder: str, name: str) -> s
     return path if exists else f"{base}/{name}"
 
 
-def _copy_file(file: DataFile, filesystem: FileSystem, path: str, target: Path) -> None:
+def _copy_file(
+    file: DataFile, filesystem: FileSystem, base: str, folder: str, target: Path
+) -> None:
+    path = _source_path(filesystem, base, folder, file.name)
     try:
         with filesystem.open_input_stream(path) as source:
             _store(file, target, iter(lambda: source.read(_CHUNK_BYTES), b""), path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from privnets.measures.arrays import Array, as_given, batch_shape, real
+from privnets.measures.arrays import Array, as_given, batch_shape, finite
 
 
 def gaussian_kl(mean0: Array, cov0: Array, mean1: Array, cov1: Array) -> Array:
@@ -64,7 +64,7 @@ def _kl(difference: Tensor, factor0: Tensor, factor1: Tensor) -> Tensor:
 
 def _prepare(mean0: Array, cov0: Array, mean1: Array, cov1: Array) -> tuple[Tensor, Tensor, Tensor]:
     """Validates, and returns the difference of means [..., p] and Cholesky factors [..., p, p]."""
-    first, second = _finite(mean0, "mean0"), _finite(mean1, "mean1")
+    first, second = finite(mean0, "mean0"), finite(mean1, "mean1")
     factor0, factor1 = _cholesky(cov0, "cov0"), _cholesky(cov1, "cov1")
     p = factor0.shape[-1]
     if first.ndim < 1 or second.ndim < 1 or {first.shape[-1], second.shape[-1]} != {p}:
@@ -85,15 +85,8 @@ def _prepare(mean0: Array, cov0: Array, mean1: Array, cov1: Array) -> tuple[Tens
     return difference, factor0.expand(square), factor1.expand(square)
 
 
-def _finite(values: Array, name: str) -> Tensor:
-    tensor = real(values, name)
-    if tensor.isinf().any():
-        raise ValueError(f"{name} must be finite; got inf.")
-    return tensor
-
-
 def _cholesky(cov: Array, name: str) -> Tensor:
-    matrix = _finite(cov, name)
+    matrix = finite(cov, name)
     if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2]:
         raise ValueError(f"{name} must have shape [..., p, p]; got {list(matrix.shape)}.")
     skew = (matrix - matrix.mT).abs()

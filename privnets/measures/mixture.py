@@ -23,8 +23,8 @@ from privnets.measures.arrays import (
     as_given,
     batch_shape,
     distribution,
+    finite,
     in_range,
-    real,
 )
 
 DATA_STD = 0.05
@@ -204,11 +204,9 @@ def _rule(device: torch.device, rough: bool, dimensions: int) -> tuple[Tensor, T
 
 
 def _matrix(theta: Tensor | NDArray[Any]) -> Tensor:
-    matrix = real(theta, "theta")
+    matrix = finite(theta, "theta")
     if matrix.shape[-2:] != (2, 2):
         raise ValueError(f"theta must have shape [..., 2, 2]; got {list(matrix.shape)}.")
-    if matrix.isinf().any():
-        raise ValueError("theta must be finite; got inf.")
     return matrix
 
 

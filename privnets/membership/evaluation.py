@@ -81,7 +81,9 @@ def evaluate(config: MembershipConfig, observed: Observations) -> Replicate:
     """
     keys = metric_keys(config)
     if not bool(torch.isfinite(observed.trials.loss).all()):
-        return _failed_replicate(config, keys)
+        reason = "the loss is not finite: training diverged, or the noise overflowed"
+        metrics = dict.fromkeys(keys, math.nan)
+        return Replicate(config.seed, metrics, failure=reason, finished_at=time.time())
     table = MetricTable(dict.fromkeys(keys, math.nan), notes=dict(observed.notes))
     trials, records = _parameter_leakage(table, observed, config.seed)
     _output_leakage(table, observed)
@@ -97,12 +99,6 @@ def evaluate(config: MembershipConfig, observed: Observations) -> Replicate:
         artifacts={"records.parquet": _to_parquet(records)},
         finished_at=time.time(),
     )
-
-
-def _failed_replicate(config: MembershipConfig, keys: tuple[str, ...]) -> Replicate:
-    reason = "the loss is not finite: training diverged, or the noise overflowed"
-    metrics = dict.fromkeys(keys, math.nan)
-    return Replicate(config.seed, metrics, failure=reason, finished_at=time.time())
 
 
 def _parameter_leakage(

@@ -86,7 +86,7 @@ class Membership(Experiment):
         """Trains a stack; see `Experiment.stages`."""
         require_equal_structures(configs)
         typed = [_membership(config) for config in configs]
-        return _model(typed[0]).load_trainer().stages(self, typed, device, state)
+        return _model(typed[0]).load_trainer().stages(self, typed, device, state or {})
 
 
 def _model(config: MembershipConfig) -> TargetModel:

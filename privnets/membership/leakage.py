@@ -54,19 +54,16 @@ class Sides:
         return (scatter + between).sum(2) / freedom[..., None, None]
 
 
-def paired_sides(with_record: Tensor, without_record: Tensor, noise_std: float) -> Sides:
+def paired_sides(values: Tensor, noise_std: float) -> Sides:
     """Computes moments of pairs: draw m of both sides has the same other members.
 
     Args:
-        with_record: Parameters, shape [R, M, p], M even; the first half is fold 0.
-        without_record: Parameters, shape [R, M, p].
+        values: Parameters, shape [R, 2 sides, M, p], M even; the first half is fold 0.
     """
-    both = torch.stack([without_record, with_record], dim=1)
-    records, _, draws, p = both.shape
-    folds = both.reshape(records, 2, 2, draws // 2, p)
-    means, covariances = _moments(folds)
-    differences = (without_record - with_record).reshape(records, 2, draws // 2, p)
-    counts = torch.full((records, 2, 2), draws / 2, dtype=both.dtype, device=both.device)
+    records, _, draws, p = values.shape
+    means, covariances = _moments(values.reshape(records, 2, 2, draws // 2, p))
+    differences = (values[:, 0] - values[:, 1]).reshape(records, 2, draws // 2, p)
+    counts = torch.full((records, 2, 2), draws / 2, dtype=values.dtype, device=values.device)
     return Sides(means, covariances, counts, _moments(differences)[1] / draws, noise_std**2)
 
 

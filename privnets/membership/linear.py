@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import scipy.sparse
@@ -51,11 +52,7 @@ class LinearTrainer(Trainer):
     """Solves ridge regressions; one stage for each configuration."""
 
     def stages(
-        self,
-        experiment: Experiment,
-        configs: Sequence[MembershipConfig],
-        device: str,
-        state: State | None,
+        self, experiment: Experiment, configs: Sequence[MembershipConfig], device: str, state: State
     ) -> Iterator[Stage]:
         """Trains a stack. A state is empty: finished configurations are not in `configs`."""
         universe = Universe.load(configs[0], device)
@@ -217,26 +214,18 @@ class Fits:
 def _observe_all(
     configs: Sequence[MembershipConfig], universe: Universe
 ) -> Iterator[tuple[MembershipConfig, Observations]]:
-    """Observes all configurations, grouped by seed, and within it by weight decay."""
-    groups: dict[int, list[MembershipConfig]] = {}
-    for config in sorted(configs, key=lambda c: (c.weight_decay, c.noise_std)):
-        groups.setdefault(config.seed, []).append(config)
-    for group in groups.values():
-        yield from observe(group, universe)
-
-
-def observe(
-    configs: Sequence[MembershipConfig], universe: Universe
-) -> Iterator[tuple[MembershipConfig, Observations]]:
-    """Observes configurations of equal structure and seed."""
+    """Observes all configurations; equal seeds share sums, and equal weight decays the models."""
     moments = Moments.of(universe.x, universe.y)
-    records = attacked_records(configs[0], universe.size)
-    sums = training_sums(configs[0], moments, records)
-    fits: dict[float, Fits] = {}
-    for config in configs:
-        if config.weight_decay not in fits:
-            fits = {config.weight_decay: fit(config, sums, moments.features)}
-        yield config, _observe(config, universe, moments, records, fits[config.weight_decay])
+    ordered = sorted(configs, key=lambda c: (c.seed, c.weight_decay, c.noise_std))
+    for _, of_seed in groupby(ordered, key=lambda c: c.seed):
+        group = list(of_seed)
+        records = attacked_records(group[0], universe.size)
+        sums = training_sums(group[0], moments, records)
+        for _, of_decay in groupby(group, key=lambda c: c.weight_decay):
+            same = list(of_decay)
+            fits = fit(same[0], sums, moments.features)
+            for config in same:
+                yield config, _observe(config, universe, moments, records, fits)
 
 
 def training_sums(config: MembershipConfig, moments: Moments, records: np.ndarray) -> Tensor:
@@ -290,14 +279,9 @@ def _observe(
     interpolates = _why_interpolating(config, universe, fits)
     return Observations(
         records=index,
-        trials=_trials(
-            config,
-            error.flatten(1),
-            (train / config.train_size).flatten(1),
-            _ROUNDING * float(universe.y.square().mean()),
-        ),
+        trials=_trials(config, universe, error.flatten(1), train.flatten(1)),
         parameters=noisy.flatten(1, 2),
-        sides=paired_sides(clean[:, 1], clean[:, 0], config.noise_std),
+        sides=paired_sides(clean, config.noise_std),
         halves=_halves(config, clean),
         output=_output_sides(config, clean, universe.x[index]),
         undefined=interpolates or _why_infinite(config, universe),
@@ -311,16 +295,18 @@ def _observe(
     )
 
 
-def _trials(config: MembershipConfig, error: Tensor, train_loss: Tensor, rounding: float) -> Trials:
+def _trials(config: MembershipConfig, universe: Universe, error: Tensor, train: Tensor) -> Trials:
+    """Trials from residuals and sums of squared residuals over the training set, [R, 2 M] each."""
+    # Clamped losses, since a comparison of rounding errors has no meaning.
+    rounding = _ROUNDING * float(universe.y.square().mean())
     column = torch.arange(2 * config.draws, device=error.device)
     return Trials(
         member=(column >= config.draws).expand_as(error),
         fold=(column % config.draws >= config.draws // 2).long(),
         signal=error,
         error=error,
-        # Clamped, since a comparison of rounding errors has no meaning.
         loss=error.square().clamp_min(rounding),
-        train_loss=train_loss.clamp_min(rounding),
+        train_loss=(train / config.train_size).clamp_min(rounding),
         two_sided=True,
     )
 
@@ -329,17 +315,14 @@ def _halves(config: MembershipConfig, clean: Tensor) -> tuple[Sides, Sides]:
     # Each half has folds of its own, so it needs an even number of draws.
     part = config.draws // 4 * 2
     first, second = clean[:, :, :part], clean[:, :, part : 2 * part]
-    return (
-        paired_sides(first[:, 1], first[:, 0], config.noise_std),
-        paired_sides(second[:, 1], second[:, 0], config.noise_std),
-    )
+    return paired_sides(first, config.noise_std), paired_sides(second, config.noise_std)
 
 
 def _output_sides(config: MembershipConfig, clean: Tensor, x: Tensor) -> Sides:
     """Moments of the output at the record divided by |x|; its noise is then that of a parameter."""
     direction = x / x.norm(dim=1, keepdim=True).clamp_min(1e-300)
     output = torch.einsum("rsmp,rp->rsm", clean, direction)[..., None]
-    return paired_sides(output[:, 1], output[:, 0], config.noise_std)
+    return paired_sides(output, config.noise_std)
 
 
 def _why_interpolating(config: MembershipConfig, universe: Universe, fits: Fits) -> str | None:

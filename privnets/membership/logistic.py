@@ -7,6 +7,8 @@ one each. Each model stops separately, so its result does not depend on its stac
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -67,7 +69,9 @@ def fit_logistic(x: Tensor, y: Tensor, classes: int, weight_decay: Tensor) -> tu
         without error have no minimiser: the loss decreases as the coefficients grow. The model
         returned is the first with a vanishing gradient.
     """
-    objective = _CrossEntropy(x, y, classes, weight_decay)
+    one_hot = torch.nn.functional.one_hot(y, classes).to(x.dtype)
+    target = one_hot[..., 1:] if classes == 2 else one_hot
+    objective = _CrossEntropy(x, target, weight_decay.to(x.dtype)[:, None, None])
     use_newton = x.shape[2] * objective.outputs <= MAX_NEWTON_UNKNOWNS
     weights, converged = _newton(objective) if use_newton else _accelerated_descent(objective)
     predicted = with_reference_class(x @ weights).log_softmax(-1).argmax(-1)
@@ -75,14 +79,24 @@ def fit_logistic(x: Tensor, y: Tensor, classes: int, weight_decay: Tensor) -> tu
     return weights, converged & ~(is_separable & (weight_decay == 0))
 
 
+@dataclass(frozen=True)
 class _CrossEntropy:
-    """Regularised cross-entropy of each model of a stack."""
+    """Regularised cross-entropy of each model of a stack.
 
-    def __init__(self, x: Tensor, y: Tensor, classes: int, weight_decay: Tensor) -> None:
-        self.outputs = 1 if classes == 2 else classes
-        one_hot = torch.nn.functional.one_hot(y, classes).to(x.dtype)
-        self.x, self.target = x, one_hot[..., -self.outputs :]
-        self.decay = weight_decay.to(x.dtype)[:, None, None]
+    Attributes:
+        x: Features, shape [S, n, p].
+        target: 1 for the class of a record, else 0, shape [S, n, q].
+        decay: Shape [S, 1, 1].
+    """
+
+    x: Tensor
+    target: Tensor
+    decay: Tensor
+
+    @property
+    def outputs(self) -> int:
+        """Number of classes that have coefficients, q."""
+        return self.target.shape[-1]
 
     @property
     def start(self) -> Tensor:
@@ -91,10 +105,7 @@ class _CrossEntropy:
 
     def subset(self, kept: Tensor) -> _CrossEntropy:
         """Objectives of some of the models."""
-        part = object.__new__(_CrossEntropy)
-        part.outputs = self.outputs
-        part.x, part.target, part.decay = self.x[kept], self.target[kept], self.decay[kept]
-        return part
+        return _CrossEntropy(self.x[kept], self.target[kept], self.decay[kept])
 
     def probabilities(self, weights: Tensor) -> Tensor:
         """Probabilities of the classes that have coefficients, shape [S, n, q]."""

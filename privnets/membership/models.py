@@ -108,25 +108,40 @@ class SharedModel(TargetModel):
         return Cost(training + attack_seconds(config), 16 * numbers)
 
     def models_at_once(
-        self, config: MembershipConfig, features: int, classes: int, device: str
+        self,
+        config: MembershipConfig,
+        features: int,
+        classes: int,
+        device: str,
+        seconds: float = _STAGE_SECONDS,
     ) -> int:
-        """Number of models to train at once, on a kind of device such as `cpu`."""
+        """Number of models to train at once, on a kind of device such as `cpu`.
+
+        On a CPU it is even, from 2 to 32, and takes about `seconds`.
+        """
         if device == "cpu":
-            return self.models_in_seconds(_STAGE_SECONDS, config, features, classes)
+            fitting = int(seconds / self.seconds_per_model(config, features, classes))
+            return max(2, min(_CPU_MODELS, fitting // 2 * 2))
         widest = max(features * classes, 8 * config.hidden_units)
         fitting = _GPU_NUMBERS // (config.train_size * widest)
         return max(_CPU_MODELS, min(_GPU_MODELS, fitting))
 
-    def models_in_seconds(
-        self, seconds: float, config: MembershipConfig, features: int, classes: int
-    ) -> int:
-        """Number of models that a CPU trains at once in this time; even, from 2 to 32."""
-        fitting = int(seconds / self.seconds_per_model(config, features, classes))
-        return max(2, min(_CPU_MODELS, fitting // 2 * 2))
-
     def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
         """Adds numbers of records and draws that the shared training sets cannot serve."""
-        return _invalid_design(config, info.records) + super().invalid_fields(config, info)
+        others = super().invalid_fields(config, info)
+        records, size = config.records, config.train_size
+        if training_sets.members_per_half(info.records, records, size, config.draws) is None:
+            return others
+        invalid = []
+        if records > info.records - size:
+            most = info.records - size
+            expected = f"at most {most} with so few draws: other records fill the sets"
+            invalid.append(InvalidField("records", str(records), expected))
+        fewest = training_sets.fewest_sets(records, size)
+        if config.draws < fewest:
+            expected = f"at least {fewest} with {records} records and train_size {size}"
+            invalid.append(InvalidField("draws", str(config.draws), expected))
+        return invalid + others
 
 
 class Logistic(SharedModel):
@@ -167,18 +182,3 @@ class Mlp(SharedModel):
 def attack_seconds(config: MembershipConfig) -> float:
     """Estimates the core-seconds of all attacks on shared models."""
     return config.draws * config.records * len(ATTACKS.names()) * _TRIAL
-
-
-def _invalid_design(config: MembershipConfig, population: int) -> list[InvalidField]:
-    records, size = config.records, config.train_size
-    if training_sets.members_per_half(population, records, size, config.draws) is None:
-        return []
-    invalid = []
-    if records > population - size:
-        expected = f"at most {population - size} with so few draws: other records fill the sets"
-        invalid.append(InvalidField("records", str(records), expected))
-    fewest = training_sets.fewest_sets(records, size)
-    if config.draws < fewest:
-        expected = f"at least {fewest} with {records} records and train_size {size}"
-        invalid.append(InvalidField("draws", str(config.draws), expected))
-    return invalid

@@ -25,11 +25,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def stages(
-        self,
-        experiment: Experiment,
-        configs: Sequence[MembershipConfig],
-        device: str,
-        state: State | None,
+        self, experiment: Experiment, configs: Sequence[MembershipConfig], device: str, state: State
     ) -> Iterator[Stage]:
         """Trains a stack; see `Experiment.stages`."""
 

@@ -141,15 +141,11 @@ class SharedTrainer(Trainer):
         return flat
 
     def stages(
-        self,
-        experiment: Experiment,
-        configs: Sequence[MembershipConfig],
-        device: str,
-        state: State | None,
+        self, experiment: Experiment, configs: Sequence[MembershipConfig], device: str, state: State
     ) -> Iterator[Stage]:
         """Trains the models of all configurations in one queue, several at a time."""
         universe = Universe.load(configs[0], device)
-        queue = _Queue(self, configs, universe, state or {})
+        queue = _Queue(self, configs, universe, state)
         features, kind = universe.x.shape[1], universe.x.device.type
         count = self.model.models_at_once(configs[0], features, universe.classes, kind)
         while not queue.is_finished:
@@ -161,14 +157,10 @@ class SharedTrainer(Trainer):
         """Extrapolates training from few steps or models; adds the estimate for the attacks."""
         first, universe = configs[0], Universe.load(configs[0], device)
         features, classes = universe.x.shape[1], universe.classes
-        kind = universe.x.device.type
-        count = self.model.models_at_once(first, features, classes, kind)
+        kind, models = universe.x.device.type, len(configs) * first.draws
         has_steps = "steps" in self.model.fields
-        if not has_steps and kind == "cpu":
-            few = self.model.models_in_seconds(_ESTIMATE_SECONDS, first, features, classes)
-            count = min(count, few)
-        models = len(configs) * first.draws
-        count = min(count, models)
+        limit = {} if has_steps else {"seconds": _ESTIMATE_SECONDS}
+        count = min(models, self.model.models_at_once(first, features, classes, kind, **limit))
         designs = [
             TrainingDesign.draw(c, universe.size) for c in configs[: -(-count // first.draws)]
         ]
@@ -233,20 +225,15 @@ def make_batch(parts: Sequence[tuple[TrainingDesign, range]], universe: Universe
     device = universe.x.device
     sets = np.concatenate([design.sets[models.start : models.stop] for design, models in parts])
     index = torch.from_numpy(sets.astype(np.int64)).to(device)
-    repeats = torch.tensor([len(models) for _, models in parts], device=device)
-    configs = [design.config for design, _ in parts]
-
-    def per_model(values: list[float]) -> Tensor:
-        return torch.tensor(values, device=device).double().repeat_interleave(repeats)
-
+    configs = [design.config for design, models in parts for _ in models]
     return ModelBatch(
         config=configs[0],
         members=tuple((design.config.seed, models) for design, models in parts),
         x=universe.x[index],
         y=universe.y[index],
         classes=universe.classes,
-        weight_decay=per_model([config.weight_decay for config in configs]),
-        learning_rate=per_model([config.learning_rate for config in configs]),
+        weight_decay=torch.tensor([c.weight_decay for c in configs], device=device).double(),
+        learning_rate=torch.tensor([c.learning_rate for c in configs], device=device).double(),
     )
 
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+_EPSILON = 1e-8
+
 
 class StackedAdam:
     """Parameters of a stack of networks, trained by Adam with a learning rate for each network.
@@ -24,7 +26,6 @@ class StackedAdam:
         parameters: Sequence[Tensor],
         learning_rate: Tensor,
         betas: tuple[float, float] = (0.9, 0.999),
-        epsilon: float = 1e-8,
     ) -> None:
         """Creates an optimiser with zero moments.
 
@@ -36,7 +37,6 @@ class StackedAdam:
         self.parameters = list(parameters)
         self._rates = [learning_rate.view(-1, *[1] * (p.ndim - 1)) for p in self.parameters]
         self._betas = betas
-        self._epsilon = epsilon
         self._first = [torch.zeros_like(p) for p in self.parameters]
         self._second = [torch.zeros_like(p) for p in self.parameters]
         self._steps = 0
@@ -58,7 +58,7 @@ class StackedAdam:
         # Bias correction as a scalar factor avoids another pass over the parameters.
         root = math.sqrt(1 - second_beta**self._steps)
         denominator = torch._foreach_sqrt(self._second)
-        torch._foreach_add_(denominator, self._epsilon * root)
+        torch._foreach_add_(denominator, _EPSILON * root)
         change = torch._foreach_mul(self._first, self._rates)
         torch._foreach_addcdiv_(
             self.parameters, change, denominator, -scale * root / (1 - first_beta**self._steps)

@@ -11,11 +11,15 @@ from scipy import integrate, stats
 
 from privnets import measures
 from privnets.membership import leakage
-from privnets.membership.leakage import paired_sides, shared_sides
+from privnets.membership.leakage import Sides, shared_sides
 
 
 def _normal(*shape: int, seed: int) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape))
+
+
+def paired_sides(with_record: torch.Tensor, without: torch.Tensor, noise: float) -> Sides:
+    return leakage.paired_sides(torch.stack([without, with_record], dim=1), noise)
 
 
 def _jeffreys(mean: torch.Tensor, cov0: torch.Tensor, cov1: torch.Tensor) -> float:
