@@ -17,14 +17,7 @@ from typing import ClassVar, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.data.files import (
-    DataError,
-    DatasetInfo,
-    FileState,
-    Kind,
-    state_of,
-    verify,
-)
+from privnets.data.files import DataError, DatasetInfo, FileState, Kind, fault_of
 from privnets.registry import ExtensionError, Registry
 
 _VERSION = 1
@@ -46,12 +39,27 @@ class DataSource(ABC):
         return self.info.name
 
     def state(self) -> FileState:
-        """Whether the files are in the data directory, and whether they are the published ones."""
-        return state_of(self.info)
+        """Returns `altered` if a file is not the published one, `absent` if one is missing."""
+        exists = [path.exists() for path in self.info.paths]
+        files = zip(self.info.files, self.info.paths, exists, strict=True)
+        if any(found and fault_of(file, path) for file, path, found in files):
+            return "altered"
+        return "present" if all(exists) else "absent"
 
     def fingerprint(self) -> str:
-        """Identifies the exact data and the way it is read: 32 hexadecimal digits."""
-        verify(self.info)
+        """Identifies the exact data and the way it is read: 32 hexadecimal digits.
+
+        Raises:
+            DataError: If any file is absent, unreadable, truncated or altered; lists all of them.
+        """
+        files = zip(self.info.files, self.info.paths, strict=True)
+        if faults := [fault for file, path in files if (fault := fault_of(file, path))]:
+            paths = " and ".join(f"{self.name}/{file.name}" for file in self.info.files)
+            raise DataError(
+                f"data set {self.name!r} cannot be used: {'; '.join(faults)}. "
+                f"Looked in {self.info.folder}. Get it with `sweeps data fetch {self.name}`, "
+                f"or set PRIVNETS_DATA to a directory that holds {paths}."
+            )
         return combined_fingerprint(self.name, tuple(file.sha256 for file in self.info.files))
 
     def read(self, paths: Sequence[Path]) -> Table:

@@ -90,36 +90,6 @@ def directory() -> Path:
     return platformdirs.user_data_path("privnets", appauthor=False)
 
 
-def verify(dataset: DatasetInfo) -> None:
-    """Checks that the files in the data directory are the published ones.
-
-    Raises:
-        DataError: If any file is absent, unreadable, truncated or altered; lists all of them.
-    """
-    files = zip(dataset.files, dataset.paths, strict=True)
-    if faults := [fault for file, path in files if (fault := fault_of(file, path))]:
-        paths = " and ".join(f"{dataset.name}/{file.name}" for file in dataset.files)
-        raise DataError(
-            f"data set {dataset.name!r} cannot be used: {'; '.join(faults)}. "
-            f"Looked in {dataset.folder}. Get it with `sweeps data fetch {dataset.name}`, "
-            f"or set PRIVNETS_DATA to a directory that holds {paths}."
-        )
-
-
-def state_of(dataset: DatasetInfo) -> FileState:
-    """Returns the state of the files in the data directory.
-
-    Returns:
-        `altered` if a file differs from the published one, else `absent` if one is missing, else
-        `present`.
-    """
-    exists = [path.exists() for path in dataset.paths]
-    files = zip(dataset.files, dataset.paths, exists, strict=True)
-    if any(found and fault_of(file, path) for file, path, found in files):
-        return "altered"
-    return "present" if all(exists) else "absent"
-
-
 def fault_of(file: DataFile, path: Path) -> str | None:
     """Describes the fault of a file in words; None if it is the published one."""
     try:

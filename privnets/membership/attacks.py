@@ -275,17 +275,15 @@ class AttackScore:
         advantage_error: Standard error of `advantage`. Records (and models, where they serve
             several records) are the independent units, not trials.
         auc: Area under the ROC curve (Mann-Whitney; ties count half), in [0, 1].
-        true_positive_rates: For each rate, the TPR at the threshold with the largest FPR that
-            does not exceed it.
-        false_positives: Number of false positives at each of those thresholds.
+        low_rates: For each rate r, `tpr_at_fpr_r` at the threshold with the largest FPR that does
+            not exceed it, and the number of `false_positives_at_fpr_r` there.
         roc: TPR at false-positive rates in thousandths.
     """
 
     advantage: float
     advantage_error: float
     auc: float
-    true_positive_rates: dict[float, float]
-    false_positives: dict[float, int]
+    low_rates: dict[str, float]
     roc: Curve
 
 
@@ -294,12 +292,13 @@ def score_guesses(guesses: Guesses, member: Tensor, *, shared_models: bool) -> A
     advantage, error = signed_advantage(guesses.decision, member, shared_models=shared_models)
     true, false = _roc(guesses.score, member)
     outsiders = int((~member).sum())
-    rates, counts = {}, {}
+    low_rates: dict[str, float] = {}
     for rate in FALSE_POSITIVE_RATES:
-        rates[rate], counts[rate] = _rate_at(true, false, rate, outsiders)
+        power, count = _rate_at(true, false, rate, outsiders)
+        low_rates |= {f"tpr_at_fpr_{rate}": power, f"false_positives_at_fpr_{rate}": count}
     curve = tuple(_rate_at(true, false, step / 1000, outsiders)[0] for step in _CURVE_RATES)
     auc = float(torch.trapezoid(true, false))
-    return AttackScore(advantage, error, auc, rates, counts, Curve(_CURVE_RATES, curve))
+    return AttackScore(advantage, error, auc, low_rates, Curve(_CURVE_RATES, curve))
 
 
 def signed_advantage(

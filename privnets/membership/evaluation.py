@@ -19,9 +19,7 @@ from torch import Tensor
 from privnets import measures
 from privnets.membership import leakage
 from privnets.membership.attacks import (
-    FALSE_POSITIVE_RATES,
     AttackScore,
-    Guesses,
     Trials,
     error_deviations,
     gaussian_threshold_advantage,
@@ -196,20 +194,21 @@ def _bound(table: MetricTable, leaked: str, bound: str) -> None:
 
 def _attack(table: MetricTable, trials: Trials, *, shared_models: bool) -> dict[str, AttackScore]:
     """Runs every attack that is available, and the strongest of them."""
-    guesses: dict[str, Guesses] = {}
+    decisions: list[Tensor] = []
+    scores: dict[str, AttackScore] = {}
     for name in ATTACKS.names():
-        attack = ATTACKS.get(name)
+        attack, prefix = ATTACKS.get(name), f"privacy/attack/{name}"
         if reason := attack.why_unavailable(trials):
             table.mark_undefined(reason, *attack_keys(name))
-        else:
-            guesses[name] = attack.guess(trials)
-    scores = {
-        name: score_guesses(guess, trials.member, shared_models=shared_models)
-        for name, guess in guesses.items()
-    }
-    for name, score in scores.items():
-        _put_score(table, name, score)
-    decision = _strongest([guess.decision for guess in guesses.values()], trials.member)
+            continue
+        guesses = attack.guess(trials)
+        decisions.append(guesses.decision)
+        scores[name] = score = score_guesses(guesses, trials.member, shared_models=shared_models)
+        table.set_metric(f"{prefix}/advantage", Mean(score.advantage, score.advantage_error))
+        values = {"auc": score.auc, **score.low_rates}
+        table.metrics.update({f"{prefix}/{key}": value for key, value in values.items()})
+        table.curves[f"roc/{name}"] = score.roc
+    decision = _strongest(decisions, trials.member)
     strongest = signed_advantage(decision, trials.member, shared_models=shared_models)
     table.set_metric("privacy/membership_advantage", Mean(*strongest))
     deviations = [error_deviations(trials, fold) for fold in (0, 1)]
@@ -234,16 +233,6 @@ def _strongest(decisions: Sequence[Tensor], member: Tensor) -> Tensor:
 def _advantage(decision: Tensor, member: Tensor) -> float:
     yes = decision.double()
     return float(yes[member].mean() - yes[~member].mean())
-
-
-def _put_score(table: MetricTable, name: str, score: AttackScore) -> None:
-    prefix = f"privacy/attack/{name}"
-    table.set_metric(f"{prefix}/advantage", Mean(score.advantage, score.advantage_error))
-    table.metrics[f"{prefix}/auc"] = score.auc
-    for rate in FALSE_POSITIVE_RATES:
-        table.metrics[f"{prefix}/tpr_at_fpr_{rate}"] = score.true_positive_rates[rate]
-        table.metrics[f"{prefix}/false_positives_at_fpr_{rate}"] = score.false_positives[rate]
-    table.curves[f"roc/{name}"] = score.roc
 
 
 def flag_beaten_bounds(table: MetricTable, scores: Mapping[str, AttackScore]) -> None:

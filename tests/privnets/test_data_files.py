@@ -4,10 +4,10 @@ import shutil
 import time
 
 import pytest
-from support import requires_data
+from support import add_data_set, requires_data
 
 from privnets import data
-from privnets.data.files import DataFile, DatasetInfo, state_of, verify
+from privnets.data.files import DataFile, DatasetInfo
 
 CONTENTS = {"first.csv": b"1,2,3\n" * 50, "second.csv": b"4,5,6\n" * 70}
 
@@ -24,7 +24,7 @@ def entry():
 
 @pytest.fixture
 def root(tmp_path, entry, monkeypatch):
-    monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
+    add_data_set(monkeypatch, entry, tmp_path)
     folder = tmp_path / entry.name
     folder.mkdir()
     for name, body in CONTENTS.items():
@@ -33,9 +33,9 @@ def root(tmp_path, entry, monkeypatch):
 
 
 @pytest.mark.usefixtures("root")
-def test_published_files_pass(entry):
-    verify(entry)
-    assert state_of(entry) == "present"
+def test_published_files_pass():
+    data.fingerprint("small")
+    assert data.status("small") == "present"
 
 
 def remove(path):
@@ -69,44 +69,44 @@ def make_folder(path):
         (make_folder, "first.csv is not a file", "altered"),
     ],
 )
-def test_the_message_names_the_file_the_directory_and_the_command(entry, root, harm, fault, state):
-    verify(entry)  # what is remembered of the good file must not hide the harm
+def test_the_message_names_the_file_the_directory_and_the_command(root, harm, fault, state):
+    data.fingerprint("small")  # what is remembered of the good file must not hide the harm
     harm(root / "small" / "first.csv")
     with pytest.raises(data.DataError, match=fault) as caught:
-        verify(entry)
+        data.fingerprint("small")
     message = str(caught.value)
     assert f"Looked in {root / 'small'}." in message
     assert "`sweeps data fetch small`" in message
     assert "PRIVNETS_DATA" in message
     assert "small/first.csv and small/second.csv" in message
     assert "\n" not in message
-    assert state_of(entry) == state
+    assert data.status("small") == state
 
 
-def test_all_faults_are_in_one_message(entry, root):
+def test_all_faults_are_in_one_message(root):
     truncate(root / "small" / "first.csv")
     remove(root / "small" / "second.csv")
     with pytest.raises(data.DataError, match=r"first.csv is truncated .*; second.csv is absent\."):
-        verify(entry)
-    assert state_of(entry) == "altered"
+        data.fingerprint("small")
+    assert data.status("small") == "altered"
 
 
 def test_an_absent_directory_is_absent_data(entry, tmp_path, monkeypatch):
-    monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path / "nowhere"))
-    assert state_of(entry) == "absent"
+    add_data_set(monkeypatch, entry, tmp_path / "nowhere")
+    assert data.status("small") == "absent"
     with pytest.raises(data.DataError, match=r"first.csv is absent; second.csv is absent"):
-        verify(entry)
+        data.fingerprint("small")
 
 
-def test_a_change_with_an_old_time_stamp_is_noticed(entry, root):
+def test_a_change_with_an_old_time_stamp_is_noticed(root):
     path = root / "small" / "first.csv"
-    verify(entry)
+    data.fingerprint("small")
     before = path.stat()
     time.sleep(0.02)
     alter(path)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(data.DataError, match=r"first\.csv is altered"):
-        verify(entry)
+        data.fingerprint("small")
 
 
 @requires_data("adult")

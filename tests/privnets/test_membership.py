@@ -185,9 +185,9 @@ def test_an_attack_above_its_bound_raises_the_flag():
     )
     curve = privnets.Curve((), ())
     scores = {
-        "white_box": AttackScore(0.9, 0.02, 0.95, {}, {}, curve),
-        "threshold_mean_loss": AttackScore(0.99, 0.001, 0.99, {}, {}, curve),
-        "lira_online": AttackScore(0.12, 0.02, 0.55, {}, {}, curve),
+        "white_box": AttackScore(0.9, 0.02, 0.95, {}, curve),
+        "threshold_mean_loss": AttackScore(0.99, 0.001, 0.99, {}, curve),
+        "lira_online": AttackScore(0.12, 0.02, 0.55, {}, curve),
     }
     flag_beaten_bounds(table, scores)
     assert table.metrics["flag/attack_beats_bound"] == 1

@@ -167,8 +167,10 @@ def test_auc_and_rates_are_those_of_scikit_learn_ties_included(values, seed):
     false, true, _ = roc_curve(member, values, drop_intermediate=False)
     for rate in FALSE_POSITIVE_RATES:
         allowed = false <= rate + 1e-12
-        assert found.true_positive_rates[rate] == pytest.approx(true[allowed].max())
-        assert found.false_positives[rate] == round(false[allowed].max() * (~member).sum())
+        assert found.low_rates[f"tpr_at_fpr_{rate}"] == pytest.approx(true[allowed].max())
+        assert found.low_rates[f"false_positives_at_fpr_{rate}"] == round(
+            false[allowed].max() * (~member).sum()
+        )
 
 
 def test_a_rate_met_exactly_counts_its_false_positives():
@@ -177,8 +179,8 @@ def test_a_rate_met_exactly_counts_its_false_positives():
     member[1, :] = True
     member[1, -1] = False
     found = score_guesses(Guesses(score, score > 0), member, shared_models=False)
-    assert found.false_positives[0.1] == 100
-    assert found.false_positives[0.001] == 1
+    assert found.low_rates["false_positives_at_fpr_0.1"] == 100
+    assert found.low_rates["false_positives_at_fpr_0.001"] == 1
 
 
 @pytest.mark.parametrize("shared_models", [True, False])
