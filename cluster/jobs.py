@@ -94,6 +94,13 @@ class JobClient:
                 "ray[default]"
             ) from error
 
+    def is_open(self) -> bool:
+        """Returns whether the server answers a request without a token."""
+        try:  # Any `auth` keeps requests from sending an account of `~/.netrc`.
+            return self._request("GET", "/api/jobs/", auth=lambda request: request).ok
+        except ConnectError:
+            return False
+
     def find(self, job_id: str) -> Job | None:
         """Returns a job's status; None if the cluster has no job of that id."""
         response = self._request("GET", _job_path(job_id))
@@ -171,11 +178,9 @@ class JobClient:
             time.sleep(_POLL_SECONDS)
 
     def _request(self, method: str, path: str, **options: Any) -> requests.Response:
-        options.setdefault("timeout", _TIMEOUT)
+        options = {"timeout": _TIMEOUT, "auth": _authorize, "allow_redirects": False, **options}
         try:
-            response = requests.request(
-                method, f"{self.address}{path}", auth=_authorize, allow_redirects=False, **options
-            )
+            response = requests.request(method, f"{self.address}{path}", **options)
         except requests.RequestException as error:
             raise UnreachableError(_describe_failure(self.address, error)) from error
         if response.status_code in (401, 403):

@@ -15,7 +15,7 @@ from sweeps.cli.options import Changes, Data, JobServer, NumPoints, Study, Sweep
 from sweeps.cli.remote import address_option, connect_job_server
 from sweeps.cli.submission import STOP_SECONDS, SweepJob, find_job, prepare_job, submit_job
 from sweeps.cli.terminal import command_line, say
-from sweeps.doctor.checks import Check
+from sweeps.doctor import Check
 from sweeps.errors import InputError, StudyError, make_printable
 from sweeps.planning.plan import CONFIRM_ABOVE_POINTS, set_num_points
 from sweeps.study import spec

@@ -5,8 +5,21 @@ Torch is imported inside the functions: the driver uses this module and never lo
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 # Fraction of a GPU's free memory that packs may take; the rest is for CUDA and fragmentation.
 _USABLE_FRACTION = 0.9
+_GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+# Computes on each GPU: a driver or architecture that torch does not support shows only then.
+_GPU_PROGRAM = """
+import torch
+for index in range(torch.cuda.device_count()):
+    ones = torch.ones(8, 8, device=f"cuda:{index}")
+    assert float((ones @ ones).sum()) == 512
+    print(torch.cuda.get_device_name(index))
+"""
 
 
 class DeviceNotFoundError(RuntimeError):
@@ -63,3 +76,24 @@ def peak_memory(device: str) -> int:
     import torch
 
     return torch.cuda.max_memory_allocated() if device == "cuda" else 0
+
+
+def usable_gpus(seconds: float) -> list[str]:
+    """Returns the names of this machine's GPUs, after a computation of torch on each.
+
+    Raises:
+        RuntimeError: If torch fails, or does not answer within the seconds.
+    """
+    # Ray hides GPUs from a task that reserved none.
+    environment = {k: v for k, v in os.environ.items() if k not in _GPU_VARIABLES}
+    try:
+        process = subprocess.run(
+            [sys.executable, "-c", _GPU_PROGRAM],
+            env=environment, capture_output=True, text=True, timeout=seconds, check=True,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"torch does not answer within {seconds:g} s") from error
+    except subprocess.CalledProcessError as error:
+        reason = (error.stderr.strip().splitlines() or ["?"])[-1][:300]
+        raise RuntimeError(f"torch fails: {reason}") from error
+    return process.stdout.splitlines()

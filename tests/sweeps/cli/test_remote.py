@@ -6,7 +6,7 @@ import pytest
 
 from sweeps.cli.remote import parse_reply
 from sweeps.cli.status import SweepStatus
-from sweeps.doctor.checks import Check, Report
+from sweeps.doctor import Check, Report
 from sweeps.errors import InputError
 
 
@@ -18,5 +18,5 @@ def test_a_malformed_reply_is_bad_input(kind: type[Report | SweepStatus], text: 
 
 
 def test_a_report_survives_the_way_through_json() -> None:
-    sent = Report(checks=(Check("memory", "node", "warning", "little", "more"),), versions={})
+    sent = Report(checks=(Check("memory", "warning", "little", "more", "node"),), versions={})
     assert parse_reply(Report, sent.model_dump_json()) == sent

@@ -22,7 +22,7 @@ from ray_node import ray_node
 from support import requires_data
 
 from privnets import data
-from sweeps.doctor.checks import Check, check_clock, check_versions, merge_nodes
+from sweeps.doctor import Check, check_clock, check_versions, merge_nodes
 from tracking.server import team_server
 
 # Before any test names another data directory.
@@ -185,8 +185,9 @@ def test_a_sound_cluster_fails_nothing_and_keeps_nothing(pair: Pair, study: str)
     assert nodes["found"].startswith("2 alive")
     (authentication,) = run.of("authentication")
     assert authentication["state"] == "ok"
-    (stored,) = run.of("storage")
-    assert "written and read from everywhere" in stored["found"]
+    stored = {check["node"]: check["found"] for check in run.of("storage")}
+    assert stored.keys() == {"driver", "all 2 nodes"}
+    assert all("written and read" in found for found in stored.values())
     assert list(shared.iterdir()) == []
 
 
@@ -292,8 +293,8 @@ def test_an_invalid_study_is_bad_input(tmp_path: Path) -> None:
 
 def test_versions_that_differ_in_their_build_alone_are_a_warning() -> None:
     driver = {"torch": "2.6.0+cu126"}
-    assert check_versions(driver, "node", {"torch": "2.6.0+cpu"}).state == "warning"
-    check = check_versions(driver, "node", {"torch": "2.7.0+cpu"})
+    assert check_versions(driver, {"torch": "2.6.0+cpu"}, "node").state == "warning"
+    check = check_versions(driver, {"torch": "2.7.0+cpu"}, "node")
     assert (check.state, check.found) == ("failed", "torch 2.7.0+cpu, not 2.6.0+cu126")
 
 
@@ -313,7 +314,7 @@ def test_a_clock_offset_leaves_out_the_time_of_the_request(
 
 
 def test_equal_checks_of_several_nodes_become_one() -> None:
-    same = [Check("memory", node, "ok", "enough") for node in ("a", "b")]
-    other = Check("memory", "c", "warning", "little", "more")
-    assert merge_nodes([*same, other], ["a", "b", "c"]) == [replace(same[0], node="a, b"), other]
-    assert merge_nodes(same, ["a", "b"]) == [replace(same[0], node="all 2 nodes")]
+    same = [Check("memory", "ok", "enough", node=node) for node in ("a", "b")]
+    other = Check("memory", "warning", "little", "more", "c")
+    assert merge_nodes([*same, other], ["a", "b", "c"]) == (replace(same[0], node="a, b"), other)
+    assert merge_nodes(same, ["a", "b"]) == (replace(same[0], node="all 2 nodes"),)

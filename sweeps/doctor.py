@@ -1,0 +1,393 @@
+"""Doctor: checks of everything that a sweep needs, on this machine or on every node of a cluster.
+
+Each check takes a bounded time. The report of all checks travels as JSON.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import ray
+from pydantic import BaseModel, ConfigDict, Field
+
+import tracking
+from cluster.auth import TOKEN_PATH, check_private
+from cluster.connection import Connection, Machine, alive_nodes, connect, local_machine
+from cluster.errors import SecretError
+from cluster.nodes import NoAnswer, node_names, on_every_node
+from cluster.probe import ProbeResult, probe
+from sweeps.analysis.results import DEFAULT_STORAGE
+from sweeps.analysis.text import format_count
+from sweeps.engine.capacity import cluster_capacity
+from sweeps.engine.node_data import data_variables, local_fingerprints
+from sweeps.errors import InputError, StudyError
+from sweeps.planning.devices import usable_gpus
+from sweeps.store.filesystem import Directory, absolute_storage, open_directory
+from sweeps.store.manifest import PROJECT_NAME, installed_versions
+from sweeps.study.spec import Study
+from sweeps.study.validation import validate_study
+from tracking.errors import CredentialsRejectedError, TrackingError
+from tracking.redaction import redact
+
+State = Literal["ok", "warning", "failed"]
+Versions = Mapping[str, str]
+
+CLIENT: Final = "this machine"
+"""Name for the machine that submits to a cluster."""
+
+_Text = Annotated[str, Field(max_length=10_000)]
+_DRIVER = "driver"
+_PART_SECONDS, _PROBE_SECONDS = 40.0, 10.0
+_START_SECONDS = 45.0  # Ray starts a process on a node whose CPUs may all be busy.
+_CLOCK_SECONDS = 3.0
+_MIB = 2**20
+_WORKER_BYTES, _LEAST_SHARED_BYTES, _LEAST_FREE_BYTES = 512 * _MIB, 64 * _MIB, 1024 * _MIB
+_MARK_BYTES = 2**17  # Large enough to show a full disk.
+_GPU_ADVICE = "install a torch for the CUDA of nvidia-smi, or start Ray there with --num-gpus 0"
+_NODE_ADVICE = "read the raylet's log there (/tmp/ray/session_latest/logs), then restart Ray there"
+_SHARE_ADVICE = "mount the same file system on every node, or give a URI (s3://...) as --storage"
+_TOKEN_ADVICE = (
+    "start every node with RAY_AUTH_MODE=token and the same token: `ray get-auth-token --generate` "
+    "makes one; copy it to ~/.ray/auth_token on each node with mode 0600"
+)
+_VERSIONS_ADVICE = "install equal versions (constraints.txt, or one image), then restart Ray there"
+_ADVICE: Final = {
+    "data": "`sweeps data fetch NAME` fetches it on this machine, with --address ADDRESS on every "
+    "node; --from DIR copies it from a directory that all nodes see; --data DIR names a shared one",
+    "storage": "let the user that runs Ray there write to it, free space, or change --storage",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Result of one check; `failed` if a sweep would not run, or would not be safe.
+
+    `node` is empty for the cluster, or this machine, as a whole.
+    """
+
+    subject: _Text
+    state: State
+    found: _Text
+    remedy: _Text = ""
+    node: _Text = ""
+
+
+class Report(BaseModel):
+    """Results of all checks, in the order to show them, and the versions of the driver."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    checks: tuple[Check, ...]
+    versions: dict[str, str]
+
+    @property
+    def failed(self) -> list[Check]:
+        """Checks that failed."""
+        return [check for check in self.checks if check.state == "failed"]
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Values for the checks of one machine; `versions` and `data` are the driver's.
+
+    `marks` names a new directory in the storage, for the files that its check writes.
+    """
+
+    is_driver: bool
+    storage: str | None
+    marks: str
+    study: Mapping[str, Any] | None
+    versions: Versions
+    data: Versions | None = None
+
+
+def examine(
+    address: str | None = None,
+    storage: str | None = None,
+    tracking_uri: str | None = None,
+    study: Study | None = None,
+    data: str | None = None,
+) -> Report:
+    """Runs all checks; takes seconds if all is well, and minutes at the most.
+
+    The arguments are the options of `sweeps doctor`. A check that hangs leaves a thread behind,
+    which may keep this process from ending.
+    """
+    if study is not None and (errors := validate_study(study, data=False).errors):
+        raise StudyError(errors)
+    place = absolute_storage(storage or DEFAULT_STORAGE) if storage or not address else None
+    if place is not None:
+        open_directory(place)  # An unusable location is bad input.
+    marks, values = f".doctor-{uuid.uuid4().hex}", None if study is None else study.to_dict()
+    task = _Task(True, place, marks, values, installed_versions())
+    if address is None:
+        machine = local_machine()
+        nodes, checks = {machine: ""}, _examine_machine(task, machine, tracking_uri)
+    else:
+        with connect(address) as connection:
+            own = _examine_machine(task, None, tracking_uri)  # Its mark comes first.
+            if values is not None and all(c.state == "ok" for c in own if c.subject == "data"):
+                task = replace(task, data=local_fingerprints(values))
+            others = replace(task, is_driver=False)
+            nodes, checks = _examine_nodes(connection, others, data_variables(data))
+            checks += [replace(check, node=_DRIVER) for check in own]
+    if study is not None:
+        checks.append(check_capacity([*nodes], study))
+    if place is not None:
+        checks += _run_all({"storage": lambda: _marks(task).remove()})
+    checks.sort(key=lambda check: check.subject.lower())
+    return Report(checks=merge_nodes(checks, [*nodes.values()]), versions=dict(task.versions))
+
+
+def _examine_nodes(
+    connection: Connection, task: _Task, variables: Mapping[str, str]
+) -> tuple[dict[Machine, str], list[Check]]:
+    """Returns the nodes of a cluster with their names, and the results of their checks."""
+    reaction = probe(connection.address, None, _PROBE_SECONDS)
+    checks = [check_authentication(reaction, not connection.is_remote())]
+    limits: Any = {"seconds": _PART_SECONDS + _START_SECONDS, "environment": variables}
+    answers = on_every_node(_examine_node, task, **limits)
+    before = time.time()
+    times = on_every_node(time.time, **limits)
+    after = time.time()
+    names = node_names(answers)
+    for machine, answer in answers.items():
+        name, moment = names[machine], times.get(machine)
+        if isinstance(answer, NoAnswer):
+            checks.append(Check("nodes", "failed", answer.reason, _NODE_ADVICE, name))
+        else:
+            checks += [replace(check, node=name) for check in answer]
+        if isinstance(moment, float):
+            checks.append(check_clock(name, moment, before, after))
+    cpus, gpus = (sum(getattr(m, kind) for m in names) for kind in ("cpus", "gpus"))
+    size = f"{format_count(cpus, 'CPU')} and {format_count(gpus, 'GPU')}"
+    return names, [*checks, Check("nodes", "ok", f"{len(names)} alive, with {size}")]
+
+
+def _examine_node(task: _Task) -> list[Check]:
+    """Looks at the node that this process runs on."""
+    own_id = ray.get_runtime_context().get_node_id()
+    (machine,) = (Machine.from_node(node) for node in alive_nodes() if node["NodeID"] == own_id)
+    return _examine_machine(task, machine)
+
+
+def _examine_machine(
+    task: _Task, machine: Machine | None, tracking_uri: str | None = None
+) -> list[Check]:
+    """Runs the checks of this machine; `machine` is None for a driver that joined a cluster."""
+    study, is_local = task.study, task.is_driver and machine is not None
+    parts: dict[str, Callable[[], list[Check] | None]] = {
+        "secret files": lambda: check_secret_files(not is_local)
+    }
+    if machine is not None:
+        needs_gpus = study is not None and study["resources"]["gpus"] > 0
+        parts["versions"] = lambda: [check_versions(task.versions)]
+        parts["memory"] = lambda: check_memory(machine.cpus)
+        parts["GPUs"] = lambda: [check_gpus(machine.gpus, needs_gpus, _PART_SECONDS - 1)]
+    if task.is_driver:
+        parts["tracking"] = lambda: [check_tracking(tracking_uri, is_local)]
+    if study is not None:
+        parts["data"] = lambda: [check_data(task.data, study)]
+    if task.is_driver or task.storage is not None:
+        parts["storage"] = lambda: [_check_storage(task)]
+    return _run_all(parts)
+
+
+def _run_all(parts: Mapping[str, Callable[[], list[Check] | None]]) -> list[Check]:
+    """Runs checks in threads; leaves behind those that hang, as on a dead file system."""
+    pool = ThreadPoolExecutor(len(parts))
+    futures = {pool.submit(part): subject for subject, part in parts.items()}
+    wait(futures, _PART_SECONDS)
+    pool.shutdown(wait=False)
+    checks: list[Check] = []
+    for future, subject in futures.items():
+        try:
+            checks += future.result(timeout=0) or []
+        except Exception as error:
+            reason = redact(str(error)).rstrip(".") or f"no answer within {_PART_SECONDS:g} s"
+            checks.append(Check(subject, "failed", reason, _ADVICE.get(subject, "")))
+    return checks
+
+
+def merge_nodes(checks: Iterable[Check], nodes: Sequence[str]) -> tuple[Check, ...]:
+    """Merges results that differ in their node alone; a result of all `nodes` says so."""
+    found_on: dict[Check, list[str]] = {}
+    for check in checks:
+        found_on.setdefault(replace(check, node=""), []).append(check.node)
+    merged = []
+    for check, names in found_on.items():
+        is_everywhere = len(nodes) > 1 and set(names) >= set(nodes)
+        node = f"all {len(nodes)} nodes" if is_everywhere else ", ".join(dict.fromkeys(names))
+        merged.append(replace(check, node=node))
+    return tuple(merged)
+
+
+def check_authentication(result: ProbeResult, is_loopback: bool) -> Check:
+    """Judges how a head, on loopback or not, answers a request without a token."""
+    if result == "rejected":
+        return Check("authentication", "ok", "a request without the token is rejected")
+    if result != "accepted":
+        found = "the head neither accepts nor rejects a request without a token"
+        return Check("authentication", "warning", found, "try again; else read the head's log")
+    users = "every user of this machine" if is_loopback else "everyone who reaches the head"
+    found = f"off: {users} can run code on it"
+    return Check("authentication", "warning" if is_loopback else "failed", found, _TOKEN_ADVICE)
+
+
+def check_versions(driver: Versions, own: Versions | None = None, node: str = "") -> Check:
+    """Compares a machine's versions, by default this one's, with those of the driver.
+
+    A client sends only this project's code to the cluster. The same release built for another
+    accelerator computes the same.
+    """
+    own = own or installed_versions()
+    names = _differing(driver, own)
+    if not names:
+        return Check("versions", "ok", ", ".join(f"{n} {v}" for n, v in own.items()), "", node)
+    found = ", ".join(f"{n} {own.get(n, 'absent')}, not {driver.get(n, 'absent')}" for n in names)
+    vital = [PROJECT_NAME] if node == CLIENT else names
+    same = all(_release(driver, name) == _release(own, name) for name in vital)
+    return Check("versions", "warning" if same else "failed", found, _VERSIONS_ADVICE, node)
+
+
+def check_clock(node: str, time: float, before: float, after: float) -> Check:
+    """Judges a node's Unix time that was read between two moments of this machine's clock."""
+    offset = max(before - time, time - after, 0.0)
+    if offset <= _CLOCK_SECONDS:
+        return Check("clock", "ok", f"within {_CLOCK_SECONDS:g} s of the driver's", "", node)
+    remedy = "synchronise it by NTP (chrony, systemd-timesyncd): recorded times would be wrong"
+    return Check("clock", "warning", f"off by {offset:,.0f} s or more", remedy, node)
+
+
+def check_memory(cpus: float) -> list[Check]:
+    """Checks this machine's memory for one worker per CPU, and for Ray's object store."""
+    checks, needed = [], int(max(cpus, 1) * _WORKER_BYTES)
+    facts = Path("/proc/meminfo")
+    size = re.search(r"MemAvailable: *(\d+) kB", facts.read_text() if facts.exists() else "")
+    if size is not None and (free := int(size[1]) * 1024) < needed:
+        found = f"{free // _MIB:,} MiB free; {cpus:g} workers need {needed // _MIB:,} MiB"
+        remedy = "start Ray there with fewer CPUs (--num-cpus), or set resources.concurrency"
+        checks.append(Check("memory", "warning", found, remedy))
+    folder = Path("/dev/shm")
+    if folder.is_dir() and (shared := shutil.disk_usage(folder).free) <= _LEAST_SHARED_BYTES:
+        found = f"{folder} has {shared // _MIB:,} MiB free: Ray's object store goes to disk"
+        checks.append(Check("memory", "warning", found, "in a container: --shm-size=1g"))
+    return checks or [Check("memory", "ok", "enough for one worker per CPU")]
+
+
+def check_gpus(promised: float, is_needed: bool, seconds: float) -> Check:
+    """Checks that torch can compute on the `promised` GPUs that Ray counts on this machine."""
+    if not promised:
+        return Check("GPUs", "ok", "none, and Ray counts none")
+    try:
+        names = usable_gpus(seconds)
+        problem = f"torch finds {len(names)}"
+        if len(names) >= promised:
+            return Check("GPUs", "ok", ", ".join(names))
+    except RuntimeError as error:
+        problem = str(error)
+    found = f"Ray counts {promised:g}; {problem}"
+    return Check("GPUs", "failed" if is_needed else "warning", found, _GPU_ADVICE)
+
+
+def check_secret_files(in_cluster: bool) -> list[Check]:
+    """Checks that only their owner can read this machine's token of Ray and account of MLflow."""
+    token = Path(os.environ.get(TOKEN_PATH) or Path.home() / ".ray" / "auth_token").expanduser()
+    files = [path for path in (token, Path.home() / ".mlflow" / "credentials") if path.is_file()]
+    problems = []
+    for path in files:
+        try:
+            check_private(path)
+        except SecretError as error:
+            state: State = "failed" if in_cluster or path != token else "warning"
+            remedy = f"{error.remedy}; if others had time to read it, change the secret too"
+            problems.append(Check("secret files", state, error.problem, remedy))
+    found = f"only the owner can read {', '.join(map(str, files))}" if files else "none"
+    return problems or [Check("secret files", "ok", found)]
+
+
+def check_capacity(machines: Sequence[Machine], study: Study) -> Check:
+    """Checks that some machine has the CPUs and GPUs of a pack."""
+    try:
+        workers = cluster_capacity(machines, study.resources).workers
+    except InputError as error:
+        remedy = "set resources.cpus and resources.gpus to what a node has, or add such a node"
+        return Check("resources", "failed", str(error), remedy)
+    return Check("resources", "ok", f"room for {format_count(workers, 'pack')} in parallel")
+
+
+def check_data(driver: Versions | None, study: Mapping[str, Any]) -> Check:
+    """Compares the fingerprint of each data set of a study with the driver's, if it has any."""
+    data = local_fingerprints(study)
+    if driver is not None and (others := _differing(driver, data)):
+        found = f"other data than the driver's under the name {', '.join(others)}"
+        return Check("data", "failed", found, _ADVICE["data"])
+    return Check("data", "ok", ", ".join(f"{n} ({mark[:8]})" for n, mark in data.items()))
+
+
+def check_tracking(uri: str | None, is_local: bool) -> Check:
+    """Checks that the tracking store answers, accepts the account and has a known schema."""
+    uri = uri or os.environ.get("MLFLOW_TRACKING_URI")
+    if uri is None and not is_local:
+        remedy = "give --tracking-uri, or set MLFLOW_TRACKING_URI on the cluster's head"
+        return Check("tracking", "warning", "not checked: no store is named", remedy)
+    try:
+        resolved = tracking.resolve_uri(uri)
+        tracking.check(resolved)
+    except TrackingError as error:
+        remedy = error.remedy or "repair it, or publish later with `sweeps sync`"
+        if isinstance(error, CredentialsRejectedError) and not is_local:
+            remedy += ", on the cluster's head, where the driver runs"
+        return Check("tracking", "failed", error.problem, remedy)
+    return Check("tracking", "ok", f"{tracking.redact(resolved)} can be used")
+
+
+def _check_storage(task: _Task) -> Check:
+    """Writes a mark into the storage, and reads the driver's mark, which stays until the end."""
+    if task.storage is None:
+        return Check("storage", "warning", "not checked: none is named", "give --storage")
+    place, marks = redact(task.storage), _marks(task)
+    try:
+        is_shared = task.is_driver or _DRIVER in marks.files()
+        marks.write(_DRIVER if task.is_driver else uuid.uuid4().hex, os.urandom(_MARK_BYTES))
+        if not is_shared:
+            marks.remove()
+            found = f"{place} here is another directory than the driver's"
+            return Check("storage", "failed", found, _SHARE_ADVICE)
+        marks.read(_DRIVER)
+    except OSError as error:
+        found = f"{place} cannot be written: {redact(str(error))}"
+        return Check("storage", "failed", found, _ADVICE["storage"])
+    if not task.is_driver or marks.local_path is None:
+        return Check("storage", "ok", f"{place}: written and read")
+    if (free := shutil.disk_usage(marks.local_path).free) < _LEAST_FREE_BYTES:
+        found = f"{place} has {free // 2**20:,} MiB free"
+        return Check("storage", "warning", found, "free space, or choose another --storage")
+    return Check("storage", "ok", f"{place}: written and read, {free // 2**30:,} GiB free")
+
+
+def _marks(task: _Task) -> Directory:
+    """Returns a directory in the storage or, if that does not exist yet, in the nearest above."""
+    place = open_directory(task.storage or "")
+    if (local := place.local_path) is not None:
+        nearest = next(path for path in (local, *local.parents) if os.path.lexists(path))
+        place = open_directory(str(nearest))
+    return place / task.marks
+
+
+def _differing(left: Versions, right: Versions) -> list[str]:
+    return [name for name in {**left, **right} if left.get(name) != right.get(name)]
+
+
+def _release(versions: Versions, name: str) -> str:
+    return versions.get(name, "absent").partition("+")[0]
