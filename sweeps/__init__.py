@@ -9,24 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sweeps.analysis.pareto import attainment, hypervolume, pareto_front
-    from sweeps.analysis.results import Result, open_result
-    from sweeps.cli.submission import submit
-    from sweeps.engine.executor import run
-    from sweeps.study.loader import load
-    from sweeps.study.spec import Study
-
-__all__ = [
-    "Result",
-    "Study",
-    "attainment",
-    "hypervolume",
-    "load",
-    "open_result",
-    "pareto_front",
-    "run",
-    "submit",
-]
+    from sweeps.analysis.pareto import attainment as attainment
+    from sweeps.analysis.pareto import hypervolume as hypervolume
+    from sweeps.analysis.pareto import pareto_front as pareto_front
+    from sweeps.analysis.results import Result as Result
+    from sweeps.analysis.results import open_result as open_result
+    from sweeps.cli.submission import submit as submit
+    from sweeps.engine.executor import run as run
+    from sweeps.study.loader import load as load
+    from sweeps.study.spec import Study as Study
 
 _DEFINED_IN = {
     "Result": "sweeps.analysis.results",
@@ -39,6 +30,7 @@ _DEFINED_IN = {
     "run": "sweeps.engine.executor",
     "submit": "sweeps.cli.submission",
 }
+__all__ = list(_DEFINED_IN)
 
 
 def __getattr__(name: str) -> object:

@@ -167,13 +167,14 @@ def _print_server(uri: str, names: list[str], data: Path) -> None:
     scheme, _, rest = uri.partition("://")
     if names:
         uri = f"{scheme}://{names[0].partition(':')[0]}:{rest.rpartition(':')[2]}"
-    typer.echo(f"MLflow for a team: {uri} (Ctrl-C stops it)")
-    typer.echo(f"  password of {ADMIN}: {PASSWORD_VARIABLE} or {data.absolute()}/admin-password")
-    typer.echo(f"  accounts for others: {uri}/signup, as {ADMIN}")
-    typer.echo("Clients set:")
-    typer.echo(f"  export MLFLOW_TRACKING_URI={uri}")
-    typer.echo("and keep their account in ~/.mlflow/credentials (chmod 600):")
-    typer.echo("  [mlflow]\n  mlflow_tracking_username = NAME\n  mlflow_tracking_password = ...")
+    typer.echo(
+        f"MLflow for a team: {uri} (Ctrl-C stops it)\n"
+        f"  password of {ADMIN}: {PASSWORD_VARIABLE} or {data.absolute()}/admin-password\n"
+        f"  accounts for others: {uri}/signup, as {ADMIN}\n"
+        f"Clients set:\n  export MLFLOW_TRACKING_URI={uri}\n"
+        "and keep their account in ~/.mlflow/credentials (chmod 600):\n"
+        "  [mlflow]\n  mlflow_tracking_username = NAME\n  mlflow_tracking_password = ..."
+    )
     sys.stdout.flush()
     if names and scheme == "http":
         typer.echo(

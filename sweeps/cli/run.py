@@ -32,8 +32,7 @@ from sweeps.cli.terminal import SUBMIT_COMMAND, command_line, print_table, say
 from sweeps.engine.display import SweepProgress, display_progress
 from sweeps.engine.executor import RunOutcome, execute, new_sweep_name
 from sweeps.engine.signals import Interrupted
-from sweeps.errors import InputError
-from sweeps.planning.plan import Plan, confirmation_question, make_plan, replan
+from sweeps.planning.plan import Plan, check_confirmed, make_plan, replan
 from sweeps.store.filesystem import absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest
@@ -61,9 +60,7 @@ def run(
     130 after Ctrl-C and 143 after SIGTERM, with the command that continues.
     """
     planned = make_plan(load(study, set_ or ()), num_points)
-    question = confirmation_question(planned)
-    if question is not None and not yes:
-        raise InputError(question)
+    check_confirmed(planned.study, [point.config for point in planned.points], yes)
     directory = absolute_storage(storage or DEFAULT_STORAGE)
     sweep = name or new_sweep_name(directory, planned.study.name)
     _run_plan(planned, sweep, directory, tracking_uri, address)

@@ -100,9 +100,8 @@ class SweepStatus(BaseModel):
     def front_frame(self) -> pd.DataFrame:
         """Returns the columns of `Result.front` that a table shows."""
         numbers: dict[_Cell, float] = {None: math.nan, "inf": math.inf, "-inf": -math.inf}
-        return pd.DataFrame(
-            [{name: numbers.get(cell, cell) for name, cell in row.items()} for row in self.front]
-        )
+        rows = [{name: numbers.get(c, c) for name, c in row.items()} for row in self.front]
+        return pd.DataFrame(rows)
 
 
 def status(
@@ -135,9 +134,7 @@ def read_status(sweep: str, storage: str | None = None) -> SweepStatus:
         study=result.study.name,
         storage=redact(result.storage),
         points=result.manifest.plan.points,
-        finished=result.counts["finished"],
-        failed=result.counts["failed"],
-        stopped=result.counts["stopped"],
+        **{how: result.counts[how] for how in ("finished", "failed", "stopped")},
         lost=dict(result.failures),
         objectives=dict(result.objectives),
         swept=result.swept_fields,
@@ -193,7 +190,9 @@ def _remote_status(
     """Returns the status of a sweep on a cluster; None if it has nothing in its storage yet."""
     stored = None if job is None else job.metadata.get("storage")
     if job is not None and storage in (None, stored):
-        status = _read_status_file(client, job)
+        status, text = None, client.read_log_file(job, _FILE.format(job.job_id))
+        with suppress(ValidationError):  # The driver has written none yet.
+            status = SweepStatus.model_validate_json(text or "")
         is_last = status is not None and status.heartbeat is not None and status.heartbeat.is_final
         if job.is_active or is_last:
             return status
@@ -208,14 +207,6 @@ def _remote_status(
         say(f"The storage does not have this sweep: {error}", err=True)
         return None
     return parse_reply(SweepStatus, reply)
-
-
-def _read_status_file(client: JobClient, job: Job) -> SweepStatus | None:
-    text = client.read_log_file(job, _FILE.format(job.job_id))
-    try:
-        return None if text is None else SweepStatus.model_validate_json(text)
-    except ValidationError:
-        return None
 
 
 def _print(status: SweepStatus | None, job: Job | None, as_json: bool) -> None:
@@ -233,8 +224,12 @@ def _print(status: SweepStatus | None, job: Job | None, as_json: bool) -> None:
 
 def _lines(status: SweepStatus | None, job: Job | None) -> Iterator[tuple[str, str]]:
     if status is not None:
-        yield "sweep", f"{status.sweep} of study {status.study}: {_describe_state(status, job)}"
-        yield "points", _describe_points(status)
+        phase = status.heartbeat.phase if status.heartbeat is not None else "unknown"
+        state = phase if job is None else _JOB_WORDS.get(job.state, phase)
+        yield "sweep", f"{status.sweep} of study {status.study}: {state}"
+        stopped = f"{status.stopped} stopped early, " if status.stopped else ""
+        counts = f"{status.failed} failed, {stopped}{status.pending} pending"
+        yield "points", f"{status.finished} of {status.points} finished, {counts}"
         if job is None or job.is_active:
             yield from _describe_work(status)
             yield from _describe_driver(status)
@@ -244,17 +239,6 @@ def _lines(status: SweepStatus | None, job: Job | None) -> Iterator[tuple[str, s
         yield "points", "none yet: the driver is starting"
     if job is not None:
         yield "job", f"{job.job_id}: {job.state}; {last_line(job.message) or 'no message'}"
-
-
-def _describe_state(status: SweepStatus, job: Job | None) -> str:
-    phase = status.heartbeat.phase if status.heartbeat is not None else "unknown"
-    return phase if job is None else _JOB_WORDS.get(job.state, phase)
-
-
-def _describe_points(status: SweepStatus) -> str:
-    parts = [f"{status.finished} of {status.points} finished", f"{status.failed} failed"]
-    parts += [f"{status.stopped} stopped early"] if status.stopped else []
-    return ", ".join([*parts, f"{status.pending} pending"])
 
 
 def _describe_work(status: SweepStatus) -> Iterator[tuple[str, str]]:
@@ -270,13 +254,10 @@ def _describe_work(status: SweepStatus) -> Iterator[tuple[str, str]]:
     parts += [f"about {format_duration(beat.eta)} left"] if beat.eta is not None else []
     yield "work", ", ".join(parts)
     if (use := beat.use) is not None:
-        yield (
-            "in use",
-            f"{format_count(use.packs, 'pack')} in training, on {use.busy_nodes} of "
-            f"{format_count(use.nodes, 'node')}, {use.busy_cpus:g} of "
-            f"{format_count(use.cpus, 'CPU')}, {use.busy_gpus:g} of "
-            f"{format_count(use.gpus, 'GPU')}",
-        )
+        packs, nodes = format_count(use.packs, "pack"), format_count(use.nodes, "node")
+        cpus = f"{use.busy_cpus:g} of {format_count(use.cpus, 'CPU')}"
+        gpus = f"{use.busy_gpus:g} of {format_count(use.gpus, 'GPU')}"
+        yield "in use", f"{packs} in training, on {use.busy_nodes} of {nodes}, {cpus}, {gpus}"
     if beat.setback is not None:
         yield "retries", f"{beat.setbacks}; the last: {beat.setback}"
 

@@ -100,7 +100,9 @@ def _describe_packs(plan: Plan) -> Iterator[str]:
         memory=memory,
         curves=curves,
     )
-    yield f"{format_count(len(packs), 'pack')} of {_size_range([len(p.replicates) for p in packs])}"
+    low, high = (f(len(pack.replicates) for pack in packs) for f in (min, max))
+    size = format_count(low, "training") if low == high else f"{low} to {high} trainings"
+    yield f"{format_count(len(packs), 'pack')} of {size}"
     if resources.pack != "auto":
         yield "pack size: from resources.pack of the study"
     elif curves:
@@ -112,11 +114,6 @@ def _describe_packs(plan: Plan) -> Iterator[str]:
     if busy > 1:
         cost += f", {format_duration(seconds / busy)} with {busy} packs in parallel"
     yield f"{cost}, plus the start of Ray"
-
-
-def _size_range(sizes: list[int]) -> str:
-    low, high = min(sizes), max(sizes)
-    return format_count(low, "training") if low == high else f"{low} to {high} trainings"
 
 
 def _describe_points(plan: Plan) -> Iterator[str]:

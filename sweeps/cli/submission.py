@@ -71,11 +71,6 @@ class SweepJob:
             _check_form(option, place)
         _check_tracking(self.tracking_uri, self.storage)
 
-    @property
-    def job_id(self) -> str:
-        """Submission id of its job."""
-        return job_id(self.name)
-
     def metadata(self) -> dict[str, str]:
         """Returns the values that `status`, `logs` and `stop` read from the job."""
         values = {
@@ -106,7 +101,7 @@ class SweepJob:
         # Ray reads the first two when it stops the job.
         stop = {"RAY_JOB_STOP_SIGNAL": "SIGINT", "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS)}
         return JobSpec(
-            submission_id=self.job_id,
+            submission_id=job_id(self.name),
             arguments=tuple(arguments),
             packages=PACKAGES,
             distribution=DISTRIBUTION,
@@ -152,7 +147,7 @@ def submit(
     client = JobClient(address)
     job, earlier = prepare_job(client, loaded, name, storage, tracking_uri, data, large=large)
     submit_job(client, job, earlier)
-    return job.job_id
+    return job_id(job.name)
 
 
 def prepare_job(
@@ -243,16 +238,15 @@ def _digest(study: Mapping[str, Any]) -> str:
 
 
 def _check_tracking(uri: str | None, storage: str) -> None:
-    if uri is None:
-        if "://" in storage:
-            raise InputError(
-                "a tracking URI must be given where the storage is a URI: pass --tracking-uri with "
-                "that of an MLflow server, as http://HOST:5000"
-            )
-        return
+    if uri is None and "://" in storage:
+        raise InputError(
+            "a tracking URI must be given where the storage is a URI: pass --tracking-uri with "
+            "that of an MLflow server, as http://HOST:5000"
+        )
     check_public("--tracking-uri", uri, TRACKING_ADVICE)
     _check_form("--tracking-uri", uri)
-    if "://" not in uri or (uri.startswith("sqlite:") and not uri.startswith("sqlite:////")):
+    is_relative = uri is not None and uri.startswith("sqlite:") and uri[:11] != "sqlite:////"
+    if uri is not None and (is_relative or "://" not in uri):
         raise InputError(
             "--tracking-uri must mean the same on every node, as http://HOST:5000 or "
             f"sqlite:////absolute/path/mlflow.db; got {uri!r}"
@@ -260,8 +254,7 @@ def _check_tracking(uri: str | None, storage: str) -> None:
 
 
 def _check_form(option: str, place: str | None) -> None:
-    if place is None:
-        return
+    place = place or ""
     # White space is part of a path; readers of URIs treat it differently.
     if re.search(r"[\x00-\x1f\x7f-\x9f]" + (r"|\s" if "://" in place else ""), place):
         raise InputError(

@@ -13,11 +13,11 @@ from cluster.jobs import Job, JobClient
 from sweeps.cli.doctor import examine_remotely
 from sweeps.cli.options import Changes, Data, JobServer, NumPoints, Study, Sweep, Yes
 from sweeps.cli.remote import address_option, connect_job_server
-from sweeps.cli.submission import STOP_SECONDS, SweepJob, find_job, prepare_job, submit_job
+from sweeps.cli.submission import STOP_SECONDS, SweepJob, find_job, job_id, prepare_job, submit_job
 from sweeps.cli.terminal import command_line, say
 from sweeps.doctor import Check
 from sweeps.errors import InputError, StudyError, make_printable
-from sweeps.planning.plan import CONFIRM_ABOVE_POINTS, set_num_points
+from sweeps.planning.plan import check_confirmed, set_num_points
 from sweeps.study import spec
 from sweeps.study.loader import load
 from sweeps.study.validation import validate_study
@@ -91,7 +91,9 @@ def submit(
     if not no_check and not is_settled:
         _check_cluster(client, valid, job)
     outcome = submit_job(client, job, earlier)
-    typer.echo(f"sweep {job.name} {_OUTCOMES[outcome.state]} job {job.job_id} of {client.address}")
+    typer.echo(
+        f"sweep {job.name} {_OUTCOMES[outcome.state]} job {job_id(job.name)} of {client.address}"
+    )
     for words in (f"status {job.name}", f"logs {job.name} --follow", f"stop {job.name}"):
         typer.echo(f"  sweeps {words}{address_option(client.address)}")
 
@@ -144,12 +146,7 @@ def validate_remote_study(study: spec.Study, is_confirmed: bool) -> tuple[str, .
     validated = validate_study(study, data=False)
     if validated.errors:
         raise StudyError(validated.errors)
-    points = len(validated.configs)
-    if points > CONFIRM_ABOVE_POINTS and not is_confirmed:
-        raise InputError(
-            f"the plan has {points:,} points with {study.replicates} replicates each; pass --yes "
-            "to submit it"
-        )
+    check_confirmed(study, validated.configs, is_confirmed)
     return validated.notes
 
 

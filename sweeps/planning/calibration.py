@@ -90,7 +90,7 @@ def calibrate(
     Args:
         experiment: Name of the experiment.
         replicates: Replicates to train.
-        settings: Resources, machines and number of packs.
+        settings: Conditions under which packs run.
         is_stopping: Polled often; once it returns True, measuring ends.
         on_measure: Called before the first measurement.
 
@@ -104,7 +104,7 @@ def calibrate(
     groups = _groups(implementation, replicates)
     seconds = _time_limit(groups, settings.workers)
     curves = {}
-    if _is_local(settings.machines):
+    if [machine.host for machine in settings.machines] == [socket.gethostname()]:
         curves = _read_cached(implementation, groups, resources, settings.memory)
     chosen = _choose_groups(groups, settings) if seconds else []
     chosen = [group for group in chosen if group.structure not in curves]
@@ -118,14 +118,7 @@ def calibrate(
 def cached_curves(
     experiment: str, replicates: Sequence[PlannedReplicate], resources: Resources, memory: int
 ) -> dict[str, CostCurve]:
-    """Returns the curves that were measured on this machine before, by structure.
-
-    Args:
-        experiment: Name of the experiment.
-        replicates: Replicates to train.
-        resources: Resources of a pack.
-        memory: Bytes of main memory for a pack.
-    """
+    """Returns the curves that were measured on this machine before, by structure."""
     implementation = privnets.experiment(experiment)
     groups = _groups(implementation, replicates)
     return _share_curves(_read_cached(implementation, groups, resources, memory), groups)
@@ -213,10 +206,10 @@ def _speedup(group: ReplicateGroup) -> float:
 def _similarity_key(group: ReplicateGroup) -> str:
     """Returns the fields that are not numbers; equal keys have curves of similar form."""
     values = json.loads(group.structure)
-    is_number = {
-        k: isinstance(v, int | float) and not isinstance(v, bool) for k, v in values.items()
+    kinds = {
+        k: v for k, v in values.items() if isinstance(v, bool) or not isinstance(v, int | float)
     }
-    return json.dumps({k: v for k, v in values.items() if not is_number[k]}, sort_keys=True)
+    return json.dumps(kinds, sort_keys=True)
 
 
 def _time_limit(groups: Sequence[ReplicateGroup], workers: int) -> float:
@@ -255,20 +248,18 @@ def _share_curves(
 ) -> dict[str, CostCurve]:
     """Adds scaled curves for the groups that resemble a measured one."""
     shared = dict(curves)
-    measured = [group for group in groups if group.structure in curves]
     for group in groups:
-        similar = [g for g in measured if _similarity_key(g) == _similarity_key(group)]
-        if group.structure in curves or not similar:
-            continue
         seconds = group.curve.stack_seconds(8)
-        ratios = {g.structure: seconds / g.curve.stack_seconds(8) for g in similar}
-        nearest = min(ratios, key=lambda structure: abs(math.log(ratios[structure])))
-        shared[group.structure] = curves[nearest].scale(ratios[nearest], group.curve.memory)
+        ratios = {
+            other.structure: seconds / other.curve.stack_seconds(8)
+            for other in groups
+            if other.structure in curves and _similarity_key(other) == _similarity_key(group)
+        }
+        if group.structure not in curves and ratios:
+            nearest = min(ratios, key=lambda structure: abs(math.log(ratios[structure])))
+            scaled = curves[nearest].scale(ratios[nearest], group.curve.memory)
+            shared[group.structure] = scaled
     return shared
-
-
-def _is_local(machines: Sequence[Machine]) -> bool:
-    return len(machines) == 1 and machines[0].host == socket.gethostname()
 
 
 def _measure_on_workers(
@@ -280,75 +271,55 @@ def _measure_on_workers(
 ) -> Calibration:
     """Runs all measurements at once, each with the resources of a pack.
 
-    Free GPU memory is read first, while the GPUs are empty.
+    Free GPU memory is read first, on one machine of each kind, while the GPUs are empty.
     """
     import ray  # `sweeps show` reads cached curves without it
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     resources, memory = settings.resources, settings.memory
     remote = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus, max_retries=0)
     deadline = time.monotonic() + _PATIENCE_SECONDS + 4 * seconds
-    probes = _start_memory_probes(settings, remote) if resources.gpus else []
-    unfinished = _wait(probes, deadline, is_stopping)
-    measure = remote(_measure_in_worker)
+    kinds = {(m.cpus, m.gpus, m.accelerator): m for m in settings.machines if m.gpus}
+    probes = [
+        remote(_free_memory_in_worker)
+        .options(scheduling_strategy=NodeAffinitySchedulingStrategy(machine.node, soft=True))
+        .remote(resources.gpus, resources.cpus)
+        for machine in kinds.values()
+        if resources.gpus
+    ]
+    sizes, problems = _results(probes, deadline, is_stopping)
     measurements = {}
     for group in groups:
         configs = [member.config for member in group.members[:_MAX_MEMBERS]]
-        ref = measure.remote(experiment, configs, resources, memory, seconds)
+        ref = remote(_measure_in_worker).remote(experiment, configs, resources, memory, seconds)
         measurements[ref] = group.structure
-    unfinished += _wait([*measurements], deadline, is_stopping)
-    results, problems = _results(r for r in (*probes, *measurements) if r not in unfinished)
-    if unfinished and not is_stopping():
-        problems.append("pack sizes were not measured: no worker was free")
+    results, more = _results([*measurements], deadline, is_stopping)
     curves = {s: results[ref] for ref, s in measurements.items() if results.get(ref) is not None}
-    free = min((results[ref] for ref in probes if ref in results), default=None)
-    return Calibration(curves, free, tuple(problems))
+    return Calibration(curves, min(sizes.values(), default=None), (*problems, *more))
 
 
-def _wait(
+def _results(
     refs: list[ObjectRef], deadline: float, is_stopping: Callable[[], bool]
-) -> list[ObjectRef]:
-    """Waits until the deadline; cancels the tasks that are unfinished then and returns them."""
+) -> tuple[dict[ObjectRef, Any], list[str]]:
+    """Returns the results of tasks, and descriptions of failures; cancels tasks that are late."""
     import ray
 
-    unfinished = refs
-    while unfinished and time.monotonic() < deadline and not is_stopping():
-        _, unfinished = ray.wait(unfinished, num_returns=len(unfinished), timeout=_POLL_SECONDS)
-    for ref in unfinished:
+    late = refs
+    while late and time.monotonic() < deadline and not is_stopping():
+        _, late = ray.wait(late, num_returns=len(late), timeout=_POLL_SECONDS)
+    for ref in late:
         ray.cancel(ref, force=True)
-    return unfinished
-
-
-def _results(refs: Iterable[ObjectRef]) -> tuple[dict[ObjectRef, Any], list[str]]:
-    """Returns the results of tasks, and descriptions of those that failed."""
-    import ray
-
-    results, problems = {}, []
+    reasons = {"no worker was free"} if late and not is_stopping() else set()
+    results = {}
     for ref in refs:
         try:
-            results[ref] = ray.get(ref)
+            if ref not in late:
+                results[ref] = ray.get(ref)
         except DeviceNotFoundError as error:
             raise InputError(f"resources.gpus: {error.args[-1]}") from error
         except ray.exceptions.RayError as error:
-            reason = str(error).strip().splitlines()[-1]
-            problems.append(f"pack sizes were not measured: {reason}")
-    return results, problems
-
-
-def _start_memory_probes(
-    settings: CalibrationSettings, remote: Callable[..., Any]
-) -> list[ObjectRef]:
-    """Starts one task on each kind of machine that returns the free memory of its GPU."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    resources = settings.resources
-    kinds = {(m.cpus, m.gpus, m.accelerator): m for m in settings.machines if m.gpus}
-    probe = remote(_free_memory_in_worker)
-    return [
-        probe.options(
-            scheduling_strategy=NodeAffinitySchedulingStrategy(machine.node, soft=True)
-        ).remote(resources.gpus, resources.cpus)
-        for machine in kinds.values()
-    ]
+            reasons.add(str(error).strip().splitlines()[-1])
+    return results, [f"pack sizes were not measured: {reason}" for reason in sorted(reasons)]
 
 
 def _measure_in_worker(

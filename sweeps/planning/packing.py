@@ -66,7 +66,7 @@ def make_packs(
 
     Args:
         replicates: Replicates of one experiment, in any order.
-        experiment: Its name.
+        experiment: Name of the experiment.
         size: Maximum number of replicates in a pack, or `auto`.
         workers: Number of packs that run at once.
         memory: Bytes that one pack may take.
@@ -85,7 +85,7 @@ def make_packs(
         return _packs(experiment, groups, sizes)
     workloads = [group.workload(memory) for group in groups]
     sizes = partition_workloads(workloads, max(workers, 1))
-    first = _first_result_group(groups, workloads, sizes)
+    first = _first_result_group(groups, min(_pack_seconds(workloads, sizes), default=0.0))
     if first is None:
         return _packs(experiment, groups, sizes)
     point, groups[first] = groups[first].split_first_point()
@@ -184,25 +184,16 @@ def _mean_cost(experiment: Experiment, members: Iterable[PlannedReplicate]) -> C
     )
 
 
-def _first_result_group(
-    groups: Sequence[ReplicateGroup],
-    workloads: Sequence[Workload],
-    sizes: Sequence[Sequence[int]],
-) -> int | None:
-    """Returns the index of the group whose first point should start alone; None if none should."""
-    shortest = min(
-        (w.curve.pack_seconds(min(own)) for w, own in zip(workloads, sizes, strict=True)),
-        default=0.0,
-    )
-    if shortest <= _FIRST_RESULT_SECONDS:
-        return None
-    waits = []
-    for group, workload in zip(groups, workloads, strict=True):
-        count = group.first_point_size()
-        fits = count <= workload.sizes.largest and count < len(group.members)
-        waits.append(workload.curve.pack_seconds(count) if fits else math.inf)
-    quickest = min(range(len(waits)), key=waits.__getitem__)
-    return quickest if waits[quickest] < shortest else None
+def _first_result_group(groups: Sequence[ReplicateGroup], shortest: float) -> int | None:
+    """Returns the index of the group whose first point should start alone; None if none should.
+
+    Args:
+        groups: Groups of replicates.
+        shortest: Seconds of the shortest pack of their partition.
+    """
+    waits = [group.curve.pack_seconds(group.first_point_size()) for group in groups]
+    is_early = shortest > _FIRST_RESULT_SECONDS and min(waits) < shortest
+    return waits.index(min(waits)) if is_early else None
 
 
 def _packs(

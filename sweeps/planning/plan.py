@@ -6,6 +6,7 @@ A sweep that resumes compares its plan with the recorded one.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -171,7 +172,10 @@ def plan_differences(manifest: Manifest, plan: Plan) -> list[str]:
     recorded, current = manifest.plan, _summarize(plan)
     reasons = []
     if manifest.study.early_stopping != plan.study.early_stopping:
-        before, now = _format_stopping(manifest.study), _format_stopping(plan.study)
+        before, now = (
+            json.dumps(study.to_dict()["early_stopping"] or False)
+            for study in (manifest.study, plan.study)
+        )
         reasons.append(f"its early stopping was {before} and is now {now}")
     if (recorded.digest, recorded.objectives) == (current.digest, current.objectives):
         return reasons
@@ -220,14 +224,14 @@ def set_num_points(study: Study, num_points: int | None) -> Study:
     return study.model_copy(update={"search": search})
 
 
-def confirmation_question(plan: Plan) -> str | None:
-    """Returns the question to ask before a large plan runs; None for other plans."""
-    if len(plan.points) <= CONFIRM_ABOVE_POINTS:
-        return None
-    return (
-        f"The plan has {len(plan.points):,} points of {len(plan.seeds)} replicates, about "
-        f"{format_duration(plan.cost_seconds())} of one core. Pass --yes to run it."
-    )
+def check_confirmed(study: Study, configs: Sequence[ExperimentConfig], is_confirmed: bool) -> None:
+    """Raises `InputError` for a plan of more than 10,000 points that the user has not confirmed."""
+    if len(configs) > CONFIRM_ABOVE_POINTS and not is_confirmed:
+        cost = format_duration(_cost_seconds(study, configs))
+        raise InputError(
+            f"the plan has {len(configs):,} points of {study.replicates} replicates, about {cost} "
+            "of one core; pass --yes to accept it"
+        )
 
 
 def estimate_cost(study: Study) -> float | None:
@@ -295,11 +299,3 @@ def _summarize(plan: Plan) -> PlanSummary:
         metrics=tuple(sorted({k for p in plan.points for k in experiment.metric_keys(p.config)})),
         asks=plan.asks,
     )
-
-
-def _format_stopping(study: Study) -> str:
-    """Early stopping as in a study file."""
-    if study.early_stopping is None:
-        return "false"
-    fields = study.early_stopping.model_dump(mode="json").items()
-    return "{" + ", ".join(f"{name}: {value}" for name, value in fields) + "}"

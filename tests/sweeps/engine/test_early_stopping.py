@@ -243,8 +243,8 @@ def test_early_stopping_is_off_by_default_and_part_of_the_plan(tmp_path: Path) -
     assert plan_differences(again, on) == []
     (reason,) = plan_differences(again, off)
     assert reason == (
-        "its early stopping was {reduction: 2.0, rungs: [0.125, 0.25, 0.5], confidence: 0.95} "
-        "and is now false"
+        'its early stopping was {"reduction": 2.0, "rungs": [0.125, 0.25, 0.5], "confidence": 0.95}'
+        " and is now false"
     )
 
 

@@ -1,13 +1,12 @@
 import importlib.metadata
 import importlib.util
 import os
-from dataclasses import replace
 
 import pytest
 
 import privnets
 from sweeps.errors import InputError, StudyError
-from sweeps.planning.plan import confirmation_question, format_duration, make_plan
+from sweeps.planning.plan import check_confirmed, format_duration, make_plan
 from sweeps.study.spec import Study
 
 FIXED = {"dataset": "digits", "model": "logistic", "train_size": 50}
@@ -156,14 +155,14 @@ def test_the_cost_is_the_sum_over_replicates():
 
 
 def test_only_a_large_plan_needs_confirmation():
-    small = make_plan(study())
-    assert confirmation_question(replace(small, points=small.points * 10_000)) is None
-    large = replace(small, points=small.points * 10_001)
-    question = confirmation_question(large)
-    assert question is not None
-    assert "10,001 points of 3 replicates" in question
-    assert format_duration(large.cost_seconds()) in question
-    assert "--yes" in question
+    planned = make_plan(study())
+    configs = [point.config for point in planned.points]
+    check_confirmed(planned.study, configs * 10_000, False)
+    large = configs * 10_001
+    check_confirmed(planned.study, large, True)
+    with pytest.raises(InputError, match=r"10,001 points of 3 replicates.*--yes") as caught:
+        check_confirmed(planned.study, large, False)
+    assert format_duration(10_001 * planned.cost_seconds()) in str(caught.value)
 
 
 @pytest.mark.parametrize(
