@@ -105,11 +105,10 @@ def _fetch_here(name: str, source: str | None) -> None:
 
 def _download(name: str) -> list[Path]:
     """Fetches a data set, with a progress bar on a terminal."""
-    columns = (TextColumn("{task.description}"), DownloadColumn(), TransferSpeedColumn())
     console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
+    columns = (TextColumn("{task.description}"), DownloadColumn(), TransferSpeedColumn())
+    is_hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
         tasks: dict[str, TaskID] = {}
 
         def report(file: str, done: int, total: int) -> None:

@@ -89,7 +89,7 @@ def run_remotely(
         arguments: Arguments of `sweeps`.
         data: Data directory on the nodes; None for their own.
         files: Names and contents of files for the command's working directory.
-        timeout: Seconds after which the command is stopped.
+        timeout: Time limit in seconds.
 
     Raises:
         JobError: With the command's own message, if it failed or took too long.

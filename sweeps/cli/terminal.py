@@ -25,12 +25,7 @@ _PIPED_WIDTH = 400  # Without a terminal, no cell is broken over lines.
 
 
 def say(text: object, *, err: bool = False) -> None:
-    """Prints a line after replacing control characters.
-
-    Args:
-        text: Text that may come from a file or another machine.
-        err: True for standard error.
-    """
+    """Prints a line that may come from a file or another machine, without control characters."""
     typer.echo(make_printable(str(text)), err=err)
 
 

@@ -20,14 +20,7 @@ from privnets.config import ExperimentConfig
 from privnets.contract import Experiment
 from sweeps.errors import InputError
 from sweeps.planning.cost_curves import CostCurve, cache_curve, curve_key, read_cached_curve
-from sweeps.planning.devices import (
-    DeviceNotFoundError,
-    device_name,
-    free_memory,
-    peak_memory,
-    reset_peak_memory,
-    select_device,
-)
+from sweeps.planning.devices import DeviceNotFoundError, free_memory, select_device
 from sweeps.planning.packing import ReplicateGroup, group_by_structure
 from sweeps.planning.plan import PlannedReplicate
 from sweeps.study.spec import Resources
@@ -170,16 +163,18 @@ def _time_stack(
     experiment: Experiment, configs: Sequence[ExperimentConfig], device: str
 ) -> tuple[float, int] | None:
     """Returns a stack's seconds and peak device memory; None if it cannot be timed."""
-    reset_peak_memory(device)
+    import torch  # only workers load it
+
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
     try:
         total = experiment.estimate_runtime(configs, device)
-    except RuntimeError as error:
-        if type(error).__name__ != "OutOfMemoryError":  # the driver does not import torch
-            raise
+    except torch.OutOfMemoryError:
         return None
     if total is None or not (math.isfinite(total) and total > 0):
         return None
-    return total, peak_memory(device)
+    return total, torch.cuda.max_memory_allocated() if device == "cuda" else 0
 
 
 def _has_levelled_off(totals: Sequence[float]) -> bool:
@@ -330,10 +325,13 @@ def _measure_in_worker(
     seconds: float,
 ) -> CostCurve | None:
     """Returns the curve from the worker's cache, or measures it and writes it there."""
-    device = select_device(resources.gpus, resources.cpus)
-    memory = free_memory(resources.gpus) if device == "cuda" else memory
+    import torch
+
+    device, name = select_device(resources.gpus, resources.cpus), ""
+    if device == "cuda":
+        memory, name = free_memory(resources.gpus), torch.cuda.get_device_name()
     implementation = privnets.experiment(experiment)
-    key = curve_key(implementation, configs[0].structure(), resources, device_name(device))
+    key = curve_key(implementation, configs[0].structure(), resources, name)
     curve = read_cached_curve(key, len(configs), memory)
     if curve is None:
         curve = measure_cost_curve(

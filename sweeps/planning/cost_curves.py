@@ -30,6 +30,8 @@ PACK_SECONDS: Final = 0.05
 
 # A size is good, or acceptable, if its time per member is within this factor of the best.
 _GOOD, _ACCEPTABLE = 1.05, 1.4
+# Limit on a pack's length where smaller packs are as good: results are saved when a pack ends.
+_MAX_SECONDS: Final = 20.0
 # Without measurements stacks have at most this size, or take at most this many seconds.
 _MAX_UNMEASURED, _CHEAP_SECONDS = 16, 1.0
 
@@ -81,15 +83,25 @@ class CostCurve:
 
 
 @dataclass(frozen=True, slots=True)
-class PackSizes:
-    """Efficient stack sizes: the smallest acceptable one, the smallest and largest good ones."""
+class Workload:
+    """Replicates of one structure, with efficient stack sizes.
 
+    Attributes:
+        members: Number of replicates.
+        curve: Cost curve of their stacks.
+        smallest: Smallest acceptable size of a stack.
+        preferred: Smallest good size.
+        largest: Largest good size.
+    """
+
+    members: int
+    curve: CostCurve
     smallest: int
     preferred: int
     largest: int
 
     @classmethod
-    def from_curve(cls, curve: CostCurve, members: int, memory: int) -> PackSizes:
+    def from_curve(cls, curve: CostCurve, members: int, memory: int) -> Workload:
         """Finds the efficient sizes of a number of replicates, in `memory` bytes."""
         fitting = max(1, memory // max(curve.memory, 1))
         limit = min(members, fitting, _largest_supported(curve))
@@ -98,7 +110,19 @@ class PackSizes:
         best = min(seconds.values())
         good = [size for size in sizes if seconds[size] <= _GOOD * best]
         acceptable = next(size for size in sizes if seconds[size] <= _ACCEPTABLE * best)
-        return cls(acceptable, good[0], good[-1])
+        return cls(members, curve, acceptable, good[0], good[-1])
+
+    @property
+    def seconds(self) -> float:
+        """Estimated seconds of one worker for all members."""
+        return self.members * self.curve.seconds_per_member(self.preferred)
+
+    def size_for(self, seconds: float) -> int:
+        """Returns an efficient pack size that takes about `seconds`."""
+        wanted = seconds / self.curve.seconds_per_member(self.preferred)
+        fitting = _MAX_SECONDS / self.curve.seconds_per_member(self.largest)
+        largest = min(max(self.preferred, math.floor(fitting)), self.largest)
+        return max(self.smallest, min(round(wanted), largest))
 
 
 def _largest_supported(curve: CostCurve) -> int:

@@ -47,35 +47,12 @@ def select_device(gpus: float, cpus: float) -> str:
     return "cuda"
 
 
-def device_name(device: str) -> str:
-    """Returns the name of the accelerator; empty without one."""
-    import torch
-
-    return torch.cuda.get_device_name() if device == "cuda" else ""
-
-
 def free_memory(gpus: float) -> int:
     """Returns the bytes of GPU memory that a process with this many GPUs may use."""
     import torch
 
     free, _ = torch.cuda.mem_get_info()
     return int(_USABLE_FRACTION * free * min(gpus, 1.0))
-
-
-def reset_peak_memory(device: str) -> None:
-    """Starts a measurement of peak memory, with an empty cache."""
-    import torch
-
-    if device == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-
-
-def peak_memory(device: str) -> int:
-    """Returns the maximum bytes that torch allocated since the reset; 0 on a CPU."""
-    import torch
-
-    return torch.cuda.max_memory_allocated() if device == "cuda" else 0
 
 
 def usable_gpus(seconds: float) -> list[str]:

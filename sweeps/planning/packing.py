@@ -19,14 +19,12 @@ from typing import Final, Literal
 
 import privnets
 from privnets.contract import Cost, Experiment
-from sweeps.planning.cost_curves import CostCurve, PackSizes
+from sweeps.planning.cost_curves import CostCurve, Workload
 from sweeps.planning.plan import PlannedReplicate
 from sweeps.study.spec import Resources
 
 # If all packs are longer, the sweep starts with a pack of one point, for an early first result.
 _FIRST_RESULT_SECONDS: Final = 10.0
-# Limit on a pack's length where smaller packs are as good: results are saved when a pack ends.
-_MAX_SECONDS: Final = 20.0
 # Packs per worker that each partition aims at.
 _GUIDED_FACTORS: Final = (1.5, 2.0, 3.0)
 _EQUAL_ROUNDS: Final = (1, 2, 3, 4)
@@ -83,13 +81,14 @@ def make_packs(
     if size != "auto":
         sizes = [split_evenly(len(group.members), size) for group in groups]
         return _packs(experiment, groups, sizes)
-    workloads = [group.workload(memory) for group in groups]
+    workloads = [Workload.from_curve(g.curve, len(g.members), memory) for g in groups]
     sizes = partition_workloads(workloads, max(workers, 1))
     first = _first_result_group(groups, min(_pack_seconds(workloads, sizes), default=0.0))
     if first is None:
         return _packs(experiment, groups, sizes)
-    point, groups[first] = groups[first].split_first_point()
-    workloads[first] = groups[first].workload(memory)
+    point, rest = groups[first].split_first_point()
+    groups[first] = rest
+    workloads[first] = Workload.from_curve(rest.curve, len(rest.members), memory)
     early = _packs(experiment, [point], [[len(point.members)]])
     sizes = partition_workloads(workloads, max(workers, 1))
     return early + _packs(experiment, groups, sizes)
@@ -128,11 +127,6 @@ class ReplicateGroup:
         ordered = sorted(members, key=lambda r: (r.point_id, r.seed))
         curve = curve or CostCurve.from_cost(_mean_cost(experiment, ordered))
         return cls(structure, ordered, curve)
-
-    def workload(self, memory: int) -> Workload:
-        """Describes the group to `partition_workloads`, for packs of at most `memory` bytes."""
-        count = len(self.members)
-        return Workload(count, self.curve, PackSizes.from_curve(self.curve, count, memory))
 
     def split_first_point(self) -> tuple[ReplicateGroup, ReplicateGroup]:
         """Splits off the replicates of the first point."""
@@ -185,12 +179,7 @@ def _mean_cost(experiment: Experiment, members: Iterable[PlannedReplicate]) -> C
 
 
 def _first_result_group(groups: Sequence[ReplicateGroup], shortest: float) -> int | None:
-    """Returns the index of the group whose first point should start alone; None if none should.
-
-    Args:
-        groups: Groups of replicates.
-        shortest: Seconds of the shortest pack of their partition.
-    """
+    """Returns the index of the group whose first point should start alone, before `shortest` s."""
     waits = [group.curve.pack_seconds(group.first_point_size()) for group in groups]
     is_early = shortest > _FIRST_RESULT_SECONDS and min(waits) < shortest
     return waits.index(min(waits)) if is_early else None
@@ -212,27 +201,6 @@ def _pack(experiment: str, members: tuple[PlannedReplicate, ...]) -> Pack:
     names = "\n".join(sorted(f"{m.point_id}:{m.seed}" for m in members))
     digest = hashlib.sha256(f"{experiment}\n{names}".encode()).hexdigest()
     return Pack(digest[:16], experiment, members)
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """Number of replicates of one structure, with their cost curve and efficient stack sizes."""
-
-    members: int
-    curve: CostCurve
-    sizes: PackSizes
-
-    @property
-    def seconds(self) -> float:
-        """Estimated seconds of one worker for all members."""
-        return self.members * self.curve.seconds_per_member(self.sizes.preferred)
-
-    def size_for(self, seconds: float) -> int:
-        """Returns an efficient pack size that takes about `seconds`."""
-        wanted = seconds / self.curve.seconds_per_member(self.sizes.preferred)
-        fitting = _MAX_SECONDS / self.curve.seconds_per_member(self.sizes.largest)
-        largest = min(max(self.sizes.preferred, math.floor(fitting)), self.sizes.largest)
-        return max(self.sizes.smallest, min(round(wanted), largest))
 
 
 def partition_workloads(workloads: Sequence[Workload], workers: int) -> list[list[int]]:
@@ -269,23 +237,23 @@ def _guided_partition(
     """Makes each pack a share of the remaining work, the most expensive structure first."""
     remaining = sum(workload.seconds for workload in workloads)
     sizes: list[list[int]] = [[] for _ in workloads]
-    shortest = [workload.curve.pack_seconds(workload.sizes.smallest) for workload in workloads]
+    shortest = [workload.curve.pack_seconds(workload.smallest) for workload in workloads]
     for i in sorted(range(len(workloads)), key=lambda i: -shortest[i]):
         workload, members = workloads[i], workloads[i].members
         while members:
             wanted = workload.size_for(remaining / (workers * factor))
-            size = _avoid_small_rest(workload.sizes, members, wanted)
+            size = _avoid_small_rest(workload, members, wanted)
             sizes[i].append(size)
             members -= size
-            remaining -= size * workload.curve.seconds_per_member(workload.sizes.preferred)
+            remaining -= size * workload.curve.seconds_per_member(workload.preferred)
     return sizes
 
 
-def _avoid_small_rest(sizes: PackSizes, members: int, size: int) -> int:
+def _avoid_small_rest(workload: Workload, members: int, size: int) -> int:
     """Adjusts a size so that it leaves no members, or enough for another pack."""
-    if members - size >= sizes.smallest or size >= members:
+    if members - size >= workload.smallest or size >= members:
         return min(size, members)
-    fits_one_pack = members < 2 * sizes.smallest and members <= sizes.largest
+    fits_one_pack = members < 2 * workload.smallest and members <= workload.largest
     return members if fits_one_pack else math.ceil(members / 2)
 
 

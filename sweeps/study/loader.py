@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from sweeps.study.spec import Study, StudySource
 from sweeps.study.validation import field_errors, validate_study
 from sweeps.study.yaml_reader import MAX_CHARACTERS, YamlError, is_encodable, parse_yaml
 
+_PACKAGED: Final = resources.files("sweeps") / "studies"
 _SUFFIXES: Final = (".yaml", ".yml")
 _OVERRIDE: Final = "--set"
 _OVERRIDE_FORM: Final = "key=value, as fixed.train_size=100 or space.weight_decay.grid=[0, 1]"
@@ -28,7 +28,7 @@ _PLACEHOLDER_CLAIM: Final = {"statement": "", "metric": "", "axis": "", "trend":
 
 def study_names() -> list[str]:
     """Returns the names of the packaged studies."""
-    files = (file.name for file in _packaged_studies().iterdir())
+    files = (file.name for file in _PACKAGED.iterdir())
     return sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml"))
 
 
@@ -120,7 +120,7 @@ def _without_entry(part: Any, entry: str | int) -> Any:
 def _read_text(study: str) -> tuple[str, str]:
     """Returns a file's name for messages, and its text."""
     if not _is_path(study) and study in study_names():
-        packaged = _packaged_studies() / f"{study}.yaml"
+        packaged = _PACKAGED / f"{study}.yaml"
         return str(packaged), packaged.read_text(encoding="utf-8")
     path = Path(study)
     if not os.path.exists(path) and not _is_path(study):
@@ -139,12 +139,7 @@ def _read_text(study: str) -> tuple[str, str]:
 
 
 def _is_path(study: str) -> bool:
-    separators = tuple(filter(None, (os.sep, os.altsep)))
-    return study.endswith(_SUFFIXES) or any(separator in study for separator in separators)
-
-
-def _packaged_studies() -> Traversable:
-    return resources.files("sweeps") / "studies"
+    return study.endswith(_SUFFIXES) or os.sep in study
 
 
 def _apply_override(
@@ -156,7 +151,8 @@ def _apply_override(
     `space.F=null` removes it.
     """
     key, equals, text = change.partition("=")
-    path = _split_key(key.strip())
+    # The name of a metric may itself contain dots.
+    path = tuple(key.strip().split(".", 1 if key.strip().startswith("objectives.") else -1))
     if not equals or not all(path) or not is_encodable(key):
         return FieldError((), format_value(change), _OVERRIDE_FORM, _OVERRIDE)
     try:
@@ -173,11 +169,6 @@ def _apply_override(
         del places[inner]
     places[path] = (_OVERRIDE, None)
     return None
-
-
-def _split_key(key: str) -> tuple[str, ...]:
-    # The name of a metric may itself contain dots.
-    return tuple(key.split(".", 1 if key.startswith("objectives.") else -1))
 
 
 def _set_value(raw: dict[str, Any], path: Sequence[str], value: object) -> object:

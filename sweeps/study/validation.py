@@ -252,10 +252,15 @@ class StudyValidator:
         return None if errors else search
 
     def _make_configs(self, proposals: Sequence[Proposal]) -> list[ExperimentConfig]:
-        fixed = {n: v for n, v in self._study.fixed.items() if n not in self._invalid_fields}
-        fixed |= self._placeholders()
-        configs: list[ExperimentConfig] = []
         model = self._experiment.Config
+        fixed: dict[str, Any] = {
+            n: v for n, v in self._study.fixed.items() if n not in self._invalid_fields
+        }
+        schema = model.model_json_schema()["properties"] if self._invalid_fields else {}
+        for name in self._invalid_fields & self._fields.keys():
+            if self._fields[name].is_required():
+                fixed[name] = _allowed_value(schema[name])
+        configs: list[ExperimentConfig] = []
         for proposal in proposals:
             try:
                 configs.append(model.model_validate({**fixed, **proposal}, strict=True))
@@ -264,12 +269,6 @@ class StudyValidator:
                     name = str(error.path[0]) if error.path else ""
                     self._add_to_field(name, error.given, error.expected)
         return configs
-
-    def _placeholders(self) -> dict[str, Any]:
-        """Returns an allowed value for each required field without a valid one."""
-        names = [n for n in self._invalid_fields if n in self._fields]
-        schema = self._experiment.Config.model_json_schema()["properties"] if names else {}
-        return {n: _allowed_value(schema[n]) for n in names if self._fields[n].is_required()}
 
     def _check_configs(self, configs: Iterable[ExperimentConfig]) -> None:
         """Checks whole configurations, and the data that they need."""
@@ -314,19 +313,20 @@ class StudyValidator:
         if self._study.early_stopping is None:
             return
         estimated = frozenset.intersection(*map(self._experiment.interim_objectives, configs))
+        expected = f"false, or as objectives only {', '.join(sorted(estimated))}"
+        missing = set[str]()
         if not estimated:
-            name = self._study.experiment
-            self._add_early_stopping("objectives", f"false, the only choice with {name}")
+            missing, expected = (
+                {"objectives"},
+                f"false, the only choice with {self._study.experiment}",
+            )
         elif not self._is_invalid("objectives") and not self._has_placeholder_choice():
             objectives = self._study.objectives or self._experiment.default_objectives(configs[0])
-            valid = objectives.keys() & self._experiment.objectives.keys()
-            if missing := sorted(valid - estimated):
-                expected = f"false, or as objectives only {', '.join(sorted(estimated))}"
-                self._add_early_stopping(", ".join(missing), expected)
-
-    def _add_early_stopping(self, missing: str, expected: str) -> None:
-        given = f"early stopping by {missing}, which training does not estimate"
-        self._add(("early_stopping",), given, expected)
+            missing = (objectives.keys() & self._experiment.objectives.keys()) - estimated
+        if missing:
+            names = ", ".join(sorted(missing))
+            given = f"early stopping by {names}, which training does not estimate"
+            self._add(("early_stopping",), given, expected)
 
     def _has_placeholder_choice(self) -> bool:
         """Returns whether a field of named choices, such as the model, has a placeholder."""

@@ -15,7 +15,7 @@ from privnets.contract import Cost
 from sweeps.planning.cost_curves import (
     PACK_SECONDS,
     CostCurve,
-    PackSizes,
+    Workload,
     cache_curve,
     curve_key,
     read_cached_curve,
@@ -51,7 +51,7 @@ def test_a_curve_extrapolates_its_last_segment() -> None:
 
 
 def test_efficient_sizes_are_close_to_the_best_time_per_member() -> None:
-    sizes = PackSizes.from_curve(MEASURED, members=100, memory=2**40)
+    sizes = Workload.from_curve(MEASURED, members=100, memory=2**40)
     best = min(MEASURED.seconds_per_member(k) for k in range(1, 33))
     assert sizes.smallest <= sizes.preferred <= sizes.largest <= 32
     assert MEASURED.seconds_per_member(sizes.smallest) <= 1.4 * best
@@ -65,20 +65,20 @@ def test_the_largest_size_is_limited_by_members_and_memory(
     members: int, memory: int, most: int
 ) -> None:
     assert (
-        PackSizes.from_curve(CostCurve.from_cost(Cost(1.0, 1000, 100.0)), members, memory).largest
+        Workload.from_curve(CostCurve.from_cost(Cost(1.0, 1000, 100.0)), members, memory).largest
         == most
     )
 
 
 def test_a_member_larger_than_memory_has_its_own_pack() -> None:
-    assert PackSizes.from_curve(MEASURED, members=10, memory=1) == PackSizes(1, 1, 1)
+    assert Workload.from_curve(MEASURED, members=10, memory=1) == Workload(10, MEASURED, 1, 1, 1)
 
 
 def test_only_cheap_stacks_exceed_the_measured_sizes() -> None:
     expensive = CostCurve((1, 2, 4), (10.0, 10.1, 10.2), 1000)
     cheap = CostCurve((1, 2, 4), (1e-4, 1.1e-4, 1.2e-4), 1000)
-    assert PackSizes.from_curve(expensive, members=1000, memory=2**40).largest == 4
-    assert PackSizes.from_curve(cheap, members=1000, memory=2**40).largest == 1000
+    assert Workload.from_curve(expensive, members=1000, memory=2**40).largest == 4
+    assert Workload.from_curve(cheap, members=1000, memory=2**40).largest == 1000
 
 
 def test_scaling_a_curve_multiplies_its_times() -> None:

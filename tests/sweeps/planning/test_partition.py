@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privnets.contract import Cost
-from sweeps.planning.cost_curves import CostCurve, PackSizes
-from sweeps.planning.packing import Workload, makespan, partition_workloads, split_evenly
+from sweeps.planning.cost_curves import CostCurve, Workload
+from sweeps.planning.packing import makespan, partition_workloads, split_evenly
 
 ROOMY = 2**50
 
 
 def make_workload(members: int, seconds: float, shared: float, memory: int = ROOMY) -> Workload:
     curve = CostCurve.from_cost(Cost(seconds, 1000, shared))
-    return Workload(members, curve, PackSizes.from_curve(curve, members, memory))
+    return Workload.from_curve(curve, members, memory)
 
 
 seconds = st.floats(1e-4, 300)
@@ -51,8 +51,8 @@ def test_packs_have_every_member_and_efficient_sizes(
     packs = partition_workloads(workloads, workers)
     for own, sizes in zip(workloads, packs, strict=True):
         assert sum(sizes) == own.members
-        assert max(sizes) <= own.sizes.largest
-        assert min(sizes) >= own.sizes.smallest // 2
+        assert max(sizes) <= own.largest
+        assert min(sizes) >= own.smallest // 2
 
 
 @settings(max_examples=150)
@@ -63,10 +63,9 @@ def test_workers_are_idle_for_at_most_one_pack(workloads: list[Workload], worker
     pairs = zip(workloads, packs, strict=True)
     lengths = [own.curve.pack_seconds(size) for own, sizes in pairs for size in sizes]
     best = (
-        sum(own.members * own.curve.seconds_per_member(own.sizes.largest) for own in workloads)
-        / workers
+        sum(own.members * own.curve.seconds_per_member(own.largest) for own in workloads) / workers
     )
-    longest = max(own.curve.pack_seconds(own.sizes.preferred) for own in workloads)
+    longest = max(own.curve.pack_seconds(own.preferred) for own in workloads)
     assert simulate_end(sorted(lengths, reverse=True), workers) <= 1.05 * best + longest
 
 
