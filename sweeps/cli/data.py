@@ -76,7 +76,8 @@ def fetch_dataset(
     """
     if address is None:
         os.environ.update(data_variables(data))
-        _fetch_here(name, source)
+        paths = _download(name) if source is None else datasets.copy(name, source)
+        typer.echo("\n".join(map(str, paths)) or f"{name} {_COMES_WITH_SKLEARN}.")
         return
     datasets.info(name)
     if is_job_server(address):
@@ -93,14 +94,6 @@ def _print_datasets() -> None:
         records, state = f"{info.records:,}", datasets.status(name)
         grid.add_row(name, records, info.task, info.source, info.licence, state, place_of(name))
     make_console().print(grid)
-
-
-def _fetch_here(name: str, source: str | None) -> None:
-    paths = _download(name) if source is None else datasets.copy(name, source)
-    for path in paths:
-        typer.echo(path)
-    if not paths:
-        typer.echo(f"{name} {_COMES_WITH_SKLEARN}.")
 
 
 def _download(name: str) -> list[Path]:

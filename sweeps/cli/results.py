@@ -101,7 +101,9 @@ def compare(
         return
     print_table(_comparison_table(comparison))
     say("Joint front of all sweeps:")
-    print_table(_joint_front_table(comparison))
+    front = comparison.front.rename(columns={"sweep": "config/sweep"})
+    fields = ["sweep", *varying_fields(comparison.front)]
+    print_table(front_table(front, comparison.objectives, fields))
 
 
 def _parse_objectives(minimize: Sequence[str], maximize: Sequence[str]) -> Objectives:
@@ -174,11 +176,6 @@ def _comparison_rows(comparison: Comparison) -> Iterator[list[str]]:
         shares = (side.dominated.get(rival.sweep) for side in sides)
         cells = ("" if share is None else f"{share:.0%}" for share in shares)
         yield [f"front dominated by {rival.sweep}", *cells]
-
-
-def _joint_front_table(comparison: Comparison) -> Table:
-    front = comparison.front.rename(columns={"sweep": "config/sweep"})
-    return front_table(front, comparison.objectives, ["sweep", *varying_fields(comparison.front)])
 
 
 def _format(value: float | None) -> str:

@@ -149,10 +149,11 @@ def read_status(sweep: str, storage: str | None = None) -> SweepStatus:
 @contextmanager
 def status_file(sweep: str, storage: str) -> Iterator[None]:
     """In a cluster's job, keeps the status file of a sweep up to date while the block runs."""
-    path = _status_path()
-    if path is None:
+    log = Path("/proc/self/fd/1").resolve()
+    if SUBMIT_COMMAND not in os.environ or not log.match(_LOG.format("*")):
         yield
         return
+    path = log.with_suffix(".json")
     ended = threading.Event()
 
     def refresh() -> None:
@@ -168,14 +169,6 @@ def status_file(sweep: str, storage: str) -> Iterator[None]:
         ended.set()
         thread.join(_STALE_SECONDS)
         _write_status(path, sweep, storage)
-
-
-def _status_path() -> Path | None:
-    """Returns the path of the status file, if this process is the driver of a cluster's job."""
-    if SUBMIT_COMMAND not in os.environ:
-        return None
-    log = Path("/proc/self/fd/1").resolve()
-    return log.with_suffix(".json") if log.match(_LOG.format("*")) else None
 
 
 def _write_status(path: Path, sweep: str, storage: str) -> float:

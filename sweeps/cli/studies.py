@@ -53,16 +53,12 @@ def _facts(study: spec.Study) -> Iterator[str]:
     seconds = estimate_cost(study)
     if seconds is not None:
         yield f"about {format_duration(seconds)} of one core"
-    yield _origin(study)
-
-
-def _origin(study: spec.Study) -> str:
     if study.reproduces is None:
-        return "reproduces no publication"
-    paper, figure = study.reproduces.paper, study.reproduces.figure
-    if figure is None:
-        return f"reproduces {paper}"
-    return f"reproduces {paper}, {figure if isinstance(figure, str) else f'figure {figure}'}"
+        yield "reproduces no publication"
+    else:
+        paper, figure = study.reproduces.paper, study.reproduces.figure
+        name = figure if isinstance(figure, str) else f"figure {figure}"
+        yield f"reproduces {paper}" + ("" if figure is None else f", {name}")
 
 
 def _comments(plan: Plan) -> Iterator[str]:

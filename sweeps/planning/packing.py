@@ -189,18 +189,14 @@ def _packs(
     experiment: str, groups: Sequence[ReplicateGroup], sizes: Sequence[Sequence[int]]
 ) -> list[Pack]:
     """Makes packs, the longest first; packs of equal length are in the order of their points."""
-    packs = [
-        (group.curve.pack_seconds(len(members)), _pack(experiment, members))
-        for group, own in zip(groups, sizes, strict=True)
-        for members in group.split(own)
-    ]
+    packs = []
+    for group, own in zip(groups, sizes, strict=True):
+        for members in group.split(own):
+            names = "\n".join(sorted(f"{m.point_id}:{m.seed}" for m in members))
+            digest = hashlib.sha256(f"{experiment}\n{names}".encode()).hexdigest()
+            seconds = group.curve.pack_seconds(len(members))
+            packs.append((seconds, Pack(digest[:16], experiment, members)))
     return [pack for _, pack in sorted(packs, key=lambda entry: -entry[0])]
-
-
-def _pack(experiment: str, members: tuple[PlannedReplicate, ...]) -> Pack:
-    names = "\n".join(sorted(f"{m.point_id}:{m.seed}" for m in members))
-    digest = hashlib.sha256(f"{experiment}\n{names}".encode()).hexdigest()
-    return Pack(digest[:16], experiment, members)
 
 
 def partition_workloads(workloads: Sequence[Workload], workers: int) -> list[list[int]]:

@@ -73,23 +73,17 @@ def read_study(
         errors: Mistakes found so far, which a `StudyError` has besides the others.
     """
     source = source or StudySource()
+    shape: list[FieldError] = []
     try:
-        study = Study.model_validate(raw)
+        study = Study.model_validate(raw).with_source(source)
+        if not errors:
+            return study
     except ValidationError as error:
         shape = field_errors(error, Study)
-        others = _experiment_errors(raw, source, {_removable_part(e.path) for e in shape})
-        raise StudyError([*errors, *map(source.locate, shape), *others]) from error
-    if errors:
-        raise StudyError([*errors, *_experiment_errors(raw, source, set())])
-    return study.with_source(source)
-
-
-def _experiment_errors(
-    raw: Mapping[str, Any], source: StudySource, invalid: set[FieldPath]
-) -> Sequence[FieldError]:
-    """Checks the valid parts of a study against its experiment."""
-    study = Study.model_validate(_without(raw, invalid))
-    return validate_study(study.with_source(source), invalid).errors
+    invalid = {_removable_part(error.path) for error in shape}
+    rest = Study.model_validate(_without(raw, invalid)).with_source(source)
+    others = validate_study(rest, invalid).errors
+    raise StudyError([*errors, *map(source.locate, shape), *others])
 
 
 def _removable_part(path: FieldPath) -> FieldPath:

@@ -391,10 +391,6 @@ def _notes(study: Study, experiment: Experiment) -> Iterator[str]:
     for claim in study.claims:
         if claim.axis not in study.space:
             yield f"A claim is not tested, because {claim.axis} is not swept: {claim.statement}"
-    yield from _grid_notes(study)
-
-
-def _grid_notes(study: Study) -> Iterator[str]:
     size, wanted = grid_size(study.space), study.search.num_points
     if wanted is not None and not study.space:
         yield "num_points has no effect, because no field is swept."
