@@ -34,7 +34,6 @@ from tracking.server import (
 _HOST = "127.0.0.1"
 _LISTED_STUDIES = 10
 _LISTED_DIFFERENCES = 50
-_TLS_PANEL = "TLS"
 
 Permission = Literal["READ", "EDIT", "MANAGE", "NO_PERMISSIONS"]
 
@@ -118,14 +117,8 @@ def serve(
     permission: Annotated[
         Permission, typer.Option(help="Permission of an account for the experiments of others.")
     ] = "EDIT",
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Its certificate.", rich_help_panel=_TLS_PANEL),
-    ] = None,
-    tls_key: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Key of the certificate.", rich_help_panel=_TLS_PANEL),
-    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key.")] = None,
 ) -> None:
     """Serve MLflow to a team, with accounts, until Ctrl-C."""
     for option, value in (("--database", database), ("--artifacts", artifacts)):

@@ -44,22 +44,19 @@ class CostCurve:
         sizes: Stack sizes, ascending; at least two.
         totals: Seconds of a whole stack of each size.
         memory: Bytes of device memory per member.
-        measured: Whether the times were measured; otherwise they follow from the cost model.
-        complete: Whether larger stacks would not be faster per member; False where measuring ended
-            for another reason.
+        complete: Whether larger stacks would not be faster per member, as measurements showed.
     """
 
     sizes: tuple[int, ...]
     totals: tuple[float, ...]
     memory: int
-    measured: bool = True
     complete: bool = True
 
     @classmethod
     def from_cost(cls, cost: Cost) -> CostCurve:
         """Makes a curve from an experiment's cost model."""
         totals = (cost.shared + cost.seconds, cost.shared + 2 * cost.seconds)
-        return cls((1, 2), totals, cost.memory, measured=False)
+        return cls((1, 2), totals, cost.memory, complete=False)
 
     def pack_seconds(self, size: int) -> float:
         """Estimates the seconds of a pack, its overhead included."""
@@ -128,7 +125,7 @@ class Workload:
 def _largest_supported(curve: CostCurve) -> int:
     """Returns the largest stack that measurements, or its low cost, justify."""
     last = curve.sizes[-1]
-    known = last if curve.measured and curve.complete else max(last, _MAX_UNMEASURED)
+    known = last if curve.complete else max(last, _MAX_UNMEASURED)
     cheap = _CHEAP_SECONDS / max(curve.stack_seconds(known) / known, 1e-9)
     return max(known, math.floor(cheap))
 

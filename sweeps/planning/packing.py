@@ -30,7 +30,6 @@ _GUIDED_FACTORS: Final = (1.5, 2.0, 3.0)
 _EQUAL_ROUNDS: Final = (1, 2, 3, 4)
 # Relative error of estimated pack lengths.
 _UNCERTAINTY: Final = 0.25
-_NO_CURVES: Final[Mapping[str, CostCurve]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ def make_packs(
     size: Literal["auto"] | int,
     workers: int,
     memory: int,
-    curves: Mapping[str, CostCurve] = _NO_CURVES,
+    curves: Mapping[str, CostCurve] = MappingProxyType({}),
 ) -> list[Pack]:
     """Groups replicates by structure and partitions the groups into packs.
 

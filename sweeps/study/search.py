@@ -20,7 +20,6 @@ from sweeps.study.spec import SearchSpec
 Proposal = dict[str, Scalar]
 """One value per swept field."""
 
-_NO_SPACE: Final[Mapping[str, Axis]] = MappingProxyType({})
 _DEFAULT_SPEC: Final = SearchSpec()
 
 
@@ -40,7 +39,7 @@ class Search(ABC):
     is_adaptive: ClassVar[bool] = False
 
     def __init__(
-        self, space: Mapping[str, Axis] = _NO_SPACE, spec: SearchSpec = _DEFAULT_SPEC
+        self, space: Mapping[str, Axis] = MappingProxyType({}), spec: SearchSpec = _DEFAULT_SPEC
     ) -> None:
         """Starts a search with settings that `find_errors` accepts."""
         self.space = space

@@ -81,7 +81,7 @@ def test_a_long_sweep_measures_its_most_expensive_structures(
     assert (calls, calibration.problems, calibration.memory) == (1, (), None)
     assert len(calibration.curves) == 3
     batches = {json.loads(s)["batch_size"]: curve for s, curve in calibration.curves.items()}
-    assert all(curve.measured for curve in batches.values())
+    assert all(len(curve.sizes) > 2 for curve in batches.values())
     assert all(b.seconds_per_member(8) < b.seconds_per_member(1) / 1.5 for b in batches.values())
     # The third curve is scaled from a measured one.
     ratios = {round(a / b, 6) for a, b in zip(batches[32].totals, batches[64].totals, strict=False)}

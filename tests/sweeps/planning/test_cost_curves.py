@@ -84,7 +84,7 @@ def test_only_cheap_stacks_exceed_the_measured_sizes() -> None:
 def test_scaling_a_curve_multiplies_its_times() -> None:
     twice = MEASURED.scale(2.0, 77)
     assert twice.stack_seconds(5) == pytest.approx(2 * MEASURED.stack_seconds(5))
-    assert (twice.memory, twice.measured) == (77, True)
+    assert (twice.memory, twice.complete) == (77, True)
 
 
 @pytest.fixture
