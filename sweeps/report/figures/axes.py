@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from sweeps.report.figures.charts import (
     ramp,
     view_limits,
 )
-from sweeps.report.figures.curves import field_scale, group_points, label_settings
+from sweeps.report.figures.curves import TradeoffCurve, field_scale, group_points, label_settings
 
 MAX_LINES = 12
 """Largest number of groups of points that lines join; more are drawn as points."""
@@ -110,11 +110,7 @@ def _zero_beside(
 
 
 def _lines(
-    groups: Sequence[tuple[Mapping[str, Any], pd.DataFrame]],
-    fields: Sequence[str],
-    metric: str,
-    *,
-    joined: bool,
+    groups: Sequence[TradeoffCurve], fields: Sequence[str], metric: str, *, joined: bool
 ) -> Iterator[ChartSeries]:
     """A line for each group, and one for the bound of the metric."""
     bound = METRIC_BOUNDS.get(metric, "")

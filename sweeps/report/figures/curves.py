@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,23 +29,17 @@ MAX_CURVES = 16
 """Largest number of distinguishable curves; more are drawn as single points."""
 
 _TOO_WIDE = 0.25
-_FIRST, _OTHERS = slice(1), slice(1, None)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TradeoffCurve:
-    """Points that agree in every swept field but the one along the curve.
+class TradeoffCurve(NamedTuple):
+    """Points that agree in some swept fields, in order along the curve.
 
     Attributes:
         settings: Values of the fields in which they agree, the colored one first.
-        color: Rank of the colored field's value, from 0.
-        style: Rank of the other fields' values among all combinations, from 0.
-        points: Finished points, in order along the curve.
+        points: Finished points.
     """
 
     settings: Mapping[str, Any]
-    color: int
-    style: int
     points: pd.DataFrame
 
 
@@ -56,17 +50,13 @@ class CurveSet:
     Attributes:
         along: Field along the curves; None if no number is swept.
         fields: Swept fields in which points differ.
-        colors: Number of values of the colored field, at least 1.
-        styles: Number of combinations of the other fields, at least 1.
         curves: In order of their settings; one with all points if there are too many.
         joined: Whether a line may join a curve's points, as only the field along it differs.
     """
 
     along: str | None
-    fields: tuple[str, ...]
-    colors: int
-    styles: int
-    curves: tuple[TradeoffCurve, ...]
+    fields: Sequence[str]
+    curves: Sequence[TradeoffCurve]
     joined: bool
 
     @property
@@ -105,15 +95,7 @@ def group_curves(result: Result) -> CurveSet:
     grouping = [*colored[:1], *(field for field in others if field not in colored[:1])]
     groups = group_points(ordered, grouping)
     joined = len(groups) <= MAX_CURVES
-    if not joined:
-        groups = [({}, ordered)]
-    keys = [tuple(map(format_setting, settings.values())) for settings, _ in groups]
-    colors, styles = (list(dict.fromkeys(k[part] for k in keys)) for part in (_FIRST, _OTHERS))
-    curves = [
-        TradeoffCurve(settings, colors.index(key[_FIRST]), styles.index(key[_OTHERS]), part)
-        for key, (settings, part) in zip(keys, groups, strict=True)
-    ]
-    return CurveSet(along, tuple(fields), len(colors), len(styles), tuple(curves), joined)
+    return CurveSet(along, fields, groups if joined else [TradeoffCurve({}, ordered)], joined)
 
 
 def curve_samples(curve: TradeoffCurve, metric: str) -> list[CurveSample]:
@@ -170,18 +152,16 @@ def field_scale(points: pd.DataFrame, fields: Sequence[str]) -> ColorScale | Non
     return None
 
 
-def group_points(
-    points: pd.DataFrame, fields: Sequence[str]
-) -> list[tuple[dict[str, Any], pd.DataFrame]]:
-    """Points that agree in these fields, with their settings, in the order of the settings."""
+def group_points(points: pd.DataFrame, fields: Sequence[str]) -> list[TradeoffCurve]:
+    """Points that agree in these fields, in the order of their settings."""
     columns = [f"config/{field}" for field in fields]
     if not columns:
-        return [({}, points)]
-    groups = []
+        return [TradeoffCurve({}, points)]
+    curves = []
     for _, part in points[columns].map(format_setting).groupby(columns, sort=False):
-        values = points.loc[part.index[0], columns]
-        groups.append((dict(zip(fields, values, strict=True)), points.loc[part.index]))
-    return sorted(groups, key=lambda group: [_order_key(value) for value in group[0].values()])
+        settings = dict(zip(fields, points.loc[part.index[0], columns], strict=True))
+        curves.append(TradeoffCurve(settings, points.loc[part.index]))
+    return sorted(curves, key=lambda curve: [_order_key(v) for v in curve.settings.values()])
 
 
 def _order_key(value: object) -> tuple[int, float, str]:

@@ -20,7 +20,7 @@ from sweeps.analysis.tables import (
     raw_data_interval,
     row_interval,
 )
-from sweeps.analysis.text import format_number, label_setting
+from sweeps.analysis.text import format_number, format_setting, label_setting
 from sweeps.report.figures.charts import (
     DASHES,
     GREY,
@@ -48,6 +48,7 @@ PointPair = tuple[str, str, pd.DataFrame]
 
 _MAX_PANELS = 4
 _SAME_LEVEL = 0.01
+_FIRST, _OTHERS = slice(1), slice(1, None)
 _RING: dict[str, Any] = {"symbol": "circle", "hollow": True, "color": "#868e96", "hover": []}
 
 
@@ -153,18 +154,22 @@ def _suffixes(groups: Sequence[pd.DataFrame], fields: Sequence[str]) -> list[str
 
 
 def _curve_series(curves: CurveSet, pair: PointPair) -> Iterator[ChartSeries]:
+    """A line for each curve; its color shows the first setting, dash and symbol the others."""
     x, y, points = pair
-    for curve in curves.curves:
+    keys = [tuple(map(format_setting, curve.settings.values())) for curve in curves.curves]
+    firsts, others = (list(dict.fromkeys(key[part] for key in keys)) for part in (_FIRST, _OTHERS))
+    for key, curve in zip(keys, curves.curves, strict=True):
         own = curve.points.loc[curve.points["point_id"].isin(points["point_id"])]
-        symbol = curve.style if curves.styles > 1 else curve.color
+        color, style = firsts.index(key[_FIRST]), others.index(key[_OTHERS])
+        symbol = style if len(others) > 1 else color
         yield points_series(
             own,
             x,
             y,
             _hover(curves, own, x, y),
             name=label_settings(curve.settings) or "release",
-            color=ramp(curves.colors)[curve.color],
-            line=DASHES[curve.style % len(DASHES)],
+            color=ramp(len(firsts))[color],
+            line=DASHES[style % len(DASHES)],
             width=1.8,
             symbol=SYMBOLS[symbol % len(SYMBOLS)],
             hollow=_under_trained(own),

@@ -33,7 +33,7 @@ def curve(attacked: list[float], halves: list[float], floor: float = 0.5) -> Tra
             FLOOR: floor,
         }
     )
-    return TradeoffCurve({}, 0, 0, points)
+    return TradeoffCurve({}, points)
 
 
 def test_a_curve_has_the_points_that_differ_only_in_the_weight():
@@ -47,11 +47,9 @@ def test_a_curve_has_the_points_that_differ_only_in_the_weight():
         assert one.points["config/alpha"].nunique() == one.points["config/gradient"].nunique() == 1
 
 
-def test_colors_follow_numbers_and_styles_the_other_fields():
+def test_settings_begin_with_the_number_of_most_values():
     found = group_curves(image_sweep())
-    assert found.colors == 4
-    assert found.styles == 2
-    assert [one.color for one in found.curves] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [one.settings["alpha"] for one in found.curves[::2]] == [0.5, 1.0, 2.0, math.inf]
     assert label_settings(found.curves[-1].settings) == "alpha = ∞, gradient = posterior"
 
 
@@ -118,7 +116,7 @@ def test_the_reason_of_a_choice_has_its_interval():
 def test_a_wide_interval_does_not_count_as_full_privacy():
     wide = curve([0.8, 0.7, 0.53], [0.1, 0.3, 0.05])
     raw = wide.points.assign(**{"baseline/attacker_balanced_accuracy": 0.9})
-    chosen = curve_samples(replace(wide, points=raw), STRONGEST)[-1]
+    chosen = curve_samples(wide._replace(points=raw), STRONGEST)[-1]
     assert (chosen.point_id, chosen.role) == ("p2", "full privacy")
 
 
@@ -133,7 +131,7 @@ def test_the_middle_is_another_point_nearest_half_way_to_the_floor():
     assert [s.point_id for s in found] == ["p2", "p4"]
     points = curve([0.9, 0.85, 0.72, 0.5], [0.0] * 4)
     raw = points.points.assign(**{"baseline/attacker_balanced_accuracy": 1.2})
-    assert curve_samples(replace(points, points=raw), STRONGEST)[0].point_id == "p1"
+    assert curve_samples(points._replace(points=raw), STRONGEST)[0].point_id == "p1"
 
 
 def test_undefined_points_are_not_chosen():
