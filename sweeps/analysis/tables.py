@@ -7,6 +7,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sweeps.analysis.statistics import Interval
 from sweeps.analysis.text import format_setting
 
@@ -110,9 +112,8 @@ def best_first(front: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:
 
 def evenly_spaced(count: int, limit: int) -> list[int]:
     """At most `limit` of the indices 0 to `count` - 1, evenly spaced, with the first and last."""
-    if count <= limit:
-        return list(range(count))
-    return [round(index * (count - 1) / max(limit - 1, 1)) for index in range(limit)]
+    indices: list[int] = np.linspace(0, count - 1, min(count, limit)).round().astype(int).tolist()
+    return indices
 
 
 def describe_config(row: Row, fields: Sequence[str]) -> str:

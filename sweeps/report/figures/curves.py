@@ -19,7 +19,7 @@ from sweeps.analysis.tables import (
     row_interval,
     varying_fields,
 )
-from sweeps.analysis.text import format_setting, label_setting, setting_as_number
+from sweeps.analysis.text import label_setting, setting_as_number
 from sweeps.report.figures.charts import ColorScale, is_wide
 
 CURVE_FIELDS = ("privacy_weight", "tradeoff")
@@ -157,17 +157,8 @@ def group_points(points: pd.DataFrame, fields: Sequence[str]) -> list[TradeoffCu
     columns = [f"config/{field}" for field in fields]
     if not columns:
         return [TradeoffCurve({}, points)]
-    curves = []
-    for _, part in points[columns].map(format_setting).groupby(columns, sort=False):
-        settings = dict(zip(fields, points.loc[part.index[0], columns], strict=True))
-        curves.append(TradeoffCurve(settings, points.loc[part.index]))
-    return sorted(curves, key=lambda curve: [_order_key(v) for v in curve.settings.values()])
-
-
-def _order_key(value: object) -> tuple[int, float, str]:
-    """Numbers by size, then everything else by name."""
-    number = setting_as_number(value)
-    return (1, 0.0, str(value)) if math.isnan(number) else (0, number, "")
+    groups = points.groupby(columns, dropna=False)
+    return [TradeoffCurve(dict(zip(fields, v, strict=True)), part) for v, part in groups]
 
 
 def _floor(row: Row, metric: str) -> float:

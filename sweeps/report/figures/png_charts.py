@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
+from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.dates import DateFormatter, DayLocator
@@ -57,6 +57,7 @@ def figure_png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
+@rc_context({"text.parse_math": False})
 def draw_chart(chart: Chart) -> Figure:
     """A chart as a Matplotlib figure with one legend."""
     rows, columns = chart.shape
@@ -70,7 +71,7 @@ def draw_chart(chart: Chart) -> Figure:
         _draw_panel(panel_axes, panel, legend)
     for unused in axes[len(chart.panels) :]:
         unused.set_visible(False)
-    box = figure.legend(
+    figure.legend(
         list(legend.values()),
         list(legend),
         loc="outside right upper" if chart.side_legend else "outside upper center",
@@ -78,11 +79,10 @@ def draw_chart(chart: Chart) -> Figure:
         frameon=False,
         fontsize="small",
     )
-    for text in box.get_texts():
-        text.set_parse_math(False)
     return figure
 
 
+@rc_context({"text.parse_math": False})
 def draw_image_rows(rows: Sequence[ImageRow]) -> Figure:
     """Rows of grey images, dark ink on white, with captions at the left."""
     margin = 0.3 + _LETTER_WIDTH * max(len(line) for row in rows for line in row[0].splitlines())
@@ -94,18 +94,19 @@ def draw_image_rows(rows: Sequence[ImageRow]) -> Figure:
         extent = (_IMAGE_SIZE * len(images) / width, 0.96 * _IMAGE_SIZE / height)
         _draw_images(figure.add_axes((margin / width, top / height, *extent)), images, labels)
         position = ((margin - 0.1) / width, (top + _IMAGE_SIZE / 2) / height)
-        figure.text(*position, caption, ha="right", va="center", fontsize=6.5, parse_math=False)
+        figure.text(*position, caption, ha="right", va="center", fontsize=6.5)
     return figure
 
 
 def _draw_panel(axes: Axes, panel: ChartPanel, legend: dict[str, Any]) -> None:
     """Draws a panel and enters its series into the legend."""
+    axes.set(xlabel=panel.x.label, ylabel=panel.y.label)
+    axes.set_title(panel.title, fontsize="small")
     for axis, name in ((panel.x, "x"), (panel.y, "y")):
-        getattr(axes, f"set_{name}label")(axis.label, parse_math=False)
         if axis.log:
-            getattr(axes, f"set_{name}scale")("log")
+            axes.set(**{f"{name}scale": "log"})
         if axis.limits is not None:
-            getattr(axes, f"set_{name}lim")(*axis.limits)
+            axes.set(**{f"{name}lim": axis.limits})
     for series in panel.series:
         handle = _draw_polygons(axes, series) if series.fill else _draw_points(axes, series)
         if series.name:
@@ -116,7 +117,6 @@ def _draw_panel(axes: Axes, panel: ChartPanel, legend: dict[str, Any]) -> None:
     if panel.x.date:
         axes.xaxis.set_major_locator(DayLocator())  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_formatter(DateFormatter("%a %d %b"))  # type: ignore[no-untyped-call]
-    axes.set_title(panel.title, fontsize="small", parse_math=False)
     if panel.square:
         axes.set_aspect("equal", adjustable="datalim" if panel.x.limits is None else "box")
     axes.grid(alpha=0.25)
@@ -165,7 +165,7 @@ def _draw_color_scale(axes: Axes, series: ChartSeries, scale: ColorScale) -> Non
     ends = scale.values.min(), scale.values.max()
     norm = LogNorm(*ends) if scale.log else Normalize(*ends)
     marks = axes.scatter(series.x, series.y, c=scale.values, cmap="plasma", norm=norm, zorder=3)
-    axes.figure.colorbar(marks, ax=axes).set_label(scale.label, parse_math=False)
+    axes.figure.colorbar(marks, ax=axes).set_label(scale.label)
 
 
 def _draw_images(axes: Axes, images: NDArray[np.float64], labels: Sequence[str]) -> None:

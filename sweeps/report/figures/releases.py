@@ -5,7 +5,6 @@ The files are read from a storage that is not trusted.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -148,13 +147,12 @@ def _check_tensor(
     tensor = tensors.get(key)
     if tensor is None:
         raise UnusableError(f"it lacks the tensor {key}")
-    if tensor.ndim != len(shape) or not all(
-        sizes.setdefault(expected, size) == size if isinstance(expected, str) else expected == size
-        for expected, size in zip(shape, tensor.shape, strict=False)
-    ):
-        expected_shape = ", ".join(map(str, shape))
-        raise UnusableError(f"{key} must be of shape [{expected_shape}]; got {list(tensor.shape)}")
-    if not math.prod(tensor.shape):
+    names = zip(shape, tensor.shape, strict=False)
+    expected = [sizes.setdefault(n, size) if isinstance(n, str) else n for n, size in names]
+    if tensor.ndim != len(shape) or expected != list(tensor.shape):
+        named = ", ".join(map(str, shape))
+        raise UnusableError(f"{key} must be of shape [{named}]; got {list(tensor.shape)}")
+    if not tensor.size:
         raise UnusableError(f"{key} is empty")
     if tensor.dtype.kind not in "biuf" or not np.isfinite(tensor).all():
         raise UnusableError(f"{key} must hold finite numbers")
