@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sweeps.analysis.statistics import LEVEL, NORMAL_QUANTILE, Interval, t_interval
+from sweeps.analysis.tables import varying_fields
 from sweeps.analysis.text import format_number
 from sweeps.study.spec import Claim
 
@@ -86,16 +87,12 @@ class _ClaimSample:
     Attributes:
         groups: Groups of at least two points.
         pooled: Whether other fields differ within the one group, as in a random search.
-        axis_values: Number of different values of the axis.
-        undefined: Values of the axis at which the metric is undefined somewhere.
-        excluded: Points that failed, lack a seed, or have no number on the axis.
+        remarks: Sentences about points that were left out.
     """
 
     groups: list[_ClaimGroup]
     pooled: bool
-    axis_values: int
-    undefined: list[float]
-    excluded: int
+    remarks: str
 
     @property
     def seeds(self) -> int:
@@ -137,12 +134,17 @@ def _claim_sample(claim: Claim, replicates: pd.DataFrame) -> _ClaimSample | str:
     undefined_ids = finished.loc[finished[claim.metric].isna(), "point_id"].unique().tolist()
     table = finished.pivot(index="seed", columns="point_id", values=claim.metric)
     table = table.loc[:, table.notna().all() & position[table.columns].notna()]
-    undefined = sorted(position[undefined_ids].dropna().unique())
+    undefined = _undefined_at(claim, position, position[undefined_ids])
     groups, pooled = _groups(points.assign(position=position).loc[table.columns], table, axis)
+    if position.isna().all():
+        return f"the values of {claim.axis} have no order"
     if not groups:
-        return _too_few_values(claim, position, undefined)
-    excluded = len(points.index.difference(table.columns).difference(undefined_ids))
-    return _ClaimSample(groups, pooled, position.nunique(), undefined, excluded)
+        gap = f"; it is {undefined}" if undefined else ""
+        return f"{claim.metric} is known at fewer than two values of {claim.axis}{gap}"
+    remarks = f" It is {undefined}." if undefined else ""
+    if excluded := len(points.index.difference(table.columns).difference(undefined_ids)):
+        remarks += f" Points left out (failed, unfinished, no number on the axis): {excluded}."
+    return _ClaimSample(groups, pooled, remarks)
 
 
 def _matching_rows(replicates: pd.DataFrame, claim: Claim) -> pd.DataFrame:
@@ -158,8 +160,7 @@ def _matching_rows(replicates: pd.DataFrame, claim: Claim) -> pd.DataFrame:
 
 def _groups(points: pd.DataFrame, table: pd.DataFrame, axis: str) -> tuple[list[_ClaimGroup], bool]:
     """Groups of equal configuration; one of all points if most would be alone in theirs."""
-    fields = [str(c) for c in points.columns if str(c).startswith("config/") and c != axis]
-    others = [field for field in fields if points[field].nunique(dropna=False) > 1]
+    others = [f"config/{field}" for field in varying_fields(points) if f"config/{field}" != axis]
     parts = [part for _, part in points.groupby(others, dropna=False)] if others else [points]
     groups = [part for part in parts if part["position"].nunique() > 1]
     pooled = 2 * sum(map(len, groups)) < len(points)
@@ -170,25 +171,18 @@ def _groups(points: pd.DataFrame, table: pd.DataFrame, axis: str) -> tuple[list[
     ], pooled
 
 
-def _too_few_values(claim: Claim, position: pd.Series[float], undefined: list[float]) -> str:
-    if position.isna().all():
-        return f"the values of {claim.axis} have no order"
-    gap = f"; it is {_undefined_at(claim, undefined, position.nunique())}" if undefined else ""
-    return f"{claim.metric} is known at fewer than two values of {claim.axis}{gap}"
-
-
 def _verdict(claim: Claim, sample: _ClaimSample, trend: Interval) -> tuple[Verdict, str]:
     """The verdict, and a reason other than the trend's interval."""
     if sample.seeds < 2:
         return "inconclusive", " (one replicate gives no interval)"
     if claim.trend == "constant":
         return _constancy(sample)
-    sign = -1.0 if claim.trend == "decreasing" else 1.0
     if trend.low <= 0 <= trend.high:
         return "inconclusive", " (the interval of the trend contains 0)"
     if abs(trend.mean) < _chance_trend(sample):
         return "inconclusive", " (so few values and replicates show such a trend by chance)"
-    return ("agrees" if sign * trend.mean > 0 else "contradicts"), ""
+    rises = trend.mean > 0
+    return ("agrees" if rises == (claim.trend == "increasing") else "contradicts"), ""
 
 
 def _chance_trend(sample: _ClaimSample) -> float:
@@ -216,16 +210,11 @@ def _constancy(sample: _ClaimSample) -> tuple[Verdict, str]:
 
 
 def _sentence(claim: Claim, sample: _ClaimSample, trend: Interval, change: Interval) -> str:
-    text = (
+    return (
         f"Kendall's tau of {claim.metric} along {claim.axis} is {trend} "
         f"(mean over {sample.seeds} replicates with its 95% interval; {_extent(sample)}); "
-        f"{_ends(claim, sample)} it changes by {change}."
+        f"{_ends(claim, sample)} it changes by {change}.{sample.remarks}"
     )
-    if sample.undefined:
-        text += f" It is {_undefined_at(claim, sample.undefined, sample.axis_values)}."
-    if sample.excluded:
-        text += f" Points left out (failed, unfinished, no number on the axis): {sample.excluded}."
-    return text
 
 
 def _extent(sample: _ClaimSample) -> str:
@@ -245,7 +234,10 @@ def _ends(claim: Claim, sample: _ClaimSample) -> str:
     return f"from {claim.axis} = {format_number(first)} to {format_number(last)}"
 
 
-def _undefined_at(claim: Claim, values: list[float], total: int) -> str:
+def _undefined_at(claim: Claim, every: pd.Series[float], undefined: pd.Series[float]) -> str:
+    """The values of the axis at which the metric is undefined somewhere; empty without one."""
+    values = sorted(undefined.dropna().unique())
     listed = ", ".join(map(format_number, values[:_MAX_LISTED]))
     more = ", ..." if len(values) > _MAX_LISTED else ""
-    return f"undefined at {len(values)} of the {total} values of {claim.axis} ({listed}{more})"
+    share = f"{len(values)} of the {every.nunique()} values of {claim.axis}"
+    return f"undefined at {share} ({listed}{more})" if values else ""

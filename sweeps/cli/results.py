@@ -145,7 +145,7 @@ def _count_excluded(front: pd.DataFrame, points: pd.DataFrame) -> str:
 
 def _plot(points: pd.DataFrame, front: pd.DataFrame, objectives: Objectives, path: Path) -> None:
     # Matplotlib takes half a second to load, which most commands need not wait for.
-    from sweeps.report.figures.front import front_chart, save_front
+    from sweeps.report.figures.metrics import front_chart, save_front
 
     try:
         save_front(front_chart(points, front, objectives), path)

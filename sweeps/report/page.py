@@ -31,10 +31,9 @@ from sweeps.analysis.tables import (
     front_table,
     varying_fields,
 )
-from sweeps.report.figures.axes import field_chart
 from sweeps.report.figures.charts import Chart
 from sweeps.report.figures.curves import group_curves
-from sweeps.report.figures.front import front_chart, roc_chart, save_front
+from sweeps.report.figures.metrics import field_chart, front_chart, roc_chart, save_front
 from sweeps.report.figures.plane import information_plane
 from sweeps.report.figures.plotly_charts import plotly_figure
 from sweeps.report.figures.png_charts import chart_png, figure_png

@@ -22,7 +22,6 @@ from sweeps.analysis.tables import (
     INTERVAL_SUFFIXES,
     METRIC_BOUNDS,
     METRICS_IN_NATS,
-    Row,
     row_interval,
     select_records,
 )
@@ -197,13 +196,12 @@ def points_series(
 
 def hover_texts(points: pd.DataFrame, fields: Sequence[str], metrics: Sequence[str]) -> list[str]:
     """Each point in words: metrics with intervals, configuration, point id."""
-    return [_hover_text(row, fields, metrics) for row in select_records(points, fields, metrics)]
-
-
-def _hover_text(row: Row, fields: Sequence[str], metrics: Sequence[str]) -> str:
-    measured = [f"{metric}: {row_interval(row, metric).plus_minus}" for metric in metrics]
-    config = [f"{name} = {format_setting(row.get(f'config/{name}'))}" for name in fields]
-    return "\n".join([*measured, *config, f"point {row['point_id']}"])
+    texts = []
+    for row in select_records(points, fields, metrics):
+        measured = [f"{metric}: {row_interval(row, metric).plus_minus}" for metric in metrics]
+        config = [f"{name} = {format_setting(row.get(f'config/{name}'))}" for name in fields]
+        texts.append("\n".join([*measured, *config, f"point {row['point_id']}"]))
+    return texts
 
 
 def ramp(count: int) -> list[str]:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from synthetic_sweep import OBJECTIVES, membership_points
 
-from sweeps.report.figures.axes import MAX_LINES, field_chart, field_positions
+from sweeps.report.figures.metrics import MAX_LINES, field_chart, field_positions
 from sweeps.report.figures.plotly_charts import plotly_figure
 from tracking.frame import points_frame
 

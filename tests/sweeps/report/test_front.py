@@ -14,7 +14,7 @@ from matplotlib.image import imread
 
 from sweeps.analysis.pareto import attainment, pareto_front
 from sweeps.report.figures.charts import MAX_DETAILED_POINTS, is_wide, metric_axis
-from sweeps.report.figures.front import front_chart, save_front
+from sweeps.report.figures.metrics import front_chart, save_front
 from sweeps.report.figures.plotly_charts import plotly_figure
 
 ADVANTAGE, ERROR = "privacy/membership_advantage", "utility/test_mse"
