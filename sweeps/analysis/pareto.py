@@ -113,8 +113,6 @@ def hypervolume_history(
     rows = finite_points(_with_objectives(points, objectives), objectives)
     rows = rows.sort_values("finished_at", kind="stable")
     count = len(rows)
-    if not count:
-        return []
     stride = -(-count // _MAX_HISTORY_STEPS)
     steps = [step for step in range(1, count + 1) if step % stride == 0 or step == count]
     return [

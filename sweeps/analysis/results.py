@@ -134,15 +134,12 @@ class Result:
     @cached_property
     def tradeoff_points(self) -> Sequence[TradeoffPoint]:
         """The complete points as objects, with curves, notes and files; slow for many points."""
-        seeds = frozenset(self.manifest.plan.seeds)
-        return [
-            point for point in self._ledger.read_points(self._packs) if is_complete(point, seeds)
-        ]
+        return list(self.select_points().values())
 
-    def select_points(self, point_ids: Collection[str]) -> Mapping[str, TradeoffPoint]:
-        """Selects complete points by their ids, without reading the others."""
+    def select_points(self, ids: Collection[str] | None = None) -> Mapping[str, TradeoffPoint]:
+        """Selects complete points by their ids, without reading the others; all if None."""
         seeds = frozenset(self.manifest.plan.seeds)
-        points = self._ledger.read_points(self._packs, point_ids) if point_ids else ()
+        points = self._ledger.read_points(self._packs, ids)
         return {point.point_id: point for point in points if is_complete(point, seeds)}
 
     @property

@@ -57,7 +57,7 @@ class ChartSeries:
         y: Vertical positions; NaN interrupts a line.
         name: Legend entry; equal names have one entry.
         color: As `#rrggbb`.
-        scale: Colors of single points in place of `color`.
+        scale: Colors of single points; `color` is then that of their intervals.
         line: Dash of the line, by Plotly's name.
         step: Order of horizontal and vertical lines between points; empty for straight lines.
         symbol: Marker, by Plotly's name.

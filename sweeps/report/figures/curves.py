@@ -90,10 +90,9 @@ def group_curves(result: Result) -> CurveSet:
     ordered = finished if along is None else sort_along(finished, along)
     # A color scale shows the order of numbers; the field with most values gets it.
     others = [field for field in fields if field != along]
-    colored = [field for field in others if field in numeric]
-    colored.sort(key=lambda field: -finished[f"config/{field}"].nunique())
-    grouping = [*colored[:1], *(field for field in others if field not in colored[:1])]
-    groups = group_points(ordered, grouping)
+    sizes = {field: finished[f"config/{field}"].nunique() for field in others if field in numeric}
+    colored = max(sizes, key=sizes.__getitem__, default=None)
+    groups = group_points(ordered, sorted(others, key=lambda field: field != colored))
     joined = len(groups) <= MAX_CURVES
     return CurveSet(along, fields, groups if joined else [TradeoffCurve({}, ordered)], joined)
 

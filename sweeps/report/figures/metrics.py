@@ -47,6 +47,11 @@ from sweeps.report.figures.png_charts import chart_png
 MAX_LINES = 12
 """Largest number of groups of points that lines join; more are drawn as points."""
 
+_POINTS: Mapping[str, dict[str, Any]] = {
+    "Pareto front": {"color": ORANGE, "symbol": "circle", "size": 9},
+    "dominated": {"color": GREY, "symbol": "circle", "size": 6, "opacity": 0.7},
+}
+_BOUND: dict[str, Any] = {"color": BLUE, "symbol": "diamond", "hollow": True, "size": 10}
 _RANK = "rank, best first"
 _POSITION = "position on the axis"
 _MAX_TICKS = 5
@@ -76,7 +81,7 @@ def front_chart(
     panels = []
     for x, y in pairs:
         series = []
-        if attained is not None and len(names) == 2:
+        if attained is not None:
             name = "attained by half the replicates"
             series.append(_edge(attained, objectives, name, PURPLE, "dash"))
         series.append(_points(rows.loc[~best], x, y, objectives, fields, "dominated"))
@@ -101,18 +106,8 @@ def save_front(chart: Chart, path: Path) -> None:
 def _points(
     rows: pd.DataFrame, x: str, y: str, objectives: Objectives, fields: list[str], name: str
 ) -> ChartSeries:
-    best = name == "Pareto front"
-    return points_series(
-        rows,
-        x,
-        y,
-        hover_texts(rows, fields, list(objectives)),
-        name=f"{name} ({len(rows)})",
-        color=ORANGE if best else GREY,
-        symbol="circle",
-        size=9 if best else 6,
-        opacity=1 if best else 0.7,
-    )
+    hover = hover_texts(rows, fields, list(objectives))
+    return points_series(rows, x, y, hover, name=f"{name} ({len(rows)})", **_POINTS[name])
 
 
 def _edge(
@@ -131,16 +126,8 @@ def _bounds(front: pd.DataFrame, x: str, y: str) -> Iterator[ChartSeries]:
     for bound, across, up in ((x_bound, x_bound, y), (y_bound, x, y_bound)):
         if bound in front and front[bound].notna().any():
             hover = [f"{bound}: {format_number(value)}" for value in front[bound]]
-            yield ChartSeries(
-                front[across],
-                front[up],
-                f"{bound}, which theory allows",
-                BLUE,
-                symbol="diamond",
-                hollow=True,
-                size=10,
-                hover=hover,
-            )
+            name = f"{bound}, which theory allows"
+            yield ChartSeries(front[across], front[up], name, hover=hover, **_BOUND)
 
 
 def field_chart(

@@ -11,7 +11,6 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from sweeps.report.figures.charts import (
-    GREY,
     MAX_DETAILED_POINTS,
     Chart,
     ChartAxis,
@@ -141,9 +140,8 @@ def _colors(scale: ColorScale) -> dict[str, Any]:
 def _error_bars(errors: Errors | None, series: ChartSeries) -> dict[str, Any] | None:
     if errors is None:
         return None
-    color = GREY if series.scale is not None else series.color
     below, above = errors
-    return {"array": above, "arrayminus": below, "color": color, "thickness": 1, "width": 2}
+    return {"array": above, "arrayminus": below, "color": series.color, "thickness": 1, "width": 2}
 
 
 def _hover(series: ChartSeries) -> dict[str, Any]:

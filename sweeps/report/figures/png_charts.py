@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from sweeps.report.figures.charts import (
-    GREY,
     MAX_DETAILED_POINTS,
     Chart,
     ChartPanel,
@@ -133,7 +132,6 @@ def _draw_points(axes: Axes, series: ChartSeries) -> Any:
         linestyle=_LINES[series.line],
         drawstyle=_STEPS[series.step],
         color=series.color,
-        ecolor=GREY if series.scale is not None else series.color,
         markersize=0.65 * series.size,
         markerfacecolor="none" if series.hollow is True else series.color,
         linewidth=0.8 * series.width,

@@ -48,7 +48,6 @@ PointPair = tuple[str, str, pd.DataFrame]
 
 _MAX_PANELS = 4
 _SAME_LEVEL = 0.01
-_FIRST, _OTHERS = slice(1), slice(1, None)
 _RING: dict[str, Any] = {"symbol": "circle", "hollow": True, "color": "#868e96", "hover": []}
 
 
@@ -157,10 +156,11 @@ def _curve_series(curves: CurveSet, pair: PointPair) -> Iterator[ChartSeries]:
     """A line for each curve; its color shows the first setting, dash and symbol the others."""
     x, y, points = pair
     keys = [tuple(map(format_setting, curve.settings.values())) for curve in curves.curves]
-    firsts, others = (list(dict.fromkeys(key[part] for key in keys)) for part in (_FIRST, _OTHERS))
+    firsts = list(dict.fromkeys(key[:1] for key in keys))
+    others = list(dict.fromkeys(key[1:] for key in keys))
     for key, curve in zip(keys, curves.curves, strict=True):
         own = curve.points.loc[curve.points["point_id"].isin(points["point_id"])]
-        color, style = firsts.index(key[_FIRST]), others.index(key[_OTHERS])
+        color, style = firsts.index(key[:1]), others.index(key[1:])
         symbol = style if len(others) > 1 else color
         yield points_series(
             own,
