@@ -122,7 +122,7 @@ def execute(
         plan: Plan of the sweep.
         sweep: Name of the sweep.
         storage: Path or URI under which sweeps are stored.
-        tracking_uri: URI of the MLflow store; None for its default.
+        tracking_uri: URI of the MLflow store; MLflow's default if None.
         address: Address of a Ray cluster; None starts a local Ray.
         on_progress: Called about twice a second while packs are trained.
         command: Command that the user typed, recorded in the manifest.

@@ -43,11 +43,6 @@ class PublisherProcess:
     _output: IO[bytes]
     _errors: IO[bytes]
 
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        return self._process.pid
-
     def finish(self, should_stop: Callable[[], bool] = lambda: False) -> PublishOutcome:
         """Waits until everything is published; once `should_stop` is true, as `stop`."""
         if self._process.stdin is not None:

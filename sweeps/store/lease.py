@@ -16,7 +16,7 @@ import os
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -198,8 +198,7 @@ def acquire_lease(sweep: Directory) -> Iterator[HeartbeatWriter]:
     Raises:
         InputError: If another driver holds the lease, or the directory cannot be locked or written.
     """
-    lock = _acquire_lock(sweep)
-    try:
+    with _acquire_lock(sweep):
         heartbeat = HeartbeatWriter(_start_run(sweep))
         try:
             yield heartbeat
@@ -209,9 +208,6 @@ def acquire_lease(sweep: Directory) -> Iterator[HeartbeatWriter]:
         finally:
             heartbeat.stop()
             _end_run(heartbeat.directory)
-    finally:
-        if lock is not None:
-            lock.release()
 
 
 def check_lease(sweep: Directory) -> None:
@@ -238,21 +234,21 @@ def read_heartbeat(sweep: Directory) -> Heartbeat | None:
         return None
 
 
-def _acquire_lock(sweep: Directory) -> FileLock | None:
-    """File lock of a sweep; None on storage without locks, where heartbeats alone decide."""
+def _acquire_lock(sweep: Directory) -> AbstractContextManager[object]:
+    """Holds the file lock of a sweep; on storage without locks, heartbeats alone decide."""
     try:
         sweep.create()
         if sweep.local_path is None:
             _refuse_unless_abandoned(sweep)
-            return None
+            return nullcontext()
         path = sweep.local_path / _LOCK_FILE
         lock = FileLock(path, timeout=0, thread_local=False, fallback_to_soft=False)
         try:
-            lock.acquire()
+            return lock.acquire()
         except Timeout:
             _refuse_unless_abandoned(sweep)
             path.unlink(missing_ok=True)  # the next acquire locks a new file
-            lock.acquire()
+            return lock.acquire()
     except Timeout as error:
         raise InputError(f"another driver just took over {sweep.path}; try again later") from error
     except OSError as error:
@@ -260,7 +256,6 @@ def _acquire_lock(sweep: Directory) -> FileLock | None:
             f"{sweep.path} must be a writable directory on a file system with locks (flock); "
             f"got: {error}"
         ) from error
-    return lock
 
 
 def _refuse_unless_abandoned(sweep: Directory) -> None:

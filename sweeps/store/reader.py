@@ -197,7 +197,7 @@ class ReplicateTable:
             {
                 key: column.to_numpy()[self.rows]
                 for key, column in sorted(columns.items())
-                if self._has_values(column)
+                if len(self.rows) and self._has_values(column)
             },
             index=pd.RangeIndex(len(self.rows)),
         )
@@ -227,9 +227,7 @@ class ReplicateTable:
         return frozenset(names.unique().to_pylist())
 
     def _has_values(self, column: pa.ChunkedArray) -> bool:
-        if not len(self.rows) or not column.null_count:
-            return bool(len(self.rows))
-        return bool(column.is_valid().to_numpy()[self.rows].any())
+        return not column.null_count or bool(column.is_valid().to_numpy()[self.rows].any())
 
 
 def replicate_table(tables: Iterable[pa.Table]) -> ReplicateTable:

@@ -42,7 +42,7 @@ from sweeps.store.ledger import Ledger
 
 storage, sweep, uri = sys.argv[1:]
 with start_publisher(Ledger(storage, sweep), uri) as publisher:
-    print(publisher.pid, flush=True)
+    print(publisher._process.pid, flush=True)
     time.sleep(600)
 """
 
@@ -218,7 +218,7 @@ def test_its_process_publishes_beside_training_at_the_lowest_priority(
     with start_publisher(ledger, uri) as publication:
         assert becomes(lambda: holds_any(uri))
         assert held(uri) == ids(plan, 0)
-        assert psutil.Process(publication.pid).nice() == 19
+        assert psutil.Process(publication._process.pid).nice() == 19
 
 
 def becomes(holds: Callable[[], bool], seconds: float = 240.0) -> bool:
@@ -327,7 +327,7 @@ def test_output_of_libraries_is_not_the_outcome(
 def test_credentials_are_on_no_command_line(ledger: Ledger, tmp_path: Path) -> None:
     secret = "http://user:hunter2@127.0.0.1:1"
     with start_publisher(ledger, secret) as publication:
-        command = " ".join(psutil.Process(publication.pid).cmdline())
+        command = " ".join(psutil.Process(publication._process.pid).cmdline())
     assert "hunter2" not in command
     assert str(tmp_path) not in command  # a storage may be a URI with credentials
 
