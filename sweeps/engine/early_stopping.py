@@ -68,15 +68,15 @@ def dominated_points(estimates: Estimates, rule: StoppingRule, safe: int) -> dic
     """Points that should leave, each with the point that dominates it most clearly.
 
     A point's position is the mean over its replicates. It leaves if it is not among the best
-    `safe` points, and some point of the estimated front is better in every objective with
-    confidence: the mean difference over the seeds that both have (paired, because replicates of one
-    seed share their random draws) exceeds its standard error times Student's quantile. The error
-    is the one between the differences or, if larger, the one within replicates; with a single seed
-    only the latter exists. An intersection of one-sided tests needs no correction for the number of
-    objectives; the choice among the points of the front is corrected by Bonferroni's rule. The
-    confidence is per point and rung, and about the interim estimates, not about final metrics.
-
+    `safe` points, and a point of the estimated front is better in every objective with confidence.
     Points of the front never leave. A point that lacks an estimate neither leaves nor dominates.
+
+    Confidence is by a paired test over the seeds that both points have, as replicates of one seed
+    share their random draws: the mean difference must exceed its standard error times Student's
+    quantile. The error is the one between the differences or, if larger, the one within replicates;
+    with a single seed only the latter exists. Intersecting one-sided tests needs no correction for
+    several objectives. For the choice among the points of the front, Bonferroni's is made. The
+    confidence is per point and rung, and about the interim estimates, not about final metrics.
 
     Args:
         estimates: Interim estimates of every replicate that takes part.

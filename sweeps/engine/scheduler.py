@@ -126,14 +126,19 @@ def pending_packs(
     Raises:
         OSError: If checkpoints cannot be read.
     """
-    remaining = dict(replicates)
-    candidates = [
-        _checkpointed_pack(plan, ledger, pack_id, remaining)
-        for pack_id in checkpointed_packs(ledger)
-    ]
-    return [pack for pack in candidates if pack is not None] + make_packs(
+    name, remaining = plan.study.experiment, dict(replicates)
+    label = checkpoint_label(privnets.experiment(name))
+    packs = []
+    for pack_id in checkpointed_packs(ledger):
+        checkpoint = Checkpoint(ledger, pack_id, label)
+        members = checkpoint.load().replicate_keys()
+        if members and remaining.keys() >= set(members):
+            packs.append(Pack(pack_id, name, tuple(remaining.pop(member) for member in members)))
+        else:
+            checkpoint.remove()
+    return packs + make_packs(
         list(remaining.values()),
-        experiment=plan.study.experiment,
+        experiment=name,
         size=plan.study.resources.pack,
         workers=capacity.workers,
         memory=capacity.memory,
@@ -224,20 +229,3 @@ def _make_packs(
     if calibration.memory is not None:  # of a GPU
         capacity = Capacity(capacity.workers, calibration.memory)
     return pending_packs(run.plan, run.ledger, replicates, capacity, calibration.curves)
-
-
-def _checkpointed_pack(
-    plan: Plan,
-    ledger: Ledger,
-    pack_id: str,
-    remaining: dict[ReplicateKey, PlannedReplicate],
-) -> Pack | None:
-    """Pack of a checkpoint, whose replicates leave `remaining`; None if it is of no use."""
-    label = checkpoint_label(privnets.experiment(plan.study.experiment))
-    checkpoint = Checkpoint(ledger, pack_id, label)
-    members = checkpoint.load().replicate_keys()
-    if not members or any(member not in remaining for member in members):
-        checkpoint.remove()
-        return None
-    replicates = tuple(remaining.pop(member) for member in members)
-    return Pack(pack_id, plan.study.experiment, replicates)

@@ -60,8 +60,10 @@ class Worker(tune.Trainable):
             run_id: Id of the run; its lease is checked before every write.
             stopping: Rule by which points leave packs early; None keeps all.
         """
-        self._node = ray.get_runtime_context().get_node_id()
-        self._device = select_device(self._assigned_amount("GPU"), self._assigned_amount("CPU"))
+        context = ray.get_runtime_context()
+        assigned = context.get_assigned_resources()  # type: ignore[no-untyped-call]
+        self._node = context.get_node_id()
+        self._device = select_device(float(assigned.get("GPU", 0)), float(assigned.get("CPU", 0)))
         self._packs = packs
         self._ledger = Ledger(storage, sweep, run_id)
         self._stopping = stopping
@@ -77,6 +79,7 @@ class Worker(tune.Trainable):
         Returns:
             `share`, `node` and `done`; `problem`, `failure` and `details` are texts or None.
         """
+        failure = details = None
         try:
             self._trainer = self._trainer or self._load_pack()
             progress = train_for(_REPORT_SECONDS, self._trainer)
@@ -85,13 +88,16 @@ class Worker(tune.Trainable):
         except Exception as error:
             if may_succeed_elsewhere(error):
                 raise
-            self._trainer = None
-            return self._report(
-                PackProgress(1.0, committed=True),
-                failure=describe_failure(error),
-                details=traceback.format_exc(),
-            )
-        return self._report(progress)
+            self._trainer, progress = None, PackProgress(1.0, committed=True)
+            failure, details = describe_failure(error), traceback.format_exc()
+        return {
+            "share": progress.share,
+            "node": self._node,
+            "done": progress.committed,
+            "problem": progress.problem,
+            "failure": failure,
+            "details": details,
+        }
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Accepts the next pack, which the next step loads.
@@ -116,23 +122,6 @@ class Worker(tune.Trainable):
             device=self._device,
             stopping=self._stopping,
         )
-
-    def _report(
-        self, progress: PackProgress, failure: str | None = None, details: str | None = None
-    ) -> dict[str, Any]:
-        return {
-            "share": progress.share,
-            "node": self._node,
-            "done": progress.committed,
-            "problem": progress.problem,
-            "failure": failure,
-            "details": details,
-        }
-
-    def _assigned_amount(self, resource: str) -> float:
-        context = ray.get_runtime_context()
-        assigned = context.get_assigned_resources()  # type: ignore[no-untyped-call]
-        return float(assigned.get(resource, 0))
 
 
 def train_for(seconds: float, trainer: PackTrainer) -> PackProgress:

@@ -99,10 +99,9 @@ class Checkpoint:
             write_artifacts(self.ledger.directory / "artifacts", points[self._saved_points :])
             self._directory.write(_POINTS_FILE, encode_points(points))
             self._saved_points = len(points)
-        tensors = {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
-        contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        tensors = {name: t.detach().cpu().clone().contiguous() for name, t in state.items()}
         metadata = {"label": self.label, "remaining": json.dumps([list(key) for key in remaining])}
-        self._directory.write(_STATE_FILE, save(contiguous, metadata))
+        self._directory.write(_STATE_FILE, save(tensors, metadata))
 
     def load(self) -> CheckpointContent:
         """Loads the checkpoint; damaged files and states with another label count as absent."""
@@ -130,7 +129,9 @@ class Checkpoint:
 
         try:
             content = self._directory.read(_STATE_FILE, _max_state_bytes())
-            metadata = _read_metadata(content)
+            # The package can read metadata from local files only.
+            length = int.from_bytes(content[:8], "little")
+            metadata = _SafetensorsHeader.model_validate_json(content[8 : 8 + length]).metadata
             if metadata.label != self.label:
                 return (), None
             return metadata.remaining, load(content)
@@ -142,12 +143,6 @@ class Checkpoint:
 def checkpointed_packs(ledger: Ledger) -> list[str]:
     """Ids of the packs that have a checkpoint."""
     return (ledger.directory / "checkpoints").directories()
-
-
-def _read_metadata(content: bytes) -> _Metadata:
-    """Metadata in a safetensors file; the package can read it from local files only."""
-    length = int.from_bytes(content[:8], "little")
-    return _SafetensorsHeader.model_validate_json(content[8 : 8 + length]).metadata
 
 
 def _max_state_bytes() -> int:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -139,10 +140,7 @@ class Ledger:
             columns: Columns to read; all if None. Damage in the others is not noticed.
         """
         names = list(self.pack_ids() if pack_ids is None else pack_ids)
-
-        def read(pack_id: str) -> pa.Table | None:
-            return self._read_table(pack_id, columns)
-
+        read = partial(self._read_table, columns=columns)
         if self.directory.local_path is not None:  # threads gain nothing on a local disk
             tables = [read(name) for name in names]
         else:
