@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import queue
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -104,13 +102,12 @@ class Publisher:
         while not should_stop():
             if not self._waiting:
                 self._read(min_points=_BATCH_POINTS)
-            batch = list(islice(self._waiting, _BATCH_POINTS))
+            batch = self._waiting[:_BATCH_POINTS]
             if not batch:
                 return self.error is None
             if not self._record(batch):
                 return False
-            for _ in batch:
-                self._waiting.popleft()
+            del self._waiting[: len(batch)]
             self._sent += len(batch)
         return False
 
@@ -162,13 +159,13 @@ class Publisher:
 
     def _restart(self) -> None:
         self._reader = PointReader(self._ledger, self._manifest.plan.seeds)
-        self._waiting: deque[TradeoffPoint] = deque()
+        self._waiting: list[TradeoffPoint] = []
         self._rejected: dict[str, str] = {}
         self._sent = 0
 
     def _read(self, min_points: int | None = None) -> None:
         try:
-            self._waiting.extend(self._reader.read_new(min_points))
+            self._waiting += self._reader.read_new(min_points)
         except OSError as error:
             self.error = self.error or f"the ledger cannot be read: {error}"
 
