@@ -31,6 +31,7 @@ from sweeps.analysis.tables import (
     front_table,
     varying_fields,
 )
+from sweeps.report import tables
 from sweeps.report.figures.charts import Chart
 from sweeps.report.figures.curves import group_curves
 from sweeps.report.figures.metrics import field_chart, front_chart, roc_chart, save_front
@@ -50,13 +51,6 @@ from sweeps.report.figures.releases import (
     week_chart,
 )
 from sweeps.report.figures.tradeoff import tradeoff_chart, tradeoff_pairs
-from sweeps.report.tables import (
-    attacker_report,
-    facts_table,
-    failures_table,
-    notes_table,
-    stopped_table,
-)
 from sweeps.study.yaml_reader import dump_yaml
 
 _ROC_POINTS = 4
@@ -136,15 +130,15 @@ def render_report(result: Result, sections: Sequence[FigureSection] | None = Non
         findings=[judge_claim(claim, result.replicates) for claim in result.study.claims],
         sections=figure_sections(result) if sections is None else sections,
         along=curves.along if curves.joined else None,
-        attackers=attacker_report(curves),
+        attackers=tables.attacker_report(curves),
         front=None if front.empty else _front_section(result, front, fields),
         axes=list(_field_charts(result)),
         roc=None if front.empty else _front_roc(result, front, fields),
-        notes=notes_table(result.notes, result.points, fields),
-        failures=failures_table(result, fields),
-        stopped=stopped_table(result, fields),
+        notes=tables.notes_table(result.notes, result.points, fields),
+        failures=tables.failures_table(result, fields),
+        stopped=tables.stopped_table(result, fields),
         command=result.spec.get("command", f"sweeps run {result.study.name}"),
-        facts=facts_table(result),
+        facts=tables.facts_table(result),
         study_text=dump_yaml(result.study.to_dict()),
     )
     return content
