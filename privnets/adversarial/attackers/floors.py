@@ -69,18 +69,17 @@ def fit_floors(
     `inferred` has utility labels of the test split as inferred from the release, shape [n].
     """
     test = known_rows(evidence.test)
-    estimates, validation = {_PRIOR: _constant_guess(test, classes)}, {_PRIOR: 1 / classes}
+    # A constant guess recognises one class, without any error.
+    prior = Estimate(1 / classes, np.zeros(len(test.secret)), test.cluster)
+    estimates, validation = {_PRIOR: prior}, {_PRIOR: prior.value}
     notes: dict[str, str] = {}
     inferred_label = side_beliefs = None
     if evidence.attack.utility is None:
         notes |= dict.fromkeys((_LABEL, INFERRED_LABEL_KEY), "the problem has no utility label")
     else:
-        table = _LabelTable.fit(evidence.attack, classes)
+        table, tuning = _LabelTable.fit(evidence.attack, classes), evidence.validation
         estimates[_LABEL] = table.accuracy(_labels(evidence.test), test)
-        on_validation = table.accuracy(
-            _labels(evidence.validation), known_rows(evidence.validation)
-        )
-        validation[_LABEL] = on_validation.value
+        validation[_LABEL] = table.accuracy(_labels(tuning), known_rows(tuning)).value
         inferred_label = None if inferred is None else table.accuracy(inferred, test)
     if evidence.attack.secret.ndim == 1:
         notes[_SIDE] = "the problem has no side information"
@@ -92,11 +91,6 @@ def fit_floors(
         notes[_SIDE] = f"{best.name.removeprefix('floor_')} on {inputs}"
         side_beliefs = best.calibrated if has_side else None
     return Floors(estimates, validation, notes, inferred_label, side_beliefs)
-
-
-def _constant_guess(rows: Rows, classes: int) -> Estimate:
-    """Success of a constant guess: one class is recognised, without any error."""
-    return Estimate(1 / classes, np.zeros(len(rows.secret)), rows.cluster)
 
 
 @dataclass(frozen=True, eq=False)

@@ -140,7 +140,8 @@ def score_releases(
         pending = zip(releases, fits or submit_fits(), neural, strict=True)
         for defect, config in zip(defects, configs, strict=True):
             if defect is not None:
-                yield _undefined_result(panel.names, defect)
+                undefined = _undefined_metrics(panel.names)
+                yield PanelResult(undefined, {}, dict.fromkeys(undefined, defect), None)
                 continue
             release, (waiting, floors), posteriors = next(pending)
             for wait in waiting:
@@ -241,11 +242,6 @@ def discard_progress(work: Generator[object, None, _T]) -> Generator[None, None,
         yield None
 
 
-def _undefined_result(names: Sequence[str], reason: str) -> PanelResult:
-    metrics = _undefined_metrics(names)
-    return PanelResult(metrics, {}, dict.fromkeys(metrics, reason), None)
-
-
 def _undefined_metrics(names: Sequence[str]) -> dict[str, float]:
     """NaN for every key of a result."""
     scores = (key for name in names for key in attacker_keys(name))
@@ -279,11 +275,12 @@ def _score(
     estimates |= {**floors.estimates, _FLOOR: floors.estimates[floors.highest]}
     if floors.inferred_label is not None:
         estimates[INFERRED_LABEL_KEY] = floors.inferred_label
+    beyond = "" if floors.side_beliefs is None else ", beyond side information"
     notes = {
         **floors.notes,
         PRIVACY_KEYS[0]: _note_strongest(best, assessments),
         _FLOOR: f"of {floors.highest}",
-        "privacy/leakage": _note_leakage(leaking, floors),
+        "privacy/leakage": f"by {leaking.name}, chosen on validation{beyond}",
     }
     flags = {
         _BELOW_FLOOR: _below_floor(best, floors.attainable),
@@ -307,11 +304,6 @@ def _highest_leakage(assessments: Sequence[Assessment], floors: Floors) -> Asses
     """
     eligible = [one for one in assessments if floors.side_beliefs is None or _sees_side(one)]
     return max(eligible, key=lambda one: one.validation_leakage.value)
-
-
-def _note_leakage(leaking: Assessment, floors: Floors) -> str:
-    beyond = "" if floors.side_beliefs is None else ", beyond side information"
-    return f"by {leaking.name}, chosen on validation{beyond}"
 
 
 def _note_strongest(best: Assessment, assessments: Sequence[Assessment]) -> str:

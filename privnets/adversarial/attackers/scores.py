@@ -140,14 +140,14 @@ def calibrate(
     slope, *shift = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
     prior_share = 1 / (origins + 2)
 
-    def calibrated(log_posterior: LogProbabilities) -> LogProbabilities:
+    def apply_calibration(log_posterior: LogProbabilities) -> LogProbabilities:
         raised = slope * _evidence(log_posterior, log_prior) + shift
         log_p = log_softmax(log_prior + raised, axis=1)
         own, shared = log_p + np.log1p(-prior_share), log_prior + np.log(prior_share)
         mixed: LogProbabilities = np.logaddexp(own, shared)
         return mixed
 
-    return calibrated
+    return apply_calibration
 
 
 def balanced_accuracy(decision: NDArray[np.int64], rows: Rows, classes: int) -> Estimate:

@@ -104,7 +104,6 @@ class TrainingCurves:
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Continues from a saved state."""
         device = self._log_prior.device
-        self._pending_steps, self._pending_releasers = [], []
         self._since = {n: v.to(device) for n, v in select_prefix(state, "since.").items()}
         self._steps = state["steps"].tolist() if "steps" in state else []
         self._points = {n: list(v.to(device)) for n, v in select_prefix(state, "point.").items()}
