@@ -91,17 +91,10 @@ def main() -> None:
     try:
         app()
     except Exception as error:
-        message = _describe_bad_input(error)
-        if message is None:
+        from privnets.data import DataError  # It loads numpy, which a working command may not need.
+
+        # Mistakes that the user can correct.
+        if not isinstance(error, (InputError, StudyError, DataError, TrackingError, ClusterError)):
             raise
-        typer.echo(f"Error: {message}", err=True)
+        typer.echo(f"Error: {make_printable(redact(str(error)))}", err=True)
         sys.exit(2)
-
-
-def _describe_bad_input(error: Exception) -> str | None:
-    """Returns the message of an error that the user can correct; None for any other."""
-    from privnets.data import DataError  # It loads numpy, which a working command may not need.
-
-    if isinstance(error, (InputError, StudyError, DataError, TrackingError, ClusterError)):
-        return make_printable(redact(str(error)))
-    return None

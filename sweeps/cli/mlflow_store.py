@@ -108,8 +108,7 @@ def serve(
         str | None, typer.Option(metavar="DIR_OR_URI", help="DIR/artifacts of --data by default.")
     ] = None,
     allowed_hosts: Annotated[
-        str | None,
-        typer.Option(metavar="NAME[,NAME...]", help="Names by which clients call it."),
+        str | None, typer.Option(metavar="NAME[,NAME...]", help="Names by which clients call it.")
     ] = None,
     data: Annotated[
         Path, typer.Option(metavar="DIR", help="Directory of its secrets and its database.")

@@ -71,10 +71,8 @@ Output = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the table here.")
 ]
 Minimize = Annotated[
-    list[str] | None,
-    typer.Option(metavar="METRIC", help="Metric to minimise; repeatable."),
+    list[str] | None, typer.Option(metavar="METRIC", help="Metric to minimise; repeatable.")
 ]
 Maximize = Annotated[
-    list[str] | None,
-    typer.Option(metavar="METRIC", help="Metric to maximise; repeatable."),
+    list[str] | None, typer.Option(metavar="METRIC", help="Metric to maximise; repeatable.")
 ]

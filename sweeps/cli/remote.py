@@ -86,7 +86,6 @@ def run_remotely(
 
     Args:
         cluster: Address of the job server, or a client of it.
-        arguments: Arguments of `sweeps`.
         data: Data directory on the nodes; None for their own.
         files: Names and contents of files for the command's working directory.
         timeout: Time limit in seconds.

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 import tracking
-from sweeps.analysis.results import DEFAULT_STORAGE, Result
+from sweeps.analysis.results import DEFAULT_STORAGE
 from sweeps.analysis.tables import front_table
 from sweeps.analysis.text import format_count
 from sweeps.cli.options import (
@@ -155,7 +155,13 @@ def _announce(plan: Plan, sweep: str) -> None:
 
 def _print_outcome(outcome: RunOutcome, tracking_uri: str | None, resume_command: str) -> None:
     result = outcome.result
-    _print_points(result)
+    finished, failed, stopped = (result.counts[how] for how in ("finished", "failed", "stopped"))
+    parts = [f"{finished:,} of {format_count(result.manifest.plan.points, 'point')} finished"]
+    parts += [f"{failed} failed"] if failed else []
+    parts += [f"{stopped} stopped early"] if stopped else []
+    typer.echo(", ".join(parts))
+    if len(front := result.front()):
+        print_table(front_table(front, result.objectives, result.swept_fields))
     for warning in _warnings(outcome):
         say(f"Warning: {warning}", err=True)
     if outcome.interrupted_by is not None:
@@ -165,17 +171,6 @@ def _print_outcome(outcome: RunOutcome, tracking_uri: str | None, resume_command
         points = format_count(result.pending, "point")
         typer.echo(f"{points} without all replicates. Try again with:\n  {resume_command}")
     _print_places(outcome, tracking_uri)
-
-
-def _print_points(result: Result) -> None:
-    finished, failed, stopped = (result.counts[how] for how in ("finished", "failed", "stopped"))
-    parts = [f"{finished:,} of {format_count(result.manifest.plan.points, 'point')} finished"]
-    parts += [f"{failed} failed"] if failed else []
-    parts += [f"{stopped} stopped early"] if stopped else []
-    typer.echo(", ".join(parts))
-    front = result.front()
-    if len(front):
-        print_table(front_table(front, result.objectives, result.swept_fields))
 
 
 def _warnings(outcome: RunOutcome) -> Iterator[str]:

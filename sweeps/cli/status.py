@@ -227,7 +227,10 @@ def _lines(status: SweepStatus | None, job: Job | None) -> Iterator[tuple[str, s
         yield "points", f"{status.finished} of {status.points} finished, {counts}"
         if job is None or job.is_active:
             yield from _describe_work(status)
-            yield from _describe_driver(status)
+        if status.heartbeat is not None and (job is None or job.is_active):
+            age = format_duration(max(0.0, status.age or 0.0))
+            gone = ", so it has died or lost its connection" if status.is_stale else ""
+            yield "driver", f"{phase}; last heartbeat {age} ago{gone}"
         yield from (("failed", f"pack {pack}: {why}") for pack, why in status.lost.items())
         yield "storage", status.storage
     elif job is not None and job.is_active:
@@ -255,10 +258,3 @@ def _describe_work(status: SweepStatus) -> Iterator[tuple[str, str]]:
         yield "in use", f"{packs} in training, on {use.busy_nodes} of {nodes}, {cpus}, {gpus}"
     if beat.setback is not None:
         yield "retries", f"{beat.setbacks}; the last: {beat.setback}"
-
-
-def _describe_driver(status: SweepStatus) -> Iterator[tuple[str, str]]:
-    if status.heartbeat is not None and status.age is not None:
-        age = format_duration(max(0.0, status.age))
-        gone = ", so it has died or lost its connection" if status.is_stale else ""
-        yield "driver", f"{status.heartbeat.phase}; last heartbeat {age} ago{gone}"

@@ -14,14 +14,14 @@ from sweeps.cli.options import Changes, NumPoints, Study
 from sweeps.cli.terminal import say
 from sweeps.planning.calibration import cached_curves
 from sweeps.planning.packing import local_capacity, make_packs
-from sweeps.planning.plan import Plan, estimate_cost, format_duration, make_plan
+from sweeps.planning.plan import Plan, cost_seconds, format_duration, make_plan
 from sweeps.study import spec
 from sweeps.study.loader import load, study_names
 from sweeps.study.search_space import grid_size
+from sweeps.study.validation import validate_study
 from sweeps.study.yaml_reader import dump_yaml
 
 _LISTED_POINTS: Final = 40
-_EMPTY: Final[tuple[object, ...]] = (None, "", [])
 
 
 def list_studies() -> None:
@@ -39,7 +39,9 @@ def show(study: Study, set_: Changes = None, num_points: NumPoints = None) -> No
     """
     planned = make_plan(load(study, set_ or ()), num_points)
     resolved = planned.study.to_dict()
-    text = dump_yaml({key: part for key, part in resolved.items() if part not in _EMPTY}, 100)
+    text = dump_yaml(
+        {key: part for key, part in resolved.items() if part not in (None, "", [])}, 100
+    )
     say(text.rstrip())
     for line in _comments(planned):
         say(f"# {line}".rstrip().replace("\n", " "))
@@ -50,9 +52,8 @@ def _facts(study: spec.Study) -> Iterator[str]:
     if points is None or study.search.algorithm == "grid":
         points = min(points or size, size)
     yield f"{points} points x {study.replicates} replicates"
-    seconds = estimate_cost(study)
-    if seconds is not None:
-        yield f"about {format_duration(seconds)} of one core"
+    seconds = cost_seconds(study, validate_study(study, data=False).configs)
+    yield f"about {format_duration(seconds)} of one core"
     if study.reproduces is None:
         yield "reproduces no publication"
     else:

@@ -211,9 +211,7 @@ def find_job(client: JobClient, sweep: str) -> Job:
     job = client.find(job_id(sweep))
     if job is not None:
         return job
-    prefix = job_id("")
-    ids = [job.job_id for job in client.list_jobs()]
-    names = sorted(each.removeprefix(prefix) for each in ids if each.startswith(prefix))
+    names = sorted(job.metadata["sweep"] for job in client.list_jobs() if "sweep" in job.metadata)
     others = f" (it has {', '.join(names[:_LISTED_SWEEPS])})" if names else ""
     raise InputError(
         f"the cluster at {client.address} has no job of sweep {sweep!r}{others}. A restarted "

@@ -82,8 +82,6 @@ def calibrate(
 
     Args:
         experiment: Name of the experiment.
-        replicates: Replicates to train.
-        settings: Conditions under which packs run.
         is_stopping: Polled often; once it returns True, measuring ends.
         on_measure: Called before the first measurement.
 
@@ -128,9 +126,7 @@ def measure_cost_curve(
     """Times stacks of increasing size, until larger ones do not save time per member.
 
     Args:
-        experiment: Experiment to measure.
         configs: At least two configurations of one structure; stacks take the first ones.
-        device: Name of the torch device.
         memory: Bytes of device memory that a stack may take.
         seconds: Time limit for starting another size; two sizes are measured in any case.
 

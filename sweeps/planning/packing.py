@@ -63,7 +63,6 @@ def make_packs(
 
     Args:
         replicates: Replicates of one experiment, in any order.
-        experiment: Name of the experiment.
         size: Maximum number of replicates in a pack, or `auto`.
         workers: Number of packs that run at once.
         memory: Bytes that one pack may take.

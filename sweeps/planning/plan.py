@@ -93,7 +93,7 @@ class Plan:
 
     def cost_seconds(self) -> float:
         """Estimates the seconds that one core takes for all trainings."""
-        return _cost_seconds(self.study, (point.config for point in self.points))
+        return cost_seconds(self.study, (point.config for point in self.points))
 
     @cached_property
     def digest(self) -> str:
@@ -227,17 +227,11 @@ def set_num_points(study: Study, num_points: int | None) -> Study:
 def check_confirmed(study: Study, configs: Sequence[ExperimentConfig], is_confirmed: bool) -> None:
     """Raises `InputError` for a plan of more than 10,000 points that the user has not confirmed."""
     if len(configs) > CONFIRM_ABOVE_POINTS and not is_confirmed:
-        cost = format_duration(_cost_seconds(study, configs))
+        cost = format_duration(cost_seconds(study, configs))
         raise InputError(
             f"the plan has {len(configs):,} points of {study.replicates} replicates, about {cost} "
             "of one core; pass --yes to accept it"
         )
-
-
-def estimate_cost(study: Study) -> float | None:
-    """Estimates a plan's cost in seconds without reading data; None for an invalid study."""
-    result = validate_study(study, data=False)
-    return None if result.errors else _cost_seconds(study, result.configs)
 
 
 def format_duration(seconds: float) -> str:
@@ -253,7 +247,8 @@ def format_duration(seconds: float) -> str:
     return f"{timedelta(seconds=seconds).days:,} days"
 
 
-def _cost_seconds(study: Study, configs: Iterable[ExperimentConfig]) -> float:
+def cost_seconds(study: Study, configs: Iterable[ExperimentConfig]) -> float:
+    """Estimates the seconds that one core takes to train all replicates of configurations."""
     experiment = privnets.experiment(study.experiment)
     return math.fsum(experiment.cost(config).seconds for config in configs) * study.replicates
 

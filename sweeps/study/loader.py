@@ -126,10 +126,9 @@ def _read_text(study: str) -> tuple[str, str]:
             return study, file.read(MAX_CHARACTERS + 1).decode("utf-8-sig")
     except OSError as error:
         given = error.strerror or str(error)
-        raise StudyError([FieldError((), given, expected, study)]) from error
     except UnicodeDecodeError as error:
         given = f"bytes that are not UTF-8 text (at {error.start})"
-        raise StudyError([FieldError((), given, expected, study)]) from error
+    raise StudyError([FieldError((), given, expected, study)])
 
 
 def _is_path(study: str) -> bool:

@@ -85,9 +85,7 @@ Text = Annotated[str, StringConstraints(strict=True)]
 Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Count = Annotated[int | Literal["auto"], PlainValidator(_check_count)]
 Devices = Annotated[
-    float,
-    Field(strict=True, ge=0, le=4096, allow_inf_nan=False),
-    AfterValidator(_check_share),
+    float, Field(strict=True, ge=0, le=4096, allow_inf_nan=False), AfterValidator(_check_share)
 ]
 Fraction = Annotated[float, Field(strict=True, gt=0, le=1)]
 

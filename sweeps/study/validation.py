@@ -270,22 +270,19 @@ class StudyValidator:
                     self._add_to_field(name, error.given, error.expected)
         return configs
 
-    def _check_configs(self, configs: Iterable[ExperimentConfig]) -> None:
+    def _check_configs(self, configs: Sequence[ExperimentConfig]) -> None:
         """Checks whole configurations, and the data that they need."""
-        structures: set[str] = set()  # configurations of equal structure share their data
         for config in configs:
             for problem in self._experiment.invalid_fields(config):
                 self._add_to_field(problem.field, problem.value, problem.expected)
-            if self._checks_data and (structure := config.structure()) not in structures:
-                structures.add(structure)
-                self._check_data(config)
-
-    def _check_data(self, config: ExperimentConfig) -> None:
-        try:
-            self._experiment.fingerprint(config)
-        except DataError as error:
-            expected = "a data set that is present and intact"
-            self._add_to_field(self._experiment.data_field, str(error).rstrip("."), expected)
+        # Configurations of equal structure share their data.
+        samples = {config.structure(): config for config in configs} if self._checks_data else {}
+        for config in samples.values():
+            try:
+                self._experiment.fingerprint(config)
+            except DataError as error:
+                expected = "a data set that is present and intact"
+                self._add_to_field(self._experiment.data_field, str(error).rstrip("."), expected)
 
     def _check_metrics(self, configs: Sequence[ExperimentConfig]) -> None:
         """Checks that every point reports the metrics of objectives and claims."""
