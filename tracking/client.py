@@ -60,10 +60,7 @@ def set_environment() -> None:
 
 
 def connect(uri: str) -> MlflowClient:
-    """Returns a client of an existing store.
-
-    Args:
-        uri: As returned by `resolve_uri`.
+    """Returns a client of an existing store; the URI must be one that `resolve_uri` returned.
 
     Raises:
         TrackingError: If the store does not exist, or another version of MLflow made its schema.
@@ -73,7 +70,7 @@ def connect(uri: str) -> MlflowClient:
     if path is not None:
         read_file_revision(path)
     elif not is_server(uri):
-        _check_database(uri)
+        check_database(uri)
     with translate_errors(uri):
         return MlflowClient(uri)
 
@@ -103,9 +100,6 @@ def translate_errors(uri: str) -> Iterator[None]:
 
     Inside the block the responses of a server are bounded in size and time.
 
-    Args:
-        uri: Of the store that the block talks to.
-
     Raises:
         RejectedRecordError: If the store rejects the data as invalid.
         TrackingError: In all other cases.
@@ -122,6 +116,26 @@ def translate_errors(uri: str) -> Iterator[None]:
             text = f"{uri} {error}"
             # A cause that contains credentials would show them in the traceback.
             raise _translate(uri, error) from (error if redact(text) == text else None)
+
+
+def check_database(uri: str) -> None:
+    """Connects once to a database: MLflow itself would retry for about two minutes.
+
+    Raises:
+        TrackingError: If that fails.
+    """
+    try:
+        url = sqlalchemy.make_url(uri)
+        has_limit = url.get_backend_name() in ("postgresql", "mysql")
+        options = {"connect_timeout": _CHECK_SECONDS} if has_limit else {}
+        sqlalchemy.create_engine(
+            url, poolclass=sqlalchemy.NullPool, connect_args=options
+        ).connect().close()
+    except ValueError as error:  # the port is not a number
+        raise TrackingError(f"{uri} is not the address of a database: {error}") from None
+    except (SQLAlchemyError, ImportError) as error:
+        reason = " ".join(str(getattr(error, "orig", error)).split())
+        raise TrackingError(f"the database {uri} cannot be used: {reason}") from None
 
 
 def _translate(uri: str, error: Exception) -> TrackingError:
@@ -198,19 +212,3 @@ def _innermost_text(chain: list[BaseException]) -> str:
     innermost = chain[-1]
     text = innermost.strerror if isinstance(innermost, OSError) else None
     return " ".join((text or str(innermost))[:_MAX_QUOTE].split())
-
-
-def _check_database(uri: str) -> None:
-    """Connects once: MLflow itself would retry for about two minutes."""
-    with translate_errors(uri):
-        try:
-            url = sqlalchemy.make_url(uri)
-        except ValueError as error:  # the port is not a number
-            message = redact(f"{uri} is not the address of a database: {error}")
-            raise TrackingError(message) from None
-        options = {} if url.get_backend_name() == "mssql" else {"connect_timeout": _CHECK_SECONDS}
-        engine = sqlalchemy.create_engine(url, connect_args=options)
-        try:
-            engine.connect().close()
-        finally:
-            engine.dispose()

@@ -24,7 +24,7 @@ REPLICATE_COLUMNS = {"seed": "int64", "failure": "str", "stopped": "str"}
 
 @dataclass(frozen=True)
 class TableRow:
-    """TableRow of a table: a point, or one of its replicates.
+    """Row of a table: a point, or one of its replicates.
 
     Attributes:
         point_id: Id of the point.
@@ -117,21 +117,20 @@ def table_from_rows(rows: Sequence[TableRow], sweep: str) -> pd.DataFrame:
 def table_from_columns(columns: TableColumns, own: Mapping[str, str], sweep: str) -> pd.DataFrame:
     """Returns the table of `points_frame` or `replicates_frame` for given columns.
 
-    Args:
-        columns: Values.
-        own: `POINT_COLUMNS` or `REPLICATE_COLUMNS`.
-        sweep: Name of the sweep.
+    The argument `own` is `POINT_COLUMNS` or `REPLICATE_COLUMNS`.
     """
-    fields = {f: [c.get(f) for c in columns.configs] for f in _fields(columns.configs)}
+    names = sorted({field for config in columns.configs for field in config})
+    fields = {name: [config.get(name) for config in columns.configs] for name in names}
     order = _order(columns, fields)
     points = columns.points[order]
+    microseconds = np.rint(columns.finished_at[order] * 1_000_000)
     table: dict[str, Any] = {
         "point_id": pd.array(columns.point_ids, dtype="str").take(points),
         "sweep": pd.array([sweep], dtype="str").take(np.zeros_like(points)),
         "experiment": pd.array(columns.experiments, dtype="str").take(points),
         "status": pd.array(columns.status, dtype="str").take(order),
         **{name: pd.array(columns.own[name], dtype=own[name]).take(order) for name in own},
-        "finished_at": _timestamps(columns.finished_at[order]),
+        "finished_at": pd.Series(microseconds.astype("datetime64[us]")).dt.tz_localize("UTC"),
     }
     for field, values in fields.items():
         table[f"config/{field}"] = pd.Series(values).array.take(points)
@@ -173,15 +172,6 @@ def _columns(rows: Sequence[TableRow], own: Iterable[str]) -> TableColumns:
             for key in keys
         },
     )
-
-
-def _fields(configs: Sequence[Mapping[str, Scalar]]) -> list[str]:
-    return sorted({field for config in configs for field in config})
-
-
-def _timestamps(seconds: NDArray[np.float64]) -> pd.Series:
-    whole = np.rint(seconds * 1_000_000).astype("datetime64[us]")
-    return pd.Series(whole).dt.tz_localize("UTC")
 
 
 def _metric_order(keys: Iterable[str]) -> list[str]:

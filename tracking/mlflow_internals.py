@@ -35,10 +35,6 @@ _users = 0
 def open_database(uri: str, artifact_root: str | None) -> None:
     """Opens a database as MLflow does, which completes and verifies its schema, and closes it.
 
-    Args:
-        uri: URI of the database.
-        artifact_root: Default location of artifacts.
-
     Raises:
         MlflowException: If the schema belongs to another version of MLflow.
     """
@@ -47,10 +43,6 @@ def open_database(uri: str, artifact_root: str | None) -> None:
 
 def ask_server(uri: str, timeout: float) -> Response:
     """Asks a server for one experiment, with the user's credentials and without a retry.
-
-    Args:
-        uri: URI of the server.
-        timeout: Seconds.
 
     Raises:
         MlflowException: If the server does not respond.

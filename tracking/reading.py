@@ -7,14 +7,22 @@ is unpickled.
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pandas as pd
 from mlflow.entities import Run
-from pydantic import Field, StrictBool, StrictStr, TypeAdapter
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    Json,
+    StrictBool,
+    StrictStr,
+    ValidationError,
+)
 
 from privnets.points import Scalar, TradeoffPoint, merge_replicates
 from tracking import runs
@@ -26,11 +34,28 @@ from tracking.uris import resolve_uri
 
 _Integer = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 _Float = Annotated[float, Field(strict=True, ge=-math.inf)]  # may be infinite, but not NaN
-_CONFIG: TypeAdapter[dict[str, Scalar]] = TypeAdapter(
-    dict[str, StrictBool | _Integer | _Float | StrictStr | None]
-)
+_Value = StrictBool | _Integer | _Float | StrictStr | None
 _MAX_TIME = 253402300799.0  # the end of the year 9999
-_MAX_NAME = 250
+
+
+def _check_length(text: str) -> str:
+    if len(text) > MAX_TAG or not text.isprintable():
+        raise ValueError(f"must be at most {MAX_TAG} printable characters; got {text[:100]!r}")
+    return text
+
+
+_Text = Annotated[str, AfterValidator(_check_length)]
+
+
+class _PointTags(BaseModel):
+    """Tags of a child run that describe its point."""
+
+    point_id: Annotated[_Text, Field(max_length=250)]
+    experiment: Annotated[_Text, Field(max_length=250)]
+    status: Literal["finished", "stopped", "failed"]
+    finished_at: Annotated[float, Field(ge=0, le=_MAX_TIME)]
+    replicates: Annotated[int, Field(ge=0, lt=10**9)]
+    config: Annotated[Json[dict[str, _Value]], BeforeValidator(_check_length)]
 
 
 def load_points(
@@ -156,21 +181,23 @@ def _tag_text(reason: str | None) -> str | None:
 
 
 def _row(run: Run) -> TableRow:
-    tags = run.data.tags
     try:
-        return TableRow(
-            point_id=_name(tags[runs.POINT_ID]),
-            experiment=_name(tags["experiment"]),
-            status=_one_of(tags["status"], ("finished", "stopped", "failed")),
-            finished_at=_seconds(tags["finished_at"]),
-            own={"replicates": _count(tags["replicates"])},
-            config=_config(tags["config"]),
-            metrics=_metrics(run, curves=False),
-        )
-    except (KeyError, ValueError) as error:
+        tags = _PointTags.model_validate(run.data.tags)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        reason = truncate(f"{fault['loc'][0]}: {fault['msg']}", 500)
         raise TrackingError(
-            f"the run {run.info.run_id} was not written by `record`: {truncate(repr(error), 500)}"
+            f"the run {run.info.run_id} was not written by `record`: {reason}"
         ) from error
+    return TableRow(
+        point_id=tags.point_id,
+        experiment=tags.experiment,
+        status=tags.status,
+        finished_at=tags.finished_at,
+        own={"replicates": tags.replicates},
+        config=tags.config,
+        metrics=_metrics(run, curves=False),
+    )
 
 
 def _metrics(run: Run, *, curves: bool) -> dict[str, float]:
@@ -183,34 +210,3 @@ def _metrics(run: Run, *, curves: bool) -> dict[str, float]:
 
 def _restore_infinity(value: float) -> float:
     return math.copysign(math.inf, value) if abs(value) >= sys.float_info.max else value
-
-
-def _config(text: str) -> dict[str, Scalar]:
-    if len(text) > MAX_TAG:
-        raise ValueError(f"the configuration has {len(text)} characters")
-    return _CONFIG.validate_json(text)
-
-
-def _name(text: str) -> str:
-    if len(text) > _MAX_NAME or not text.isprintable():
-        raise ValueError(f"{text[:_MAX_NAME]!r} is not a valid name")
-    return text
-
-
-def _count(text: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", text):
-        raise ValueError(f"replicates is {text!r}")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= _MAX_TIME:
-        raise ValueError(f"finished_at is {text!r}")
-    return value
-
-
-def _one_of(text: str, allowed: tuple[str, ...]) -> str:
-    if text not in allowed:
-        raise ValueError(f"must be one of {allowed}; got {text!r}")
-    return text

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-import time
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
@@ -35,7 +33,6 @@ from tracking.uris import parallel_calls, resolve_uri, sqlite_path
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 _HYPERVOLUME = "hypervolume"
-
 _NO_FILES: Mapping[str, Path] = MappingProxyType({})
 _NO_TEXT: Mapping[str, str] = MappingProxyType({})
 _CONTENT = "sha256."
@@ -81,19 +78,11 @@ def record(
         ValueError: If a `log_scaled` field is negative, or a configuration is too long for a tag.
         OSError: If an artifact of a point cannot be read.
     """
-    recorder = Recorder(
-        sweep,
-        study=study,
-        tracking_uri=tracking_uri,
-        log_scaled=log_scaled,
-        name_fields=name_fields,
-        keys=keys,
-    )
-    return recorder.record_until_settled(points)
+    options = (study, tracking_uri, log_scaled, name_fields, keys)
+    return Recorder(sweep, *options).record_until_settled(points)
 
 
-@dataclass(frozen=True)
-class _Target:
+class _Target(NamedTuple):
     client: MlflowClient
     parent: runs.ParentRun
 
@@ -109,7 +98,6 @@ class Recorder:
     def __init__(
         self,
         sweep: str,
-        *,
         study: str | None = None,
         tracking_uri: str | None = None,
         log_scaled: frozenset[str] = frozenset(),
@@ -133,10 +121,7 @@ class Recorder:
         self._contents: dict[str, str] = {}
 
     def record(self, points: Iterable[TradeoffPoint]) -> int:
-        """Records a batch.
-
-        Args:
-            points: Points with all their replicates.
+        """Records a batch of points with all their replicates.
 
         Returns:
             Number of points that were new or completed.
@@ -173,7 +158,7 @@ class Recorder:
         """
         records = self._build(points)
         for _ in range(_MAX_ROUNDS):
-            if not records or not self._write(records, self._read(records)):
+            if not records or not self._write(records, self._read()):
                 return len(self._contents)
         raise TrackingError(
             f"{self._uri}: runs of the sweep {self._sweep!r} disappear while they are recorded."
@@ -183,34 +168,20 @@ class Recorder:
         merged = merge_replicates(points)
         return [build_run_record(point, self._log_scaled, self._name_fields) for point in merged]
 
-    def _read(self, records: Sequence[RunRecord] = ()) -> _Target:
-        """Reads the runs of these records, or of all points."""
+    def _read(self) -> _Target:
+        """Reads the runs of all points."""
         self._target = None
         create(self._uri)
         client = connect(self._uri)
-        contents = {record.point.point_id: record.content for record in records}
-        # Preferring a content that was written here would never settle two that differ.
-        preferred = {i: content for i, content in contents.items() if i not in self._contents}
+        path = sqlite_path(self._uri)
         with translate_errors(self._uri):
             parent = runs.get_or_create_parent(client, self._sweep, self._study, self._uri)
-            children = self._read_children(client, parent, contents.keys())
-            self._children = runs.resolve_duplicates(client, parent, children, preferred)
+            children = None if path is None else sqlite.children(path, parent, self._sweep)
+            if children is None:
+                children = list(map(runs.child_run, runs.children(client, parent, self._sweep)))
+            self._children = runs.resolve_duplicates(client, parent, children)
         self._target = _Target(client, parent)
         return self._target
-
-    def _read_children(
-        self, client: MlflowClient, parent: runs.ParentRun, ids: Set[str]
-    ) -> Iterable[runs.ChildRun]:
-        """Returns the runs of these points, or of all."""
-        path = sqlite_path(self._uri)
-        children = None if path is None else sqlite.children(path, parent, self._sweep)
-        if children is not None:
-            return (child for child in children if not ids or child.point_id in ids)
-        if ids:
-            runs_ = runs.children_with_ids(client, parent, self._sweep, sorted(ids))
-        else:
-            runs_ = runs.children(client, parent, self._sweep)
-        return map(runs.child_run, runs_)
 
     def _write(self, records: Sequence[RunRecord], target: _Target) -> int:
         missing = [record for record in records if not self._is_recorded(record)]
@@ -279,16 +250,8 @@ class Recorder:
         if old is not None and old.run_id != run_id:
             runs.delete_run(target.client, old.run_id)
         self._contents[point_id] = record.content
-        self._children[point_id] = runs.ChildRun(
-            run_id=run_id,
-            point_id=point_id,
-            parent_id=target.parent.run_id,
-            content=record.content,
-            attempted=len(record.point.replicates),
-            complete=True,
-            finished_at=record.point.finished_at,
-            recorded_at=time.time(),
-        )
+        tags = record.tags(self._sweep, target.parent.run_id)
+        self._children[point_id] = runs.ChildRun.from_tags(run_id, record.status, tags)
 
 
 def record_sweep(
@@ -320,15 +283,19 @@ def record_sweep(
         ValueError: If a name in `files` leaves the run.
         OSError: If a file cannot be read.
     """
-    contents = {str(relative_path(name)): path.read_bytes() for name, path in files.items()}
+    contents = {relative_path(name): path.read_bytes() for name, path in files.items()}
     uri = create(tracking_uri)
     client = connect(uri)
     with translate_errors(uri):
         run_id = runs.get_or_create_parent(client, sweep, study, uri).run_id
-        _log(client, run_id, hypervolume, params, tags)
-        _upload(client, run_id, contents)
-        if status is not None:
-            _set_status(client, run_id, status)
+        run = client.get_run(run_id)
+        new_params = {key: params[key] for key in params.keys() - run.data.params.keys()}
+        _log(client, run_id, hypervolume, new_params, tags)
+        _upload(client, run_id, contents, run.data.tags)
+        if status == "RUNNING" and status != run.info.status:
+            client.update_run(run_id, status)
+        elif status is not None and status != run.info.status:
+            client.set_terminated(run_id, status)
 
 
 def sweep_tags(
@@ -364,7 +331,7 @@ def _create_run(target: _Target, sweep: str, record: RunRecord) -> str:
 def _fill_run(client: MlflowClient, run_id: str, record: RunRecord, columns: Sequence[str]) -> bool:
     """Writes the content of a run; returns whether the run still exists."""
     try:
-        client.log_batch(run_id, record.metrics(columns), record.params())
+        client.log_batch(run_id, record.metrics(columns), record.params)
         _log_files(client, run_id, record.files)
         client.set_terminated(run_id, record.status, record.ended)
     except MlflowException:
@@ -390,38 +357,26 @@ def _log(
     params: Mapping[str, str],
     tags: Mapping[str, str],
 ) -> None:
-    old_params = client.get_run(run_id).data.params
     history = client.get_metric_history(run_id, _HYPERVOLUME) if hypervolume else ()
     steps = {metric.step for metric in history}
     new = [entry for entry in hypervolume if entry[0] not in steps]
     client.log_batch(
         run_id,
         [Metric(_HYPERVOLUME, value, milliseconds(when), step) for step, value, when in new],
-        [Param(k, truncate(v, MAX_PARAM)) for k, v in params.items() if k not in old_params],
+        [Param(k, truncate(v, MAX_PARAM)) for k, v in params.items()],
         [RunTag(key, truncate(value)) for key, value in tags.items()],
     )
 
 
-def _upload(client: MlflowClient, run_id: str, contents: Mapping[str, bytes]) -> None:
-    tags = client.get_run(run_id).data.tags
+def _upload(
+    client: MlflowClient,
+    run_id: str,
+    contents: Mapping[PurePosixPath, bytes],
+    tags: Mapping[str, str],
+) -> None:
     for name, content in contents.items():
         digest = hashlib.sha256(content).hexdigest()
-        if tags.get(_CONTENT + name) == digest:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-            client.log_artifacts(run_id, folder)
-        # Set last, so that an interrupted upload is repeated.
-        client.set_tag(run_id, _CONTENT + name, digest)
-
-
-def _set_status(client: MlflowClient, run_id: str, status: Status) -> None:
-    current = client.get_run(run_id).info.status
-    if current == status:
-        return
-    if status == "RUNNING":
-        client.update_run(run_id, status)
-    else:
-        client.set_terminated(run_id, status)
+        if tags.get(f"{_CONTENT}{name}") != digest:
+            _log_files(client, run_id, {name: content})
+            # Set last, so that an interrupted upload is repeated.
+            client.set_tag(run_id, f"{_CONTENT}{name}", digest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -38,6 +38,7 @@ class RunRecord:
         config: Configuration as JSON.
         content: Digest of everything that `tracking.compare` compares.
         files: Artifacts by their path within the run.
+        params: Configuration as parameters of the run.
     """
 
     point: TradeoffPoint
@@ -45,7 +46,7 @@ class RunRecord:
     config: str
     content: str
     files: Mapping[PurePosixPath, bytes]
-    _params: Mapping[str, str]
+    params: Sequence[Param]
 
     @property
     def started(self) -> int:
@@ -62,17 +63,19 @@ class RunRecord:
         """Final status of the run."""
         return _RUN_STATUS[self.point.status]
 
-    def params(self) -> list[Param]:
-        """Returns the configuration as parameters of the run."""
-        return [Param(key, value) for key, value in self._params.items()]
-
     def metrics(self, keys: Sequence[str]) -> list[Metric]:
         """Returns values and curves of the run.
 
         Args:
             keys: Metrics of the run; NaN where the point lacks them.
         """
-        return list(_metrics(self.point, keys))
+        when, values = milliseconds(self.point.finished_at), self.point.metrics
+        curves = [
+            Metric(runs.CURVES + name, float(value), when, step)
+            for name, curve in self.point.curves.items()
+            for step, value in zip(curve.steps, curve.values, strict=True)
+        ]
+        return [Metric(key, float(values.get(key, math.nan)), when, 0) for key in keys] + curves
 
     def tags(self, sweep: str, parent_id: str) -> dict[str, str]:
         """Returns the tags of the run, with the current time as its creation time."""
@@ -118,7 +121,7 @@ def build_run_record(
         config=_config_tag(point.config),
         content=_content(point),
         files={relative_path(name): content for name, content in point.artifacts.items()},
-        _params=_parameters(point.config, log_scaled),
+        params=_parameters(point.config, log_scaled),
     )
 
 
@@ -159,14 +162,14 @@ def _config_tag(config: Mapping[str, Scalar]) -> str:
     return text
 
 
-def _parameters(config: Mapping[str, Scalar], log_scaled: frozenset[str]) -> dict[str, str]:
+def _parameters(config: Mapping[str, Scalar], log_scaled: frozenset[str]) -> list[Param]:
     """Returns a configuration as MLflow parameters, with `log10_` companions."""
-    parameters = {}
+    parameters = []
     for field, value in sorted(config.items()):
         text = value if isinstance(value, str) else json.dumps(value)
-        parameters[field] = truncate(text, MAX_PARAM)
+        parameters.append(Param(field, truncate(text, MAX_PARAM)))
         if field in log_scaled and value is not None:
-            parameters[f"log10_{field}"] = repr(_log10(field, value))
+            parameters.append(Param(f"log10_{field}", repr(_log10(field, value))))
     return parameters
 
 
@@ -178,15 +181,6 @@ def _log10(field: str, value: Scalar) -> float:
     if value == math.inf:
         return LOG10_OF_INFINITY
     return math.log10(value) if value > 0 else LOG10_OF_ZERO
-
-
-def _metrics(point: TradeoffPoint, keys: Sequence[str]) -> Iterator[Metric]:
-    when = milliseconds(point.finished_at)
-    for key in keys:
-        yield Metric(key, float(point.metrics.get(key, math.nan)), when, 0)
-    for name, curve in point.curves.items():
-        for step, value in zip(curve.steps, curve.values, strict=True):
-            yield Metric(runs.CURVES + name, float(value), when, step)
 
 
 def _run_name(point: TradeoffPoint, fields: Sequence[str]) -> str:

@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
+from mlflow.store.entities import PagedList
 
 from tracking.client import connect, translate_errors
 from tracking.errors import TrackingError
 from tracking.uris import artifact_root
+
+T = TypeVar("T")
 
 PARENT = "mlflow.parentRunId"
 NOTE = "mlflow.note.content"
@@ -36,7 +41,6 @@ CHILD_TAGS = (PARENT, POINT_ID, CONTENT, ATTEMPTED, FINISHED_AT, RECORDED_AT)
 
 _PAGE_SIZE = 1000
 _MAX_PAGES = 4000
-_MAX_SINGLE_SEARCHES = 100
 _MLFLOW_DEFAULT_EXPERIMENT = "Default"
 
 
@@ -96,10 +100,7 @@ def child_run(run: Run) -> ChildRun:
 def find_parent(client: MlflowClient, sweep: str, study: str | None) -> ParentRun | None:
     """Returns the parent run of a sweep, None where MLflow has none.
 
-    Args:
-        client: Client of the store.
-        sweep: Name of the sweep.
-        study: Name of the experiment; None searches all experiments.
+    Without a study it searches all experiments.
 
     Raises:
         TrackingError: If several experiments hold a sweep of that name.
@@ -113,11 +114,7 @@ def get_or_create_parent(
 ) -> ParentRun:
     """Returns the parent run of a sweep, created where absent; of several one remains.
 
-    Args:
-        client: Client of the store.
-        sweep: Name of the sweep.
-        study: Name of the experiment; None for the one that holds the sweep, or else `sweep`.
-        uri: Resolved URI of the store.
+    Without a study it uses the experiment that holds the sweep, or else one of the sweep's name.
 
     Raises:
         TrackingError: If the experiment was deleted, or several hold a sweep of that name.
@@ -141,53 +138,25 @@ def children(client: MlflowClient, parent: ParentRun, sweep: str) -> Iterator[Ru
     return (run for run in runs if POINT_ID in run.data.tags)
 
 
-def children_with_ids(
-    client: MlflowClient, parent: ParentRun, sweep: str, ids: Sequence[str]
-) -> Iterator[Run]:
-    """Yields the child runs of some points: one search each if they are few, else one in all."""
-    if len(ids) > _MAX_SINGLE_SEARCHES:
-        wanted = set(ids)
-        return (r for r in children(client, parent, sweep) if r.data.tags[POINT_ID] in wanted)
-    in_sweep = f"tags.{SWEEP} = {_quote(sweep)}"
-    return (
-        run
-        for point_id in ids
-        for run in search_runs(
-            client, [parent.experiment_id], f"tags.{POINT_ID} = {_quote(point_id)} and {in_sweep}"
-        )
-    )
-
-
 def resolve_duplicates(
     client: MlflowClient,
     parent: ParentRun,
     children: Iterable[ChildRun],
-    preferred: Mapping[str, str],
 ) -> dict[str, ChildRun]:
     """Deletes all but one run per point, in the order of `group_by_point`.
 
-    Args:
-        client: Client of the store.
-        parent: Parent run of the sweep; remaining runs are moved below it.
-        children: Child runs of the sweep.
-        preferred: Point id to the content digest that its run should have, where known. It
-            decides between runs with equally many replicates.
+    The remaining runs are moved below the parent.
 
     Returns:
         Point id to the remaining run.
     """
-    groups: dict[str, list[ChildRun]] = {}
-    for child in children:
-        groups.setdefault(child.point_id, []).append(child)
-    remaining: dict[str, ChildRun] = {}
-    for point_id, group in groups.items():
-        first, *others = sorted(group, key=lambda c: _rank(c, preferred.get(point_id)))
-        remaining[point_id] = first
+    groups = _group(children, lambda child: child)
+    for first, *others in groups.values():
         for other in others:
             delete_run(client, other.run_id)
         if first.parent_id != parent.run_id:
             client.set_tag(first.run_id, PARENT, parent.run_id)
-    return remaining
+    return {point_id: group[0] for point_id, group in groups.items()}
 
 
 def group_by_point(runs: Iterable[Run]) -> dict[str, list[Run]]:
@@ -196,13 +165,7 @@ def group_by_point(runs: Iterable[Run]) -> dict[str, list[Run]]:
     The run with the most replicates comes first; then the one whose point finished last, then the
     one created first.
     """
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(run.data.tags[POINT_ID], []).append(run)
-    return {
-        point_id: sorted(group, key=lambda run: _rank(child_run(run), None))
-        for point_id, group in groups.items()
-    }
+    return _group(runs, child_run)
 
 
 def delete_run(client: MlflowClient, run_id: str) -> None:
@@ -223,26 +186,9 @@ def search_runs(
     client: MlflowClient, experiment_ids: list[str], filter_string: str
 ) -> Iterator[Run]:
     """Yields every matching run; a single search of MLflow stops at a thousand."""
-    token: str | None = None
-    seen: set[str] = set()
-    for _ in range(_MAX_PAGES):
-        page = client.search_runs(
-            experiment_ids,
-            filter_string,
-            max_results=_PAGE_SIZE,
-            order_by=["attributes.run_id ASC"],
-            page_token=token,
-        )
-        # Pages count from the start, so a run created meanwhile may shift one to the next page.
-        new = [run for run in page if run.info.run_id not in seen]
-        seen.update(run.info.run_id for run in new)
-        yield from new
-        token = page.token
-        if not token:
-            return
-        if not new:
-            break
-    raise TrackingError("the tracking server's search for runs does not end.")
+    order = ["attributes.run_id ASC"]
+    search = partial(client.search_runs, experiment_ids, filter_string, order_by=order)
+    return _all_pages(search, lambda run: run.info.run_id)
 
 
 def creation_timestamp() -> str:
@@ -251,14 +197,10 @@ def creation_timestamp() -> str:
 
 
 def study_pages(uri: str, limit: int) -> dict[str, str]:
-    """Returns the MLflow pages of the studies that changed last.
-
-    Args:
-        uri: Resolved URI of an existing store.
-        limit: Largest number of studies.
+    """Returns the MLflow pages of at most `limit` studies, those that changed last first.
 
     Returns:
-        Study to the path of its page below the server's address, the latest first.
+        Study to the path of its page below the server's address.
 
     Raises:
         TrackingError: If the store fails or does not exist.
@@ -276,10 +218,6 @@ def study_pages(uri: str, limit: int) -> dict[str, str]:
 def study_page(uri: str, study: str) -> str | None:
     """Returns the MLflow page of a study, None where the store does not hold it.
 
-    Args:
-        uri: Resolved URI of an existing store.
-        study: Name of the study.
-
     Raises:
         TrackingError: If the store fails or does not exist.
     """
@@ -294,13 +232,17 @@ def runs_page(experiment_id: str) -> str:
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning"
 
 
-def _rank(child: ChildRun, preferred: str | None) -> tuple[int, bool, float, float, str]:
-    differs = preferred is not None and child.content != preferred
-    return (-child.attempted, differs, -child.finished_at, child.recorded_at, child.run_id)
+def _group(runs: Iterable[T], read: Callable[[T], ChildRun]) -> dict[str, list[T]]:
+    groups: dict[str, list[tuple[ChildRun, T]]] = {}
+    for run in runs:
+        child = read(run)
+        groups.setdefault(child.point_id, []).append((child, run))
 
+    def rank(pair: tuple[ChildRun, T]) -> tuple[int, float, float, str]:
+        child, _ = pair
+        return (-child.attempted, -child.finished_at, child.recorded_at, child.run_id)
 
-def _seniority(run: Run) -> tuple[float, str]:
-    return (_recorded_at(run.data.tags), run.info.run_id)
+    return {i: [run for _, run in sorted(group, key=rank)] for i, group in groups.items()}
 
 
 def _recorded_at(tags: Mapping[str, str]) -> float:
@@ -317,24 +259,32 @@ def _experiment_ids(client: MlflowClient, study: str | None) -> list[str]:
         if experiment is None or experiment.lifecycle_stage != "active":
             return []
         return [experiment.experiment_id]
-    ids: dict[str, None] = {}
+    experiments = _all_pages(client.search_experiments, lambda found: found.experiment_id)
+    return [experiment.experiment_id for experiment in experiments]
+
+
+def _all_pages(search: Callable[..., PagedList[T]], identify: Callable[[T], str]) -> Iterator[T]:
     token: str | None = None
+    seen: set[str] = set()
     for _ in range(_MAX_PAGES):
-        before = len(ids)
-        page = client.search_experiments(max_results=_PAGE_SIZE, page_token=token)
-        ids.update(dict.fromkeys(experiment.experiment_id for experiment in page))
+        page = search(max_results=_PAGE_SIZE, page_token=token)
+        # Pages count from the start, so an item created meanwhile may shift one to the next page.
+        new = {identify(item): item for item in page if identify(item) not in seen}
+        seen.update(new)
+        yield from new.values()
         token = page.token
         if not token:
-            return list(ids)
-        if len(ids) == before:
+            return
+        if not new:
             break
-    raise TrackingError("the tracking server's list of experiments does not end.")
+    raise TrackingError("the tracking server's search does not end.")
 
 
 def _search_parents(client: MlflowClient, sweep: str, study: str | None) -> list[Run]:
     condition = f"tags.{KIND} = 'sweep' and tags.{SWEEP} = {_quote(sweep)}"
     ids = _experiment_ids(client, study)
-    parents = sorted(search_runs(client, ids, condition), key=_seniority) if ids else []
+    found = search_runs(client, ids, condition) if ids else ()
+    parents = sorted(found, key=lambda run: (_recorded_at(run.data.tags), run.info.run_id))
     if len({run.info.experiment_id for run in parents}) > 1:
         raise TrackingError(f"several studies hold a sweep named {sweep!r}: name the study.")
     return parents
@@ -372,17 +322,7 @@ def _get_or_create_experiment(client: MlflowClient, name: str, uri: str) -> str:
 
 
 def _create_parent(client: MlflowClient, experiment_id: str, sweep: str, study: str) -> None:
-    tags = {
-        KIND: "sweep",
-        SWEEP: sweep,
-        RECORDED_AT: creation_timestamp(),
-        NOTE: _description(sweep, study),
-    }
-    client.create_run(experiment_id, tags=tags, run_name=sweep)
-
-
-def _description(sweep: str, study: str) -> str:
-    return (
+    note = (
         f"Sweep **{sweep}** of the study **{study}**. Each child run is a trade-off point: one "
         "configuration. Every metric is a mean over replicates, with `.std`, `.ci_low` and "
         "`.ci_high` (95%) beside it. To compare points, select them in the table. For a knob on a "
@@ -390,6 +330,8 @@ def _description(sweep: str, study: str) -> str:
         "specification, all points, the Pareto front and the report.\n\n"
         f"`sweeps points {sweep}` and `sweeps pareto {sweep}` print the same tables."
     )
+    tags = {KIND: "sweep", SWEEP: sweep, RECORDED_AT: creation_timestamp(), NOTE: note}
+    client.create_run(experiment_id, tags=tags, run_name=sweep)
 
 
 def _quote(text: str) -> str:

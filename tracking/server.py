@@ -15,10 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import sqlalchemy
-
+from tracking.client import check_database
 from tracking.errors import TrackingError
-from tracking.redaction import redact
 
 ADMIN = "admin"
 PASSWORD_VARIABLE = "MLFLOW_AUTH_ADMIN_PASSWORD"
@@ -121,9 +119,9 @@ def team_server(
         folder: Directory of the password, and of the default database and artifacts.
         database: SQLAlchemy URI; SQLite in the folder by default.
         artifacts: Directory or URI; `<folder>/artifacts` by default.
-        host: Address of this machine to listen on.
-        port: Free port.
-        tls: Files of the certificate and of its key; None for plain HTTP.
+        host: See `mlflow_server`.
+        port: See `mlflow_server`.
+        tls: See `mlflow_server`.
         allowed_hosts: Names by which clients call the server, required beyond loopback: without
             them any web page could reach it through a reader's browser.
         permission: MLflow's permission of an account for the experiments of others.
@@ -136,11 +134,11 @@ def team_server(
         raise TrackingError(f"{host} is reachable by others", "give --allowed-hosts NAME[,NAME...]")
     if database is not None:
         database = database.replace("postgresql://", "postgresql+psycopg2://", 1)  # as installed
-        _check_database(database)
+        check_database(database)
     folder = folder.expanduser().absolute()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     names = [pattern for name in allowed_hosts for pattern in (name, f"{name}:*")]
-    hosts = [*names, *(pattern for name in _LOOPBACK for pattern in (name, f"{name}:*"))]
+    hosts = [*names, *_LOOPBACK, *(f"{name}:*" for name in _LOOPBACK)]
     options = ["--app-name", "basic-auth", "--allowed-hosts", ",".join(hosts), "--serve-artifacts"]
     options += ["--artifacts-destination", artifacts or str(folder / "artifacts")]
     origins = [f"{scheme}://{name}" for name in names for scheme in ("http", "https")]
@@ -159,15 +157,6 @@ def team_server(
         yield server
 
 
-def _check_database(uri: str) -> None:
-    """Connects once: MLflow itself would retry for minutes."""
-    try:
-        sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool).connect().close()
-    except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as error:
-        reason = " ".join(str(getattr(error, "orig", error)).split())
-        raise TrackingError(f"the database {redact(uri)} cannot be used: {reason}") from None
-
-
 def _password(folder: Path) -> str:
     path = folder / "admin-password"
     if not path.exists():
@@ -178,8 +167,8 @@ def _password(folder: Path) -> str:
 
 
 def _write_private(path: Path, text: str) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_text(text)
 
 
 def _check_port(host: str, port: int) -> None:

@@ -18,7 +18,7 @@ import tempfile
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
@@ -60,18 +60,8 @@ _INSERTS = {
     "latest_metrics": "run_uuid, key, value, is_nan, timestamp, step",
 }
 
-_Row = tuple[str | int | float | bool | None, ...]
-
-
-@dataclass
-class _Rows:
-    """New rows of each table."""
-
-    runs: list[_Row] = field(default_factory=list)
-    tags: list[_Row] = field(default_factory=list)
-    params: list[_Row] = field(default_factory=list)
-    metrics: list[_Row] = field(default_factory=list)
-    latest_metrics: list[_Row] = field(default_factory=list)
+_Rows = dict[str, list[tuple[str | int | float | bool | None, ...]]]
+"""New rows of each table."""
 
 
 def create_store(path: Path, uri: str, artifact_root: str | None) -> None:
@@ -79,11 +69,6 @@ def create_store(path: Path, uri: str, artifact_root: str | None) -> None:
 
     Several processes that open a new store at once would all run its migrations and fail. So one
     process creates it under a lock as a temporary file, and moves it into place.
-
-    Args:
-        path: Of the new file.
-        uri: Of the store.
-        artifact_root: Default location of artifacts.
 
     Raises:
         TrackingError: If the file cannot be created.
@@ -98,11 +83,6 @@ def create_store(path: Path, uri: str, artifact_root: str | None) -> None:
 
 def children(path: Path, parent: runs.ParentRun, sweep: str) -> list[runs.ChildRun] | None:
     """Returns the child runs of a sweep, complete or not; None where the schema is unknown.
-
-    Args:
-        path: The SQLite store.
-        parent: Parent run of the sweep.
-        sweep: Name of the sweep.
 
     Raises:
         sqlite3.Error: If the store fails or does not exist.
@@ -133,7 +113,7 @@ def insert(
     """Creates complete runs for all points that can be written directly.
 
     Args:
-        path: The SQLite store.
+        path: SQLite file.
         parent: Parent run of the sweep.
         sweep: Name of the sweep.
         records: Points without a run that could be completed.
@@ -153,13 +133,18 @@ def insert(
         if location is None or folder is None or not ordinary:
             return {}
         run_ids = {record.point.point_id: uuid.uuid4().hex for record in ordinary}
-        rows = _Rows()
+        rows: _Rows = {table: [] for table in _INSERTS}
         try:
             for record in ordinary:
                 run_id = run_ids[record.point.point_id]
                 _add(rows, run_id, record, parent, sweep, columns, location)
                 write_files(folder / run_id / "artifacts", record.files)
-            _insert_rows(database, rows)
+            database.execute("PRAGMA foreign_keys = ON")
+            with database:
+                for table, names in _INSERTS.items():
+                    marks = ", ".join("?" * len(names.split(",")))
+                    statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"
+                    database.executemany(statement, rows[table])
         except BaseException:
             _remove_orphaned_folders(database, folder, run_ids.values())
             raise
@@ -267,18 +252,9 @@ def _remove_orphaned_folders(
                 shutil.rmtree(folder / run_id, ignore_errors=True)
 
 
-def _insert_rows(database: sqlite3.Connection, rows: _Rows) -> None:
-    database.execute("PRAGMA foreign_keys = ON")
-    with database:
-        for table, names in _INSERTS.items():
-            marks = ", ".join("?" * len(names.split(",")))
-            statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"
-            database.executemany(statement, getattr(rows, table))
-
-
 def _is_ordinary(record: RunRecord, columns: Iterable[str]) -> bool:
     """Whether MLflow certainly accepts every name of a run."""
-    names = (*columns, *record.point.curves, *(param.key for param in record.params()))
+    names = (*columns, *record.point.curves, *(param.key for param in record.params))
     return all(len(name) <= _MAX_NAME and _NAME.fullmatch(name) for name in names)
 
 
@@ -314,16 +290,14 @@ def _add(
     source = ("UNKNOWN", "", "", "unknown")
     times = (record.started, record.ended)
     rest = ("", "active", folder, int(parent.experiment_id))
-    rows.runs.append((run_id, record.run_name, *source, record.status, *times, *rest))
+    rows["runs"].append((run_id, record.run_name, *source, record.status, *times, *rest))
     tags = {**record.tags(sweep, parent.run_id), "mlflow.runName": record.run_name}
-    rows.tags += [(run_id, key, value) for key, value in tags.items()]
-    rows.params += [(run_id, param.key, param.value) for param in record.params()]
+    rows["tags"] += [(run_id, key, value) for key, value in tags.items()]
+    rows["params"] += [(run_id, param.key, param.value) for param in record.params]
     values = list(dict.fromkeys(_metric_row(run_id, m) for m in record.metrics(columns)))
-    rows.metrics += values
-    latest: dict[str, tuple[str, str, float, bool, int, int]] = {}
-    for value in values:
-        latest[value[1]] = max(latest.get(value[1], value), value, key=_recency)
-    rows.latest_metrics += latest.values()
+    rows["metrics"] += values
+    latest = {value[1]: value for value in sorted(values, key=itemgetter(5, 4, 2))}
+    rows["latest_metrics"] += latest.values()
 
 
 def _metric_row(run_id: str, metric: Metric) -> tuple[str, str, float, bool, int, int]:
@@ -332,7 +306,3 @@ def _metric_row(run_id: str, metric: Metric) -> tuple[str, str, float, bool, int
     undefined = math.isnan(metric.value)
     value = 0.0 if undefined else min(max(metric.value, -largest), largest)
     return (run_id, metric.key, value, undefined, metric.timestamp, metric.step)
-
-
-def _recency(row: tuple[str, str, float, bool, int, int]) -> tuple[int, int, float]:
-    return (row[5], row[4], row[2])

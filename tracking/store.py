@@ -16,9 +16,6 @@ from tracking.uris import artifact_root, is_server, resolve_uri, sqlite_path
 def check(uri: str | None = None) -> None:
     """Checks within seconds, without writing anything, that a store can be used.
 
-    Args:
-        uri: See `resolve_uri`.
-
     Raises:
         TrackingError: If the server does not respond, rejects the credentials or is not an MLflow
             server; if the database cannot be reached; if a SQLite file is damaged or cannot be
@@ -47,11 +44,8 @@ def check(uri: str | None = None) -> None:
 def create(uri: str | None = None) -> str:
     """Creates a SQLite store with its complete schema unless it exists; other stores stay as is.
 
-    Args:
-        uri: See `resolve_uri`.
-
     Returns:
-        The resolved URI.
+        The URI, resolved by `resolve_uri`.
 
     Raises:
         TrackingError: If the file cannot be created.

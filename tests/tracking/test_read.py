@@ -26,8 +26,8 @@ def run(points: list[TradeoffPoint], sqlite_uri: str, sweep: str) -> Run:
     client = MlflowClient(sqlite_uri)
     home = runs.find_parent(client, sweep, None)
     assert home is not None
-    (found,) = runs.children_with_ids(client, home, sweep, [points[0].point_id])
-    return found
+    children = runs.children(client, home, sweep)
+    return next(run for run in children if run.data.tags["point_id"] == points[0].point_id)
 
 
 def test_an_unknown_sweep_is_reported(uri: str) -> None:

@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 from made_points import ADVANTAGE, made_point, made_points
 from mlflow import MlflowClient
+from mlflow.entities import Run
 from mlflow_server import free_port, mlflow_server
 
 import tracking
 from tracking import Recorder, TrackingError, compare, load_points, record, runs
+
+
+def _runs_of(client: MlflowClient, home: runs.ParentRun, sweep: str, point_id: str) -> list[Run]:
+    children = runs.children(client, home, sweep)
+    return [run for run in children if run.data.tags["point_id"] == point_id]
 
 
 @pytest.fixture
@@ -57,7 +63,7 @@ def test_runs_deleted_meanwhile_are_reported_as_missing(
     client = MlflowClient(uri)
     home = runs.find_parent(client, sweep, None)
     assert home is not None
-    (run,) = runs.children_with_ids(client, home, sweep, [points[1].point_id])
+    (run,) = _runs_of(client, home, sweep, points[1].point_id)
     client.delete_run(run.info.run_id)
     assert ours.confirm() == {points[1].point_id}
     assert ours.record(points) == 1
@@ -83,7 +89,7 @@ def test_later_batches_have_the_keys_of_earlier_ones(
     client = MlflowClient(uri)
     home = runs.find_parent(client, sweep, None)
     assert home is not None
-    (failed,) = runs.children_with_ids(client, home, sweep, [made_point(1).point_id])
+    (failed,) = _runs_of(client, home, sweep, made_point(1).point_id)
     assert set(made_point(0).metrics) <= set(failed.data.metrics)
 
 

@@ -204,8 +204,10 @@ def test_points_deleted_while_publishing_are_published_again(
     client = MlflowClient(uri)
     home = runs.find_parent(client, "sweep", None)
     assert home is not None
-    (run,) = runs.children_with_ids(client, home, "sweep", ids(plan, 1))
-    client.delete_run(run.info.run_id)
+    (point_id,) = ids(plan, 1)
+    for run in runs.children(client, home, "sweep"):
+        if run.data.tags["point_id"] == point_id:
+            client.delete_run(run.info.run_id)
     assert publisher.publish_and_confirm()
     assert held(uri) == ids(plan, 0, 1)
     assert publisher.outcome().points == 2
