@@ -61,7 +61,7 @@ def read_private_file(path: Path) -> str:
             line.
     """
     try:
-        secret = _read(path).decode("utf-8").strip()
+        secret = check_private(path).decode("utf-8").strip()
     except UnicodeDecodeError as error:
         raise SecretError(f"{path} is not a text file") from error
     if not secret or "\n" in secret:
@@ -69,9 +69,24 @@ def read_private_file(path: Path) -> str:
     return secret
 
 
-def check_private(path: Path) -> None:
-    """Raises a `SecretError` unless only this user and root can access a file of secrets."""
-    _read(path)
+def check_private(path: Path) -> bytes:
+    """Returns the content of a file of secrets after checks of the opened file.
+
+    Raises:
+        SecretError: If it cannot be read, or users other than this one and root can access it.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise SecretError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        _check_status(path, os.fstat(handle))
+        content = os.read(handle, _MAX_BYTES + 1)
+    finally:
+        os.close(handle)
+    if len(content) > _MAX_BYTES:
+        raise SecretError(f"{path} is too large for a secret")
+    return content
 
 
 def is_loopback(host: str) -> bool:
@@ -97,22 +112,6 @@ def bypass_proxies_for_loopback() -> None:
     listed = [host.strip() for host in hosts.split(",") if host.strip()]
     missing = [host for host in _THIS_MACHINE if host not in listed]
     os.environ[_NO_PROXY] = ",".join([*listed, *missing])
-
-
-def _read(path: Path) -> bytes:
-    """Reads a file after checking the opened file itself, which no other can replace."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise SecretError(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        _check_status(path, os.fstat(handle))
-        content = os.read(handle, _MAX_BYTES + 1)
-    finally:
-        os.close(handle)
-    if len(content) > _MAX_BYTES:
-        raise SecretError(f"{path} is too large for a secret")
-    return content
 
 
 def _check_status(path: Path, status: os.stat_result) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, Literal
+from typing import Literal
 
 import ray
 from ray.exceptions import RpcError
@@ -18,10 +18,6 @@ from ray.util import placement_group, remove_placement_group
 from cluster import ray_internals
 
 Outlook = Literal["none", "possible", "refused"]
-
-_NODE_GROUP_LABEL: Final = "ray.io/node-group"
-# Names by which the older autoscaler counts nodes that it does not manage.
-_UNMANAGED: Final = ("node_", "local.cluster.node")
 
 
 @contextmanager
@@ -55,10 +51,11 @@ def autoscaler_outlook(cpus: float, gpus: float) -> Outlook:
 def _has_autoscaler() -> bool:
     """Whether nodes are managed; shortly after a head's start this may not be known yet."""
     nodes = ray.nodes()  # type: ignore[no-untyped-call]
-    if any(_NODE_GROUP_LABEL in node["Labels"] for node in nodes):
+    if any("ray.io/node-group" in node["Labels"] for node in nodes):
         return True
     types = ray_internals.old_autoscaler_report().get("active_nodes") or {}
-    return any(not kind.startswith(_UNMANAGED) for kind in types)
+    # The older autoscaler counts nodes that it does not manage by these names.
+    return any(not kind.startswith(("node_", "local.cluster.node")) for kind in types)
 
 
 def _bundle(cpus: float, gpus: float) -> dict[str, float]:

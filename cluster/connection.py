@@ -123,7 +123,7 @@ def connect(
         ConnectError: If Ray cannot be started, or the Ray at the address cannot be joined.
     """
     ray_internals.check_version()
-    head = _resolve_head(address)
+    head = check_address(address)
     undo = ExitStack()
     try:
         undo.enter_context(_environment({"RAY_USAGE_STATS_ENABLED": "0"}))
@@ -145,13 +145,25 @@ def connect(
         raise ConnectError(f"{failure}: {error}") from error  # Ray raises errors of many types
 
 
-def check_address(address: str | None) -> None:
+def check_address(address: str | None) -> str | None:
     """Checks within seconds that `connect` can use an address.
+
+    Returns:
+        `HOST:PORT` of the head; None for no address.
 
     Raises:
         ConnectError: If it cannot.
     """
-    _resolve_head(address)
+    if address is None:
+        return None
+    head = ray_internals.find_local_address() if address == AUTO else address
+    try:
+        check_head(head, is_own=address == AUTO)
+    except ConnectError as error:
+        if address != AUTO:
+            raise
+        raise ConnectError(f"{AUTO} is {head} on this machine: {error}") from error
+    return head
 
 
 def local_machine() -> Machine:
@@ -165,19 +177,6 @@ def alive_nodes() -> list[dict[str, Any]]:
     """Returns the entries of `ray.nodes` that are alive."""
     nodes = ray.nodes()  # type: ignore[no-untyped-call]
     return [node for node in nodes if node["Alive"]]
-
-
-def _resolve_head(address: str | None) -> str | None:
-    if address != AUTO:
-        if address is not None:
-            check_head(address)
-        return address
-    head = ray_internals.find_local_address()
-    try:
-        check_head(head, is_own=True)
-    except ConnectError as error:
-        raise ConnectError(f"{AUTO} is {head} on this machine: {error}") from error
-    return head
 
 
 def _start(undo: ExitStack, cpus: int | None, modules: Sequence[str]) -> None:

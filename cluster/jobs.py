@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 import requests
 from requests.utils import get_environ_proxies, select_proxy
 
-from cluster.auth import bypass_proxies_for_loopback, read_token
+from cluster.auth import TOKEN, TOKEN_PATH, bypass_proxies_for_loopback, read_token
 from cluster.errors import ConnectError, JobError, UnreachableError
 
 JobState = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
@@ -241,30 +241,26 @@ def _parse_reply(response: requests.Response) -> Any:
 
 
 def _job(job_id: str, entry: Mapping[str, Any]) -> Job:
+    started, ended = (entry.get(name) for name in ("start_time", "end_time"))
     return Job(
         job_id,
         entry["status"],
         entry.get("message") or "",
-        _seconds(entry.get("start_time")),
-        _seconds(entry.get("end_time")),
+        None if started is None else started / 1000,
+        None if ended is None else ended / 1000,
         entry.get("metadata") or {},
         entry.get("driver_node_id"),
     )
 
 
-def _seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000
-
-
 def _describe_rejection(address: str) -> str:
     if read_token() is None:
         return f"{address} requires the cluster's token, and none is set: {_TOKEN_ADVICE}"
-    sources = {
-        "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN", "").strip(),
-        "the file of RAY_AUTH_TOKEN_PATH": os.environ.get("RAY_AUTH_TOKEN_PATH"),
-        "~/.ray/auth_token": "default",
-    }
-    source = next(name for name, value in sources.items() if value)
+    source = (
+        "the file of RAY_AUTH_TOKEN_PATH" if os.environ.get(TOKEN_PATH) else "~/.ray/auth_token"
+    )
+    if os.environ.get(TOKEN, "").strip():
+        source = TOKEN
     return f"{address} rejects the token in {source}: {_TOKEN_ADVICE}"
 
 

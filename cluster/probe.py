@@ -126,42 +126,34 @@ def monitor_head(
         silent_seconds: Seconds without an answer before `on_silence` is called.
     """
     ended = threading.Event()
-    arguments = (address, token, on_silence, silent_seconds, ended)
-    threading.Thread(target=_monitor, args=arguments, daemon=True).start()
+
+    def monitor() -> None:
+        last_answer, is_reported = time.monotonic(), False
+        while not ended.wait(_INTERVAL_SECONDS):
+            began = time.monotonic()
+            if probe(address, token, _PROBE_SECONDS) not in ("silent", "foreign"):
+                last_answer, is_reported = began, False
+                continue
+            silence = time.monotonic() - last_answer
+            if not is_reported and silence >= silent_seconds and not ended.is_set():
+                is_reported = True
+                on_silence(silence)
+
+    threading.Thread(target=monitor, daemon=True).start()
     try:
         yield
     finally:
         ended.set()
 
 
-def split_address(address: str) -> tuple[str, str]:
-    """Returns host and port of an address; a host of IPv6 without its brackets."""
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), port
-
-
 def is_remote(address: str) -> bool:
     """Returns whether an address is not on this machine's loopback interface."""
-    return not is_loopback(split_address(address)[0])
+    return not is_loopback(_split_address(address)[0])
 
 
-def _monitor(
-    address: str,
-    token: str | None,
-    on_silence: Callable[[float], None],
-    silent_seconds: float,
-    ended: threading.Event,
-) -> None:
-    last_answer, is_reported = time.monotonic(), False
-    while not ended.wait(_INTERVAL_SECONDS):
-        began = time.monotonic()
-        if probe(address, token, _PROBE_SECONDS) not in ("silent", "foreign"):
-            last_answer, is_reported = began, False
-            continue
-        silence = time.monotonic() - last_answer
-        if not is_reported and silence >= silent_seconds and not ended.is_set():
-            is_reported = True
-            on_silence(silence)
+def _split_address(address: str) -> tuple[str, str]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), port
 
 
 def _parse(address: str) -> tuple[str, int]:
@@ -171,7 +163,7 @@ def _parse(address: str) -> tuple[str, int]:
             f"a machine of the cluster give the head's HOST:6379 or {AUTO}; from elsewhere submit "
             "a job to the job server at http://HEAD:8265"
         )
-    host, port = split_address(address)
+    host, port = _split_address(address)
     if not (host and port.isascii() and port.isdigit()):
         raise ConnectError(f"an address must be HOST:PORT or {AUTO}; got {address!r}")
     if ":" in host and not address.startswith("["):
@@ -204,25 +196,25 @@ def _describe_silence(address: str) -> str:
 
 def _explain_foreign(address: str) -> str:
     files = ", ".join(_TLS_FILES)
-    match _uses_tls(), _speaks_tls(address):
-        case _, None:
-            return _describe_silence(address)
-        case False, True:
-            return (
-                f"the server at {address} uses TLS, and this command does not: set {_TLS}=1 and "
-                f"{files} as on the cluster's nodes"
-            )
-        case True, False:
-            return (
-                f"{_TLS} is set, and the server at {address} uses no TLS: unset it, or give the "
-                "address of the cluster that uses TLS"
-            )
-        case True, True:
-            return (
-                f"this command and the server at {address} reject each other's certificates: those "
-                f"of {files} must be of the cluster's own authority and valid today, and the "
-                f"head's must list {split_address(address)[0]}"
-            )
+    speaks_tls = _speaks_tls(address)
+    if speaks_tls is None:
+        return _describe_silence(address)
+    if speaks_tls and not _uses_tls():
+        return (
+            f"the server at {address} uses TLS, and this command does not: set {_TLS}=1 and "
+            f"{files} as on the cluster's nodes"
+        )
+    if speaks_tls:
+        return (
+            f"this command and the server at {address} reject each other's certificates: those "
+            f"of {files} must be of the cluster's own authority and valid today, and the "
+            f"head's must list {_split_address(address)[0]}"
+        )
+    if _uses_tls():
+        return (
+            f"{_TLS} is set, and the server at {address} uses no TLS: unset it, or give the "
+            "address of the cluster that uses TLS"
+        )
     return (
         f"the server at {address} is not the head of a Ray; a head's address is HOST:6379 unless "
         "it was started with another --port"
@@ -235,7 +227,7 @@ def _uses_tls() -> bool:
 
 def _speaks_tls(address: str) -> bool | None:
     """Whether a server uses TLS; None if it does not answer."""
-    host, port = split_address(address)
+    host, port = _split_address(address)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent to it
     try:

@@ -10,7 +10,7 @@ import json
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -24,8 +24,6 @@ from ray.experimental import internal_kv
 from cluster.errors import ConnectError, UnreachableError
 
 SUPPORTED_VERSION: Final = "2.60"
-
-_AUTOSCALER_TIMEOUT_SECONDS: Final = 5
 
 
 def check_version() -> None:
@@ -84,7 +82,7 @@ def infeasible_bundles() -> list[dict[str, float]]:
     """Returns the demands that the newer autoscaler cannot meet; its public status omits them."""
     client = _raylet.GcsClient(ray.get_runtime_context().gcs_address)  # type: ignore[attr-defined]
     reply: Any = autoscaler_pb2.GetClusterStatusReply()  # type: ignore[attr-defined]
-    reply.ParseFromString(client.get_cluster_status(timeout_s=_AUTOSCALER_TIMEOUT_SECONDS))
+    reply.ParseFromString(client.get_cluster_status(timeout_s=5))
     groups = reply.autoscaling_state.infeasible_gang_resource_requests
     return [dict(request.resources_bundle) for group in groups for request in group.requests]
 
@@ -95,15 +93,13 @@ def reload_auth_settings() -> None:
     _raylet.AuthenticationTokenLoader.instance().reset_cache()  # type: ignore[attr-defined]
 
 
-@contextmanager
-def loopback_only() -> Iterator[None]:
+def loopback_only() -> AbstractContextManager[None]:
     """Makes Ray use 127.0.0.1 as its node's address, so that it listens nowhere else.
 
     `ray.init` replaces a loopback address by the machine's own. This constant is what keeps Ray on
     loopback on desktop systems.
     """
-    with _replace(ray_constants, ENABLE_RAY_CLUSTER=False):
-        yield
+    return _replace(ray_constants, ENABLE_RAY_CLUSTER=False)
 
 
 @contextmanager
@@ -122,11 +118,9 @@ def without_extra_servers() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def without_worker_messages() -> Iterator[None]:
+def without_worker_messages() -> AbstractContextManager[None]:
     """Keeps Ray's messages about dead workers off standard output; callers report failures."""
-    with _replace(worker, _worker_logs_enabled=False):
-        yield
+    return _replace(worker, _worker_logs_enabled=False)
 
 
 @contextmanager
