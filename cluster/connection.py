@@ -146,10 +146,7 @@ def connect(
 
 
 def check_address(address: str | None) -> str | None:
-    """Checks within seconds that `connect` can use an address.
-
-    Returns:
-        `HOST:PORT` of the head; None for no address.
+    """Checks within seconds that `connect` can use an address; returns `HOST:PORT` of the head.
 
     Raises:
         ConnectError: If it cannot.

@@ -78,10 +78,7 @@ def check_head(address: str, is_own: bool = False) -> None:
 def probe(address: str, token: str | None, seconds: float) -> ProbeResult:
     """Sends one small request to the head of a Ray.
 
-    Args:
-        address: `HOST:PORT`.
-        token: Token to send; None for none.
-        seconds: Time limit; below 20, after which gRPC gives up by itself.
+    The time limit must be below 20 seconds, after which gRPC gives up by itself.
 
     Returns:
         `foreign` if the server is not a Ray, or only one side uses TLS; `silent` if no answer came

@@ -135,7 +135,13 @@ def run_command(
     _forget_ended_commands(client)
     try:
         _start(client, spec, capture, job_id)
-        _wait(client, job_id, timeout)
+        deadline = time.monotonic() + timeout
+        for job in client.follow(job_id):
+            if job.is_active and time.monotonic() > deadline:
+                raise JobError(
+                    f"the cluster at {client.address} did not answer within {timeout:g} s "
+                    f"({last_line(job.message)})"
+                )
         return _output(client.log(job_id), mark)
     except BaseException:
         with suppress(ClusterError):
@@ -163,7 +169,8 @@ def _archive_files(spec: JobSpec) -> Iterator[tuple[str, bytes]]:
         folder = _package_folder(package)
         for path in folder.rglob("*"):
             relative = path.relative_to(folder)
-            if path.is_file() and not _is_left_out(relative):
+            is_hidden = any(part.startswith((".", "__pycache__")) for part in relative.parts)
+            if path.is_file() and path.suffix != ".pyc" and not is_hidden:
                 yield f"{package}/{relative.as_posix()}", path.read_bytes()
     if spec.distribution is not None:
         yield from _metadata_files(spec.distribution)
@@ -171,12 +178,6 @@ def _archive_files(spec: JobSpec) -> Iterator[tuple[str, bytes]]:
         if Path(name).name != name:
             raise ValueError(f"a job's file must be named without a directory; got {name!r}")
         yield name, content
-
-
-def _is_left_out(path: Path) -> bool:
-    return path.suffix == ".pyc" or any(
-        part == "__pycache__" or part.startswith(".") for part in path.parts
-    )
 
 
 def _package_folder(package: str) -> Path:
@@ -216,16 +217,6 @@ def _start(client: JobClient, spec: JobSpec, entrypoint: str, job_id: str | None
         environment=spec.environment,
         metadata=spec.metadata,
     )
-
-
-def _wait(client: JobClient, job_id: str, timeout: float) -> None:
-    deadline = time.monotonic() + timeout
-    for job in client.follow(job_id):
-        if job.is_active and time.monotonic() > deadline:
-            raise JobError(
-                f"the cluster at {client.address} did not answer within {timeout:g} s "
-                f"({last_line(job.message)})"
-            )
 
 
 def _forget_ended_commands(client: JobClient) -> None:

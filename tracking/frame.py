@@ -93,7 +93,7 @@ def replicates_frame(points: Iterable[TradeoffPoint], sweep: str) -> pd.DataFram
     apply) instead of `replicates`, and with the metrics of the replicate.
     """
     rows = [_replicate_row(point, r) for point in points for r in point.replicates]
-    return table_from_columns(_columns(rows, REPLICATE_COLUMNS), REPLICATE_COLUMNS, sweep)
+    return table_from_rows(rows, sweep, REPLICATE_COLUMNS)
 
 
 def point_row(point: TradeoffPoint) -> TableRow:
@@ -109,9 +109,25 @@ def point_row(point: TradeoffPoint) -> TableRow:
     )
 
 
-def table_from_rows(rows: Sequence[TableRow], sweep: str) -> pd.DataFrame:
-    """Returns the table of `points_frame` for given rows."""
-    return table_from_columns(_columns(rows, POINT_COLUMNS), POINT_COLUMNS, sweep)
+def table_from_rows(
+    rows: Sequence[TableRow], sweep: str, own: Mapping[str, str] = POINT_COLUMNS
+) -> pd.DataFrame:
+    """Returns the table of `points_frame` or, by its `own` columns, of `replicates_frame`."""
+    keys = {key for row in rows for key in row.metrics}
+    columns = TableColumns(
+        point_ids=[row.point_id for row in rows],
+        experiments=[row.experiment for row in rows],
+        configs=[row.config for row in rows],
+        points=np.arange(len(rows)),
+        status=[row.status for row in rows],
+        finished_at=np.array([row.finished_at for row in rows], dtype=np.float64),
+        own={name: [row.own[name] for row in rows] for name in own},
+        metrics={
+            key: np.array([row.metrics.get(key, math.nan) for row in rows], dtype=np.float64)
+            for key in keys
+        },
+    )
+    return table_from_columns(columns, own, sweep)
 
 
 def table_from_columns(columns: TableColumns, own: Mapping[str, str], sweep: str) -> pd.DataFrame:
@@ -155,23 +171,6 @@ def _status(replicate: Replicate) -> str:
     if replicate.failure is not None:
         return "failed"
     return "finished" if replicate.stopped is None else "stopped"
-
-
-def _columns(rows: Sequence[TableRow], own: Iterable[str]) -> TableColumns:
-    keys = {key for row in rows for key in row.metrics}
-    return TableColumns(
-        point_ids=[row.point_id for row in rows],
-        experiments=[row.experiment for row in rows],
-        configs=[row.config for row in rows],
-        points=np.arange(len(rows)),
-        status=[row.status for row in rows],
-        finished_at=np.array([row.finished_at for row in rows], dtype=np.float64),
-        own={name: [row.own[name] for row in rows] for name in own},
-        metrics={
-            key: np.array([row.metrics.get(key, math.nan) for row in rows], dtype=np.float64)
-            for key in keys
-        },
-    )
 
 
 def _metric_order(keys: Iterable[str]) -> list[str]:

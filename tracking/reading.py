@@ -92,13 +92,7 @@ def compare(
 ) -> list[str]:
     """Compares the points of a sweep in MLflow with given ones; NaN equals NaN.
 
-    Training curves are compared by their last values.
-
-    Args:
-        points: Expected points.
-        sweep: Name of the sweep.
-        tracking_uri: See `resolve_uri`.
-        study: Name of the experiment, where several hold a sweep of that name.
+    Training curves are compared by their last values. The sweep is given as to `load_points`.
 
     Returns:
         One readable line per difference, sorted by point; empty if there is none.

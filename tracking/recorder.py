@@ -6,6 +6,7 @@ import hashlib
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -87,38 +88,34 @@ class _Target(NamedTuple):
     parent: runs.ParentRun
 
 
+@dataclass
 class Recorder:
     """Records the points of one sweep in batches, like `record` but with fewer reads.
 
-    It reads MLflow's runs before the first batch, after a failed call, and in `confirm`. Between
-    these it relies on its own writes. Runs that another process adds meanwhile under the same
-    sweep are resolved at the next read.
+    Its fields are the arguments of `record`. It reads MLflow's runs before the first batch, after a
+    failed call, and in `confirm`. Between these it relies on its own writes. Runs that another
+    process adds meanwhile under the same sweep are resolved at the next read.
     """
 
-    def __init__(
-        self,
-        sweep: str,
-        study: str | None = None,
-        tracking_uri: str | None = None,
-        log_scaled: frozenset[str] = frozenset(),
-        name_fields: Sequence[str] = (),
-        keys: Collection[str] = (),
-    ) -> None:
-        """Takes the arguments of `record`; reads and writes nothing yet.
+    sweep: str
+    study: str | None = None
+    tracking_uri: str | None = None
+    log_scaled: frozenset[str] = frozenset()
+    name_fields: Sequence[str] = ()
+    keys: Collection[str] = ()
+    _target: _Target | None = field(default=None, init=False)
+    _children: dict[str, runs.ChildRun] = field(default_factory=dict, init=False)
+    _contents: dict[str, str] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        """Resolves the URI; reads and writes nothing yet.
 
         Raises:
             TrackingError: If the URI names neither a server nor a database.
         """
-        self._sweep = sweep
-        self._study = study
-        self._uri = resolve_uri(tracking_uri)
-        self._log_scaled = log_scaled
-        self._name_fields = tuple(name_fields)
+        self._uri = resolve_uri(self.tracking_uri)
         # Failed points have no metrics; NaN keeps the keys of all runs equal.
-        self._columns = {f"{key}{suffix}" for key in keys for suffix in ("", *SUFFIXES)}
-        self._target: _Target | None = None
-        self._children: dict[str, runs.ChildRun] = {}
-        self._contents: dict[str, str] = {}
+        self._columns = {f"{key}{suffix}" for key in self.keys for suffix in ("", *SUFFIXES)}
 
     def record(self, points: Iterable[TradeoffPoint]) -> int:
         """Records a batch of points with all their replicates.
@@ -161,12 +158,12 @@ class Recorder:
             if not records or not self._write(records, self._read()):
                 return len(self._contents)
         raise TrackingError(
-            f"{self._uri}: runs of the sweep {self._sweep!r} disappear while they are recorded."
+            f"{self._uri}: runs of the sweep {self.sweep!r} disappear while they are recorded."
         )
 
     def _build(self, points: Iterable[TradeoffPoint]) -> list[RunRecord]:
         merged = merge_replicates(points)
-        return [build_run_record(point, self._log_scaled, self._name_fields) for point in merged]
+        return [build_run_record(point, self.log_scaled, self.name_fields) for point in merged]
 
     def _read(self) -> _Target:
         """Reads the runs of all points."""
@@ -175,10 +172,10 @@ class Recorder:
         client = connect(self._uri)
         path = sqlite_path(self._uri)
         with translate_errors(self._uri):
-            parent = runs.get_or_create_parent(client, self._sweep, self._study, self._uri)
-            children = None if path is None else sqlite.children(path, parent, self._sweep)
+            parent = runs.get_or_create_parent(client, self.sweep, self.study, self._uri)
+            children = None if path is None else sqlite.children(path, parent, self.sweep)
             if children is None:
-                children = list(map(runs.child_run, runs.children(client, parent, self._sweep)))
+                children = list(map(runs.child_run, runs.children(client, parent, self.sweep)))
             self._children = runs.resolve_duplicates(client, parent, children)
         self._target = _Target(client, parent)
         return self._target
@@ -205,7 +202,7 @@ class Recorder:
         if path is None:
             return list(records)
         new = [record for record in records if self._partial_run(record) is None]
-        run_ids = sqlite.insert(path, target.parent, self._sweep, new, columns)
+        run_ids = sqlite.insert(path, target.parent, self.sweep, new, columns)
         for record in new:
             if record.point.point_id in run_ids:
                 self._replace(record, run_ids[record.point.point_id], target)
@@ -237,7 +234,7 @@ class Recorder:
         return child.run_id if child is not None and child.content == record.content else None
 
     def _write_run(self, record: RunRecord, columns: Sequence[str], target: _Target) -> None:
-        run_id = self._partial_run(record) or _create_run(target, self._sweep, record)
+        run_id = self._partial_run(record) or _create_run(target, self.sweep, record)
         exists = _fill_run(target.client, run_id, record, columns)
         self._replace(record, run_id, target)
         if not exists:
@@ -250,7 +247,7 @@ class Recorder:
         if old is not None and old.run_id != run_id:
             runs.delete_run(target.client, old.run_id)
         self._contents[point_id] = record.content
-        tags = record.tags(self._sweep, target.parent.run_id)
+        tags = record.tags(self.sweep, target.parent.run_id)
         self._children[point_id] = runs.ChildRun.from_tags(run_id, record.status, tags)
 
 
@@ -302,11 +299,6 @@ def sweep_tags(
     sweep: str, tracking_uri: str | None = None, study: str | None = None
 ) -> dict[str, str]:
     """Returns the tags of a sweep's parent run, empty without one. They are untrusted input.
-
-    Args:
-        sweep: Name of the sweep.
-        tracking_uri: See `resolve_uri`.
-        study: Name of the experiment, where several hold a sweep of that name.
 
     Raises:
         TrackingError: If the store fails or does not respond.

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from textwrap import indent
 
 from mlflow.entities import Metric, Param
 
@@ -64,11 +65,7 @@ class RunRecord:
         return _RUN_STATUS[self.point.status]
 
     def metrics(self, keys: Sequence[str]) -> list[Metric]:
-        """Returns values and curves of the run.
-
-        Args:
-            keys: Metrics of the run; NaN where the point lacks them.
-        """
+        """Returns the metrics of these keys, NaN where the point lacks one, and the curves."""
         when, values = milliseconds(self.point.finished_at), self.point.metrics
         curves = [
             Metric(runs.CURVES + name, float(value), when, step)
@@ -96,7 +93,8 @@ class RunRecord:
         }
         notes = "\n".join(f"{key}: {reason}" for key, reason in point.notes.items())
         texts = {"failure": point.failure, "stopped": point.stopped, "notes": notes}
-        texts[runs.NOTE] = _verbatim("\n\n".join(text for text in texts.values() if text))
+        # MLflow's pages would interpret a text as Markdown unless it is indented.
+        texts[runs.NOTE] = indent("\n\n".join(text for text in texts.values() if text), " " * 4)
         return tags | {key: truncate(text) for key, text in texts.items() if text}
 
 
@@ -145,11 +143,6 @@ def relative_path(name: str) -> PurePosixPath:
     if not name or path.is_absolute() or ".." in path.parts:
         raise ValueError(f"an artifact's name must be a path inside the run; got {name!r}.")
     return path
-
-
-def _verbatim(text: str) -> str:
-    """Indents a text, so that MLflow's pages do not interpret it as Markdown."""
-    return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def _config_tag(config: Mapping[str, Scalar]) -> str:

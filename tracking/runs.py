@@ -128,7 +128,10 @@ def get_or_create_parent(
         raise TrackingError(f"the sweep {sweep!r} was deleted while it was being recorded.")
     parent = _parent(parents[0])
     for duplicate in parents[1:]:
-        _merge_into(client, duplicate, parent)
+        condition = f"tags.`{PARENT}` = '{duplicate.info.run_id}'"
+        for child in search_runs(client, [parent.experiment_id], condition):
+            client.set_tag(child.info.run_id, PARENT, parent.run_id)
+        delete_run(client, duplicate.info.run_id)
     return parent
 
 
@@ -292,13 +295,6 @@ def _search_parents(client: MlflowClient, sweep: str, study: str | None) -> list
 
 def _parent(run: Run) -> ParentRun:
     return ParentRun(str(run.info.experiment_id), str(run.info.run_id))
-
-
-def _merge_into(client: MlflowClient, duplicate: Run, parent: ParentRun) -> None:
-    condition = f"tags.`{PARENT}` = '{duplicate.info.run_id}'"
-    for child in search_runs(client, [parent.experiment_id], condition):
-        client.set_tag(child.info.run_id, PARENT, parent.run_id)
-    delete_run(client, duplicate.info.run_id)
 
 
 def _get_or_create_experiment(client: MlflowClient, name: str, uri: str) -> str:

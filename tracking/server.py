@@ -12,8 +12,8 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tracking.client import check_database
 from tracking.errors import TrackingError
@@ -49,8 +49,7 @@ class ServerStoppedError(TrackingError):
     """MLflow's server ended by itself, or did not start; it has printed why."""
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(NamedTuple):
     """A server that answers, at `uri` for clients on this machine."""
 
     uri: str
@@ -93,9 +92,9 @@ def mlflow_server(
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", host]
     command += ["--port", str(port), "--uvicorn-opts", uvicorn, *options]
     own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    scheme = "http" if tls is None else "https"
     with _child(command, variables) as process:
         _wait_until_listening(process, own, port)
-        scheme = "http" if tls is None else "https"
         yield Server(f"{scheme}://{f'[{own}]' if ':' in own else own}:{port}", process)
 
 
@@ -112,6 +111,8 @@ def team_server(
 ) -> Iterator[Server]:
     """Serves a team's runs like `mlflow_server`, but each request needs one of MLflow's accounts.
 
+    The arguments that are not listed are those of `mlflow_server`.
+
     The first account is `admin`, with the password of the variable MLFLOW_AUTH_ADMIN_PASSWORD or
     else of `<folder>/admin-password`, created at the first start.
 
@@ -119,9 +120,6 @@ def team_server(
         folder: Directory of the password, and of the default database and artifacts.
         database: SQLAlchemy URI; SQLite in the folder by default.
         artifacts: Directory or URI; `<folder>/artifacts` by default.
-        host: See `mlflow_server`.
-        port: See `mlflow_server`.
-        tls: See `mlflow_server`.
         allowed_hosts: Names by which clients call the server, required beyond loopback: without
             them any web page could reach it through a reader's browser.
         permission: MLflow's permission of an account for the experiments of others.
@@ -146,7 +144,8 @@ def team_server(
     accounts = (database or f"sqlite:///{folder}/accounts.db").replace("%", "%%")
     settings = folder / "accounts.ini"  # with the database's password if it has one
     settings.unlink(missing_ok=True)
-    _write_private(settings, _ACCOUNT_SETTINGS.format(permission=permission, database=accounts))
+    settings.touch(0o600, exist_ok=False)
+    settings.write_text(_ACCOUNT_SETTINGS.format(permission=permission, database=accounts))
     environment = {
         PASSWORD_VARIABLE: os.environ.get(PASSWORD_VARIABLE) or _password(folder),
         "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_urlsafe(32),
@@ -160,24 +159,18 @@ def team_server(
 def _password(folder: Path) -> str:
     path = folder / "admin-password"
     if not path.exists():
-        _write_private(path, secrets.token_urlsafe(32))
+        path.touch(0o600, exist_ok=False)
+        path.write_text(secrets.token_urlsafe(32))
     if path.stat().st_mode & 0o077:
         raise TrackingError(f"other users can read {path}", f"chmod 600 {path} and change it")
     return path.read_text().strip()
-
-
-def _write_private(path: Path, text: str) -> None:
-    path.touch(mode=0o600, exist_ok=False)
-    path.write_text(text)
 
 
 def _check_port(host: str, port: int) -> None:
     """Checks that no other server listens there, whose pages would be taken for these."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        with socket.socket(family) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host, port))
+        socket.create_server((host, port), family=family).close()
     except OSError as error:
         place = f"cannot listen on {host}, port {port}: {error.strerror}"
         raise TrackingError(place, "give another --port") from error

@@ -116,7 +116,7 @@ def insert(
         path: SQLite file.
         parent: Parent run of the sweep.
         sweep: Name of the sweep.
-        records: Points without a run that could be completed.
+        records: Points that have no run yet.
         columns: Metrics of every run.
 
     Returns:
@@ -146,17 +146,17 @@ def insert(
                     statement = f"INSERT INTO {table} ({names}) VALUES ({marks})"
                     database.executemany(statement, rows[table])
         except BaseException:
-            _remove_orphaned_folders(database, folder, run_ids.values())
+            # Where the store cannot say which runs it holds, no folder may be removed.
+            with suppress(sqlite3.Error):
+                held = {run_id for (run_id,) in database.execute("SELECT run_uuid FROM runs")}
+                for run_id in set(run_ids.values()) - held:
+                    shutil.rmtree(folder / run_id, ignore_errors=True)
             raise
     return run_ids
 
 
 def write_files(folder: Path, files: Mapping[PurePosixPath, bytes]) -> None:
-    """Writes the artifacts of a run into a folder.
-
-    Raises:
-        OSError: If they cannot be written.
-    """
+    """Writes the artifacts of a run into a folder."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -164,13 +164,9 @@ def write_files(folder: Path, files: Mapping[PurePosixPath, bytes]) -> None:
 
 
 def is_on_network_filesystem(folder: Path) -> bool:
-    """Whether other machines may have mounted a folder too.
+    """Whether other machines may have mounted a folder too; False where no mounts are listed.
 
-    Args:
-        folder: Absolute path; for its missing part the nearest existing parent counts.
-
-    Returns:
-        False also where the system does not list its mounts.
+    For a folder that does not exist its nearest existing parent counts.
     """
     if not _MOUNTS.exists():
         return False
@@ -239,17 +235,6 @@ def _log_files(database: Path) -> list[Path]:
 def _open(path: Path) -> sqlite3.Connection:
     """Opens an existing store; by default SQLite would create an empty one."""
     return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=_LOCK_SECONDS)
-
-
-def _remove_orphaned_folders(
-    database: sqlite3.Connection, folder: Path, run_ids: Iterable[str]
-) -> None:
-    # Where the store cannot say which runs it holds, no folder may be removed.
-    with suppress(sqlite3.Error):
-        for run_id in run_ids:
-            row = database.execute("SELECT 1 FROM runs WHERE run_uuid = ?", (run_id,)).fetchone()
-            if row is None:
-                shutil.rmtree(folder / run_id, ignore_errors=True)
 
 
 def _is_ordinary(record: RunRecord, columns: Iterable[str]) -> bool:
