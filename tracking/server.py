@@ -170,7 +170,9 @@ def _check_port(host: str, port: int) -> None:
     """Checks that no other server listens there, whose pages would be taken for these."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        socket.create_server((host, port), family=family).close()
+        with socket.socket(family) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
     except OSError as error:
         place = f"cannot listen on {host}, port {port}: {error.strerror}"
         raise TrackingError(place, "give another --port") from error
