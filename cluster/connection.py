@@ -23,6 +23,8 @@ from cluster.probe import AUTO, check_head, is_remote, monitor_head
 _OBJECT_STORE_BYTES = 128 * 2**20
 _ACCELERATOR = "accelerator_type:"
 _PRELOADED_MODULES = "RAY_preload_python_modules"
+# Ray's default of 15 would give background processes of niceness 19 a third of a worker's share.
+_WORKER_NICENESS = {"RAY_worker_niceness": "5"}
 # Seconds between a driver's attempts to reach a head, each of 40 s; Ray's default is 20 attempts.
 _ATTEMPTS = "RAY_gcs_server_port_wait_time_s"
 
@@ -184,7 +186,7 @@ def _start(undo: ExitStack, cpus: int | None, modules: Sequence[str]) -> None:
     with (
         ray_internals.loopback_only(),
         ray_internals.without_extra_servers(),
-        _environment(preloaded),
+        _environment(_WORKER_NICENESS | preloaded),
     ):
         undo.callback(_shut_down)
         ray.init(
