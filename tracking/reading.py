@@ -38,13 +38,15 @@ _Value = StrictBool | _Integer | _Float | StrictStr | None
 _MAX_TIME = 253402300799.0  # the end of the year 9999
 
 
-def _check_length(text: str) -> str:
-    if len(text) > MAX_TAG or not text.isprintable():
-        raise ValueError(f"must be at most {MAX_TAG} printable characters; got {text[:100]!r}")
+def _check_text(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(f"must have printable characters only; got {text[:100]!r}")
+    if len(text) > MAX_TAG:
+        raise ValueError(f"must have at most {MAX_TAG:,} characters; got {len(text):,}")
     return text
 
 
-_Text = Annotated[str, AfterValidator(_check_length)]
+_Text = Annotated[str, AfterValidator(_check_text)]
 
 
 class _PointTags(BaseModel):
@@ -55,7 +57,7 @@ class _PointTags(BaseModel):
     status: Literal["finished", "stopped", "failed"]
     finished_at: Annotated[float, Field(ge=0, le=_MAX_TIME)]
     replicates: Annotated[int, Field(ge=0, lt=10**9)]
-    config: Annotated[Json[dict[str, _Value]], BeforeValidator(_check_length)]
+    config: Annotated[Json[dict[str, _Value]], BeforeValidator(_check_text)]
 
 
 def load_points(
@@ -179,7 +181,8 @@ def _row(run: Run) -> TableRow:
         tags = _PointTags.model_validate(run.data.tags)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        reason = truncate(f"{fault['loc'][0]}: {fault['msg']}", 500)
+        message = fault["msg"].removeprefix("Value error, ")
+        reason = truncate(f"{fault['loc'][0]}: {message}", 500)
         raise TrackingError(
             f"the run {run.info.run_id} was not written by `record`: {reason}"
         ) from error
