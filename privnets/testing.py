@@ -13,7 +13,7 @@ from privnets.membership.attacks import Attack, Trials, score_guesses
 
 
 def check_attack(attack: Attack) -> None:
-    """Checks a membership attack on trials without leakage and with strong leakage.
+    """Checks a membership attack on the trials of `make_trials`, without and with strong leakage.
 
     Answers must have the shape of the trials, show no advantage without leakage beyond four
     standard errors, and an AUC above 0.9 with signals that are three standard deviations apart.
@@ -36,10 +36,13 @@ def check_attack(attack: Attack) -> None:
 
 
 def make_trials(shift: float, records: int = 60, draws: int = 40, seed: int = 0) -> Trials:
-    """Draws trials of a classifier whose members have signals larger by `shift`."""
+    """Draws trials of a classifier whose members have signals larger by `shift`.
+
+    Every model has half of the records as members, and every record half of the models.
+    """
     noise = np.random.default_rng(seed).standard_normal((records, 2 * draws))
     column = torch.arange(2 * draws)
-    member = (column >= draws).expand(records, -1)
+    member = (column // draws + torch.arange(records)[:, None]) % 2 == 1
     signal = torch.from_numpy(noise) + shift * member
     return Trials(
         member=member,

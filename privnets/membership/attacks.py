@@ -29,7 +29,10 @@ _CURVE_RATES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 400, 
 
 @dataclass(frozen=True)
 class Trials:
-    """Observations of an attacker: R records, and J models (or draws) for each.
+    """Observations of an attacker: R records, and J models for each.
+
+    Column j is the same model for all records, except for linear models: there every record has
+    models of its own.
 
     Attributes:
         member: Whether the record was in the training set, shape [R, J].

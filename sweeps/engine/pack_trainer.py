@@ -40,7 +40,7 @@ class PackProgress:
 
 
 class PackTrainer:
-    """Trains the replicates of a pack that neither its checkpoint nor the ledger has."""
+    """Trains the replicates of a pack that its checkpoint lacks, unless the ledger has the pack."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from sweeps.study.spec import Study
 
 SWEEP = "large"
 OBJECTIVES = {"privacy/membership_advantage": "min", "utility/test_mse": "min"}
-_ATTACKS = ("threshold", "lira_offline", "lira_online", "white_box", "likelihood")
+_ATTACKS = ("threshold_gaussian", "threshold_mean_loss", "lira_offline", "lira_online", "white_box")
 _STEPS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 400, 500, 600, 700, 850)
 
 
