@@ -61,7 +61,7 @@ def read_private_file(path: Path) -> str:
             line.
     """
     try:
-        secret = check_private(path).decode("utf-8").strip()
+        secret = read_private(path).decode("utf-8").strip()
     except UnicodeDecodeError as error:
         raise SecretError(f"{path} is not a text file") from error
     if not secret or "\n" in secret:
@@ -69,7 +69,7 @@ def read_private_file(path: Path) -> str:
     return secret
 
 
-def check_private(path: Path) -> bytes:
+def read_private(path: Path) -> bytes:
     """Returns the content of a file of secrets after checks of the opened file.
 
     Raises:

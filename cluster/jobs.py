@@ -97,7 +97,8 @@ class JobClient:
     def is_open(self) -> bool:
         """Returns whether the server answers a request without a token."""
         try:  # Any `auth` keeps requests from sending an account of `~/.netrc`.
-            return self._request("GET", "/api/jobs/", auth=lambda request: request).ok
+            response = self._request("GET", "/api/jobs/", auth=lambda request: request)
+            return response.status_code == requests.codes.ok  # not a redirect to a login page
         except ConnectError:
             return False
 

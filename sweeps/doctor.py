@@ -20,7 +20,7 @@ import ray
 from pydantic import BaseModel, ConfigDict, Field
 
 import tracking
-from cluster.auth import TOKEN_PATH, check_private
+from cluster.auth import TOKEN_PATH, read_private
 from cluster.connection import Connection, Machine, alive_nodes, connect, local_machine
 from cluster.errors import SecretError
 from cluster.nodes import NoAnswer, node_names, on_every_node
@@ -307,7 +307,7 @@ def check_secret_files(in_cluster: bool) -> list[Check]:
     problems = []
     for path in files:
         try:
-            check_private(path)
+            read_private(path)
         except SecretError as error:
             state: State = "failed" if in_cluster or path != token else "warning"
             remedy = f"{error.remedy}; if others had time to read it, change the secret too"

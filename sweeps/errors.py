@@ -68,6 +68,10 @@ class StudyError(UserError):
         self.errors = tuple(sorted(unique, key=lambda error: (error.file, error.line or 0)))
         super().__init__("\n".join(map(str, self.errors)))
 
+    def __reduce__(self) -> tuple[type[StudyError], tuple[tuple[FieldError, ...]]]:
+        """Pickles the mistakes themselves, for errors that other processes raise."""
+        return StudyError, (self.errors,)
+
 
 def make_printable(text: str) -> str:
     """Replaces characters that could steer a terminal by `?`; keeps line ends and tabs."""

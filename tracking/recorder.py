@@ -79,8 +79,15 @@ def record(
         ValueError: If a `log_scaled` field is negative, or a configuration is too long for a tag.
         OSError: If an artifact of a point cannot be read.
     """
-    options = (study, tracking_uri, log_scaled, name_fields, keys)
-    return Recorder(sweep, *options).record_until_settled(points)
+    recorder = Recorder(
+        sweep,
+        study=study,
+        tracking_uri=tracking_uri,
+        log_scaled=log_scaled,
+        name_fields=name_fields,
+        keys=keys,
+    )
+    return recorder.record_until_settled(points)
 
 
 class _Target(NamedTuple):
@@ -99,7 +106,7 @@ class Recorder:
 
     sweep: str
     study: str | None = None
-    tracking_uri: str | None = None
+    tracking_uri: str | None = field(default=None, repr=False)  # may hold a password
     log_scaled: frozenset[str] = frozenset()
     name_fields: Sequence[str] = ()
     keys: Collection[str] = ()

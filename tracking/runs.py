@@ -165,8 +165,8 @@ def resolve_duplicates(
 def group_by_point(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Groups runs by point id, each group in order of preference.
 
-    The run with the most replicates comes first; then the one whose point finished last, then the
-    one created first.
+    Complete runs come first; among them the one with the most replicates, then the one whose point
+    finished last, then the one created first.
     """
     return _group(runs, child_run)
 
@@ -241,9 +241,10 @@ def _group(runs: Iterable[T], read: Callable[[T], ChildRun]) -> dict[str, list[T
         child = read(run)
         groups.setdefault(child.point_id, []).append((child, run))
 
-    def rank(pair: tuple[ChildRun, T]) -> tuple[int, float, float, str]:
+    def rank(pair: tuple[ChildRun, T]) -> tuple[bool, int, float, float, str]:
         child, _ = pair
-        return (-child.attempted, -child.finished_at, child.recorded_at, child.run_id)
+        newest = (-child.attempted, -child.finished_at)
+        return (not child.complete, *newest, child.recorded_at, child.run_id)
 
     return {i: [run for _, run in sorted(group, key=rank)] for i, group in groups.items()}
 

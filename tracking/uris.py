@@ -11,7 +11,7 @@ from tracking.redaction import redact
 
 # A call holds two connections to the database at once, and a process of MLflow has fifteen. When
 # each is held by a call that waits for its second one, all calls stop for 30 seconds and then fail.
-# So two clients together make fewer calls.
+# Seven calls each keep two clients below fifteen.
 _PARALLEL_CALLS = 7
 _SQLITE = "sqlite:///"
 _SERVERS = ("http", "https")

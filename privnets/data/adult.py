@@ -90,7 +90,7 @@ def parse(train: str, test: str) -> tuple[NDArray[np.float64], NDArray[np.float6
             keep_default_na=False,
         )
         if rows.shape[1] != len(ATTRIBUTES) + 1 or rows.isna().any(axis=None):
-            raise ValueError(f"a row has not {len(ATTRIBUTES) + 1} columns")
+            raise ValueError(f"each row must have {len(ATTRIBUTES) + 1} columns")
         *columns, labels = (rows[column] for column in rows)
         encoded = [
             column if name in _NUMERIC else column.astype("category").cat.codes

@@ -45,7 +45,8 @@ def points(
         metrics, fields = _headline_metrics(frame), varying_fields(frame)
     if output is None:
         print_table(points_table(frame, metrics, fields))
-    _save(frame, output)
+    if output is not None:
+        _save(frame, output)
     _print_pending(result)
 
 
@@ -76,7 +77,8 @@ def pareto(
     print_table(front_table(front, objectives, result.swept_fields))
     typer.echo(_count_excluded(front, result.points))
     _print_pending(result)
-    _save(front, output)
+    if output is not None:
+        _save(front, output)
     if plot is not None:
         _plot(result.points, front, objectives, plot)
 
@@ -120,10 +122,9 @@ def _headline_metrics(frame: pd.DataFrame) -> list[str]:
     return overall[:_MLFLOW_METRICS]
 
 
-def _save(frame: pd.DataFrame, path: Path | None) -> None:
-    if path is not None:
-        save_frame(frame, path)
-        typer.echo(f"{format_count(len(frame), 'point')} saved in {path}")
+def _save(frame: pd.DataFrame, path: Path) -> None:
+    save_frame(frame, path)
+    typer.echo(f"{format_count(len(frame), 'point')} saved in {path}")
 
 
 def _print_pending(result: Result | None) -> None:

@@ -227,8 +227,8 @@ def _lines(status: SweepStatus | None, job: Job | None) -> Iterator[tuple[str, s
         yield "points", f"{status.finished} of {status.points} finished, {counts}"
         if job is None or job.is_active:
             yield from _describe_work(status)
-        if status.heartbeat is not None and (job is None or job.is_active):
-            age = format_duration(max(0.0, status.age or 0.0))
+        if status.age is not None and (job is None or job.is_active):
+            age = format_duration(max(0.0, status.age))
             gone = ", so it has died or lost its connection" if status.is_stale else ""
             yield "driver", f"{phase}; last heartbeat {age} ago{gone}"
         yield from (("failed", f"pack {pack}: {why}") for pack, why in status.lost.items())

@@ -180,12 +180,13 @@ def _open(run: SweepRun) -> Iterator[tuple[HeartbeatWriter, PublisherProcess]]:
         run.ledger.directory = heartbeat.directory
         write_manifest(run.ledger, _manifest(run))  # again: another driver may have written
         run.tracker.displays.insert(0, heartbeat.update)
+        run.is_superseded = lambda: heartbeat.is_superseded
         with start_publisher(run.ledger, run.tracking_uri) as publisher:
             yield heartbeat, publisher
 
 
 def _schedule(run: SweepRun, heartbeat: HeartbeatWriter) -> None:
-    """Trains what the ledger lacks; returns early after a signal."""
+    """Trains what the ledger lacks; returns early once the run must end."""
     heartbeat.phase = "training"
     preload_plotting()  # in a thread, while Ray starts
     try:
@@ -196,9 +197,9 @@ def _schedule(run: SweepRun, heartbeat: HeartbeatWriter) -> None:
 
 
 def _summarise(run: SweepRun, heartbeat: HeartbeatWriter) -> Result | None:
-    """Writes the sweep's tables, figures and report; None after a signal."""
+    """Writes the sweep's tables, figures and report; None if the run must end."""
     heartbeat.phase = "publishing"
-    if run.stop.is_requested():
+    if run.should_stop():
         return None
     result = read_result(run.ledger)
     try:
@@ -211,10 +212,9 @@ def _summarise(run: SweepRun, heartbeat: HeartbeatWriter) -> Result | None:
 def _publish(
     run: SweepRun, heartbeat: HeartbeatWriter, publisher: PublisherProcess
 ) -> PublishOutcome:
-    """Waits until MLflow holds everything; after a signal, only for the points being sent."""
-    is_stopped = run.stop.is_requested
-    outcome = publisher.stop() if is_stopped() else publisher.finish(is_stopped)
-    if is_stopped():
+    """Waits until MLflow holds everything; if the run must end, only for the points being sent."""
+    outcome = publisher.stop() if run.should_stop() else publisher.finish(run.should_stop)
+    if run.should_stop():
         heartbeat.phase = "stopped"
     return outcome
 

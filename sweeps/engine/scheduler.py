@@ -45,6 +45,7 @@ class SweepRun:
         address: Address of a Ray cluster; None starts a local Ray.
         command: Command that the user typed, recorded in the manifest.
         resume_command: Command that continues the sweep.
+        is_superseded: Returns whether another driver has taken the sweep over.
     """
 
     plan: Plan
@@ -55,6 +56,11 @@ class SweepRun:
     resume_command: str
     tracker: ProgressTracker
     stop: StopRequest = field(default_factory=StopRequest)
+    is_superseded: Callable[[], bool] = lambda: False
+
+    def should_stop(self) -> bool:
+        """Returns whether the run must end early."""
+        return self.stop.is_requested() or self.is_superseded()
 
 
 class LocalRayDied(BaseException):
@@ -131,7 +137,7 @@ def pending_packs(
     packs = []
     for pack_id in checkpointed_packs(ledger):
         checkpoint = Checkpoint(ledger, pack_id, label)
-        members = checkpoint.load().replicate_keys()
+        members = checkpoint.replicate_keys()
         if members and remaining.keys() >= set(members):
             packs.append(Pack(pack_id, name, tuple(remaining.pop(member) for member in members)))
         else:
@@ -190,7 +196,7 @@ def connect_ray(plan: Plan, address: str | None, resume_command: str) -> Connect
 
 
 def _stop_condition(run: SweepRun, connection: Connection) -> Callable[[], bool]:
-    """Function that is true once a signal came, and raises once a local Ray died."""
+    """Function that is true once the run must end, and raises once a local Ray died."""
 
     def should_stop() -> bool:
         if dead := connection.dead_processes():
@@ -198,7 +204,7 @@ def _stop_condition(run: SweepRun, connection: Connection) -> Callable[[], bool]
                 f"Ray's {dead[0]} process on this machine died: training stopped, nothing that "
                 f"finished is lost; continue with `{run.resume_command}`"
             )
-        return run.stop.is_requested()
+        return run.should_stop()
 
     return should_stop
 

@@ -80,7 +80,10 @@ def run_packs(
     pack_ids = iter([pack.pack_id for pack in packs])
     search = BasicVariantGenerator(max_concurrent=_concurrency(connection, resources))
     scheduler = _PackScheduler()  # type: ignore[no-untyped-call]
-    with _patched_tune(), TemporaryDirectory(prefix="sweeps-tune-") as state:
+    with (
+        _patched_tune(),
+        TemporaryDirectory(prefix="sweeps-tune-", ignore_cleanup_errors=True) as state,
+    ):
         # Not `Tuner`, which unpickles the errors that it finds on disk.
         tune.run(
             tune.with_resources(trainable, {"cpu": resources.cpus, "gpu": resources.gpus}),
@@ -162,10 +165,10 @@ class _TuneCallback(Callback):
 
 def _concurrency(connection: Connection, resources: Resources) -> int:
     """Number of packs that Tune holds: one per slot, and some more on a cluster that may grow."""
-    free = slots(connection.machines(), resources)
+    total = slots(connection.machines(), resources)
     if connection.started:
-        return max(free, 1)  # Tune takes 0 for no limit
-    packs = free + min(max(free, _MIN_WAITING), _MAX_WAITING)
+        return max(total, 1)  # Tune takes 0 for no limit
+    packs = total + min(max(total, _MIN_WAITING), _MAX_WAITING)
     return packs if resources.concurrency == "auto" else min(packs, resources.concurrency)
 
 

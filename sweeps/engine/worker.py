@@ -27,6 +27,8 @@ from sweeps.store.ledger import Ledger
 
 # All reports pass through the driver's single loop, and a stage may be as short as a point.
 _REPORT_SECONDS: Final = 0.5
+# Torch's errors of a GPU; the driver imports this module without torch.
+_DEVICE_ERRORS: Final = {"OutOfMemoryError", "AcceleratorError"}
 # A storage with one of these errors does not recover by itself.
 _STORAGE_IS_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
@@ -102,7 +104,7 @@ class Worker(tune.Trainable):
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Accepts the next pack, which the next step loads.
 
-        Not here: Tune does not retry the trial of an actor that dies in this method.
+        Loading a pack here is unsafe: if the actor dies in this method, Tune does not retry.
         """
         self._trainer, self._pack_id = None, str(new_config["pack"])
         return True
@@ -143,8 +145,7 @@ def may_succeed_elsewhere(error: Exception) -> bool:
     """
     if isinstance(error, OSError):
         return error.errno not in _STORAGE_IS_FULL
-    is_device_error = type(error).__module__.partition(".")[0] == "torch"
-    return isinstance(error, MemoryError) or is_device_error
+    return isinstance(error, MemoryError) or type(error).__name__ in _DEVICE_ERRORS
 
 
 def describe_failure(error: Exception) -> str:

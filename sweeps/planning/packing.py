@@ -71,6 +71,8 @@ def make_packs(
     Returns:
         Packs, the longest first; before them one pack of a single point if all packs are long.
     """
+    if not replicates:
+        return []
     implementation = privnets.experiment(experiment)
     groups = [
         ReplicateGroup.from_members(implementation, structure, members, curves.get(structure))

@@ -225,7 +225,7 @@ def set_num_points(study: Study, num_points: int | None) -> Study:
 
 
 def check_confirmed(study: Study, configs: Sequence[ExperimentConfig], is_confirmed: bool) -> None:
-    """Raises `InputError` for a plan of more than 10,000 points that the user has not confirmed."""
+    """Raises `InputError` for a plan above `CONFIRM_ABOVE_POINTS` that is not confirmed."""
     if len(configs) > CONFIRM_ABOVE_POINTS and not is_confirmed:
         cost = format_duration(cost_seconds(study, configs))
         raise InputError(

@@ -56,18 +56,20 @@ class PublisherProcess:
 
     def stop(self) -> PublishOutcome:
         """Ends publishing after the points being sent."""
-        self.close()
+        is_in_time = self.close()
         lines = _read_lines(self._output)
         for line in reversed(lines):
             # Libraries may print more lines.
             with suppress(ValueError, TypeError):
                 return PublishOutcome(**json.loads(line))
+        if not is_in_time:
+            return PublishOutcome(0, 0, f"MLflow did not answer within {_STOP_SECONDS:.0f} s")
         errors = _read_lines(self._errors) or [f"exit code {self._process.returncode}"]
         error = f"the publisher process failed: {redact(errors[-1])}"
         return PublishOutcome(0, 0, error)
 
-    def close(self) -> None:
-        """Ends the process; kills it if it takes too long."""
+    def close(self) -> bool:
+        """Ends the process, and kills it if it takes too long; returns whether it ended itself."""
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):
                 self._process.stdin.close()
@@ -76,6 +78,8 @@ class PublisherProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+            return False
+        return True
 
 
 @contextmanager

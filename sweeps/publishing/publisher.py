@@ -17,6 +17,7 @@ import tracking
 from privnets.points import TradeoffPoint
 from sweeps.analysis.pareto import hypervolume_history, worst_values
 from sweeps.analysis.results import Result, read_result
+from sweeps.analysis.text import format_count
 from sweeps.report.summary import copy_summary_files
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest
@@ -105,7 +106,7 @@ class Publisher:
             batch = self._waiting[:_BATCH_POINTS]
             if not batch:
                 return self.error is None
-            if not self._record(batch):
+            if not self._record(batch, should_stop):
                 return False
             del self._waiting[: len(batch)]
             self._sent += len(batch)
@@ -152,7 +153,8 @@ class Publisher:
         error = self.error
         if self._rejected:
             point_id, reason = next(iter(self._rejected.items()))
-            text = f"{len(self._rejected)} points cannot be recorded; {point_id}: {reason}"
+            count = format_count(len(self._rejected), "point")
+            text = f"{count} cannot be recorded; {point_id}: {reason}"
             error = f"{error}; {text}" if error else text
         points, left = self._sent - len(self._rejected), len(self._waiting) + len(self._rejected)
         return PublishOutcome(points, left, error, None if error else self._page())
@@ -169,13 +171,15 @@ class Publisher:
         except OSError as error:
             self.error = self.error or f"the ledger cannot be read: {error}"
 
-    def _record(self, batch: list[TradeoffPoint]) -> bool:
-        """Records points except those that cannot be recorded; returns whether MLflow answered."""
+    def _record(self, batch: list[TradeoffPoint], should_stop: Callable[[], bool]) -> bool:
+        """Records points except those that cannot be recorded; returns whether all were tried."""
         try:
             self._recorder.record(batch)
+            for point in batch:
+                self._rejected.pop(point.point_id, None)  # by an earlier, failed attempt
         except (RejectedRecordError, OSError, ValueError, OverflowError) as error:
             if len(batch) > 1:
-                return all(self._record([point]) for point in batch)
+                return all(not should_stop() and self._record([p], should_stop) for p in batch)
             self._rejected[batch[0].point_id] = str(error)
         except TrackingError as error:
             self.error = str(error)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,10 @@ ReplicateKey = tuple[str, int]
 
 _POINTS_FILE: Final = "points.parquet"
 _STATE_FILE: Final = "state.safetensors"
+_MAX_HEADER_BYTES: Final = 64 * 2**20
+_NO_FILE: Final = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.EFBIG}
+# A damaged header makes safetensors, numpy or torch raise any of these.
+_DAMAGED: Final = (ValueError, TypeError, KeyError, RuntimeError, SafetensorError)
 
 
 class _Metadata(BaseModel):
@@ -52,11 +57,6 @@ class CheckpointContent:
     points: tuple[TradeoffPoint, ...] = ()
     remaining: tuple[ReplicateKey, ...] = ()
     state: Mapping[str, torch.Tensor] | None = None
-
-    def replicate_keys(self) -> tuple[ReplicateKey, ...]:
-        """All replicates of the checkpoint, finished and remaining."""
-        finished = ((p.point_id, r.seed) for p in self.points for r in p.replicates)
-        return tuple(dict.fromkeys((*finished, *self.remaining)))
 
 
 @dataclass
@@ -104,9 +104,34 @@ class Checkpoint:
         self._directory.write(_STATE_FILE, save(tensors, metadata))
 
     def load(self) -> CheckpointContent:
-        """Loads the checkpoint; damaged files and states with another label count as absent."""
-        remaining, state = self._load_state()
-        return CheckpointContent(self._load_points(), remaining, state)
+        """Loads the checkpoint; damaged files and states with another label count as absent.
+
+        Raises:
+            OSError: If the storage cannot be read now.
+        """
+        from safetensors.torch import load
+
+        points = self._load_points()
+        content = self._read(lambda: self._directory.read(_STATE_FILE, _max_state_bytes()))
+        try:
+            remaining = self._remaining(content)
+            return CheckpointContent(points, remaining, load(content) if remaining else None)
+        except _DAMAGED:
+            return CheckpointContent(points)
+
+    def replicate_keys(self) -> tuple[ReplicateKey, ...]:
+        """All replicates of the checkpoint, finished and remaining; reads no tensors.
+
+        Raises:
+            OSError: If the storage cannot be read now.
+        """
+        finished = ((p.point_id, r.seed) for p in self._load_points() for r in p.replicates)
+        start = self._read(lambda: self._directory.read_start(_STATE_FILE, _MAX_HEADER_BYTES))
+        try:
+            remaining = self._remaining(start)
+        except _DAMAGED:
+            remaining = ()
+        return tuple(dict.fromkeys((*finished, *remaining)))
 
     def remove(self) -> None:
         """Deletes the checkpoint."""
@@ -118,26 +143,28 @@ class Checkpoint:
 
     # Files are opened without listing the directory first: NFS may show an old listing.
     def _load_points(self) -> tuple[TradeoffPoint, ...]:
+        content = self._read(lambda: self._directory.read(_POINTS_FILE))
         try:
-            table = decode_table(self._directory.read(_POINTS_FILE))
-        except (OSError, PackFileError):
+            table = decode_table(content)
+        except PackFileError:
             return ()
         return tuple(points_from_tables([table], self.ledger.directory / "artifacts"))
 
-    def _load_state(self) -> tuple[tuple[ReplicateKey, ...], Mapping[str, torch.Tensor] | None]:
-        from safetensors.torch import load
-
+    def _read(self, read: Callable[[], bytes]) -> bytes:
+        """Reads a file; returns no bytes if it is absent, too large or not a plain file."""
         try:
-            content = self._directory.read(_STATE_FILE, _max_state_bytes())
-            # The package can read metadata from local files only.
-            length = int.from_bytes(content[:8], "little")
-            metadata = _SafetensorsHeader.model_validate_json(content[8 : 8 + length]).metadata
-            if metadata.label != self.label:
-                return (), None
-            return metadata.remaining, load(content)
-        # A damaged header makes safetensors, numpy or torch raise any of these.
-        except (OSError, ValueError, TypeError, KeyError, RuntimeError, SafetensorError):
-            return (), None
+            return read()
+        except OSError as error:
+            if error.errno in _NO_FILE:
+                return b""
+            raise
+
+    def _remaining(self, content: bytes) -> tuple[ReplicateKey, ...]:
+        """Replicates that a state continues, from the start of its file; none of other labels."""
+        # The package can read metadata from local files only.
+        length = int.from_bytes(content[:8], "little")
+        metadata = _SafetensorsHeader.model_validate_json(content[8 : 8 + length]).metadata
+        return metadata.remaining if metadata.label == self.label else ()
 
 
 def checkpointed_packs(ledger: Ledger) -> list[str]:

@@ -8,11 +8,11 @@ import re
 import stat
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import IO, Any, Final
 
 from pyarrow import fs
 
@@ -79,12 +79,27 @@ class Directory:
         Raises:
             OSError: If the file is absent, unreadable, too large, a link or a device.
         """
+        with self._open(name) as source:
+            size = source.seek(0, os.SEEK_END)
+            if size > max_bytes:
+                message = f"too long, {size:,} bytes of at most {max_bytes:,}"
+                raise OSError(errno.EFBIG, message, f"{self.path}/{name}")
+            source.seek(0)
+            return bytes(source.read(size))
+
+    def read_start(self, name: str, count: int) -> bytes:
+        """Reads at most the first `count` bytes of a file.
+
+        Raises:
+            OSError: If the file is absent, unreadable, a link or a device.
+        """
+        with self._open(name) as source:
+            return bytes(source.read(count))
+
+    def _open(self, name: str) -> AbstractContextManager[Any]:
         path = f"{self.path}/{name}"
-        if self.local_path is not None:
-            return _read_local(path, max_bytes)
-        with self.filesystem.open_input_file(path) as source:
-            _check_size(source.size(), max_bytes, path)
-            return bytes(source.read())
+        local = self.local_path is not None
+        return _open_plain(path) if local else self.filesystem.open_input_file(path)
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a file atomically: to a temporary file, flushed, then renamed.
@@ -238,17 +253,12 @@ def check_writable(directory: Directory) -> None:
         ) from error
 
 
-def _read_local(path: str, max_bytes: int) -> bytes:
+@contextmanager
+def _open_plain(path: str) -> Iterator[IO[bytes]]:
+    """Opens a local file, unless it is a link or a device."""
     # O_NONBLOCK: opening a pipe would otherwise wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as source:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a plain file", path)
-        _check_size(status.st_size, max_bytes, path)
-        return source.read(status.st_size)
-
-
-def _check_size(size: int, max_bytes: int, path: str) -> None:
-    if size > max_bytes:
-        raise OSError(errno.EFBIG, f"too long, {size:,} bytes of at most {max_bytes:,}", path)
+        yield source

@@ -144,7 +144,8 @@ class HeartbeatWriter:
     Attributes:
         directory: Directory of the sweep, for processes that write for this run.
         phase: Current phase of the driver.
-        problem: Why the last heartbeat could not be written; None if none failed.
+        problem: Why the last heartbeat could not be written; None if it was written.
+        is_superseded: Whether another driver has taken the sweep over.
     """
 
     def __init__(self, directory: Directory) -> None:
@@ -152,6 +153,7 @@ class HeartbeatWriter:
         self.directory = directory
         self.phase: Phase = "starting"
         self.problem: str | None = None
+        self.is_superseded = False
         self._progress = RunProgress()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -180,7 +182,10 @@ class HeartbeatWriter:
             values = {**dict(self._progress), "phase": self.phase, "updated_at": datetime.now(UTC)}
             beat = Heartbeat.model_validate(values)
             self.directory.write(_HEARTBEAT_FILE, beat.model_dump_json().encode())
-        except (OSError, ValidationError, RunSupersededError) as error:
+            self.problem = None
+        except RunSupersededError as error:
+            self.problem, self.is_superseded = f"this run was stopped: {error}", True
+        except (OSError, ValidationError) as error:
             self.problem = f"{_HEARTBEAT_FILE} could not be written: {error}"
 
 

@@ -149,7 +149,13 @@ class Ledger:
         return [table for table in tables if table is not None]
 
     def write_failure(self, pack_id: str, failure: Mapping[str, Any]) -> None:
-        """Records why a pack failed permanently."""
+        """Records why a pack failed permanently.
+
+        Raises:
+            OSError: If it cannot be written.
+            RunSupersededError: If the run has ended or was taken over.
+        """
+        check_lease(self.directory)
         content = json.dumps(failure, indent=1).encode()
         (self.directory / "failures").write(f"{pack_id}.json", content)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import cluster
-from cluster.auth import bypass_proxies_for_loopback, check_private, read_private_file, read_token
+from cluster.auth import bypass_proxies_for_loopback, read_private, read_private_file, read_token
 from cluster.errors import SecretError
 
 REMOTE = "192.0.2.1:6379"  # of a network that is reserved for examples
@@ -35,7 +35,7 @@ def test_a_file_that_others_can_access_is_refused_with_the_remedy(
 ) -> None:
     path = tmp_path / "secret"
     write(path, "s", mode)
-    for use in (read_private_file, check_private):
+    for use in (read_private_file, read_private):
         with pytest.raises(SecretError, match=f"chmod 600 {path}"):
             use(path)
 

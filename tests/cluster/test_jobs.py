@@ -128,13 +128,14 @@ def test_a_token_that_others_can_read_is_never_sent(tmp_path: Path) -> None:
 class Recorder(BaseHTTPRequestHandler):
     """Answers as a job server without jobs, and records the credentials of each request."""
 
+    status: ClassVar[int] = 404
     credentials: ClassVar[list[str | None]] = []
 
     def do_GET(self) -> None:
         self.credentials.append(self.headers["Authorization"])
         is_version = self.path == "/api/version"
         body = b'{"ray_version": "2.60.0"}' if is_version else b"no such job"
-        self.send_response(200 if is_version else 404)
+        self.send_response(200 if is_version else self.status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -156,6 +157,14 @@ def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield f"http://127.0.0.1:{made.server_port}"
         made.shutdown()
         thread.join()
+
+
+@pytest.mark.parametrize(("status", "is_open"), [(200, True), (302, False), (403, False)])
+def test_a_redirect_to_a_login_page_is_not_an_open_server(
+    recorder: str, monkeypatch: pytest.MonkeyPatch, status: int, is_open: bool
+) -> None:
+    monkeypatch.setattr(Recorder, "status", status)
+    assert JobClient(recorder).is_open() is is_open
 
 
 def test_no_account_of_netrc_is_sent(recorder: str) -> None:

@@ -377,7 +377,7 @@ def test_expanding_aliases_are_refused(ledger: Ledger) -> None:
 def test_invalid_checkpoint_counts_as_absent(ledger: Ledger, remaining: str) -> None:
     header = json.dumps({"__metadata__": {"label": "label", "remaining": remaining}}).encode()
     place(ledger, "checkpoints/x/state.safetensors").write_bytes(safetensors_with(header))
-    assert Checkpoint(ledger, "x", "label").load().replicate_keys() == ()
+    assert Checkpoint(ledger, "x", "label").replicate_keys() == ()
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,18 @@ def test_the_earliest_of_duplicated_runs_stays(uri: str, sweep: str) -> None:
     _assert_held_once(uri, sweep, [point])
 
 
+def test_a_complete_run_is_kept_until_another_is_complete(uri: str, sweep: str) -> None:
+    """A publisher that dies while it replaces a run takes no point away."""
+    point = made_point(0)
+    record([point], sweep=sweep, tracking_uri=uri)
+    first = _children(uri, sweep)[point.point_id]
+    more = first.data.tags | {"replicates_attempted": "99", "recorded_at": "1.000000"}
+    MlflowClient(uri).create_run(first.info.experiment_id, tags=more)
+    assert load_points(sweep, uri)["point_id"].tolist() == [point.point_id]
+    record([point], sweep=sweep, tracking_uri=uri)
+    assert _children(uri, sweep)[point.point_id].info.run_id == first.info.run_id
+
+
 def test_the_earliest_of_duplicated_parents_gets_all_children(uri: str, sweep: str) -> None:
     points = made_points(3)
     record(points, sweep=sweep, tracking_uri=uri)

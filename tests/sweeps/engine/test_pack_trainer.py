@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from small_sweeps import assert_same_numbers, contents, numbers, small_plan
@@ -15,6 +17,7 @@ from privnets.config import ExperimentConfig
 from privnets.contract import Stage, State
 from privnets.membership.experiment import Membership
 from sweeps.engine.pack_trainer import PackTrainer, checkpoint_label
+from sweeps.engine.worker import may_succeed_elsewhere
 from sweeps.planning.packing import Pack
 from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.ledger import Ledger
@@ -209,3 +212,11 @@ class Forgetful(Membership):
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
     ) -> Iterator[Stage]:
         return super().stages(configs[1:], device, state)
+
+
+def test_only_errors_of_a_device_or_storage_may_succeed_elsewhere() -> None:
+    """A singular matrix would be singular on every worker."""
+    assert may_succeed_elsewhere(torch.OutOfMemoryError("of a GPU"))
+    assert may_succeed_elsewhere(OSError(errno.EIO, "the disk failed"))
+    assert not may_succeed_elsewhere(torch.linalg.LinAlgError("singular"))
+    assert not may_succeed_elsewhere(OSError(errno.ENOSPC, "the disk is full"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from sweeps.engine.pack_trainer import PackTrainer
 from sweeps.engine.scheduler import pack_costs, pending_packs, pending_replicates
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan
+from sweeps.store.filesystem import Directory
 from sweeps.store.ledger import Ledger
 
 _CAPACITY = Capacity(2, 2**30)
@@ -63,6 +65,33 @@ def test_replicates_in_the_ledger_are_not_pending(plan: Plan, ledger: Ledger) ->
     first, *others = packs_of(plan, ledger)
     train(ledger, first)
     assert members(packs_of(plan, ledger)) == members(others)
+
+
+def test_nothing_is_packed_when_checkpoints_cover_all_that_is_pending(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    plan = small_plan(tmp_path, "resources.pack=auto", "fixed.draws=48")
+    packs = packs_of(plan, ledger)
+    for pack in packs:
+        train(ledger, pack, stages=1)
+    assert members(packs_of(plan, ledger)) == members(packs)
+
+
+def test_a_checkpoint_that_cannot_be_read_now_is_kept(
+    plan: Plan, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A storage that fails for a moment must not cost hours of training."""
+    pack = packs_of(plan, ledger)[-1]
+    train(ledger, pack, stages=1)
+
+    def fail(*args: object) -> bytes:
+        raise OSError(errno.EIO, "the disk failed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Directory, "read_start", fail)
+        with pytest.raises(OSError, match="the disk failed"):
+            packs_of(plan, ledger)
+    assert packs_of(plan, ledger)[0].pack_id == pack.pack_id
 
 
 def test_a_pack_with_a_checkpoint_comes_first_and_unchanged(plan: Plan, ledger: Ledger) -> None:

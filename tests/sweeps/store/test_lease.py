@@ -212,8 +212,11 @@ def test_workers_of_an_earlier_run_write_nothing(ledger: Ledger) -> None:
             superseded.write_pack("pack", [point(artifacts={"a": b""})])
         with pytest.raises(RunSupersededError):
             save_checkpoint(superseded)
+        with pytest.raises(RunSupersededError):
+            superseded.write_failure("pack", {"reason": "of an earlier run"})
     assert not (Path(ledger.directory.path) / "artifacts").exists()
     assert not (Path(ledger.directory.path) / "checkpoints").exists()
+    assert not (Path(ledger.directory.path) / "failures").exists()
     assert ledger.pack_ids() == []
 
 
@@ -248,7 +251,8 @@ def test_pack_in_the_ledger_is_not_written_again(ledger: Ledger) -> None:
     ledger.write_pack("pack", [point(finished_at=2.0)])
     before = parquet_of(ledger, "pack").stat()
     ledger.write_pack("pack", [point(finished_at=1.0)])
-    assert parquet_of(ledger, "pack").stat() == before
+    after = parquet_of(ledger, "pack").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert os.listdir(parquet_of(ledger, "pack").parent) == ["pack.parquet"]
 
 
@@ -353,7 +357,9 @@ def test_superseded_driver_writes_no_heartbeat(ledger: Ledger) -> None:
     with acquire_lease(ledger.directory) as writer:
         ledger.directory.write("lease.json", b'{"run_id": "another"}')
         ledger.directory.write("progress.json", b"of the other driver")
+        assert not writer.is_superseded
     assert ledger.directory.read("progress.json") == b"of the other driver"
+    assert writer.is_superseded
     assert writer.problem is not None
 
 
