@@ -31,7 +31,7 @@ _FOREIGN = ("MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "R
 settings.register_profile(
     "repeatable",
     derandomize=True,
-    deadline=timedelta(seconds=20),
+    deadline=timedelta(seconds=120),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("repeatable")

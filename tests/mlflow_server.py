@@ -83,10 +83,10 @@ def _environment(lean: bool) -> dict[str, str]:
 
 
 def _await(server: Server, log: Path) -> None:
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline and server.process.poll() is None:
         try:
-            with urllib.request.urlopen(f"{server.uri}/health", timeout=10):
+            with urllib.request.urlopen(f"{server.uri}/health", timeout=60):
                 return
         except (URLError, ConnectionError, TimeoutError):
             time.sleep(0.1)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
-_START_SECONDS = 180.0
+_START_SECONDS = 300.0
 _PORTS = (
     "port",
     "dashboard-port",
@@ -128,7 +128,7 @@ def _wait_for_answer(head: Head, process: subprocess.Popen[bytes], log: Path) ->
             f"{head.address}/api/jobs/", headers={"Authorization": f"Bearer {head.token}"}
         )
         try:
-            with urllib.request.urlopen(request, timeout=10):
+            with urllib.request.urlopen(request, timeout=60):
                 return
         except (URLError, OSError):
             time.sleep(0.5)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ray_head import Head
 
-_START_SECONDS = 180.0
+_START_SECONDS = 300.0
 _STARTED = "Ray runtime started"
 
 

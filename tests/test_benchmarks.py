@@ -20,7 +20,9 @@ STEPS = 100
 SEEDS = range(8)
 
 
-@pytest.mark.parametrize(("tradeoff", "dependence"), [(0.2, 0.0), (0.7, 0.4)])
+@pytest.mark.parametrize(
+    ("tradeoff", "dependence"), [pytest.param(0.2, 0.0, marks=pytest.mark.slow), (0.7, 0.4)]
+)
 def test_plain_game_ends_where_the_platforms_does(tradeoff: float, dependence: float) -> None:
     """Means over seeds differ by less than four standard errors, metrics and curves alike."""
     torch.set_num_threads(1)

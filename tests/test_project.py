@@ -38,7 +38,7 @@ LOCAL_PATH = re.compile(r"(?<![\w.])/(?!home/sweeps\b)(home|mnt|root|Users|work)
 
 
 def _run(*command: str | Path) -> str:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -19,10 +19,26 @@ import pytest
 
 pytestmark = pytest.mark.ray
 
-_GONE_SECONDS = 60.0
+_GONE_SECONDS = 120.0
+_HANDLER = """
+import os, signal, sys, time
+
+class Terminated(BaseException): pass
+
+def handle(number, frame):
+    raise Terminated
+
+def is_handled():
+    line = next(l for l in open("/proc/self/status") if l.startswith("SigCgt"))
+    return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+signal.signal(signal.SIGTERM, handle)
+"""
 # Each Ray has a process of its own; this one may hold a connection that other tests share.
-_OWNER = """
-import json, os, sys, psutil
+_OWNER = (
+    _HANDLER
+    + """
+import json, psutil
 import cluster
 assert "ray" not in sys.modules
 with cluster.connect({address!r}, cpus=2) as connection:
@@ -44,11 +60,20 @@ with cluster.connect({address!r}, cpus=2) as connection:
         address=connection.address, started=connection.started, threads=threads,
         cpus=sum(machine.cpus for machine in connection.machines()), listening=listening,
         pids=[p.pid for p in children], commands=[" ".join(p.cmdline()) for p in children],
-        token=os.environ.get("RAY_AUTH_TOKEN"),
+        token=os.environ.get("RAY_AUTH_TOKEN"), handled=is_handled(),
     )), flush=True)
     sys.stdin.readline()
+assert is_handled()
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+    for _ in range(1000):
+        time.sleep(0.1)
+    raise SystemExit("SIGTERM was not handled")
+except Terminated:
+    pass
 print(json.dumps({{k: v for k, v in os.environ.items() if k.startswith("RAY_AUTH")}}), flush=True)
 """
+)
 
 
 class Owner:
@@ -67,7 +92,7 @@ class Owner:
         self.report: dict[str, Any] = json.loads(line)
 
     def end(self) -> dict[str, str]:
-        said, _ = self.process.communicate("\n", timeout=120)
+        said, _ = self.process.communicate("\n", timeout=240)
         after: dict[str, str] = json.loads(said.splitlines()[-1])
         return after
 
@@ -108,20 +133,6 @@ def alive(made: Owner) -> list[str]:
     return commands
 
 
-def test_a_local_ray_listens_on_loopback_and_leaves_nothing_behind() -> None:
-    with owner() as made:
-        report = made.report
-        assert (report["started"], report["cpus"], report["threads"]) == (True, 2, "1")
-        assert report["listening"], "Ray listens somewhere"
-        assert {ip.removeprefix("::ffff:") for _, ip in report["listening"]} == {"127.0.0.1"}
-        servers = ("autoscaler", "dashboard/dashboard.py", "log_monitor.py")
-        assert not [c for c in report["commands"] if any(server in c for server in servers)]
-        assert made.end() == {}, "variables of this Ray are restored"
-        wait_until_gone(made)
-        assert alive(made) == []
-        assert list(made.temporary.iterdir()) == []
-
-
 def test_a_killed_owner_leaves_nothing_behind() -> None:
     with owner() as made:
         os.kill(made.process.pid, signal.SIGKILL)
@@ -130,22 +141,33 @@ def test_a_killed_owner_leaves_nothing_behind() -> None:
         assert list(made.temporary.iterdir()) == []
 
 
-def test_only_a_process_with_the_token_joins_and_it_leaves_without_ending_the_ray() -> None:
+def test_a_local_ray_listens_on_loopback_for_its_token_and_leaves_nothing_behind() -> None:
+    """A process that joins it leaves without ending it; Ray replaces no handler of SIGTERM."""
     with owner() as made:
+        report = made.report
+        assert (report["started"], report["cpus"], report["threads"]) == (True, 2, "1")
+        assert report["handled"]
+        assert report["listening"], "Ray listens somewhere"
+        assert {ip.removeprefix("::ffff:") for _, ip in report["listening"]} == {"127.0.0.1"}
+        servers = ("autoscaler", "dashboard/dashboard.py", "log_monitor.py")
+        assert not [c for c in report["commands"] if any(server in c for server in servers)]
         stranger = subprocess.run(
-            [sys.executable, "-c", _STRANGER.format(address=made.report["address"])],
+            [sys.executable, "-c", _STRANGER.format(address=report["address"])],
             env={**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64},
             capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert "InvalidAuthToken" in stranger.stdout + stranger.stderr
         assert stranger.returncode != 0
-        with owner(made.report["address"], RAY_AUTH_TOKEN=made.report["token"]) as guest:
-            assert guest.report["address"] == made.report["address"]
+        with owner(report["address"], RAY_AUTH_TOKEN=report["token"]) as guest:
+            assert guest.report["address"] == report["address"]
             assert (guest.report["started"], guest.report["cpus"]) == (False, 2)
-            assert guest.end() == {"RAY_AUTH_TOKEN": made.report["token"]}
+            assert guest.end() == {"RAY_AUTH_TOKEN": report["token"]}
         servers = {Path(command.split()[0]).name for command in alive(made) if command}
         assert {"gcs_server", "raylet"} <= servers
-        assert made.end() == {}
+        assert made.end() == {}, "variables of this Ray are restored"
+        wait_until_gone(made)
+        assert alive(made) == []
+        assert list(made.temporary.iterdir()) == []
 
 
 _STRANGER = """
@@ -160,36 +182,13 @@ def test_importing_cluster_does_not_load_ray() -> None:
     assert asked.stdout.strip() == "False"
 
 
-# A handler of SIGTERM of its own, which prints "handled".
-_TERMINATED = """
-import os, signal, sys, threading, time
+# SIGTERM comes where Ray would have installed its own handler, in the middle of its start.
+_TERMINATED = (
+    _HANDLER
+    + """
 import cluster
-
-class Terminated(BaseException): pass
-
-def handle(number, frame):
-    raise Terminated
-
-def is_handled():
-    line = next(l for l in open("/proc/self/status") if l.startswith("SigCgt"))
-    return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
-
-signal.signal(signal.SIGTERM, handle)
-{code}
-"""
-_AFTERWARDS = """
-with cluster.connect(cpus=1):
-    assert is_handled()
-assert is_handled()
-try:
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(5)
-except Terminated:
-    print("handled")
-"""
-# Sent where Ray would have installed its own handler, in the middle of its start.
-_MEANWHILE = """
 from ray._private import node
+
 begin = node.Node.start_head_processes
 
 def terminated(self):
@@ -203,18 +202,13 @@ except Terminated:
     print("handled")
 assert is_handled()
 """
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        pytest.param(_AFTERWARDS, id="afterwards"),
-        pytest.param(_MEANWHILE, id="meanwhile", marks=pytest.mark.slow),
-    ],
 )
-def test_ray_does_not_replace_the_handler_of_sigterm(code: str) -> None:
+
+
+@pytest.mark.slow
+def test_sigterm_while_ray_starts_reaches_the_handler_of_the_process() -> None:
     asked = subprocess.run(
-        [sys.executable, "-c", _TERMINATED.format(code=code)],
+        [sys.executable, "-c", _TERMINATED],
         env={**_environment(), "TMPDIR": "/tmp"}, capture_output=True, text=True,
         timeout=300, check=False,
     )  # fmt: skip

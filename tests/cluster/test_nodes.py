@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,13 +25,18 @@ import json, os, sys, time
 import cluster
 from cluster.nodes import NoAnswer, on_every_node
 
+def readable(answers):
+    return [
+        {"lost" if answer.is_lost else "failed": answer.reason}
+        if isinstance(answer, NoAnswer) else answer
+        for answer in answers.values()
+    ]
+
 with cluster.connect(sys.argv[1]):
-    answers = eval(sys.argv[2])
-print(json.dumps({
-    machine.node: {"lost" if answer.is_lost else "failed": answer.reason}
-    if isinstance(answer, NoAnswer) else answer
-    for machine, answer in answers.items()
-}))
+    for call in sys.argv[2:]:
+        began = time.monotonic()
+        answers = readable(eval(call))
+        print(json.dumps([answers, time.monotonic() - began]))
 """
 
 
@@ -50,42 +54,34 @@ def node(head: Head) -> Iterator[int]:
         yield pid
 
 
-def call_nodes(head: Head, call: str) -> list[Any]:
+def call_nodes(head: Head, *calls: str) -> list[tuple[list[Any], float]]:
+    """Answers of all nodes to each call, and its seconds; one process makes all calls."""
     asked = subprocess.run(
-        [sys.executable, "-c", _CALL, head.gcs, call],
+        [sys.executable, "-c", _CALL, head.gcs, *calls],
         env={**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": head.token},
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip
     assert asked.returncode == 0, asked.stderr
-    return list(json.loads(asked.stdout.splitlines()[-1]).values())
+    return [tuple(json.loads(line)) for line in asked.stdout.splitlines()[-len(calls) :]]
 
 
 def test_each_node_answers_for_itself(head: Head, node: int) -> None:
-    answers = call_nodes(head, "on_every_node(os.getenv, 'WHO')")
-    assert sorted(answers) == ["the head", "the other"]
-
-
-def test_given_variables_reach_every_node(head: Head, node: int) -> None:
-    answers = call_nodes(head, "on_every_node(os.getenv, 'WHO', environment={'WHO': 'given'})")
-    assert answers == ["given", "given"]
-
-
-def test_an_exception_on_a_node_comes_back_as_text(head: Head, node: int) -> None:
-    answers = call_nodes(head, "on_every_node(os.listdir, '/there/is/none')")
+    """With its own variables or given ones, an exception as text, and none that died or is slow."""
+    own, given, failed, died, slow = call_nodes(
+        head,
+        "on_every_node(os.getenv, 'WHO')",
+        "on_every_node(os.getenv, 'WHO', environment={'WHO': 'given'})",
+        "on_every_node(os.listdir, '/there/is/none')",
+        "on_every_node(os._exit, 1)",
+        "on_every_node(time.sleep, 300, seconds=5)",
+    )
+    assert sorted(own[0]) == ["the head", "the other"]
+    assert given[0] == ["given", "given"]
     reason = "FileNotFoundError: [Errno 2] No such file or directory: '/there/is/none'"
-    assert answers == [{"failed": reason}, {"failed": reason}]
-
-
-def test_a_process_that_died_counts_as_lost(head: Head, node: int) -> None:
-    answers = call_nodes(head, "on_every_node(os._exit, 1)")
-    assert [list(answer) for answer in answers] == [["lost"], ["lost"]]
-
-
-def test_a_slow_node_is_not_waited_for(head: Head, node: int) -> None:
-    began = time.monotonic()
-    answers = call_nodes(head, "on_every_node(time.sleep, 300, seconds=5)")
-    assert answers == [{"lost": "no answer within 5 s"}] * 2
-    assert time.monotonic() - began < 120
+    assert failed[0] == [{"failed": reason}, {"failed": reason}]
+    assert [list(answer) for answer in died[0]] == [["lost"], ["lost"]]
+    assert slow[0] == [{"lost": "no answer within 5 s"}] * 2
+    assert slow[1] < 120
 
 
 @pytest.mark.slow  # Ray takes long to give up a node
@@ -94,7 +90,7 @@ def test_a_node_that_hangs_does_not_delay_the_others(head: Head, node: int) -> N
     for process in hanging:
         process.send_signal(signal.SIGSTOP)
     try:
-        answers = call_nodes(head, "on_every_node(os.getenv, 'WHO', seconds=20)")
+        ((answers, _),) = call_nodes(head, "on_every_node(os.getenv, 'WHO', seconds=20)")
     finally:
         for process in hanging:
             if process.is_running():

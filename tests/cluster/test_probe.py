@@ -117,7 +117,7 @@ def refusal(address: str) -> str:
     began = time.monotonic()
     with pytest.raises(cluster.ConnectError) as refused:
         cluster.check_address(address)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 120
     return str(refused.value)
 
 

@@ -96,7 +96,14 @@ def test_the_fewest_sets_give_every_record_four_models_in_each_half(asked, size)
     assert each >= 4
 
 
-@pytest.mark.parametrize(("asked", "size", "draws"), [(8, 20, 8000), (8, 50, 8000), (4, 10, 8000)])
+@pytest.mark.parametrize(
+    ("asked", "size", "draws"),
+    [
+        (8, 20, 8000),
+        pytest.param(8, 50, 8000, marks=pytest.mark.slow),
+        pytest.param(4, 10, 8000, marks=pytest.mark.slow),
+    ],
+)
 def test_shared_models_give_nearly_the_leakage_of_separate_models(asked, size, draws):
     """theta = the mean of n standard normal records, whose leakage about record x is known.
 

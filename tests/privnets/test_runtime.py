@@ -109,7 +109,7 @@ def test_estimates_are_near_the_run_time_of_a_stack(case: str, members: int) -> 
     _, whole = _measure_time(lambda: experiment.run(configs))
     assert said is not None
     assert whole / 2.5 < said < whole * 2.5
-    assert taken < 3
+    assert taken < 6
 
 
 def test_the_estimate_includes_the_attackers() -> None:

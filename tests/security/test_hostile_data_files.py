@@ -110,7 +110,7 @@ def test_a_large_sparse_member_is_refused() -> None:
 def test_a_compressed_cache_file_is_a_miss(tmp_path: Path) -> None:
     """The cache's own arrays are not packed, so that nothing can be small here and large there."""
     sink = io.BytesIO()
-    np.savez_compressed(sink, x=np.zeros(2**27))
+    np.savez_compressed(sink, x=np.zeros(2**24))
     content = sink.getvalue()
     path = tmp_path / "x.prepared"
     path.write_bytes(hashlib.sha256(content).digest() + content)
@@ -251,6 +251,6 @@ def test_an_endless_download_is_stopped(tmp_path: Path, monkeypatch: pytest.Monk
         began = time.monotonic()
         with pytest.raises(DataError, match="more than 10 bytes"):
             fetch("small")
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 240
     assert _Endless.sent < 2**27
     assert not any(tmp_path.iterdir())

@@ -215,7 +215,7 @@ def test_an_endless_answer_takes_neither_memory_nor_time(
     assert "does not answer as an MLflow server: a response of more" in said
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 2**20  # KiB
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 150
 
 
 def test_an_answer_byte_by_byte_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +224,7 @@ def test_an_answer_byte_by_byte_is_ended(monkeypatch: pytest.MonkeyPatch) -> Non
         began = time.monotonic()
         with pytest.raises(TrackingError, match=r"a response of more than .* or 2 s"):
             tracking.check(uri)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 150
 
 
 def test_a_server_cannot_say_how_long_to_wait() -> None:
@@ -232,7 +232,7 @@ def test_a_server_cannot_say_how_long_to_wait() -> None:
         began = time.monotonic()
         with pytest.raises(TrackingError):
             tracking.load_points("sweep", uri)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 150
 
 
 def test_pages_without_end_are_ended() -> None:
@@ -266,7 +266,7 @@ def test_a_command_tells_of_a_hostile_server_in_one_line(tmp_path: Path) -> None
             env=os.environ,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
             check=False,
         )
     assert ended.returncode == 2

@@ -187,7 +187,7 @@ def test_file_of_a_terabyte_is_not_read(ledger: Ledger, name: str) -> None:
         assert [p.point_id for p in ledger.read_points()] == ["kept"]
         read_failures(ledger, set)
         assert Checkpoint(ledger, "huge", "label").load().state is None
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
 
 
 NAMES = [
@@ -349,7 +349,7 @@ def test_hostile_manifests_are_refused_quickly(ledger: Ledger, text: str) -> Non
     began = time.monotonic()
     with pytest.raises(InputError, match=r"spec\.yaml"):
         read_manifest(ledger)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
 
 
 def test_expanding_aliases_are_refused(ledger: Ledger) -> None:

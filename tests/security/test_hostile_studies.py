@@ -84,7 +84,7 @@ def test_files_that_expand_are_refused_quickly(tmp_path: Path, text: str) -> Non
     start = time.monotonic()
     with pytest.raises(StudyError):
         load(path)
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 60
 
 
 def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_long_misspelling_is_refused_quickly(tmp_path: Path) -> None:
     start = time.monotonic()
     with pytest.raises(StudyError, match="not every point reports"):
         make_plan(load(path))
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 60
 
 
 @pytest.mark.parametrize(

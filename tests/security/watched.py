@@ -11,7 +11,7 @@ from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
 _CHECKOUT = _HERE.parent.parent
-_SECONDS = 180
+_SECONDS = 400
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +15,24 @@ if TYPE_CHECKING:
     from sweeps.engine.executor import RunOutcome
 
 
+_TURNSTILE = Path(__file__).parent / "turnstile"
+
+
 @pytest.fixture(scope="session")
-def local_ray() -> Iterator[Connection]:
+def turnstile_tickets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of tickets for workers of `local_ray` that train the experiment `turnstile`."""
+    return tmp_path_factory.mktemp("tickets")
+
+
+@pytest.fixture(scope="session")
+def local_ray(turnstile_tickets: Path) -> Iterator[Connection]:
     import cluster
 
-    with cluster.connect(cpus=2) as connection:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(_TURNSTILE), os.environ["PYTHONPATH"]]))
+        patch.setenv("PRIVNETS_TURNSTILE", str(turnstile_tickets))
+        connection = cluster.connect(cpus=2)
+    with connection:
         yield connection
 
 

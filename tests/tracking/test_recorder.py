@@ -9,10 +9,8 @@ import pytest
 from made_points import ADVANTAGE, made_point, made_points
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from mlflow_server import free_port, mlflow_server
 
-import tracking
-from tracking import Recorder, TrackingError, compare, load_points, record, runs
+from tracking import Recorder, compare, load_points, runs
 
 
 def _runs_of(client: MlflowClient, home: runs.ParentRun, sweep: str, point_id: str) -> list[Run]:
@@ -91,19 +89,3 @@ def test_later_batches_have_the_keys_of_earlier_ones(
     assert home is not None
     (failed,) = _runs_of(client, home, sweep, made_point(1).point_id)
     assert set(made_point(0).metrics) <= set(failed.data.metrics)
-
-
-def test_runs_are_read_again_after_a_failure(tmp_path: Path) -> None:
-    """A call that failed may have gone through, and another may have recorded since."""
-    points, port = made_points(6), free_port()
-    tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
-    with mlflow_server(tmp_path, port) as server:
-        ours = Recorder("s", tracking_uri=server.uri)
-        ours.record(points[:3])
-        server.kill()
-        with pytest.raises(TrackingError):
-            ours.record(points)
-    with mlflow_server(tmp_path, port) as server:
-        record(points[3:5], sweep="s", tracking_uri=server.uri)
-        assert ours.record(points) == 1
-        assert compare(points, "s", server.uri) == []

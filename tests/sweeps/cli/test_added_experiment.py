@@ -18,8 +18,6 @@ from sweeps.planning.plan import make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.study.loader import load
 
-pytestmark = pytest.mark.ray
-
 CHECKOUT = Path(__file__).resolve().parents[3]
 TRIVIAL = CHECKOUT / "tests" / "benchmarks" / "trivial"
 STUDY = """
@@ -54,6 +52,8 @@ def test_a_study_of_an_experiment_that_cannot_be_loaded_says_why(
         make_plan(load(str(study), ["experiment=lost"]))
 
 
+@pytest.mark.ray
+@pytest.mark.slow  # The turnstile of the engine's tests is such an experiment too.
 def test_it_is_swept_in_processes_of_their_own(study: Path, tmp_path: Path) -> None:
     command = ["run", str(study), "--name", "added", "--storage", str(tmp_path)]
     subprocess.run(

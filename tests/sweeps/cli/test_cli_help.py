@@ -14,7 +14,7 @@ COMMANDS = (
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
 
 
 def cli(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -85,9 +85,9 @@ with connect_ray(make_plan(load(file)), None, ""):
 _STUDY = """
 name: light
 experiment: adversarial
-fixed: {problem: gaussian-mixture, steps: 40, train_size: 256, attack_size: 256, attack_steps: 50}
+fixed: {problem: gaussian-mixture, steps: 2, train_size: 64, attack_size: 64, attack_steps: 50}
 space: {tradeoff: {grid: [0.3, 0.7]}}
-resources: {pack: 1}
+resources: {pack: 2, concurrency: 1}
 """
 
 
@@ -96,7 +96,7 @@ def run_and_list_modules(code: str, *arguments: str) -> list[list[str]]:
     asked = subprocess.run(
         [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)", *arguments],
         env={**os.environ, "TMPDIR": "/tmp"}, capture_output=True, text=True,
-        timeout=300, check=False,
+        timeout=400, check=False,
     )  # fmt: skip
     assert asked.returncode == 0, asked.stderr
     return [line.split() for line in asked.stdout.splitlines()]

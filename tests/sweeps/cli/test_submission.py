@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from ray_head import Head, ray_head
@@ -31,9 +31,6 @@ from sweeps.planning.plan import set_num_points
 from sweeps.store.lease import ResourceUse, read_heartbeat
 from sweeps.store.ledger import Ledger
 from sweeps.study.loader import load
-
-if TYPE_CHECKING:
-    from sweeps.engine.executor import RunOutcome
 
 T = TypeVar("T")
 
@@ -325,17 +322,18 @@ def test_secrets_and_places_of_one_machine_are_rejected(wrong: dict[str, Any], r
     assert "hush" not in str(refused.value)
 
 
-def test_status_of_a_local_sweep(uninterrupted: RunOutcome) -> None:
-    result = uninterrupted.result
-    ran = CliRunner().invoke(app, ["status", result.sweep, "--storage", result.storage])
+def test_status_of_a_sweep_in_a_storage(story: Story) -> None:
+    sweep, storage = story.laptop.sweep, str(story.laptop.storage)
+    ran = CliRunner().invoke(app, ["status", sweep, "--storage", storage])
     assert ran.exit_code == 0, ran.output
-    assert "sweep    reference of study small: ended" in ran.output
+    assert f"sweep    {sweep} of study small: ended" in ran.output
     assert "points   4 of 4 finished, 0 failed, 0 pending" in ran.output
-    assert all(point_id in ran.output for point_id in result.front()["point_id"])
+    front = sweeps.open_result(sweep, storage).front()
+    assert all(point_id in ran.output for point_id in front["point_id"])
 
 
-def test_the_front_survives_the_way_through_json(uninterrupted: RunOutcome) -> None:
-    result = uninterrupted.result
+def test_the_front_survives_the_way_through_json(story: Story) -> None:
+    result = sweeps.open_result(story.laptop.sweep, str(story.laptop.storage))
     status = read_status(result.sweep, result.storage)
     assert parse_reply(SweepStatus, status.model_dump_json()) == status
     shown, own = status.front_frame(), result.front()

@@ -161,7 +161,7 @@ def test_the_job_server_gives_the_same_report(head: Head, folder: Path, study: s
     assert list((folder / "shared").iterdir()) == []
 
 
-@pytest.mark.parametrize("over", ["http", "ray"])
+@pytest.mark.parametrize("over", [pytest.param("http", marks=pytest.mark.slow), "ray"])
 def test_a_wrong_token_is_one_message(head: Head, over: str) -> None:
     address = head.address if over == "http" else head.gcs
     run = doctor("--address", address, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="0" * 64)
@@ -222,14 +222,14 @@ def test_a_fault_of_one_node_names_that_node(pair: Pair, study: str) -> None:
     assert list((pair.folder / "split").iterdir()) == []
 
 
-@pytest.mark.parametrize("scheme", ["http://", ""])
+@pytest.mark.parametrize("scheme", [pytest.param("http://", marks=pytest.mark.slow), ""])
 def test_an_unreachable_head_is_one_message_within_seconds(scheme: str) -> None:
     address = f"{scheme}127.0.0.1:{free_port()}"
     began = time.monotonic()
     run = doctor("--address", address, RAY_AUTH_TOKEN="0" * 64)
     assert (run.code, run.out, run.err.count("\n")) == (2, "", 1)
     assert address in run.err
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 120
 
 
 @pytest.mark.slow

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from cluster import Connection
 
 T = TypeVar("T")
-_PATIENCE = 120.0
-_GONE_SECONDS = 20.0
+_PATIENCE = 240.0
+_GONE_SECONDS = 120.0
 PACKS = 8
 _TURNSTILE = Path(__file__).parents[1] / "turnstile"
 

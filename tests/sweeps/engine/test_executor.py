@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,46 +78,20 @@ def test_a_finished_sweep_is_not_trained_again(
 ) -> None:
     shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
     before = contents(tmp_path / "reference" / "ledger")
-    again = execute(
-        small_plan(tmp_path), sweep="reference", storage=str(tmp_path), tracking_uri=tracking_uri
+    again = sweeps.run(
+        study_file(tmp_path), storage=str(tmp_path), tracking_uri=tracking_uri, name="reference"
     )
     assert contents(tmp_path / "reference" / "ledger") == before
-    assert again.exit_code == 0
-    assert tracking.compare(again.result.tradeoff_points, "reference", tracking_uri) == []
+    pd.testing.assert_frame_equal(again.front(), uninterrupted.result.front())
+    assert tracking.compare(again.tradeoff_points, "reference", tracking_uri) == []
 
 
-def test_only_missing_replicates_are_trained(
+def test_a_pack_that_fails_stops_no_other_and_only_missing_replicates_are_trained_later(
     local_ray: Connection, uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path
 ) -> None:
-    shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
-    files = sorted((tmp_path / "reference" / "ledger").glob("*.parquet"))
-    files[0].unlink()
-    files[1].write_bytes(files[1].read_bytes()[:-1])
-    before = contents(tmp_path / "reference" / "ledger")
-    states: list[SweepProgress] = []
-    execute(
-        small_plan(tmp_path),
-        sweep="reference",
-        storage=str(tmp_path),
-        tracking_uri=tracking_uri,
-        on_progress=states.append,
-    )
-    after = contents(tmp_path / "reference" / "ledger")
-    changed = {name for name, content in after.items() if before.get(name) != content}
-    assert changed == {files[0].name, files[1].name}
-    assert_same_numbers(
-        numbers(Ledger(str(tmp_path), "reference")), numbers(ledger_of(uninterrupted))
-    )
-    assert states[-1].counts.complete == 4
-    assert [s.counts.complete for s in states] == sorted(s.counts.complete for s in states)
-
-
-def test_a_pack_that_fails_does_not_take_the_others_along(
-    local_ray: Connection, tracking_uri: str, tmp_path: Path
-) -> None:
     # A file in the place of one point's artifact directory: that point cannot be written.
-    plan = small_plan(tmp_path, "replicates=1", "space.weight_decay={grid: [0.1, 1.0]}")
-    lost, kept = plan.points
+    plan = small_plan(tmp_path, "replicates=1")
+    lost, *kept = plan.points
     blocked = tmp_path / "broken" / "artifacts" / lost.point_id
     blocked.parent.mkdir(parents=True)
     blocked.write_bytes(b"")
@@ -127,37 +99,59 @@ def test_a_pack_that_fails_does_not_take_the_others_along(
     assert outcome.exit_code == 1
     (reason,) = outcome.failures.values()
     assert blocked.name in reason
-    assert [point.point_id for point in outcome.result.tradeoff_points] == [kept.point_id]
+    finished = {point.point_id for point in outcome.result.tradeoff_points}
+    assert finished == {point.point_id for point in kept}
     assert tracking.compare(outcome.result.tradeoff_points, "broken", tracking_uri) == []
+
     blocked.unlink()
-    mended = execute(plan, sweep="broken", storage=str(tmp_path), tracking_uri=tracking_uri)
+    absent, damaged, intact = sorted((tmp_path / "broken" / "ledger").glob("*.parquet"))
+    absent.unlink()
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    before = intact.stat().st_mtime_ns, intact.read_bytes()
+    states: list[SweepProgress] = []
+    mended = execute(
+        plan,
+        sweep="broken",
+        storage=str(tmp_path),
+        tracking_uri=tracking_uri,
+        on_progress=states.append,
+    )
     assert (mended.exit_code, dict(mended.failures)) == (0, {})
+    assert (intact.stat().st_mtime_ns, intact.read_bytes()) == before
+    assert states[-1].counts.complete == 4
+    assert [s.counts.complete for s in states] == sorted(s.counts.complete for s in states)
+    (seed,) = plan.seeds
+    expected = numbers(ledger_of(uninterrupted))
+    assert_same_numbers(
+        numbers(ledger_of(mended)), {m: expected[m] for m in expected if m[1] == seed}
+    )
 
 
 def test_an_exception_of_user_code_fails_its_pack_at_once_with_file_and_line(
-    tracking_uri: str, tmp_path: Path
+    local_ray: Connection,
+    turnstile_tickets: Path,
+    tracking_uri: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another attempt would fail alike; only lost workers are replaced."""
-    attempts = tmp_path / "attempts"
+    from sweeps.cli.main import app
+
+    monkeypatch.syspath_prepend(_TURNSTILE)
+    attempts = turnstile_tickets / "failures"
     attempts.mkdir()
     text = STUDY.replace("experiment: membership", "experiment: turnstile")
     command = [
-        sys.executable, "-m", "sweeps", "run", str(study_file(tmp_path, text)), "--name", "failing",
+        "run", str(study_file(tmp_path, text)), "--name", "failing",
         "--set", "replicates=1", "--set", "space.weight_decay={grid: [0.1]}",
         "--storage", str(tmp_path), "--tracking-uri", tracking_uri,
     ]  # fmt: skip
-    environment = {
-        "PYTHONPATH": os.pathsep.join([str(_TURNSTILE), *sys.path]),
-        "PRIVNETS_TURNSTILE": str(tmp_path),
-        "PRIVNETS_TURNSTILE_FAILURES": str(attempts),
-    }
-    ran = subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 1, ran.stderr
+    ran = CliRunner().invoke(app, command)
+    assert ran.exit_code == 1, ran.output
     assert "TypeError: a broken model (" in ran.stderr
     assert f"{_TURNSTILE / 'privnets_turnstile.py'}, line " in ran.stderr
     assert len(list(attempts.iterdir())) == 1
+    shutil.rmtree(attempts)
     (failure,) = (tmp_path / "failing" / "failures").iterdir()
     assert "Traceback" in json.loads(failure.read_text())["details"]
 
@@ -206,17 +200,10 @@ def tracking_lacks(sweep: str, uri: str) -> bool:
     return False
 
 
-def test_run_is_a_function_too(
-    uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path
-) -> None:
-    shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
-    result = sweeps.run(
-        study_file(tmp_path), storage=str(tmp_path), tracking_uri=tracking_uri, name="reference"
-    )
-    pd.testing.assert_frame_equal(result.front(), uninterrupted.result.front())
-
-
-@pytest.mark.parametrize(("signals", "ending"), [(1, "Stopped."), (2, "Stopped at once.")])
+@pytest.mark.parametrize(
+    ("signals", "ending"),
+    [(1, "Stopped."), pytest.param(2, "Stopped at once.", marks=pytest.mark.slow)],
+)
 def test_a_signal_after_training_lets_the_summary_be_written_and_a_second_does_not(
     signals: int,
     ending: str,

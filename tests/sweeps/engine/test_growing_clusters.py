@@ -114,7 +114,7 @@ def status(head: Head) -> dict[str, Any]:
     """Number of nodes beside the head, and the resources in demand."""
     command = [sys.executable, "-c", _STATUS, head.gcs]
     told = subprocess.run(
-        command, env=_environment(head), stdout=subprocess.PIPE, text=True, check=True, timeout=120
+        command, env=_environment(head), stdout=subprocess.PIPE, text=True, check=True, timeout=240
     )
     found: dict[str, Any] = json.loads(told.stdout)
     return found

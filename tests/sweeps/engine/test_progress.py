@@ -330,7 +330,7 @@ def test_closed_output_does_not_change_the_exit_code(
     try:
         code = subprocess.run(
             [sys.executable, "-c", "from sweeps.cli.main import main; main()", *command],
-            stdout=writer, stderr=writer, timeout=120, check=False,
+            stdout=writer, stderr=writer, timeout=240, check=False,
         ).returncode  # fmt: skip
     finally:
         os.close(writer)

@@ -27,7 +27,7 @@ from sweeps.store.ledger import Ledger
 
 _CAPACITY = Capacity(2, 2**30)
 _TURNSTILE = Path(__file__).parents[1] / "turnstile"
-_WAIT_SECONDS = 120.0
+_WAIT_SECONDS = 240.0
 
 
 @pytest.fixture(scope="module")

@@ -167,7 +167,7 @@ def test_a_browser_draws_the_charts_and_runs_no_foreign_script(tmp_path):
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=True,
     )
     assert "<title>taken" not in shown.stdout

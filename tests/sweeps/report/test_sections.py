@@ -136,7 +136,7 @@ def test_a_browser_draws_every_figure_and_runs_no_foreign_script(tmp_path: Path)
     with Chrome(options=options, service=Service(str(DRIVER))) as browser:
         for sweep in (hostile(), power_sweep(alphas=(1.0,)), toy_sweep((0.1, 0.8), (0.4,))):
             browser.get(write_report(sweep, tmp_path / "report.html").as_uri())
-            WebDriverWait(browser, 30).until(
+            WebDriverWait(browser, 240).until(
                 lambda page: page.execute_script(
                     "return [...document.querySelectorAll('[data-figure]')]"
                     ".every(chart => chart.querySelector('.main-svg'))"

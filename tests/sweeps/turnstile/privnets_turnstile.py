@@ -20,10 +20,10 @@ from privnets.contract import Stage, State
 from privnets.membership.experiment import Membership
 
 TICKETS = "PRIVNETS_TURNSTILE"
-"""Variable that names the directory of tickets, each of which is a file."""
+"""Variable that names the directory of tickets, each of which is a file.
 
-FAILURES = "PRIVNETS_TURNSTILE_FAILURES"
-"""Variable that names a directory: every attempt to train leaves a file there, and fails."""
+While it has a directory `failures`, every attempt to train leaves a file there, and fails.
+"""
 
 _PAUSE_SECONDS = 0.1
 
@@ -37,10 +37,10 @@ class Turnstile(Membership):
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
     ) -> Iterator[Stage]:
         """Waits, then trains from the start; see `Experiment.stages`."""
-        if failures := os.environ.get(FAILURES):
-            Path(failures, uuid4().hex).touch()
-            raise TypeError("a broken model")
         tickets = Path(os.environ[TICKETS])
+        if (failures := tickets / "failures").is_dir():
+            (failures / uuid4().hex).touch()
+            raise TypeError("a broken model")
         while not _taken(tickets):
             time.sleep(_PAUSE_SECONDS)
             yield Stage(0.0, (), lambda: {"waiting": torch.ones(1)})
