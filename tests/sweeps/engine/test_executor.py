@@ -90,7 +90,7 @@ def test_a_pack_that_fails_stops_no_other_and_only_missing_replicates_are_traine
     local_ray: Connection, uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path
 ) -> None:
     # A file in the place of one point's artifact directory: that point cannot be written.
-    plan = small_plan(tmp_path, "replicates=1")
+    plan = small_plan(tmp_path, "replicates=1", "resources.concurrency=1")
     lost, *kept = plan.points
     blocked = tmp_path / "broken" / "artifacts" / lost.point_id
     blocked.parent.mkdir(parents=True)
