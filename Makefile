@@ -15,8 +15,8 @@ BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' tes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow engine-tests-with-ray other-tests-with-ray
-.PHONY: tests-of-privnets-and-cluster tests-of-sweeps other-tests lint docs bench audit licences clean
+.PHONY: help demo test test-slow tests-with-ray tests-of-privnets other-tests lint docs bench audit
+.PHONY: licences clean
 
 help: ## Describe each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,25 +29,18 @@ demo: $(INSTALLED) ## Run a sweep of each experiment; print the fronts and the p
 	@echo "Open in a browser:"
 	@for study in $(DEMO); do echo "  $(CURDIR)/$(STORAGE)/demo-$$study/report.html"; done
 
-# Five processes, which mostly wait: for Ray, for servers, for a browser.
+# Three processes: tests that start Ray and mostly wait, tests of privnets, and all others.
 test: lint ## Lint, then run the tests
-	@$(MAKE) --no-print-directory --jobs 5 --keep-going engine-tests-with-ray \
-		other-tests-with-ray tests-of-privnets-and-cluster tests-of-sweeps other-tests
+	@$(MAKE) --no-print-directory --jobs 3 --keep-going tests-with-ray tests-of-privnets other-tests
 
-engine-tests-with-ray:
-	$(PYTEST) -m ray tests/sweeps/engine
+tests-with-ray:
+	$(PYTEST) -m ray --ignore=tests/privnets
 
-other-tests-with-ray:
-	$(PYTEST) -m ray --ignore=tests/sweeps/engine --ignore=tests/privnets --ignore=tests/cluster
-
-tests-of-privnets-and-cluster:
-	$(PYTEST) tests/privnets tests/cluster
-
-tests-of-sweeps:
-	$(PYTEST) -m 'not ray' tests/sweeps
+tests-of-privnets:
+	$(PYTEST) tests/privnets
 
 other-tests:
-	$(PYTEST) -m 'not ray' --ignore=tests/sweeps --ignore=tests/privnets --ignore=tests/cluster
+	$(PYTEST) -m 'not ray' --ignore=tests/privnets
 
 test-slow: lint ## Run the slow tests: chaos campaigns, deployments, long fuzz runs
 	$(PYTEST) --slow -m slow
