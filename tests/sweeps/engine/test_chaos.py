@@ -96,14 +96,15 @@ def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
 
 
 def workers(but: set[int]) -> list[psutil.Process]:
-    """The actors that train, those left out that were killed already."""
+    """The actors that are training, except those that were killed already."""
     found = []
     for process in psutil.Process().children(recursive=True):
         try:
             title = " ".join(process.cmdline())
         except psutil.NoSuchProcess:
             continue
-        if title.startswith("ray::") and "Trainable" in title and process.pid not in but:
+        # Tune does not retry a pack whose actor dies while it is handed over.
+        if title.strip().endswith("Trainable.train") and process.pid not in but:
             found.append(process)
     return found
 
