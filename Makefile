@@ -15,7 +15,7 @@ BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' tes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow tests-with-ray tests-of-privnets other-tests lint docs bench audit
+.PHONY: help demo test test-slow tests-with-ray tests-of-libraries other-tests lint docs bench audit
 .PHONY: licences clean
 
 help: ## Describe each target
@@ -29,18 +29,19 @@ demo: $(INSTALLED) ## Run a sweep of each experiment; print the fronts and the p
 	@echo "Open in a browser:"
 	@for study in $(DEMO); do echo "  $(CURDIR)/$(STORAGE)/demo-$$study/report.html"; done
 
-# Three processes: tests that start Ray and mostly wait, tests of privnets, and all others.
-test: lint ## Lint, then run the tests
-	@$(MAKE) --no-print-directory --jobs 3 --keep-going tests-with-ray tests-of-privnets other-tests
+# Three processes at once: tests that start Ray, tests of privnets and tracking, and all others.
+test: $(INSTALLED) ## Run the tests and lint
+	@$(MAKE) --no-print-directory --jobs 3 --keep-going \
+		tests-with-ray tests-of-libraries other-tests lint
 
 tests-with-ray:
-	$(PYTEST) -m ray --ignore=tests/privnets
+	$(PYTEST) -m ray --ignore=tests/privnets --ignore=tests/tracking
 
-tests-of-privnets:
-	$(PYTEST) tests/privnets
+tests-of-libraries:
+	$(PYTEST) tests/privnets tests/tracking
 
 other-tests:
-	$(PYTEST) -m 'not ray' --ignore=tests/privnets
+	$(PYTEST) -m 'not ray' --ignore=tests/privnets --ignore=tests/tracking
 
 test-slow: lint ## Run the slow tests: chaos campaigns, deployments, long fuzz runs
 	$(PYTEST) --slow -m slow
