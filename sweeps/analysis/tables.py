@@ -83,7 +83,7 @@ def _cells(
 ) -> list[tuple[str, ...]]:
     return [
         (
-            *(row_interval(row, metric).plus_minus for metric in metrics),
+            *(format_metric(row, metric) for metric in metrics),
             *(format_setting(row.get(f"config/{field}")) for field in fields),
             *(str(row[other]) for other in others),
             str(row["point_id"]),
@@ -126,6 +126,18 @@ def row_interval(row: Row, metric: str) -> Interval:
     """A row's mean and 95% interval of a metric; NaN for a column that the row lacks."""
     mean, low, high = (float(row.get(metric + s, math.nan)) for s in ("", *INTERVAL_SUFFIXES))
     return Interval(mean, low, high)
+
+
+def format_metric(row: Row, metric: str) -> str:
+    """A metric with half its 95% interval; `too few non-members` for a rate without support.
+
+    A true-positive rate is undefined if it rests on too few false positives; their expected
+    number is defined even then.
+    """
+    interval = row_interval(row, metric)
+    expected = metric.replace("/tpr_at_fpr_", "/expected_false_positives_at_fpr_")
+    is_rate = expected != metric and not math.isnan(row_interval(row, expected).mean)
+    return "too few non-members" if is_rate and math.isnan(interval.mean) else interval.plus_minus
 
 
 def raw_data_interval(row: Row, metric: str) -> Interval:
