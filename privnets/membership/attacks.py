@@ -15,7 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from privnets.membership.leakage import gaussian_log_ratios
+from privnets.membership.leakage import gaussian_log_ratios, left_out_log_ratios
 
 # Degrees of freedom that the pooled variance of all records adds to that of one record.
 _PRIOR_FREEDOM = 4.0
@@ -27,7 +27,7 @@ _BOUNDS_ON_OUTPUTS = ("bound/advantage", "bound/advantage_output")
 # From two separate covariances to one that both sides share.
 _SHRINKAGES = (1e-9, 1e-3, 0.1, 10.0)
 _MAX_COMPONENTS = 64
-_SELECTION_TRIALS = 2**15
+_THRESHOLD_TRIALS = 2**15
 
 
 @dataclass(frozen=True)
@@ -215,13 +215,10 @@ class WhiteBox(Attack):
             shadows, targets = trials.fold != target, trials.fold == target
             member = trials.member[:, shadows]
             partner = None if trials.draw is None else _partners(trials.draw[shadows])
-            shrinkage = _best_shrinkage(values[:, shadows], member, partner)
-            of_shadows, of_targets = gaussian_log_ratios(
-                values[:, shadows], member, values[:, targets], shrinkage, partner
-            )
-            _, threshold = _best_threshold(of_shadows, member)
-            score[:, targets] = of_targets - threshold
-            decision[:, targets] = of_targets >= threshold
+            shrinkage, threshold = _fit_shrinkage(values[:, shadows], member, partner)
+            ratios = gaussian_log_ratios(values[:, shadows], member, values[:, targets], shrinkage)
+            score[:, targets] = ratios - threshold
+            decision[:, targets] = ratios >= threshold
         return Guesses(score, decision)
 
 
@@ -233,15 +230,19 @@ def _partners(draw: Tensor) -> Tensor:
     return partner
 
 
-def _best_shrinkage(shadows: Tensor, member: Tensor, partner: Tensor | None) -> float:
-    """Shrinkage with the largest advantage on shadow models, each scored without itself."""
-    enough = max(1, _SELECTION_TRIALS // member.shape[1])
+def _fit_shrinkage(shadows: Tensor, member: Tensor, partner: Tensor | None) -> tuple[float, float]:
+    """Shrinkage and threshold with the largest advantage on shadow models, each left out.
+
+    As many records are used as have enough trials for a threshold.
+    """
+    enough = max(1, _THRESHOLD_TRIALS // member.shape[1])
     shadows, member = shadows[:enough], member[:enough]
-    advantages = {}
+    found = []
     for shrinkage in _SHRINKAGES:
-        ratios, _ = gaussian_log_ratios(shadows, member, shadows[:, :0], shrinkage, partner)
-        advantages[shrinkage], _ = _best_threshold(ratios, member)
-    return max(advantages, key=advantages.__getitem__)
+        ratios = left_out_log_ratios(shadows, member, shrinkage, partner)
+        found.append((*_best_threshold(ratios, member), shrinkage))
+    _, threshold, shrinkage = max(found)
+    return shrinkage, threshold
 
 
 def _leading_components(parameters: Tensor) -> Tensor:

@@ -185,13 +185,9 @@ def extrapolated_jeffreys(sides: Sides, halves: tuple[Sides, Sides]) -> Tensor:
 
 
 def gaussian_log_ratios(
-    shadows: Tensor,
-    member: Tensor,
-    targets: Tensor,
-    shrinkage: float,
-    partner: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Log-likelihood ratios of parameters under Gaussians fitted to shadow models.
+    shadows: Tensor, member: Tensor, targets: Tensor, shrinkage: float
+) -> Tensor:
+    """Log-likelihood ratios of target models' parameters under Gaussians fitted to shadow models.
 
     The scatter matrix of a side is W_z + s (W_0 + W_1 + n I / 10) with shrinkage s, after
     division of each parameter by its deviation within sides; n is the number of shadow models.
@@ -200,22 +196,39 @@ def gaussian_log_ratios(
         shadows: Shape [R, n, p].
         member: Whether a record was in the training set of a shadow model, shape [R, n].
         targets: Shape [R, m, p].
-        partner: Index of the shadow model on the other side that shares all other members, shape
-            [n]; None if no two do.
 
     Returns:
-        For shadow models by a fit without them and their partners, shape [R, n], and for target
-        models, shape [R, m].
+        Nats, shape [R, m].
     """
-    of_shadows = shadows.new_empty(shadows.shape[:2])
-    of_targets = targets.new_empty(targets.shape[:2])
-    at_once = max(1, _CHUNK_NUMBERS // shadows[0].numel())
-    for start in range(0, len(shadows), at_once):
-        part = slice(start, start + at_once)
+    ratios = targets.new_empty(targets.shape[:2])
+    for part in _chunks(shadows):
         fit = _ShrunkGaussians(shadows[part], member[part], shrinkage)
-        of_shadows[part] = fit.left_out_log_ratio(partner)
-        of_targets[part] = fit.log_ratio(targets[part])
-    return of_shadows, of_targets
+        ratios[part] = fit.log_ratio(targets[part])
+    return ratios
+
+
+def left_out_log_ratios(
+    shadows: Tensor, member: Tensor, shrinkage: float, partner: Tensor | None = None
+) -> Tensor:
+    """Log-likelihood ratios of shadow models as in `gaussian_log_ratios`, each left out of its fit.
+
+    Args:
+        partner: Index of the shadow model on the other side that shares all other members, which
+            is left out too, shape [n]; None if no two do.
+
+    Returns:
+        Nats, shape [R, n].
+    """
+    ratios = shadows.new_empty(shadows.shape[:2])
+    for part in _chunks(shadows):
+        fit = _ShrunkGaussians(shadows[part], member[part], shrinkage)
+        ratios[part] = fit.left_out_log_ratio(partner)
+    return ratios
+
+
+def _chunks(shadows: Tensor) -> list[slice]:
+    at_once = max(1, _CHUNK_NUMBERS // shadows[0].numel())
+    return [slice(start, start + at_once) for start in range(0, len(shadows), at_once)]
 
 
 def mutual_information(sides: Sides, prior: float, normals: Tensor) -> Tensor:

