@@ -249,12 +249,9 @@ def _leading_components(parameters: Tensor) -> Tensor:
     """Leading principal components of models that every record shares, if they are many."""
     if parameters.ndim == 3 or parameters.shape[1] <= _MAX_COMPONENTS:
         return parameters
-    centred = parameters - parameters.mean(0)
-    if len(centred) <= centred.shape[1]:
-        values, vectors = torch.linalg.eigh(centred @ centred.T)
-        return vectors[:, -_MAX_COMPONENTS:] * values[-_MAX_COMPONENTS:].clamp_min(0).sqrt()
-    _, vectors = torch.linalg.eigh(centred.T @ centred)
-    return centred @ vectors[:, -_MAX_COMPONENTS:]
+    left, values, _ = torch.linalg.svd(parameters - parameters.mean(0), full_matrices=False)
+    components: Tensor = left[:, :_MAX_COMPONENTS] * values[:_MAX_COMPONENTS]
+    return components
 
 
 def error_deviations(trials: Trials, fold: int) -> tuple[float, float]:

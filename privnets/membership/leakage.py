@@ -326,7 +326,7 @@ class _ShrunkGaussians:
         `squares` are distances by the scatter matrices, shape [R, 2, n].
         """
         numbers = self._factor.shape[-1]
-        densities = (numbers * freedom.log() - freedom * squares - log_determinant) / 2
+        densities: Tensor = (numbers * freedom.log() - freedom * squares - log_determinant) / 2
         return densities[:, 1] - densities[:, 0]
 
 

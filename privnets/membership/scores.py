@@ -127,8 +127,9 @@ def _bootstrap_errors(score: Tensor, member: Tensor, shared_models: bool) -> lis
 def _counts_by_threshold(score: Tensor, member: Tensor) -> np.ndarray:
     """Trials between adjacent thresholds, by outsiders and members: shape [2, rows, bins]."""
     outsiders = score[~member].sort(descending=True).values
-    ranks = torch.from_numpy(np.ceil(_GRID * len(outsiders)).astype(np.int64)) - 1
-    edges = outsiders[ranks.unique().to(outsiders.device)].unique()
+    ranks = np.unique(np.ceil(_GRID * len(outsiders)).astype(np.int64)) - 1
+    highest = outsiders[torch.from_numpy(ranks).to(outsiders.device)]
+    edges = torch.unique_consecutive(highest).flip(0)
     bins = len(edges) + 1
     place = len(edges) - torch.searchsorted(edges, score.contiguous(), right=True)
     rows = torch.arange(len(score), device=score.device)[:, None]
