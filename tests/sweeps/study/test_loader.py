@@ -205,13 +205,6 @@ def test_an_absent_file_and_a_directory_are_errors(tmp_path):
     assert load_errors(tmp_path)[0].startswith("FILE: got Is a directory")
 
 
-def test_an_objective_that_too_few_trials_support_is_a_mistake(write):
-    rate = "privacy/attack/white_box/tpr_at_fpr_0.001"
-    (error,) = load_errors(write(VALID), "fixed.records=20", f"objectives.{rate}=min")
-    assert f"got {rate}, which is undefined (too few non-members: 7." in error
-    assert load(write(VALID), ["fixed.records=40", f"objectives.{rate}=min"]).objectives
-
-
 def test_overrides_replace_add_and_remove_values(write):
     study = load(
         write(VALID),
