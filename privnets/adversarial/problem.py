@@ -188,6 +188,13 @@ class Problem(ABC):
         """
         return float("nan")
 
+    def test_set(self, config: AdversarialConfig) -> tuple[str, float] | None:
+        """Name of the test records, and the share of them that other seeds use under this name.
+
+        By default all seeds share all test records. None means that each seed has its own.
+        """
+        return self.name, 1.0
+
     def exact_curves(
         self, configs: Sequence[AdversarialConfig], parameters: Sequence[Tensor]
     ) -> Mapping[str, Tensor]:

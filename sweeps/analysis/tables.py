@@ -47,6 +47,11 @@ METRICS_IN_NATS = (
 
 INTERVAL_SUFFIXES = (".ci_low", ".ci_high")
 
+FRONT_PROBABILITY, FRONT_GROUP = "front/probability", "front/group"
+"""Columns of `Result.front`: probability to be on the front, and group of inseparable points."""
+
+_HEADINGS = {FRONT_PROBABILITY: "on the front", FRONT_GROUP: "group"}
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -60,14 +65,16 @@ class Table:
 def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[str]) -> Table:
     """Table of a Pareto front, best in the first objective first, with bounds of objectives.
 
-    A bound that is undefined at every point is left out.
+    A bound that is undefined at every point is left out. A front of `Result.front` also shows how
+    likely each point is on it, and the group of points that intervals cannot separate.
     """
     bounds = [METRIC_BOUNDS[m] for m in objectives if METRIC_BOUNDS.get(m) in front]
     defined = [bound for bound in bounds if front[bound].notna().any()]
     rows = best_first(front, objectives).iloc[evenly_spaced(len(front), MAX_ROWS)]
-    cells = _cells(rows, [*objectives, *defined], fields)
+    others = [name for name in (FRONT_PROBABILITY, FRONT_GROUP) if name in front]
+    cells = _cells(rows, [*objectives, *defined], fields, others)
     note = f"{len(rows)} of {len(front)} points, evenly spaced along the front."
-    columns = (*objectives, *defined, *fields, "point")
+    columns = (*objectives, *defined, *fields, *(_HEADINGS[name] for name in others), "point")
     return Table(columns, tuple(cells), note if len(rows) < len(front) else "")
 
 
@@ -85,11 +92,18 @@ def _cells(
         (
             *(format_metric(row, metric) for metric in metrics),
             *(format_setting(row.get(f"config/{field}")) for field in fields),
-            *(str(row[other]) for other in others),
+            *(_plain_cell(row[other]) for other in others),
             str(row["point_id"]),
         )
         for row in points.to_dict("records")
     ]
+
+
+def _plain_cell(value: object) -> str:
+    """A text or count as it is, a probability with two decimals, `unknown` for NaN."""
+    if not isinstance(value, float):
+        return str(value)
+    return "unknown" if math.isnan(value) else f"{value:.2f}"
 
 
 def limit_rows(

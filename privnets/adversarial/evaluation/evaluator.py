@@ -24,7 +24,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation import estimates
 from privnets.adversarial.evaluation.baselines import Baseline, Baselines, likeliest_labels
 from privnets.adversarial.evaluation.estimates import Estimate
-from privnets.adversarial.metrics import metric_keys
+from privnets.adversarial.metrics import BELOW_BOUND, metric_keys
 from privnets.adversarial.problem import Problem, Splits
 from privnets.adversarial.records import (
     PARTS,
@@ -36,8 +36,10 @@ from privnets.adversarial.records import (
     select_exposure,
 )
 from privnets.adversarial.training.game import Game
-from privnets.points import Replicate
+from privnets.points import Replicate, ScoredRecords
 
+_CERTAIN_ERRORS = 3.0  # standard errors that chance exceeds at 1 of 750 replicates
+_ROUNDING = 1e-9  # nats, of exact informations
 _NO_RECORDS = np.array([], dtype=np.int64)
 
 
@@ -155,7 +157,7 @@ def _finish(draft: _Draft, informations: Sequence[str] = ()) -> Replicate:
     draft.metrics.update(details.metrics)
     draft.notes.update(details.notes)
     if informations:
-        _add_bound(draft, sum(draft.metrics[key] for key in informations))
+        _add_bound(draft, informations)
     tensors = {str(i): p.contiguous().cpu() for i, p in enumerate(release.parameters)}
     return Replicate(
         seed=release.config.seed,
@@ -165,7 +167,18 @@ def _finish(draft: _Draft, informations: Sequence[str] = ()) -> Replicate:
         curves=release.curves,
         artifacts={"releaser.safetensors": save(tensors), **details.artifacts},
         finished_at=time.time(),
+        scored_on=_scored_records(draft),
     )
+
+
+def _scored_records(draft: _Draft) -> ScoredRecords | None:
+    test_set = draft.problem.test_set(draft.release.config)
+    if test_set is None:
+        return None
+    test, group = draft.release.released.test, _group(draft.release.released.test)
+    size = len(test.z) if group is None else len(np.unique(group))
+    name, overlap = test_set
+    return ScoredRecords(name, size, overlap)
 
 
 def _add_adversary(draft: _Draft) -> None:
@@ -215,18 +228,33 @@ def _add_utility(draft: _Draft, baseline: Baseline, refitted: NDArray[np.float64
     draft.add("utility/censored", estimates.mean(lost, group))
 
 
-def _add_bound(draft: _Draft, total: float) -> None:
-    """Gap of `total`, nats, above the bound I(S;Q) + I(U;X|Q) >= K (ICLR 2019, Lemma 3.1)."""
+def _add_bound(draft: _Draft, informations: Sequence[str]) -> None:
+    """Gap of two informations, nats, above I(S;Q) + I(U;X|Q) >= K (ICLR 2019, Lemma 3.1).
+
+    A gap clearly below 0 proves that attackers or utility networks are too weak.
+    """
     test = draft.release.original.test
     assert test.utility is not None
     secret, utility = test.secret.cpu().numpy(), test.utility.cpu().numpy()
     bound = draft.problem.dependence_bound(draft.release.config, secret, utility)
-    draft.metrics["bound/release"] = bound
-    draft.metrics["bound/gap"] = total - max(bound, 0.0)
+    total = sum(draft.metrics[key] for key in informations)
+    # The sum of both errors is at least the error of the sum; exact informations have none.
+    gap, error = total - max(bound, 0.0), sum(draft.errors.get(key, 0.0) for key in informations)
+    draft.metrics |= {"bound/release": bound, "bound/gap": gap}
+    draft.errors["bound/gap"] = error
     if math.isnan(bound):
-        draft.notes |= dict.fromkeys(("bound/release", "bound/gap"), "the problem knows no bound")
+        keys = ("bound/release", "bound/gap", BELOW_BOUND)
+        draft.notes |= dict.fromkeys(keys, "the problem knows no bound")
     elif math.isnan(total):
-        draft.notes["bound/gap"] = "leakage is undefined"
+        draft.notes |= dict.fromkeys(("bound/gap", BELOW_BOUND), "leakage is undefined")
+    else:
+        is_below = gap < -_CERTAIN_ERRORS * error - _ROUNDING
+        draft.metrics[BELOW_BOUND] = float(is_below)
+        if is_below:
+            draft.notes[BELOW_BOUND] = (
+                f"{' and '.join(informations)} are together {-gap:.4f} +- {error:.4f} nats below "
+                f"the bound {bound:.4f}, so that at least one is understated"
+            )
 
 
 def _record_sums(values: Tensor, test: Exposure) -> NDArray[np.float64]:

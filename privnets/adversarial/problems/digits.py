@@ -118,6 +118,10 @@ class DigitsProblem(DigitImages):
         strata = 2 * digit + thick
         return records, [Splits(*subsampled_split(config, strata, _SHARES)) for config in configs]
 
+    def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
+        """All digits, of which each seed draws a test split at random."""
+        return self.name, self.whole_sizes[-1] / _RECORDS
+
 
 def example_records(
     secret: NDArray[np.int64], utility: NDArray[np.int64], most: int

@@ -124,6 +124,10 @@ class EcoProblem(Problem):
         rotation = _rotation_of(config)
         return rotation.mean, rotation.std
 
+    def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
+        """The rotation: two rotations have no test block in common."""
+        return f"{self.name} rotation {config.seed % len(ROTATION)}", 1.0
+
     def release_details(self, release: Release) -> ReleaseDetails:
         """Shows up to a week of consecutive test days, before and after release, in W."""
         original, released = release.original.test, release.released.test
