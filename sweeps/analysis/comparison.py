@@ -199,7 +199,7 @@ def _sweep_draws(
     groups = np.array([int(name.partition(":")[0]) for name in samples.point_ids])
     draws, index = samples.draw(groups, is_student=is_student), pd.Index(samples.point_ids)
     return {
-        sweep: draws[:, index.get_indexer(f"{number}:" + frame["point_id"])]
+        sweep: draws.take(index.get_indexer(pd.Index(f"{number}:" + frame["point_id"])), axis=1)
         for number, (sweep, frame) in enumerate(points.items())
     }
 

@@ -37,7 +37,8 @@ def front_contenders(samples: PointSamples, objectives: Objectives) -> NDArray[n
     step = max(1, _MAX_COMPARED // max(len(edge), 1))
     for start in range(0, len(usable), step):
         part = best[start : start + step]
-        beaten[start : start + step] = (edge[None] < part[:, None]).all(axis=2).any(axis=1)
+        is_worse = np.asarray((edge[None] < part[:, None]).all(axis=2))
+        beaten[start : start + step] = is_worse.any(axis=1)
     return usable[~beaten]
 
 

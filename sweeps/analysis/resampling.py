@@ -54,14 +54,19 @@ class PointSamples:
     @property
     def has_errors(self) -> NDArray[np.bool_]:
         """Whether the errors of all metrics of a point are known, shape [P]."""
-        known: NDArray[np.bool_] = ~np.isnan(self.summary.error).any(axis=1)
-        return known
+        return np.asarray(~np.isnan(self.summary.error).any(axis=1))
 
     def select(self, places: NDArray[np.int64]) -> PointSamples:
         """The points at some places, in this order."""
         old = self.summary
-        parts = (old.mean, old.std, old.spread, old.error, old.freedom)
-        summary = Summary(*(part[places] for part in parts), old.ranges)
+        summary = Summary(
+            old.mean[places],
+            old.std[places],
+            old.spread[places],
+            old.error[places],
+            old.freedom[places],
+            old.ranges,
+        )
         point_ids = [self.point_ids[place] for place in places.tolist()]
         return PointSamples(point_ids, self.metrics, summary, self.weights[:, places])
 

@@ -200,7 +200,7 @@ class Result:
         rows, _ = comparable_points(self.points, chosen, include_flagged=include_flagged)
         samples = self.samples(list(chosen), rows["point_id"])
         probability = front_probabilities(samples, chosen)
-        places = pd.Index(samples.point_ids).get_indexer(front["point_id"])
+        places = pd.Index(samples.point_ids).get_indexer(pd.Index(front["point_id"]))
         front[FRONT_PROBABILITY] = probability[places]
         front[FRONT_GROUP] = separate_groups(samples.select(places), chosen)
         return front

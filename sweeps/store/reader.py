@@ -172,8 +172,11 @@ class ReplicateTable:
         sets = names.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         sizes, overlaps = (self.table[name].to_numpy() for name in ("test_size", "test_overlap"))
         overlaps = np.where(np.isnan(overlaps.astype(np.float64)), 1.0, overlaps)
-        columns = (sets.astype(np.int64), sizes.astype(np.float64), overlaps.astype(np.float64))
-        return ScoredColumns(*(column[self.rows] for column in columns))
+        return ScoredColumns(
+            sets.astype(np.int64)[self.rows],
+            sizes.astype(np.float64)[self.rows],
+            overlaps.astype(np.float64)[self.rows],
+        )
 
     def complete(self, seeds: Collection[int]) -> ReplicateTable:
         """Replicates of the points that have one of every seed."""
