@@ -156,7 +156,8 @@ def summarize_columns(
     ranges = np.array([metric_range(key) for key in keys]).reshape(-1, 2)
     sizes = np.bincount(points, minlength=count)[:, None]
     units, unit_points, is_shared = independent_units(points, count, scored.sets)
-    freedom = np.bincount(unit_points, minlength=count)[:, None] - 1.0
+    units_of_point = np.bincount(unit_points, minlength=count).astype(np.float64)
+    freedom = units_of_point[:, None] - 1
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         mean = sum_groups(values, points, count) / sizes
         # A second pass removes the rounding of the first, so that equal values have no spread.
