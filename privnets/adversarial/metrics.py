@@ -38,6 +38,9 @@ _GENERAL: Final = (
     "baseline/attacker_balanced_accuracy",
     "flag/attacker_below_floor",
     "flag/attacker_not_converged",
+    "flag/attacker_frozen_noise",
+    "flag/attacker_below_adversary",
+    "flag/attacker_fails_on_raw_data",
     "diagnostic/adversary_balanced_accuracy",
 )
 _WITH_UTILITY_LABEL: Final = (

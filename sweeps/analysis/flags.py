@@ -20,6 +20,9 @@ STRONGEST_FLOOR = "floor/attacker_balanced_accuracy"
 FLAG_TEXTS: Mapping[str, str] = {
     BELOW_FLOOR: "attacker under its floor: under-trained",
     "flag/attacker_not_converged": "attacker not trained to convergence",
+    "flag/attacker_frozen_noise": "attacker trained on one draw of release noise",
+    "flag/attacker_below_adversary": "attackers weaker than the in-loop adversary",
+    "flag/attacker_fails_on_raw_data": "attackers learn nothing from raw records",
     "flag/below_bound": "leakage and censored utility below their bound: one is understated",
     "flag/attack_beats_bound": "attack above its theoretical bound",
 }

@@ -45,6 +45,9 @@ METRICS_IN_NATS = (
 )
 """Metrics of information; shares and relative errors have no unit."""
 
+JUDGES: Mapping[str, tuple[str, str]] = {"panel": ("evaluation", "attackers")}
+"""Field of the yardstick, shown beside every result, to the field and value that make it count."""
+
 INTERVAL_SUFFIXES = (".ci_low", ".ci_high")
 
 FRONT_PROBABILITY, FRONT_GROUP = "front/probability", "front/group"
@@ -72,6 +75,7 @@ def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[st
     defined = [bound for bound in bounds if front[bound].notna().any()]
     rows = best_first(front, objectives).iloc[evenly_spaced(len(front), MAX_ROWS)]
     others = [name for name in (FRONT_PROBABILITY, FRONT_GROUP) if name in front]
+    fields = add_judges(front, fields)
     cells = _cells(rows, [*objectives, *defined], fields, others)
     note = f"{len(rows)} of {len(front)} points, evenly spaced along the front."
     columns = (*objectives, *defined, *fields, *(_HEADINGS[name] for name in others), "point")
@@ -80,9 +84,20 @@ def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[st
 
 def points_table(points: pd.DataFrame, metrics: Sequence[str], fields: Sequence[str]) -> Table:
     """Table of points: metrics with half their 95% intervals, configurations, status."""
-    others = ("replicates", "status")
+    others, fields = ("replicates", "status"), add_judges(points, fields)
     cells = _cells(points.iloc[:MAX_ROWS], metrics, fields, others)
     return limit_rows((*metrics, *fields, *others, "point"), cells, len(points))
+
+
+def add_judges(points: pd.DataFrame, fields: Sequence[str]) -> list[str]:
+    """The fields, and those that name the yardstick by which these points were judged."""
+    judges = [
+        field
+        for field, (choice, value) in JUDGES.items()
+        if {f"config/{field}", f"config/{choice}"} <= {*points}
+        and (points[f"config/{choice}"] == value).any()
+    ]
+    return list(dict.fromkeys([*fields, *judges]))
 
 
 def _cells(

@@ -17,6 +17,7 @@ from sweeps.analysis.tables import (
     METRIC_FLOORS,
     Row,
     Table,
+    add_judges,
     describe_config,
     limit_rows,
     row_interval,
@@ -57,9 +58,9 @@ def attacker_report(curves: CurveSet) -> AttackerReport | None:
     names = _attacker_names(points)
     if not names or STRONGEST not in points:
         return None
-    rows = points.to_dict("records")
+    rows, fields = points.to_dict("records"), add_judges(points, curves.fields)
     columns = (
-        *curves.fields,
+        *fields,
         *("chosen on validation", "against the floor", "flags", "floor", "raw data"),
         "best on test",
         *names,
@@ -67,7 +68,7 @@ def attacker_report(curves: CurveSet) -> AttackerReport | None:
     )
     flags = _flag_texts(points)
     cells = [
-        _attacker_cells(row, curves.fields, names, raised)
+        _attacker_cells(row, fields, names, raised)
         for row, raised in list(zip(rows, flags, strict=True))[:_MAX_ATTACKER_ROWS]
     ]
     table = limit_rows(columns, cells, len(rows), _MAX_ATTACKER_ROWS)

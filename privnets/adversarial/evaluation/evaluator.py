@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from privnets.adversarial.attackers.panel import (
     discard_progress,
     score_releases,
 )
+from privnets.adversarial.attackers.scores import balanced_accuracy
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation import estimates
 from privnets.adversarial.evaluation.baselines import Baseline, Baselines, likeliest_labels
@@ -32,6 +34,7 @@ from privnets.adversarial.records import (
     Exposure,
     Pool,
     Release,
+    known_rows,
     raw_evidence,
     select_exposure,
 )
@@ -40,6 +43,10 @@ from privnets.points import Replicate, ScoredRecords
 
 _CERTAIN_ERRORS = 3.0  # standard errors that chance exceeds at 1 of 750 replicates
 _ROUNDING = 1e-9  # nats, of exact informations
+_STRONGEST = "privacy/attacker_balanced_accuracy"
+_ADVERSARY = "diagnostic/adversary_balanced_accuracy"
+_RAW = "baseline/attacker_balanced_accuracy"
+_PROBED = 64  # records whose second release shows whether releases are random
 _NO_RECORDS = np.array([], dtype=np.int64)
 
 
@@ -48,16 +55,18 @@ def release_records(game: Game, member: int, pool: Pool, splits: Splits) -> Rele
     config = game.configs[member]
     if config.evaluation == "exact":  # no attacker trains on the release
         splits = replace(splits, attack=_NO_RECORDS, validation=_NO_RECORDS)
-    exposures = []
+    releaser, exposures = game.record_releaser(member), []
     for part in PARTS:
         records = getattr(splits, part)
-        z = game.release(member, records, part) if len(records) else None
+        z = releaser.release(records, part) if len(records) else None
         exposures.append(select_exposure(pool, records, z))
     test = exposures[-1]
+    is_random = releaser.is_random(splits.attack[:_PROBED]) if len(splits.attack) else False
+    redraw = partial(releaser.release, splits.attack) if is_random else None
     return Release(
         config=config,
         original=raw_evidence(pool, splits),
-        released=Evidence(*exposures),
+        released=Evidence(*exposures, is_random=is_random, redraw=redraw),
         parameters=game.parameters(member),
         curves=game.curves(member),
         adversary=game.infer("adversary", member, test),
@@ -138,11 +147,11 @@ def _attacked_replicate(
     draft.metrics.update(result.metrics)
     draft.errors.update(result.standard_errors)
     draft.notes.update(result.notes)
-    key = "baseline/attacker_balanced_accuracy"
-    draft.metrics[key], draft.errors[key] = baseline.attacker
+    draft.metrics[_RAW], draft.errors[_RAW] = baseline.attacker
     if math.isnan(baseline.attacker[0]):
-        draft.notes[key] = "attackers of the raw records could not be scored"
+        draft.notes[_RAW] = "attackers of the raw records could not be scored"
     _add_adversary(draft)
+    _add_control_flags(draft)
     _add_normalized_error(draft)
     if not draft.problem.spec.utility_classes:
         return _finish(draft)
@@ -183,11 +192,32 @@ def _scored_records(draft: _Draft) -> ScoredRecords | None:
 
 def _add_adversary(draft: _Draft) -> None:
     """Balanced accuracy of the game's adversary on test: a diagnostic, not a privacy metric."""
-    secret, log_p = draft.release.released.test.secret, draft.release.adversary
-    guess = log_p.argmax(-1)
-    classes = [c for c in range(log_p.shape[-1]) if bool((secret == c).any())]
-    recalls = [float((guess[secret == c] == c).double().mean()) for c in classes]
-    draft.metrics["diagnostic/adversary_balanced_accuracy"] = sum(recalls) / len(recalls)
+    test, log_p = draft.release.released.test, draft.release.adversary
+    rows, guess = known_rows(test), log_p.argmax(-1).view(len(test.secret), -1).cpu().numpy()
+    decision = guess[rows.record, rows.step]
+    draft.add(_ADVERSARY, balanced_accuracy(decision, rows, log_p.shape[-1]))
+
+
+def _add_control_flags(draft: _Draft) -> None:
+    """Flags attackers that an adversary exceeds, or that learn nothing from raw records."""
+    values, errors = draft.metrics, draft.errors
+    ahead = values[_ADVERSARY] - values[_STRONGEST]
+    error = math.hypot(errors[_ADVERSARY], errors.get(_STRONGEST, math.nan))
+    reason = f"the in-loop adversary is better than the strongest attacker by {ahead:.4f}"
+    _add_flag(draft, "flag/attacker_below_adversary", ahead - _CERTAIN_ERRORS * error, reason)
+    above = values[_RAW] - values["floor/prior"]
+    reason = f"the strongest attacker of raw records reaches {values[_RAW]:.4f}, as by guessing"
+    excess = _CERTAIN_ERRORS * errors[_RAW] - above
+    _add_flag(draft, "flag/attacker_fails_on_raw_data", excess, reason)
+
+
+def _add_flag(draft: _Draft, key: str, excess: float, reason: str) -> None:
+    """Raises a flag where `excess` is positive; it is undefined where `excess` is."""
+    draft.metrics[key] = math.nan if math.isnan(excess) else float(excess > 0)
+    if math.isnan(excess):
+        draft.notes[key] = "attackers could not be scored"
+    elif excess > 0:
+        draft.notes[key] = reason
 
 
 def _add_normalized_error(draft: _Draft) -> None:
