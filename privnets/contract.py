@@ -129,6 +129,10 @@ class Experiment(ABC):
     def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
         """Returns every metric key that a replicate reports; equal for equal structures."""
 
+    def unsupported_objectives(self, config: ExperimentConfig) -> Mapping[str, str]:
+        """Returns the objectives that this configuration leaves undefined, with the reasons."""
+        return {}
+
     @abstractmethod
     def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
         """Returns values that the data set or another field rules out; reads no file."""

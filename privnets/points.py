@@ -8,6 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
+import numpy as np
+from numpy.typing import NDArray
+
+from privnets.summary import ScoredColumns, summarize_columns
+
 Scalar = bool | int | float | str | None
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
@@ -28,6 +33,21 @@ class Curve:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class ScoredRecords:
+    """Test set on which a replicate is scored, if other replicates may share it.
+
+    Attributes:
+        name: Equal for replicates that are scored on the same records.
+        size: Number of independent records, at least 1; records of one origin count as one.
+        overlap: Share of a test set that another seed's test set of this name also has, in (0, 1].
+    """
+
+    name: str
+    size: int
+    overlap: float = 1.0
+
+
 @dataclass(frozen=True)
 class Replicate:
     """One training of a configuration with one seed.
@@ -41,6 +61,7 @@ class Replicate:
         failure: Reason if the replicate failed, such as divergence.
         stopped: Reason if it was stopped before the end, such as domination.
         finished_at: Unix time in seconds.
+        scored_on: Test set; None if the replicate has records of its own.
     """
 
     seed: int
@@ -52,6 +73,7 @@ class Replicate:
     failure: str | None = None
     stopped: str | None = None
     finished_at: float = 0.0
+    scored_on: ScoredRecords | None = None
 
     @property
     def succeeded(self) -> bool:
@@ -120,14 +142,24 @@ class TradeoffPoint:
     def metrics(self) -> Mapping[str, float]:
         """Mean of each metric over replicates, with `.std`, `.ci_low` and `.ci_high` (95%).
 
-        With two or more replicates the interval is Student's t over replicates. With one it comes
-        from the standard error within the replicate, if it has one, and is NaN otherwise. A metric
-        that is undefined in any replicate is NaN.
+        Intervals hold the spread between replicates and the error of the test set that they share;
+        see `privnets.summary`. A metric that is undefined in any replicate is NaN.
         """
-        keys = sorted({key for r in self.succeeded for key in r.metrics})
+        replicates = self.succeeded
+        keys = sorted({key for r in replicates for key in r.metrics})
+        summary = summarize_columns(
+            keys,
+            _columns([r.metrics for r in replicates], keys),
+            _columns([r.standard_errors for r in replicates], keys),
+            np.zeros(len(replicates), dtype=np.int64),
+            1,
+            _scored_columns(replicates),
+        )
+        columns = (summary.mean, summary.std, *summary.interval())
+        rows = zip(keys, *(column[0].tolist() for column in columns), strict=True)
         out: dict[str, float] = {}
-        for key in keys:
-            out.update(_summary(key, self.succeeded))
+        for key, mean, std, low, high in rows:
+            out |= {key: mean, f"{key}.std": std, f"{key}.ci_low": low, f"{key}.ci_high": high}
         return MappingProxyType(out)
 
     @cached_property
@@ -171,40 +203,23 @@ def _merge(group: list[TradeoffPoint]) -> TradeoffPoint:
     return TradeoffPoint(group[0].point_id, group[0].experiment, group[0].config, ordered)
 
 
-def _summary(key: str, replicates: tuple[Replicate, ...]) -> dict[str, float]:
-    values = [float(r.metrics.get(key, math.nan)) for r in replicates]
-    count = len(values)
-    mean = _sum(values) / count
-    if count == 1:
-        std, half = math.nan, 1.959963984540054 * replicates[0].standard_errors.get(key, math.nan)
-    else:
-        std = math.sqrt(_sum([_square(v - mean) for v in values]) / (count - 1))
-        half = _student_t(count - 1) * std / math.sqrt(count)
-    low, high = mean - half, mean + half
-    return {key: mean, f"{key}.std": std, f"{key}.ci_low": low, f"{key}.ci_high": high}
+def _columns(mappings: Sequence[Mapping[str, float]], keys: Sequence[str]) -> NDArray[np.float64]:
+    """Values of each mapping, NaN for a key that it lacks, shape [mappings, keys]."""
+    rows = [[float(mapping.get(key, math.nan)) for key in keys] for mapping in mappings]
+    return np.array(rows, dtype=np.float64).reshape(len(mappings), len(keys))
 
 
-def _sum(values: Sequence[float]) -> float:
-    """Correctly rounded sum; the sum in order if a partial sum is not finite."""
-    try:
-        return math.fsum(values)
-    except (OverflowError, ValueError):
-        return sum(values)
-
-
-def _square(value: float) -> float:
-    try:
-        return value**2
-    except OverflowError:
-        return math.inf
-
-
-def _student_t(degrees: int) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees, 0.975))
+def _scored_columns(replicates: Sequence[Replicate]) -> ScoredColumns:
+    scored = [replicate.scored_on for replicate in replicates]
+    names = {one.name: number for number, one in enumerate(scored) if one is not None}
+    return ScoredColumns(
+        np.array([-1 if one is None else names[one.name] for one in scored], dtype=np.int64),
+        np.array([math.nan if one is None else one.size for one in scored]),
+        np.array([1.0 if one is None else one.overlap for one in scored]),
+    )
 
 
 def _mean_curve(curves: list[Curve]) -> Curve:
     same = [c.values for c in curves if c.steps == curves[0].steps]
-    return Curve(curves[0].steps, tuple(_sum(v) / len(same) for v in zip(*same, strict=True)))
+    with np.errstate(invalid="ignore", over="ignore"):
+        return Curve(curves[0].steps, tuple(np.mean(same, axis=0).tolist()))

@@ -15,10 +15,16 @@ from privnets.points import Replicate, Scalar, TradeoffPoint
 
 SUFFIXES = (".std", ".ci_low", ".ci_high")
 
+ERROR_SUFFIX = ".standard_error"
+"""Suffix of a metric's standard error within a replicate."""
+
 POINT_COLUMNS = {"replicates": "int64"}
 """Columns of a table of points only, with their types."""
 
-REPLICATE_COLUMNS = {"seed": "int64", "failure": "str", "stopped": "str"}
+REPLICATE_COLUMNS = {
+    **{"seed": "int64", "failure": "str", "stopped": "str"},
+    **{"test_set": "str", "test_size": "float64", "test_overlap": "float64"},
+}
 """Columns of a table of replicates only, with their types."""
 
 
@@ -31,8 +37,7 @@ class TableRow:
         experiment: Name of the experiment.
         status: `finished`, `stopped` or `failed`.
         finished_at: Unix seconds.
-        own: `replicates` (number that succeeded) of a point; `seed`, `failure` and `stopped` of a
-            replicate.
+        own: `replicates` (number that succeeded) of a point; `REPLICATE_COLUMNS` of a replicate.
         config: Field to value.
         metrics: Key to value.
     """
@@ -89,8 +94,10 @@ def points_frame(points: Iterable[TradeoffPoint], sweep: str) -> pd.DataFrame:
 def replicates_frame(points: Iterable[TradeoffPoint], sweep: str) -> pd.DataFrame:
     """Returns one row per point and replicate, sorted by configuration, then seed.
 
-    Columns as in `points_frame`, with `seed`, `failure` and `stopped` (the reasons, where they
-    apply) instead of `replicates`, and with the metrics of the replicate.
+    Columns as in `points_frame`, with others instead of `replicates`: `seed`, `failure` and
+    `stopped` (the reasons, where they apply), and `test_set`, `test_size` and `test_overlap` (see
+    `privnets.points.ScoredRecords`). Metrics are those of the replicate, some of them followed by
+    their `.standard_error` within it.
     """
     rows = [_replicate_row(point, r) for point in points for r in point.replicates]
     return table_from_rows(rows, sweep, REPLICATE_COLUMNS)
@@ -156,14 +163,23 @@ def table_from_columns(columns: TableColumns, own: Mapping[str, str], sweep: str
 
 
 def _replicate_row(point: TradeoffPoint, replicate: Replicate) -> TableRow:
+    scored = replicate.scored_on
+    errors = {f"{key}{ERROR_SUFFIX}": error for key, error in replicate.standard_errors.items()}
     return TableRow(
         point_id=point.point_id,
         experiment=point.experiment,
         status=_status(replicate),
         finished_at=replicate.finished_at,
-        own={"seed": replicate.seed, "failure": replicate.failure, "stopped": replicate.stopped},
+        own={
+            "seed": replicate.seed,
+            "failure": replicate.failure,
+            "stopped": replicate.stopped,
+            "test_set": None if scored is None else scored.name,
+            "test_size": math.nan if scored is None else scored.size,
+            "test_overlap": math.nan if scored is None else scored.overlap,
+        },
         config=point.config,
-        metrics=replicate.metrics,
+        metrics={**replicate.metrics, **errors},
     )
 
 
@@ -174,10 +190,10 @@ def _status(replicate: Replicate) -> str:
 
 
 def _metric_order(keys: Iterable[str]) -> list[str]:
-    names = set(keys)
-    spread = {key + suffix for key in names for suffix in SUFFIXES}
+    names, suffixes = set(keys), (*SUFFIXES, ERROR_SUFFIX)
+    spread = {key + suffix for key in names for suffix in suffixes}
     means = sorted(names - spread)
-    return [name for key in means for name in (key, *(key + s for s in SUFFIXES)) if name in names]
+    return [name for key in means for name in (key, *(key + s for s in suffixes)) if name in names]
 
 
 def _order(columns: TableColumns, fields: Mapping[str, Sequence[Scalar]]) -> NDArray[np.int64]:

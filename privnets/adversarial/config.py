@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from privnets.adversarial.attackers.profiles import ProfileName
 from privnets.adversarial.problems import PROBLEMS
 from privnets.config import ExperimentConfig, OneOf
 from privnets.registry import ExtensionError
@@ -73,9 +74,6 @@ class AdversarialConfig(ExperimentConfig):
     train_size: int | None = Field(
         None, ge=16, description="records that the game trains on; all if null"
     )
-    attack_size: int | None = Field(
-        None, ge=16, description="records that attackers train on; all if null"
-    )
     resolution: Literal["hour", "quarter-hour"] = Field("hour", description="time step of eco")
     side_information: bool = Field(
         False, description="whether releaser and adversary of eco see weekday, month and time"
@@ -104,8 +102,9 @@ class AdversarialConfig(ExperimentConfig):
         "attackers",
         description="fresh attackers on the release, or its exact information where it is known",
     )
-    attack_steps: int = Field(
-        3000, ge=50, le=10**7, description="most training steps of an attacker's network"
+    panel: ProfileName = Field(
+        "full",
+        description="data, size and training of the attackers; compare only points of one panel",
     )
 
     @model_validator(mode="before")

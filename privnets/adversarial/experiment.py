@@ -41,7 +41,7 @@ class Adversarial(Experiment):
     """Adversarial data release (arXiv 2310.18241 and the ICLR 2019 submission on filters)."""
 
     name = "adversarial"
-    version = 1
+    version = 2
     Config = AdversarialConfig
     objectives: ClassVar[Mapping[str, Direction]] = metrics.objectives()
     data_field = "problem"
@@ -84,7 +84,7 @@ class Adversarial(Experiment):
 
     def cost(self, config: ExperimentConfig) -> Cost:
         """Rough cost: the game, then its evaluation."""
-        return cost_model.estimate_cost(_own(config), _problem(config).split_sizes(_own(config)))
+        return cost_model.estimate_cost(_problem(config), _own(config))
 
     def estimate_runtime(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float:
         """Measures a few steps of a stack's game; see `Experiment.estimate_runtime`."""
@@ -128,7 +128,7 @@ def _unused_by_choice(config: AdversarialConfig) -> dict[str, tuple[str, ...]]:
     if config.scenario == "joint":
         unused["scenario"] = ("pretrain_steps",)
     if config.evaluation == "exact":
-        unused["evaluation"] = ("attack_size", "attack_steps")
+        unused["evaluation"] = ("panel",)
     return unused
 
 

@@ -26,6 +26,8 @@ PRIVACY_KEYS: Final = (
 FLOOR_KEYS: Final = ("floor/prior", "floor/utility_label", "floor/side_information")
 INFERRED_LABEL_KEY: Final = "floor/inferred_utility_label"
 """Floor of the utility label as a fresh network infers it from the release."""
+BELOW_BOUND: Final = "flag/below_bound"
+"""Flag: leakage and censored utility together are below the bound that any release obeys."""
 
 _GENERAL: Final = (
     *PRIVACY_KEYS,
@@ -36,6 +38,9 @@ _GENERAL: Final = (
     "baseline/attacker_balanced_accuracy",
     "flag/attacker_below_floor",
     "flag/attacker_not_converged",
+    "flag/attacker_frozen_noise",
+    "flag/attacker_below_adversary",
+    "flag/attacker_fails_on_raw_data",
     "diagnostic/adversary_balanced_accuracy",
 )
 _WITH_UTILITY_LABEL: Final = (
@@ -44,6 +49,7 @@ _WITH_UTILITY_LABEL: Final = (
     "utility/censored",
     "bound/release",
     "bound/gap",
+    BELOW_BOUND,
     "baseline/utility_accuracy",
 )
 _EXACT: Final = ("exact/leakage", "exact/censored", "exact/loss")
@@ -52,6 +58,7 @@ _WITHOUT_ATTACKERS: Final = (
     "utility/accuracy",
     "bound/release",
     "bound/gap",
+    BELOW_BOUND,
 )
 
 # Curves that stand in for an objective during training, the best first.

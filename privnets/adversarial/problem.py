@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.contract import InvalidField
 from privnets.points import Scalar
 from privnets.randomness import generator
@@ -36,6 +37,7 @@ class ProblemSpec:
         secret_classes: Number of classes of the secret, at least 2.
         releasers: Releaser networks that fit its records.
         defaults: Configuration fields whose default differs from the experiment's.
+        attacker_width: Units or channels of the attackers' networks, whatever the game's are.
         utility_classes: Number of classes of the utility label; 0 without a label.
         network: Inference networks for its records: `perceptron` for vectors and small images,
             `convolutional` for square grey images, `recurrent` for sequences.
@@ -50,6 +52,7 @@ class ProblemSpec:
     secret_classes: int
     releasers: tuple[str, ...]
     defaults: Mapping[str, Scalar]
+    attacker_width: int = 64
     utility_classes: int = 0
     network: NetworkKind = "perceptron"
     pixels: bool = False
@@ -152,7 +155,7 @@ class Problem(ABC):
         """
 
     def size_limits(self) -> Mapping[str, int]:
-        """Largest values of `train_size` and `attack_size`, where records are limited."""
+        """Largest value of `train_size`, where records are limited."""
         return {}
 
     def invalid_fields(self, config: AdversarialConfig) -> list[InvalidField]:
@@ -187,6 +190,13 @@ class Problem(ABC):
         Labels are those of the test split, shape [n] each.
         """
         return float("nan")
+
+    def test_set(self, config: AdversarialConfig) -> tuple[str, float] | None:
+        """Name of the test records, and the share of them that other seeds use under this name.
+
+        By default all seeds share all test records. None means that each seed has its own.
+        """
+        return self.name, 1.0
 
     def exact_curves(
         self, configs: Sequence[AdversarialConfig], parameters: Sequence[Tensor]
@@ -228,6 +238,11 @@ def unused_field_errors(
             allowed = f"{default}, as {choice} {getattr(config, choice)} has no use for it"
             errors.append(InvalidField(name, str(value), allowed))
     return errors
+
+
+def attack_records(config: AdversarialConfig, whole: int) -> int:
+    """Size of the attack split: all of `whole` records, or as many as the panel takes."""
+    return min(whole, PROFILES[config.panel].records)
 
 
 def stratified_split(

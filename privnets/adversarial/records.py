@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -71,11 +71,22 @@ class Exposure:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The three splits of one release that attackers learn from, tune on and are scored on."""
+    """The three splits of one release that attackers learn from, tune on and are scored on.
+
+    Attributes:
+        attack: Attackers train on it.
+        validation: Attackers are tuned and chosen on it.
+        test: Attackers are scored on it.
+        is_random: Whether another release of the same records would differ.
+        redraw: Releases the attack split again with the noise of a named stream, [n, ...]; None
+            if that is not possible.
+    """
 
     attack: Exposure
     validation: Exposure
     test: Exposure
+    is_random: bool = field(default=False, kw_only=True)
+    redraw: Callable[[str], Tensor] | None = field(default=None, kw_only=True)
 
     @property
     def splits(self) -> tuple[Exposure, Exposure, Exposure]:
@@ -160,7 +171,8 @@ def raw_evidence(pool: Pool, splits: Splits) -> Evidence:
 def to_cpu(evidence: Evidence) -> Evidence:
     """Copies evidence to the CPU's memory, for attackers that use no other device."""
     parts = [{n: t.cpu() for n, t in vars(s).items() if t is not None} for s in evidence.splits]
-    return Evidence(*(Exposure(**tensors) for tensors in parts))
+    splits = (Exposure(**tensors) for tensors in parts)
+    return Evidence(*splits, is_random=evidence.is_random, redraw=evidence.redraw)
 
 
 def known_secret(exposure: Exposure) -> Tensor:

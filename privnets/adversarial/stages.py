@@ -30,7 +30,7 @@ def estimate_runtime(configs: Sequence[AdversarialConfig], device: str) -> float
     """Seconds of a stack: a few steps of its game are measured, the evaluation is estimated."""
     problem = PROBLEMS.get(configs[0].problem)
     pool, splits = load_pool(problem, configs, device)
-    first, sizes = configs[0], problem.split_sizes(configs[0])
+    first = configs[0]
     whole = cost_model.count_passes(first) // (first.adversary_steps + 1)
     # One step of pretraining: only the game is measured, and a step of pretraining is similar.
     update = {"pretrain_steps": 1, "steps": whole}
@@ -40,7 +40,7 @@ def estimate_runtime(configs: Sequence[AdversarialConfig], device: str) -> float
         Game(problem, short, pool, splits).advance(steps)
 
     game = extrapolate_seconds(play, least=_MIN_MEASURED_STEPS, whole=whole, device=device)
-    return game + len(configs) * cost_model.evaluation_seconds(first, sizes, device)
+    return game + len(configs) * cost_model.evaluation_seconds(problem, first, device)
 
 
 class StackRun:

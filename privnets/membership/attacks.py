@@ -1,4 +1,4 @@
-"""Membership attacks, which score trials (a model and a record) and decide, and their scores.
+"""Membership attacks, which score trials (a model and a record) and decide.
 
 Trials come in two folds. An attack is fitted on the models of one fold (its shadow models) and
 judged on the models of the other, and vice versa, so no target model is among its own shadows.
@@ -15,16 +15,19 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from privnets.points import Curve
+from privnets.membership.leakage import gaussian_log_ratios, left_out_log_ratios
 
 # Degrees of freedom that the pooled variance of all records adds to that of one record.
 _PRIOR_FREEDOM = 4.0
 _TINY = 1e-300
 _MIN_SHADOWS = 2
+_TOO_FEW = "a record has too few shadow models that trained with it, or without it"
 _BOUNDS_ON_OUTPUTS = ("bound/advantage", "bound/advantage_output")
 
-FALSE_POSITIVE_RATES = (0.1, 0.01, 0.001)
-_CURVE_RATES = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 400, 500, 600, 700, 850)
+# From two separate covariances to one that both sides share.
+_SHRINKAGES = (1e-9, 1e-3, 0.1, 10.0)
+_MAX_COMPONENTS = 64
+_THRESHOLD_TRIALS = 2**15
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,10 @@ class Trials:
         loss: Loss of the model at the record, without the penalty, shape [R, J].
         train_loss: Mean training loss of the model, shape [R, J] or broadcast to it.
         two_sided: Whether members have signals nearer to 0 (residuals) rather than larger ones.
-        log_ratio: log p1/p0 of a draw's parameters under Gaussians fitted on the other fold,
-            shape [R, J]; None if the parameters have no Gaussian fit.
-        no_log_ratio: Reason if `log_ratio` is None.
+        parameters: Parameters as released, shape [R, J, p], or [J, p] if every record has the
+            same models; None if the attacker sees outputs alone.
+        draw: Draw to which model j belongs, shape [J]; the two models of a draw share all members
+            but the record. None if no two models do.
     """
 
     member: Tensor
@@ -55,8 +59,17 @@ class Trials:
     loss: Tensor
     train_loss: Tensor
     two_sided: bool
-    log_ratio: Tensor | None = None
-    no_log_ratio: str = "the leakage of the parameters is not defined"
+    parameters: Tensor | None = None
+    draw: Tensor | None = None
+
+    @property
+    def fewest_shadows(self) -> int:
+        """Least number of models with a record, or without it, in one fold."""
+        counts = []
+        for fold in (0, 1):
+            inside = self.member[:, self.fold == fold]
+            counts += [inside.sum(1), (~inside).sum(1)]
+        return int(torch.stack(counts).min())
 
 
 @dataclass(frozen=True)
@@ -146,7 +159,7 @@ class LiraOffline(Attack):
             mean, deviation = _fit_signal(trials, 1 - target, member=False)
             unusual = _unusualness(trials, mean, deviation)
             shadows, targets = trials.fold != target, trials.fold == target
-            threshold = _best_threshold(unusual[:, shadows], trials.member[:, shadows])
+            _, threshold = _best_threshold(unusual[:, shadows], trials.member[:, shadows])
             score[:, targets] = unusual[:, targets]
             decision[:, targets] = unusual[:, targets] >= threshold
         return Guesses(score, decision)
@@ -162,11 +175,8 @@ class LiraOnline(Attack):
     bounds = _BOUNDS_ON_OUTPUTS
 
     def why_unavailable(self, trials: Trials) -> str | None:
-        """Every record needs two shadow models with it in each fold."""
-        members = [trials.member[:, trials.fold == fold].sum(1) for fold in (0, 1)]
-        if int(torch.stack(members).min()) >= _MIN_SHADOWS:
-            return None
-        return "a record has too few shadow models that trained with it"
+        """Every record needs two shadow models on each side of each fold."""
+        return _TOO_FEW if trials.fewest_shadows < _MIN_SHADOWS else None
 
     def guess(self, trials: Trials) -> Guesses:
         """Scores the log-likelihood ratio of two Gaussians at the signal."""
@@ -181,19 +191,70 @@ class LiraOnline(Attack):
 
 
 class WhiteBox(Attack):
-    """Likelihood ratio of the parameters under a Gaussian model of each side."""
+    """Likelihood ratio of the parameters under Gaussians with shrunk covariances.
+
+    The covariance of a side is shrunk towards that of both sides (Friedman 1989, regularised
+    discriminant analysis), so it exists for any number of parameters. The shadow models choose
+    the shrinkage and the threshold, each scored by a fit without itself. Of more than 64
+    parameters, the leading principal components of all models are used.
+    """
 
     name = "white_box"
     bounds = ("bound/advantage",)
 
     def why_unavailable(self, trials: Trials) -> str | None:
-        """The parameters must have a Gaussian fit on both sides."""
-        return None if trials.log_ratio is not None else trials.no_log_ratio
+        """The attacker must see parameters, and three shadow models on each side of each fold."""
+        if trials.parameters is None:
+            return "the attacker sees no parameters"
+        return _TOO_FEW if trials.fewest_shadows <= _MIN_SHADOWS else None
 
     def guess(self, trials: Trials) -> Guesses:
-        """Scores log p1/p0 of the parameters."""
-        assert trials.log_ratio is not None  # by `why_unavailable`
-        return Guesses(trials.log_ratio, trials.log_ratio > 0)
+        """Scores the log-likelihood ratio of the parameters."""
+        assert trials.parameters is not None  # by `why_unavailable`
+        values = _leading_components(trials.parameters).expand(*trials.member.shape, -1)
+        score = torch.empty_like(trials.signal)
+        decision = torch.empty_like(trials.member)
+        for target in (0, 1):
+            shadows, targets = trials.fold != target, trials.fold == target
+            member = trials.member[:, shadows]
+            partner = None if trials.draw is None else _partners(trials.draw[shadows])
+            shrinkage, threshold = _fit_shrinkage(values[:, shadows], member, partner)
+            ratios = gaussian_log_ratios(values[:, shadows], member, values[:, targets], shrinkage)
+            score[:, targets] = ratios - threshold
+            decision[:, targets] = ratios >= threshold
+        return Guesses(score, decision)
+
+
+def _partners(draw: Tensor) -> Tensor:
+    """Index of the other model of the same draw, from draws [n] that occur twice each."""
+    pairs = draw.argsort().view(-1, 2)
+    partner = torch.empty_like(draw)
+    partner[pairs] = pairs.flip(1)
+    return partner
+
+
+def _fit_shrinkage(shadows: Tensor, member: Tensor, partner: Tensor | None) -> tuple[float, float]:
+    """Shrinkage and threshold with the largest advantage on shadow models, each left out.
+
+    As many records are used as have enough trials for a threshold.
+    """
+    enough = max(1, _THRESHOLD_TRIALS // member.shape[1])
+    shadows, member = shadows[:enough], member[:enough]
+    found = []
+    for shrinkage in _SHRINKAGES:
+        ratios = left_out_log_ratios(shadows, member, shrinkage, partner)
+        found.append((*_best_threshold(ratios, member), shrinkage))
+    _, threshold, shrinkage = max(found)
+    return shrinkage, threshold
+
+
+def _leading_components(parameters: Tensor) -> Tensor:
+    """Leading principal components of models that every record shares, if they are many."""
+    if parameters.ndim == 3 or parameters.shape[1] <= _MAX_COMPONENTS:
+        return parameters
+    left, values, _ = torch.linalg.svd(parameters - parameters.mean(0), full_matrices=False)
+    components: Tensor = left[:, :_MAX_COMPONENTS] * values[:_MAX_COMPONENTS]
+    return components
 
 
 def error_deviations(trials: Trials, fold: int) -> tuple[float, float]:
@@ -258,7 +319,8 @@ def _log_normal(value: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
     return -((value - mean) ** 2) / (2 * deviation**2) - deviation.log()
 
 
-def _best_threshold(score: Tensor, member: Tensor) -> Tensor:
+def _best_threshold(score: Tensor, member: Tensor) -> tuple[float, float]:
+    """Largest advantage of calling scores from a threshold on members, and that threshold."""
     order = score.flatten().argsort(descending=True)
     ranked = member.flatten()[order]
     ordered = score.flatten()[order]
@@ -266,79 +328,5 @@ def _best_threshold(score: Tensor, member: Tensor) -> Tensor:
     # No threshold separates equal scores, so only the last of a run counts.
     is_last = torch.ones_like(ranked)
     is_last[:-1] = ordered[1:] != ordered[:-1]
-    return ordered[torch.where(is_last, advantage, -1.0).argmax()]
-
-
-@dataclass(frozen=True)
-class AttackScore:
-    """Scores of one attack.
-
-    Attributes:
-        advantage: TPR - FPR of its decisions, signed, in [-1, 1].
-        advantage_error: Standard error of `advantage`. Records (and models, where they serve
-            several records) are the independent units, not trials.
-        auc: Area under the ROC curve (Mann-Whitney; ties count half), in [0, 1].
-        low_rates: For each rate r, `tpr_at_fpr_r` at the threshold with the largest FPR that does
-            not exceed it, and the number of `false_positives_at_fpr_r` there.
-        roc: TPR at false-positive rates in thousandths.
-    """
-
-    advantage: float
-    advantage_error: float
-    auc: float
-    low_rates: dict[str, float]
-    roc: Curve
-
-
-def score_guesses(guesses: Guesses, member: Tensor, *, shared_models: bool) -> AttackScore:
-    """Scores an attack on trials pooled over records; `member` has shape [R, J]."""
-    advantage, error = signed_advantage(guesses.decision, member, shared_models=shared_models)
-    true, false = _roc(guesses.score, member)
-    outsiders = int((~member).sum())
-    low_rates: dict[str, float] = {}
-    for rate in FALSE_POSITIVE_RATES:
-        power, count = _rate_at(true, false, rate, outsiders)
-        low_rates |= {f"tpr_at_fpr_{rate}": power, f"false_positives_at_fpr_{rate}": count}
-    curve = tuple(_rate_at(true, false, step / 1000, outsiders)[0] for step in _CURVE_RATES)
-    auc = float(torch.trapezoid(true, false))
-    return AttackScore(advantage, error, auc, low_rates, Curve(_CURVE_RATES, curve))
-
-
-def signed_advantage(
-    decision: Tensor, member: Tensor, *, shared_models: bool
-) -> tuple[float, float]:
-    """TPR - FPR over all trials, and its standard error, clustered by record and shared model.
-
-    With shared models, column j of `decision` and `member` [R, J] is one model.
-    """
-    inside, outside = member.sum(), (~member).sum()
-    yes = decision.double()
-    true, false = yes[member].sum() / inside, yes[~member].sum() / outside
-    influence = torch.where(member, (yes - true) / inside, -(yes - false) / outside)
-    by_record = influence.sum(1).square().sum()
-    variance = by_record * len(member) / (len(member) - 1)
-    if shared_models:
-        both = by_record + influence.sum(0).square().sum() - influence.square().sum()
-        # By chance, the two-way estimate can be below the one-way estimate.
-        variance = torch.maximum(variance, both)
-    return float(true - false), float(variance.sqrt())
-
-
-def _roc(values: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:
-    """True- and false-positive rates at each distinct threshold, ascending, from 0 to 1."""
-    ordered, order = values.flatten().sort(descending=True)
-    ranked = member.flatten()[order]
-    is_last = torch.ones_like(ranked)
-    is_last[:-1] = ordered[1:] != ordered[:-1]
-    true = ranked.cumsum(0)[is_last].double() / ranked.sum()
-    false = (~ranked).cumsum(0)[is_last].double() / (~ranked).sum()
-    zero = true.new_zeros(1)
-    return torch.cat([zero, true]), torch.cat([zero, false])
-
-
-def _rate_at(true: Tensor, false: Tensor, rate: float, outsiders: int) -> tuple[float, int]:
-    """True-positive rate and number of false positives at a false-positive rate."""
-    # Half a trial of tolerance keeps rounding from excluding a rate that is met exactly.
-    limit = (math.floor(rate * outsiders + 1e-9) + 0.5) / outsiders
-    index = int(torch.searchsorted(false, limit)) - 1
-    return float(true[index]), round(float(false[index]) * outsiders)
+    best = torch.where(is_last, advantage, -1.0).argmax()
+    return float(advantage[best]), float(ordered[best])

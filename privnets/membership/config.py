@@ -74,6 +74,10 @@ class MembershipConfig(ExperimentConfig):
         description="training sets: with/without pairs per record for linear, in all for others",
     )
     records: int = Field(200, ge=4, description="records whose membership is attacked")
+    paired: bool = Field(
+        False,
+        description="whether points draw equal records, training sets and noise from equal seeds",
+    )
     hidden_layers: int = Field(5, ge=1, le=64, description="hidden layers of mlp")
     hidden_units: int = Field(50, ge=1, le=4096, description="units of each hidden layer of mlp")
     steps: int = Field(500, ge=1, description="full-batch Adam steps of mlp")
@@ -91,13 +95,13 @@ class MembershipConfig(ExperimentConfig):
         return value
 
 
-_ATTACK_OBJECTIVES = ("advantage", "auc", "tpr_at_fpr_0.1", "tpr_at_fpr_0.01", "tpr_at_fpr_0.001")
-_ATTACK_METRICS = (
-    *_ATTACK_OBJECTIVES,
-    "false_positives_at_fpr_0.1",
-    "false_positives_at_fpr_0.01",
-    "false_positives_at_fpr_0.001",
-)
+FALSE_POSITIVE_RATES: Final = (0.1, 0.01, 0.001)
+MIN_FALSE_POSITIVES: Final = 10
+"""A rate is undefined if it rests on fewer expected false positives."""
+
+_LOW_RATES = tuple(f"tpr_at_fpr_{rate}" for rate in FALSE_POSITIVE_RATES)
+_ATTACK_OBJECTIVES = ("advantage", "auc", *_LOW_RATES)
+_EXPECTED = tuple(f"expected_false_positives_at_fpr_{rate}" for rate in FALSE_POSITIVE_RATES)
 # Leakage of all parameters, which is undefined for models with many of them.
 PARAMETER_LEAKAGE = (
     "privacy/rho_kl",
@@ -133,7 +137,18 @@ OBJECTIVES: Mapping[str, Literal["min", "max"]] = {
 
 def attack_keys(name: str) -> tuple[str, ...]:
     """Returns the metric keys of one attack."""
-    return tuple(f"privacy/attack/{name}/{metric}" for metric in _ATTACK_METRICS)
+    return tuple(f"privacy/attack/{name}/{metric}" for metric in (*_ATTACK_OBJECTIVES, *_EXPECTED))
+
+
+def too_few_non_members(non_members: float, rate: float) -> str | None:
+    """Reason if trials of records outside the training set do not support a rate, or None."""
+    expected = rate * non_members
+    if expected >= MIN_FALSE_POSITIVES:
+        return None
+    return (
+        f"too few non-members: {expected:.1f} expected false positives, and at least "
+        f"{MIN_FALSE_POSITIVES} are needed; raise draws or records"
+    )
 
 
 def utility_keys(config: MembershipConfig) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import math
 import time
@@ -18,24 +17,20 @@ from torch import Tensor
 
 from privnets import measures
 from privnets.membership import leakage
-from privnets.membership.attacks import (
-    AttackScore,
-    Trials,
-    error_deviations,
-    gaussian_threshold_advantage,
-    score_guesses,
-    signed_advantage,
-)
+from privnets.membership.attacks import Trials, error_deviations, gaussian_threshold_advantage
 from privnets.membership.config import (
     ATTACKS,
     PARAMETER_LEAKAGE,
     MembershipConfig,
     attack_keys,
     metric_keys,
+    too_few_non_members,
     utility_keys,
 )
+from privnets.membership.estimates import Mean
 from privnets.membership.leakage import Sides
-from privnets.membership.observations import Mean, Observations
+from privnets.membership.observations import Observations
+from privnets.membership.scores import AttackScore, score_guesses, signed_advantage
 from privnets.points import Curve, Replicate
 from privnets.randomness import generator
 
@@ -83,9 +78,9 @@ def evaluate(config: MembershipConfig, observed: Observations) -> Replicate:
         metrics = dict.fromkeys(keys, math.nan)
         return Replicate(config.seed, metrics, failure=reason, finished_at=time.time())
     table = MetricTable(dict.fromkeys(keys, math.nan), notes=dict(observed.notes))
-    trials, records = _parameter_leakage(table, observed, config.seed)
+    records = _parameter_leakage(table, observed, config.seed)
     _output_leakage(table, observed)
-    scores = _attack(table, trials, shared_models=observed.shared_models)
+    scores = _attack(table, observed.trials, shared_models=observed.shared_models)
     flag_beaten_bounds(table, scores)
     _utility(table, config, observed)
     return Replicate(
@@ -101,31 +96,29 @@ def evaluate(config: MembershipConfig, observed: Observations) -> Replicate:
 
 def _parameter_leakage(
     table: MetricTable, observed: Observations, seed: int
-) -> tuple[Trials, dict[str, np.ndarray]]:
-    """Sets rho_kl and rho_mi; returns trials with log p1/p0, and the table of records."""
+) -> dict[str, np.ndarray]:
+    """Sets rho_kl and rho_mi; returns the table of records."""
     records = {"record": observed.records.cpu().numpy()}
+    sides, halves = observed.sides, observed.halves
     reason = observed.undefined
-    if reason is None and observed.sides is not None:
-        reason = leakage.why_undefined(observed.sides)
-    if reason is not None or observed.sides is None or observed.parameters is None:
+    if reason is None and sides is not None and halves is not None:
+        reason = next(filter(None, map(leakage.why_undefined, (sides, *halves))), None)
+    if reason is not None or sides is None or halves is None:
         table.mark_undefined(reason or "", *PARAMETER_LEAKAGE, "bound/advantage")
-        text = f"no white-box attack in the panel: {reason}"
-        table.add_note("privacy/membership_advantage", text)
-        return dataclasses.replace(observed.trials, no_log_ratio=reason or ""), records
-    rho_kl = leakage.jeffreys(observed.sides)
-    table.set_metric("privacy/rho_kl", Mean.over(rho_kl))
-    table.set_metric("privacy/rho_kl_plugin", Mean.over(leakage.jeffreys_plugin(observed.sides)))
+        return records
+    rho_kl = leakage.extrapolated_jeffreys(sides, halves)
+    mean = Mean.over if observed.control is None else observed.control.mean
+    table.set_metric("privacy/rho_kl", mean(rho_kl))
+    table.set_metric("privacy/rho_kl_plugin", mean(leakage.jeffreys_plugin(sides)))
     table.metrics["privacy/median_record_rho_kl"] = float(rho_kl.quantile(0.5))
-    _worst_record(table, observed)
+    table.metrics["privacy/worst_record_rho_kl"] = _worst_record(halves)
     caution = observed.caution or _heavy_tail(rho_kl)
     if caution is not None:
         table.add_note("privacy/rho_kl", caution)
     _bound(table, "privacy/rho_kl", "bound/advantage")
     records["rho_kl"] = rho_kl.cpu().numpy()
-    _information(table, observed, observed.sides, seed)
-    fitted_fold = 1 - observed.trials.fold
-    log_ratio = leakage.gaussian_log_ratio(observed.parameters, observed.sides, fitted_fold)
-    return dataclasses.replace(observed.trials, log_ratio=log_ratio), records
+    _information(table, observed, sides, seed)
+    return records
 
 
 def _heavy_tail(values: Tensor) -> str | None:
@@ -141,18 +134,14 @@ def _heavy_tail(values: Tensor) -> str | None:
     )
 
 
-def _worst_record(table: MetricTable, observed: Observations) -> None:
-    """Selects the record with the highest leakage on one fold and measures it on the other.
+def _worst_record(halves: tuple[Sides, Sides]) -> float:
+    """Leakage of the record with the highest leakage on one half, measured on the other half.
 
     The value is unbiased for the selected record. It is not the maximum over records, which is
     larger on average.
     """
-    key = "privacy/worst_record_rho_kl"
-    if observed.halves is None or any(leakage.why_undefined(half) for half in observed.halves):
-        table.mark_undefined("too few draws to select and measure the worst record separately", key)
-        return
-    first, second = (leakage.jeffreys(half) for half in observed.halves)
-    table.metrics[key] = float(second[first.argmax()] + first[second.argmax()]) / 2
+    first, second = map(leakage.jeffreys, halves)
+    return float(second[first.argmax()] + first[second.argmax()]) / 2
 
 
 def _information(table: MetricTable, observed: Observations, sides: Sides, seed: int) -> None:
@@ -204,18 +193,30 @@ def _attack(table: MetricTable, trials: Trials, *, shared_models: bool) -> dict[
         guesses = attack.guess(trials)
         decisions.append(guesses.decision)
         scores[name] = score = score_guesses(guesses, trials.member, shared_models=shared_models)
-        table.set_metric(f"{prefix}/advantage", Mean(score.advantage, score.advantage_error))
-        values = {"auc": score.auc, **score.low_rates}
-        table.metrics.update({f"{prefix}/{key}": value for key, value in values.items()})
+        table.set_metric(f"{prefix}/advantage", score.advantage)
+        table.set_metric(f"{prefix}/auc", score.auc)
+        _low_rates(table, prefix, score)
         table.curves[f"roc/{name}"] = score.roc
     decision = _strongest(decisions, trials.member)
     strongest = signed_advantage(decision, trials.member, shared_models=shared_models)
-    table.set_metric("privacy/membership_advantage", Mean(*strongest))
+    table.set_metric("privacy/membership_advantage", strongest)
     deviations = [error_deviations(trials, fold) for fold in (0, 1)]
     inside, outside = (sum(values) / 2 for values in zip(*deviations, strict=True))
     advantage = gaussian_threshold_advantage(inside, outside)
     table.metrics["privacy/threshold_advantage_if_gaussian"] = advantage
     return scores
+
+
+def _low_rates(table: MetricTable, prefix: str, score: AttackScore) -> None:
+    """Sets true-positive rates at low false-positive rates, where enough trials support them."""
+    for rate, power in score.low_rates.items():
+        expected = f"{prefix}/expected_false_positives_at_fpr_{rate}"
+        table.metrics[expected] = rate * score.non_members
+        key = f"{prefix}/tpr_at_fpr_{rate}"
+        if reason := too_few_non_members(score.non_members, rate):
+            table.mark_undefined(reason, key)
+        else:
+            table.set_metric(key, power)
 
 
 def _strongest(decisions: Sequence[Tensor], member: Tensor) -> Tensor:
@@ -246,9 +247,10 @@ def flag_beaten_bounds(table: MetricTable, scores: Mapping[str, AttackScore]) ->
         if bound is None:
             continue
         is_checked, limit = True, table.metrics[bound]
-        margin = math.hypot(score.advantage_error, table.errors[bound])
-        if score.advantage - limit > quantile * margin:
-            excess.append(f"{name}: {score.advantage:.4f} over {bound} {limit:.4f}")
+        advantage = score.advantage
+        margin = math.hypot(advantage.error, table.errors[bound])
+        if advantage.value - limit > quantile * margin:
+            excess.append(f"{name}: {advantage.value:.4f} over {bound} {limit:.4f}")
     if excess:
         reason = "an attack beats its bound by more than its interval: "
         table.notes[key] = reason + "; ".join(excess)

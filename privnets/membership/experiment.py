@@ -21,10 +21,12 @@ from privnets.contract import (
 )
 from privnets.membership.config import (
     ATTACKS,
+    FALSE_POSITIVE_RATES,
     MODELS,
     OBJECTIVES,
     MembershipConfig,
     metric_keys,
+    too_few_non_members,
     utility_keys,
 )
 from privnets.membership.models import TargetModel
@@ -34,7 +36,7 @@ class Membership(Experiment):
     """Membership leakage of trained models (arXiv 2001.10648)."""
 
     name = "membership"
-    version = 1
+    version = 2
     Config = MembershipConfig
     objectives: ClassVar[Mapping[str, Direction]] = OBJECTIVES
     training_modules = ("privnets.membership.linear", "privnets.membership.mlp")
@@ -47,6 +49,17 @@ class Membership(Experiment):
     def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
         """Returns every key that a replicate reports."""
         return metric_keys(_membership(config))
+
+    def unsupported_objectives(self, config: ExperimentConfig) -> Mapping[str, str]:
+        """Returns rates that rest on too few trials of records outside the training set."""
+        typed = _membership(config)
+        non_members = _model(typed).non_members(typed, data.info(typed.dataset))
+        return {
+            f"privacy/attack/{name}/tpr_at_fpr_{rate}": reason
+            for rate in FALSE_POSITIVE_RATES
+            if (reason := too_few_non_members(non_members, rate))
+            for name in ATTACKS.names()
+        }
 
     def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
         """Returns sizes beyond the data set, and models that cannot predict its target."""

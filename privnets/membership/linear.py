@@ -1,9 +1,9 @@
 """Ridge regression: pairs of training sets, with and without each record, solved in bulk.
 
 A model needs only sums of products of features over its training records. They are computed once
-for each training set and solved for any number of regularisation weights. Configurations with
-equal seeds share their training sets, so a grid of weights or noise levels costs little more than
-one point and compares equal draws.
+for each training set and solved for any number of regularisation weights. Paired configurations
+with equal seeds share their training sets, so a grid of weights or noise levels costs little more
+than one point and compares equal draws.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from torch import Tensor
 from privnets.contract import Experiment, Stage, State
 from privnets.membership.attacks import Trials
 from privnets.membership.config import MembershipConfig
+from privnets.membership.estimates import ControlVariate, Mean, influence_covariates
 from privnets.membership.evaluation import evaluate
 from privnets.membership.leakage import Sides, paired_sides
 from privnets.membership.observations import (
-    Mean,
     Observations,
     Trainer,
     Universe,
     add_noise,
     attacked_records,
+    random_stream,
 )
 from privnets.membership.training_sets import Indices, training_pairs
-from privnets.randomness import generator
 from privnets.runtime import extrapolate_seconds
 
 # Training sets per call: enough to amortise the call, few enough for the cache. Constants, since
@@ -214,11 +214,9 @@ class Fits:
 def _observe_all(
     configs: Sequence[MembershipConfig], universe: Universe
 ) -> Iterator[tuple[MembershipConfig, Observations]]:
-    """Observes all configurations; equal seeds share sums, and equal weight decays the models."""
+    """Observes all configurations, group by group; equal weight decays share the models."""
     moments = Moments.of(universe.x, universe.y)
-    ordered = sorted(configs, key=lambda c: (c.seed, c.weight_decay, c.noise_std))
-    for _, of_seed in groupby(ordered, key=lambda c: c.seed):
-        group = list(of_seed)
+    for group in _sharing(configs):
         records = attacked_records(group[0], universe.size)
         sums = training_sums(group[0], moments, records)
         for _, of_decay in groupby(group, key=lambda c: c.weight_decay):
@@ -228,13 +226,21 @@ def _observe_all(
                 yield config, _observe(config, universe, moments, records, fits)
 
 
+def _sharing(configs: Sequence[MembershipConfig]) -> list[list[MembershipConfig]]:
+    """Groups of configurations with the same training sets, each ordered by weight decay."""
+    ordered = sorted(configs, key=lambda c: (c.seed, c.weight_decay, c.noise_std))
+    if configs[0].paired:
+        return [list(group) for _, group in groupby(ordered, key=lambda c: c.seed)]
+    return [[config] for config in ordered]
+
+
 def training_sums(config: MembershipConfig, moments: Moments, records: np.ndarray) -> Tensor:
     """Draws the training sets and sums the products of their records.
 
     Returns:
         Shape [R, 2 sides, M, columns]: without the record, and with it in place of a member.
     """
-    random = generator(config.seed, "training sets")
+    random = random_stream(config, "training sets")
     population, size, draws = len(moments.products), config.train_size, config.draws
     records_at_once = max(1, min(_SETS, _INDICES // size) // draws)
     columns = moments.products.shape[1]
@@ -279,14 +285,14 @@ def _observe(
     interpolates = _why_interpolating(config, universe, fits)
     return Observations(
         records=index,
-        trials=_trials(config, universe, error.flatten(1), train.flatten(1)),
-        parameters=noisy.flatten(1, 2),
+        trials=_trials(config, universe, error.flatten(1), train.flatten(1), noisy.flatten(1, 2)),
         sides=paired_sides(clean, config.noise_std),
         halves=_halves(config, clean),
         output=_output_sides(config, clean, universe.x[index]),
         undefined=interpolates or _why_infinite(config, universe),
         interpolates=interpolates,
         caution=_caution(config, moments.features, universe),
+        control=_control_variate(config, universe, index),
         prior=config.train_size / universe.size,
         test=Mean.over(((total - train) / (universe.size - config.train_size)).mean((1, 2))),
         train=Mean.over((train / config.train_size).mean((1, 2))),
@@ -295,7 +301,9 @@ def _observe(
     )
 
 
-def _trials(config: MembershipConfig, universe: Universe, error: Tensor, train: Tensor) -> Trials:
+def _trials(
+    config: MembershipConfig, universe: Universe, error: Tensor, train: Tensor, parameters: Tensor
+) -> Trials:
     """Trials from residuals and sums of squared residuals over the training set, [R, 2 M] each."""
     # Clamped losses, since a comparison of rounding errors has no meaning.
     rounding = _ROUNDING * float(universe.y.square().mean())
@@ -308,7 +316,16 @@ def _trials(config: MembershipConfig, universe: Universe, error: Tensor, train: 
         loss=error.square().clamp_min(rounding),
         train_loss=(train / config.train_size).clamp_min(rounding),
         two_sided=True,
+        parameters=parameters,
+        draw=column % config.draws,
     )
+
+
+def _control_variate(config: MembershipConfig, universe: Universe, asked: Tensor) -> ControlVariate:
+    covariates = influence_covariates(
+        universe.x, universe.y, config.train_size, config.weight_decay, config.noise_std
+    )
+    return ControlVariate.of(covariates, asked)
 
 
 def _halves(config: MembershipConfig, clean: Tensor) -> tuple[Sides, Sides]:

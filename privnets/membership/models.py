@@ -56,6 +56,10 @@ class TargetModel(ABC):
     def cost(self, config: MembershipConfig, info: DatasetInfo) -> Cost:
         """Estimates the cost of training and attacks."""
 
+    @abstractmethod
+    def non_members(self, config: MembershipConfig, info: DatasetInfo) -> float:
+        """Number of trials of records outside the training set, or its expectation."""
+
     def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
         """Returns values that the model rules out for this data set."""
         if info.task in self.tasks:
@@ -89,6 +93,10 @@ class Linear(TargetModel):
         seconds = gathered + models * (features**3 * _SOLVE + attacks)
         return Cost(seconds, models * 8 * (features**2 + 30))
 
+    def non_members(self, config: MembershipConfig, info: DatasetInfo) -> float:
+        """One for each pair of training sets."""
+        return config.records * config.draws
+
 
 class SharedModel(TargetModel):
     """Target model that is too expensive to train for each record: all records share models."""
@@ -106,6 +114,13 @@ class SharedModel(TargetModel):
         numbers += config.draws * (config.train_size * 4 + config.records * 40)
         training = config.draws * self.seconds_per_model(config, features, classes)
         return Cost(training + attack_seconds(config), 16 * numbers)
+
+    def non_members(self, config: MembershipConfig, info: DatasetInfo) -> float:
+        """The models without a record, for each record."""
+        records, size = config.records, config.train_size
+        each = training_sets.members_per_half(info.records, records, size, config.draws)
+        members = config.draws * size / info.records if each is None else 2 * each
+        return records * (config.draws - members)
 
     def models_at_once(
         self,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from privnets import data
 from privnets.contract import Experiment, Stage, State
 from privnets.membership.attacks import Trials
 from privnets.membership.config import MembershipConfig
+from privnets.membership.estimates import ControlVariate, Mean
 from privnets.membership.leakage import Sides
 from privnets.randomness import generator
 
@@ -62,44 +64,14 @@ class Universe:
 
 
 @dataclass(frozen=True)
-class Mean:
-    """Estimate of a mean with its standard error."""
-
-    value: float
-    error: float
-
-    @classmethod
-    def over(cls, values: Tensor) -> Mean:
-        """Mean of independent values, shape [R]."""
-        return cls(float(values.mean()), float(values.std() / math.sqrt(len(values))))
-
-    @classmethod
-    def two_way(cls, values: Tensor, counted: Tensor, unseen_share: float) -> Mean:
-        """Mean of values [J, K] that are `counted`, of J models all measured at the same K records.
-
-        `unseen_share` is the share of all records that is not among the K. If it is 0, the choice
-        of records adds no error.
-        """
-        by_model = torch.where(counted, values, 0.0).sum(1) / counted.sum(1)
-        mean = by_model.mean()
-        weight = counted / (counted.sum(1, keepdim=True) * len(values))
-        influence = torch.where(counted, values - mean, 0.0) * weight
-        models = influence.sum(1).square().sum()
-        records = (influence.sum(0).square().sum() - influence.square().sum()).clamp_min(0)
-        return cls(float(mean), float((models + unseen_share * records).sqrt()))
-
-
-@dataclass(frozen=True)
 class Observations:
     """Observations of the models of one configuration and seed.
 
     Attributes:
         records: Indices of the attacked records, shape [R].
-        trials: Observations of attackers who see outputs.
-        parameters: With noise, shape [R, J, p] (may be expanded from [J, p]); None if they are
-            too many for a covariance.
+        trials: Observations of attackers.
         sides: Moments of the parameters without noise, or None.
-        halves: The same from each fold alone, with folds of its own, or None.
+        halves: The same from each half of the draws, with folds of its own; None without `sides`.
         output: Moments of a signal of the output at each record, shape [R, ..., 1].
         undefined: Reason if the leakage of the parameters is undefined, when already established.
         prior: Prior probability of membership, n/N.
@@ -108,12 +80,12 @@ class Observations:
         shared_models: Whether column j is the same model for every record.
         interpolates: Reason if outputs have no Gaussian distribution either.
         caution: Remark on the leakage of the parameters where it is defined.
+        control: Predicts the divergence of records that are not attacked, or None.
         notes: Further remarks, by metric key.
     """
 
     records: Tensor
     trials: Trials
-    parameters: Tensor | None
     sides: Sides | None
     halves: tuple[Sides, Sides] | None
     output: Sides
@@ -124,12 +96,25 @@ class Observations:
     shared_models: bool
     interpolates: str | None = None
     caution: str | None = None
+    control: ControlVariate | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
+def random_stream(config: MembershipConfig, purpose: str) -> np.random.Generator:
+    """Returns the generator of a configuration for one purpose.
+
+    Configurations that differ in any field draw independently, unless they are `paired`: then
+    those with equal seeds draw the same.
+    """
+    if config.paired:
+        return generator(config.seed, purpose)
+    fields = json.dumps(config.canonical().resolved(), sort_keys=True)
+    return generator(config.seed, f"{purpose} {hashlib.sha256(fields.encode()).hexdigest()}")
+
+
 def attacked_records(config: MembershipConfig, population: int) -> NDArray[np.int64]:
-    """Draws the records whose membership is attacked: a uniform subset that depends on the seed."""
-    order = generator(config.seed, "records").permutation(population)
+    """Draws the records whose membership is attacked: a uniform subset."""
+    order = random_stream(config, "records").permutation(population)
     return order[: config.records].astype(np.int64)
 
 
@@ -137,5 +122,5 @@ def add_noise(config: MembershipConfig, parameters: Tensor) -> Tensor:
     """Adds Gaussian noise with the standard deviation `noise_std` to parameters."""
     if config.noise_std == 0:
         return parameters
-    noise = generator(config.seed, "noise").standard_normal(parameters.shape)
+    noise = random_stream(config, "noise").standard_normal(parameters.shape)
     return parameters + config.noise_std * torch.from_numpy(noise).to(parameters)

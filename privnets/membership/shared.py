@@ -20,16 +20,17 @@ from privnets.contract import Experiment, Stage, State
 from privnets.membership import leakage
 from privnets.membership.attacks import Trials
 from privnets.membership.config import MembershipConfig
+from privnets.membership.estimates import Mean
 from privnets.membership.evaluation import evaluate
 from privnets.membership.leakage import Sides, shared_sides
 from privnets.membership.models import SharedModel, attack_seconds
 from privnets.membership.observations import (
-    Mean,
     Observations,
     Trainer,
     Universe,
     add_noise,
     attacked_records,
+    random_stream,
 )
 from privnets.membership.training_sets import Indices, find_members, shared_subsets
 from privnets.points import Replicate
@@ -63,9 +64,9 @@ class TrainingDesign:
 
     @classmethod
     def draw(cls, config: MembershipConfig, population: int) -> TrainingDesign:
-        """Draws the training sets, which depend on the seed and on sizes alone."""
+        """Draws the training sets."""
         records = attacked_records(config, population)
-        random = generator(config.seed, "training sets")
+        random = random_stream(config, "training sets")
         sets, member = shared_subsets(random, population, records, config.train_size, config.draws)
         return cls(config, records, sets, member)
 
@@ -187,18 +188,16 @@ class SharedTrainer(Trainer):
         predictor = _Predictor(self, config, noisy, universe)
         inside = predictor.at(torch.from_numpy(design.sets.astype(np.int64)).to(device))
         trials = _trials(predictor, universe, records, member, inside.loss.mean(1))
+        trials = replace(trials, parameters=self.identify(noisy, universe.classes))
         coefficients = self.identify(flat, universe.classes)
         undefined = self._why_undefined(coefficients, member)
-        parameters = sides = halves = None
+        sides = halves = None
         if undefined is None:
-            noisy_coefficients = self.identify(noisy, universe.classes)
-            parameters = noisy_coefficients.expand(len(records), -1, -1)
             sides = shared_sides(coefficients, member, config.noise_std)
             halves = _halves(coefficients, member, config.noise_std)
         return Observations(
             records=records,
             trials=trials,
-            parameters=parameters,
             sides=sides,
             halves=halves,
             output=shared_sides(trials.signal[..., None], member),
@@ -217,7 +216,8 @@ class SharedTrainer(Trainer):
                 f"a covariance of {count} parameters is out of reach; privacy/rho_kl_output is a "
                 "lower bound"
             )
-        return leakage.too_few_draws(leakage.fold_counts(member), count)
+        counts = [leakage.fold_counts(half) for half in member.chunk(2, dim=1)]
+        return leakage.too_few_draws(torch.cat(counts), count)
 
 
 def make_batch(parts: Sequence[tuple[TrainingDesign, range]], universe: Universe) -> ModelBatch:

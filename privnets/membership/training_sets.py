@@ -105,15 +105,16 @@ def training_pairs(
 def members_per_half(population: int, asked: int, size: int, count: int) -> int | None:
     """Number of the `count / 2` sets in each half with a given record; None leaves it to chance.
 
-    If n/N is not small, uniform subsets contain each record often enough. Otherwise each record
-    joins a fixed share of the sets, so that attacked records fill about an eighth of a set; the
-    share is larger where a record would have fewer than `_MIN_MEMBERS` models.
+    Each record joins a fixed share of the sets, so that attacked records fill about an eighth of a
+    set; the share is larger where a record would have fewer than `_MIN_MEMBERS` models. If n/N is
+    at least that share, uniform subsets contain each record often enough.
     """
     half, chance = count // 2, size / population
-    if chance * half >= _ENOUGH_BY_CHANCE:
+    share = min(_max_share(asked, size), max(size / (8 * asked), _MIN_MEMBERS / half))
+    if chance >= share and chance * half >= _ENOUGH_BY_CHANCE:
         return None
-    share = max(chance, size / (8 * asked), _MIN_MEMBERS / half)
-    return max(1, math.floor(half * min(_max_share(asked, size), share) + 1e-9))
+    share = min(_max_share(asked, size), max(chance, share))
+    return max(1, math.floor(half * share + 1e-9))
 
 
 def fewest_sets(asked: int, size: int) -> int:

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sweeps.analysis.statistics import LEVEL, NORMAL_QUANTILE, Interval, t_interval
+from privnets.summary import LEVEL
+from sweeps.analysis.statistics import NORMAL_QUANTILE, Interval, t_interval
 from sweeps.analysis.tables import varying_fields
 from sweeps.analysis.text import format_number
 from sweeps.study.spec import Claim

@@ -1,20 +1,25 @@
-"""Comparison of sweeps: hypervolumes, and shares of fronts that another sweep dominates.
+"""Comparison of sweeps: differences with intervals, and shares of fronts that others dominate.
 
 Hypervolumes share one reference: the worst value of each objective over all sweeps. They compare
 only with one another. A front is chosen among noisy means, so it looks better with many points
-or few replicates. The attained hypervolume is reached by half of the replicates, each with its own
-front; it compares only between sweeps with equally many replicates.
+or few replicates; the intervals of hypervolumes are corrected for it. The attained hypervolume is
+reached by half of the replicates, each with its own front; it compares only between sweeps with
+equally many replicates. Differences are paired by the seeds that two sweeps have in common.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from privnets.summary import LEVEL, Array
 from sweeps.analysis.export import json_rows, json_value
+from sweeps.analysis.fronts import debiased_interval, draw_volumes
 from sweeps.analysis.pareto import (
     Objectives,
     attainment,
@@ -23,9 +28,16 @@ from sweeps.analysis.pareto import (
     pareto_front,
     worst_values,
 )
+from sweeps.analysis.resampling import PointSamples, build_samples
 from sweeps.analysis.results import Result
+from sweeps.analysis.statistics import Interval
+from sweeps.analysis.tables import varying_fields
+from sweeps.analysis.text import format_setting
 from sweeps.errors import InputError
 
+HYPERVOLUME = "hypervolume"
+
+_ROUNDING = 1e-12
 _TASK_COLUMNS = ("experiment", "config/problem", "config/dataset")
 
 
@@ -40,7 +52,8 @@ class ComparedSweep:
         replicates: Number of replicates of each point.
         on_front: Number of points on the sweep's own front.
         on_joint_front: Number of points on the front of all sweeps together.
-        hypervolume: Volume that the points dominate, up to the reference.
+        hypervolume: Volume that the means of the points dominate, up to the reference.
+        hypervolume_interval: Volume that their true means dominate, without the bias of noise.
         attained: Volume that half of the replicates attain, where it can be compared.
         dominated: Other sweep to the share, in [0, 1], of this front that its front dominates.
     """
@@ -52,8 +65,37 @@ class ComparedSweep:
     on_front: int
     on_joint_front: int
     hypervolume: float
+    hypervolume_interval: Interval
     attained: float | None
     dominated: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Difference of two sweeps in one quantity.
+
+    Attributes:
+        metric: `hypervolume`, or an objective at equal settings.
+        sweep: The sweep.
+        baseline: The sweep that is subtracted.
+        difference: The first sweep's value minus the second's.
+        points: Number of settings that both sweeps have; 0 for the hypervolume.
+        seeds: Number of seeds that both sweeps have, by which the difference is paired.
+    """
+
+    metric: str
+    sweep: str
+    baseline: str
+    difference: Interval
+    points: int
+    seeds: int
+
+    @property
+    def verdict(self) -> Literal["higher", "lower", "cannot tell"]:
+        """Whether the interval lies above 0, below 0, or holds it."""
+        if self.difference.low > _ROUNDING:
+            return "higher"
+        return "lower" if self.difference.high < -_ROUNDING else "cannot tell"
 
 
 @dataclass(frozen=True)
@@ -64,6 +106,7 @@ class Comparison:
         objectives: Metric to `min` or `max`.
         reference: Metric to the value up to which hypervolumes count.
         sweeps: One per sweep, in the order given.
+        contrasts: Differences of each sweep from the first one.
         front: Front of all sweeps together, a row per point as in `Result.points`.
         differences: Column of points to its values in each sweep, where the tasks differ.
     """
@@ -71,6 +114,7 @@ class Comparison:
     objectives: Objectives
     reference: Mapping[str, float]
     sweeps: Sequence[ComparedSweep]
+    contrasts: Sequence[Contrast]
     front: pd.DataFrame
     differences: Mapping[str, tuple[str, ...]]
 
@@ -92,9 +136,19 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
     reference = worst_values(pd.concat(points.values(), ignore_index=True), objectives)
     counts = [len(result.manifest.plan.seeds) for result in results]
     attainable = len(objectives) in (2, 3) and min(counts) > 1 and len(set(counts)) == 1
+    samples = _joint_samples(results, points, objectives)
+    freedom = samples.typical_freedom
+    draws = _sweep_draws(samples, points, is_student=True)
+    volumes = {
+        name: draw_volumes(drawn, objectives, reference)
+        for name, drawn in _sweep_draws(samples, points, is_student=False).items()
+    }
+    sizes = {name: hypervolume(frame, objectives, reference) for name, frame in points.items()}
     sweeps = []
     for name, result, replicates in zip(names, results, counts, strict=True):
-        attained = attainment(result.replicates, objectives) if attainable else None
+        judged = result.replicates["point_id"].isin(points[name]["point_id"])
+        own = result.replicates.loc[judged]
+        attained = attainment(own, objectives) if attainable else None
         compared = ComparedSweep(
             sweep=name,
             study=result.study.name,
@@ -102,7 +156,8 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
             replicates=replicates,
             on_front=len(fronts[name]),
             on_joint_front=int((joint["sweep"] == name).sum()),
-            hypervolume=hypervolume(points[name], objectives, reference),
+            hypervolume=sizes[name],
+            hypervolume_interval=debiased_interval(sizes[name], volumes[name], freedom),
             attained=None if attained is None else hypervolume(attained, objectives, reference),
             dominated={
                 other: _dominated_share(fronts[name], front, objectives)
@@ -111,7 +166,90 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
             },
         )
         sweeps.append(compared)
-    return Comparison(objectives, reference, sweeps, joint, _task_differences(points.values()))
+    contrasts = []
+    for name, result in zip(names[1:], results[1:], strict=True):
+        seeds = len({*result.manifest.plan.seeds} & {*results[0].manifest.plan.seeds})
+        change = sizes[name] - sizes[names[0]]
+        drawn = volumes[name] - volumes[names[0]]
+        interval = debiased_interval(change, drawn, freedom)
+        contrasts.append(Contrast(HYPERVOLUME, name, names[0], interval, 0, seeds))
+        contrasts += _objective_contrasts(name, names[0], points, draws, list(objectives), seeds)
+    task = _task_differences(points.values())
+    return Comparison(objectives, reference, sweeps, contrasts, joint, task)
+
+
+def _joint_samples(
+    results: Sequence[Result], points: Mapping[str, pd.DataFrame], objectives: Objectives
+) -> PointSamples:
+    """The points of all sweeps, paired by common seeds; ids begin with the number of the sweep."""
+    tables = []
+    for number, result in enumerate(results):
+        table = result.sample_table(list(objectives), points[result.sweep]["point_id"])
+        tables.append(table.assign(point_id=f"{number}:" + table["point_id"]))
+    return build_samples(pd.concat(tables, ignore_index=True), list(objectives))
+
+
+def _sweep_draws(
+    samples: PointSamples, points: Mapping[str, pd.DataFrame], *, is_student: bool
+) -> dict[str, Array]:
+    """Draws of the objectives of each sweep, rows as in `points`.
+
+    The points of a sweep share the error of their test set, so that it does not average out.
+    """
+    groups = np.array([int(name.partition(":")[0]) for name in samples.point_ids])
+    draws, index = samples.draw(groups, is_student=is_student), pd.Index(samples.point_ids)
+    return {
+        sweep: draws.take(index.get_indexer(pd.Index(f"{number}:" + frame["point_id"])), axis=1)
+        for number, (sweep, frame) in enumerate(points.items())
+    }
+
+
+def _objective_contrasts(
+    sweep: str,
+    baseline: str,
+    points: Mapping[str, pd.DataFrame],
+    draws: Mapping[str, Array],
+    objectives: Sequence[str],
+    seeds: int,
+) -> Iterator[Contrast]:
+    """Mean difference of each objective over the settings that both sweeps have."""
+    own, other = _matching_settings(points[sweep], points[baseline])
+    if not len(own):
+        return
+    means = (
+        points[name][objectives].to_numpy(dtype=np.float64)[places].mean(axis=0)
+        for name, places in ((sweep, own), (baseline, other))
+    )
+    change = np.subtract(*means)
+    drawn = draws[sweep][:, own].mean(axis=1) - draws[baseline][:, other].mean(axis=1)
+    ends = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    for place, metric in enumerate(objectives):
+        interval = Interval(*(float(row[place]) for row in (change, *ends)))
+        yield Contrast(metric, sweep, baseline, interval, len(own), seeds)
+
+
+def _matching_settings(
+    first: pd.DataFrame, second: pd.DataFrame
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of two sweeps whose fields that vary within either sweep are equal.
+
+    None if these fields do not tell the points of a sweep apart.
+    """
+    fields = dict.fromkeys([*varying_fields(first), *varying_fields(second)])
+    keys = [_settings(frame, [f"config/{field}" for field in fields]) for frame in (first, second)]
+    if not fields or any(len(set(own)) < len(own) for own in keys):
+        empty = np.empty(0, dtype=np.int64)
+        return empty, empty
+    place = {key: row for row, key in enumerate(keys[1])}
+    pairs = [(row, place[key]) for row, key in enumerate(keys[0]) if key in place]
+    rows = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return rows[:, 0], rows[:, 1]
+
+
+def _settings(frame: pd.DataFrame, columns: Sequence[str]) -> list[tuple[str, ...]]:
+    """Values of some columns of each row as texts."""
+    texts = frame.reindex(columns=list(columns)).map(format_setting)
+    return list(texts.itertuples(index=False, name=None))
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
@@ -122,11 +260,23 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
         "objectives": dict(comparison.objectives),
         "reference": dict(comparison.reference),
         "differences": {column: list(values) for column, values in comparison.differences.items()},
-        "sweeps": [
-            {name: json_value(value) for name, value in vars(sweep).items()}
-            for sweep in comparison.sweeps
+        "sweeps": [_json_object(sweep) for sweep in comparison.sweeps],
+        "contrasts": [
+            {**_json_object(contrast), "verdict": contrast.verdict}
+            for contrast in comparison.contrasts
         ],
         "front": json_rows(comparison.front[["sweep", "point_id", *metrics, *fields]]),
+    }
+
+
+def _json_object(value: ComparedSweep | Contrast) -> dict[str, Any]:
+    """Fields as JSON values, with an object for each interval."""
+    fields = asdict(value)
+    return {
+        name: {k: json_value(v) for k, v in field.items()}
+        if isinstance(field, dict)
+        else json_value(field)
+        for name, field in fields.items()
     }
 
 

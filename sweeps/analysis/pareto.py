@@ -1,7 +1,8 @@
 """Pareto fronts, hypervolumes and attainment surfaces.
 
 Point `a` dominates `b` when it is at least as good in every objective and better in one. A row
-takes part when its `status` is `finished` (if the frame has that column) and no objective is NaN.
+takes part when its `status` is `finished` (if the frame has that column), no objective is NaN and
+no flag is raised (see `sweeps.analysis.flags`).
 Infinite values are ordinary values. moocore computes; it gets ranks because it uses infinities as
 its own bounds.
 """
@@ -18,29 +19,33 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privnets.contract import Direction
-from tracking.frame import SUFFIXES
+from sweeps.analysis.flags import is_flagged
+from tracking.frame import ERROR_SUFFIX, SUFFIXES
 
 Objectives = Mapping[str, Direction]
 
 _MAX_HISTORY_STEPS = 200
 
 
-def pareto_front(points: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:
+def pareto_front(
+    points: pd.DataFrame, objectives: Objectives, *, include_flagged: bool = False
+) -> pd.DataFrame:
     """Returns the rows that no other row dominates.
 
     Args:
         points: One row per point, as `Result.points`.
         objectives: Metric to `min` or `max`.
+        include_flagged: Whether points with a raised flag take part.
 
     Returns:
         Rows with all columns, in the frame's order and with its index. Rows of equal objectives are
         all kept. `attrs["excluded"]` counts the rows that took no part: `not_finished` by their
-        status, `undefined` by a NaN objective.
+        status, `undefined` by a NaN objective, `flagged` by a raised flag.
 
     Raises:
         ValueError: If the objectives are empty, or a metric or direction is unknown.
     """
-    rows, excluded = comparable_points(points, objectives)
+    rows, excluded = comparable_points(points, objectives, include_flagged=include_flagged)
     ranks, _ = _ranks(_minimization_values(rows, objectives))
     nondominated: NDArray[np.bool_] = moocore.is_nondominated(ranks, keep_weakly=True)
     front = rows.loc[nondominated].copy()
@@ -49,14 +54,19 @@ def pareto_front(points: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:
 
 
 def comparable_points(
-    points: pd.DataFrame, objectives: Objectives
+    points: pd.DataFrame, objectives: Objectives, *, include_flagged: bool = False
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """The rows that take part in a comparison, and counts of the others by cause."""
     _check_objectives(points, objectives)
     finished = points.loc[_is_finished(points)]
     defined = finished.loc[finished[list(objectives)].notna().all(axis=1)]
-    not_finished, undefined = len(points) - len(finished), len(finished) - len(defined)
-    return defined, {"not_finished": not_finished, "undefined": undefined}
+    rows = defined if include_flagged else defined.loc[~is_flagged(defined)]
+    counts = {
+        "not_finished": len(points) - len(finished),
+        "undefined": len(finished) - len(defined),
+        "flagged": len(defined) - len(rows),
+    }
+    return rows, counts
 
 
 def finite_points(points: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:
@@ -96,7 +106,8 @@ def hypervolume(
     _check_objectives(points, objectives)
     corner = _corner(objectives, reference)
     values = _minimization_values(points, objectives)
-    contributes = _is_finished(points).to_numpy(dtype=bool) & (values < corner).all(axis=1)
+    takes_part = _is_finished(points) & ~is_flagged(points)
+    contributes = takes_part.to_numpy(dtype=bool) & (values < corner).all(axis=1)
     if np.isinf(values[contributes]).any():
         return math.inf
     return float(moocore.hypervolume(values[contributes], ref=corner))
@@ -135,7 +146,8 @@ def attainment(
     the median front. Fonseca, Guerreiro, López-Ibáñez, Paquete, EMO 2011.
 
     Args:
-        replicates: One row per point and replicate with its `seed`, as `Result.replicates`.
+        replicates: One row per point and replicate with its `seed`, as `Result.replicates`. Flags
+            have no effect, as they belong to points.
         objectives: Metric to `min` or `max`; two or three of them.
         level: Share of replicates in (0, 1], counted over every seed of the frame. A seed whose
             points are all undefined attains nothing.
@@ -155,7 +167,7 @@ def attainment(
         )
     if not 0 < level <= 1:
         raise ValueError(f"level must be in (0, 1]; got {level}.")
-    rows, _ = comparable_points(replicates, objectives)
+    rows, _ = comparable_points(replicates, objectives, include_flagged=True)
     if len(objectives) not in (2, 3):
         raise ValueError(f"attainment needs two or three objectives; got {len(objectives)}.")
     # The allowance lets 2/3 of 3 replicates be 2 despite rounding.
@@ -185,13 +197,14 @@ def _is_finished(points: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _with_objectives(points: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:
-    """The columns of a hypervolume, NaN for metrics of a sweep whose points all failed."""
-    return points.reindex(columns=["status", "finished_at", *objectives])
+    """The points, with NaN for metrics of a sweep whose points all failed."""
+    return points.assign(**{m: math.nan for m in objectives if m not in points})
 
 
 def _unknown_metric(points: pd.DataFrame, metric: str) -> str:
     numeric = [str(c) for c in points.select_dtypes("number").columns if "/" in str(c)]
-    metrics = [c for c in numeric if not c.startswith("config/") and not c.endswith(SUFFIXES)]
+    suffixes = (*SUFFIXES, ERROR_SUFFIX)
+    metrics = [c for c in numeric if not c.startswith("config/") and not c.endswith(suffixes)]
     if not metrics:
         return f"no metric {metric!r}, because no point has finished yet."
     if close := get_close_matches(metric, metrics, n=3):

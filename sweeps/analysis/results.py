@@ -14,9 +14,28 @@ from pydantic import BaseModel
 
 from privnets.contract import Direction
 from privnets.points import TradeoffPoint
-from sweeps.analysis.pareto import pareto_front
-from sweeps.analysis.statistics import summarize_replicates
-from sweeps.analysis.tables import INTERVAL_SUFFIXES, varying_fields
+from sweeps.analysis.constrained import ConstrainedBest, Constraint, best_under_constraints
+from sweeps.analysis.fronts import (
+    debiased_interval,
+    front_probabilities,
+    hypervolume_draws,
+    separate_groups,
+)
+from sweeps.analysis.pareto import (
+    Objectives,
+    comparable_points,
+    hypervolume,
+    pareto_front,
+    worst_values,
+)
+from sweeps.analysis.resampling import PointSamples, build_samples
+from sweeps.analysis.statistics import Interval, summarize_replicates
+from sweeps.analysis.tables import (
+    FRONT_GROUP,
+    FRONT_PROBABILITY,
+    INTERVAL_SUFFIXES,
+    varying_fields,
+)
 from sweeps.store.codec import parse_object
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest
@@ -30,13 +49,20 @@ from sweeps.store.reader import (
     replicate_table,
 )
 from sweeps.study.spec import Study
-from tracking.frame import POINT_COLUMNS, REPLICATE_COLUMNS, TableColumns, table_from_columns
+from tracking.frame import (
+    ERROR_SUFFIX,
+    POINT_COLUMNS,
+    REPLICATE_COLUMNS,
+    TableColumns,
+    table_from_columns,
+)
 from tracking.redaction import redact
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 DEFAULT_STORAGE = "./sweep-results"
+_SAMPLE_COLUMNS = ("seed", "test_set", "test_size", "test_overlap")
 _MAX_FAILURE_BYTES = 16 * 2**20
 
 
@@ -72,6 +98,7 @@ class Result:
         """The sweep's size and its Pareto front, for notebooks."""
         columns = [f"config/{field}" for field in self.swept_fields]
         columns += [m + suffix for m in self.objectives for suffix in ("", *INTERVAL_SUFFIXES)]
+        columns += [FRONT_PROBABILITY, FRONT_GROUP]
         front = self.front()
         table = front[[column for column in columns if column in front]].to_html(index=False)
         return f"<p>{html.escape(repr(self))}</p><p>Pareto front:</p>{table}"
@@ -157,11 +184,90 @@ class Result:
         tables = self._ledger.read_tables(self._packs, is_fixed_column)
         return replicate_table(tables).complete(self.manifest.plan.seeds)
 
-    def front(self) -> pd.DataFrame:
-        """The Pareto front on the study's objectives; empty if no finished point has them all."""
-        if not set(self.objectives) <= set(self.points.columns):
+    def front(
+        self, objectives: Objectives | None = None, *, include_flagged: bool = False
+    ) -> pd.DataFrame:
+        """The Pareto front, by default on the study's objectives; empty without a defined point.
+
+        See `sweeps.pareto_front`. Two columns are added: `front/probability`, of being on the front
+        of the true means, and `front/group`, the number of the point's group. Intervals of
+        differences separate no point of a group from its first.
+        """
+        if objectives is None and not set(self.objectives) <= set(self.points.columns):
             return self.points.iloc[:0]
-        return pareto_front(self.points, self.objectives)
+        chosen = objectives or self.objectives
+        front = pareto_front(self.points, chosen, include_flagged=include_flagged)
+        rows, _ = comparable_points(self.points, chosen, include_flagged=include_flagged)
+        samples = self.samples(list(chosen), rows["point_id"])
+        probability = front_probabilities(samples, chosen)
+        places = pd.Index(samples.point_ids).get_indexer(pd.Index(front["point_id"]))
+        front[FRONT_PROBABILITY] = probability[places]
+        front[FRONT_GROUP] = separate_groups(samples.select(places), chosen)
+        return front
+
+    def hypervolume(
+        self,
+        objectives: Objectives | None = None,
+        reference: Mapping[str, float] | None = None,
+    ) -> Interval:
+        """Hypervolume of the true means with its 95% interval, free of the bias of noisy fronts.
+
+        Args:
+            objectives: Metric to `min` or `max`; those of the study by default.
+            reference: Metric to its value; the worst finite ones of the sweep by default.
+        """
+        chosen = objectives or self.objectives
+        corner = reference or worst_values(self.points, chosen)
+        rows, _ = comparable_points(self.points, chosen)
+        samples = self.samples(list(chosen), rows["point_id"])
+        draws = hypervolume_draws(samples, chosen, corner)
+        estimate = hypervolume(rows, chosen, corner)
+        return debiased_interval(estimate, draws, samples.typical_freedom)
+
+    def lowest(self, metric: str, *where: str, include_flagged: bool = False) -> ConstrainedBest:
+        """The point with the lowest metric that meets constraints, with its probability.
+
+        Args:
+            metric: A metric of the points.
+            where: Constraints such as `utility/accuracy >= 0.95`.
+            include_flagged: Whether points with a raised flag take part.
+
+        Raises:
+            InputError: If a constraint cannot be parsed.
+            ValueError: If a metric is unknown.
+        """
+        return self._best(metric, "min", where, include_flagged)
+
+    def highest(self, metric: str, *where: str, include_flagged: bool = False) -> ConstrainedBest:
+        """The point with the highest metric that meets constraints; see `lowest`."""
+        return self._best(metric, "max", where, include_flagged)
+
+    def _best(
+        self, metric: str, direction: Direction, where: Sequence[str], include_flagged: bool
+    ) -> ConstrainedBest:
+        constraints = [Constraint.parse(text) for text in where]
+        metrics = list(dict.fromkeys([metric, *(each.metric for each in constraints)]))
+        needed: Objectives = dict.fromkeys(metrics, direction)
+        rows, _ = comparable_points(self.points, needed, include_flagged=include_flagged)
+        samples = self.samples(metrics, rows["point_id"])
+        return best_under_constraints(samples, direction, constraints)
+
+    def samples(self, metrics: Sequence[str], point_ids: Collection[str]) -> PointSamples:
+        """Some metrics of some points, for resampling over their replicates."""
+        return build_samples(self.sample_table(metrics, point_ids), metrics)
+
+    def sample_table(self, metrics: Sequence[str], point_ids: Collection[str]) -> pd.DataFrame:
+        """Input of `build_samples`: the rows of some points, and few columns, of `replicates`."""
+        replicates = self._replicates
+        columns: dict[str, Any] = {
+            "point_id": np.array(replicates.point_ids, dtype=object)[replicates.points],
+            "status": STATUS_NAMES[replicates.status],
+            **{name: replicates.column(name) for name in _SAMPLE_COLUMNS},
+        }
+        errors = replicates.family("standard_error", metrics).add_suffix(ERROR_SUFFIX)
+        parts = [pd.DataFrame(columns), replicates.family("metric", metrics), errors]
+        table: pd.DataFrame = pd.concat(parts, axis=1)
+        return table.loc[table["point_id"].isin(list(point_ids))]
 
     def plot_front(self, x: str | None = None, y: str | None = None) -> Figure:
         """Plots two metrics of finished points, by default the first and the last objective."""
@@ -171,8 +277,9 @@ class Result:
         points = self.points.loc[self.points["status"] == "finished"]
         on_front = points["point_id"].isin(self.front()["point_id"])
         errors = {
-            f"error_{axis}": points.get(f"{metric}.ci_high", points[metric]) - points[metric]
+            f"error_{axis}{side}": (points.get(metric + end, points[metric]) - points[metric]).abs()
             for axis, metric in zip("xy", metrics, strict=True)
+            for side, end in zip(("_minus", ""), INTERVAL_SUFFIXES, strict=True)
         }
         return px.scatter(
             points,
@@ -212,7 +319,6 @@ def read_result(ledger: Ledger) -> Result:
 def build_points_frame(replicates: ReplicateTable, sweep: str) -> pd.DataFrame:
     """One row per point, with means over its finished replicates; see `tracking.points_frame`."""
     finished, count = replicates.select_finished(), len(replicates)
-    metrics, errors = finished.family("metric"), finished.family("standard_error")
     return _build_frame(
         replicates,
         sweep,
@@ -221,7 +327,7 @@ def build_points_frame(replicates: ReplicateTable, sweep: str) -> pd.DataFrame:
         status=STATUS_NAMES[replicates.point_status],
         finished_at=replicates.largest_of_point(replicates.column("finished_at").to_numpy()),
         own={"replicates": np.bincount(finished.points, minlength=count)},
-        metrics=summarize_replicates(metrics, errors, finished.points, count),
+        metrics=summarize_replicates(finished),
     )
 
 
@@ -235,7 +341,9 @@ def build_replicates_frame(replicates: ReplicateTable, sweep: str) -> pd.DataFra
         status=STATUS_NAMES[replicates.status],
         finished_at=replicates.column("finished_at").to_numpy(),
         own={name: replicates.column(name) for name in REPLICATE_COLUMNS},
-        metrics=replicates.family("metric"),
+        metrics=replicates.family("metric").join(
+            replicates.family("standard_error").add_suffix(ERROR_SUFFIX)
+        ),
     )
 
 

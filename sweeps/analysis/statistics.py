@@ -11,11 +11,15 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-LEVEL = 0.95
-"""Coverage of every interval, unless another is named."""
+from privnets.summary import LEVEL, summarize_columns
+from sweeps.store.reader import ReplicateTable
 
 NORMAL_QUANTILE = 1.959963984540054
 """Half the width of the standard normal's interval at `LEVEL`."""
+
+
+_SKEW = 0.1
+"""Difference of the distances from the mean to both ends, in half-widths, that is worth showing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +45,18 @@ class Interval:
 
     @property
     def plus_minus(self) -> str:
-        """`0.931 ± 0.031`; the mean alone without an interval; `undefined` for NaN."""
+        """`0.931 ± 0.031`, with both ends if they differ by a tenth in distance from the mean.
+
+        The mean alone without an interval; `undefined` for NaN.
+        """
         if math.isnan(self.mean):
             return "undefined"
         places = _decimal_places(self.mean, self.half)
         mean = _format(self.mean, places)
-        return mean if math.isnan(self.half) else f"{mean} ± {_format(self.half, places)}"
+        if math.isnan(self.half):
+            return mean
+        is_skewed = abs(self.low + self.high - 2 * self.mean) > _SKEW * self.half
+        return str(self) if is_skewed else f"{mean} ± {_format(self.half, places)}"
 
 
 def t_interval(values: Sequence[float] | NDArray[np.float64], level: float = LEVEL) -> Interval:
@@ -59,35 +69,33 @@ def t_interval(values: Sequence[float] | NDArray[np.float64], level: float = LEV
     return Interval(mean, mean - half, mean + half)
 
 
-def summarize_replicates(
-    metrics: pd.DataFrame, errors: pd.DataFrame, points: NDArray[np.int64], count: int
-) -> pd.DataFrame:
+def summarize_replicates(replicates: ReplicateTable) -> pd.DataFrame:
     """Mean, standard deviation and 95% interval of each metric over the replicates of a point.
 
-    Several replicates give Student's t interval; a single one gives the normal interval of its
-    own standard error. A metric is undefined for a point if one of its replicates lacks it.
-
-    Args:
-        metrics: One row per replicate, one column per metric; NaN where undefined.
-        errors: Standard error within each replicate, for those metrics that have one.
-        points: Position of each replicate's point, shape [replicates].
-        count: Number of points.
+    See `privnets.summary`. A metric is undefined for a point if one of its replicates lacks it.
 
     Returns:
         One row per point. Columns: each metric, followed by `.std`, `.ci_low` and `.ci_high`.
     """
-    groups, positions = metrics.groupby(points), range(count)
-    means = groups.mean(skipna=False).reindex(positions)
-    deviations = groups.std(skipna=False).reindex(positions)
-    sizes = np.bincount(points, minlength=count)[:, None]
-    quantiles = stdtrit(np.maximum(sizes - 1, 0), (1 + LEVEL) / 2)
-    factors = quantiles / np.sqrt(np.maximum(sizes, 1))
-    single = errors.groupby(points).first().reindex(index=positions, columns=metrics.columns)
-    halves = np.where(sizes > 1, factors * deviations, NORMAL_QUANTILE * single)
-    parts = {"": means, ".std": deviations, ".ci_low": means - halves, ".ci_high": means + halves}
-    columns = [name + suffix for name in metrics.columns for suffix in parts]
-    summary = pd.concat([part.add_suffix(suffix) for suffix, part in parts.items()], axis=1)
-    return summary[columns]
+    metrics = replicates.family("metric")
+    keys = [str(key) for key in metrics.columns]
+    errors = replicates.family("standard_error").reindex(columns=keys)
+    summary = summarize_columns(
+        keys,
+        metrics.to_numpy(),
+        errors.to_numpy(dtype=np.float64),
+        replicates.points,
+        len(replicates),
+        replicates.scored,
+    )
+    low, high = summary.interval()
+    parts = {"": summary.mean, ".std": summary.std, ".ci_low": low, ".ci_high": high}
+    columns = [
+        (key + suffix, values[:, place])
+        for place, key in enumerate(keys)
+        for suffix, values in parts.items()
+    ]
+    return pd.DataFrame(dict(columns), index=pd.RangeIndex(len(replicates)))
 
 
 def _decimal_places(mean: float, half: float) -> int | None:

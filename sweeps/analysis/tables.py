@@ -45,7 +45,15 @@ METRICS_IN_NATS = (
 )
 """Metrics of information; shares and relative errors have no unit."""
 
+JUDGES: Mapping[str, tuple[str, str]] = {"panel": ("evaluation", "attackers")}
+"""Field of the yardstick, shown beside every result, to the field and value that make it count."""
+
 INTERVAL_SUFFIXES = (".ci_low", ".ci_high")
+
+FRONT_PROBABILITY, FRONT_GROUP = "front/probability", "front/group"
+"""Columns of `Result.front`: probability to be on the front, and group of inseparable points."""
+
+_HEADINGS = {FRONT_PROBABILITY: "on the front", FRONT_GROUP: "group"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +68,36 @@ class Table:
 def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[str]) -> Table:
     """Table of a Pareto front, best in the first objective first, with bounds of objectives.
 
-    A bound that is undefined at every point is left out.
+    A bound that is undefined at every point is left out. A front of `Result.front` also shows how
+    likely each point is on it, and the group of points that intervals cannot separate.
     """
     bounds = [METRIC_BOUNDS[m] for m in objectives if METRIC_BOUNDS.get(m) in front]
     defined = [bound for bound in bounds if front[bound].notna().any()]
     rows = best_first(front, objectives).iloc[evenly_spaced(len(front), MAX_ROWS)]
-    cells = _cells(rows, [*objectives, *defined], fields)
+    others = [name for name in (FRONT_PROBABILITY, FRONT_GROUP) if name in front]
+    fields = add_judges(front, fields)
+    cells = _cells(rows, [*objectives, *defined], fields, others)
     note = f"{len(rows)} of {len(front)} points, evenly spaced along the front."
-    columns = (*objectives, *defined, *fields, "point")
+    columns = (*objectives, *defined, *fields, *(_HEADINGS[name] for name in others), "point")
     return Table(columns, tuple(cells), note if len(rows) < len(front) else "")
 
 
 def points_table(points: pd.DataFrame, metrics: Sequence[str], fields: Sequence[str]) -> Table:
     """Table of points: metrics with half their 95% intervals, configurations, status."""
-    others = ("replicates", "status")
+    others, fields = ("replicates", "status"), add_judges(points, fields)
     cells = _cells(points.iloc[:MAX_ROWS], metrics, fields, others)
     return limit_rows((*metrics, *fields, *others, "point"), cells, len(points))
+
+
+def add_judges(points: pd.DataFrame, fields: Sequence[str]) -> list[str]:
+    """The fields, and those that name the yardstick by which these points were judged."""
+    judges = [
+        field
+        for field, (choice, value) in JUDGES.items()
+        if {f"config/{field}", f"config/{choice}"} <= {*points}
+        and (points[f"config/{choice}"] == value).any()
+    ]
+    return list(dict.fromkeys([*fields, *judges]))
 
 
 def _cells(
@@ -83,13 +105,20 @@ def _cells(
 ) -> list[tuple[str, ...]]:
     return [
         (
-            *(row_interval(row, metric).plus_minus for metric in metrics),
+            *(format_metric(row, metric) for metric in metrics),
             *(format_setting(row.get(f"config/{field}")) for field in fields),
-            *(str(row[other]) for other in others),
+            *(_plain_cell(row[other]) for other in others),
             str(row["point_id"]),
         )
         for row in points.to_dict("records")
     ]
+
+
+def _plain_cell(value: object) -> str:
+    """A text or count as it is, a probability with two decimals, `unknown` for NaN."""
+    if not isinstance(value, float):
+        return str(value)
+    return "unknown" if math.isnan(value) else f"{value:.2f}"
 
 
 def limit_rows(
@@ -126,6 +155,18 @@ def row_interval(row: Row, metric: str) -> Interval:
     """A row's mean and 95% interval of a metric; NaN for a column that the row lacks."""
     mean, low, high = (float(row.get(metric + s, math.nan)) for s in ("", *INTERVAL_SUFFIXES))
     return Interval(mean, low, high)
+
+
+def format_metric(row: Row, metric: str) -> str:
+    """A metric with half its 95% interval; `too few non-members` for a rate without support.
+
+    A true-positive rate is undefined if it rests on too few false positives; their expected
+    number is defined even then.
+    """
+    interval = row_interval(row, metric)
+    expected = metric.replace("/tpr_at_fpr_", "/expected_false_positives_at_fpr_")
+    is_rate = expected != metric and not math.isnan(row_interval(row, expected).mean)
+    return "too few non-members" if is_rate and math.isnan(interval.mean) else interval.plus_minus
 
 
 def raw_data_interval(row: Row, metric: str) -> Interval:

@@ -12,8 +12,9 @@ import typer
 
 import tracking
 from sweeps.analysis.comparison import Comparison, compare_sweeps, comparison_json
+from sweeps.analysis.constrained import Constraint
 from sweeps.analysis.export import check_output_path, save_frame
-from sweeps.analysis.pareto import Objectives, pareto_front
+from sweeps.analysis.pareto import Objectives, worst_values
 from sweeps.analysis.results import Result, open_result
 from sweeps.analysis.tables import Table, front_table, points_table, varying_fields
 from sweeps.analysis.text import format_count
@@ -60,10 +61,22 @@ def pareto(
         Path | None,
         typer.Option(metavar="FILE", help="Plot the front: .html is interactive, .png for print."),
     ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONSTRAINT",
+            help="Find the best point under a constraint, as 'utility/accuracy >= 0.95'; "
+            "repeatable.",
+        ),
+    ] = None,
+    include_flagged: Annotated[
+        bool, typer.Option("--include-flagged", help="Keep points with a raised flag.")
+    ] = False,
 ) -> None:
     """Show the Pareto front of a sweep, on the study's objectives or others.
 
-    -o saves it as .parquet, .csv or .json.
+    Each point has its probability to be on the front of the true means. Intervals cannot separate
+    the points of a group. -o saves the front as .parquet, .csv or .json.
     """
     check_output_path(output, (".parquet", ".csv", ".json"))
     check_output_path(plot, (".html", ".png"))
@@ -71,16 +84,41 @@ def pareto(
     result = open_result(sweep, storage)
     objectives = chosen or result.objectives
     try:
-        front = pareto_front(result.points, objectives)
+        front = result.front(objectives, include_flagged=include_flagged)
+        answers = _answer(result, objectives, where or (), include_flagged)
     except ValueError as error:
         raise InputError(str(error)) from error
     print_table(front_table(front, objectives, result.swept_fields))
     typer.echo(_count_excluded(front, result.points))
+    for line in (*_hypervolume(result, objectives, front), *answers):
+        typer.echo(line)
     _print_pending(result)
     if output is not None:
         _save(front, output)
     if plot is not None:
         _plot(result.points, front, objectives, plot)
+
+
+def _answer(
+    result: Result, objectives: Objectives, where: Sequence[str], include_flagged: bool
+) -> list[str]:
+    """The best point under the constraints in each objective that they do not name."""
+    constrained = {Constraint.parse(text).metric for text in where}
+    answers = []
+    for metric, direction in objectives.items() if where else ():
+        if metric not in constrained:
+            find = result.lowest if direction == "min" else result.highest
+            answers.append(str(find(metric, *where, include_flagged=include_flagged)))
+    return answers
+
+
+def _hypervolume(result: Result, objectives: Objectives, front: pd.DataFrame) -> Iterator[str]:
+    """The hypervolume with its interval, and its reference; nothing without a finite point."""
+    reference = worst_values(result.points, objectives)
+    if len(front) and reference:
+        corner = ", ".join(f"{metric} {value:.4g}" for metric, value in reference.items())
+        volume = result.hypervolume(objectives, reference)
+        yield f"hypervolume of the true means: {volume}, up to the worst values ({corner})"
 
 
 def compare(
@@ -92,8 +130,9 @@ def compare(
 ) -> None:
     """Compare the fronts of sweeps: hypervolume, attainment, mutual domination.
 
-    Without --minimize and --maximize, the objectives that the studies share are used. Hypervolumes
-    share one reference point, the worst values over all these sweeps.
+    Differences from the first sweep have 95% intervals, paired by common seeds. Without --minimize
+    and --maximize, the objectives that the studies share are used. Hypervolumes share one reference
+    point, the worst values over all these sweeps.
     """
     objectives = _parse_objectives(minimize or (), maximize or ())
     results = [open_result(name, storage) for name in sweeps]
@@ -102,6 +141,8 @@ def compare(
         typer.echo(dumps(comparison_json(comparison), allow_nan=False))
         return
     print_table(_comparison_table(comparison))
+    say(f"Differences from {sweeps[0]}, with 95% intervals:")
+    print_table(_contrast_table(comparison))
     say("Joint front of all sweeps:")
     front = comparison.front.rename(columns={"sweep": "config/sweep"})
     fields = ["sweep", *varying_fields(comparison.front)]
@@ -141,6 +182,7 @@ def _count_excluded(front: pd.DataFrame, points: pd.DataFrame) -> str:
     excluded = [f"{counts['not_finished'] - stopped} failed"]
     excluded += [f"{stopped} stopped early"] if stopped else []
     excluded += [f"{counts['undefined']} with an undefined objective"]
+    excluded += [f"{counts['flagged']} with a raised flag"] if counts["flagged"] else []
     return f"{format_count(len(front), 'point')} on the front; excluded: {', '.join(excluded)}"
 
 
@@ -165,6 +207,22 @@ def _comparison_table(comparison: Comparison) -> Table:
     return Table(columns, tuple(rows), " ".join(notes))
 
 
+def _contrast_table(comparison: Comparison) -> Table:
+    rows = [
+        (
+            each.sweep,
+            each.metric,
+            str(each.difference),
+            each.verdict,
+            str(each.points) if each.points else "front",
+            str(each.seeds) if each.seeds else "none",
+        )
+        for each in comparison.contrasts
+    ]
+    columns = ("sweep", "quantity", "difference", "verdict", "equal settings", "common seeds")
+    return Table(columns, tuple(rows))
+
+
 def _comparison_rows(comparison: Comparison) -> Iterator[list[str]]:
     sides = comparison.sweeps
     yield ["points compared", *(str(side.points) for side in sides)]
@@ -172,6 +230,7 @@ def _comparison_rows(comparison: Comparison) -> Iterator[list[str]]:
     yield ["points on its own front", *(str(side.on_front) for side in sides)]
     yield ["points on the joint front", *(str(side.on_joint_front) for side in sides)]
     yield ["hypervolume", *(_format(side.hypervolume) for side in sides)]
+    yield ["hypervolume of true means", *(str(side.hypervolume_interval) for side in sides)]
     yield ["hypervolume attained by half", *(_format(side.attained) for side in sides)]
     for rival in sides:
         shares = (side.dominated.get(rival.sweep) for side in sides)

@@ -22,6 +22,7 @@ from plotly.offline import get_plotlyjs
 
 from sweeps.analysis.claims import judge_claim
 from sweeps.analysis.export import write_file_atomically
+from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.pareto import attainment
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import (
@@ -194,7 +195,9 @@ def _security_policy(scripts: Sequence[str]) -> str:
 def _front_section(result: Result, front: pd.DataFrame, fields: Sequence[str]) -> dict[str, Any]:
     attained = None
     if len(result.objectives) == 2 and result.study.replicates > 1:
-        attained = attainment(result.replicates, result.objectives)
+        flagged = result.points.loc[is_flagged(result.points), "point_id"]
+        judged = result.replicates.loc[~result.replicates["point_id"].isin(flagged)]
+        attained = attainment(judged, result.objectives)
     return {
         "chart": front_chart(result.points, front, result.objectives, attained),
         "table": front_table(front, result.objectives, fields),
@@ -212,6 +215,7 @@ def _exclusions(result: Result, front: pd.DataFrame) -> Iterator[str]:
         (counts["not_finished"] - stopped, "failed"),
         (stopped, "stopped early"),
         (counts["undefined"], f"have an undefined objective ({undefined})"),
+        (counts["flagged"], "have a raised flag"),
     ):
         if count:
             yield f"{count} {cause}"

@@ -10,19 +10,20 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from sweeps.analysis.flags import BELOW_FLOOR, FLAG_TEXTS, STRONGEST, raised_flags
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import (
     MAX_ROWS,
     METRIC_FLOORS,
     Row,
     Table,
+    add_judges,
     describe_config,
     limit_rows,
     row_interval,
 )
 from sweeps.analysis.text import format_setting
 from sweeps.report.figures.curves import CurveSet
-from sweeps.report.figures.tradeoff import BELOW_FLOOR_FLAG, STRONGEST, is_under_trained
 from sweeps.store.reader import Note
 
 _KINDS = ("flag", "undefined", "note")
@@ -31,10 +32,6 @@ _REASON_COLUMNS = ("item, or the first of them", "reason", "points", "id")
 
 _MAX_ATTACKER_ROWS = 200
 _ATTACKER = re.compile(r"privacy/attacker/(.+)/balanced_accuracy")
-_FLAGS: Mapping[str, str] = {
-    BELOW_FLOOR_FLAG: "attacker under its floor: under-trained",
-    "flag/attacker_not_converged": "attacker not trained to convergence",
-}
 _BELOW_BY_CHANCE = "under its floor in some replicates, within chance"
 _VERDICTS = {
     "above": "is above the floor",
@@ -61,17 +58,21 @@ def attacker_report(curves: CurveSet) -> AttackerReport | None:
     names = _attacker_names(points)
     if not names or STRONGEST not in points:
         return None
-    rows = points.to_dict("records")
+    rows, fields = points.to_dict("records"), add_judges(points, curves.fields)
     columns = (
-        *curves.fields,
+        *fields,
         *("chosen on validation", "against the floor", "flags", "floor", "raw data"),
         "best on test",
         *names,
         *("in-loop adversary (no measure of privacy)", "point"),
     )
-    cells = [_attacker_cells(row, curves.fields, names) for row in rows[:_MAX_ATTACKER_ROWS]]
+    flags = _flag_texts(points)
+    cells = [
+        _attacker_cells(row, fields, names, raised)
+        for row, raised in list(zip(rows, flags, strict=True))[:_MAX_ATTACKER_ROWS]
+    ]
     table = limit_rows(columns, cells, len(rows), _MAX_ATTACKER_ROWS)
-    return AttackerReport(table, tuple(_warnings(rows)), _count_verdicts(rows))
+    return AttackerReport(table, tuple(_warnings(flags)), _count_verdicts(rows))
 
 
 def compare_with_floor(row: Row) -> str:
@@ -92,13 +93,15 @@ def _attacker_names(points: pd.DataFrame) -> list[str]:
     return [match[1] for column in defined if (match := _ATTACKER.fullmatch(str(column)))]
 
 
-def _attacker_cells(row: Row, fields: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+def _attacker_cells(
+    row: Row, fields: Sequence[str], names: Sequence[str], flags: Sequence[str]
+) -> tuple[str, ...]:
     accuracies = {n: row_interval(row, f"privacy/attacker/{n}/balanced_accuracy") for n in names}
     return (
         *(format_setting(row.get(f"config/{field}")) for field in fields),
         str(row_interval(row, STRONGEST)),
         compare_with_floor(row),
-        "; ".join(_raised_flags(row)),
+        "; ".join(flags),
         _floor(row),
         row_interval(row, "baseline/attacker_balanced_accuracy").plus_minus,
         # Validation chose the reported one; the best on test is known only afterwards.
@@ -122,21 +125,21 @@ def _largest(values: Mapping[str, float]) -> str:
     return max(defined, key=defined.__getitem__, default="")
 
 
-def _raised_flags(row: Row) -> list[str]:
-    flags = [str(key) for key in row if re.fullmatch(r"flag/[^.]+", str(key))]
-    return [
-        _BELOW_BY_CHANCE
-        if flag == BELOW_FLOOR_FLAG and not is_under_trained(row)
-        else _FLAGS.get(flag, flag)
-        for flag in flags
-        if float(row[flag]) > 0
-    ]
+def _flag_texts(points: pd.DataFrame) -> list[list[str]]:
+    """Raised flags of each point in words, and attackers that are under their floor by chance."""
+    raised, texts = raised_flags(points), []
+    values = points.get(BELOW_FLOOR, pd.Series(0.0, index=points.index))
+    for own, value in zip(raised.to_dict("records"), values, strict=True):
+        flags = [FLAG_TEXTS.get(str(flag), str(flag)) for flag, is_up in own.items() if is_up]
+        by_chance = value > 0 and not own[BELOW_FLOOR]
+        texts.append([*flags, _BELOW_BY_CHANCE] if by_chance else flags)
+    return texts
 
 
-def _warnings(rows: Sequence[Row]) -> list[str]:
-    counts = Counter(flag for row in rows for flag in _raised_flags(row))
-    ordered = dict.fromkeys([*_FLAGS.values(), *counts])
-    return [f"{flag} at {counts[flag]} of {len(rows)} points." for flag in ordered if counts[flag]]
+def _warnings(flags: Sequence[Sequence[str]]) -> list[str]:
+    counts = Counter(flag for own in flags for flag in own)
+    ordered = dict.fromkeys([*FLAG_TEXTS.values(), *counts])
+    return [f"{flag} at {counts[flag]} of {len(flags)} points." for flag in ordered if counts[flag]]
 
 
 def _count_verdicts(rows: Sequence[Row]) -> str:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from privnets.points import Curve, Replicate, TradeoffPoint
+from privnets.points import Curve, Replicate, ScoredRecords, TradeoffPoint
 from sweeps.store.artifacts import StoredArtifacts, is_safe_name
 from sweeps.store.filesystem import Directory
 from sweeps.study.yaml_reader import is_encodable
@@ -36,8 +36,14 @@ FIXED_COLUMNS: Final[Mapping[str, pa.DataType]] = {
     "finished_at": pa.float64(),
     "notes": pa.string(),
     "artifacts": pa.list_(pa.string()),
+    "test_set": pa.string(),
+    "test_size": pa.int64(),
+    "test_overlap": pa.float64(),
 }
 """Columns of every file, with their types."""
+
+_ADDED: Final = ("test_set", "test_size", "test_overlap")
+"""Columns that files of earlier versions lack; they are read as nulls."""
 
 _REQUIRED: Final = ("point_id", "seed", "experiment", "config", "finished_at")
 _FAMILIES: Final = {
@@ -109,7 +115,7 @@ def decode_table(content: bytes, columns: ColumnFilter | None = None) -> pa.Tabl
         names = None if columns is None else [name for name in schema.names if columns(name)]
         table = file.read(columns=names, use_threads=False)
         table.validate(full=True)
-        table = _expand_texts(table)
+        table = _add_missing(_expand_texts(table), columns)
     except PackFileError:
         raise
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
@@ -132,7 +138,7 @@ def points_from_tables(tables: Sequence[pa.Table], artifacts: Directory) -> Iter
     families = [_mappings(table, name) for name in ("metric", "standard_error")]
     rows = zip(*fixed, *families, _curves(table), strict=True)
     for point_id, seed, experiment, config, failure, stopped, time, notes, files, *rest in rows:
-        metrics, errors, curves = rest
+        *scored, metrics, errors, curves = rest
         replicate = Replicate(
             seed=seed,
             metrics=metrics,
@@ -143,6 +149,7 @@ def points_from_tables(tables: Sequence[pa.Table], artifacts: Directory) -> Iter
             failure=failure,
             stopped=stopped,
             finished_at=time,
+            scored_on=None if scored[0] is None else ScoredRecords(*scored),
         )
         yield TradeoffPoint(point_id, experiment, parse_object(config), (replicate,))
 
@@ -187,6 +194,9 @@ def _fixed_value(name: str, point: TradeoffPoint, replicate: Replicate) -> Any:
             return json.dumps(dict(replicate.notes), sort_keys=True) if replicate.notes else None
         case "artifacts":
             return list(replicate.artifacts)
+        case "test_set" | "test_size" | "test_overlap":
+            field = {"test_set": "name"}.get(name, name.removeprefix("test_"))
+            return None if replicate.scored_on is None else getattr(replicate.scored_on, field)
         case _:
             return getattr(replicate, name)
 
@@ -240,12 +250,21 @@ def _expected_schema(names: tuple[str, ...]) -> pa.Schema:
     """Schema that a file with these columns must have."""
     if len(set(names)) < len(names):
         raise PackFileError("a column is there twice")
-    if missing := FIXED_COLUMNS.keys() - {*names}:
+    if missing := FIXED_COLUMNS.keys() - {*names, *_ADDED}:
         raise PackFileError(f"columns {sorted(missing)} are missing")
     steps, values = (_keys(names, family) for family in ("curve_steps", "curve_values"))
     if steps.keys() != values.keys():
         raise PackFileError(f"curves {sorted(steps.keys() ^ values.keys())} are incomplete")
     return pa.schema([(name, _read_type(name)) for name in names])
+
+
+def _add_missing(table: pa.Table, columns: ColumnFilter | None) -> pa.Table:
+    """Adds the selected columns that a file of an earlier version lacks, as nulls."""
+    present = set(table.column_names)
+    for name in _ADDED:
+        if name not in present and (columns is None or columns(name)):
+            table = table.append_column(name, pa.nulls(table.num_rows, FIXED_COLUMNS[name]))
+    return table
 
 
 def _read_type(name: str) -> pa.DataType:
@@ -266,6 +285,7 @@ def _check_values(table: pa.Table) -> None:
         raise PackFileError(f"columns {empty} must not hold nulls")
     for name in names & _CHECKS.keys():
         _CHECKS[name](table[name])
+    _check_test_sets(table)
     _check_curves(table)
 
 
@@ -286,6 +306,19 @@ def _check_times(column: pa.ChunkedArray) -> None:
     times = column.to_numpy()
     if not ((times >= 0.0) & (times <= _MAX_TIME)).all():
         raise PackFileError("finished_at must be Unix seconds before the year 10000")
+
+
+def _check_test_sets(table: pa.Table) -> None:
+    """Refuses test sets whose sizes and overlaps would make errors undefined."""
+    if not {*_ADDED} <= {*table.column_names}:
+        return
+    names, sizes, overlaps = (table[name] for name in _ADDED)
+    known = names.is_valid()
+    if not (known.equals(sizes.is_valid()) and known.equals(overlaps.is_valid())):
+        raise PackFileError("a test set needs a name, a size and an overlap")
+    small, parts = sizes.drop_null().to_numpy(), overlaps.drop_null().to_numpy()
+    if not ((small >= 1).all() and (parts > 0).all() and (parts <= 1).all()):
+        raise PackFileError("a test set's size must be at least 1 and its overlap in (0, 1]")
 
 
 def _check_objects(column: pa.ChunkedArray) -> None:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privnets.points import TradeoffPoint, merge_replicates
+from privnets.summary import ScoredColumns
 from sweeps.store.codec import FIXED_COLUMNS, ColumnFilter, family_columns, parse_object
 from sweeps.store.ledger import Ledger
 
@@ -164,6 +165,19 @@ class ReplicateTable:
         point_ids = np.array(self.point_ids, dtype=object)[self.points]
         return frozenset(zip(point_ids.tolist(), self.seeds.tolist(), strict=True))
 
+    @cached_property
+    def scored(self) -> ScoredColumns:
+        """Test set of each replicate."""
+        names = self.table["test_set"].combine_chunks().dictionary_encode()
+        sets = names.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        sizes, overlaps = (self.table[name].to_numpy() for name in ("test_size", "test_overlap"))
+        overlaps = np.where(np.isnan(overlaps.astype(np.float64)), 1.0, overlaps)
+        return ScoredColumns(
+            sets.astype(np.int64)[self.rows],
+            sizes.astype(np.float64)[self.rows],
+            overlaps.astype(np.float64)[self.rows],
+        )
+
     def complete(self, seeds: Collection[int]) -> ReplicateTable:
         """Replicates of the points that have one of every seed."""
         counted = self.points[np.isin(self.seeds, list(seeds))]
@@ -187,17 +201,18 @@ class ReplicateTable:
         """A column of the ledger, one value per replicate."""
         return pd.Series(self.table[name].take(self.rows).to_pandas())
 
-    def family(self, name: str) -> pd.DataFrame:
+    def family(self, name: str, keys: Collection[str] | None = None) -> pd.DataFrame:
         """Columns of a family, `metric` or `standard_error`, one row per replicate.
 
-        Keys that no replicate has are left out; values that are missing are NaN.
+        Keys that no replicate has, or that are not among `keys`, are left out; values that are
+        missing are NaN.
         """
         columns = family_columns(self.table, name)
         return pd.DataFrame(
             {
                 key: column.to_numpy()[self.rows]
                 for key, column in sorted(columns.items())
-                if len(self.rows) and self._has_values(column)
+                if (keys is None or key in keys) and len(self.rows) and self._has_values(column)
             },
             index=pd.RangeIndex(len(self.rows)),
         )

@@ -161,6 +161,8 @@ class StudyValidator:
         self._check_configs(configs)
         if configs:
             self._check_metrics(configs)
+            if not self._invalid_fields:
+                self._check_supported(configs)
             self._check_early_stopping(configs)
         self._check_claims()
         return configs
@@ -304,6 +306,14 @@ class StudyValidator:
             if any(objectives != defaults[0] for objectives in defaults):
                 expected = "metrics that every point reports: min or max"
                 self._add(("objectives",), "nothing", expected)
+
+    def _check_supported(self, configs: Sequence[ExperimentConfig]) -> None:
+        """Checks that every point has enough data for the objectives."""
+        for config in {config.structure(): config for config in configs}.values():
+            reasons = self._experiment.unsupported_objectives(config)
+            for metric in reasons.keys() & (self._study.objectives or {}).keys():
+                given = f"{metric}, which is undefined ({reasons[metric]})"
+                self._add(("objectives", metric), given, "a metric that every point supports")
 
     def _check_early_stopping(self, configs: Sequence[ExperimentConfig]) -> None:
         """Checks that training estimates the objectives that stop points."""

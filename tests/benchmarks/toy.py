@@ -45,7 +45,7 @@ _GAME: Final[Mapping[str, Value]] = {
 
 JUDGED: Final[Mapping[str, Mapping[str, Value | str]]] = {
     "exact": {"evaluation": "exact"},
-    "attackers": {"evaluation": "attackers", "attack_steps": 300},
+    "attackers": {"evaluation": "attackers", "panel": "quick"},
 }
 """Ways to judge releases, as fields of this platform's experiment."""
 

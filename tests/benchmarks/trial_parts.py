@@ -38,10 +38,10 @@ from tests.benchmarks.harness import publish
 from tests.support import finish
 
 _TRIALS: Mapping[str, tuple[int, Mapping[str, object]]] = {
-    "gaussian-mixture": (8, {"steps": 200, "attack_steps": 300}),
+    "gaussian-mixture": (8, {"steps": 200}),
     "digits": (4, {"objective": "alpha", "gradient": "label"}),
-    "amnist": (1, {"steps": 200, "attack_size": 4000, "attack_steps": 300, "adversary_width": 8}),
-    "eco": (1, {"steps": 50, "attack_steps": 300}),
+    "amnist": (1, {"steps": 200, "adversary_width": 8, "panel": "quick"}),
+    "eco": (1, {"steps": 50, "panel": "quick"}),
 }
 """By problem: replicates, and fields."""
 
@@ -93,12 +93,12 @@ def _fit_attackers(
 ) -> list[list[Posterior]]:
     """Posteriors [attacker][release]."""
     panel, seeds = build_panel(problem, configs[0]), [config.seed for config in configs]
-    posteriors, steps = [], configs[0].attack_steps
+    posteriors, budget = [], panel.profile.budget
     for name, shape in panel.networks.items():
         with clock(f"attackers: {name}"):
-            posteriors.append(finish(fit_network(name, shape, evidence, seeds, steps)))
+            posteriors.append(finish(fit_network(name, shape, evidence, seeds, budget)))
     for sees_side in (False, True) if problem.spec.side_features else (False,):
-        views = [ReleaseView(one, sees_side) for one in evidence]
+        views = [ReleaseView(one, sees_side, panel.profile) for one in evidence]
         with clock("attackers: tables"):
             for view in views:
                 _ = view.tables

@@ -11,9 +11,11 @@ import torch
 import privnets
 from privnets import TradeoffPoint, data
 from privnets.contract import Stage
-from privnets.membership.attacks import AttackScore
+from privnets.membership.config import ATTACKS, MODELS
+from privnets.membership.estimates import Mean
 from privnets.membership.evaluation import MetricTable, flag_beaten_bounds
 from privnets.membership.observations import attacked_records
+from privnets.membership.scores import AttackScore
 from tests.support import requires_data
 
 MEMBERSHIP = privnets.experiment("membership")
@@ -30,6 +32,10 @@ def _linear(**fields):
 STACKS = {
     "linear": [
         _linear(features=4, weight_decay=decay, noise_std=noise, seed=seed)
+        for decay, noise, seed in [(0.0, 0.0, 1), (0.1, 0.0, 1), (0.1, 0.2, 2), (1.0, 0.2, 1)]
+    ],
+    "linear, paired": [
+        _linear(features=4, weight_decay=decay, noise_std=noise, seed=seed, paired=True)
         for decay, noise, seed in [(0.0, 0.0, 1), (0.1, 0.0, 1), (0.1, 0.2, 2), (1.0, 0.2, 1)]
     ],
     "logistic": [
@@ -140,14 +146,38 @@ def test_undefined_leakage_has_a_reason(case):
     fields, reason, of_output_too = UNDEFINED[case]
     replicate = MEMBERSHIP.run([_linear(**fields)])[0].replicates[0]
     keys = ["privacy/rho_kl", "privacy/rho_mi", "bound/advantage"]
-    keys += ["privacy/attack/white_box/advantage"]
     if of_output_too:
         keys += ["privacy/rho_kl_output", "bound/advantage_output"]
     for key in keys:
         assert math.isnan(replicate.metrics[key]), key
         assert reason in replicate.notes[key]
-    assert reason in replicate.notes["privacy/membership_advantage"]
-    assert not math.isnan(replicate.metrics["privacy/membership_advantage"])
+    for name in ATTACKS.names():
+        assert not math.isnan(replicate.metrics[f"privacy/attack/{name}/advantage"]), name
+
+
+def test_rates_that_rest_on_few_false_positives_are_undefined():
+    """12 records and 64 pairs: 768 trials of outsiders, so 77, 7.7 and 0.8 false positives."""
+    config = _linear(features=3)
+    metrics = MEMBERSHIP.run([config])[0].replicates[0].metrics
+    unsupported = MEMBERSHIP.unsupported_objectives(config)
+    for name in ATTACKS.names():
+        prefix = f"privacy/attack/{name}"
+        for rate in (0.1, 0.01, 0.001):
+            expected = metrics[f"{prefix}/expected_false_positives_at_fpr_{rate}"]
+            assert expected == pytest.approx(768 * rate)
+            key = f"{prefix}/tpr_at_fpr_{rate}"
+            assert math.isnan(metrics[key]) == (rate < 0.1) == (key in unsupported)
+            if rate < 0.1:
+                assert unsupported[key].startswith("too few non-members")
+
+
+def test_trials_of_outsiders_are_as_many_as_planned():
+    for configs in STACKS.values():
+        config = configs[0]
+        metrics = MEMBERSHIP.run([config])[0].replicates[0].metrics
+        found = 10 * metrics["privacy/attack/lira_offline/expected_false_positives_at_fpr_0.1"]
+        info = data.info(config.dataset)
+        assert found == pytest.approx(MODELS.get(config.model).non_members(config, info), rel=0.05)
 
 
 def test_mutual_information_needs_more_draws_than_divergence():
@@ -185,9 +215,12 @@ def test_an_attack_above_its_bound_raises_the_flag():
     )
     curve = privnets.Curve((), ())
     scores = {
-        "white_box": AttackScore(0.9, 0.02, 0.95, {}, curve),
-        "threshold_mean_loss": AttackScore(0.99, 0.001, 0.99, {}, curve),
-        "lira_online": AttackScore(0.12, 0.02, 0.55, {}, curve),
+        name: AttackScore(Mean(advantage, error), Mean(0.9, 0.01), {}, 100, curve)
+        for name, advantage, error in [
+            ("white_box", 0.9, 0.02),
+            ("threshold_mean_loss", 0.99, 0.001),
+            ("lira_online", 0.12, 0.02),
+        ]
     }
     flag_beaten_bounds(table, scores)
     assert table.metrics["flag/attack_beats_bound"] == 1
@@ -312,7 +345,7 @@ def test_gpu_and_cpu_give_equal_metrics(model):
 def test_a_heavy_tailed_mean_has_a_note():
     """Six components of Adult at n = 10: now and then a Gram matrix is all but singular."""
     config = MEMBERSHIP.Config(
-        dataset="adult", model="linear", train_size=10, features=6, records=200, draws=200
+        dataset="adult", model="linear", train_size=10, features=6, records=200, draws=200, seed=1
     )
     replicate = MEMBERSHIP.run([config])[0].replicates[0]
     assert "of 200 records contribute" in replicate.notes["privacy/rho_kl"]

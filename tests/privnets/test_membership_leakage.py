@@ -153,20 +153,27 @@ def test_mutual_information_of_far_sides_is_the_entropy_of_membership():
     torch.testing.assert_close(found, torch.full((10,), math.log(2)).double())
 
 
-def test_the_log_ratio_equals_that_of_two_gaussian_densities():
-    with_record, without = _normal(1, 40, 2, seed=15) + 0.5, _normal(1, 40, 2, seed=16)
-    sides = paired_sides(with_record, without, 0.3)
-    values, fold = _normal(1, 6, 2, seed=17), torch.tensor([0, 1, 0, 1, 1, 0])
-    found = leakage.gaussian_log_ratio(values, sides, fold)
-    for j in range(6):
-        half = slice(20 * int(fold[j]), 20 * int(fold[j]) + 20)
-        logs = [
-            stats.multivariate_normal.logpdf(
-                values[0, j], draws[0, half].mean(0), np.cov(draws[0, half].T) + 0.09 * np.eye(2)
-            )
-            for draws in (with_record, without)
-        ]
-        assert float(found[0, j]) == pytest.approx(logs[0] - logs[1])
+def test_extrapolation_removes_the_bias_of_inverse_covariances():
+    """Skewed parameters with 40 draws a side, where the estimate for Gaussian ones is biased."""
+    random = np.random.default_rng(15)
+
+    def draw(records: int, draws: int) -> torch.Tensor:
+        """Draws [records, 2 sides, draws, 1]: unit variance without the record, 1.5 with it."""
+        common = random.standard_gamma(1.0, (records, draws, 1)) - 1
+        other = random.standard_gamma(1.0, (records, draws, 1)) - 1
+        with_record = common + math.sqrt(0.5) * other + 0.3
+        return torch.from_numpy(np.stack([common, with_record], axis=1))
+
+    truth = _jeffreys(
+        torch.tensor([0.3]).double(), torch.eye(1).double(), 1.5 * torch.eye(1).double()
+    )
+    values = draw(40_000, 80)
+    sides, halves = leakage.paired_sides(values, 0.0), (
+        leakage.paired_sides(values[:, :, :40], 0.0), leakage.paired_sides(values[:, :, 40:], 0.0),
+    )  # fmt: skip
+    plain, extrapolated = leakage.jeffreys(sides), leakage.extrapolated_jeffreys(sides, halves)
+    assert _standard_errors(plain, truth) > 8
+    assert abs(float(extrapolated.mean()) - truth) < abs(float(plain.mean()) - truth) / 3
 
 
 @pytest.mark.parametrize(

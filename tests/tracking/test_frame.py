@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from made_points import ADVANTAGE, made_point, made_points
 
-from privnets.points import Replicate, TradeoffPoint
+from privnets.points import Replicate, ScoredRecords, TradeoffPoint
 from tracking import points_frame, replicates_frame
 
 LEADING = ["point_id", "sweep", "experiment", "status", "replicates", "finished_at"]
@@ -29,8 +29,9 @@ def test_replicate_columns_follow_the_contract() -> None:
     """Seed, failure and stopped in place of the count, and no spread."""
     columns = list(replicates_frame(made_points(2), "s").columns)
     assert columns[:4] == LEADING[:4]
-    assert columns[4:8] == ["seed", "failure", "stopped", "finished_at"]
-    assert columns[14:] == sorted(made_point(0).replicates[0].metrics)
+    scored = ["test_set", "test_size", "test_overlap"]
+    assert columns[4:11] == ["seed", "failure", "stopped", *scored, "finished_at"]
+    assert columns[17:] == sorted(made_point(0).replicates[0].metrics)
 
 
 def test_rows_do_not_depend_on_the_order_of_points() -> None:
@@ -63,6 +64,14 @@ def test_a_replicate_has_its_own_row() -> None:
     assert frame.failure.isna().tolist() == [True, False]
     assert frame[ADVANTAGE].iloc[0] == good.metrics[ADVANTAGE]
     assert frame[ADVANTAGE].isna().tolist() == [False, True]
+
+
+def test_a_replicate_names_its_test_set_and_its_standard_errors() -> None:
+    scored = ScoredRecords("amnist", 4681)
+    replicate = Replicate(0, {ADVANTAGE: 0.5}, {ADVANTAGE: 0.01}, scored_on=scored)
+    (row,) = replicates_frame([TradeoffPoint("p", "e", {}, (replicate,))], "s").to_dict("records")
+    assert (row["test_set"], row["test_size"], row["test_overlap"]) == ("amnist", 4681, 1)
+    assert row[f"{ADVANTAGE}.standard_error"] == 0.01
 
 
 def test_types_hold_for_a_point_without_metrics() -> None:

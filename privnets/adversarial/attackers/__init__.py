@@ -27,6 +27,7 @@ ATTACKERS: Final[Registry[Attacker]] = Registry(
         "boosted_trees": "privnets.adversarial.attackers.classical:BoostedTrees",
         "nearest_neighbours": "privnets.adversarial.attackers.classical:NearestNeighbours",
         "logistic_regression": "privnets.adversarial.attackers.classical:LogisticRegression",
+        "amnist.thickness_learned": "privnets.adversarial.attackers.thickness:LearnedThickness",
         "amnist.thickness_random": "privnets.adversarial.attackers.thickness:RandomThickness",
         "amnist.thickness_thin": "privnets.adversarial.attackers.thickness:ThinThickness",
         "amnist.thickness_thick": "privnets.adversarial.attackers.thickness:ThickThickness",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import minimum_filter1d, uniform_filter1d
 
 from privnets.adversarial.attackers import SIDE
+from privnets.adversarial.attackers.profiles import PROFILES, PanelProfile
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import Evidence, Exposure, Rows, known_rows
@@ -33,12 +34,14 @@ class Posterior:
         validation: Log probabilities before calibration, shape [n_validation, C].
         test: Log probabilities before calibration, shape [n_test, C].
         converged: Whether training converged before its steps ran out.
+        draws: Different releases of the attack split that it was trained on.
     """
 
     name: str
     validation: NDArray[np.float64]
     test: NDArray[np.float64]
     converged: bool = True
+    draws: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +67,17 @@ class Tables:
 
 @dataclass(frozen=True, eq=False)
 class ReleaseView:
-    """One release, in the CPU's memory, as an attacker with or without side information sees it."""
+    """One release, in the CPU's memory, as an attacker with or without side information sees it.
+
+    Attributes:
+        evidence: The release.
+        sees_side: Whether the attacker sees side information.
+        profile: Limits the releases of each record.
+    """
 
     evidence: Evidence
     sees_side: bool = False
+    profile: PanelProfile = PROFILES["full"]
 
     @cached_property
     def tables(self) -> Tables:
@@ -79,6 +89,35 @@ class ReleaseView:
         """
         parts = (_released_part(split, self.sees_side) for split in self.evidence.splits)
         return Tables(*parts, is_image=self.evidence.attack.z.ndim == 4)
+
+    @property
+    def most_draws(self) -> int:
+        """Most releases of each record that `redrawn` gives; 1 if they would not differ."""
+        if self.evidence.redraw is None:
+            return 1
+        return max(1, min(self.profile.draws, self.profile.numbers // self.tables.attack.x.size))
+
+    def redrawn(self, draws: int) -> Tables:
+        """The tables with several releases of each record of the attack part, one below another.
+
+        Attackers share the releases.
+        """
+        first = self.tables.attack
+        parts = [first, *(self._draw(i) for i in range(1, draws))]
+        x = np.concatenate([part.x for part in parts])
+        columns = (np.tile(getattr(first.rows, f.name), draws) for f in fields(Rows))
+        return replace(self.tables, attack=Part(x, Rows(*columns)))
+
+    @cached_property
+    def _draws(self) -> dict[int, Part]:
+        return {}
+
+    def _draw(self, draw: int) -> Part:
+        if draw not in self._draws:  # two threads may draw the same numbers
+            assert self.evidence.redraw is not None
+            z = self.evidence.redraw(f"attack draw {draw}").cpu()
+            self._draws[draw] = _released_part(replace(self.evidence.attack, z=z), self.sees_side)
+        return self._draws[draw]
 
 
 class Attacker(ABC):
@@ -96,7 +135,8 @@ class NetworkAttacker(Attacker):
     ) -> Architecture:
         """The network that maps released records to logits of the secret.
 
-        Its size must not depend on swept fields, so that all points have the same attackers.
+        Its size must follow from the problem and the panel's profile alone, so that all points
+        have the same attackers.
         """
 
 
@@ -107,7 +147,8 @@ class ReleaseAttacker(Attacker):
     def fit(self, view: ReleaseView, seed: int) -> Posterior:
         """Trains on the attack split, tunes on validation, and predicts validation and test.
 
-        Secrets of the test split must not be used. Random draws follow from the seed.
+        The view can release the attack split again. Secrets of the test split must not be used.
+        Random draws follow from the seed.
         """
 
     def metric_name(self, view: ReleaseView) -> str:

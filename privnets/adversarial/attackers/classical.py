@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -22,6 +25,7 @@ from sklearn.neighbors import NearestNeighbors as NeighbourIndex
 
 from privnets.adversarial.attackers.attacker import (
     Matrix,
+    Part,
     Posterior,
     ReleaseAttacker,
     ReleaseView,
@@ -32,56 +36,93 @@ from privnets.adversarial.records import class_frequencies
 from privnets.randomness import generator
 
 Probabilities = NDArray[np.float64]
-Prediction = tuple[Probabilities, Probabilities, bool]
-"""Class probabilities [n, C] on validation and test, and whether training converged."""
 
 MAX_TREE_COLUMNS = 4
 """Columns up to which a search tree beats comparing all pairs; measured with 8,192 records."""
 
 _SMALLEST_PROBABILITY = 1e-12
+_MIN_DRAW_GAIN = 1e-3  # nats of validation loss that twice as many releases must gain
 _SPLIT_COLUMNS = 80  # among which a split of a tree chooses
 _TREES, _IMAGE_TREES = 300, 150
+_MAX_CLASS_TREES = 3_000  # over all classes; each iteration fits a tree per class
 _TREE_RATE, _IMAGE_TREE_RATE = 0.1, 0.2
 _PATIENCE = 10  # trees without gain before training stops
-_NEIGHBOURS = (1, 3, 7, 15, 31, 63, 127, 255)
-_MAX_NEIGHBOUR_RECORDS = 20_000
+_NEIGHBOURS = (1, 3, 7, 15, 31, 63, 127, 255, 511)
+_MAX_NEIGHBOUR_RECORDS = 65_536
 _COMPONENTS = 64
-_INVERSE_PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
+_INVERSE_PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _ITERATIONS = 500
 
 
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """A model of tables, fitted to the attack part and tuned on validation.
+
+    Attributes:
+        validation: Class probabilities on validation, shape [n, C].
+        predict_test: Computes class probabilities on test, shape [n, C].
+        converged: Whether training converged.
+    """
+
+    validation: Probabilities
+    predict_test: Callable[[], Probabilities]
+    converged: bool = True
+
+
 class TableAttacker(ReleaseAttacker):
-    """An attacker that learns from the release as tables."""
+    """An attacker that learns from the release as tables.
+
+    Attributes:
+        most_draws: Most releases of each record that it trains on, whatever the panel allows.
+    """
+
+    most_draws: ClassVar[int] = 64
 
     def fit(self, view: ReleaseView, seed: int) -> Posterior:
-        """Trains on the attack split and tunes on validation; see `ReleaseAttacker.fit`."""
-        return self.fit_tables(self.metric_name(view), view.tables, seed)
+        """Trains on as many releases of each record as improve validation, doubling their number.
+
+        See `ReleaseAttacker.fit`.
+        """
+        name = self.metric_name(view)
+        best, draws = self._train(name, view.tables, seed), 1
+        truth = view.tables.validation.rows.secret
+        while 2 * draws <= min(view.most_draws, self.most_draws):
+            model = self._train(name, view.redrawn(2 * draws), seed)
+            gain = _loss(best.validation, truth) - _loss(model.validation, truth)
+            if gain > 0:
+                best, draws = model, 2 * draws
+            if gain < _MIN_DRAW_GAIN:
+                break
+        return _posterior(name, best, draws)
 
     def fit_tables(self, name: str, tables: Tables, seed: int) -> Posterior:
         """Trains on the attack part, where every class occurs, and tunes on validation.
 
         `name` is that of the posterior and of its random draws.
         """
-        random = generator(seed, f"attacker:{name}")
-        validation, test, converged = self.predict(tables, random)
-        return Posterior(name, _log(validation), _log(test), converged)
+        return _posterior(name, self._train(name, tables, seed), draws=1)
+
+    def _train(self, name: str, tables: Tables, seed: int) -> FittedModel:
+        return self.train(tables, generator(seed, f"attacker:{name}"))
 
     @abstractmethod
-    def predict(self, tables: Tables, random: np.random.Generator) -> Prediction:
-        """Trains on the attack part, tunes on validation, and predicts validation and test."""
+    def train(self, tables: Tables, random: np.random.Generator) -> FittedModel:
+        """Trains on the attack part and tunes on validation."""
 
 
 class BoostedTrees(TableAttacker):
     """Gradient-boosted trees, stopped when validation loss stops falling."""
 
     name: ClassVar[str] = "boosted_trees"
+    most_draws: ClassVar[int] = 8
 
-    def predict(self, tables: Tables, random: np.random.Generator) -> Prediction:
-        """Predicts by trees on all columns; see `TableAttacker.predict`."""
+    def train(self, tables: Tables, random: np.random.Generator) -> FittedModel:
+        """Fits trees on all columns; see `TableAttacker.train`."""
         attack, validation = tables.attack, tables.validation
+        trees = _IMAGE_TREES if tables.is_image else _TREES
         model = HistGradientBoostingClassifier(
             learning_rate=_IMAGE_TREE_RATE if tables.is_image else _TREE_RATE,
-            max_iter=_IMAGE_TREES if tables.is_image else _TREES,
+            max_iter=min(trees, max(_PATIENCE, _MAX_CLASS_TREES // _classes(attack))),
             max_features=min(1.0, _SPLIT_COLUMNS / attack.x.shape[1]),
             early_stopping=True,
             n_iter_no_change=_PATIENCE,
@@ -91,7 +132,11 @@ class BoostedTrees(TableAttacker):
         scores = model.validation_score_
         gain = scores[-1] - scores[3 * len(scores) // 4]
         converged = bool(model.n_iter_ < model.max_iter or gain < CONVERGED_GAIN)
-        return model.predict_proba(validation.x), model.predict_proba(tables.test.x), converged
+        return FittedModel(
+            model.predict_proba(validation.x),
+            partial(model.predict_proba, tables.test.x),
+            converged,
+        )
 
 
 class NearestNeighbours(TableAttacker):
@@ -99,22 +144,24 @@ class NearestNeighbours(TableAttacker):
 
     name: ClassVar[str] = "nearest_neighbours"
 
-    def predict(self, tables: Tables, random: np.random.Generator) -> Prediction:
-        """Predicts by neighbours on scaled columns; see `TableAttacker.predict`."""
+    def train(self, tables: Tables, random: np.random.Generator) -> FittedModel:
+        """Chooses the number of neighbours on scaled columns; see `TableAttacker.train`."""
         attack, validation, test = _scale_columns(tables)
-        secret = tables.attack.rows.secret
         if tables.is_image:
             attack, validation, test = _principal_components(attack, validation, test)
-        if len(attack) > _MAX_NEIGHBOUR_RECORDS:
-            chosen = random.choice(len(attack), _MAX_NEIGHBOUR_RECORDS, replace=False)
-            attack, secret = attack[chosen], secret[chosen]
+        # Records are in the order of their classes, which must not decide between equal distances.
+        chosen = random.permutation(len(attack))[:_MAX_NEIGHBOUR_RECORDS]
+        attack, secret = attack[chosen], tables.attack.rows.secret[chosen]
         counts = [k for k in _NEIGHBOURS if k <= len(attack)]
-        near_validation = secret[nearest_records(attack, validation, counts[-1])]
-        prior = class_frequencies(secret, int(secret.max()) + 1)
+        near = secret[nearest_records(attack, validation, counts[-1])]
+        prior = class_frequencies(secret, _classes(tables.attack))
         truth = tables.validation.rows.secret
-        best = min(counts, key=lambda k: _loss(_shares(near_validation[:, :k], prior), truth))
-        near_test = secret[nearest_records(attack, test, best)]
-        return _shares(near_validation[:, :best], prior), _shares(near_test, prior), True
+        best = min(counts, key=lambda k: _loss(_shares(near[:, :k], prior), truth))
+
+        def predict_test() -> Probabilities:
+            return _shares(secret[nearest_records(attack, test, best)], prior)
+
+        return FittedModel(_shares(near[:, :best], prior), predict_test)
 
 
 class LogisticRegression(TableAttacker):
@@ -122,8 +169,8 @@ class LogisticRegression(TableAttacker):
 
     name: ClassVar[str] = "logistic_regression"
 
-    def predict(self, tables: Tables, random: np.random.Generator) -> Prediction:
-        """Predicts by a linear model on scaled columns; see `TableAttacker.predict`."""
+    def train(self, tables: Tables, random: np.random.Generator) -> FittedModel:
+        """Fits a linear model on scaled columns; see `TableAttacker.train`."""
         attack, validation, test = _scale_columns(tables)
         truth = tables.validation.rows.secret
         models = [
@@ -131,8 +178,11 @@ class LogisticRegression(TableAttacker):
             for inverse_penalty in _INVERSE_PENALTIES
         ]
         best = min(models, key=lambda model: _loss(model.predict_proba(validation), truth))
-        converged = int(best.n_iter_.max()) < _ITERATIONS
-        return best.predict_proba(validation), best.predict_proba(test), converged
+        return FittedModel(
+            best.predict_proba(validation),
+            partial(best.predict_proba, test),
+            int(best.n_iter_.max()) < _ITERATIONS,
+        )
 
 
 def nearest_records(records: Matrix, x: Matrix, count: int) -> NDArray[np.int64]:
@@ -160,12 +210,13 @@ def _fit_linear(
 
 def _scale_columns(tables: Tables) -> tuple[Matrix, Matrix, Matrix]:
     """Columns with mean 0 and variance 1 on the attack split; pixels share one variance."""
-    x = tables.attack.x.astype(np.float64)
-    mean = x.mean(0)
-    variance = np.square(x - mean).mean(None if tables.is_image else 0)
-    std = np.sqrt(np.where(variance > 0, variance, 1))
-    parts = (tables.attack, tables.validation, tables.test)
-    attack, validation, test = (((part.x - mean) / std).astype(np.float32) for part in parts)
+    x = tables.attack.x
+    mean = x.mean(0, dtype=np.float64).astype(np.float32)
+    variance = np.square(x - mean).mean(None if tables.is_image else 0, dtype=np.float64)
+    std = np.sqrt(np.where(variance > 0, variance, 1)).astype(np.float32)
+    attack, validation, test = (
+        (part.x - mean) / std for part in (tables.attack, tables.validation, tables.test)
+    )
     return attack, validation, test
 
 
@@ -175,6 +226,15 @@ def _principal_components(
     components = min(_COMPONENTS, *attack.shape)
     pca = PCA(components, svd_solver="covariance_eigh").fit(attack)
     return pca.transform(attack), pca.transform(validation), pca.transform(test)
+
+
+def _classes(part: Part) -> int:
+    return int(part.rows.secret.max()) + 1
+
+
+def _posterior(name: str, model: FittedModel, draws: int) -> Posterior:
+    validation, test = _log(model.validation), _log(model.predict_test())
+    return Posterior(name, validation, test, model.converged, draws)
 
 
 def _shares(classes: NDArray[np.int64], prior: Probabilities) -> Probabilities:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from privnets.adversarial.attackers.profiles import TrainingBudget
 from privnets.adversarial.records import MISSING
 from privnets.adversarial.training.inference_networks import cross_entropy
 from privnets.networks.layers import Architecture, stack_parameters
 from privnets.networks.training import StackedAdam
 from privnets.randomness import generator
 
+Redraw = Callable[[str], Tensor]
+"""Returns inputs with the noise of a named stream."""
+
 CONVERGED_GAIN = 5e-3
 """Nats; training has converged if the last quarter of its steps gained less validation loss."""
 
-_TRIAL_DIVISOR = 5  # a trial of learning rates takes a fifth of the steps
-_EVALUATIONS = 40
-_MIN_INTERVAL = 25  # steps between evaluations
+_MIN_INTERVAL, _MAX_INTERVAL = 25, 75  # steps between evaluations; one pass if it is between
 _PATIENCE = 4  # evaluations without gain before the learning rate is cut
 _RATE_FACTOR = 0.3
 _RATE_CUTS = 2  # after one more, a member has converged
@@ -54,6 +56,9 @@ class TrainingTask:
         validation: Records that choose learning rates and parameters.
         seeds: One per member.
         purpose: Names the random draws, so that they differ from those of other networks.
+        redraws: Per member, returns the inputs [n, ...] of its training records with fresh noise,
+            or is None if inputs never change; empty if none ever change. Before each pass over
+            its records but the first, a member's inputs in `training` are replaced.
         learning_rates: Learning rates to choose from.
         batch_size: Records in a minibatch.
     """
@@ -63,6 +68,7 @@ class TrainingTask:
     validation: LabelledStack
     seeds: Sequence[int]
     purpose: str
+    redraws: Sequence[Redraw | None] = ()
     learning_rates: Sequence[float] = (3e-3, 1e-3)
     batch_size: int = 128
 
@@ -76,12 +82,14 @@ class FittedClassifiers:
         validation_loss: Cross-entropy, nats, shape [M].
         learning_rate: Initial learning rate of each, shape [M].
         converged: False where validation loss was still falling when the steps ran out.
+        draws: Different inputs of its training records that each was trained on, at least 1.
     """
 
     parameters: list[Tensor]
     validation_loss: Tensor
     learning_rate: Tensor
     converged: tuple[bool, ...]
+    draws: tuple[int, ...]
 
 
 def stack_records(members: Sequence[tuple[Tensor, Tensor]]) -> LabelledStack:
@@ -92,28 +100,31 @@ def stack_records(members: Sequence[tuple[Tensor, Tensor]]) -> LabelledStack:
 
 
 def train_until_converged(
-    task: TrainingTask, steps: int
+    task: TrainingTask, budget: TrainingBudget
 ) -> Generator[float, None, FittedClassifiers]:
     """Trains a stack of classifiers by cross-entropy, pausing at each evaluation.
 
-    Each member continues from the learning rate that did best on validation in a short trial. If
-    validation loss stops falling, the member returns to its best parameters with a smaller rate.
-    After the last cut the member has converged and its result is final. A member depends on its
-    own records and seed alone. It takes at most `steps` steps.
+    Each member continues from the learning rate and the initial weights that did best on
+    validation in a short trial. If validation loss stops falling, the member returns to its best
+    parameters with a smaller rate. After the last cut the member has converged and its result is
+    final. Members that have not converged when the steps of the budget run out restart from their
+    best parameters with their first rate. A member depends on its own records and seed alone.
 
     Yields:
         Share of the work done, in (0, 1].
     """
     rates = torch.tensor(task.learning_rates, device=task.training.x.device)
-    stack = _ClassifierStack(_repeat_members(task), rates.repeat(len(task.seeds)), steps)
-    trial, done = (max(1, steps // _TRIAL_DIVISOR) if len(rates) > 1 else 0), 0.0
-    work = trial * (len(rates) - 1) + steps
-    for taken in stack.train_to(trial):
-        yield (done := taken * len(rates) / work)
-    if trial:
-        stack.choose_rates(stack.best_loss().view(-1, len(rates)).argmin(1))
-    for taken in stack.train_to(steps):
-        yield max(done, (work - steps + taken) / work)
+    stack, done = _ClassifierStack(task, rates), 0.0
+    trial, most = min(budget.trial, budget.steps), budget.steps * (1 + budget.restarts)
+    if len(rates) > 1:
+        for taken in stack.train_to(trial):
+            yield (done := taken / most)
+        stack.choose_rates()
+    for round_ in range(1 + budget.restarts):
+        if round_:
+            stack.restart()
+        for taken in stack.train_to((1 + round_) * budget.steps):
+            yield (done := max(done, taken / most))
     return stack.best_classifiers()
 
 
@@ -134,17 +145,6 @@ def log_probabilities(
     return torch.cat([architecture.forward(parameters, p).log_softmax(-1) for p in parts], 1)
 
 
-def _repeat_members(task: TrainingTask) -> TrainingTask:
-    """The task with each member once per learning rate, side by side."""
-    times = len(task.learning_rates)
-    training, validation = (
-        replace(part, rows=part.rows.repeat_interleave(times, 0))
-        for part in (task.training, task.validation)
-    )
-    seeds = [seed for seed in task.seeds for _ in range(times)]
-    return replace(task, training=training, validation=validation, seeds=seeds, learning_rates=())
-
-
 def _rows_with_label(records: LabelledStack, rows: Tensor) -> NDArray[np.int64]:
     """A member's records with a label to learn from; all if none has one."""
     is_known = (records.label[rows] != MISSING).view(len(rows), -1).any(1)
@@ -162,60 +162,86 @@ def _draw_batches(
 
 
 class _ClassifierStack:
-    """Classifiers in training; converged members leave, so that the others train faster."""
+    """Classifiers in training; converged members leave, so that the others train faster.
 
-    def __init__(self, task: TrainingTask, rates: Tensor, steps: int) -> None:
-        device = task.training.x.device
-        self._task, self._steps, self._step = task, steps, 0
-        self._interval = max(_MIN_INTERVAL, steps // _EVALUATIONS)
-        self._randoms = [generator(seed, task.purpose) for seed in task.seeds]
+    At first the stack has each member of the task once per learning rate, side by side.
+    """
+
+    def __init__(self, task: TrainingTask, rates: Tensor) -> None:
+        self._task, self._step, self._passes = task, 0, 0
+        device, times = task.training.x.device, len(rates)
+        # Index in the task of each member, and its place in the monitor.
+        self._member = torch.arange(len(task.seeds), device=device).repeat_interleave(times)
+        self._place = torch.arange(len(self._member), device=device)
+        self._rates = rates.repeat(len(task.seeds))
+        names = [task.purpose, *(f"{task.purpose} {i}" for i in range(1, times))]
+        self._randoms = [generator(seed, name) for seed in task.seeds for name in names]
         networks = [task.architecture.initial(random) for random in self._randoms]
-        self._training_rows = [_rows_with_label(task.training, r) for r in task.training.rows]
-        self._validation_rows = task.validation.rows
+        self._rows = [_rows_with_label(task.training, rows) for rows in task.training.rows]
+        self._pass_steps = -(-task.training.rows.shape[1] // task.batch_size)
+        self._interval = min(max(self._pass_steps, _MIN_INTERVAL), _MAX_INTERVAL)
+        self._next_evaluation = self._interval
+        self._draws, self._is_trial = [1] * len(task.seeds), times > 1
         self._parameters = [p.to(device).requires_grad_() for p in stack_parameters(networks)]
-        self._place = torch.arange(len(rates), device=device)
-        self._monitor = _ConvergenceMonitor(self._parameters, rates)
-        self._rates = rates.clone()
+        self._monitor = _ConvergenceMonitor(self._parameters, self._rates)
         self._optimiser = StackedAdam(self._parameters, self._rates)
-        self._batches = torch.empty(0, len(rates), task.batch_size, dtype=torch.int64)
+        self._batches = torch.empty(0, len(self._place), task.batch_size, dtype=torch.int64)
 
     def train_to(self, end: int) -> Iterator[int]:
         """Trains up to a step; yields the number of steps taken at each evaluation."""
         while self._step < end and len(self._place):
             if not len(self._batches):
-                self._batches = self._next_batches(min(self._interval, self._steps - self._step))
-            now, self._batches = self._batches.tensor_split([end - self._step])
+                self._begin_pass()
+            now, self._batches = self._batches.tensor_split(
+                [min(end, self._next_evaluation) - self._step]
+            )
             for batch in now:
                 self._take_step(batch)
             self._step += len(now)
-            if not len(self._batches):
+            if self._step in (end, self._next_evaluation):
+                self._next_evaluation = self._step + self._interval
                 self._evaluate()
-            yield self._step
+                yield self._step
 
-    def best_loss(self) -> Tensor:
-        """Smallest validation loss of each member so far, shape [M]."""
-        now, best = self._validation_loss(), self._monitor.loss
-        return torch.where(now < best, now, best)
-
-    def choose_rates(self, rates: Tensor) -> None:
-        """Continues with the rate at an index [tasks] for each member of the task.
-
-        No member has left yet: a trial ends before any can converge.
-        """
-        each = len(self._place) // len(rates)
-        index = torch.arange(len(rates), device=rates.device) * each + rates
+    def choose_rates(self) -> None:
+        """Continues with the best learning rate of each member of the task; others leave."""
+        members = len(self._task.seeds)
+        best = self._monitor.loss.view(members, -1).argmin(1)
+        index = torch.arange(members, device=best.device) * (len(self._place) // members) + best
         self._keep(index)
         self._monitor.keep(index)
-        self._place = torch.arange(len(rates), device=rates.device)
+        self._place, self._is_trial = torch.arange(members, device=best.device), False
+
+    def restart(self) -> None:
+        """Returns members that have not converged to their best parameters and first rate."""
+        self._keep((~self._monitor.has_settled()[self._place]).nonzero()[:, 0])
+        self._monitor.restart(self._parameters, self._place)
+        self._rates.copy_(self._monitor.rates[self._place])
+        self._optimiser = StackedAdam(self._parameters, self._rates)
 
     def best_classifiers(self) -> FittedClassifiers:
-        return self._monitor.best_classifiers()
+        return self._monitor.best_classifiers(self._draws)
 
-    def _next_batches(self, count: int) -> Tensor:
-        size = self._task.batch_size
-        pairs = zip(self._randoms, self._training_rows, strict=True)
-        batches = [_draw_batches(random, rows, count, size) for random, rows in pairs]
-        return torch.from_numpy(np.stack(batches, 1)).to(self._place.device)
+    def _begin_pass(self) -> None:
+        """Draws the minibatches of a pass over the records, and fresh inputs after the first."""
+        members = self._member.tolist()
+        if self._passes:
+            self._redraw_inputs(set(members))
+        self._passes += 1
+        pairs = zip(self._randoms, members, strict=True)
+        batches = [
+            _draw_batches(random, self._rows[i], self._pass_steps, self._task.batch_size)
+            for random, i in pairs
+        ]
+        self._batches = torch.from_numpy(np.stack(batches, 1)).to(self._place.device)
+
+    def _redraw_inputs(self, members: set[int]) -> None:
+        training, redraws = self._task.training, self._task.redraws
+        for i in members if redraws else ():
+            if (redraw := redraws[i]) is not None:
+                rows, drawn = training.rows[i], redraw(f"{self._task.purpose} {self._passes}")
+                self._draws[i] += not torch.equal(training.x[rows], drawn)
+                training.x[rows] = drawn
 
     def _take_step(self, batch: Tensor) -> None:
         training = self._task.training
@@ -224,7 +250,8 @@ class _ClassifierStack:
         self._optimiser.step(torch.autograd.grad(loss, self._parameters))
 
     def _validation_loss(self) -> Tensor:
-        validation, rows = self._task.validation, self._validation_rows
+        validation = self._task.validation
+        rows = validation.rows[self._member]
         log_p = log_probabilities(self._task.architecture, self._parameters, validation.x, rows)
         return cross_entropy(log_p, validation.label[rows])
 
@@ -232,14 +259,12 @@ class _ClassifierStack:
         self._monitor.update(self._validation_loss(), self._parameters, self._place)
         self._rates.copy_(self._monitor.rates[self._place])  # the optimiser holds views of these
         converged = self._monitor.has_converged[self._place]
-        if bool(converged.any()):
+        if bool(converged.any()) and not self._is_trial:
             self._keep((~converged).nonzero()[:, 0])
 
     def _keep(self, index: Tensor) -> None:
-        members = index.tolist()
-        self._randoms = [self._randoms[i] for i in members]
-        self._training_rows = [self._training_rows[i] for i in members]
-        self._validation_rows, self._place = self._validation_rows[index], self._place[index]
+        self._randoms = [self._randoms[i] for i in index.tolist()]
+        self._member, self._place = self._member[index], self._place[index]
         self._batches, self._rates = self._batches[:, index], self._rates[index]
         state = {n: v[index] if v.ndim else v for n, v in self._optimiser.state().items()}
         self._parameters = [p.detach()[index].requires_grad_() for p in self._parameters]
@@ -290,13 +315,25 @@ class _ConvergenceMonitor:
         self._best = [best[index] for best in self._best]
         self._history = [values[index] for values in self._history]
 
-    def best_classifiers(self) -> FittedClassifiers:
+    @torch.no_grad()
+    def restart(self, parameters: Sequence[Tensor], place: Tensor) -> None:
+        """Returns members at these places to their best parameters [m, ...] and first rate."""
+        self.rates[place] = self._initial_rates[place]
+        self._cuts[place] = self._waited[place] = 0
+        for best, current in zip(self._best, parameters, strict=True):
+            current.copy_(best[place])
+
+    def has_settled(self) -> Tensor:
+        """Whether members have converged or gained little in the last quarter of their steps."""
         # A single evaluation has no earlier one to compare with: nothing has converged.
         losses = [torch.full_like(self.loss, torch.inf), *self._history]
         before = losses[min(len(losses) - 2, 3 * len(losses) // 4)]
-        converged = self.has_converged | (before - self.loss < CONVERGED_GAIN)
+        return self.has_converged | (before - self.loss < CONVERGED_GAIN)
+
+    def best_classifiers(self, draws: Sequence[int]) -> FittedClassifiers:
+        converged = self.has_settled()
         return FittedClassifiers(
-            self._best, self.loss, self._initial_rates, tuple(converged.tolist())
+            self._best, self.loss, self._initial_rates, tuple(converged.tolist()), tuple(draws)
         )
 
     def _cut_rates(self, stuck: Tensor, parameters: Sequence[Tensor], place: Tensor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -14,11 +15,13 @@ from privnets.adversarial.attackers import SIDE
 from privnets.adversarial.attackers.attacker import NetworkAttacker, Posterior
 from privnets.adversarial.attackers.convergence import (
     LabelledStack,
+    Redraw,
     TrainingTask,
     log_probabilities,
     stack_records,
     train_until_converged,
 )
+from privnets.adversarial.attackers.profiles import PROFILES, TrainingBudget
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import MISSING, Evidence, Exposure, known_secret
@@ -27,7 +30,7 @@ from privnets.networks.layers import Architecture
 
 
 class SmallNetwork(NetworkAttacker):
-    """A network like the adversary."""
+    """A network of the problem's own kind and width."""
 
     name: ClassVar[str] = "network"
     large: ClassVar[bool] = False
@@ -35,15 +38,16 @@ class SmallNetwork(NetworkAttacker):
     def architecture(
         self, problem: Problem, config: AdversarialConfig, sees_side: bool
     ) -> Architecture:
-        """The adversary's network or an enlarged one, with or without side information."""
-        classes = problem.spec.secret_classes
+        """The network for a problem and panel, with or without side information."""
+        spec = problem.spec
+        width = PROFILES[config.panel].width(spec.attacker_width)
         return build_inference_network(
-            problem, config, classes, sees_side=sees_side, large=self.large
+            problem, config, spec.secret_classes, width, sees_side=sees_side, large=self.large
         )
 
 
 class LargeNetwork(SmallNetwork):
-    """A network of twice the adversary's width, deeper or reading in both directions."""
+    """A network of twice that width, deeper or reading in both directions."""
 
     name: ClassVar[str] = "large_network"
     large: ClassVar[bool] = True
@@ -54,12 +58,13 @@ def fit_network(
     architecture: Architecture,
     evidence: Sequence[Evidence],
     seeds: Sequence[int],
-    steps: int,
+    budget: TrainingBudget,
 ) -> Generator[float, None, list[Posterior]]:
     """Fits one network to each release of a stack.
 
     Releases are first standardised by their attack split, so that a releaser cannot hide the
-    secret in a small contrast. Each network depends on its own release and seed alone.
+    secret in a small contrast. Every pass over the attack split sees a fresh release of it. Each
+    network depends on its own release and seed alone.
 
     Args:
         name: Name in metric keys; with the suffix `_side` inputs are sequences [n, T, 1 + c] of
@@ -67,21 +72,31 @@ def fit_network(
         architecture: Network of one attacker; its outputs are logits.
         evidence: Releases, of equal shapes.
         seeds: One per release.
-        steps: Largest number of training steps.
+        budget: Training steps of each network.
 
     Yields:
         Share of the work done, in (0, 1].
     """
-    inputs = [_network_inputs(name, release) for release in evidence]
+    sees_side = name.endswith(SIDE)
+    views = [_NetworkView.create(release, sees_side) for release in evidence]
+    inputs = [view.records() for view in views]
     attack, validation, test = map(stack_records, zip(*inputs, strict=True))
     # Small data gain nothing from large minibatches, and sequences make them slow.
     batch_size = min(128, max(32, attack.rows.shape[1] // 8))
+    redraws = [view.redraw for view in views]
     task = TrainingTask(
-        architecture, attack, validation, seeds, f"attacker:{name}", batch_size=batch_size
+        architecture,
+        attack,
+        validation,
+        seeds,
+        f"attacker:{name}",
+        redraws,
+        batch_size=batch_size,
     )
-    fitted = yield from train_until_converged(task, steps)
+    fitted = yield from train_until_converged(task, budget)
     beliefs = (_beliefs(architecture, fitted.parameters, split) for split in (validation, test))
-    return [Posterior(name, *each) for each in zip(*beliefs, fitted.converged, strict=True)]
+    rows = zip(*beliefs, fitted.converged, fitted.draws, strict=True)
+    return [Posterior(name, *each) for each in rows]
 
 
 def fit_utility(
@@ -91,6 +106,8 @@ def fit_utility(
     purpose: str,
 ) -> Generator[float, None, list[NDArray[np.float64]]]:
     """Fits fresh utility networks to released or raw records, as attackers are fitted.
+
+    Their size and training are those of the panel, whatever the game's networks are.
 
     `purpose` names the random draws.
 
@@ -103,28 +120,59 @@ def fit_utility(
     classes, first = problem.spec.utility_classes, configs[0]
     if not classes:
         return [np.zeros((0, 0))] * len(configs)
-    network = build_inference_network(problem, first, classes, sees_side=first.side_information)
+    profile = PROFILES[first.panel]
+    width = profile.width(problem.spec.attacker_width)
+    network = build_inference_network(
+        problem, first, classes, width, sees_side=first.side_information
+    )
     inputs = [[_utility_records(split) for split in release.splits] for release in evidence]
     attack, validation, test = map(stack_records, zip(*inputs, strict=True))
-    task = TrainingTask(network, attack, validation, [c.seed for c in configs], purpose)
-    fitted = yield from train_until_converged(task, first.attack_steps)
+    seeds, redraws = [c.seed for c in configs], [release.redraw for release in evidence]
+    task = TrainingTask(network, attack, validation, seeds, purpose, redraws)
+    fitted = yield from train_until_converged(task, profile.budget)
     log_p = log_probabilities(network, fitted.parameters, test.x, test.rows)
     return list(log_p.double().cpu().numpy())
 
 
-def _standardise(release: Evidence) -> list[Tensor]:
-    """Releases of each split, scaled by mean and variance of the attack split; 0 at absent steps.
+@dataclass(frozen=True, eq=False)
+class _NetworkView:
+    """One release as inputs of a network, scaled by mean and deviation of the attack split.
 
     Columns of vectors have their own scales. The pixels of an image share one, so that they keep
     their proportions; so do the steps of a sequence.
     """
-    z = _observed_values(release.attack)
-    mean = z.mean(0)
-    squares = (z - mean).square()
-    std = (squares.mean() if z.ndim == 4 else squares.mean(0)).sqrt()
-    std = torch.where(std > 0, std, 1)
-    scaled = [((split.z - mean) / std, split.present) for split in release.splits]
-    return [z if seen is None else torch.where(seen[..., None], z, 0) for z, seen in scaled]
+
+    release: Evidence
+    sees_side: bool
+    mean: Tensor
+    std: Tensor
+
+    @classmethod
+    def create(cls, release: Evidence, sees_side: bool) -> _NetworkView:
+        z = _observed_values(release.attack)
+        mean = z.mean(0)
+        squares = (z - mean).square()
+        std = (squares.mean() if z.ndim == 4 else squares.mean(0)).sqrt()
+        return cls(release, sees_side, mean, torch.where(std > 0, std, 1))
+
+    @property
+    def redraw(self) -> Redraw | None:
+        """Inputs of the attack split with fresh noise, if its release is random."""
+        return None if self.release.redraw is None else self._redraw
+
+    def records(self) -> list[tuple[Tensor, Tensor]]:
+        """Inputs and known secrets of each split."""
+        return [(self._inputs(split), known_secret(split)) for split in self.release.splits]
+
+    def _redraw(self, stream: str) -> Tensor:
+        assert self.release.redraw is not None
+        return self._inputs(replace(self.release.attack, z=self.release.redraw(stream)))
+
+    def _inputs(self, split: Exposure) -> Tensor:
+        """Scaled releases, 0 at absent steps, beside side information if it is seen."""
+        z, seen = (split.z - self.mean) / self.std, split.present
+        z = z if seen is None else torch.where(seen[..., None], z, 0)
+        return append_side(z, split.side if self.sees_side else None)
 
 
 def _observed_values(exposure: Exposure) -> Tensor:
@@ -132,13 +180,6 @@ def _observed_values(exposure: Exposure) -> Tensor:
     if exposure.present is not None:
         return exposure.z[exposure.present]
     return exposure.z.flatten(0, 1) if exposure.z.ndim == 3 else exposure.z
-
-
-def _network_inputs(name: str, release: Evidence) -> list[tuple[Tensor, Tensor]]:
-    """Inputs and known secrets of each split."""
-    sides = [split.side if name.endswith(SIDE) else None for split in release.splits]
-    inputs = map(append_side, _standardise(release), sides)
-    return list(zip(inputs, map(known_secret, release.splits), strict=True))
 
 
 def _utility_records(exposure: Exposure) -> tuple[Tensor, Tensor]:

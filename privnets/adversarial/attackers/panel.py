@@ -6,6 +6,7 @@ Attackers are fitted to the attack split, calibrated and chosen on validation, a
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -27,6 +28,7 @@ from privnets.adversarial.attackers.attacker import (
 )
 from privnets.adversarial.attackers.floors import Floors, fit_floors
 from privnets.adversarial.attackers.neural import fit_network
+from privnets.adversarial.attackers.profiles import PROFILES, PanelProfile
 from privnets.adversarial.attackers.scores import Assessment, Beliefs, assess, leakage
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.estimates import Estimate
@@ -48,6 +50,7 @@ _STANDARD_ERRORS = 2.0  # beyond which a difference is stated
 _FLOOR: Final = "floor/attacker_balanced_accuracy"
 _BELOW_FLOOR: Final = "flag/attacker_below_floor"
 _NOT_CONVERGED: Final = "flag/attacker_not_converged"
+_FROZEN_NOISE: Final = "flag/attacker_frozen_noise"
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +61,12 @@ class Panel:
         networks: With the suffix `_side` inputs are sequences [S, n, T, 1 + c] of releases and
             side information.
         attackers: The others; with the suffix `_side` they also see side information.
+        profile: Training of all of them.
     """
 
     networks: Mapping[str, Architecture]
     attackers: Mapping[str, ReleaseAttacker]
+    profile: PanelProfile
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -96,7 +101,7 @@ def build_panel(problem: Problem, config: AdversarialConfig) -> Panel:
             networks[name] = attacker.architecture(problem, config, name.endswith(SIDE))
         elif isinstance(attacker, ReleaseAttacker):
             attackers[name] = attacker
-    return Panel(networks, attackers)
+    return Panel(networks, attackers, PROFILES[config.panel])
 
 
 def score_releases(
@@ -114,7 +119,7 @@ def score_releases(
     Args:
         evidence: One release per member, of equal shapes.
         panel: The attackers.
-        configs: The members' configurations, of which seed, order and attack steps matter here.
+        configs: The members' configurations, of which seed and order matter here.
         inferred: Per release, utility labels of the test split inferred from it; None without any.
 
     Yields:
@@ -125,29 +130,30 @@ def score_releases(
     usable = [i for i, defect in enumerate(defects) if defect is None]
     releases, seeds = [evidence[i] for i in usable], [configs[i].seed for i in usable]
 
-    def submit_fits() -> list[tuple[list[Callable[[], Posterior]], Callable[[], Floors]]]:
-        return [
+    def submit_fits() -> deque[tuple[list[Callable[[], Posterior]], Callable[[], Floors]]]:
+        return deque(
             _submit_fits(pool, panel, to_cpu(evidence[i]), configs[i].seed, classes, inferred[i])
             for i in usable
-        ]
+        )
 
     # A CPU that trains the networks has no core left for other attackers meanwhile.
     has_device = evidence[0].attack.z.device.type != "cpu"
     with CorePool(torch.get_num_threads(), caller_works=has_device) as pool:
-        fits = submit_fits() if has_device else []
-        networks = panel.networks if usable else {}
-        neural = yield from _fit_networks(networks, releases, seeds, configs[0].attack_steps)
-        pending = zip(releases, fits or submit_fits(), neural, strict=True)
+        fits = submit_fits() if has_device else deque()
+        neural = yield from _fit_networks(panel, releases, seeds)
+        fits = fits or submit_fits()
+        pending = zip(releases, neural, strict=True)
         for defect, config in zip(defects, configs, strict=True):
             if defect is not None:
                 undefined = _undefined_metrics(panel.names)
                 yield PanelResult(undefined, {}, dict.fromkeys(undefined, defect), None)
                 continue
-            release, (waiting, floors), posteriors = next(pending)
+            release, posteriors = next(pending)
+            waiting, floors = fits.popleft()  # which frees the tables of the release before
             for wait in waiting:
                 posteriors.append(wait())
                 yield None
-            yield _score(release, panel.names, posteriors, floors(), classes, config.alpha)
+            yield _score(release, panel, posteriors, floors(), classes, config.alpha)
 
 
 class CorePool:
@@ -209,22 +215,19 @@ def _submit_fits(
     inferred: NDArray[np.int64] | None,
 ) -> tuple[list[Callable[[], Posterior]], Callable[[], Floors]]:
     """Starts to fit the attackers that are not networks, and the floors, of one release."""
-    views = {sees_side: ReleaseView(evidence, sees_side) for sees_side in (False, True)}
+    views = {side: ReleaseView(evidence, side, panel.profile) for side in (False, True)}
     fits = [partial(a.fit, views[n.endswith(SIDE)], seed) for n, a in panel.attackers.items()]
     floors = partial(fit_floors, evidence, classes, seed, inferred)
     return [pool.submit(fit) for fit in fits], pool.submit(floors)
 
 
 def _fit_networks(
-    networks: Mapping[str, Architecture],
-    evidence: Sequence[Evidence],
-    seeds: Sequence[int],
-    attack_steps: int,
+    panel: Panel, evidence: Sequence[Evidence], seeds: Sequence[int]
 ) -> Generator[None, None, list[list[Posterior]]]:
     """Posteriors of every network, per release."""
     posteriors: list[list[Posterior]] = [[] for _ in evidence]
-    for name, architecture in networks.items():
-        run = fit_network(name, architecture, evidence, seeds, attack_steps)
+    for name, architecture in panel.networks.items() if evidence else ():
+        run = fit_network(name, architecture, evidence, seeds, panel.profile.budget)
         fitted = yield from discard_progress(run)
         for own, posterior in zip(posteriors, fitted, strict=True):
             own.append(posterior)
@@ -245,13 +248,14 @@ def discard_progress(work: Generator[object, None, _T]) -> Generator[None, None,
 def _undefined_metrics(names: Sequence[str]) -> dict[str, float]:
     """NaN for every key of a result."""
     scores = (key for name in names for key in attacker_keys(name))
-    general = (*PRIVACY_KEYS, *FLOOR_KEYS, INFERRED_LABEL_KEY, _FLOOR, _BELOW_FLOOR, _NOT_CONVERGED)
+    flags = (_BELOW_FLOOR, _NOT_CONVERGED, _FROZEN_NOISE)
+    general = (*PRIVACY_KEYS, *FLOOR_KEYS, INFERRED_LABEL_KEY, _FLOOR, *flags)
     return dict.fromkeys((*general, *scores), math.nan)
 
 
 def _score(
     evidence: Evidence,
-    names: Sequence[str],
+    panel: Panel,
     posteriors: Sequence[Posterior],
     floors: Floors,
     classes: int,
@@ -285,8 +289,9 @@ def _score(
     flags = {
         _BELOW_FLOOR: _below_floor(best, floors.attainable),
         _NOT_CONVERGED: _not_converged(assessments),
+        _FROZEN_NOISE: _frozen_noise(evidence, panel, posteriors),
     }
-    metrics = _undefined_metrics(names) | {key: e.value for key, e in estimates.items()}
+    metrics = _undefined_metrics(panel.names) | {key: e.value for key, e in estimates.items()}
     metrics |= {key: float(bool(reason)) for key, reason in flags.items()}
     notes |= {key: reason for key, reason in flags.items() if reason}
     errors = {key: estimate.error for key, estimate in estimates.items()}
@@ -331,3 +336,11 @@ def _below_floor(best: Assessment, floor: Estimate) -> str:
 def _not_converged(assessments: Sequence[Assessment]) -> str:
     names = [one.name for one in assessments if not one.converged]
     return f"steps ran out while validation still improved: {', '.join(names)}" if names else ""
+
+
+def _frozen_noise(evidence: Evidence, panel: Panel, posteriors: Sequence[Posterior]) -> str:
+    """Networks that saw one release of each record only, though another would differ."""
+    if not evidence.is_random:
+        return ""
+    names = [one.name for one in posteriors if one.name in panel.networks and one.draws < 2]
+    return f"trained on a single draw of release noise: {', '.join(names)}" if names else ""

@@ -29,7 +29,7 @@ from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import Evidence
 from privnets.data import cache
 
-_VERSION = 1
+_VERSION = 2
 _POLL_SECONDS = 0.2
 # Fields on which raw records and the attackers' training depend.
 _FIELDS = {
@@ -37,10 +37,8 @@ _FIELDS = {
     "seed",
     "dependence",
     "train_size",
-    "attack_size",
     "resolution",
-    "adversary_width",
-    "attack_steps",
+    "panel",
 }
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.problem import SplitSizes
+from privnets.adversarial.problem import Problem, SplitSizes
 from privnets.contract import Cost
 
 # Core-seconds per pass of a stack and of each member, and per multiplication in dense layers and
@@ -13,7 +14,7 @@ from privnets.contract import Cost
 _STACK_PASS, _MEMBER_PASS, _DENSE, _OTHER = 1e-3, 2e-4, 2.5e-11, 4e-11
 # Core-seconds per panel, per number that it reads, and per step of its networks.
 _PANEL, _PANEL_NUMBER, _ATTACK_STEP = 1.0, 2.5e-6, 3e-4
-# Neural attackers together cost this many adversaries, trained with this batch size.
+# Neural attackers together cost this many of the smaller one, trained with this batch size.
 _ATTACKERS, _ATTACK_BATCH = 8, 128
 # Share of the networks' core-seconds on a GPU.
 _GPU_SHARE = 0.05
@@ -21,12 +22,13 @@ _GPU_SHARE = 0.05
 _UNSTACKED = ("convolutional", "recurrent")
 
 
-def estimate_cost(config: AdversarialConfig, sizes: SplitSizes) -> Cost:
+def estimate_cost(problem: Problem, config: AdversarialConfig) -> Cost:
     """Rough cost of a configuration: the game, then its evaluation."""
+    sizes = problem.split_sizes(config)
     member, shared = (count_passes(config) * each for each in _pass_seconds(config, sizes))
     numbers_per_record = 40 * math.prod(sizes.record_shape) * (config.adversary_steps + 1)
     memory = release_bytes(sizes) + 4 * config.batch_size * numbers_per_record
-    return Cost(member + evaluation_seconds(config, sizes), memory, shared)
+    return Cost(member + evaluation_seconds(problem, config), memory, shared)
 
 
 def step_seconds(config: AdversarialConfig, sizes: SplitSizes, members: int) -> float:
@@ -47,23 +49,27 @@ def count_passes(config: AdversarialConfig) -> int:
     return pretraining + config.steps * (config.adversary_steps + 1)
 
 
-def evaluation_seconds(config: AdversarialConfig, sizes: SplitSizes, device: str = "cpu") -> float:
+def evaluation_seconds(problem: Problem, config: AdversarialConfig, device: str = "cpu") -> float:
     """Core-seconds to evaluate one member, or seconds of a GPU with one core."""
     if config.evaluation == "exact":
         return 0.0
+    sizes, profile = problem.split_sizes(config), PROFILES[config.panel]
     records = sizes.attack + sizes.validation + sizes.test
     panel = _PANEL + records * math.prod(sizes.record_shape) * _PANEL_NUMBER
-    products = config.attack_steps * _ATTACK_BATCH * _sequence_steps(config, sizes)
-    networks = products * _inference_multiplications(config, sizes)
+    steps, width = profile.budget.steps, profile.width(problem.spec.attacker_width)
+    products = steps * _ATTACK_BATCH * _sequence_steps(config, sizes)
+    networks = products * _inference_multiplications(config, sizes, width)
     networks *= _ATTACKERS * _multiplication_seconds(config)
-    networks += config.attack_steps * _ATTACK_STEP
+    networks += steps * _ATTACK_STEP
     return panel + (networks if device == "cpu" else networks * _GPU_SHARE)
 
 
 def _pass_seconds(config: AdversarialConfig, sizes: SplitSizes) -> tuple[float, float]:
     """Core-seconds of a minibatch through all networks: per member, and per stack."""
     releaser = _releaser_multiplications(config, sizes)
-    multiplications = releaser + 2 * _inference_multiplications(config, sizes)
+    multiplications = releaser + 2 * _inference_multiplications(
+        config, sizes, config.adversary_width
+    )
     records = config.batch_size * _sequence_steps(config, sizes)
     products = records * multiplications * _multiplication_seconds(config)
     if config.releaser in _UNSTACKED:
@@ -92,9 +98,9 @@ def _releaser_multiplications(config: AdversarialConfig, sizes: SplitSizes) -> f
     return 3.0 * (2 * numbers * width + width**2)
 
 
-def _inference_multiplications(config: AdversarialConfig, sizes: SplitSizes) -> float:
+def _inference_multiplications(config: AdversarialConfig, sizes: SplitSizes, width: int) -> float:
     """Multiplications for one record or step, forward and backward through one network."""
-    numbers, width = math.prod(sizes.record_shape), config.adversary_width
+    numbers = math.prod(sizes.record_shape)
     if config.releaser == "recurrent":
         return 3.0 * 24 * width**2
     if config.releaser == "convolutional":

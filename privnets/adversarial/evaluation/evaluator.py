@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,11 +21,12 @@ from privnets.adversarial.attackers.panel import (
     discard_progress,
     score_releases,
 )
+from privnets.adversarial.attackers.scores import balanced_accuracy
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation import estimates
 from privnets.adversarial.evaluation.baselines import Baseline, Baselines, likeliest_labels
 from privnets.adversarial.evaluation.estimates import Estimate
-from privnets.adversarial.metrics import metric_keys
+from privnets.adversarial.metrics import BELOW_BOUND, metric_keys
 from privnets.adversarial.problem import Problem, Splits
 from privnets.adversarial.records import (
     PARTS,
@@ -32,12 +34,19 @@ from privnets.adversarial.records import (
     Exposure,
     Pool,
     Release,
+    known_rows,
     raw_evidence,
     select_exposure,
 )
 from privnets.adversarial.training.game import Game
-from privnets.points import Replicate
+from privnets.points import Replicate, ScoredRecords
 
+_CERTAIN_ERRORS = 3.0  # standard errors that chance exceeds at 1 of 750 replicates
+_ROUNDING = 1e-9  # nats, of exact informations
+_STRONGEST = "privacy/attacker_balanced_accuracy"
+_ADVERSARY = "diagnostic/adversary_balanced_accuracy"
+_RAW = "baseline/attacker_balanced_accuracy"
+_PROBED = 64  # records whose second release shows whether releases are random
 _NO_RECORDS = np.array([], dtype=np.int64)
 
 
@@ -46,16 +55,18 @@ def release_records(game: Game, member: int, pool: Pool, splits: Splits) -> Rele
     config = game.configs[member]
     if config.evaluation == "exact":  # no attacker trains on the release
         splits = replace(splits, attack=_NO_RECORDS, validation=_NO_RECORDS)
-    exposures = []
+    releaser, exposures = game.record_releaser(member), []
     for part in PARTS:
         records = getattr(splits, part)
-        z = game.release(member, records, part) if len(records) else None
+        z = releaser.release(records, part) if len(records) else None
         exposures.append(select_exposure(pool, records, z))
     test = exposures[-1]
+    is_random = releaser.is_random(splits.attack[:_PROBED]) if len(splits.attack) else False
+    redraw = partial(releaser.release, splits.attack) if is_random else None
     return Release(
         config=config,
         original=raw_evidence(pool, splits),
-        released=Evidence(*exposures),
+        released=Evidence(*exposures, is_random=is_random, redraw=redraw),
         parameters=game.parameters(member),
         curves=game.curves(member),
         adversary=game.infer("adversary", member, test),
@@ -136,11 +147,11 @@ def _attacked_replicate(
     draft.metrics.update(result.metrics)
     draft.errors.update(result.standard_errors)
     draft.notes.update(result.notes)
-    key = "baseline/attacker_balanced_accuracy"
-    draft.metrics[key], draft.errors[key] = baseline.attacker
+    draft.metrics[_RAW], draft.errors[_RAW] = baseline.attacker
     if math.isnan(baseline.attacker[0]):
-        draft.notes[key] = "attackers of the raw records could not be scored"
+        draft.notes[_RAW] = "attackers of the raw records could not be scored"
     _add_adversary(draft)
+    _add_control_flags(draft)
     _add_normalized_error(draft)
     if not draft.problem.spec.utility_classes:
         return _finish(draft)
@@ -155,7 +166,7 @@ def _finish(draft: _Draft, informations: Sequence[str] = ()) -> Replicate:
     draft.metrics.update(details.metrics)
     draft.notes.update(details.notes)
     if informations:
-        _add_bound(draft, sum(draft.metrics[key] for key in informations))
+        _add_bound(draft, informations)
     tensors = {str(i): p.contiguous().cpu() for i, p in enumerate(release.parameters)}
     return Replicate(
         seed=release.config.seed,
@@ -165,16 +176,48 @@ def _finish(draft: _Draft, informations: Sequence[str] = ()) -> Replicate:
         curves=release.curves,
         artifacts={"releaser.safetensors": save(tensors), **details.artifacts},
         finished_at=time.time(),
+        scored_on=_scored_records(draft),
     )
+
+
+def _scored_records(draft: _Draft) -> ScoredRecords | None:
+    test_set = draft.problem.test_set(draft.release.config)
+    if test_set is None:
+        return None
+    test, group = draft.release.released.test, _group(draft.release.released.test)
+    size = len(test.z) if group is None else len(np.unique(group))
+    name, overlap = test_set
+    return ScoredRecords(name, size, overlap)
 
 
 def _add_adversary(draft: _Draft) -> None:
     """Balanced accuracy of the game's adversary on test: a diagnostic, not a privacy metric."""
-    secret, log_p = draft.release.released.test.secret, draft.release.adversary
-    guess = log_p.argmax(-1)
-    classes = [c for c in range(log_p.shape[-1]) if bool((secret == c).any())]
-    recalls = [float((guess[secret == c] == c).double().mean()) for c in classes]
-    draft.metrics["diagnostic/adversary_balanced_accuracy"] = sum(recalls) / len(recalls)
+    test, log_p = draft.release.released.test, draft.release.adversary
+    rows, guess = known_rows(test), log_p.argmax(-1).view(len(test.secret), -1).cpu().numpy()
+    decision = guess[rows.record, rows.step]
+    draft.add(_ADVERSARY, balanced_accuracy(decision, rows, log_p.shape[-1]))
+
+
+def _add_control_flags(draft: _Draft) -> None:
+    """Flags attackers that an adversary exceeds, or that learn nothing from raw records."""
+    values, errors = draft.metrics, draft.errors
+    ahead = values[_ADVERSARY] - values[_STRONGEST]
+    error = math.hypot(errors[_ADVERSARY], errors.get(_STRONGEST, math.nan))
+    reason = f"the in-loop adversary is better than the strongest attacker by {ahead:.4f}"
+    _add_flag(draft, "flag/attacker_below_adversary", ahead - _CERTAIN_ERRORS * error, reason)
+    above = values[_RAW] - values["floor/prior"]
+    reason = f"the strongest attacker of raw records reaches {values[_RAW]:.4f}, as by guessing"
+    excess = _CERTAIN_ERRORS * errors[_RAW] - above
+    _add_flag(draft, "flag/attacker_fails_on_raw_data", excess, reason)
+
+
+def _add_flag(draft: _Draft, key: str, excess: float, reason: str) -> None:
+    """Raises a flag where `excess` is positive; it is undefined where `excess` is."""
+    draft.metrics[key] = math.nan if math.isnan(excess) else float(excess > 0)
+    if math.isnan(excess):
+        draft.notes[key] = "attackers could not be scored"
+    elif excess > 0:
+        draft.notes[key] = reason
 
 
 def _add_normalized_error(draft: _Draft) -> None:
@@ -215,18 +258,33 @@ def _add_utility(draft: _Draft, baseline: Baseline, refitted: NDArray[np.float64
     draft.add("utility/censored", estimates.mean(lost, group))
 
 
-def _add_bound(draft: _Draft, total: float) -> None:
-    """Gap of `total`, nats, above the bound I(S;Q) + I(U;X|Q) >= K (ICLR 2019, Lemma 3.1)."""
+def _add_bound(draft: _Draft, informations: Sequence[str]) -> None:
+    """Gap of two informations, nats, above I(S;Q) + I(U;X|Q) >= K (ICLR 2019, Lemma 3.1).
+
+    A gap clearly below 0 proves that attackers or utility networks are too weak.
+    """
     test = draft.release.original.test
     assert test.utility is not None
     secret, utility = test.secret.cpu().numpy(), test.utility.cpu().numpy()
     bound = draft.problem.dependence_bound(draft.release.config, secret, utility)
-    draft.metrics["bound/release"] = bound
-    draft.metrics["bound/gap"] = total - max(bound, 0.0)
+    total = sum(draft.metrics[key] for key in informations)
+    # The sum of both errors is at least the error of the sum; exact informations have none.
+    gap, error = total - max(bound, 0.0), sum(draft.errors.get(key, 0.0) for key in informations)
+    draft.metrics |= {"bound/release": bound, "bound/gap": gap}
+    draft.errors["bound/gap"] = error
     if math.isnan(bound):
-        draft.notes |= dict.fromkeys(("bound/release", "bound/gap"), "the problem knows no bound")
+        keys = ("bound/release", "bound/gap", BELOW_BOUND)
+        draft.notes |= dict.fromkeys(keys, "the problem knows no bound")
     elif math.isnan(total):
-        draft.notes["bound/gap"] = "leakage is undefined"
+        draft.notes |= dict.fromkeys(("bound/gap", BELOW_BOUND), "leakage is undefined")
+    else:
+        is_below = gap < -_CERTAIN_ERRORS * error - _ROUNDING
+        draft.metrics[BELOW_BOUND] = float(is_below)
+        if is_below:
+            draft.notes[BELOW_BOUND] = (
+                f"{' and '.join(informations)} are together {-gap:.4f} +- {error:.4f} nats below "
+                f"the bound {bound:.4f}, so that at least one is understated"
+            )
 
 
 def _record_sums(values: Tensor, test: Exposure) -> NDArray[np.float64]:

@@ -61,6 +61,7 @@ class AmnistProblem(DigitImages):
         utility_classes=10,
         network="convolutional",
         pixels=True,
+        attacker_width=16,
         releasers=("mlp", "convolutional"),
         unused_fields=UNUSED_BY_IMAGES,
         defaults={

@@ -18,6 +18,7 @@ from privnets.adversarial.problem import (
     ReleaseDetails,
     Splits,
     SplitSizes,
+    attack_records,
     stratified_sizes,
     stratified_split,
     subsample,
@@ -42,7 +43,7 @@ class DigitImages(Problem):
     Attributes:
         data_set: Name in `privnets.data`.
         side: Height and width of an image, in pixels.
-        whole_sizes: Records in each split without `train_size` and `attack_size`.
+        whole_sizes: Records in each split without `train_size`, for the full panel.
     """
 
     data_set: ClassVar[str]
@@ -53,12 +54,12 @@ class DigitImages(Problem):
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
         """Sizes of the whole splits, or fewer where the configuration asks for fewer."""
         train, attack, validation, test = self.whole_sizes
-        sizes = config.train_size or train, config.attack_size or attack
+        sizes = config.train_size or train, attack_records(config, attack)
         return SplitSizes(*sizes, validation, test, (1, self.side, self.side))
 
     def size_limits(self) -> dict[str, int]:
-        """Sizes of the whole train and attack split."""
-        return dict(zip(("train_size", "attack_size"), self.whole_sizes, strict=False))
+        """Size of the whole train split."""
+        return {"train_size": self.whole_sizes[0]}
 
     def fingerprint(self, config: AdversarialConfig) -> str:
         """Fingerprint of the published files, or of the digits that scikit-learn ships."""
@@ -102,7 +103,7 @@ class DigitsProblem(DigitImages):
         pixels=True,
         releasers=("mlp", "convolutional"),
         unused_fields=UNUSED_BY_IMAGES,
-        defaults={"releaser_width": 128, "steps": 1000, "batch_size": 64, "attack_steps": 600},
+        defaults={"releaser_width": 128, "steps": 1000, "batch_size": 64},
     )
 
     data_set = "digits"
@@ -117,6 +118,10 @@ class DigitsProblem(DigitImages):
         records = RecordArrays(scale_pixels(ink, _LARGEST_LEVEL), thick, digit)
         strata = 2 * digit + thick
         return records, [Splits(*subsampled_split(config, strata, _SHARES)) for config in configs]
+
+    def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
+        """All digits, of which each seed draws a test split at random."""
+        return self.name, self.whole_sizes[-1] / _RECORDS
 
 
 def example_records(
@@ -136,9 +141,10 @@ def example_records(
 def subsampled_split(
     config: AdversarialConfig, strata: NDArray[np.int64], shares: Sequence[int]
 ) -> list[NDArray[np.int64]]:
-    """A stratified split whose first two parts have `train_size` and `attack_size` records."""
+    """A stratified split, reduced to `train_size` records and to those that the panel takes."""
     train, attack, *others = stratified_split(strata, shares, config.seed)
-    return [subsample(train, config.train_size), subsample(attack, config.attack_size), *others]
+    attack = subsample(attack, attack_records(config, len(attack)))
+    return [subsample(train, config.train_size), attack, *others]
 
 
 def scale_pixels(levels: NDArray[np.generic], largest: int) -> NDArray[np.float32]:

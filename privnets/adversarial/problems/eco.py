@@ -30,6 +30,7 @@ from privnets.adversarial.problem import (
     ReleaseDetails,
     Splits,
     SplitSizes,
+    attack_records,
     subsample,
 )
 from privnets.adversarial.problems.windows import (
@@ -77,6 +78,7 @@ class EcoProblem(Problem):
         secret_classes=2,
         network="recurrent",
         side_features=SIDE_FEATURES,
+        attacker_width=32,
         releasers=("recurrent",),
         unused_fields=("dependence", "utility_weight", "tradeoff", "estimator", "squaring"),
         defaults={
@@ -90,13 +92,12 @@ class EcoProblem(Problem):
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
         """Numbers of windows of the aggregated household; published files give more."""
         train, attack, validation, test = _SIZES
-        sizes = config.train_size or train, config.attack_size or attack
+        sizes = config.train_size or train, attack_records(config, attack)
         return SplitSizes(*sizes, validation, test, (STEPS[config.resolution], 1))
 
     def size_limits(self) -> dict[str, int]:
-        """Sizes of the aggregated household; unknown before reading for published files."""
-        limits = zip(("train_size", "attack_size"), _SIZES, strict=False)
-        return dict(limits) if eco.source() == "aggregated" else {}
+        """Size of the aggregated household; unknown before reading for published files."""
+        return {"train_size": _SIZES[0]} if eco.source() == "aggregated" else {}
 
     def fingerprint(self, config: AdversarialConfig) -> str:
         """Fingerprint of the recordings: their source and contents."""
@@ -109,7 +110,7 @@ class EcoProblem(Problem):
 
         Raises:
             DataError: If the recordings are absent, altered or too few.
-            ValueError: If `train_size` or `attack_size` exceeds the recordings.
+            ValueError: If `train_size` exceeds the recordings.
         """
         rotations = [_rotation_of(config) for config in configs]
         distinct = list(dict.fromkeys(rotations))
@@ -123,6 +124,10 @@ class EcoProblem(Problem):
         """Mean and standard deviation of power in the training blocks, W."""
         rotation = _rotation_of(config)
         return rotation.mean, rotation.std
+
+    def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
+        """The rotation: two rotations have no test block in common."""
+        return f"{self.name} rotation {config.seed % len(ROTATION)}", 1.0
 
     def release_details(self, release: Release) -> ReleaseDetails:
         """Shows up to a week of consecutive test days, before and after release, in W."""
@@ -251,9 +256,8 @@ def _record_arrays(rotations: Sequence[Rotation]) -> RecordArrays:
 def _split(config: AdversarialConfig, rotation: Rotation, start: int) -> Splits:
     ends = np.cumsum([0, *rotation.counts]) + start
     parts = [np.arange(first, last).astype(np.int64) for first, last in itertools.pairwise(ends)]
-    for i, name in enumerate(("train_size", "attack_size")):
-        size = getattr(config, name)
-        if size is not None and size > len(parts[i]):
-            raise ValueError(f"{name} must be at most {len(parts[i])} with eco; got {size}.")
-        parts[i] = subsample(parts[i], size)
-    return Splits(*parts)
+    train, attack, *others = parts
+    if (size := config.train_size) is not None and size > len(train):
+        raise ValueError(f"train_size must be at most {len(train)} with eco; got {size}.")
+    attack = subsample(attack, attack_records(config, len(attack)))
+    return Splits(subsample(train, size), attack, *others)

@@ -22,6 +22,7 @@ from privnets.adversarial.problem import (
     ReleaseDetails,
     Splits,
     SplitSizes,
+    attack_records,
 )
 from privnets.contract import InvalidField
 from privnets.randomness import generator
@@ -38,8 +39,7 @@ EXACT: Final = ("exact/leakage", "exact/censored", "exact/loss")
 OPTIMA: Final = ("bound/loss", "optimum/linear_loss")
 """Least loss of any release, and of any linear filter."""
 
-_VALIDATION, _TEST, _LARGEST_SIZE = 4_096, 16_384, 2**20
-_SIZES = ("train_size", "attack_size")
+_ATTACK, _VALIDATION, _TEST, _LARGEST_SIZE = 8_192, 4_096, 16_384, 2**20
 _EXAMPLES = 1_000
 # Searches for linear filters between two pauses: 40 ms each on one core, 140 ms if alone.
 _SEARCHES_PER_PAUSE = 32
@@ -66,29 +66,27 @@ class GaussianMixtureProblem(Problem):
             "adversary_width": 32,
             "batch_size": 256,
             "train_size": 8192,
-            "attack_size": 8192,
             "learning_rate": 0.05,
             "adversary_learning_rate": 0.01,
         },
     )
 
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
-        """`train_size`, `attack_size`, 4,096 and 16,384 records."""
-        train, attack = (
-            int(getattr(config, name) or self.spec.defaults[name] or 0) for name in _SIZES
-        )
-        return SplitSizes(train, attack, _VALIDATION, _TEST, (2,))
+        """`train_size`, 8,192 or fewer for a small panel, 4,096 and 16,384 records."""
+        train = int(config.train_size or self.spec.defaults["train_size"] or 0)
+        return SplitSizes(train, attack_records(config, _ATTACK), _VALIDATION, _TEST, (2,))
 
     def size_limits(self) -> dict[str, int]:
-        """Records are drawn, so sizes are limited by memory only."""
-        return dict.fromkeys(_SIZES, _LARGEST_SIZE)
+        """Records are drawn, so their number is limited by memory only."""
+        return {"train_size": _LARGEST_SIZE}
 
     def invalid_fields(self, config: AdversarialConfig) -> list[InvalidField]:
-        """Adds an error for each size without a value, as drawn records have no whole set."""
-        allowed = f"a number up to {_LARGEST_SIZE} with {self.spec.name}"
-        missing = [name for name in _SIZES if getattr(config, name) is None]
-        errors = [InvalidField(name, "null", allowed) for name in missing]
-        return super().invalid_fields(config) + errors
+        """Adds an error for a missing `train_size`, as drawn records have no whole set."""
+        errors = super().invalid_fields(config)
+        if config.train_size is None:
+            allowed = f"a number up to {_LARGEST_SIZE} with {self.spec.name}"
+            errors.append(InvalidField("train_size", "null", allowed))
+        return errors
 
     def fingerprint(self, config: AdversarialConfig) -> str:
         """Name of the distribution and of the way it is sampled; no file is read."""
@@ -104,13 +102,15 @@ class GaussianMixtureProblem(Problem):
         """Draws the records of each distinct seed and dependence."""
         sources = list(dict.fromkeys((config.seed, config.dependence) for config in configs))
         sizes = self.split_sizes(configs[0])
-        ends = np.cumsum([sizes.train, sizes.attack, sizes.validation, sizes.test])
+        # All panels judge the same records; a small one uses the first of the attack split.
+        ends = np.cumsum([sizes.train, _ATTACK, sizes.validation, sizes.test])
         drawn = [_draw_records(seed, dependence, int(ends[-1])) for seed, dependence in sources]
         x, secret, utility = (np.concatenate(part) for part in zip(*drawn, strict=True))
         splits = []
         for config in configs:
             first = sources.index((config.seed, config.dependence)) * ends[-1]
-            splits.append(Splits(*np.split(np.arange(first, first + ends[-1]), ends[:-1])))
+            train, attack, *others = np.split(np.arange(first, first + ends[-1]), ends[:-1])
+            splits.append(Splits(train, attack[: sizes.attack], *others))
         return RecordArrays(x, secret, utility), splits
 
     def dependence_bound(
@@ -118,6 +118,9 @@ class GaussianMixtureProblem(Problem):
     ) -> float:
         """I(U;S), as I(U;S|X) is below 1e-20 nats."""
         return float(measures.mutual_information(measures.joint_us(config.dependence)))
+
+    def test_set(self, config: AdversarialConfig) -> None:
+        """None, as every seed draws records of its own."""
 
     def exact_curves(
         self, configs: Sequence[AdversarialConfig], parameters: Sequence[Tensor]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -75,28 +75,10 @@ class BatchSource:
         self._train = [self._train[i] for i in members]
         self._noise_std = self._collect_noise_std()
 
-    def release_records(
-        self,
-        parameters: Sequence[Tensor],
-        member: int,
-        records: NDArray[np.int64],
-        stream: str,
-    ) -> Tensor:
-        """Releases records, by index [n] in the pool, by one member's releaser; shape [n, ...].
-
-        Parameters are those of the whole stack [S, ...]. `stream` names the noise's random stream.
-        """
-        own = [p[member : member + 1] for p in parameters]
-        source = _torch_generator(self._configs[member].seed, stream)
-        parts = []
-        for first in range(0, len(records), _RELEASED_AT_ONCE):
-            part = torch.from_numpy(records[first : first + _RELEASED_AT_ONCE])
-            noise = self._releaser.draw_noise(source, (1, len(part), *self._noise_shape))
-            noise = self._configs[member].noise_std * noise.to(self._pool.x.device)
-            batch = self._select(part[None].to(noise.device), noise)
-            with torch.no_grad():
-                parts.append(self._releaser.release(own, batch)[0])
-        return torch.cat(parts)
+    def record_releaser(self, parameters: Sequence[Tensor], member: int) -> RecordReleaser:
+        """One member's releaser, from the parameters of the whole stack [S, ...]."""
+        own = [p[member : member + 1].detach().clone() for p in parameters]
+        return RecordReleaser(self._releaser, own, self._configs[member], self._pool)
 
     def _draw_block(self, block: int) -> tuple[Tensor, Tensor]:
         """Records and noise of a block, shapes [steps, batches, S, B] and [..., *noise_shape]."""
@@ -121,16 +103,53 @@ class BatchSource:
         together = max(1, _MAX_READ_NUMBERS // max(numbers, 1))
         parts = zip(torch.split(index, together), torch.split(noise, together), strict=True)
         for part_index, part_noise in parts:
-            yield from _split_batches(self._select(part_index, part_noise))
-
-    def _select(self, index: Tensor, noise: Tensor) -> Minibatch:
-        columns = {n: v for n, v in vars(self._pool).items() if v is not None and n != "group"}
-        selected = {name: _select_rows(values, index) for name, values in columns.items()}
-        return Minibatch(**selected, noise=noise)
+            yield from _split_batches(_select_batch(self._pool, part_index, part_noise))
 
     def _collect_noise_std(self) -> Tensor:
         stds = [config.noise_std for config in self._configs]
         return torch.tensor(stds, dtype=torch.float32, device=self._pool.x.device)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordReleaser:
+    """One member's finished releaser, and the records that it may release.
+
+    Attributes:
+        network: The releaser's network.
+        parameters: Its parameters, each of shape [1, ...].
+        config: The member's configuration.
+        pool: All records, without side information if the releaser sees none.
+    """
+
+    network: Releaser
+    parameters: Sequence[Tensor]
+    config: AdversarialConfig
+    pool: Pool
+
+    @torch.no_grad()
+    def release(self, records: NDArray[np.int64], stream: str) -> Tensor:
+        """Releases records by index [n] in the pool, shape [n, ...]; each stream has own noise."""
+        device, parts = self.pool.x.device, []
+        source = _torch_generator(self.config.seed, stream, device)
+        noise_shape = self.network.noise_shape(self.pool.x.shape[1:])
+        for first in range(0, len(records), _RELEASED_AT_ONCE):
+            part = torch.from_numpy(records[first : first + _RELEASED_AT_ONCE])
+            noise = self.network.draw_noise(source, (1, len(part), *noise_shape))
+            noise = self.config.noise_std * noise
+            batch = _select_batch(self.pool, part[None].to(device), noise)
+            parts.append(self.network.release(self.parameters, batch)[0])
+        return torch.cat(parts)
+
+    def is_random(self, records: NDArray[np.int64]) -> bool:
+        """Whether two releases of the same records differ."""
+        one, other = (self.release(records, f"randomness {i}") for i in range(2))
+        return not torch.equal(one, other)
+
+
+def _select_batch(pool: Pool, index: Tensor, noise: Tensor) -> Minibatch:
+    columns = {n: v for n, v in vars(pool).items() if v is not None and n != "group"}
+    selected = {name: _select_rows(values, index) for name, values in columns.items()}
+    return Minibatch(**selected, noise=noise)
 
 
 def _select_rows(values: Tensor, index: Tensor) -> Tensor:
@@ -145,7 +164,7 @@ def _split_batches(batches: Minibatch) -> Iterator[Minibatch]:
         yield replace(batches, **dict(zip(parts, each, strict=True)))
 
 
-def _torch_generator(seed: int, stream: str) -> torch.Generator:
-    source = torch.Generator()
+def _torch_generator(seed: int, stream: str, device: torch.device | str = "cpu") -> torch.Generator:
+    source = torch.Generator(device)
     source.manual_seed(int(generator(seed, stream).integers(2**62)))
     return source

@@ -12,15 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem, Splits
 from privnets.adversarial.records import Exposure, Minibatch, Pool
-from privnets.adversarial.training.batches import BatchSource
+from privnets.adversarial.training.batches import BatchSource, RecordReleaser
 from privnets.adversarial.training.curves import TrainingCurves
 from privnets.adversarial.training.inference_networks import (
     NetworkGroup,
@@ -105,9 +103,9 @@ class Game:
         self._play(steps - pretraining)
         return self._remove_diverged()
 
-    def release(self, member: int, records: NDArray[np.int64], stream: str) -> Tensor:
-        """One member's release of records of the pool; see `BatchSource.release_records`."""
-        return self._batches.release_records(self._releaser.parameters, member, records, stream)
+    def record_releaser(self, member: int) -> RecordReleaser:
+        """One member's releaser as trained so far, which releases any records of the pool."""
+        return self._batches.record_releaser(self._releaser.parameters, member)
 
     def infer(self, role: Role, member: int, released: Exposure) -> Tensor:
         """Log probabilities of one member's inference network, shape [n, C] or [n, T, C]."""

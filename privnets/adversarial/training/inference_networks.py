@@ -32,17 +32,19 @@ def build_inference_network(
     problem: Problem,
     config: AdversarialConfig,
     classes: int,
+    width: int,
     *,
     sees_side: bool,
     large: bool = False,
 ) -> Architecture:
-    """A network that infers one of `classes` labels from a record or a release.
+    """A network of `width` units or channels that infers one of `classes` labels.
 
-    Where `sees_side`, side information is an input beside each step of a sequence. A `large` one
-    has twice the width and another layer, or, for sequences, a second direction.
+    Its input is a record or a release. Where `sees_side`, side information is an input beside each
+    step of a sequence. A `large` one has twice the width and another layer, or, for sequences, a
+    second direction.
     """
     shape = problem.split_sizes(config).record_shape
-    width = config.adversary_width * (2 if large else 1)
+    width *= 2 if large else 1
     if problem.spec.network == "recurrent":
         inputs = 1 + (problem.spec.side_features if sees_side else 0)
         return Recurrent(inputs, width, _RECURRENT_LAYERS, classes, large)
@@ -205,8 +207,10 @@ def build_groups(
     """
     spec, first = problem.spec, configs[0]
     side = first.side_information
-    adversary = build_inference_network(problem, first, spec.secret_classes, sees_side=side)
-    utility = build_inference_network(problem, first, spec.utility_classes, sees_side=side)
+    adversary, utility = (
+        build_inference_network(problem, first, classes, first.adversary_width, sees_side=side)
+        for classes in (spec.secret_classes, spec.utility_classes)
+    )
     groups: list[NetworkGroup] = []
     for roles in (schedule.adversary_step, schedule.releaser_step, schedule.pretrained):
         shapes = {role: adversary if role == "adversary" else utility for role in roles}

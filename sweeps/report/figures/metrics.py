@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from plotly.colors import qualitative
 
 from privnets.contract import Direction
 from privnets.points import TradeoffPoint
+from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.pareto import Objectives, comparable_points
 from sweeps.analysis.tables import METRIC_BOUNDS, varying_fields
 from sweeps.analysis.text import (
@@ -50,6 +52,7 @@ MAX_LINES = 12
 _POINTS: Mapping[str, dict[str, Any]] = {
     "Pareto front": {"color": ORANGE, "symbol": "circle", "size": 9},
     "dominated": {"color": GREY, "symbol": "circle", "size": 6, "opacity": 0.7},
+    "flagged": {"color": GREY, "symbol": "circle", "size": 8, "hollow": True},
 }
 _BOUND: dict[str, Any] = {"color": BLUE, "symbol": "diamond", "hollow": True, "size": 10}
 _RANK = "rank, best first"
@@ -67,16 +70,16 @@ def front_chart(
 ) -> Chart:
     """The front among all points, with 95% intervals and theoretical bounds.
 
-    Each pair of objectives has a panel; a single objective is drawn by rank. `attained` is the
-    median attainment surface of two objectives.
+    Each pair of objectives has a panel; a single objective is drawn by rank. Points with a raised
+    flag are hollow. `attained` is the median attainment surface of two objectives.
     """
-    rows, _ = comparable_points(points, objectives)
+    rows, _ = comparable_points(points, objectives, include_flagged=True)
     names = list(objectives)
     pairs = list(itertools.combinations(names, 2))
     if len(names) == 1:
         rank = rows[names[0]].rank(method="first", ascending=objectives[names[0]] == "min")
         rows, pairs = rows.assign(**{_RANK: rank}), [(_RANK, names[0])]
-    best = rows["point_id"].isin(front["point_id"])
+    best, flagged = rows["point_id"].isin(front["point_id"]), is_flagged(rows)
     fields = varying_fields(points)
     panels = []
     for x, y in pairs:
@@ -84,10 +87,14 @@ def front_chart(
         if attained is not None:
             name = "attained by half the replicates"
             series.append(_edge(attained, objectives, name, PURPLE, "dash"))
-        series.append(_points(rows.loc[~best], x, y, objectives, fields, "dominated"))
+        dominated, left_out = rows.loc[~best & ~flagged], rows.loc[~best & flagged]
+        series.append(_points(dominated, x, y, objectives, fields, "dominated"))
+        if len(left_out):
+            series.append(_points(left_out, x, y, objectives, fields, "flagged"))
         if len(names) == 2:
             series.append(_edge(rows.loc[best], objectives, "edge of the front", ORANGE, "solid"))
-        series.append(_points(rows.loc[best], x, y, objectives, fields, "Pareto front"))
+        shown = _points(rows.loc[best], x, y, objectives, fields, "Pareto front")
+        series.append(replace(shown, hollow=flagged[best].tolist()))
         series += _bounds(rows.loc[best], x, y)
         x_axis, y_axis = (metric_axis(rows, metric, objectives) for metric in (x, y))
         panels.append(ChartPanel(x_axis, y_axis, series))

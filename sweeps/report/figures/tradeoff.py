@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.statistics import Interval
 from sweeps.analysis.tables import (
@@ -38,10 +39,8 @@ from sweeps.report.figures.charts import (
 )
 from sweeps.report.figures.curves import CurveSet, curve_samples, field_scale, label_settings
 
-STRONGEST = "privacy/attacker_balanced_accuracy"
-BELOW_FLOOR_FLAG = "flag/attacker_below_floor"
 FIRST_AT_FLOOR = "first whose interval\nreaches the floor"
-UNDER_TRAINED = "attacker under its floor:\nunder-trained"
+FLAGGED = "flagged: contradicts a floor,\na bound or convergence"
 
 PointPair = tuple[str, str, pd.DataFrame]
 """Metrics of both axes, and the points at which they are finite."""
@@ -70,16 +69,6 @@ def tradeoff_chart(
     """A panel for each pair: curves with 95% intervals, floors and raw data; None without pairs."""
     panels = [_panel(curves, pair, objectives) for pair in pairs]
     return Chart(panels, panel_height=440, side_legend=True) if panels else None
-
-
-def is_under_trained(row: Row) -> bool:
-    """Whether a replicate is flagged and the attacker's interval, if any, lies under the floor.
-
-    At full privacy half of the replicates lie under the floor by chance.
-    """
-    flagged = float(row.get(BELOW_FLOOR_FLAG, 0.0)) > 0
-    attacked, floor = row_interval(row, STRONGEST), row_interval(row, METRIC_FLOORS[STRONGEST])
-    return flagged and not attacked.high >= floor.mean
 
 
 def _panel(curves: CurveSet, pair: PointPair, objectives: Objectives) -> ChartPanel:
@@ -172,7 +161,7 @@ def _curve_series(curves: CurveSet, pair: PointPair) -> Iterator[ChartSeries]:
             line=DASHES[style % len(DASHES)],
             width=1.8,
             symbol=SYMBOLS[symbol % len(SYMBOLS)],
-            hollow=_under_trained(own),
+            hollow=is_flagged(own).tolist(),
         )
 
 
@@ -181,17 +170,13 @@ def _cloud(curves: CurveSet, pair: PointPair) -> ChartSeries:
     x, y, points = pair
     scale = field_scale(points, [curves.along] if curves.along else [])
     hover, name = _hover(curves, points, x, y), f"releases ({len(points)})"
-    style: dict[str, Any] = {"symbol": "circle", "hollow": _under_trained(points)}
+    style: dict[str, Any] = {"symbol": "circle", "hollow": is_flagged(points).tolist()}
     return points_series(points, x, y, hover, name=name, scale=scale, **style)
 
 
 def _hover(curves: CurveSet, points: pd.DataFrame, x: str, y: str) -> list[str]:
     metrics = [metric for metric in (x, y, METRIC_FLOORS.get(y, "")) if metric in points]
     return hover_texts(points, curves.fields, metrics)
-
-
-def _under_trained(points: pd.DataFrame) -> list[bool]:
-    return [is_under_trained(row) for row in points.to_dict("records")]
 
 
 def _marks(curves: CurveSet, pair: PointPair) -> Iterator[ChartSeries]:
@@ -202,8 +187,8 @@ def _marks(curves: CurveSet, pair: PointPair) -> Iterator[ChartSeries]:
     ringed = points.loc[points["point_id"].isin(at_floor)]
     if len(ringed):
         yield ChartSeries(ringed[x], ringed[y], FIRST_AT_FLOOR, size=18, **_RING)
-    if any(_under_trained(points)):
-        yield legend_entry(UNDER_TRAINED, **_RING)
+    if is_flagged(points).any():
+        yield legend_entry(FLAGGED, **_RING)
 
 
 def _raw_data_series(rows: Sequence[Row], x: str, y: str, *, log: bool) -> Iterator[ChartSeries]:

@@ -18,7 +18,7 @@ from tests.support import requires_data
 
 ADVERSARIAL = privnets.experiment("adversarial")
 SMALL = {
-    "gaussian-mixture": {"train_size": 512, "attack_size": 512, "batch_size": 64},
+    "gaussian-mixture": {"train_size": 512, "batch_size": 64},
     "digits": {"releaser_width": 16, "adversary_width": 8, "batch_size": 32},
     "eco": {"releaser_width": 8, "adversary_width": 8, "batch_size": 16},
     "amnist": {
@@ -26,7 +26,6 @@ SMALL = {
         "adversary_width": 4,
         "batch_size": 16,
         "train_size": 300,
-        "attack_size": 300,
     },
 }
 PROBLEMS = [
@@ -38,7 +37,7 @@ PROBLEMS = [
 
 
 def _config(problem: str, **given: object):
-    quick = {"steps": 20, "attack_steps": 50}
+    quick = {"steps": 20, "panel": "quick"}
     return ADVERSARIAL.Config.model_validate(
         {"problem": problem, **quick, **SMALL[problem], **given}
     )
@@ -112,7 +111,7 @@ def test_a_stack_resumed_from_any_stage_ends_the_same():
 
 def test_a_stack_resumed_from_within_its_pretraining_ends_the_same(monkeypatch):
     monkeypatch.setattr(stages_module, "_STAGE_SECONDS", 0.0)  # one step a stage
-    quick = {"scenario": "fixed-utility", "pretrain_steps": 3, "steps": 2, "attack_steps": 50}
+    quick = {"scenario": "fixed-utility", "pretrain_steps": 3, "steps": 2}
     configs = [_config("digits", **quick)]
     stages = [(stage, dict(stage.state())) for stage in ADVERSARIAL.stages(configs)]
     shares = [stage.done for stage, _ in stages]

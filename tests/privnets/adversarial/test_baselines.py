@@ -20,7 +20,7 @@ DIGITS, THICKNESS = 0.9725, 0.915
 
 
 def _toy(seeds: Sequence[int]) -> tuple[Problem, list[AdversarialConfig], list[Evidence]]:
-    settings = {"problem": "gaussian-mixture", "attack_size": 256, "attack_steps": 50}
+    settings = {"problem": "gaussian-mixture", "panel": "quick"}
     configs = [AdversarialConfig(seed=seed, **settings) for seed in seeds]
     problem = PROBLEMS.get("gaussian-mixture")
     pool, splits = load_pool(problem, configs, "cpu")
@@ -71,7 +71,7 @@ def test_without_a_cache_directory_each_process_computes_its_own_baseline(
 @pytest.mark.timeout(3600)
 @requires_data("mnist")
 def test_baselines_of_raw_images_reach_the_published_accuracies():
-    config = AdversarialConfig(problem="amnist", attack_steps=1500)
+    config = AdversarialConfig(problem="amnist")
     problem = PROBLEMS.get("amnist")
     pool, splits = load_pool(problem, [config], "cpu")
     found = finish(Baselines(problem, [config], [raw_evidence(pool, splits[0])]).get(0))

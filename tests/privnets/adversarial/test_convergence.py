@@ -20,11 +20,13 @@ from privnets.adversarial.attackers.convergence import (
     train_until_converged,
 )
 from privnets.adversarial.attackers.neural import fit_network
+from privnets.adversarial.attackers.profiles import TrainingBudget
 from privnets.adversarial.records import MISSING, Evidence, Exposure
 from privnets.networks.mlp import Perceptron
 from tests.support import finish
 
 SMALL = Perceptron((2, 8, 2))
+BUDGET = TrainingBudget(20, 100, 0)
 
 
 def _records(count: int, seed: int, shift: float = 1.5) -> tuple[Tensor, Tensor]:
@@ -39,8 +41,9 @@ def _task(members: int, **settings) -> TrainingTask:
     return TrainingTask(SMALL, *map(stack_records, parts), range(members), "test", **settings)
 
 
-def _train(task: TrainingTask, steps: int) -> FittedClassifiers:
-    return finish(train_until_converged(task, steps))
+def _train(task: TrainingTask, steps: int, restarts: int = 0) -> FittedClassifiers:
+    budget = TrainingBudget(steps // 5, steps, restarts)
+    return finish(train_until_converged(task, budget))
 
 
 def _single_member(task: TrainingTask, member: int) -> TrainingTask:
@@ -123,6 +126,30 @@ def test_training_that_runs_out_of_steps_is_reported_as_not_converged():
     assert _train(task, 1500).converged == (True,)
 
 
+def test_members_that_have_not_converged_restart_until_they_have():
+    task = _task(2, learning_rates=(1e-3,))
+    stopped, restarted = (_train(task, 100, restarts) for restarts in (0, 20))
+    assert stopped.converged == (False, False)
+    assert restarted.converged == (True, True)
+    assert (restarted.validation_loss < stopped.validation_loss).all()
+
+
+def test_a_member_is_trained_on_fresh_inputs_in_every_pass():
+    """Inputs that a redraw exchanges for others decide what a classifier learns."""
+    (x, label), (vx, vlabel) = _records(200, 0), _records(200, 1)
+
+    def train(redraw) -> FittedClassifiers:
+        parts = (stack_records([(x.clone(), label)]), stack_records([(vx, vlabel)]))
+        return _train(TrainingTask(SMALL, *parts, [0], "test", [redraw]), 400)
+
+    streams: list[str] = []
+    usual, same, turned = train(None), train(lambda _: x), train(lambda s: streams.append(s) or -x)
+    assert torch.equal(usual.validation_loss, same.validation_loss)
+    assert (usual.draws, same.draws, turned.draws) == ((1,), (1,), (2,))
+    assert len(set(streams)) == len(streams) > 10
+    assert turned.validation_loss > usual.validation_loss + 0.1
+
+
 class _Watched(Perceptron):
     """Records how many classifiers each step trains."""
 
@@ -153,7 +180,7 @@ def test_converged_members_leave_the_stack_and_change_no_other():
 
 
 def test_training_ends_early_when_all_members_have_converged():
-    *_, share = train_until_converged(_task(1), 2000)
+    *_, share = train_until_converged(_task(1), TrainingBudget(400, 2000, 0))
     assert share < 0.9
 
 
@@ -180,4 +207,4 @@ def test_test_secrets_do_not_reach_a_network():
 
 
 def _fit(evidence):
-    return finish(fit_network("network", SMALL, evidence, [0] * len(evidence), 100))
+    return finish(fit_network("network", SMALL, evidence, [0] * len(evidence), BUDGET))

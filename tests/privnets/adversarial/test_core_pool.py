@@ -16,6 +16,7 @@ from privnets.adversarial.attackers.classical import (
     NearestNeighbours,
 )
 from privnets.adversarial.attackers.panel import CorePool, Panel, PanelResult, score_releases
+from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.records import Evidence, Exposure
 
@@ -44,7 +45,7 @@ def _score(cores: int) -> Iterator[PanelResult | None]:
     torch.set_num_threads(cores)
     evidence = [_evidence(seed) for seed in range(3)]
     configs = [AdversarialConfig(problem="digits", seed=seed) for seed in range(3)]
-    return score_releases(evidence, Panel({}, ATTACKERS), configs, [None] * 3)
+    return score_releases(evidence, Panel({}, ATTACKERS, PROFILES["quick"]), configs, [None] * 3)
 
 
 def _running() -> int:

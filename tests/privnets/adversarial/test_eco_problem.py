@@ -183,8 +183,8 @@ def test_records_depend_on_the_seed_and_not_on_the_stack(two_households):
 
 
 def test_subsamples_have_the_requested_size_up_to_the_available_one(two_households):
-    _, (splits,) = load_pool(EcoProblem(), [make_config(train_size=50, attack_size=40)], "cpu")
-    assert (len(set(splits.train)), len(set(splits.attack))) == (50, 40)
+    _, (splits,) = load_pool(EcoProblem(), [make_config(train_size=50)], "cpu")
+    assert len(set(splits.train)) == 50
     with pytest.raises(ValueError, match=r"train_size must be at most \d+ .*; got 100000"):
         load_pool(EcoProblem(), [make_config(train_size=100_000)], "cpu")
 
@@ -302,7 +302,7 @@ def test_networks_fit_the_windows(two_households, side):
     batch = Minibatch(x, pool.secret[rows], side=known if side else None, noise=noise)
     z = releaser.release(parameters, batch)
     assert z.shape == x.shape
-    adversary = build_inference_network(EcoProblem(), config, 2, sees_side=side)
+    adversary = build_inference_network(EcoProblem(), config, 2, 4, sees_side=side)
     networks = {"adversary": (adversary, side)}
     networks |= {
         name: (network, name.endswith("_side"))

@@ -22,7 +22,7 @@ def config(**fields: object) -> AdversarialConfig:
 
 @pytest.fixture(scope="module")
 def both() -> tuple[privnets.TradeoffPoint, privnets.TradeoffPoint]:
-    panel = {"evaluation": "attackers", "attack_steps": 50}
+    panel = {"evaluation": "attackers", "panel": "quick"}
     (exact,) = EXPERIMENT.run([config(seed=3)])
     (judged,) = EXPERIMENT.run([config(seed=3, **panel)])
     return exact, judged
@@ -71,5 +71,5 @@ def test_exact_evaluation_is_refused_without_exact_information(fields: dict[str,
 
 
 def test_settings_of_attackers_are_refused_with_exact_evaluation() -> None:
-    found = EXPERIMENT.invalid_fields(config(attack_steps=60))
-    assert [problem.field for problem in found] == ["attack_steps"]
+    found = EXPERIMENT.invalid_fields(config(panel="quick"))
+    assert [problem.field for problem in found] == ["panel"]

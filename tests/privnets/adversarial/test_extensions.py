@@ -68,7 +68,7 @@ class CoinReader(ReleaseAttacker):
 class OwnReader(CoinReader):
     name = "coins.own_reader"
 '''
-SMALL = {"steps": 10, "batch_size": 16, "attack_steps": 50}
+SMALL = {"steps": 10, "batch_size": 16, "panel": "quick"}
 
 
 @pytest.fixture

@@ -200,7 +200,7 @@ def test_without_privacy_the_release_is_the_record_to_within_training_error():
     before = played._batches  # the same records before and after
     rows = np.arange(200)
     played.advance(1500)
-    released = played.release(0, rows, "test")
+    released = played.record_releaser(0).release(rows, "test")
     images = before._pool.x[torch.from_numpy(rows)]
     relative = float((released - images).square().sum() / images.square().sum())
     assert relative < 0.08
@@ -216,8 +216,10 @@ def test_release_noise_depends_on_the_configuration_and_the_split():
     played = game(config(seed=1), config(seed=2))
     alone = game(config(seed=2), config(seed=5))
     rows = np.arange(10)
-    assert torch.equal(played.release(1, rows, "test"), alone.release(0, rows, "test"))
-    assert not torch.equal(played.release(1, rows, "test"), alone.release(0, rows, "attack"))
+    own, same = played.record_releaser(1), alone.record_releaser(0)
+    assert torch.equal(own.release(rows, "test"), same.release(rows, "test"))
+    assert not torch.equal(own.release(rows, "test"), same.release(rows, "attack"))
+    assert own.is_random(rows)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def make_config(**fields: object) -> AdversarialConfig:
 
 
 def small(**fields: object) -> AdversarialConfig:
-    return make_config(train_size=64, attack_size=32, **fields)
+    return make_config(train_size=64, panel="quick", **fields)
 
 
 def split_records(
@@ -91,7 +91,7 @@ def test_splits_are_disjoint_and_have_the_predicted_sizes() -> None:
     parts = {part: getattr(splits, part) for part in ("train", "attack", "validation", "test")}
     assert {name: len(part) for name, part in parts.items()} == {
         "train": 64,
-        "attack": 32,
+        "attack": 2_000,
         "validation": sizes.validation,
         "test": sizes.test,
     }
@@ -109,9 +109,8 @@ def test_records_depend_on_seed_and_dependence_alone() -> None:
     ]
     pool, splits = load_pool(MIXTURE, configs, "cpu")
     assert np.array_equal(splits[0].train, splits[3].train)
-    assert len(pool.x) == 3 * sum(
-        len(getattr(splits[0], part)) for part in ("train", "attack", "validation", "test")
-    )
+    whole = MIXTURE.split_sizes(make_config(train_size=64))
+    assert len(pool.x) == 3 * (whole.train + whole.attack + whole.validation + whole.test)
     for config, split in zip(configs, splits, strict=True):
         alone, (own,) = load_pool(MIXTURE, [config], "cpu")
         for part in ("train", "test"):
@@ -124,6 +123,16 @@ def test_records_depend_on_seed_and_dependence_alone() -> None:
     assert not torch.equal(first, third)
 
 
+def test_panels_judge_the_same_records() -> None:
+    quick, full = (make_config(train_size=64, panel=panel) for panel in ("quick", "full"))
+    records = [load_pool(MIXTURE, [config], "cpu") for config in (quick, full)]
+    for part in ("train", "validation", "test"):
+        (one, _, _), (other, _, _) = (split_records(p, s, part) for p, (s,) in records)
+        assert torch.equal(one, other)
+    few, many = (split_records(pool, splits, "attack")[0] for pool, (splits,) in records)
+    assert torch.equal(few, many[: len(few)])
+
+
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
@@ -132,7 +141,7 @@ def test_records_depend_on_seed_and_dependence_alone() -> None:
         ({"sequence": "sum"}, "sequence"),
         ({"releaser": "recurrent"}, "releaser"),
         ({"train_size": None}, "train_size"),
-        ({"attack_size": 2**21}, "attack_size"),
+        ({"train_size": 2**21}, "train_size"),
     ],
 )
 def test_unsupported_fields_of_the_mixture_are_reported(

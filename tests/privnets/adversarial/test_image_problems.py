@@ -56,7 +56,7 @@ def test_every_image_is_in_exactly_one_split(problem):
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_splits_have_the_predicted_sizes(problem):
-    for sizes in ({}, {"train_size": 100, "attack_size": 50}):
+    for sizes in ({}, {"train_size": 100, "panel": "quick"}):
         config = make_config(problem, **sizes)
         told = problem.split_sizes(config)
         pool, (splits,) = load_pool(problem, [config], "cpu")
@@ -85,7 +85,7 @@ def test_splits_depend_on_the_seed_alone_and_not_on_the_stack(problem):
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_splits_have_the_label_shares_of_the_whole(problem):
-    config = make_config(problem, train_size=320, attack_size=320)
+    config = make_config(problem, train_size=320, panel="quick")
     pool, (splits,) = load_pool(problem, [config], "cpu")
     cells = (2 * pool.utility + pool.secret).numpy()
     whole = np.concatenate(parts(splits)[:3])
@@ -173,11 +173,9 @@ def test_unsupported_fields_and_sizes_of_images_are_reported(problem):
         sequence="sum",
         releaser="recurrent",
         train_size=10**6,
-        attack_size=10**6,
     )
     assert {p.field for p in problem.invalid_fields(config)} == {
         "dependence", "resolution", "side_information", "sequence", "releaser", "train_size",
-        "attack_size",
     }  # fmt: skip
     assert not problem.invalid_fields(make_config(problem))
 
@@ -199,10 +197,10 @@ def test_networks_fit_the_images(problem, releaser):
     attackers = build_panel(problem, config).networks
     assert set(attackers) == {"network", "large_network"}
     adversary, utility = (
-        build_inference_network(problem, config, classes, sees_side=False) for classes in (2, 10)
+        build_inference_network(problem, config, classes, 4, sees_side=False) for classes in (2, 10)
     )
     shapes = {"adversary": adversary, **attackers}
-    assert shapes["large_network"] != shapes["network"] == shapes["adversary"]
+    assert shapes["large_network"] != shapes["network"] != shapes["adversary"]
     for shape, classes in [*((s, 2) for s in shapes.values()), (utility, 10)]:
         weights = stack_parameters([shape.initial(generator(seed, "x")) for seed in range(2)])
         assert shape.forward(weights, released).shape == (2, 3, classes)

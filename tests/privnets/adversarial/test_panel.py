@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from scipy.integrate import quad
 from scipy.stats import norm
 
+import privnets
 from privnets.adversarial.attackers import panel_members
 from privnets.adversarial.attackers.attacker import Posterior, ReleaseAttacker, ReleaseView
 from privnets.adversarial.attackers.classical import (
@@ -19,7 +21,13 @@ from privnets.adversarial.attackers.classical import (
     NearestNeighbours,
 )
 from privnets.adversarial.attackers.floors import fit_floors
-from privnets.adversarial.attackers.panel import Panel, PanelResult, score_releases
+from privnets.adversarial.attackers.panel import (
+    Panel,
+    PanelResult,
+    build_panel,
+    score_releases,
+)
+from privnets.adversarial.attackers.profiles import PROFILES, PanelProfile, TrainingBudget
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import MISSING, Evidence, Exposure
@@ -29,7 +37,7 @@ BEST = "privacy/attacker_balanced_accuracy"
 NETWORKS = {"network": Perceptron((2, 16, 2)), "large_network": Perceptron((2, 32, 32, 2))}
 ATTACKERS = (BoostedTrees(), NearestNeighbours(), LogisticRegression())
 GENERAL = {attacker.name: attacker for attacker in ATTACKERS}
-PANEL = Panel(NETWORKS, GENERAL)
+PANEL = Panel(NETWORKS, GENERAL, PROFILES["quick"])
 SHIFT = 1.5
 SIZES = (1200, 1200, 2400)
 
@@ -61,15 +69,20 @@ def _evidence(draw: Draw, seed: int = 0, share: float = 0.5, utility: bool = Fal
     return Evidence(*map(exposure, SIZES))
 
 
+def _profile(steps: int) -> PanelProfile:
+    return replace(PROFILES["quick"], budget=TrainingBudget(steps // 5, steps, 0))
+
+
 def _score(evidence: Sequence[Evidence], networks=NETWORKS, specific=(), alpha=1.0, steps=300):
-    panel = Panel(networks, GENERAL | {attacker.name: attacker for attacker in specific})
-    configs = [_config(seed, alpha, steps) for seed in range(len(evidence))]
+    attackers = GENERAL | {attacker.name: attacker for attacker in specific}
+    panel = Panel(networks, attackers, _profile(steps))
+    configs = [_config(seed, alpha) for seed in range(len(evidence))]
     results_of_stack = score_releases(evidence, panel, configs, [None] * len(evidence))
     return [result for result in results_of_stack if result is not None]
 
 
-def _config(seed: int, alpha: float, steps: int) -> AdversarialConfig:
-    return AdversarialConfig(problem="digits", seed=seed, alpha=alpha, attack_steps=steps)
+def _config(seed: int, alpha: float = 1.0) -> AdversarialConfig:
+    return AdversarialConfig(problem="digits", seed=seed, alpha=alpha)
 
 
 @pytest.fixture(scope="module")
@@ -150,8 +163,8 @@ def test_releases_are_scored_in_a_stack_as_alone():
     evidence = [_evidence(RELEASES[name], seed) for seed, name in enumerate(("gaussian", "noise"))]
     together = _score(evidence, {"network": NETWORKS["network"]}, steps=100)
     for seed, one in enumerate(evidence):
-        panel = Panel({"network": NETWORKS["network"]}, GENERAL)
-        (*_, alone) = score_releases([one], panel, [_config(seed, 1.0, 100)], [None])
+        panel = Panel({"network": NETWORKS["network"]}, GENERAL, _profile(100))
+        (*_, alone) = score_releases([one], panel, [_config(seed)], [None])
         assert alone.metrics == pytest.approx(together[seed].metrics, abs=1e-3, nan_ok=True)
 
 
@@ -240,7 +253,8 @@ def test_a_panel_has_four_families_of_attackers_and_those_of_the_problem():
     )
     assert digits == general
     assert eco == (*general, *(f"{name}_side" for name in general))
-    assert amnist == (*general, "thickness_random", "thickness_thin", "thickness_thick")
+    rules = ("thickness_learned", "thickness_random", "thickness_thin", "thickness_thick")
+    assert amnist == (*general, *rules)
 
 
 def test_without_labels_the_floor_is_the_prior(results):
@@ -285,3 +299,42 @@ def test_networks_that_ran_out_of_steps_are_flagged_by_name():
     (result,) = _score([_evidence(RELEASES["exclusive_or"])], networks, steps=50)
     assert result.metrics["flag/attacker_not_converged"] == 1
     assert "network" in result.notes["flag/attacker_not_converged"]
+
+
+SWEPT = {
+    "adversary_width": 7,
+    "adversary_steps": 1,
+    "adversary_learning_rate": 0.5,
+    "releaser_width": 5,
+    "train_size": 100,
+    "batch_size": 8,
+    "steps": 3,
+    "noise_std": 0.25,
+    "privacy_weight": 9.0,
+    "alpha": 3.0,
+    "gradient": "posterior",
+    "pretrain_steps": 9,
+}
+
+
+@pytest.mark.parametrize("problem", ["gaussian-mixture", "digits", "amnist", "eco"])
+@pytest.mark.parametrize("field", SWEPT)
+def test_no_field_of_the_game_changes_the_panel(problem, field):
+    source = PROBLEMS.get(problem)
+    usual = AdversarialConfig(problem=problem)
+    swept = AdversarialConfig.model_validate({"problem": problem, field: SWEPT[field]})
+    one, other = (build_panel(source, config) for config in (usual, swept))
+    assert one.networks == other.networks
+    assert one.attackers == other.attackers
+    assert one.profile == other.profile
+    sizes = [source.split_sizes(config) for config in (usual, swept)]
+    assert [(s.attack, s.validation, s.test) for s in sizes] == [
+        (sizes[0].attack, sizes[0].validation, sizes[0].test)
+    ] * 2
+
+
+def test_panels_do_not_share_a_stack_or_a_point():
+    quick, full = (AdversarialConfig(problem="digits", panel=name) for name in ("quick", "full"))
+    assert quick.structure() != full.structure()
+    experiment = privnets.experiment("adversarial")
+    assert experiment.point_id(quick) != experiment.point_id(full)

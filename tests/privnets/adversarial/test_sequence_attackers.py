@@ -16,11 +16,13 @@ from privnets.adversarial.attackers.classical import (
 )
 from privnets.adversarial.attackers.floors import fit_floors
 from privnets.adversarial.attackers.panel import Panel, score_releases
+from privnets.adversarial.attackers.profiles import PROFILES, TrainingBudget
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.records import MISSING, Evidence, Exposure, known_rows
 from privnets.networks.recurrent import Recurrent
 
 STEPS = 12
+PROFILE = replace(PROFILES["quick"], budget=TrainingBudget(40, 200, 0))
 ATTACKERS = {
     kind.name + suffix: kind()
     for suffix in ("", "_side")
@@ -53,8 +55,8 @@ def _masked_with_side(given: Exposure) -> Exposure:
 def test_only_attackers_with_side_information_decode_a_one_time_pad():
     evidence = _evidence(_masked_with_side)
     networks = {"network": Recurrent(1, 8, 1, 2), "network_side": Recurrent(2, 8, 1, 2)}
-    panel = Panel(networks, ATTACKERS)
-    config = AdversarialConfig(problem="eco", attack_steps=200)
+    panel = Panel(networks, ATTACKERS, PROFILE)
+    config = AdversarialConfig(problem="eco")
     (*_, verdict) = score_releases([evidence], panel, [config], [None])
     assert verdict is not None
     assert verdict.strongest is not None
@@ -116,7 +118,7 @@ def _likely_by_side(given: Exposure) -> Exposure:
 
 def test_side_information_is_not_counted_as_leakage():
     evidence, config = _evidence(_likely_by_side), AdversarialConfig(problem="eco", alpha=4.0)
-    (*_, verdict) = score_releases([evidence], Panel({}, ATTACKERS), [config], [None])
+    (*_, verdict) = score_releases([evidence], Panel({}, ATTACKERS, PROFILE), [config], [None])
     assert verdict is not None
     assert verdict.metrics["privacy/attacker_balanced_accuracy"] > 0.85
     # The bit is worth ln 2 - h(.1) = .37 nats; a release of noise adds none of them.

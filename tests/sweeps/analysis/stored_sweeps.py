@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from privnets.points import Replicate, TradeoffPoint
@@ -20,8 +20,14 @@ def write_sweep(
     *,
     replicates: int = 2,
     dataset: str = "digits",
+    noise: Callable[[int], Sequence[float]] | None = None,
+    flags: Sequence[float] = (),
 ) -> None:
-    """Writes a sweep with one point per pair of metrics; None writes a failed point."""
+    """Writes a sweep with one point per pair of metrics; None writes a failed point.
+
+    `noise` gives the numbers to add to the metrics of the replicates with a seed, and `flags` the
+    value of `flag/attack_beats_bound` at each point.
+    """
     study = Study.model_validate(
         {
             "name": f"study-{sweep}",
@@ -34,11 +40,20 @@ def write_sweep(
     )
     planned, ledger = make_plan(study), Ledger(str(storage), sweep)
     points = []
-    for point, values in zip(planned.points, metrics, strict=True):
-        point_metrics = {} if values is None else dict(zip(objectives, values, strict=True))
+    for place, (point, values) in enumerate(zip(planned.points, metrics, strict=True)):
+        flagged = {"flag/attack_beats_bound": flags[place]} if flags else {}
+
+        def metrics_of(seed: int, means: tuple[float, float] | None = values) -> dict[str, float]:
+            if means is None:
+                return {}
+            added = noise(seed) if noise else (0.0,) * len(means)
+            noisy = (mean + one for mean, one in zip(means, added, strict=True))
+            return dict(zip(objectives, noisy, strict=True))
+
         failure = "diverged" if values is None else None
         each = (
-            Replicate(s, point_metrics, failure=failure, finished_at=1.7e9) for s in planned.seeds
+            Replicate(s, metrics_of(s) | flagged, failure=failure, finished_at=1.7e9)
+            for s in planned.seeds
         )
         config = point.config.resolved()
         points.append(TradeoffPoint(point.point_id, "membership", config, tuple(each)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from stored_sweeps import write_sweep
 from typer.testing import CliRunner
@@ -61,6 +62,45 @@ def test_the_table_has_the_same_numbers(storage: Path) -> None:
     reference = f"the worst values over all these sweeps: {ADVANTAGE} 0.5, {ACCURACY} 0.1."
     assert reference in said
     assert "Joint front of all sweeps:" in said
+
+
+def seed_noise(seed: int) -> list[float]:
+    """Large noise that both sweeps share."""
+    noise: list[float] = np.random.default_rng(seed).normal(0.0, 0.05, 2).tolist()
+    return noise
+
+
+def other_noise(seed: int) -> list[float]:
+    """As large, but different."""
+    return seed_noise(seed + 1000)
+
+
+def test_differences_are_paired_by_common_seeds(tmp_path: Path) -> None:
+    """Both sweeps have the noise of their seeds, which is ten times their difference."""
+    objectives = {ADVANTAGE: "min", ACCURACY: "max"}
+    places = [(0.1, 0.5), (0.5, 0.9)]
+    shifted = [(advantage, accuracy + 0.005) for advantage, accuracy in places]
+    for name, metrics in (("plain", places), ("shifted", shifted)):
+        write_sweep(tmp_path, name, objectives, metrics, replicates=4, noise=seed_noise)
+    found = json.loads(run(tmp_path, "plain", "shifted", "--json"))["contrasts"]
+    by_metric = {each["metric"]: each for each in found}
+    better, equal = by_metric[ACCURACY], by_metric[ADVANTAGE]
+    assert better["verdict"] == "higher"
+    assert better["difference"]["mean"] == pytest.approx(0.005)
+    assert better["difference"]["high"] - better["difference"]["low"] < 0.002
+    assert (better["points"], better["seeds"]) == (2, 4)
+    assert equal["verdict"] == "cannot tell"
+    assert "cannot tell" in run(tmp_path, "plain", "shifted")
+
+
+def test_differences_of_unrelated_noise_have_both_errors(tmp_path: Path) -> None:
+    objectives = {ADVANTAGE: "min", ACCURACY: "max"}
+    places = [(0.1, 0.5), (0.5, 0.9)]
+    write_sweep(tmp_path, "plain", objectives, places, replicates=4, noise=seed_noise)
+    shifted = [(advantage, accuracy + 0.005) for advantage, accuracy in places]
+    write_sweep(tmp_path, "shifted", objectives, shifted, replicates=4, noise=other_noise)
+    found = json.loads(run(tmp_path, "plain", "shifted", "--json"))["contrasts"]
+    assert {each["verdict"] for each in found} == {"cannot tell"}
 
 
 def test_differences_between_tasks_are_named(storage: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from sweeps.analysis.flags import STRONGEST, STRONGEST_FLOOR, is_flagged
 from sweeps.analysis.pareto import attainment, hypervolume, pareto_front
 
 A, B, C = "privacy/a", "utility/b", "utility/c"
@@ -77,13 +78,40 @@ def test_single_objective_keeps_every_best_row():
     assert list(pareto_front(frame([(1.0,), (2.0,), (1.0,)]), {A: "min"}).index) == [0, 2]
 
 
+def test_flagged_rows_are_left_out_unless_asked_for():
+    points = frame([(0.0, 1.0), (-1.0, 3.0)]).assign(**{"flag/attack_beats_bound": [0.0, 0.25]})
+    front = pareto_front(points, MIN_MAX)
+    assert list(front.index) == [0]
+    assert front.attrs["excluded"] == {"not_finished": 0, "undefined": 0, "flagged": 1}
+    assert list(pareto_front(points, MIN_MAX, include_flagged=True).index) == [1]
+    assert hypervolume(points, MIN_MAX, (1.0, 0.0)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("columns", "raised"),
+    [
+        ({"flag/other": 0.0}, False),
+        ({"flag/other": 0.5}, True),
+        ({"flag/below_bound": 0.0, "bound/gap.ci_high": 0.01}, False),
+        ({"flag/below_bound": 0.0, "bound/gap.ci_high": -0.01}, True),
+        ({"flag/attacker_below_floor": 1.0, STRONGEST: 0.49, f"{STRONGEST}.ci_high": 0.51}, False),
+        ({"flag/attacker_below_floor": 1.0, STRONGEST: 0.45, f"{STRONGEST}.ci_high": 0.47}, True),
+        ({"flag/attacker_below_floor": 1.0, STRONGEST: 0.45}, True),
+        ({"flag/attacker_below_floor": math.nan, STRONGEST: math.nan}, False),
+    ],
+)
+def test_a_flag_is_raised_by_a_replicate_or_by_an_interval(columns, raised):
+    points = pd.DataFrame([{STRONGEST_FLOOR: 0.5, **columns}])
+    assert is_flagged(points).tolist() == [raised]
+
+
 def test_rows_that_cannot_be_compared_are_left_out_and_counted():
     points = frame([(0.0, 1.0), (math.nan, 2.0), (1.0, math.nan), (-1.0, 3.0)])
     points["status"] = ["finished", "finished", "failed", "failed"]
     front = pareto_front(points, MIN_MAX)
     assert list(front.index) == [0]
     assert list(front.columns) == list(points.columns)
-    assert front.attrs["excluded"] == {"not_finished": 2, "undefined": 1}
+    assert front.attrs["excluded"] == {"not_finished": 2, "undefined": 1, "flagged": 0}
 
 
 def test_infinitely_good_point_dominates_an_infinite_volume():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+import pandas as pd
 import pytest
 
-from sweeps.analysis.tables import evenly_spaced
+from sweeps.analysis.tables import evenly_spaced, format_metric, front_table, points_table
 
 
 @pytest.mark.parametrize(
@@ -12,3 +15,35 @@ from sweeps.analysis.tables import evenly_spaced
 )
 def test_indices_are_evenly_spaced(count, limit, indices):
     assert evenly_spaced(count, limit) == indices
+
+
+def test_a_rate_without_enough_outsiders_says_so():
+    rate = "privacy/attack/lira_online/tpr_at_fpr_0.001"
+    expected = rate.replace("tpr", "expected_false_positives")
+    assert format_metric({rate: math.nan, expected: 4.1}, rate) == "too few non-members"
+    assert format_metric({rate: math.nan, expected: math.nan}, rate) == "undefined"
+    assert format_metric({rate: 0.25, expected: 16.0}, rate) == "0.25"
+    assert format_metric({"privacy/rho_kl": math.nan}, "privacy/rho_kl") == "undefined"
+
+
+def _points(**config: str) -> pd.DataFrame:
+    columns = {f"config/{name}": [value] * 2 for name, value in config.items()}
+    metrics = {"loss": [1.0, 2.0], "loss.ci_low": [0.5, 1.5], "loss.ci_high": [1.5, 2.5]}
+    rest = {"replicates": 2, "status": "finished", "point_id": ["a", "b"]}
+    return pd.DataFrame({**columns, **metrics, **rest})
+
+
+def test_tables_name_the_panel_that_judged_the_points():
+    judged = _points(panel="quick", evaluation="attackers")
+    for table in (front_table(judged, {"loss": "min"}, []), points_table(judged, ["loss"], [])):
+        assert [row[table.columns.index("panel")] for row in table.rows] == ["quick", "quick"]
+
+
+@pytest.mark.parametrize("config", [{"panel": "full", "evaluation": "exact"}, {}])
+def test_tables_of_points_without_attackers_name_no_panel(config):
+    assert "panel" not in points_table(_points(**config), ["loss"], []).columns
+
+
+def test_a_swept_panel_is_one_column():
+    table = points_table(_points(panel="full", evaluation="attackers"), ["loss"], ["panel"])
+    assert table.columns.count("panel") == 1

@@ -85,7 +85,7 @@ with connect_ray(make_plan(load(file)), None, ""):
 _STUDY = """
 name: light
 experiment: adversarial
-fixed: {problem: gaussian-mixture, steps: 2, train_size: 64, attack_size: 64, attack_steps: 50}
+fixed: {problem: gaussian-mixture, steps: 2, train_size: 256, panel: quick}
 space: {tradeoff: {grid: [0.3, 0.7]}}
 resources: {pack: 2, concurrency: 1}
 """

@@ -229,3 +229,10 @@ def test_an_absent_data_set_is_reported_with_other_mistakes(tmp_path, monkeypatc
 )  # fmt: skip
 def test_durations_have_one_unit(seconds, words):
     assert format_duration(seconds) == words
+
+
+def test_an_objective_that_too_few_trials_support_is_a_mistake():
+    rate = "privacy/attack/white_box/tpr_at_fpr_0.001"
+    (error,) = plan_errors(fixed={**FIXED, "records": 20}, objectives={rate: "min"})
+    assert f"{rate}, which is undefined (too few non-members: 6.0 expected" in error
+    assert make_plan(study(fixed={**FIXED, "records": 40}, objectives={rate: "min"})).points

@@ -26,7 +26,7 @@ from sweeps.report.figures.plotly_charts import plotly_figure
 from sweeps.report.figures.png_charts import draw_chart
 from sweeps.report.figures.tradeoff import (
     FIRST_AT_FLOOR,
-    UNDER_TRAINED,
+    FLAGGED,
     tradeoff_chart,
     tradeoff_pairs,
 )
@@ -124,7 +124,7 @@ def test_under_trained_attackers_have_hollow_markers():
     flagged = sweep.points["flag/attacker_below_floor"] > 0
     assert flagged.any()
     assert list(line.hollow) == list(flagged)
-    assert find_series(figure, UNDER_TRAINED)
+    assert find_series(figure, FLAGGED)
 
 
 def test_first_full_privacy_is_ringed():

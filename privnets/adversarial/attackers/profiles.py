@@ -1,0 +1,57 @@
+"""Profiles of the panel: data, size and training of the attackers, which follow no other field.
+
+An attacker's network is a constant of its problem (`ProblemSpec.attacker_width`). A profile fixes
+everything else, so that all points judged by one profile have the same yardstick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+ProfileName = Literal["quick", "full"]
+
+
+@dataclass(frozen=True)
+class TrainingBudget:
+    """Training steps of one network.
+
+    Attributes:
+        trial: Steps for each learning rate before the best one is chosen.
+        steps: Most steps before a restart.
+        restarts: Most restarts of a network that has not converged.
+    """
+
+    trial: int
+    steps: int
+    restarts: int
+
+
+@dataclass(frozen=True)
+class PanelProfile:
+    """Data, size and training of all attackers of a panel.
+
+    Attributes:
+        records: Most records in the attack split.
+        width_divisor: Networks have the problem's width divided by this number.
+        budget: Training of each network.
+        draws: Most releases of each record for attackers that are not networks.
+        numbers: Most feature values in all these releases together.
+    """
+
+    records: int
+    width_divisor: int
+    budget: TrainingBudget
+    draws: int
+    numbers: int
+
+    def width(self, problem_width: int) -> int:
+        """Units or channels of a network, at least 1."""
+        return max(1, problem_width // self.width_divisor)
+
+
+PROFILES: Final[Mapping[ProfileName, PanelProfile]] = {
+    "quick": PanelProfile(2_000, 2, TrainingBudget(100, 400, 0), draws=8, numbers=2**21),
+    "full": PanelProfile(2**20, 1, TrainingBudget(500, 4_000, 2), draws=64, numbers=2**26),
+}

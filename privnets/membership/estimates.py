@@ -1,0 +1,128 @@
+"""Estimates of means over records, from the few records that are attacked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# Fewer records than this for each coefficient would fit the regression to noise.
+_RECORDS_PER_COEFFICIENT = 10
+_LARGEST_SQUARED_DISTANCE = 20.0
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Estimate of a mean with its standard error."""
+
+    value: float
+    error: float
+
+    @classmethod
+    def over(cls, values: Tensor) -> Mean:
+        """Mean of independent values, shape [R]."""
+        return cls(float(values.mean()), float(values.std() / math.sqrt(len(values))))
+
+    @classmethod
+    def two_way(cls, values: Tensor, counted: Tensor, unseen_share: float) -> Mean:
+        """Mean of values [J, K] that are `counted`, of J models all measured at the same K records.
+
+        `unseen_share` is the share of all records that is not among the K. If it is 0, the choice
+        of records adds no error.
+        """
+        by_model = torch.where(counted, values, 0.0).sum(1) / counted.sum(1)
+        mean = by_model.mean()
+        weight = counted / (counted.sum(1, keepdim=True) * len(values))
+        influence = torch.where(counted, values - mean, 0.0) * weight
+        models = influence.sum(1).square().sum()
+        records = (influence.sum(0).square().sum() - influence.square().sum()).clamp_min(0)
+        return cls(float(mean), float((models + unseen_share * records).sqrt()))
+
+
+@dataclass(frozen=True)
+class ControlVariate:
+    """Covariates known for every record, which predict a value measured at few of them.
+
+    Attributes:
+        asked: Covariates of the attacked records, the first of them 1, shape [R, k].
+        population: Mean of the covariates over all records, shape [k].
+    """
+
+    asked: Tensor
+    population: Tensor
+
+    @classmethod
+    def of(cls, covariates: Tensor, asked: Tensor) -> ControlVariate:
+        """Keeps what is needed of covariates of all records, shape [N, k].
+
+        Args:
+            asked: Indices of the attacked records, shape [R].
+        """
+        return cls(covariates[asked], covariates.mean(0))
+
+    def mean(self, values: Tensor) -> Mean:
+        """Mean over all records of a value measured at the attacked ones, shape [R].
+
+        It is the mean over all records of a least-squares fit, whose residuals have mean 0 over
+        the attacked records and supply the standard error. With fewer than ten records for each
+        coefficient it is the plain mean over the attacked records.
+        """
+        count, coefficients = self.asked.shape
+        if count < _RECORDS_PER_COEFFICIENT * coefficients:
+            return Mean.over(values)
+        scale = self.asked.square().mean(0).sqrt().clamp_min(1e-300)
+        design = self.asked / scale
+        # The driver `gelsd` serves covariates that are linearly dependent, as at p = 1.
+        solution = torch.linalg.lstsq(design.cpu(), values[:, None].cpu(), driver="gelsd").solution
+        fitted = design @ solution[:, 0].to(design)
+        variance = (values - fitted).square().sum() / (count - coefficients)
+        prediction = (self.population / scale) @ solution[:, 0].to(design)
+        return Mean(float(prediction), math.sqrt(float(variance) / count))
+
+
+def influence_covariates(
+    x: Tensor, y: Tensor, size: int, weight_decay: float, noise_std: float
+) -> Tensor:
+    """Computes functions of leverage and influence that predict rho_KL of ridge regression.
+
+    With H = X'X/N + lambda I, residuals r of the fit to all records, influences
+    psi_i = H^-1 (x_i r_i - lambda theta), their covariance S, leverages l_i = x_i'H^-1 x_i and
+    g_i = psi_i'(S + n sigma^2 I)^-1 psi_i, the divergence of record i is to first order
+    (p + (2n - 1) g_i) / (2n(n - 1)) without noise. The other functions follow the departures of
+    small training sets from it.
+
+    Args:
+        x: Features of all records, shape [N, p].
+        y: Targets, shape [N].
+        size: Records in a training set, n.
+        noise_std: Standard deviation sigma of the noise added to parameters.
+
+    Returns:
+        1, g, l, l^2, g l, min(g, 20)^2, ln(1 + l), ln(1 + g), sqrt(g), sqrt(l): shape [N, 10].
+    """
+    identity = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+    curvature = x.T @ x / len(x) + weight_decay * identity
+    inverse = torch.linalg.pinv(curvature, hermitian=True)
+    parameters = inverse @ (x.T @ y) / len(x)
+    residual = y - x @ parameters
+    influence = (x * residual[:, None]) @ inverse
+    influence = influence - influence.mean(0)
+    spread = influence.T @ influence / len(x) + size * noise_std**2 * identity
+    leverage = torch.einsum("np,pq,nq->n", x, inverse, x).clamp_min(0)
+    precision = torch.linalg.pinv(spread, hermitian=True)
+    distance = torch.einsum("np,pq,nq->n", influence, precision, influence).clamp_min(0)
+    columns = (
+        torch.ones_like(distance),
+        distance,
+        leverage,
+        leverage**2,
+        distance * leverage,
+        distance.clamp_max(_LARGEST_SQUARED_DISTANCE) ** 2,
+        torch.log1p(leverage),
+        torch.log1p(distance),
+        distance.sqrt(),
+        leverage.sqrt(),
+    )
+    return torch.stack(columns, dim=1)

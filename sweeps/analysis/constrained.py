@@ -1,0 +1,169 @@
+"""The best point under constraints, with the probability that it is.
+
+A point of the lowest mean that just meets a constraint owes both to chance more often than not. So
+the answer is a point whose whole interval meets the constraints, and the draws of
+`sweeps.analysis.resampling` show whether another point may be better.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privnets.contract import Direction
+from privnets.summary import LEVEL, Array
+from sweeps.analysis.resampling import PointSamples
+from sweeps.analysis.statistics import Interval
+from sweeps.errors import InputError
+
+_MAX_LISTED = 5
+_COMPARISONS: Final[Mapping[str, Callable[[Array, float], NDArray[np.bool_]]]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+}
+_CONSTRAINT = re.compile(r"\s*(?P<metric>[^\s<>=]+)\s*(?P<comparison>>=|<=)\s*(?P<limit>\S+)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """Condition on a metric, such as `utility/accuracy >= 0.95`."""
+
+    metric: str
+    comparison: str
+    limit: float
+
+    def __str__(self) -> str:
+        """The condition as it is written."""
+        return f"{self.metric} {self.comparison} {self.limit:g}"
+
+    @classmethod
+    def parse(cls, text: str) -> Constraint:
+        """Parses `METRIC >= NUMBER` or `METRIC <= NUMBER`.
+
+        Raises:
+            InputError: If the text is something else.
+        """
+        match = _CONSTRAINT.fullmatch(text)
+        try:
+            limit = math.nan if match is None else float(match["limit"])
+        except ValueError:
+            limit = math.nan
+        if match is None or math.isnan(limit):
+            raise InputError(
+                f"a constraint must be METRIC >= NUMBER or METRIC <= NUMBER; got {text!r}"
+            )
+        return cls(match["metric"], match["comparison"], limit)
+
+    def is_met(self, values: Array) -> NDArray[np.bool_]:
+        """Whether each value meets the condition."""
+        return _COMPARISONS[self.comparison](values, self.limit)
+
+
+@dataclass(frozen=True)
+class ConstrainedBest:
+    """Answer to the question which point is the best in one metric under constraints.
+
+    Attributes:
+        metric: The metric.
+        direction: Whether the best is the lowest (`min`) or the highest (`max`).
+        constraints: Conditions on metrics.
+        point_id: The best point by its mean among those whose 95% intervals meet the constraints;
+            None if there is none.
+        value: The metric at this point; NaN without one.
+        meets: Probability that it meets the constraints.
+        shares: Point to the probability that it meets the constraints and is the best that does,
+            the likeliest first, without those below 0.01.
+        none: Probability that no point meets the constraints.
+    """
+
+    metric: str
+    direction: Direction
+    constraints: tuple[Constraint, ...]
+    point_id: str | None
+    value: Interval
+    meets: float
+    shares: Mapping[str, float]
+    none: float
+
+    @property
+    def probability(self) -> float:
+        """Probability that `point_id` is the answer; 0 without a point."""
+        return 0.0 if self.point_id is None else self.shares.get(self.point_id, 0.0)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the point is the answer with a probability of at least 0.95."""
+        return self.probability >= LEVEL
+
+    def __str__(self) -> str:
+        """The answer in a few sentences; without certainty they say what else may be true."""
+        asked = f"{'lowest' if self.direction == 'min' else 'highest'} {self.metric}"
+        asked += f" with {' and '.join(map(str, self.constraints))}"
+        if self.none >= LEVEL:
+            return f"No point has the {asked} (probability {self.none:.3f})."
+        if self.point_id is None:
+            return f"Cannot tell the {asked}: no interval meets it.{self._others()}"
+        found = f"{self.metric} = {self.value} at point {self.point_id}"
+        if self.is_certain:
+            return f"The {asked} is {found} (probability {self.probability:.3f})."
+        return (
+            f"Cannot tell the {asked}. The best whose interval meets it has {found}; it is the "
+            f"answer with probability {self.probability:.3f}.{self._others()}"
+        )
+
+    def _others(self) -> str:
+        others = [f"{name} ({p:.3f})" for name, p in self.shares.items() if name != self.point_id]
+        if not others:
+            return ""
+        more = f" and {len(others) - _MAX_LISTED} more" if len(others) > _MAX_LISTED else ""
+        return f" The answer may be {', '.join(others[:_MAX_LISTED])}{more}."
+
+
+def best_under_constraints(
+    samples: PointSamples, direction: Direction, constraints: Sequence[Constraint]
+) -> ConstrainedBest:
+    """The best point in the first metric of `samples` under constraints on its metrics.
+
+    Points with unknown errors or an undefined metric take no part.
+    """
+    known = samples.select(np.flatnonzero(samples.has_errors))
+    sign = 1.0 if direction == "min" else -1.0
+    places = [known.metrics.index(constraint.metric) for constraint in constraints]
+    draws, summary = known.draw(), known.summary
+    low, high = summary.interval()
+    meets = np.ones(draws.shape[:2], dtype=bool)
+    is_clear = np.ones(len(known.point_ids), dtype=bool)
+    for place, constraint in zip(places, constraints, strict=True):
+        meets &= constraint.is_met(draws[..., place])
+        is_clear &= constraint.is_met((low if constraint.comparison == ">=" else high)[:, place])
+    shares, none = _answer_shares(np.where(meets, sign * draws[..., 0], math.inf), meets)
+    clear = np.flatnonzero(is_clear)
+    chosen = clear[(sign * summary.mean[clear, 0]).argmin()] if len(clear) else None
+    ends = (math.nan,) * 3 if chosen is None else (a[chosen, 0] for a in (summary.mean, low, high))
+    order = [place for place in np.argsort(-shares, kind="stable") if shares[place] >= 0.01]
+    return ConstrainedBest(
+        metric=known.metrics[0],
+        direction=direction,
+        constraints=tuple(constraints),
+        point_id=None if chosen is None else known.point_ids[chosen],
+        value=Interval(*map(float, ends)),
+        meets=math.nan if chosen is None else float(meets[:, chosen].mean()),
+        shares={known.point_ids[place]: float(shares[place]) for place in order},
+        none=none,
+    )
+
+
+def _answer_shares(scores: Array, meets: NDArray[np.bool_]) -> tuple[Array, float]:
+    """Share of draws in which each point is the answer, and the share without an answer."""
+    answered = meets.any(axis=1)
+    if not scores.shape[1]:
+        return np.zeros(0), 1.0
+    counts = np.bincount(scores.argmin(axis=1)[answered], minlength=scores.shape[1])
+    return counts / len(scores), float(1 - answered.mean())

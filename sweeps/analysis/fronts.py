@@ -1,0 +1,133 @@
+"""Fronts of noisy points: probabilities, groups that intervals cannot separate, hypervolumes.
+
+The best of many noisy points looks better than it is. Draws of the true means (see
+`sweeps.analysis.resampling`) show which points may belong to the front.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import moocore
+import numpy as np
+from numpy.typing import NDArray
+
+from privnets.summary import LEVEL, Array, student_quantile
+from sweeps.analysis.pareto import Objectives
+from sweeps.analysis.resampling import PointSamples
+from sweeps.analysis.statistics import Interval
+
+_MAX_COMPARED = 2**22  # pairs of points compared at once
+_SURE_LEVEL = 0.9999
+
+
+def front_contenders(samples: PointSamples, objectives: Objectives) -> NDArray[np.int64]:
+    """Places of the points that may be on the front, those of finite means and known errors.
+
+    A point is none if another point at its worst is better than it at its best, both at an interval
+    that misses the truth once in 10,000 cases.
+    """
+    usable = np.flatnonzero(samples.has_errors & np.isfinite(samples.summary.mean).all(axis=1))
+    ends = samples.select(usable).summary.interval(_SURE_LEVEL)
+    first, second = (_signed(end, objectives) for end in ends)
+    best, worst = np.minimum(first, second), np.maximum(first, second)
+    edge = worst[moocore.is_nondominated(worst)] if len(worst) else worst
+    beaten = np.zeros(len(usable), dtype=bool)
+    step = max(1, _MAX_COMPARED // max(len(edge), 1))
+    for start in range(0, len(usable), step):
+        part = best[start : start + step]
+        is_worse = np.asarray((edge[None] < part[:, None]).all(axis=2))
+        beaten[start : start + step] = is_worse.any(axis=1)
+    return usable[~beaten]
+
+
+def front_probabilities(samples: PointSamples, objectives: Objectives) -> Array:
+    """Probability that each point is on the front of all points, shape [P].
+
+    NaN where the error of an objective is unknown, or a mean is not finite.
+    """
+    probabilities = np.zeros(len(samples.point_ids))
+    contenders = front_contenders(samples, objectives)
+    chosen = samples.select(contenders)
+    if len(contenders):
+        draws = _signed(chosen.draw(), objectives)
+        on_front = [moocore.is_nondominated(values, keep_weakly=True) for values in draws]
+        probabilities[contenders] = np.mean(on_front, axis=0)
+    is_known = samples.has_errors & np.isfinite(samples.summary.mean).all(axis=1)
+    return np.where(is_known, probabilities, math.nan)
+
+
+def separate_groups(samples: PointSamples, objectives: Objectives) -> NDArray[np.int64]:
+    """Numbers from 1 of groups of points that intervals cannot separate, shape [P].
+
+    In order of the first objective, the best first, each point that has no group yet begins one.
+    It takes in the later points from which the interval of the difference separates it in no
+    objective. Points with unknown errors are alone.
+    """
+    values = _signed(samples.draw(), objectives)
+    order = np.argsort(_signed(samples.summary.mean, objectives)[:, 0], kind="stable")
+    groups = np.zeros(len(order), dtype=np.int64)
+    is_known, number = samples.has_errors, 0
+    for place in order.tolist():
+        if groups[place]:
+            continue
+        number += 1
+        groups[place] = number
+        others = np.flatnonzero((groups == 0) & is_known)
+        if is_known[place] and len(others):
+            groups[others[~_are_separate(values[:, [place]], values[:, others])]] = number
+    return groups
+
+
+def _are_separate(first: Array, others: Array) -> NDArray[np.bool_]:
+    """Whether a 95% interval of the difference leaves out 0 in any objective; draws [B, P, K]."""
+    limit = (1 + LEVEL) / 2
+    below, above = ((compare(first, others)).mean(axis=0) for compare in (np.less, np.greater))
+    separate: NDArray[np.bool_] = (np.maximum(below, above) > limit).any(axis=1)
+    return separate
+
+
+def hypervolume_draws(
+    samples: PointSamples, objectives: Objectives, reference: Mapping[str, float]
+) -> Array:
+    """Hypervolume of each draw of the means, of points with finite objectives, shape [draws].
+
+    All points share the error of their test set, so that it does not average out. `reference` has
+    a value for each objective, as for `sweeps.analysis.pareto.hypervolume`.
+    """
+    contenders = samples.select(front_contenders(samples, objectives))
+    groups = np.zeros(len(contenders.point_ids), dtype=np.int64)
+    draws = contenders.draw(groups, is_student=False)
+    return draw_volumes(draws, objectives, reference)
+
+
+def draw_volumes(draws: Array, objectives: Objectives, reference: Mapping[str, float]) -> Array:
+    """Hypervolume of each of the draws [draws, P, K], shape [draws]."""
+    corner = _signed(np.array([reference[metric] for metric in objectives]), objectives)
+    if not draws.shape[1]:
+        return np.zeros(len(draws))
+    return np.array([moocore.hypervolume(v, ref=corner) for v in _signed(draws, objectives)])
+
+
+def debiased_interval(estimate: float, draws: Array, freedom: float) -> Interval:
+    """Student's interval of a quantity whose estimate from noisy means is biased.
+
+    Draws differ from the estimate as the estimate differs from the truth. The best of noisy points
+    looks too good, so draws lie above the estimate, and the truth below.
+
+    Args:
+        estimate: The quantity at the means.
+        draws: The quantity at draws of the true means without heavy tails, shape [draws].
+        freedom: Degrees of freedom of the errors.
+    """
+    centre = 2 * estimate - float(draws.mean())
+    half = student_quantile(freedom, (1 + LEVEL) / 2) * float(draws.std())
+    return Interval(centre, centre - half, centre + half)
+
+
+def _signed(values: Array, objectives: Objectives) -> Array:
+    """Values [..., K] with signs so that smaller is better."""
+    signs = [-1.0 if direction == "max" else 1.0 for direction in objectives.values()]
+    signed: Array = values * np.array(signs)
+    return signed

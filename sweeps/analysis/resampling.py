@@ -1,0 +1,168 @@
+"""Resampling of points over their replicates: draws of where the true means may lie.
+
+A draw gives each seed (or each cluster of seeds that share a test set) one random weight, the same
+at every point and metric: a multiplier bootstrap (Wu, Annals of Statistics 14, 1986). So points
+that share seeds stay paired. The error of a test set that all replicates share is added as a normal
+variable, independent between points, as its correlation is not recorded; this makes differences
+less certain. Both are divided by the root of a chi-squared variable, so that each mean
+has the distribution that its interval comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import chdtri
+
+from privnets.summary import (
+    Array,
+    ScoredColumns,
+    Summary,
+    independent_units,
+    sum_groups,
+    summarize_columns,
+)
+from tracking.frame import ERROR_SUFFIX
+
+_SEED = 0
+_MAX_DRAWS, _MIN_DRAWS = 1000, 200
+_MAX_NUMBERS = 2**22  # of one array of draws, 32 MiB
+_MAX_FREEDOM = 200.0
+
+
+@dataclass(frozen=True, eq=False)
+class PointSamples:
+    """Points with what is known of their means, for K metrics.
+
+    Attributes:
+        point_ids: Id of each point, length P.
+        metrics: Keys of the metrics, length K.
+        summary: Means and errors.
+        weights: Deviation of a mean for a unit weight of each source, shape [sources, P, K]. A
+            source is a seed, or a test set that several replicates share.
+    """
+
+    point_ids: Sequence[str]
+    metrics: Sequence[str]
+    summary: Summary
+    weights: Array
+
+    @property
+    def has_errors(self) -> NDArray[np.bool_]:
+        """Whether the errors of all metrics of a point are known, shape [P]."""
+        return np.asarray(~np.isnan(self.summary.error).any(axis=1))
+
+    def select(self, places: NDArray[np.int64]) -> PointSamples:
+        """The points at some places, in this order."""
+        old = self.summary
+        summary = Summary(
+            old.mean[places],
+            old.std[places],
+            old.spread[places],
+            old.error[places],
+            old.freedom[places],
+            old.ranges,
+        )
+        point_ids = [self.point_ids[place] for place in places.tolist()]
+        return PointSamples(point_ids, self.metrics, summary, self.weights[:, places])
+
+    @property
+    def typical_freedom(self) -> float:
+        """Median of the degrees of freedom of the means; infinite without points."""
+        freedom = self.summary.freedom
+        return float(np.median(freedom)) if freedom.size else np.inf
+
+    def draw(self, groups: NDArray[np.int64] | None = None, *, is_student: bool = True) -> Array:
+        """Draws of the true means; a mean without a known error stays as it is.
+
+        Args:
+            groups: Number of the group of each point, shape [P]; points of a group share the error
+                of their test set. Each point is alone by default.
+            is_student: Whether draws have the heavy tails of estimated errors. They should not
+                where a bias or a deviation is estimated from the draws.
+
+        Returns:
+            Shape [draws, P, K]; 1,000 draws, or fewer to stay within 32 MiB, but at least 200.
+        """
+        mean, error = self.summary.mean, np.nan_to_num(self.summary.error)
+        count = int(np.clip(_MAX_NUMBERS // max(mean.size, 1), _MIN_DRAWS, _MAX_DRAWS))
+        random = np.random.default_rng(_SEED)
+        sources = random.standard_normal((count, len(self.weights)))
+        deviation = np.tensordot(sources, self.weights, axes=1)
+        rest = np.sqrt(np.maximum(error**2 - (self.weights**2).sum(axis=0), 0.0))
+        places = np.arange(len(mean)) if groups is None else groups
+        common = random.standard_normal((count, int(places.max(initial=-1)) + 1, mean.shape[1]))
+        deviation += rest * common[:, places]
+        freedom = self.summary.freedom if is_student else np.full(mean.shape, np.inf)
+        scale = _student_scale(freedom, random.uniform(size=count))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            standardized = np.where(error > 0, deviation / error * scale, 0.0)
+        return self.summary.at(standardized) if len(mean) else deviation
+
+
+def build_samples(replicates: pd.DataFrame, metrics: Sequence[str]) -> PointSamples:
+    """The points of a table of replicates, as `Result.replicates`, in order of appearance.
+
+    Replicates that did not finish count as undefined. `point_id` may be any text.
+    """
+    point_codes, point_ids = pd.factorize(replicates["point_id"])
+    order = np.argsort(point_codes, kind="stable")
+    table, points = replicates.iloc[order], point_codes[order].astype(np.int64)
+    finished = (table["status"] == "finished").to_numpy(dtype=bool)
+    values = _numbers(table, metrics)
+    values[~finished] = np.nan
+    sets = pd.factorize(table["test_set"])[0].astype(np.int64)
+    sizes, overlaps = (_numbers(table, [name])[:, 0] for name in ("test_size", "test_overlap"))
+    scored = ScoredColumns(sets, sizes, np.nan_to_num(overlaps, nan=1.0))
+    errors = _numbers(table, [metric + ERROR_SUFFIX for metric in metrics])
+    count = len(point_ids)
+    summary = summarize_columns(metrics, values, errors, points, count, scored)
+    weights = _source_weights(values, points, count, sets, table["seed"].to_numpy(dtype=np.int64))
+    return PointSamples(point_ids.tolist(), list(metrics), summary, weights)
+
+
+def _source_weights(
+    values: Array,
+    points: NDArray[np.int64],
+    count: int,
+    sets: NDArray[np.int64],
+    seeds: NDArray[np.int64],
+) -> Array:
+    """Weights of `PointSamples`; their squares sum to the squared spread of the mean."""
+    units, unit_points, _ = independent_units(points, count, sets)
+    sizes = np.bincount(points, minlength=count)
+    units_of_point = np.bincount(unit_points, minlength=count)
+    mean = sum_groups(values, points, count) / np.maximum(sizes, 1)[:, None]
+    totals = sum_groups(values - mean[points], units, len(unit_points))
+    factor = np.sqrt(units_of_point / np.maximum(units_of_point - 1, 1)) / np.maximum(sizes, 1)
+    totals *= factor[unit_points][:, None]
+    # A unit of several replicates is a test set; a unit of one is a seed.
+    is_set = np.bincount(units, minlength=len(unit_points))[units] > 1
+    labels = np.where(is_set, -1 - sets, seeds)
+    names, sources = np.unique(labels, return_inverse=True)
+    unit_sources = np.zeros(len(unit_points), dtype=np.int64)
+    unit_sources[units] = sources
+    weights = np.zeros((len(names), count, values.shape[1]))
+    np.add.at(weights, (unit_sources, unit_points), np.nan_to_num(totals))
+    return weights
+
+
+def _student_scale(freedom: Array, uniform: Array) -> Array:
+    """Factors sqrt(v / chi^2_v) of each draw, one chi-squared quantile for all points."""
+    rounded = np.nan_to_num(np.round(2 * np.minimum(freedom, _MAX_FREEDOM)) / 2, nan=_MAX_FREEDOM)
+    levels, places = np.unique(rounded, return_inverse=True)
+    table = np.ones((len(uniform), len(levels)))
+    for place, level in enumerate(levels.tolist()):
+        if 0 < level < _MAX_FREEDOM:
+            table[:, place] = np.sqrt(level / chdtri(level, uniform))
+    return table[:, places.reshape(rounded.shape)]
+
+
+def _numbers(table: pd.DataFrame, columns: Sequence[str]) -> Array:
+    """Columns as floats, NaN for those that are missing, shape [rows, columns]."""
+    numbers: Array = table.reindex(columns=list(columns)).to_numpy(dtype=np.float64, copy=True)
+    return numbers

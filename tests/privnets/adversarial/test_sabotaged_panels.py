@@ -1,0 +1,95 @@
+"""Panels that cannot judge: each is flagged, and an intact one is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from privnets.adversarial.attackers import convergence
+from privnets.adversarial.attackers.profiles import TrainingBudget
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evaluation.evaluator import evaluate_by_attackers, release_records
+from privnets.adversarial.problems import PROBLEMS
+from privnets.adversarial.records import Evidence, Release, load_pool
+from privnets.adversarial.training.game import Game
+from privnets.points import Replicate
+
+PROBLEM = PROBLEMS.get("gaussian-mixture")
+
+
+@pytest.fixture(scope="module")
+def release() -> Release:
+    """A release that leaks: only the useful bit has a weight, and it is independent."""
+    config = AdversarialConfig(
+        problem="gaussian-mixture", panel="quick", tradeoff=0.0, dependence=1.0, steps=100, seed=4
+    )
+    pool, (splits,) = load_pool(PROBLEM, [config], "cpu")
+    game = Game(PROBLEM, [config], pool, [splits])
+    game.advance(100)
+    return release_records(game, 0, pool, splits)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_baselines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PRIVNETS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def _judge(release: Release) -> Replicate:
+    (replicate,) = (r for r in evaluate_by_attackers(PROBLEM, [release]) if r is not None)
+    return replicate
+
+
+def _flags(release: Release) -> set[str]:
+    return {k for k, v in _judge(release).metrics.items() if k.startswith("flag/") and v == 1}
+
+
+def _with_secrets(evidence: Evidence, change) -> Evidence:
+    """Evidence whose attackers are given other secrets than the true ones."""
+    attack = replace(evidence.attack, secret=change(evidence.attack.secret))
+    return replace(evidence, attack=attack)
+
+
+def test_an_intact_panel_is_not_flagged(release):
+    assert _flags(release) == set()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_shuffled_labels_are_flagged(release, seed):
+    source = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(release.released.attack.secret), generator=source)
+    mislabelled = _with_secrets(release.released, lambda secret: secret[order])
+    assert "flag/attacker_below_adversary" in _flags(replace(release, released=mislabelled))
+
+
+def test_attackers_that_learn_nothing_from_raw_data_are_flagged(release, tmp_path, monkeypatch):
+    monkeypatch.setenv("PRIVNETS_CACHE", str(tmp_path))
+    original = release.original
+    splits = (
+        replace(split, z=torch.zeros_like(split.z).normal_(generator=torch.manual_seed(i)))
+        for i, split in enumerate(original.splits)
+    )
+    assert "flag/attacker_fails_on_raw_data" in _flags(replace(release, original=Evidence(*splits)))
+
+
+def test_exchanged_labels_are_flagged(release):
+    mislabelled = _with_secrets(release.released, lambda secret: 1 - secret)
+    assert "flag/attacker_below_floor" in _flags(replace(release, released=mislabelled))
+
+
+def test_untrained_networks_are_flagged(release, monkeypatch):
+    train = convergence.train_until_converged
+    monkeypatch.setattr(
+        "privnets.adversarial.attackers.neural.train_until_converged",
+        lambda task, _budget: train(task, TrainingBudget(1, 1, 0)),
+    )
+    assert "flag/attacker_not_converged" in _flags(release)
+
+
+def test_frozen_noise_is_flagged(release):
+    frozen = replace(release.released, redraw=None)
+    assert "flag/attacker_frozen_noise" in _flags(replace(release, released=frozen))
