@@ -1,38 +1,41 @@
-"""Tests of published trends against measured ones.
+"""Tests of published statements against measured values.
 
-Replicates of different points with one seed share their random numbers, so a trend is measured per
-seed: Kendall's tau-b of the metric along a swept field, among points that agree in every other
-field, averaged over such groups. The verdict rests on Student's interval over seeds. Kendall,
-Biometrika 30 (1938).
+Replicates of different points with one seed share their random numbers, so every quantity is
+measured per seed, and a verdict rests on its interval over seeds. The quantity of a trend is
+Kendall's tau along a swept field; see `sweeps.analysis.trends`. That of a value is the metric's
+mean over points; that of an order is the mean difference of two metrics. Intervals hold the error
+of a test set that replicates share; see `privnets.summary`. Errors within a replicate count as
+equal at all points, which makes the intervals of values and orders rather wide.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from privnets.summary import LEVEL
-from sweeps.analysis.statistics import NORMAL_QUANTILE, Interval, t_interval
-from sweeps.analysis.tables import varying_fields
-from sweeps.analysis.text import format_number
-from sweeps.study.spec import Claim
-
-Verdict = Literal["agrees", "contradicts", "inconclusive", "undefined"]
-TOLERANCE = 0.1
-"""Share of a group's mean within which a metric counts as constant."""
+from privnets.summary import LEVEL, Array, Summary
+from sweeps.analysis.resampling import build_samples
+from sweeps.analysis.statistics import Interval
+from sweeps.analysis.tables import describe_config, varying_fields
+from sweeps.analysis.text import format_count, format_number, format_setting
+from sweeps.analysis.trends import (
+    ONE_REPLICATE,
+    Verdict,
+    describe_ends,
+    describe_extent,
+    group_points,
+    judge_trend,
+)
+from sweeps.study.spec import Bounds, Claim
+from tracking.frame import ERROR_SUFFIX
 
 _MAX_LISTED = 6
-_OPENING: Mapping[Verdict, str] = {
-    "agrees": "The measured trend agrees",
-    "contradicts": "The measured trend contradicts the claim",
-    "inconclusive": "Inconclusive",
-}
+_TEST_SET = ["test_set", "test_size", "test_overlap"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,204 +44,326 @@ class ClaimFinding:
 
     Attributes:
         claim: The claim.
-        verdict: `undefined` without a trend to measure.
-        trend: Kendall's tau-b, from -1 (falling) to 1 (rising).
-        change: Metric at the field's last defined value minus its first.
-        sentence: The verdict in words, with the numbers it rests on.
+        verdict: `cannot tell` where intervals leave it open, or nothing can be measured.
+        quantity: Measured quantity in words.
+        measured: Its value with the 95% interval; None without a value.
+        why: Reasons for the verdict, as sentences.
     """
 
     claim: Claim
     verdict: Verdict
-    trend: Interval | None
-    change: Interval | None
-    sentence: str
+    quantity: str
+    measured: Interval | None
+    why: str
 
 
-@dataclass(frozen=True, slots=True)
-class _ClaimGroup:
-    """Points that agree in every field but the claim's axis, in the order of this axis."""
-
-    axis: NDArray[np.float64]  # shape [points]
-    values: NDArray[np.float64]  # the metric, shape [seeds, points]
-
-    def trends(self) -> NDArray[np.float64]:
-        """Kendall's tau-b of each seed; 0 where the metric is constant."""
-        first, second = np.triu_indices(len(self.axis), 1)
-        steps = np.sign(self.axis[second] - self.axis[first])
-        changes = np.sign(self.values[:, second] - self.values[:, first])
-        untied = np.sqrt((steps**2).sum() * (changes**2).sum(axis=1))
-        return np.asarray((changes @ steps) / np.where(untied > 0, untied, 1.0))
-
-    def changes(self) -> NDArray[np.float64]:
-        """Each seed's mean at the axis's last value minus its mean at the first."""
-        last = self.values[:, self.axis == self.axis[-1]].mean(axis=1)
-        first = self.values[:, self.axis == self.axis[0]].mean(axis=1)
-        return np.asarray(last - first)
-
-    def departures(self) -> NDArray[np.float64]:
-        """Each seed's deviations from its mean, in shares of the group's mean [seeds, points]."""
-        scale = abs(float(self.values.mean())) or 1.0
-        return np.asarray((self.values - self.values.mean(axis=1, keepdims=True)) / scale)
+_Judgement = tuple[Verdict, Interval, str]
+"""Verdict, measured value, and reasons."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ClaimSample:
-    """Values on which a trend is measured.
+class _UnmeasurableError(Exception):
+    """Raised with the reason why a sweep has no value to judge a claim by."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """A quantity at the points where every seed has a value.
 
     Attributes:
-        groups: Groups of at least two points.
-        pooled: Whether other fields differ within the one group, as in a random search.
-        remarks: Sentences about points that were left out.
+        points: Configuration of every point that the claim is about, by its id.
+        values: Values, a row per seed and a column per measured point.
+        errors: Standard errors within replicates, NaN without one, of the same shape.
+        test_sets: Test set of each seed.
+        undefined: Ids of points that finished without a value.
     """
 
-    groups: list[_ClaimGroup]
-    pooled: bool
-    remarks: str
+    points: pd.DataFrame
+    values: pd.DataFrame
+    errors: pd.DataFrame
+    test_sets: pd.DataFrame
+    undefined: Sequence[str]
 
     @property
-    def seeds(self) -> int:
-        return len(self.groups[0].values)
+    def missing(self) -> int:
+        """Number of points that failed, are unfinished or were left out."""
+        return len(self.points.index.difference([*self.values.columns, *self.undefined]))
 
 
 def judge_claim(claim: Claim, replicates: pd.DataFrame) -> ClaimFinding:
-    """Tests a claim on a sweep.
+    """Tests a claim on a sweep; `replicates` has a row per point and replicate.
 
-    `decreasing` and `increasing` agree (or are contradicted) if the interval of the trend lies on
-    one side of 0 and so strong a trend is unlikely by chance. `constant` agrees if every point's
-    interval lies within 10% of its group's mean. It is contradicted if the interval of some point,
-    corrected for their number, lies beyond. `replicates` has a row per point and replicate.
+    A value or an order agrees if its interval lies within the claimed range, and disagrees if it
+    lies beyond. With `given`, the claim agrees if one point lies within all ranges, by intervals
+    corrected for the number of points. It disagrees if every point lies beyond one of them.
+
+    `decreasing` and `increasing` agree or disagree if the interval of the trend lies on one side of
+    0 and so strong a trend is unlikely by chance. `constant` agrees if every point's interval lies
+    within 10% of its group's mean. It disagrees if the interval of some point, corrected for their
+    number, lies beyond.
     """
-    sample = _claim_sample(claim, replicates)
-    if isinstance(sample, str):
-        return ClaimFinding(claim, "undefined", None, None, f"Undefined: {sample}.")
-    mean = t_interval(np.mean([group.trends() for group in sample.groups], axis=0))
-    # Student's interval is unlimited; tau is not.
-    trend = Interval(mean.mean, max(mean.low, -1.0), min(mean.high, 1.0))
-    change = t_interval(np.mean([group.changes() for group in sample.groups], axis=0))
-    verdict, reason = _verdict(claim, sample, trend)
-    text = _sentence(claim, sample, trend, change)
-    return ClaimFinding(claim, verdict, trend, change, f"{_OPENING[verdict]}{reason}: {text}")
+    quantity = _describe_quantity(claim)
+    try:
+        if claim.axis is not None:
+            verdict, measured, why = _judge_trend(claim, claim.axis, replicates)
+        elif claim.given:
+            verdict, measured, why = _judge_some_point(claim, replicates)
+        else:
+            verdict, measured, why = _judge_mean(claim, replicates)
+    except _UnmeasurableError as reason:
+        return ClaimFinding(claim, "cannot tell", quantity, None, f"Nothing measured: {reason}.")
+    return ClaimFinding(claim, verdict, quantity, measured, why)
 
 
-def _claim_sample(claim: Claim, replicates: pd.DataFrame) -> _ClaimSample | str:
-    """The values on which a trend is measured, or the reason that there are none."""
-    axis = f"config/{claim.axis}"
-    for name in (axis, claim.metric):
-        if name not in replicates.columns:
-            return f"no replicate has {name}"
-    rows = _matching_rows(replicates, claim)
-    if rows.empty:
-        return "no point meets the claim's conditions"
-    points = rows.drop_duplicates("point_id").set_index("point_id")
-    position = pd.to_numeric(points[axis], errors="coerce").astype("float64")
-    finished = rows.loc[rows["status"] == "finished"]
-    undefined_ids = finished.loc[finished[claim.metric].isna(), "point_id"].unique().tolist()
-    table = finished.pivot(index="seed", columns="point_id", values=claim.metric)
-    table = table.loc[:, table.notna().all() & position[table.columns].notna()]
-    undefined = _undefined_at(claim, position, position[undefined_ids])
-    groups, pooled = _groups(points.assign(position=position).loc[table.columns], table, axis)
+def _describe_quantity(claim: Claim) -> str:
+    if claim.axis is not None:
+        return f"Kendall's tau of {claim.metric} along {claim.axis}"
+    if claim.above is None:
+        return claim.metric
+    places = [f"{name} = {format_setting(value)}" for name, value in claim.elsewhere.items()]
+    return f"{claim.metric} minus {claim.above}" + (f" at {', '.join(places)}" if places else "")
+
+
+def _judge_mean(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
+    """Judges the mean over points of a metric, or of a difference."""
+    sample, bounds = _claimed_sample(claim, replicates), _claimed_range(claim)
+    values, errors = (frame.mean(axis=1).to_frame() for frame in (sample.values, sample.errors))
+    summary = _summarize({_range_key(claim): (values, errors)}, sample.test_sets)
+    measured = _interval(summary, 0, 0)
+    points = format_count(sample.values.shape[1], "point")
+    extent = f"mean over {points} and {_replicates(sample)}"
+    verdict: Verdict = "cannot tell"
+    if len(values) < 2:
+        reason = ONE_REPLICATE
+    elif _is_within(measured, bounds):
+        verdict, reason = "agrees", f"The interval is {_describe_range(bounds)}"
+    elif _is_beyond(measured, bounds):
+        verdict, reason = "disagrees", f"The interval is not {_describe_range(bounds)}"
+    else:
+        reason = f"The interval is only in part {_describe_range(bounds)}"
+    return verdict, measured, f"{reason} ({extent}).{_remarks(sample, _undefined_points(sample))}"
+
+
+def _judge_some_point(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
+    """Judges whether some point lies within the claimed range and those that are given."""
+    sample, key = _claimed_sample(claim, replicates), _range_key(claim)
+    samples = {name: _read_metric(replicates, name, claim.where) for name in claim.given}
+    common = [*map(set, (each.values.columns for each in samples.values()))]
+    ids = [i for i in sample.values.columns if all(i in known for known in common)]
+    if not ids:
+        raise _UnmeasurableError("no point has values of all metrics")
+    columns = {
+        name: (each.values[ids], each.errors[ids])
+        for name, each in {key: sample, **samples}.items()
+    }
+    summary = _summarize(columns, sample.test_sets)
+    ranges = [_claimed_range(claim), *claim.given.values()]
+    low, high = np.array([each.ends for each in ranges]).T
+    (strict_low, strict_high), (wide_low, wide_high) = (
+        summary.interval(1 - (1 - LEVEL) / count) for count in (len(ids), len(ranges))
+    )
+    is_within = ((strict_low >= low) & (strict_high <= high)).all(axis=1)
+    is_beyond = ((wide_high < low) | (wide_low > high)).any(axis=1)
+    described = "; ".join(
+        f"{name} {_describe_range(each)}"
+        for name, each in zip([_describe_quantity(claim), *claim.given], ranges, strict=True)
+    )
+    if len(sample.values) < 2:
+        verdict, reason = "cannot tell", f"{ONE_REPLICATE}; claimed is {described}"
+    elif is_within.any():
+        verdict, reason = "agrees", f"A point has, by intervals for {len(ids)} points, {described}"
+    elif is_beyond.all():
+        verdict, reason = "disagrees", f"No point has {described}"
+    else:
+        verdict, reason = "cannot tell", f"The intervals leave open whether a point has {described}"
+    place = _nearest_point(summary, low, high)
+    fields = varying_fields(sample.points)
+    shown = describe_config(sample.points.loc[ids[place]], fields)
+    why = f"{reason}. Nearest to it is {shown} ({_replicates(sample)})."
+    why += _remarks(sample, _undefined_points(sample))
+    return verdict, _interval(summary, place, 0), why
+
+
+def _nearest_point(summary: Summary, low: Array, high: Array) -> int:
+    """Point whose worst metric lies the most standard errors within its range."""
+    margin = np.minimum(summary.mean - low, high - summary.mean)
+    scale = np.where(summary.error > 0, summary.error, np.finfo(float).tiny)
+    with np.errstate(over="ignore"):
+        return int((margin / scale).min(axis=1).argmax())
+
+
+def _judge_trend(claim: Claim, axis: str, replicates: pd.DataFrame) -> _Judgement:
+    """Judges the trend of a metric along a swept field."""
+    column = f"config/{axis}"
+    if column not in replicates.columns:
+        raise _UnmeasurableError(f"no replicate has {column}")
+    sample = _read_metric(replicates, claim.metric, claim.where)
+    position = pd.to_numeric(sample.points[column], errors="coerce").astype("float64")
     if position.isna().all():
-        return f"the values of {claim.axis} have no order"
+        raise _UnmeasurableError(f"the values of {axis} have no order")
+    measured = sample.values.columns[position[sample.values.columns].notna()]
+    sample = replace(sample, values=sample.values[measured], errors=sample.errors[measured])
+    undefined = _undefined_values(axis, position, position[sample.undefined])
+    groups, pooled = group_points(sample.points, sample.values, position, column)
     if not groups:
         gap = f"; it is {undefined}" if undefined else ""
-        return f"{claim.metric} is known at fewer than two values of {claim.axis}{gap}"
-    remarks = f" It is {undefined}." if undefined else ""
-    if excluded := len(points.index.difference(table.columns).difference(undefined_ids)):
-        remarks += f" Points left out (failed, unfinished, no number on the axis): {excluded}."
-    return _ClaimSample(groups, pooled, remarks)
+        reason = f"{claim.metric} is known at fewer than two values of {axis}{gap}"
+        raise _UnmeasurableError(reason)
+    trend = _mean_over_seeds([group.trends() for group in groups], sample)
+    # Student's interval is unlimited; tau is not.
+    trend = Interval(trend.mean, max(trend.low, -1.0), min(trend.high, 1.0))
+    change = _mean_over_seeds([group.changes() for group in groups], sample)
+    verdict, reason = judge_trend(claim.trend or "", groups, trend)
+    why = (
+        f"{reason} (mean over {_replicates(sample)}; {describe_extent(groups, pooled)}). "
+        f"The metric changes by {change} {describe_ends(axis, groups)}."
+    )
+    return verdict, trend, why + _remarks(sample, undefined)
 
 
-def _matching_rows(replicates: pd.DataFrame, claim: Claim) -> pd.DataFrame:
-    """The rows that meet the claim's conditions, with NaN for infinite metrics."""
+def _claimed_sample(claim: Claim, replicates: pd.DataFrame) -> _Sample:
+    """Values of a claim's metric, or of its excess over the other metric."""
+    sample = _read_metric(replicates, claim.metric, claim.where)
+    if claim.above is not None:
+        other = _read_metric(replicates, claim.above, {**claim.where, **claim.elsewhere})
+        sample = _subtract(sample, _match_points(other, sample, claim.elsewhere))
+    if sample.values.empty:
+        raise _UnmeasurableError("no point has a value in every replicate")
+    return sample
+
+
+def _read_metric(replicates: pd.DataFrame, metric: str, where: Mapping[str, object]) -> _Sample:
+    """Values of a metric at the points that meet conditions; infinite ones are undefined."""
+    if metric not in replicates.columns:
+        raise _UnmeasurableError(f"no replicate has {metric}")
     matches = np.ones(len(replicates), dtype=bool)
-    for name, value in claim.where.items():
+    for name, value in where.items():
         column = replicates.get(f"config/{name}", pd.Series(index=replicates.index, dtype=object))
         matches &= (column.isna() if value is None else column == value).to_numpy(dtype=bool)
     rows = replicates.loc[matches]
-    values = rows[claim.metric].astype("float64")
-    return rows.assign(**{claim.metric: values.where(np.isfinite(values))})
-
-
-def _groups(points: pd.DataFrame, table: pd.DataFrame, axis: str) -> tuple[list[_ClaimGroup], bool]:
-    """Groups of equal configuration; one of all points if most would be alone in theirs."""
-    others = [f"config/{field}" for field in varying_fields(points) if f"config/{field}" != axis]
-    parts = [part for _, part in points.groupby(others, dropna=False)] if others else [points]
-    groups = [part for part in parts if part["position"].nunique() > 1]
-    pooled = 2 * sum(map(len, groups)) < len(points)
-    chosen = [points] if pooled and points["position"].nunique() > 1 else groups
-    ordered = [part.sort_values("position") for part in chosen]
-    return [
-        _ClaimGroup(p["position"].to_numpy(), table[p.index].to_numpy()) for p in ordered
-    ], pooled
-
-
-def _verdict(claim: Claim, sample: _ClaimSample, trend: Interval) -> tuple[Verdict, str]:
-    """The verdict, and a reason other than the trend's interval."""
-    if sample.seeds < 2:
-        return "inconclusive", " (one replicate gives no interval)"
-    if claim.trend == "constant":
-        return _constancy(sample)
-    if trend.low <= 0 <= trend.high:
-        return "inconclusive", " (the interval of the trend contains 0)"
-    if abs(trend.mean) < _chance_trend(sample):
-        return "inconclusive", " (so few values and replicates show such a trend by chance)"
-    rises = trend.mean > 0
-    return ("agrees" if rises == (claim.trend == "increasing") else "contradicts"), ""
-
-
-def _chance_trend(sample: _ClaimSample) -> float:
-    """The trend that is exceeded in 5% of cases if the axis has no effect.
-
-    Without a trend tau has variance 2(2k+5)/(9k(k-1)) over k points. Groups share their seeds and
-    count as fully dependent.
-    """
-    sizes = [len(group.axis) for group in sample.groups]
-    deviations = [math.sqrt(2 * (2 * k + 5) / (9 * k * (k - 1))) for k in sizes]
-    return NORMAL_QUANTILE * float(np.mean(deviations)) / math.sqrt(sample.seeds)
-
-
-def _constancy(sample: _ClaimSample) -> tuple[Verdict, str]:
-    """Two one-sided tests for each point against 10% of its group's mean."""
-    columns = np.concatenate([group.departures() for group in sample.groups], axis=1).T
-    intervals = [t_interval(column) for column in columns]
-    largest = max(intervals, key=lambda interval: abs(interval.mean))
-    reason = f" (the largest departure is {largest} of the mean; at most ±{TOLERANCE} is constant)"
-    if all(max(-i.low, i.high) <= TOLERANCE for i in intervals):
-        return "agrees", reason
-    strict = [t_interval(column, 1 - (1 - LEVEL) / len(columns)) for column in columns]
-    beyond = any(i.low > TOLERANCE or i.high < -TOLERANCE for i in strict)
-    return ("contradicts" if beyond else "inconclusive"), reason
-
-
-def _sentence(claim: Claim, sample: _ClaimSample, trend: Interval, change: Interval) -> str:
-    return (
-        f"Kendall's tau of {claim.metric} along {claim.axis} is {trend} "
-        f"(mean over {sample.seeds} replicates with its 95% interval; {_extent(sample)}); "
-        f"{_ends(claim, sample)} it changes by {change}.{sample.remarks}"
+    if rows.empty:
+        raise _UnmeasurableError("no point meets the claim's conditions")
+    values = rows[metric].astype("float64")
+    error = metric + ERROR_SUFFIX
+    known = {metric: values.where(np.isfinite(values)), error: rows.get(error, math.nan)}
+    rows = rows.assign(**known)
+    finished = rows.loc[rows["status"] == "finished"]
+    table, errors = (
+        finished.pivot(index="seed", columns="point_id", values=name) for name in (metric, error)
+    )
+    measured = table.columns[table.notna().all()]
+    return _Sample(
+        rows.drop_duplicates("point_id").set_index("point_id"),
+        table[measured],
+        errors[measured].astype("float64"),
+        finished.drop_duplicates("seed").set_index("seed")[_TEST_SET].loc[table.index],
+        finished.loc[finished[metric].isna(), "point_id"].unique().tolist(),
     )
 
 
-def _extent(sample: _ClaimSample) -> str:
-    if sample.pooled:
-        return f"{len(sample.groups[0].axis)} points together, their other fields differing"
-    sizes = sorted({len(group.axis) for group in sample.groups})
-    values = f"{sizes[0]} values" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} values"
-    count = len(sample.groups)
-    return values if count == 1 else f"{values} in each of {count} groups of equal configuration"
+def _match_points(other: _Sample, sample: _Sample, elsewhere: Mapping[str, object]) -> _Sample:
+    """Names the points of one sample like those of another that agree in all other fields."""
+    if not elsewhere:
+        return other
+    points = pd.concat([sample.points, other.points])
+    fields = [f"config/{name}" for name in varying_fields(points) if name not in elsewhere]
+    own, others = (
+        {str([str(row[name]) for name in fields]): place for place, row in each.iterrows()}
+        for each in (sample.points[fields], other.points[fields])
+    )
+    names = {place: own[key] for key, place in others.items() if key in own}
+    kept = [place for place in other.values.columns if place in names]
+    values, errors = (t[kept].rename(columns=names) for t in (other.values, other.errors))
+    return replace(other, values=values, errors=errors)
 
 
-def _ends(claim: Claim, sample: _ClaimSample) -> str:
-    ends = {(float(group.axis[0]), float(group.axis[-1])) for group in sample.groups}
-    if len(ends) > 1:
-        return f"from the first to the last value of {claim.axis}"
-    first, last = ends.pop()
-    return f"from {claim.axis} = {format_number(first)} to {format_number(last)}"
+def _subtract(sample: _Sample, other: _Sample) -> _Sample:
+    """Differences at common points and seeds; errors count as independent."""
+    points = sample.values.columns.intersection(other.values.columns)
+    seeds = sample.values.index.intersection(other.values.index)
+    values, errors = (
+        (s.loc[seeds, points], o.loc[seeds, points])
+        for s, o in ((sample.values, other.values), (sample.errors, other.errors))
+    )
+    undefined = set(sample.undefined) | (set(other.undefined) & set(sample.values.columns))
+    return replace(
+        sample,
+        values=values[0] - values[1],
+        errors=np.sqrt(errors[0] ** 2 + errors[1] ** 2),
+        test_sets=sample.test_sets.loc[seeds],
+        undefined=sorted(undefined),
+    )
 
 
-def _undefined_at(claim: Claim, every: pd.Series[float], undefined: pd.Series[float]) -> str:
+def _summarize(
+    columns: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]], test_sets: pd.DataFrame
+) -> Summary:
+    """Means over seeds of values [seeds, points] with their errors; shape [points, columns]."""
+    seeds, points = next(iter(columns.values()))[0].shape
+    table = pd.concat([test_sets.reset_index()] * points, ignore_index=True)
+    table["point_id"] = np.repeat(np.arange(points), seeds)
+    for name, (values, errors) in columns.items():
+        table[name] = values.to_numpy().T.ravel()
+        table[name + ERROR_SUFFIX] = errors.to_numpy().T.ravel()
+    return build_samples(table.assign(status="finished"), list(columns)).summary
+
+
+def _interval(summary: Summary, point: int, column: int) -> Interval:
+    low, high = summary.interval()
+    ends = (float(values[point, column]) for values in (summary.mean, low, high))
+    return Interval(*ends)
+
+
+def _mean_over_seeds(values: Sequence[NDArray[np.float64]], sample: _Sample) -> Interval:
+    """Mean over groups and seeds of values without errors of their own, [groups][seeds]."""
+    means = pd.DataFrame({"": np.mean(values, axis=0)}, index=sample.values.index)
+    return _interval(_summarize({"": (means, means * math.nan)}, sample.test_sets), 0, 0)
+
+
+def _range_key(claim: Claim) -> str:
+    """Name whose range bounds the intervals; differences have none."""
+    return claim.metric if claim.above is None else "difference"
+
+
+def _claimed_range(claim: Claim) -> Bounds:
+    return claim if claim.above is None else Bounds(at_least=claim.by)
+
+
+def _describe_range(bounds: Bounds) -> str:
+    ends = {"at least": bounds.at_least, "at most": bounds.at_most}
+    return " and ".join(f"{name} {end:g}" for name, end in ends.items() if end is not None)
+
+
+def _is_within(interval: Interval, bounds: Bounds) -> bool:
+    low, high = bounds.ends
+    return interval.low >= low and interval.high <= high
+
+
+def _is_beyond(interval: Interval, bounds: Bounds) -> bool:
+    low, high = bounds.ends
+    return interval.high < low or interval.low > high
+
+
+def _replicates(sample: _Sample) -> str:
+    return format_count(len(sample.values), "replicate")
+
+
+def _undefined_values(axis: str, every: pd.Series[float], undefined: pd.Series[float]) -> str:
     """The values of the axis at which the metric is undefined somewhere; empty without one."""
     values = sorted(undefined.dropna().unique())
     listed = ", ".join(map(format_number, values[:_MAX_LISTED]))
     more = ", ..." if len(values) > _MAX_LISTED else ""
-    share = f"{len(values)} of the {every.nunique()} values of {claim.axis}"
+    share = f"{len(values)} of the {every.nunique()} values of {axis}"
     return f"undefined at {share} ({listed}{more})" if values else ""
+
+
+def _undefined_points(sample: _Sample) -> str:
+    total, count = len(sample.points), len(sample.undefined)
+    return f"undefined at {count} of {total} points" if count else ""
+
+
+def _remarks(sample: _Sample, undefined: str) -> str:
+    """Sentences about points without a value."""
+    remarks = f" It is {undefined}." if undefined else ""
+    if sample.missing:
+        remarks += f" Points left out (failed, unfinished or not comparable): {sample.missing}."
+    return remarks

@@ -28,6 +28,7 @@ _COMMANDS: Final[dict[str, tuple[str, str, str, str]]] = {
     "points": ("Results", "results", "points", "Show or save every point of a sweep."),
     "pareto": ("Results", "results", "pareto", "Show, save or plot the Pareto front."),
     "compare": ("Results", "results", "compare", "Compare the fronts of several sweeps."),
+    "claims": ("Results", "results", "claims", "Judge the published claims of sweeps."),
     "report": ("Results", "report", "report", "Write a report as one HTML page."),
     "submit": ("Clusters", "submit", "submit", "Submit a sweep to a Ray cluster."),
     "status": ("Clusters", "status", "status", "Show the progress of a sweep, here or remote."),

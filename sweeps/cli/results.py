@@ -1,11 +1,11 @@
-"""`sweeps points`, `pareto` and `compare`: the results of sweeps."""
+"""`sweeps points`, `pareto`, `compare` and `claims`: the results of sweeps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pandas as pd
 import typer
@@ -15,12 +15,14 @@ from sweeps.analysis.comparison import Comparison, compare_sweeps, comparison_js
 from sweeps.analysis.constrained import Constraint
 from sweeps.analysis.export import check_output_path, save_frame
 from sweeps.analysis.pareto import Objectives, worst_values
-from sweeps.analysis.results import Result, open_result
+from sweeps.analysis.results import DEFAULT_STORAGE, Result, open_result
 from sweeps.analysis.tables import Table, front_table, points_table, varying_fields
 from sweeps.analysis.text import format_count
 from sweeps.cli.options import Json, Maximize, Minimize, Output, Storage, Sweep
 from sweeps.cli.terminal import print_table, say
 from sweeps.errors import InputError
+from sweeps.report.findings import findings_markdown, findings_text, judge_sweep
+from sweeps.store.ledger import list_sweeps
 
 _MLFLOW_METRICS = 4
 
@@ -147,6 +149,27 @@ def compare(
     front = comparison.front.rename(columns={"sweep": "config/sweep"})
     fields = ["sweep", *varying_fields(comparison.front)]
     print_table(front_table(front, comparison.objectives, fields))
+
+
+def claims(
+    sweeps: Annotated[
+        list[str] | None, typer.Argument(metavar="SWEEP", help="Names; all if none is given.")
+    ] = None,
+    storage: Storage = None,
+    format_: Annotated[
+        Literal["text", "markdown"], typer.Option("--format", help="Form of the output.")
+    ] = "text",
+) -> None:
+    """Judge the published claims of sweeps: agrees, disagrees or cannot tell, and why.
+
+    A sweep of a packaged study is judged by the claims that the study has today.
+    """
+    names = sweeps or list_sweeps(storage or DEFAULT_STORAGE)
+    if not names:
+        raise InputError(f"{storage or DEFAULT_STORAGE} has no sweep; give another --storage")
+    judged = [judge_sweep(open_result(name, storage)) for name in names]
+    for line in (findings_text if format_ == "text" else findings_markdown)(judged):
+        say(line)
 
 
 def _parse_objectives(minimize: Sequence[str], maximize: Sequence[str]) -> Objectives:

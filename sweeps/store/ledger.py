@@ -213,3 +213,17 @@ class Ledger:
             return None
         self.unreadable.pop(name, None)
         return table
+
+
+def list_sweeps(storage: str) -> list[str]:
+    """Names of the sweeps that were started in a storage, sorted.
+
+    Raises:
+        InputError: If the storage cannot be read.
+    """
+    try:
+        names = open_directory(storage).directories()
+    except OSError as error:
+        raise InputError(f"storage {storage} cannot be read: {error}") from error
+    named = [name for name in names if _SWEEP_NAME.fullmatch(name)]
+    return [name for name in named if Ledger(storage, name).has_spec()]

@@ -6,6 +6,7 @@ experiment.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -20,6 +21,7 @@ from pydantic import (
     PlainValidator,
     PrivateAttr,
     StringConstraints,
+    model_validator,
 )
 
 from sweeps.errors import FieldError, FieldPath
@@ -88,6 +90,7 @@ Devices = Annotated[
     float, Field(strict=True, ge=0, le=4096, allow_inf_nan=False), AfterValidator(_check_share)
 ]
 Fraction = Annotated[float, Field(strict=True, gt=0, le=1)]
+Limit = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
 class Reproduces(_StudySection):
@@ -97,24 +100,77 @@ class Reproduces(_StudySection):
     figure: Value = None
 
 
-class Claim(_StudySection):
-    """Published trend that a sweep can test.
+class Bounds(_StudySection):
+    """Range of a metric.
+
+    Attributes:
+        at_least: Lower end.
+        at_most: Upper end.
+    """
+
+    at_least: Limit | None = None
+    at_most: Limit | None = None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both ends; infinite where there is none."""
+        low = -math.inf if self.at_least is None else self.at_least
+        return low, math.inf if self.at_most is None else self.at_most
+
+
+class Claim(Bounds):
+    """Published statement that a sweep can test, in one of three forms.
+
+    A trend has `axis` and `trend`. A value has `at_least`, `at_most` or both. An order has `above`.
 
     Attributes:
         statement: The claim in words.
-        metric: Metric that changes.
-        axis: Configuration field that changes it.
+        source: Figure, table or theorem that states it, with its paper.
+        metric: Metric that the claim is about.
+        axis: Configuration field that changes the metric.
         trend: Direction of the metric as the field grows.
+        at_least: Smallest mean of the metric that the claim allows.
+        at_most: Largest mean of the metric that the claim allows.
+        above: Metric that `metric` exceeds on average over the same points.
+        by: Least excess of `metric` over `above`.
         where: Values of other fields for which the claim is made.
-        caveat: Theoretical reservation about the published figure, if any.
+        elsewhere: Values of fields in `where` at which `above` is taken instead.
+        given: Ranges of other metrics; the claim is then about some point within them.
+        caveat: Theoretical reservation about the published statement, if any.
     """
 
     statement: Text
+    source: Text | None = None
     metric: Text
-    axis: Text
-    trend: Literal["decreasing", "increasing", "constant"]
+    axis: Text | None = None
+    trend: Literal["decreasing", "increasing", "constant"] | None = None
+    above: Text | None = None
+    by: Limit = 0.0
     where: dict[str, Value] = Field(default_factory=dict)
+    elsewhere: dict[str, Value] = Field(default_factory=dict)
+    given: dict[str, Bounds] = Field(default_factory=dict)
     caveat: Text | None = None
+
+    @model_validator(mode="after")
+    def _check_form(self) -> Claim:
+        forms = [
+            self.axis is not None and self.trend is not None,
+            self.at_least is not None or self.at_most is not None,
+            self.above is not None,
+        ]
+        if sum(forms) != 1 or (self.axis is None) != (self.trend is None):
+            raise ValueError("one of three: axis and trend; at_least or at_most; above")
+        if self.given and (self.trend or self.elsewhere or self.metric in self.given):
+            raise ValueError("given without trend and elsewhere, and with other metrics")
+        if self.elsewhere and (self.above is None or not self.elsewhere.keys() <= {*self.where}):
+            raise ValueError("elsewhere with above, and with fields that where has too")
+        return self
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """Every metric that the claim names, by the key that names it."""
+        above = {} if self.above is None else {"above": self.above}
+        return {"metric": self.metric, **above} | {f"given.{name}": name for name in self.given}
 
 
 class SearchSpec(_StudySection):
@@ -169,7 +225,7 @@ class Study(_StudySection):
         experiment: Name of the experiment that runs.
         description: Purpose of the study.
         reproduces: Published figure that it draws again.
-        claims: Published trends that its report tests.
+        claims: Published statements that its report tests.
         fixed: Configuration fields with one value.
         space: Configuration fields that are swept, each with its axis.
         replicates: Seeds per point.

@@ -76,10 +76,11 @@ def _format_limit(limit: object) -> str:
 def _field_names(model: type[BaseModel], path: FieldPath) -> list[str]:
     """Returns the field names of the nested model at a path."""
     for part in path:
-        if isinstance(part, str):
-            annotation = model.model_fields[part].annotation
+        if part in model.model_fields:  # others are positions, or keys of mappings
+            annotation = model.model_fields[str(part)].annotation
             candidates = (annotation, *get_args(annotation))
-            model = next(t for t in candidates if isinstance(t, type) and issubclass(t, BaseModel))
+            nested = (t for t in candidates if isinstance(t, type) and issubclass(t, BaseModel))
+            model = next(nested, model)
     return list(model.model_fields)
 
 
@@ -294,7 +295,11 @@ class StudyValidator:
             reported |= self._experiment.objectives.keys()
         metrics: list[tuple[FieldPath, str]] = [
             *((("objectives", metric), metric) for metric in self._study.objectives or {}),
-            *((("claims", i, "metric"), claim.metric) for i, claim in self._valid_claims()),
+            *(
+                (("claims", i, *key.split(".", 1)), metric)
+                for i, claim in self._valid_claims()
+                for key, metric in claim.metrics.items()
+            ),
         ]
         for path, metric in metrics:
             if metric not in reported:
@@ -342,11 +347,12 @@ class StudyValidator:
 
     def _check_claims(self) -> None:
         for i, claim in self._valid_claims():
-            if claim.axis not in self._fields:
+            if claim.axis is not None and claim.axis not in self._fields:
                 expected = describe_choices(self._fields, claim.axis)
                 self._add(("claims", i, "axis"), format_value(claim.axis), expected)
-            for name in claim.where:
-                self._check_field_name(("claims", i, "where", name), "an unknown field")
+            for part, names in (("where", claim.where), ("elsewhere", claim.elsewhere)):
+                for name in names:
+                    self._check_field_name(("claims", i, part, name), "an unknown field")
 
     def _valid_claims(self) -> list[tuple[int, Claim]]:
         claims = enumerate(self._study.claims)
@@ -396,7 +402,7 @@ def _notes(study: Study, experiment: Experiment) -> Iterator[str]:
     if study.early_stopping is not None and study.claims:
         yield "Claims are tested on the points that early stopping leaves, not on all points."
     for claim in study.claims:
-        if claim.axis not in study.space:
+        if claim.axis is not None and claim.axis not in study.space:
             yield f"A claim is not tested, because {claim.axis} is not swept: {claim.statement}"
     size, wanted = grid_size(study.space), study.search.num_points
     if wanted is not None and not study.space:

@@ -115,6 +115,35 @@ replicates: 4
     assert len(errors) == len(expected), errors
 
 
+def test_errors_in_claims_have_their_lines(write):
+    claims = """
+claims:
+  - {statement: a, metric: privacy/rho_kl, at_least: high}
+  - {statement: b, metric: privacy/rho_kl, above: privacy/rho}
+  - statement: c
+    metric: privacy/rho_kl
+    at_most: 0.1
+    where: {weightdecay: 0}
+    given:
+      utility/accuracy: {at_least: 0.9}
+  - {statement: d, metric: privacy/rho_kl, axis: weight_decay}
+  - {statement: e, metric: privacy/rho_kl, at_most: 1, given: {utility/x: {at_leest: 0.9}}}
+"""
+    errors = load_errors(write(VALID + claims))
+    first = VALID.count("\n") + 3
+    expected = [
+        (f"FILE:{first} claims.0.at_least: got", "expected a number"),
+        (f"FILE:{first + 1} claims.1.above: got privacy/rho, which not every point", ""),
+        (f"FILE:{first + 5} claims.2.where.weightdecay: got an unknown field", "weight_decay"),
+        (f"FILE:{first + 7} claims.2.given.utility/accuracy: got utility/accuracy, which", ""),
+        (f"FILE:{first + 8} claims.3: got a mapping", "axis and trend; at_least or at_most; above"),
+        (f"FILE:{first + 9} claims.4.given.utility/x.at_leest: got an unknown key", "at_least"),
+    ]
+    for (beginning, part), line in zip(expected, errors, strict=True):
+        assert line.startswith(beginning), line
+        assert part in line
+
+
 def test_an_error_in_a_nested_list_has_the_line_of_its_element(write):
     text = VALID.replace("{grid: [0, 1e-6, 1.0e-2]}", "\n    grid:\n    - 0\n    - [1]")
     assert load_errors(write(text)) == [

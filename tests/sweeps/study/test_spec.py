@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sweeps.study.spec import Study, StudySource
+from sweeps.study.spec import Claim, Study, StudySource
 
 COMPLETE = {
     "name": "s",
@@ -13,7 +13,12 @@ COMPLETE = {
     "description": "d",
     "reproduces": {"paper": "arXiv:1", "figure": 3},
     "claims": [
-        {"statement": "c", "metric": "m", "axis": "a", "trend": "constant", "where": {"b": None}}
+        {"statement": "c", "metric": "m", "axis": "a", "trend": "constant", "where": {"b": None}},
+        {"statement": "c", "metric": "m", "at_most": 1, "given": {"n": {"at_least": 0.5}}},
+        {
+            **{"statement": "c", "metric": "m", "above": "n", "by": 0.1, "source": "figure 1"},
+            **{"where": {"a": 1}, "elsewhere": {"a": 2}},
+        },
     ],
     "fixed": {"dataset": "adult", "features": None, "train_size": 10, "weight_decay": 1.0},
     "space": {
@@ -139,8 +144,28 @@ def test_numbers_over_two_decades_are_log_scaled(kind, value, expected):
         {"resources": {"pack": 0}},
         {"resources": {"concurrency": "all"}},
         {"claims": [{"statement": "s", "metric": "m", "axis": "a", "trend": "up"}]},
+        {"claims": [{"statement": "s", "metric": "m", "at_least": math.inf}]},
     ],
 )
 def test_invalid_values_are_refused(changes):
     with pytest.raises(ValidationError):
         study(**changes)
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ({}, "one of three"),
+        ({"axis": "a"}, "one of three"),
+        ({"axis": "a", "trend": "constant", "at_least": 0}, "one of three"),
+        ({"at_least": 0, "above": "n"}, "one of three"),
+        ({"at_least": 0, "trend": "constant"}, "one of three"),
+        ({"axis": "a", "trend": "constant", "given": {"n": {"at_least": 0}}}, "given without"),
+        ({"at_least": 0, "given": {"m": {"at_least": 0}}}, "with other metrics"),
+        ({"at_least": 0, "where": {"a": 1}, "elsewhere": {"a": 2}}, "elsewhere with above"),
+        ({"above": "n", "elsewhere": {"a": 2}}, "that where has too"),
+    ],
+)
+def test_a_claim_has_exactly_one_form(form, expected):
+    with pytest.raises(ValidationError, match=expected):
+        Claim(statement="s", metric="m", **form)

@@ -3,11 +3,17 @@
 import math
 import re
 
+import numpy as np
+import pandas as pd
 import pytest
 from support import requires_data
 
+import privnets
+from sweeps.analysis.claims import judge_claim
 from sweeps.planning.plan import make_plan
 from sweeps.study.loader import load, study_names
+from sweeps.study.spec import Study
+from sweeps.study.validation import validate_study
 
 FIGURES = {
     "adult-train-size": 1,
@@ -17,6 +23,7 @@ FIGURES = {
     "adult-noise": 5,
 }
 RELEASES = {
+    "digits-gradients": None,
     "digits-quick": None,
     "toy-gaussian": None,
     "toy-gaussian-exact": None,
@@ -25,11 +32,18 @@ RELEASES = {
     "amnist-attackers": "mnist",
     "eco-alpha": "eco",
     "eco-side-information": "eco",
+    "eco-without-side-information": "eco",
 }
 """Adversarial study to the data set that it needs, if any."""
-SMALL = {"digits-quick", "toy-gaussian-exact"}
+SMALL = {"digits-gradients", "digits-quick", "toy-gaussian-exact"}
 """Studies that need no reduced settings."""
 THRESHOLD = "privacy/attack/threshold_gaussian/advantage"
+
+
+def reduced_settings(name: str) -> list[str]:
+    """Settings that the study's description gives for two cores."""
+    found = re.findall(r'--set (?:"([^"]+)"|(\S+))', load(name).description)
+    return [(quoted or plain).rstrip(".") for quoted, plain in found]
 
 
 def test_names_of_the_packaged_studies():
@@ -45,10 +59,60 @@ def test_each_figure_study_names_its_figure_and_the_claims_of_the_paper(name, fi
     (axis,) = study.space
     trend = "increasing" if figure == 4 else "decreasing"
     metrics = [THRESHOLD] if figure == 2 else [THRESHOLD, "privacy/rho_kl"]
-    assert [(c.metric, c.axis, c.trend) for c in study.claims] == [
-        (metric, axis, trend) for metric in metrics
-    ]
+    found = [(c.metric, c.axis, c.trend) for c in study.claims if c.source.endswith(f"e {figure}")]
+    assert found == [(metric, axis, trend) for metric in metrics]
     assert all(claim.caveat for claim in study.claims)
+
+
+def made_up_replicates(study: Study) -> pd.DataFrame:
+    """Two seeds of every point, with uniform random metrics in place of measured ones."""
+    experiment, random = privnets.experiment(study.experiment), np.random.default_rng(0)
+    rows = []
+    for place, config in enumerate(validate_study(study, data=False).configs):
+        keys = experiment.metric_keys(config)
+        resolved = {f"config/{k}": v for k, v in config.resolved().items() if k != "seed"}
+        for seed in (0, 1):
+            own = {"point_id": str(place), "seed": seed, "status": "finished", **resolved}
+            own |= {"test_set": None, "test_size": math.nan, "test_overlap": math.nan}
+            rows.append(own | dict(zip(keys, random.random(len(keys)), strict=True)))
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize("name", study_names())
+@pytest.mark.parametrize("reduced", [False, True])
+def test_every_claim_names_its_source_and_can_be_judged(name, reduced):
+    """Every point that a claim asks for exists, at full and at reduced size."""
+    study = load(name, reduced_settings(name) if reduced else [])
+    replicates = made_up_replicates(study)
+    for claim in study.claims:
+        assert claim.source, claim.statement
+        found = judge_claim(claim, replicates)
+        assert found.measured is not None, found
+
+
+def test_only_the_quick_study_of_digits_makes_no_claim():
+    assert [name for name in study_names() if not load(name).claims] == ["digits-quick"]
+
+
+def test_published_numbers_are_those_of_the_papers():
+    """Accuracies on original images and recordings, and the ends of ECO's curves."""
+    found = {
+        (claim.metric, claim.at_least, claim.at_most, claim.by)
+        for name in ("amnist-alpha", "eco-alpha")
+        for claim in load(name).claims
+        if claim.axis is None and (claim.above is None or claim.by)
+    }
+    raw = "baseline/attacker_balanced_accuracy"
+    assert found == {
+        ("baseline/utility_accuracy", 0.9725, None, 0.0),
+        (raw, 0.915, None, 0.0),
+        (raw, 0.9, None, 0.0),
+        ("privacy/attacker/large_network/balanced_accuracy", None, 0.6, 0.0),
+        (raw, None, None, 0.3),
+        (raw, None, None, 0.26),
+        ("floor/side_information", 0.558, 0.598, 0.0),
+        ("privacy/attacker_balanced_accuracy", 0.552, 0.578, 0.0),
+    }
 
 
 @pytest.mark.parametrize(
@@ -88,11 +152,9 @@ def test_each_figure_study_can_be_planned(name):
 )
 @pytest.mark.parametrize("reduced", [False, True])
 def test_each_release_study_can_be_planned_at_full_and_reduced_size(name, reduced):
-    """The reduced settings are those in the study's description."""
-    found = re.findall(r'--set (?:"([^"]+)"|(\S+))', load(name).description)
-    settings = [quoted or plain for quoted, plain in found]
+    settings = reduced_settings(name)
     assert settings or name in SMALL
-    plan = make_plan(load(name, [s.rstrip(".") for s in settings] if reduced else []))
+    plan = make_plan(load(name, settings if reduced else []))
     assert len(plan.points) >= 4
     assert not plan.notes
 

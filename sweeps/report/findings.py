@@ -1,0 +1,128 @@
+"""Verdicts on the claims of recorded sweeps, as text or as tables in Markdown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import privnets
+from sweeps.analysis.claims import ClaimFinding, judge_claim
+from sweeps.analysis.results import Result
+from sweeps.analysis.text import format_count, format_setting
+from sweeps.analysis.trends import Verdict
+from sweeps.study.loader import load, study_names
+from sweeps.study.spec import Study
+
+_COLUMNS = ("claim", "source", "measured [95% interval]", "verdict", "why")
+
+
+@dataclass(frozen=True, slots=True)
+class SweepFindings:
+    """Verdicts on the claims of one sweep.
+
+    Attributes:
+        sweep: Name of the sweep.
+        study: Name of its study.
+        settings: Settings that differ from the packaged study, and other facts to know.
+        findings: One per claim.
+    """
+
+    sweep: str
+    study: str
+    settings: str
+    findings: Sequence[ClaimFinding]
+
+
+def judge_sweep(result: Result) -> SweepFindings:
+    """Judges a sweep by the claims that its packaged study has today, or else by its own."""
+    study, plan = result.study, result.manifest.plan
+    is_packaged = study.name in study_names()
+    claims = load(study.name).claims if is_packaged else study.claims
+    settings = ", ".join(changed_settings(study)) if is_packaged else "not a packaged study"
+    facts = [settings or "as packaged"]
+    if result.pending:
+        facts.append(f"{result.pending} of {format_count(plan.points, 'point')} unfinished")
+    if plan.experiment_version != (now := privnets.experiment(study.experiment).version):
+        facts.append(f"version {plan.experiment_version} of the experiment (now {now})")
+    findings = [judge_claim(claim, result.replicates) for claim in claims]
+    return SweepFindings(result.sweep, study.name, "; ".join(facts), findings)
+
+
+def changed_settings(study: Study) -> list[str]:
+    """Settings that differ from the packaged study of that name, as `--set` takes them."""
+    own, packaged = (_settings(each) for each in (study, load(study.name)))
+    return [
+        f"{key}={_format(own.get(key))}"
+        for key in {**packaged, **own}
+        if own.get(key) != packaged.get(key)
+    ]
+
+
+def _settings(study: Study) -> dict[str, Any]:
+    content = study.to_dict()
+    settings = {key: content[key] for key in ("replicates", "early_stopping")}
+    for part in ("fixed", "search"):
+        settings |= {f"{part}.{name}": value for name, value in content[part].items()}
+    for name, axis in content["space"].items():
+        settings |= {f"space.{name}.{kind}": values for kind, values in axis.items()}
+    return settings
+
+
+def _format(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_format, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_format(item)}' for key, item in value.items())}}}"
+    return format_setting(value)
+
+
+def findings_text(sweeps: Sequence[SweepFindings]) -> Iterator[str]:
+    """Lines of text: each sweep, and below it each claim with its verdict."""
+    for each in sweeps:
+        yield f"{each.sweep}: {each.study} ({each.settings})"
+        for finding in each.findings:
+            yield f"  {finding.verdict.upper()}: {finding.claim.statement}"
+            yield f"    source: {finding.claim.source or 'not stated'}"
+            yield f"    measured: {finding.quantity}: {_measured(finding)}"
+            yield f"    why: {finding.why}"
+        if not each.findings:
+            yield "  no claims"
+    yield count_verdicts(sweeps)
+
+
+def findings_markdown(sweeps: Sequence[SweepFindings]) -> Iterator[str]:
+    """Lines of Markdown: a section with a table for each sweep that has claims."""
+    for each in sweeps:
+        if each.findings:
+            yield from (f"## {each.study}", "", f"Sweep `{each.sweep}`; settings: {each.settings}.")
+            yield from ("", _row(_COLUMNS), _row(["---"] * len(_COLUMNS)))
+            for finding in each.findings:
+                claim, measured = finding.claim, f"{finding.quantity}: {_measured(finding)}"
+                cells = claim.statement, claim.source or "not stated", measured, finding.verdict
+                yield _row((*cells, _why(finding)))
+            yield ""
+    yield count_verdicts(sweeps)
+
+
+def count_verdicts(sweeps: Sequence[SweepFindings]) -> str:
+    """Numbers of claims by verdict, in one line."""
+    counts = Counter(finding.verdict for each in sweeps for finding in each.findings)
+    total = format_count(sum(counts.values()), "claim")
+    verdicts = ", ".join(f"{verdict} {counts[verdict]}" for verdict in get_args(Verdict))
+    return f"{total}: {verdicts}."
+
+
+def _measured(finding: ClaimFinding) -> str:
+    return "nothing" if finding.measured is None else str(finding.measured)
+
+
+def _why(finding: ClaimFinding) -> str:
+    caveat = finding.claim.caveat
+    return finding.why + (f" *Theory:* {' '.join(caveat.split())}" if caveat else "")
+
+
+def _row(cells: Sequence[str]) -> str:
+    plain = (" ".join(cell.replace("|", "\\|").split()) for cell in cells)
+    return f"| {' | '.join(plain)} |"

@@ -1,0 +1,133 @@
+"""`sweeps claims` on made-up sweeps of a packaged study and of a study of a user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from privnets.points import Replicate, TradeoffPoint
+from sweeps.cli.main import main
+from sweeps.planning.plan import create_manifest, make_plan
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import write_manifest
+from sweeps.study.loader import load, read_study
+from sweeps.study.spec import Study
+
+THRESHOLD = "privacy/attack/threshold_gaussian/advantage"
+OWN = {
+    "name": "own",
+    "experiment": "membership",
+    "fixed": {"dataset": "digits", "model": "logistic"},
+    "space": {"train_size": {"grid": [50, 100, 200]}},
+    "replicates": 4,
+    "claims": [
+        {"statement": "It is | at most a half.", "metric": THRESHOLD, "at_most": 0.5},
+        {
+            "statement": "It rises.",
+            "metric": THRESHOLD,
+            "axis": "train_size",
+            "trend": "increasing",
+        },
+    ],
+}
+CHANGES = [
+    "space.train_size.grid=[40, 80, 160]",
+    "space.weight_decay=null",
+    "fixed.weight_decay=0.1",
+    "replicates=4",
+    "claims=[]",
+]
+
+
+def store(storage: Path, sweep: str, study: Study) -> None:
+    """A sweep whose metrics fall as the training set grows."""
+    plan = make_plan(study)
+    points = [
+        TradeoffPoint(
+            point.point_id,
+            "membership",
+            point.config.resolved(),
+            tuple(
+                Replicate(seed, {THRESHOLD: 10 / point.config.train_size + seed / 1e4})
+                for seed in plan.seeds
+            ),
+        )
+        for point in plan.points
+    ]
+    ledger = Ledger(str(storage), sweep)
+    write_manifest(ledger, create_manifest(plan, sweep, command="sweeps run it", tracking_uri=""))
+    ledger.write_pack("pack", points)
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("storage")
+    store(place, "mine", read_study(OWN))
+    store(place, "theirs", load("quickstart", CHANGES))
+    (place / "no-sweep").mkdir()
+    return place
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def command(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["sweeps", "claims", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        return (stopped.value.code or 0, *capsys.readouterr())
+
+    return command
+
+
+def test_claims_of_every_sweep_are_judged_with_interval_and_reason(run, storage):
+    code, shown, _ = run("--storage", str(storage))
+    assert code == 0
+    mine, theirs = shown.split("theirs: quickstart")
+    assert "mine: own (not a packaged study)" in mine
+    assert "AGREES: It is | at most a half." in mine
+    assert f"measured: {THRESHOLD}: 0.11682 [0.11661, 0.11702]" in mine
+    assert "DISAGREES: It rises." in mine
+    assert "The interval of the trend lies below 0" in mine
+    assert "source: arXiv 2001.10648, figure 2" in theirs
+    assert shown.endswith("4 claims: agrees 2, disagrees 1, cannot tell 1.\n")
+
+
+def test_packaged_study_is_judged_by_its_claims_of_today_and_names_changed_settings(run, storage):
+    """The recorded study has no claims."""
+    _, shown, _ = run("theirs", "--storage", str(storage))
+    assert "mine" not in shown
+    assert "AGREES: The threshold attack's advantage falls as the training set grows." in shown
+    settings = shown.partition("(")[2].partition(")\n")[0].split(", ")
+    assert "replicates=4" in settings
+    assert "fixed.weight_decay=0.1" in settings
+    assert "space.weight_decay.grid=null" in settings
+    assert "space.train_size.grid=[40, 80, 160]" in shown
+    assert "dataset" not in shown
+
+
+def test_markdown_has_a_row_per_claim_with_bars_escaped(run, storage):
+    _, shown, _ = run("mine", "--format", "markdown", "--storage", str(storage))
+    rows = [line for line in shown.splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + len(OWN["claims"])
+    assert "It is \\| at most a half." in rows[2]
+    assert {row.replace("\\|", "").count("|") for row in rows} == {6}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["absent"], "choose one of mine, no-sweep, theirs"),
+        (["mine", "--format", "html"], "'html' is not one of"),
+    ],
+)
+def test_bad_input_is_refused(run, storage, arguments, message):
+    code, _, errors = run(*arguments, "--storage", str(storage))
+    assert code == 2
+    assert message in " ".join(errors.split())
+
+
+def test_storage_without_a_sweep_is_refused(run, tmp_path):
+    code, _, errors = run("--storage", str(tmp_path))
+    assert code == 2
+    assert "has no sweep" in errors
