@@ -15,8 +15,8 @@ BENCHMARKS = $(basename $(notdir $(shell grep -lE 'harness import .*publish' tes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow tests-with-ray tests-of-libraries other-tests lint docs bench audit
-.PHONY: licences clean
+.PHONY: help demo test test-slow tests-with-ray tests-of-libraries other-tests lint docs claims
+.PHONY: bench audit licences clean
 
 help: ## Describe each target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ lint: $(INSTALLED) ## Check style, formatting, types and the layers of packages
 
 docs: $(INSTALLED) ## Build the documentation into docs/_build/html, warnings as errors
 	$(BIN)/python -m sphinx -W --keep-going -q -E -b html docs docs/_build/html
+
+claims: $(INSTALLED) ## Run the sweeps of docs/claims.yaml that are unfinished; write docs/claims.md
+	$(BIN)/python docs/claims_page.py --storage $(STORAGE) --tracking-uri $(TRACKING)
 
 bench: $(INSTALLED) ## Run the benchmarks; they append to tests/benchmarks/results
 	@for module in $(BENCHMARKS); do \
