@@ -1,4 +1,4 @@
-"""Writes `claims.md`: verdicts on the published claims, from the sweeps that `claims.yaml` lists."""
+"""Writes `claims.md`: verdicts on published claims, from the sweeps that `claims.yaml` lists."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ _DONE = (0, 1)
 _INTRODUCTION = """\
 # Claims of the papers
 
-Every table and figure that the platform can run, as claims of the packaged studies, with verdicts. `make claims` runs
-the sweeps of `docs/claims.yaml` that are unfinished, then writes this page. `sweeps claims SWEEP` judges any sweep.
+Every table and figure that the platform can run, as claims of the packaged studies, with
+verdicts. `make claims` runs the sweeps of `docs/claims.yaml` that are unfinished, then writes this
+page. `sweeps claims SWEEP` judges any sweep.
 
-- A claim **agrees** or **disagrees** if its 95% interval says so; otherwise the sweep **cannot tell**.
-- A trend is Kendall's tau, from −1 (always falling) to 1 (always rising). A value is a mean over points, an order the
-  mean difference of two metrics. Both hold the spread of training and the error of shared test records.
-- "Settings" are those that differ from the packaged study. Reduced settings may change a verdict.
-- "Theory" is a known error or limit of the published statement.
+- A claim agrees or disagrees if its 95% interval says so; otherwise the sweep cannot tell.
+- A trend is Kendall's tau, from -1 (always falling) to 1 (always rising). A value is a mean over
+  points, an order the mean difference of two metrics. Intervals hold the spread of training and
+  the error of shared test records.
+- Settings are those that differ from the packaged study. Reduced settings may change a verdict;
+  `sweeps run STUDY` runs the study at full size.
+- "Theory" names a known error or limit of the published statement.
 """
 
 

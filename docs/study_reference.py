@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 import privnets
-from sweeps.study.spec import Claim, EarlyStopping, Resources, SearchSpec, Study
+from sweeps.study.spec import Bounds, Claim, EarlyStopping, Resources, SearchSpec, Study
 
 _LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
@@ -23,7 +23,7 @@ def write(folder: Path) -> None:
     for name in privnets.experiments():
         config = privnets.experiment(name).Config
         (target / f"{name}.md").write_text(_fields(config), encoding="utf-8")
-    for model in (Study, SearchSpec, Resources, EarlyStopping, Claim):
+    for model in (Study, SearchSpec, Resources, EarlyStopping, Claim, Bounds):
         (target / f"{model.__name__}.md").write_text(_fields(model), encoding="utf-8")
 
 
