@@ -81,7 +81,7 @@ class _Sample:
     values: pd.DataFrame
     errors: pd.DataFrame
     test_sets: pd.DataFrame
-    undefined: Sequence[str]
+    undefined: list[str]
 
     @property
     def missing(self) -> int:
@@ -167,18 +167,19 @@ def _judge_some_point(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
         f"{name} {_describe_range(each)}"
         for name, each in zip([_describe_quantity(claim), *claim.given], ranges, strict=True)
     )
+    verdict: Verdict = "cannot tell"
     if len(sample.values) < 2:
-        verdict, reason = "cannot tell", f"{ONE_REPLICATE}; claimed is {described}"
+        reason = f"{ONE_REPLICATE}; claimed is {described}"
     elif is_within.any():
         verdict, reason = "agrees", f"A point has, by intervals for {len(ids)} points, {described}"
     elif is_beyond.all():
         verdict, reason = "disagrees", f"No point has {described}"
     else:
-        verdict, reason = "cannot tell", f"The intervals leave open whether a point has {described}"
+        reason = f"The intervals leave open whether a point has {described}"
     place = _nearest_point(summary, low, high)
     fields = varying_fields(sample.points)
-    shown = describe_config(sample.points.loc[ids[place]], fields)
-    why = f"{reason}. Nearest to it is {shown} ({_replicates(sample)})."
+    (nearest,) = sample.points.loc[[ids[place]]].to_dict("records")
+    why = f"{reason}. Nearest to it is {describe_config(nearest, fields)} ({_replicates(sample)})."
     why += _remarks(sample, _undefined_points(sample))
     return verdict, _interval(summary, place, 0), why
 
@@ -288,7 +289,7 @@ def _subtract(sample: _Sample, other: _Sample) -> _Sample:
     return replace(
         sample,
         values=values[0] - values[1],
-        errors=np.sqrt(errors[0] ** 2 + errors[1] ** 2),
+        errors=(errors[0] ** 2 + errors[1] ** 2) ** 0.5,
         test_sets=sample.test_sets.loc[seeds],
         undefined=sorted(undefined),
     )

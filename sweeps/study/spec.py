@@ -167,10 +167,11 @@ class Claim(Bounds):
         return self
 
     @property
-    def metrics(self) -> dict[str, str]:
-        """Every metric that the claim names, by the key that names it."""
-        above = {} if self.above is None else {"above": self.above}
-        return {"metric": self.metric, **above} | {f"given.{name}": name for name in self.given}
+    def metrics(self) -> dict[FieldPath, str]:
+        """Every metric that the claim names, by the keys that lead to its name."""
+        named: dict[FieldPath, str | None] = {("metric",): self.metric, ("above",): self.above}
+        named.update({("given", name): name for name in self.given})
+        return {keys: name for keys, name in named.items() if name is not None}
 
 
 class SearchSpec(_StudySection):

@@ -293,14 +293,10 @@ class StudyValidator:
         reported = set.intersection(*({*self._experiment.metric_keys(c)} for c in samples))
         if self._has_placeholder_choice():  # another choice would report other metrics
             reported |= self._experiment.objectives.keys()
-        metrics: list[tuple[FieldPath, str]] = [
-            *((("objectives", metric), metric) for metric in self._study.objectives or {}),
-            *(
-                (("claims", i, *key.split(".", 1)), metric)
-                for i, claim in self._valid_claims()
-                for key, metric in claim.metrics.items()
-            ),
-        ]
+        metrics: list[tuple[FieldPath, str]]
+        metrics = [(("objectives", metric), metric) for metric in self._study.objectives or {}]
+        for i, claim in self._valid_claims():
+            metrics += [(("claims", i, *keys), metric) for keys, metric in claim.metrics.items()]
         for path, metric in metrics:
             if metric not in reported:
                 expected = describe_choices(reported & self._experiment.objectives.keys(), metric)
