@@ -85,7 +85,7 @@ def findings_text(sweeps: Sequence[SweepFindings]) -> Iterator[str]:
         for finding in each.findings:
             yield f"  {finding.verdict.upper()}: {finding.claim.statement}"
             yield f"    source: {finding.claim.source or 'not stated'}"
-            yield f"    measured: {finding.quantity}: {_measured(finding)}"
+            yield f"    measured: {finding.quantity}: {_format_interval(finding)}"
             yield f"    why: {finding.why}"
         if not each.findings:
             yield "  no claims"
@@ -99,7 +99,7 @@ def findings_markdown(sweeps: Sequence[SweepFindings]) -> Iterator[str]:
             yield from (f"## {each.study}", "", f"Sweep `{each.sweep}`; settings: {each.settings}.")
             yield from ("", _row(_COLUMNS), _row(["---"] * len(_COLUMNS)))
             for finding in each.findings:
-                claim, measured = finding.claim, f"{finding.quantity}: {_measured(finding)}"
+                claim, measured = finding.claim, f"{finding.quantity}: {_format_interval(finding)}"
                 cells = claim.statement, claim.source or "not stated", measured, finding.verdict
                 yield _row((*cells, _why(finding)))
             yield ""
@@ -114,7 +114,7 @@ def count_verdicts(sweeps: Sequence[SweepFindings]) -> str:
     return f"{total}: {verdicts}."
 
 
-def _measured(finding: ClaimFinding) -> str:
+def _format_interval(finding: ClaimFinding) -> str:
     return "nothing" if finding.measured is None else str(finding.measured)
 
 

@@ -267,7 +267,12 @@ def _plausible_studies() -> Strategy:
         ),
         "claims": st.lists(
             st.dictionaries(
-                st.sampled_from(["statement", "metric", "axis", "trend", "where", "caveat"]),
+                st.sampled_from(
+                    [
+                        *("statement", "metric", "axis", "trend", "where", "caveat"),
+                        *("at_least", "at_most", "above", "by", "elsewhere", "given"),
+                    ]
+                ),
                 _VALUES | st.sampled_from(["decreasing", "privacy/rho_kl"]),
             ),
             max_size=2,
