@@ -46,17 +46,14 @@ class ListedSweep:
     """Entry of `claims.yaml`.
 
     Attributes:
+        name: Name of the sweep.
         study: Name of a packaged study.
         settings: Changes of the study, as `--set` takes them.
     """
 
+    name: str
     study: str
     settings: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Name of the sweep."""
-        return f"claims-{self.study}"
 
 
 def main() -> None:

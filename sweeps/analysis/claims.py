@@ -119,8 +119,9 @@ def _describe_quantity(claim: Claim) -> str:
         return f"Kendall's tau of {claim.metric} along {claim.axis}"
     if claim.above is None:
         return claim.metric
+    other = "its value" if claim.above == claim.metric else claim.above
     places = [f"{name} = {format_setting(value)}" for name, value in claim.elsewhere.items()]
-    return f"{claim.metric} minus {claim.above}" + (f" at {', '.join(places)}" if places else "")
+    return f"{claim.metric} minus {other}" + (f" at {', '.join(places)}" if places else "")
 
 
 def _judge_mean(claim: Claim, replicates: pd.DataFrame) -> _Judgement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import privnets
@@ -13,7 +13,7 @@ from sweeps.analysis.results import Result
 from sweeps.analysis.text import format_count, format_setting
 from sweeps.analysis.trends import Verdict
 from sweeps.study.loader import load, study_names
-from sweeps.study.spec import Study
+from sweeps.study.spec import Claim, Study
 
 _COLUMNS = ("claim", "source", "measured [95% interval]", "verdict", "why")
 
@@ -46,8 +46,16 @@ def judge_sweep(result: Result) -> SweepFindings:
         facts.append(f"{result.pending} of {format_count(plan.points, 'point')} unfinished")
     if plan.experiment_version != (now := privnets.experiment(study.experiment).version):
         facts.append(f"version {plan.experiment_version} of the experiment (now {now})")
-    findings = [judge_claim(claim, result.replicates) for claim in claims]
+    findings = [_judge(claim, result) for claim in claims]
     return SweepFindings(result.sweep, study.name, "; ".join(facts), findings)
+
+
+def _judge(claim: Claim, result: Result) -> ClaimFinding:
+    """Verdict on a claim; points that are unfinished may be the one that it asks for."""
+    finding = judge_claim(claim, result.replicates)
+    if not result.pending or not claim.given or finding.verdict != "disagrees":
+        return finding
+    return replace(finding, verdict="cannot tell", why=f"Points are unfinished. {finding.why}")
 
 
 def changed_settings(study: Study) -> list[str]:

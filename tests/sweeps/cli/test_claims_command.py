@@ -15,6 +15,7 @@ from sweeps.study.loader import load, read_study
 from sweeps.study.spec import Study
 
 THRESHOLD = "privacy/attack/threshold_gaussian/advantage"
+GIVEN = "utility/test_accuracy"
 OWN = {
     "name": "own",
     "experiment": "membership",
@@ -40,8 +41,8 @@ CHANGES = [
 ]
 
 
-def store(storage: Path, sweep: str, study: Study) -> None:
-    """A sweep whose metrics fall as the training set grows."""
+def store(storage: Path, sweep: str, study: Study, finished: int | None = None) -> None:
+    """A sweep whose metrics fall as the training set grows; its first points are finished."""
     plan = make_plan(study)
     points = [
         TradeoffPoint(
@@ -49,11 +50,11 @@ def store(storage: Path, sweep: str, study: Study) -> None:
             "membership",
             point.config.resolved(),
             tuple(
-                Replicate(seed, {THRESHOLD: 10 / point.config.train_size + seed / 1e4})
+                Replicate(seed, {THRESHOLD: 10 / point.config.train_size + seed / 1e4, GIVEN: 0.5})
                 for seed in plan.seeds
             ),
         )
-        for point in plan.points
+        for point in plan.points[:finished]
     ]
     ledger = Ledger(str(storage), sweep)
     write_manifest(ledger, create_manifest(plan, sweep, command="sweeps run it", tracking_uri=""))
@@ -112,6 +113,16 @@ def test_markdown_has_a_row_per_claim_with_bars_escaped(run, storage):
     assert len(rows) == 2 + len(OWN["claims"])
     assert "It is \\| at most a half." in rows[2]
     assert {row.replace("\\|", "").count("|") for row in rows} == {6}
+
+
+def test_unfinished_points_may_be_the_one_that_a_claim_asks_for(run, tmp_path):
+    claim = {"statement": "c", "metric": THRESHOLD, "at_most": 0.06, "given": {GIVEN: {}}}
+    study = read_study({**OWN, "claims": [claim]})
+    for name, finished, verdict in (("part", 2, "CANNOT TELL"), ("whole", None, "AGREES")):
+        store(tmp_path, name, study, finished)
+        _, shown, _ = run(name, "--storage", str(tmp_path))
+        assert f"{verdict}: c" in shown
+    assert "1 of 3 points unfinished" in run("part", "--storage", str(tmp_path))[1]
 
 
 @pytest.mark.parametrize(
