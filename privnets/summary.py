@@ -96,7 +96,8 @@ class Summary:
             (p + d^2 u / 2 + d sqrt(p (1 - p) u + d^2 u^2 / 4)) / (1 + d^2 u).
         """
         share, inverse = self._position, self._inverse_size
-        low, high = self.ranges.T
+        # Arrays of one shape are several times faster than short rows that numpy repeats.
+        low, high = (np.broadcast_to(end, share.shape).copy() for end in self.ranges.T)
         with np.errstate(invalid="ignore", over="ignore"):
             plain = self.mean + deviation * self.error
             square = deviation**2 * inverse

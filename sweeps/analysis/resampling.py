@@ -10,7 +10,7 @@ has the distribution that its interval comes from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,9 +29,11 @@ from privnets.summary import (
 from tracking.frame import ERROR_SUFFIX
 
 _SEED = 0
-_MAX_DRAWS, _MIN_DRAWS = 1000, 200
-_MAX_NUMBERS = 2**22  # of one array of draws, 32 MiB
-_MAX_FREEDOM = 200.0
+_MAX_DRAWS, _MIN_DRAWS = 1000, 625  # a share of 625 draws has a standard error of at most 0.02
+_MAX_NUMBERS = 2**22  # of all draws together, where they would be more than `_MIN_DRAWS`
+_BLOCK_NUMBERS = 2**17  # drawn at once, 1 MiB, which stays in the processor's cache
+_ROUNDING = 1e-6  # of a standard error
+_MAX_FREEDOM, _STEP_OF_LOG = 200.0, 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +79,15 @@ class PointSamples:
         return float(np.median(freedom)) if freedom.size else np.inf
 
     def draw(self, groups: NDArray[np.int64] | None = None, *, is_student: bool = True) -> Array:
-        """Draws of the true means; a mean without a known error stays as it is.
+        """All draws of the true means at once, shape [draws, P, K]; see `draw_blocks`."""
+        return np.concatenate(list(self.draw_blocks(groups, is_student=is_student)))
+
+    def draw_blocks(
+        self, groups: NDArray[np.int64] | None = None, *, is_student: bool = True
+    ) -> Iterator[Array]:
+        """Yields draws of the true means, NaN for a mean without a known error.
+
+        There are 1,000 draws in all; of more than 4,000 means fewer, but at least 625.
 
         Args:
             groups: Number of the group of each point, shape [P]; points of a group share the error
@@ -85,23 +95,29 @@ class PointSamples:
             is_student: Whether draws have the heavy tails of estimated errors. They should not
                 where a bias or a deviation is estimated from the draws.
 
-        Returns:
-            Shape [draws, P, K]; 1,000 draws, or fewer to stay within 32 MiB, but at least 200.
+        Yields:
+            Blocks of about 1 MiB, shape [draws of the block, P, K].
         """
         mean, error = self.summary.mean, np.nan_to_num(self.summary.error)
-        count = int(np.clip(_MAX_NUMBERS // max(mean.size, 1), _MIN_DRAWS, _MAX_DRAWS))
-        random = np.random.default_rng(_SEED)
-        sources = random.standard_normal((count, len(self.weights)))
-        deviation = np.tensordot(sources, self.weights, axes=1)
-        rest = np.sqrt(np.maximum(error**2 - (self.weights**2).sum(axis=0), 0.0))
+        size = max(mean.size, 1)
+        count = int(np.clip(_MAX_NUMBERS // size, _MIN_DRAWS, _MAX_DRAWS))
         places = np.arange(len(mean)) if groups is None else groups
-        common = random.standard_normal((count, int(places.max(initial=-1)) + 1, mean.shape[1]))
-        deviation += rest * common[:, places]
-        freedom = self.summary.freedom if is_student else np.full(mean.shape, np.inf)
-        scale = _student_scale(freedom, random.uniform(size=count))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            standardized = np.where(error > 0, deviation / error * scale, 0.0)
-        return self.summary.at(standardized) if len(mean) else deviation
+        group_count = int(places.max(initial=-1)) + 1
+        rest = np.sqrt(np.maximum(error**2 - (self.weights**2).sum(axis=0), 0.0))
+        inverse = np.divide(1.0, error, out=np.zeros_like(error), where=error > 0)
+        weights, rest = self.weights * inverse, rest * inverse
+        has_rest = bool((rest > _ROUNDING).any())
+        random, step = np.random.default_rng(_SEED), max(1, _BLOCK_NUMBERS // size)
+        scale, levels = _student_scale(self.summary.freedom, random.uniform(size=count))
+        for start in range(0, count, step):
+            drawn = min(step, count - start)
+            deviation = np.tensordot(random.standard_normal((drawn, len(weights))), weights, axes=1)
+            if has_rest:
+                common = random.standard_normal((drawn, group_count, mean.shape[1]))
+                deviation += rest * (common if groups is None else common[:, places])
+            if is_student:
+                deviation *= scale[start : start + drawn, levels]
+            yield self.summary.at(deviation)
 
 
 def build_samples(replicates: pd.DataFrame, metrics: Sequence[str]) -> PointSamples:
@@ -151,15 +167,18 @@ def _source_weights(
     return weights
 
 
-def _student_scale(freedom: Array, uniform: Array) -> Array:
-    """Factors sqrt(v / chi^2_v) of each draw, one chi-squared quantile for all points."""
-    rounded = np.nan_to_num(np.round(2 * np.minimum(freedom, _MAX_FREEDOM)) / 2, nan=_MAX_FREEDOM)
-    levels, places = np.unique(rounded, return_inverse=True)
-    table = np.ones((len(uniform), len(levels)))
-    for place, level in enumerate(levels.tolist()):
-        if 0 < level < _MAX_FREEDOM:
-            table[:, place] = np.sqrt(level / chdtri(level, uniform))
-    return table[:, places.reshape(rounded.shape)]
+def _student_scale(freedom: Array, uniform: Array) -> tuple[Array, NDArray[np.int64]]:
+    """Factors sqrt(v / chi^2_v) of each draw, one chi-squared quantile for all points.
+
+    Degrees of freedom v are rounded by at most 2.5%.
+
+    Returns:
+        Factors [draws, L] of the L different degrees of freedom, and the place of each one.
+    """
+    known = np.nan_to_num(np.clip(freedom, 1.0, _MAX_FREEDOM), nan=_MAX_FREEDOM)
+    levels, places = np.unique(np.round(np.log(known) / _STEP_OF_LOG), return_inverse=True)
+    rounded = np.exp(levels * _STEP_OF_LOG)
+    return np.sqrt(rounded / chdtri(rounded, uniform[:, None])), places.reshape(freedom.shape)
 
 
 def _numbers(table: pd.DataFrame, columns: Sequence[str]) -> Array:

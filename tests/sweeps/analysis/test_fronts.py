@@ -13,6 +13,7 @@ from stored_sweeps import write_sweep
 from sweeps.analysis.constrained import Constraint, best_under_constraints
 from sweeps.analysis.fronts import (
     debiased_interval,
+    draw_volumes,
     front_probabilities,
     hypervolume_draws,
     separate_groups,
@@ -92,6 +93,32 @@ def test_without_errors_probabilities_are_unknown() -> None:
     samples = make_samples(np.ones((2, 1, 2)))
     assert np.isnan(front_probabilities(samples, OBJECTIVES)).all()
     assert separate_groups(samples, OBJECTIVES).tolist() == [1, 2]
+    draws = hypervolume_draws(samples, OBJECTIVES, {LEAK: 2.0, KEPT: 0.0})
+    interval = debiased_interval(1.0, draws, samples.typical_freedom)
+    assert (interval.mean, str(interval)) == (1.0, "1 [no interval]")
+
+
+@pytest.mark.parametrize(("test_set", "errors"), [(None, np.nan), ("all", 0.3)])
+def test_draws_are_judged_as_without_shortlists(test_set: str | None, errors: float) -> None:
+    """Many points of unequal scales, two of them equal, in several blocks of draws."""
+    random = np.random.default_rng(9)
+    values = random.normal(size=(400, 6, 2)) * [1.0, 1e-3] + [0.0, 5.0]
+    best = values[:1] - [2.0, -2e-3]
+    samples = make_samples(np.concatenate([values, best, best]), errors, test_set)
+    draws, reference = samples.draw() * [1, -1], {LEAK: 3.0, KEPT: 4.99}
+    assert len(list(samples.draw_blocks())) > 3
+    slow = np.mean([moocore.is_nondominated(each, keep_weakly=True) for each in draws], axis=0)
+    assert front_probabilities(samples, OBJECTIVES) == pytest.approx(slow, abs=1e-12)
+    volumes = [moocore.hypervolume(each, ref=[3.0, -4.99]) for each in draws]
+    fast = draw_volumes(samples.draw(), OBJECTIVES, reference)
+    assert fast == pytest.approx(np.array(volumes), rel=1e-12)
+
+
+def test_probabilities_of_many_points_have_small_errors() -> None:
+    """A share of 625 draws has a standard error of at most 0.02."""
+    random = np.random.default_rng(10)
+    samples = make_samples(random.normal(size=(4000, 2, 2)))
+    assert sum(map(len, samples.draw_blocks())) == 625
 
 
 def test_groups_hold_what_intervals_cannot_separate() -> None:
