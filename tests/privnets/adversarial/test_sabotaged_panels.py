@@ -20,16 +20,26 @@ from privnets.points import Replicate
 PROBLEM = PROBLEMS.get("gaussian-mixture")
 
 
-@pytest.fixture(scope="module")
-def release() -> Release:
-    """A release that leaks: only the useful bit has a weight, and it is independent."""
-    config = AdversarialConfig(
-        problem="gaussian-mixture", panel="quick", tradeoff=0.0, dependence=1.0, steps=100, seed=4
-    )
+def train_release(dependence: float) -> Release:
+    """A release for which only the useful bit has a weight; 1 makes both bits independent."""
+    fields = {"tradeoff": 0.0, "dependence": dependence, "steps": 100, "seed": 4}
+    config = AdversarialConfig(problem="gaussian-mixture", panel="quick", **fields)
     pool, (splits,) = load_pool(PROBLEM, [config], "cpu")
     game = Game(PROBLEM, [config], pool, [splits])
     game.advance(100)
     return release_records(game, 0, pool, splits)
+
+
+@pytest.fixture(scope="module")
+def release() -> Release:
+    """A release that leaks, although the useful bit is independent of the secret."""
+    return train_release(dependence=1.0)
+
+
+@pytest.fixture(scope="module")
+def dependent_release() -> Release:
+    """A release that must leak: it keeps the useful bit, which tells most of the secret."""
+    return train_release(dependence=0.1)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -64,6 +74,22 @@ def test_shuffled_labels_are_flagged(release, seed):
     order = torch.randperm(len(release.released.attack.secret), generator=source)
     mislabelled = _with_secrets(release.released, lambda secret: secret[order])
     assert "flag/attacker_below_adversary" in _flags(replace(release, released=mislabelled))
+
+
+def test_leakage_below_the_bound_is_flagged(dependent_release):
+    """Attackers of wrong labels find no leakage, although the useful bit is kept."""
+    intact = _judge(dependent_release).metrics
+    assert intact["bound/gap"] > -0.02
+    assert intact["flag/below_bound"] == 0
+    noise = torch.Generator().manual_seed(0)
+    mislabelled = _with_secrets(
+        dependent_release.released,
+        lambda secret: secret[torch.randperm(len(secret), generator=noise)],
+    )
+    judged = _judge(replace(dependent_release, released=mislabelled))
+    assert judged.metrics["bound/gap"] < -0.5 * judged.metrics["bound/release"]
+    assert judged.metrics["flag/below_bound"] == 1
+    assert "nats below the bound" in judged.notes["flag/below_bound"]
 
 
 def test_attackers_that_learn_nothing_from_raw_data_are_flagged(release, tmp_path, monkeypatch):
