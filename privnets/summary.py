@@ -95,17 +95,23 @@ class Summary:
             Ends of one-sided intervals: Wilson's, for a share p of 1 / u records, are
             (p + d^2 u / 2 + d sqrt(p (1 - p) u + d^2 u^2 / 4)) / (1 + d^2 u).
         """
-        share, inverse = self._position, self._inverse_size
-        # Arrays of one shape are several times faster than short rows that numpy repeats.
-        low, high = (np.broadcast_to(end, share.shape).copy() for end in self.ranges.T)
         with np.errstate(invalid="ignore", over="ignore"):
-            plain = self.mean + deviation * self.error
-            square = deviation**2 * inverse
-            root = np.sqrt(share * (1 - share) * inverse + square * inverse / 4)
-            score = (share + square / 2 + deviation * root) / (1 + square)
-            bounded = np.clip(low + (high - low) * score, low, high)
-            values = np.where(self._is_bounded, bounded, plain)
-        return np.where(self.error == 0, self.mean, values)
+            values: Array = self.mean + deviation * self.error
+            is_scored = self._is_bounded & (self.error != 0)
+            for column in np.flatnonzero(is_scored.any(axis=0)):
+                score = self._score(deviation[..., column], column)
+                values[..., column] = np.where(is_scored[:, column], score, values[..., column])
+        return values
+
+    def _score(self, deviation: Array, column: int) -> Array:
+        """Values of a metric with a finite range; see `at`."""
+        share, inverse = self._position[:, column], self._inverse_size[:, column]
+        low, high = self.ranges[column]
+        half = deviation * (inverse / 2)
+        square = deviation * half  # d^2 u / 2
+        root = np.sqrt(half * half + share * (1 - share) * inverse)
+        score = (share + square + deviation * root) / (1 + 2 * square)
+        return np.clip(low + (high - low) * score, low, high)
 
     @cached_property
     def _is_bounded(self) -> NDArray[np.bool_]:
@@ -165,11 +171,12 @@ def summarize_columns(
         rest = sum_groups(values - mean[points], points, count) / sizes
         mean = np.where(np.isfinite(rest), mean + rest, mean)
         deviations = values - mean[points]
-        several = np.where(sizes > 1, sizes - 1, np.nan)
-        std = np.sqrt(sum_groups(deviations**2, points, count) / several)
-        totals = sum_groups(deviations, units, len(unit_points))
-        squares = sum_groups(totals**2, unit_points, count)
-        spread = squares * (freedom + 1) / np.maximum(freedom, 1) / sizes**2
+        square_sums = sum_groups(deviations**2, points, count)
+        std = np.sqrt(square_sums / np.where(sizes > 1, sizes - 1, np.nan))
+        if len(unit_points) < len(points):  # clusters of several replicates
+            totals = sum_groups(deviations, units, len(unit_points))
+            square_sums = sum_groups(totals**2, unit_points, count)
+        spread = square_sums * (freedom + 1) / np.maximum(freedom, 1) / sizes**2
         within = sum_groups(_square_errors(values, errors, ranges, scored), points, count) / sizes
         known = np.nan_to_num(within)
         overlap = np.zeros((count, 1))
@@ -197,6 +204,8 @@ def independent_units(
         a point's two or more replicates share one test set, shape [points].
     """
     rows = np.arange(len(points))
+    if (sets < 0).all():
+        return rows, points, np.zeros(count, dtype=bool)
     own = sets.max(initial=-1) + 1 + rows
     clusters = np.where(sets < 0, own, sets)
     stride = len(points) + int(sets.max(initial=-1)) + 1
@@ -212,10 +221,11 @@ def sum_groups(values: Array, groups: NDArray[np.int64], count: int) -> Array:
     """Sums of the rows [n, K] of each group, 0 for an empty one, shape [count, K]."""
     sums = np.zeros((count, values.shape[1]))
     if len(values):
-        order = np.argsort(groups, kind="stable")
-        is_sorted = bool((np.diff(groups) >= 0).all())
-        present, starts = np.unique(groups[order], return_index=True)
-        sums[present] = np.add.reduceat(values if is_sorted else values[order], starts, axis=0)
+        if (np.diff(groups) < 0).any():
+            order = np.argsort(groups, kind="stable")
+            values, groups = values[order], groups[order]
+        starts = np.flatnonzero(np.diff(groups, prepend=-1))
+        sums[groups[starts]] = np.add.reduceat(values, starts, axis=0)
     return sums
 
 
@@ -224,11 +234,15 @@ def _square_errors(values: Array, errors: Array, ranges: Array, scored: ScoredCo
 
     Without a failure among n records, the share of failures is still uncertain by about 1 / n.
     """
-    low, high = ranges.T
-    share = (values - low) / (high - low)
-    is_inside = (share >= 0) & (share <= 1) & np.isfinite(high)
-    added = (high - low) ** 2 * (share**2 + (1 - share) ** 2) / scored.sizes[:, None] ** 2
-    return errors**2 + np.where(is_inside & np.isfinite(added), added, 0.0)
+    squares = errors**2
+    has_size, has_range = np.isfinite(scored.sizes), np.isfinite(ranges[:, 1])
+    if has_size.any():
+        low, high = ranges[has_range].T
+        above, below = values[:, has_range] - low, high - values[:, has_range]
+        is_inside = (above >= 0) & (below >= 0) & has_size[:, None]
+        added = (above**2 + below**2) / scored.sizes[:, None] ** 2
+        squares[:, has_range] += np.where(is_inside, added, 0.0)
+    return squares
 
 
 def student_quantile(freedom: Array | float, probability: float) -> Any:
@@ -236,5 +250,7 @@ def student_quantile(freedom: Array | float, probability: float) -> Any:
     # Scipy takes a while to load, which processes that only plan need not wait for.
     from scipy.special import ndtri, stdtrit
 
-    finite = np.where(np.isfinite(freedom), freedom, 1.0)
-    return np.where(np.isinf(freedom), ndtri(probability), stdtrit(finite, probability))
+    levels, places = np.unique(freedom, return_inverse=True)  # mostly few
+    finite = np.where(np.isfinite(levels), levels, 1.0)
+    quantiles = np.where(np.isinf(levels), ndtri(probability), stdtrit(finite, probability))
+    return quantiles[places.reshape(np.shape(freedom))]

@@ -29,8 +29,10 @@ from privnets.summary import (
 from tracking.frame import ERROR_SUFFIX
 
 _SEED = 0
-_MAX_DRAWS, _MIN_DRAWS = 1000, 625  # a share of 625 draws has a standard error of at most 0.02
-_MAX_NUMBERS = 2**22  # of all draws together, where they would be more than `_MIN_DRAWS`
+_MAX_DRAWS = 1000
+_MIN_FOR_SHARES = 625  # the standard error of a share is at most 0.02
+_MIN_FOR_MOMENTS = 200  # the standard error of a standard deviation is about 5% of it
+_MAX_NUMBERS = 2**22  # of all draws together, where these are more than the least number
 _BLOCK_NUMBERS = 2**17  # drawn at once, 1 MiB, which stays in the processor's cache
 _ROUNDING = 1e-6  # of a standard error
 _MAX_FREEDOM, _STEP_OF_LOG = 200.0, 0.05
@@ -87,7 +89,8 @@ class PointSamples:
     ) -> Iterator[Array]:
         """Yields draws of the true means, NaN for a mean without a known error.
 
-        There are 1,000 draws in all; of more than 4,000 means fewer, but at least 625.
+        There are 1,000 draws in all; of more than 4,000 means fewer, but at least 625, or 200
+        without heavy tails.
 
         Args:
             groups: Number of the group of each point, shape [P]; points of a group share the error
@@ -100,7 +103,8 @@ class PointSamples:
         """
         mean, error = self.summary.mean, np.nan_to_num(self.summary.error)
         size = max(mean.size, 1)
-        count = int(np.clip(_MAX_NUMBERS // size, _MIN_DRAWS, _MAX_DRAWS))
+        least = _MIN_FOR_SHARES if is_student else _MIN_FOR_MOMENTS
+        count = int(np.clip(_MAX_NUMBERS // size, least, _MAX_DRAWS))
         places = np.arange(len(mean)) if groups is None else groups
         group_count = int(places.max(initial=-1)) + 1
         rest = np.sqrt(np.maximum(error**2 - (self.weights**2).sum(axis=0), 0.0))
@@ -111,7 +115,10 @@ class PointSamples:
         scale, levels = _student_scale(self.summary.freedom, random.uniform(size=count))
         for start in range(0, count, step):
             drawn = min(step, count - start)
-            deviation = np.tensordot(random.standard_normal((drawn, len(weights))), weights, axes=1)
+            sources = random.standard_normal((drawn, len(weights)))
+            # Einsum starts no threads of BLAS, which would keep waiting for work of this size.
+            deviation = np.einsum("ds,sn->dn", sources, weights.reshape(len(weights), -1))
+            deviation = deviation.reshape(drawn, *mean.shape)
             if has_rest:
                 common = random.standard_normal((drawn, group_count, mean.shape[1]))
                 deviation += rest * (common if groups is None else common[:, places])
@@ -163,7 +170,7 @@ def _source_weights(
     unit_sources = np.zeros(len(unit_points), dtype=np.int64)
     unit_sources[units] = sources
     weights = np.zeros((len(names), count, values.shape[1]))
-    np.add.at(weights, (unit_sources, unit_points), np.nan_to_num(totals))
+    weights[unit_sources, unit_points] = np.nan_to_num(totals)
     return weights
 
 

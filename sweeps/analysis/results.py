@@ -258,7 +258,8 @@ class Result:
 
     def sample_table(self, metrics: Sequence[str], point_ids: Collection[str]) -> pd.DataFrame:
         """Input of `build_samples`: the rows of some points, and few columns, of `replicates`."""
-        replicates = self._replicates
+        replicates, wanted = self._replicates, set(np.asarray(point_ids, dtype=object).tolist())
+        is_wanted = np.array([point_id in wanted for point_id in replicates.point_ids], dtype=bool)
         columns: dict[str, Any] = {
             "point_id": np.array(replicates.point_ids, dtype=object)[replicates.points],
             "status": STATUS_NAMES[replicates.status],
@@ -267,7 +268,7 @@ class Result:
         errors = replicates.family("standard_error", metrics).add_suffix(ERROR_SUFFIX)
         parts = [pd.DataFrame(columns), replicates.family("metric", metrics), errors]
         table: pd.DataFrame = pd.concat(parts, axis=1)
-        return table.loc[table["point_id"].isin(list(point_ids))]
+        return table.loc[is_wanted[replicates.points]]
 
     def plot_front(self, x: str | None = None, y: str | None = None) -> Figure:
         """Plots two metrics of finished points, by default the first and the last objective."""

@@ -53,12 +53,12 @@ _FAMILIES: Final = {
     "curve_values": pa.list_(pa.float64()),
 }
 _TEXT_COLUMNS: Final = [name for name, kind in FIXED_COLUMNS.items() if kind == pa.string()]
-# Read as dictionaries, whose size is known before equal texts are expanded.
+# Read as dictionaries, if equal texts may take too much memory: their size is known before.
 _TEXT_LEAVES: Final = [*_TEXT_COLUMNS, "artifacts.list.element"]
 _TEXTS: Final = frozenset((*_TEXT_COLUMNS, "artifacts"))
-_DICTIONARY: Final = pa.dictionary(pa.int32(), pa.string())
 # Other compressions have no useful bound on how much a file expands.
 _COMPRESSIONS: Final = ("SNAPPY", "UNCOMPRESSED")
+_MAX_RATIO: Final = 24  # of Snappy
 _MAX_DECODED_BYTES: Final = 2**30
 _MAX_TIME: Final = 253402300799.0  # end of the year 9999, Unix seconds
 
@@ -103,24 +103,36 @@ def decode_table(content: bytes, columns: ColumnFilter | None = None) -> pa.Tabl
         PackFileError: If the file is damaged, too large or holds something else.
     """
     try:
-        file = pq.ParquetFile(
-            pa.BufferReader(content),
-            read_dictionary=_TEXT_LEAVES,
-            page_checksum_verification=True,
-        )
-        _check_size(file.metadata)
+        file = _open(content)
+        may_expand = _check_size(file.metadata)
         schema = file.schema_arrow
         if schema != _expected_schema(tuple(schema.names)):
             raise PackFileError("columns have other types")
-        names = None if columns is None else [name for name in schema.names if columns(name)]
-        table = file.read(columns=names, use_threads=False)
-        table.validate(full=True)
-        table = _add_missing(_expand_texts(table), columns)
+        names = [name for name in schema.names if columns is None or columns(name)]
+        if may_expand:
+            table = _expand_texts(_read(_open(content, _TEXT_LEAVES), names))
+        else:
+            table = _read(file, names)
+        table = _add_missing(table, schema.names, columns)
     except PackFileError:
         raise
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise PackFileError(f"not a whole parquet file ({error})") from error
     _check_values(table)
+    return table
+
+
+def _open(content: bytes, read_dictionary: Sequence[str] = ()) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        pa.BufferReader(content),
+        read_dictionary=list(read_dictionary),
+        page_checksum_verification=True,
+    )
+
+
+def _read(file: pq.ParquetFile, names: Sequence[str]) -> pa.Table:
+    table = file.read(columns=names, use_threads=False)
+    table.validate(full=True)
     return table
 
 
@@ -210,30 +222,33 @@ def _family_values(replicates: Sequence[Replicate]) -> dict[str, list[Mapping[st
     }
 
 
-def _check_size(metadata: pq.FileMetaData) -> None:
-    """Refuses a file that would take much more memory than it has bytes, before it is read."""
-    values = 0
+def _check_size(metadata: pq.FileMetaData) -> bool:
+    """Refuses a file that would take much more memory than it has bytes, before it is read.
+
+    Returns whether its texts may take too much: a file is small although it has many long texts,
+    if they are equal.
+    """
+    values = text_bytes = 0
     for group in (metadata.row_group(i) for i in range(metadata.num_row_groups)):
         for chunk in (group.column(i) for i in range(metadata.num_columns)):
             if chunk.compression not in _COMPRESSIONS:
                 raise PackFileError(f"compressed by {chunk.compression}, not by SNAPPY")
-            values += max(chunk.num_values, group.num_rows)
+            count = max(chunk.num_values, group.num_rows)
+            values += count
+            if chunk.physical_type == "BYTE_ARRAY":  # each as long as all of them, at most
+                text_bytes += count * _MAX_RATIO * chunk.total_compressed_size
     if 8 * values > _MAX_DECODED_BYTES:
         raise PackFileError(f"too large: {values:,} values")
+    return bool(text_bytes > _MAX_DECODED_BYTES)
 
 
 def _expand_texts(table: pa.Table) -> pa.Table:
-    """Converts dictionaries to texts, unless that would take too much memory.
-
-    A file is small although it has many long texts, if they are equal.
-    """
+    """Converts dictionaries to texts, unless that would take too much memory."""
     names, columns = table.column_names, table.columns
     texts = [i for i, name in enumerate(names) if name in _TEXTS]
-    # Four bytes of a table can refer to a text at most as large as the table.
-    if table.get_total_buffer_size() ** 2 > 4 * _MAX_DECODED_BYTES:
-        size = sum(_text_bytes(chunk) for i in texts for chunk in columns[i].chunks)
-        if size > _MAX_DECODED_BYTES:
-            raise PackFileError(f"too large: texts of {size:,} bytes")
+    size = sum(_text_bytes(chunk) for i in texts for chunk in columns[i].chunks)
+    if size > _MAX_DECODED_BYTES:
+        raise PackFileError(f"too large: texts of {size:,} bytes")
     for i in texts:
         columns[i] = columns[i].cast(FIXED_COLUMNS[names[i]])
     return pa.Table.from_arrays(columns, names)
@@ -258,9 +273,8 @@ def _expected_schema(names: tuple[str, ...]) -> pa.Schema:
     return pa.schema([(name, _read_type(name)) for name in names])
 
 
-def _add_missing(table: pa.Table, columns: ColumnFilter | None) -> pa.Table:
+def _add_missing(table: pa.Table, present: Sequence[str], columns: ColumnFilter | None) -> pa.Table:
     """Adds the selected columns that a file of an earlier version lacks, as nulls."""
-    present = set(table.column_names)
     for name in _ADDED:
         if name not in present and (columns is None or columns(name)):
             table = table.append_column(name, pa.nulls(table.num_rows, FIXED_COLUMNS[name]))
@@ -268,11 +282,6 @@ def _add_missing(table: pa.Table, columns: ColumnFilter | None) -> pa.Table:
 
 
 def _read_type(name: str) -> pa.DataType:
-    """Type of a column with its texts as dictionaries."""
-    if name in _TEXT_COLUMNS:
-        return _DICTIONARY
-    if name == "artifacts":
-        return pa.list_(_DICTIONARY)
     kind = FIXED_COLUMNS.get(name) or _FAMILIES.get(name.partition("/")[0])
     if kind is None:
         raise PackFileError(f"column {name!r} is unknown")
@@ -285,7 +294,8 @@ def _check_values(table: pa.Table) -> None:
         raise PackFileError(f"columns {empty} must not hold nulls")
     for name in names & _CHECKS.keys():
         _CHECKS[name](table[name])
-    _check_test_sets(table)
+    if names >= {*_ADDED}:
+        _check_test_sets(*(table[name] for name in _ADDED))
     _check_curves(table)
 
 
@@ -308,11 +318,12 @@ def _check_times(column: pa.ChunkedArray) -> None:
         raise PackFileError("finished_at must be Unix seconds before the year 10000")
 
 
-def _check_test_sets(table: pa.Table) -> None:
+def _check_test_sets(
+    names: pa.ChunkedArray, sizes: pa.ChunkedArray, overlaps: pa.ChunkedArray
+) -> None:
     """Refuses test sets whose sizes and overlaps would make errors undefined."""
-    if not {*_ADDED} <= {*table.column_names}:
+    if len(names) == names.null_count == sizes.null_count == overlaps.null_count:
         return
-    names, sizes, overlaps = (table[name] for name in _ADDED)
     known = names.is_valid()
     if not (known.equals(sizes.is_valid()) and known.equals(overlaps.is_valid())):
         raise PackFileError("a test set needs a name, a size and an overlap")
