@@ -53,8 +53,6 @@ _FAMILIES: Final = {
     "curve_values": pa.list_(pa.float64()),
 }
 _TEXT_COLUMNS: Final = [name for name, kind in FIXED_COLUMNS.items() if kind == pa.string()]
-# Read as dictionaries, if equal texts may take too much memory: their size is known before.
-_TEXT_LEAVES: Final = [*_TEXT_COLUMNS, "artifacts.list.element"]
 _TEXTS: Final = frozenset((*_TEXT_COLUMNS, "artifacts"))
 # Other compressions have no useful bound on how much a file expands.
 _COMPRESSIONS: Final = ("SNAPPY", "UNCOMPRESSED")
@@ -104,15 +102,14 @@ def decode_table(content: bytes, columns: ColumnFilter | None = None) -> pa.Tabl
     """
     try:
         file = _open(content)
-        may_expand = _check_size(file.metadata)
+        texts = _check_size(file.metadata)
         schema = file.schema_arrow
         if schema != _expected_schema(tuple(schema.names)):
             raise PackFileError("columns have other types")
         names = [name for name in schema.names if columns is None or columns(name)]
-        if may_expand:
-            table = _expand_texts(_read(_open(content, _TEXT_LEAVES), names))
-        else:
-            table = _read(file, names)
+        table = _read(_open(content, texts) if texts else file, names)
+        if texts:  # As dictionaries, their size is known before equal texts are expanded.
+            table = _expand_texts(table)
         table = _add_missing(table, schema.names, columns)
     except PackFileError:
         raise
@@ -122,7 +119,7 @@ def decode_table(content: bytes, columns: ColumnFilter | None = None) -> pa.Tabl
     return table
 
 
-def _open(content: bytes, read_dictionary: Sequence[str] = ()) -> pq.ParquetFile:
+def _open(content: bytes, read_dictionary: Iterable[str] = ()) -> pq.ParquetFile:
     return pq.ParquetFile(
         pa.BufferReader(content),
         read_dictionary=list(read_dictionary),
@@ -222,12 +219,14 @@ def _family_values(replicates: Sequence[Replicate]) -> dict[str, list[Mapping[st
     }
 
 
-def _check_size(metadata: pq.FileMetaData) -> bool:
+def _check_size(metadata: pq.FileMetaData) -> set[str]:
     """Refuses a file that would take much more memory than it has bytes, before it is read.
 
-    Returns whether its texts may take too much: a file is small although it has many long texts,
-    if they are equal.
+    Returns:
+        Paths of its texts if they may still take too much: a file is small although it has many
+        long texts, if they are equal. Otherwise nothing.
     """
+    texts: set[str] = set()
     values = text_bytes = 0
     for group in (metadata.row_group(i) for i in range(metadata.num_row_groups)):
         for chunk in (group.column(i) for i in range(metadata.num_columns)):
@@ -236,10 +235,11 @@ def _check_size(metadata: pq.FileMetaData) -> bool:
             count = max(chunk.num_values, group.num_rows)
             values += count
             if chunk.physical_type == "BYTE_ARRAY":  # each as long as all of them, at most
+                texts.add(chunk.path_in_schema)
                 text_bytes += count * _MAX_RATIO * chunk.total_compressed_size
     if 8 * values > _MAX_DECODED_BYTES:
         raise PackFileError(f"too large: {values:,} values")
-    return bool(text_bytes > _MAX_DECODED_BYTES)
+    return texts if text_bytes > _MAX_DECODED_BYTES else set()
 
 
 def _expand_texts(table: pa.Table) -> pa.Table:

@@ -112,6 +112,17 @@ def test_truncated_pack_is_skipped_and_reported(ledger: Ledger) -> None:
         assert set(reader.unreadable) == {"cut.parquet"}
 
 
+def test_packs_of_earlier_versions_have_no_test_sets(ledger: Ledger) -> None:
+    ledger.write_pack("new", [point()])
+    path = Path(ledger.directory.path, "ledger", "new.parquet")
+    table = pq.read_table(path).drop_columns(["test_set", "test_size", "test_overlap"])
+    pq.write_table(table, path.with_name("old.parquet"), write_page_checksum=True)
+    path.unlink()
+    (old,) = ledger.read_points()
+    assert (old, ledger.unreadable) == (point(), {})
+    assert old.replicates[0].scored_on is None
+
+
 @pytest.mark.parametrize(
     "table",
     [
