@@ -98,7 +98,7 @@ class Summary:
         with np.errstate(invalid="ignore", over="ignore"):
             values: Array = self.mean + deviation * self.error
             is_scored = self._is_bounded & (self.error != 0)
-            for column in np.flatnonzero(is_scored.any(axis=0)):
+            for column in np.flatnonzero(is_scored.any(axis=0)).tolist():
                 score = self._score(deviation[..., column], column)
                 values[..., column] = np.where(is_scored[:, column], score, values[..., column])
         return values
@@ -111,7 +111,8 @@ class Summary:
         square = deviation * half  # d^2 u / 2
         root = np.sqrt(half * half + share * (1 - share) * inverse)
         score = (share + square + deviation * root) / (1 + 2 * square)
-        return np.clip(low + (high - low) * score, low, high)
+        clipped: Array = np.clip(low + (high - low) * score, low, high)
+        return clipped
 
     @cached_property
     def _is_bounded(self) -> NDArray[np.bool_]:
