@@ -72,12 +72,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class InterimEstimate:
-    """Estimate of an objective during training, from the networks trained so far.
+    """Estimate of an objective at a rung, about the releases or models of that moment.
 
-    Use it only to compare members of one stack: in-loop networks understate leakage.
+    Use it only to compare members of one stack: it is cheaper and weaker than the evaluation.
 
     Attributes:
-        value: In any unit with the same order and direction as the objective.
+        value: In any unit with the same order and direction as the objective, for equal seeds.
         error: Standard error of `value` within this training, at least 0; NaN if not available.
     """
 

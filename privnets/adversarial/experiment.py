@@ -100,9 +100,8 @@ class Adversarial(Experiment):
         return self.stages_with_rungs(configs, (), device, state)
 
     def interim_objectives(self, config: ExperimentConfig) -> frozenset[str]:
-        """Reported objectives that training curves stand in for."""
-        curves = metrics.interim_curves(_problem(config), _own(config))
-        return frozenset(curves.keys() & self.metric_keys(config))
+        """Reported objectives that a rung can estimate; see `metrics.interim_objectives`."""
+        return metrics.interim_objectives(_problem(config), _own(config))
 
     def stages_with_rungs(
         self,

@@ -1,21 +1,14 @@
-"""Metric keys of the adversarial experiment, its objectives, and their estimates in training.
-
-Estimates during training come from the game's own networks. They serve early stopping only and are
-never reported: a fresh attacker may find what the in-loop adversary does not.
-"""
+"""Metric keys of the adversarial experiment, its objectives, and those that a rung can estimate."""
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from privnets.adversarial.attackers import ATTACKERS, SIDE, panel_members
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
-from privnets.contract import Direction, InterimEstimate
-from privnets.points import Curve
+from privnets.contract import Direction
 
 PRIVACY_KEYS: Final = (
     "privacy/attacker_balanced_accuracy",
@@ -60,27 +53,6 @@ _WITHOUT_ATTACKERS: Final = (
     "bound/gap",
     BELOW_BOUND,
 )
-
-# Curves that stand in for an objective during training, the best first.
-_LEAKAGE_CURVES: Final = ("information/leakage",)
-_CURVES: Final[Mapping[str, tuple[str, ...]]] = {
-    "privacy/attacker_balanced_accuracy": _LEAKAGE_CURVES,
-    "privacy/attacker_auc": _LEAKAGE_CURVES,
-    "privacy/leakage": _LEAKAGE_CURVES,
-    "utility/normalized_error": ("distortion",),
-}
-_UTILITY_CURVES: Final[Mapping[str, tuple[str, ...]]] = {
-    "utility/accuracy": ("accuracy/utility",),
-    "utility/refitted_accuracy": ("accuracy/utility",),
-    # Without a network that reads raw records, the loss differs by a constant.
-    "utility/censored": ("information/censored", "loss/utility"),
-}
-_EXACT_CURVES: Final[Mapping[str, tuple[str, ...]]] = {
-    "exact/leakage": ("exact/leakage",),
-    "exact/censored": ("exact/censored",),
-}
-# An estimate uses the last half of a curve, within these numbers of values.
-_MIN_VALUES, _MAX_VALUES = 4, 10
 
 
 def objectives() -> Mapping[str, Direction]:
@@ -131,46 +103,22 @@ def default_objectives(problem: Problem, config: AdversarialConfig) -> Mapping[s
     return {key: directions[key] for key in keys}
 
 
-def interim_curves(problem: Problem, config: AdversarialConfig) -> Mapping[str, tuple[str, ...]]:
-    """Objectives with the curves that stand in for them during training, the best first.
+def interim_objectives(problem: Problem, config: AdversarialConfig) -> frozenset[str]:
+    """Reported objectives that a rung can estimate without the networks of the game.
 
-    The in-loop adversary's information (the prior's loss less its own, nats) stands in for an
-    attacker's success: unlike accuracy it changes while the adversary still guesses the commonest
-    class. Leakage of an order other than 1 has no such curve.
+    They are those of a fresh judge, those that need no attacker, and exact information. Each
+    attacker of the panel by itself is none of them.
     """
-    curves = dict(_CURVES)
-    if config.alpha == 1:
-        curves["privacy/alpha_leakage"] = _LEAKAGE_CURVES
-    if problem.spec.utility_classes:
-        curves |= _UTILITY_CURVES
+    spec = problem.spec
+    keys: set[str] = set()
     if problem.has_exact_information(config):
-        curves |= _EXACT_CURVES
-    return curves
-
-
-def interim_estimates(
-    problem: Problem, config: AdversarialConfig, curves: Mapping[str, Curve]
-) -> dict[str, InterimEstimate]:
-    """Estimates of objectives from one member's training curves."""
-    estimates = {}
-    for objective, names in interim_curves(problem, config).items():
-        values = next((curves[name].values for name in names if name in curves), ())
-        estimates[objective] = estimate_from_curve(values)
-    return estimates
-
-
-def estimate_from_curve(values: Sequence[float]) -> InterimEstimate:
-    """Mean of a curve's last values, and its standard error.
-
-    Values are means over disjoint minibatches, so they vary almost independently around the
-    success of the current networks. A trend counts as variation, since a quantity that still
-    changes is not known well. The distance to the end of training is not included.
-
-    Returns:
-        Estimate from the last half, of at least 4 and at most 10 values; NaN for fewer than 4.
-    """
-    window = values[-min(_MAX_VALUES, max(_MIN_VALUES, len(values) // 2)) :]
-    if len(window) < _MIN_VALUES or not all(map(math.isfinite, window)):
-        return InterimEstimate(math.nan, math.nan)
-    error = statistics.stdev(window) / math.sqrt(len(window))
-    return InterimEstimate(statistics.fmean(window), error)
+        keys |= {"exact/leakage", "exact/censored"}
+    if spec.utility_classes:
+        keys.add("utility/accuracy")
+    if config.evaluation == "attackers":
+        keys |= {*PRIVACY_KEYS}
+        if spec.copies_input:
+            keys.add("utility/normalized_error")
+        if spec.utility_classes:
+            keys |= {"utility/refitted_accuracy", "utility/censored"}
+    return frozenset(keys)

@@ -12,7 +12,7 @@ from privnets.adversarial.evaluation.evaluator import (
     failed_replicate,
     release_records,
 )
-from privnets.adversarial.metrics import interim_estimates
+from privnets.adversarial.evaluation.interim import estimate_objectives
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import load_pool
 from privnets.adversarial.training.game import Game
@@ -88,8 +88,8 @@ class StackRun:
     def _rung(self, share: float, stage: Stage) -> Generator[Stage, Sequence[int] | None]:
         """A stage as a rung, and another one if members are removed."""
         estimates = tuple(
-            interim_estimates(self._problem, config, self._game.curves(i))
-            for i, config in enumerate(self._game.configs)
+            estimate_objectives(self._problem, self._game, i, self._pool, splits)
+            for i, splits in enumerate(self._splits)
         )
         removed = yield Rung(stage.done, stage.points, stage.state, share, estimates)
         if removed:

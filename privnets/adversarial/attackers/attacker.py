@@ -87,7 +87,7 @@ class ReleaseView:
         released values at and near the step, statistics of windows around it and of the whole
         sequence, the place in the sequence, and side information if it is seen.
         """
-        parts = (_released_part(split, self.sees_side) for split in self.evidence.splits)
+        parts = (released_part(split, self.sees_side) for split in self.evidence.splits)
         return Tables(*parts, is_image=self.evidence.attack.z.ndim == 4)
 
     @property
@@ -116,7 +116,7 @@ class ReleaseView:
         if draw not in self._draws:  # two threads may draw the same numbers
             assert self.evidence.redraw is not None
             z = self.evidence.redraw(f"attack draw {draw}").cpu()
-            self._draws[draw] = _released_part(replace(self.evidence.attack, z=z), self.sees_side)
+            self._draws[draw] = released_part(replace(self.evidence.attack, z=z), self.sees_side)
         return self._draws[draw]
 
 
@@ -156,17 +156,18 @@ class ReleaseAttacker(Attacker):
         return self.name.rpartition(".")[2] + (SIDE if view.sees_side else "")
 
 
-def public_tables(evidence: Evidence) -> Tables:
-    """Facts about each step that are known without a release: its place and side information."""
-    return Tables(*map(_public_part, evidence.splits))
-
-
-def _released_part(exposure: Exposure, side: bool) -> Part:
+def released_part(exposure: Exposure, sees_side: bool) -> Part:
+    """The known secrets of a split and the release as features; see `ReleaseView.tables`."""
     rows = known_rows(exposure)
     if exposure.z.ndim != 3:
         return Part(exposure.z.flatten(1).cpu().numpy()[rows.record], rows)
     steps = np.concatenate([_step_features(exposure), _step_places(exposure)], axis=2)
-    return _step_table(steps, exposure, rows, side)
+    return _step_table(steps, exposure, rows, sees_side)
+
+
+def public_tables(evidence: Evidence) -> Tables:
+    """Facts about each step that are known without a release: its place and side information."""
+    return Tables(*map(_public_part, evidence.splits))
 
 
 def _public_part(exposure: Exposure) -> Part:

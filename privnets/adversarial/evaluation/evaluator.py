@@ -121,6 +121,23 @@ def evaluate_exactly(problem: Problem, releases: Sequence[Release]) -> Iterator[
         yield _finish(draft, ("exact/leakage", "exact/censored"))
 
 
+def normalized_error(
+    problem: Problem, config: AdversarialConfig, original: Exposure, released: Exposure
+) -> Estimate:
+    """Squared error relative to the squared records, in original units (arXiv 2310.18241)."""
+    offset, scale = problem.original_units(config)
+    error = _record_sums((scale * (released.z - original.z)).double().square(), released)
+    power = _record_sums((offset + scale * original.z).double().square(), released)
+    return estimates.ratio(error, power, _group(released))
+
+
+def utility_accuracy(log_p: Tensor, released: Exposure) -> Estimate:
+    """Accuracy of the utility network that was trained with the releaser, by its outputs [n, C]."""
+    assert released.utility is not None
+    right = (log_p.argmax(-1) == released.utility).double().cpu().numpy()
+    return estimates.mean(right, _group(released))
+
+
 def failed_replicate(problem: Problem, config: AdversarialConfig, reason: str) -> Replicate:
     """A replicate without results, and the reason."""
     metrics = dict.fromkeys(metric_keys(problem, config), math.nan)
@@ -221,25 +238,19 @@ def _add_flag(draft: _Draft, key: str, excess: float, reason: str) -> None:
 
 
 def _add_normalized_error(draft: _Draft) -> None:
-    """Squared error relative to the squared records, in original units (arXiv 2310.18241)."""
     key, problem, release = "utility/normalized_error", draft.problem, draft.release
     if not problem.spec.copies_input:
         draft.notes[key] = "a release of this problem is not meant to resemble its record"
         return
-    offset, scale = problem.original_units(release.config)
-    original, test = release.original.test, release.released.test
-    error = _record_sums((scale * (test.z - original.z)).double().square(), test)
-    power = _record_sums((offset + scale * original.z).double().square(), test)
-    draft.add(key, estimates.ratio(error, power, _group(test)))
+    raw, test = release.original.test, release.released.test
+    draft.add(key, normalized_error(problem, release.config, raw, test))
 
 
 def _add_accuracy(draft: _Draft) -> None:
-    """Accuracy of the utility network that was trained with the releaser."""
-    test, log_p = draft.release.released.test, draft.release.utility
-    assert test.utility is not None
-    assert log_p is not None
-    right = (log_p.argmax(-1) == test.utility).double().cpu().numpy()
-    draft.add("utility/accuracy", estimates.mean(right, _group(test)))
+    assert draft.release.utility is not None
+    draft.add(
+        "utility/accuracy", utility_accuracy(draft.release.utility, draft.release.released.test)
+    )
 
 
 def _add_utility(draft: _Draft, baseline: Baseline, refitted: NDArray[np.float64]) -> None:

@@ -1,17 +1,19 @@
-"""Rungs: stacks whose members may be removed, and estimates from training curves."""
+"""Rungs: stacks whose members may be removed, and the estimates that decide it."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pytest
+import torch
 
 import privnets
 from privnets import TradeoffPoint
 from privnets.adversarial import metrics as metrics_module
-from privnets.adversarial.problems import PROBLEMS
+from privnets.adversarial.evaluation.interim import estimate_from_curve
 from privnets.contract import Rung, Stage
 
 ADVERSARIAL = privnets.experiment("adversarial")
@@ -123,22 +125,122 @@ def test_estimates_at_the_end_of_training_agree_with_the_reported_metrics():
             assert told[metric].value == pytest.approx(own[metric], abs=allowed), metric
 
 
-def test_estimates_cover_the_interim_objectives():
-    for given in (
-        SMALL,
-        {"problem": "digits"},
-        {"problem": "eco"},
-        {"problem": "digits", "alpha": 2},
-    ):
-        each = ADVERSARIAL.Config.model_validate(given)
-        promised = ADVERSARIAL.interim_objectives(each)
-        assert promised <= ADVERSARIAL.objectives.keys() & set(ADVERSARIAL.metric_keys(each))
-        problem = PROBLEMS.get(each.problem)
-        assert promised <= metrics_module.interim_estimates(problem, each, {}).keys()
-        assert ("privacy/alpha_leakage" in promised) == (
-            each.alpha == 1 and each.evaluation == "attackers"
-        )
-        assert ("utility/accuracy" in promised) == (each.problem != "eco")
+JUDGED = {
+    "problem": "digits",
+    "panel": "quick",
+    "steps": 60,
+    "releaser_width": 16,
+    "adversary_width": 8,
+}
+
+
+def judged(**given: object) -> list:
+    """Configurations that only attackers can evaluate."""
+    each = {**JUDGED, **given}
+    return [
+        ADVERSARIAL.Config.model_validate({**each, "privacy_weight": w, "seed": 3}) for w in (0, 3)
+    ]
+
+
+def rungs(stages: Iterable[Stage]) -> list[Rung]:
+    return [stage for stage in stages if isinstance(stage, Rung)]
+
+
+def with_states(stages: Iterable[Stage], steps: int) -> list[tuple[Stage, Mapping]]:
+    """Stages with their states, up to the game's last step."""
+    pairs: list[tuple[Stage, Mapping]] = []
+    for stage in stages:
+        pairs.append((stage, stage.state()))
+        if int(pairs[-1][1]["step"]) == steps:
+            break
+    return pairs
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"problem": "digits", "alpha": 2.0},
+        {"problem": "gaussian-mixture", "evaluation": "attackers", "objective": "alpha"},
+        {"problem": "gaussian-mixture", "releaser": "mlp", "objective": "squared-kl"},
+        {"problem": "gaussian-mixture", "evaluation": "exact"},
+    ],
+)
+def test_rungs_estimate_the_interim_objectives_and_no_other(given):
+    each = ADVERSARIAL.Config.model_validate({"steps": 120, "panel": "quick", **given})
+    promised = ADVERSARIAL.interim_objectives(each)
+    assert promised <= ADVERSARIAL.objectives.keys() & set(ADVERSARIAL.metric_keys(each))
+    judges = "privacy/attacker_balanced_accuracy" in promised
+    assert judges == (each.evaluation == "attackers")
+    assert not any(key.startswith("privacy/attacker/") for key in promised)
+    (rung,) = rungs(itertools.islice(ADVERSARIAL.stages_with_rungs([each], (1.0,)), 1))
+    (told,) = rung.estimates
+    assert told.keys() == promised
+    assert all(math.isfinite(e.value) and math.isfinite(e.error) for e in told.values())
+
+
+def test_a_judged_stack_trains_as_one_without_rungs():
+    """Bit by bit, also if it is continued from the state of a rung."""
+    configs, shares, steps = judged(), (0.25, 0.5), JUDGED["steps"]
+    plain = with_states(ADVERSARIAL.stages(configs), steps)
+    whole = with_states(ADVERSARIAL.stages_with_rungs(configs, shares), steps)
+    (first, state), (second, _) = ((s, state) for s, state in whole if isinstance(s, Rung))
+    resumed = ADVERSARIAL.stages_with_rungs(configs, shares, state=state)
+    continued = with_states(resumed, steps)
+    for pairs in (whole, continued):
+        assert pairs[-1][1].keys() == plain[-1][1].keys()
+        assert all(torch.equal(pairs[-1][1][name], plain[-1][1][name]) for name in plain[-1][1])
+    (again,) = rungs(stage for stage, _ in continued)
+    assert again.estimates == second.estimates
+    assert first.estimates != second.estimates
+
+
+@pytest.mark.slow
+def test_a_judged_configuration_reports_the_metrics_of_a_run_without_rungs():
+    configs = judged()[:1]
+    stages = ADVERSARIAL.stages_with_rungs(configs, (0.25, 0.5))
+    with_rungs = metrics(point for stage in stages for point in stage.points)
+    for member, values in metrics(ADVERSARIAL.run(configs)).items():
+        assert with_rungs[member] == pytest.approx(values, rel=1e-6, abs=1e-9, nan_ok=True)
+
+
+def test_a_member_is_judged_alike_alone_and_in_a_stack():
+    configs = judged()
+    (together,) = rungs(itertools.islice(ADVERSARIAL.stages_with_rungs(configs, (0.5,)), 1))
+    for told, each in zip(together.estimates, configs, strict=True):
+        (alone,) = rungs(itertools.islice(ADVERSARIAL.stages_with_rungs([each], (0.5,)), 1))
+        for key, estimate in alone.estimates[0].items():
+            assert told[key].value == pytest.approx(estimate.value, abs=0.02), key
+            assert told[key].error == pytest.approx(estimate.error, rel=0.1, abs=1e-3), key
+
+
+def test_releases_are_ranked_right_where_the_games_adversaries_rank_them_wrong():
+    """An adversary that learns too slowly calls the release that leaks most the most private."""
+    weak = {"adversary_learning_rate": 1e-7, "tradeoff": 0.1}
+    strong = {"adversary_learning_rate": 1e-2, "tradeoff": 0.8}
+    given = {"objective": "squared-kl", "steps": 300, "batch_size": 64, "dependence": 0.0}
+    configs = [config(**given, **each) for each in (weak, strong)]
+    # The same releases, of which the exact evaluation knows the leakage.
+    leaky, private = (point.replicates[0].metrics for point in ADVERSARIAL.run(configs))
+    judged_by = [config(**given, **each, evaluation="attackers") for each in (weak, strong)]
+    (rung,) = rungs(itertools.islice(ADVERSARIAL.stages_with_rungs(judged_by, (1.0,)), 1))
+    in_loop, exact = "diagnostic/adversary_balanced_accuracy", "exact/leakage"
+    assert leaky[in_loop] < private[in_loop] - 0.02
+    assert leaky[exact] > private[exact] + 0.1
+    for key in metrics_module.PRIVACY_KEYS:
+        judged_leaky, judged_private = (told[key] for told in rung.estimates)
+        error = math.hypot(judged_leaky.error, judged_private.error)
+        assert judged_leaky.value > judged_private.value + 5 * error, key
+    for told, own in zip(rung.estimates, (leaky, private), strict=True):
+        judged_leakage = told["privacy/leakage"]
+        assert -0.03 < judged_leakage.value - own[exact] < 3 * judged_leakage.error
+
+
+def test_pretraining_gives_no_estimate_of_a_releaser_that_has_not_begun():
+    configs = judged(scenario="fixed-both", pretrain_steps=60)
+    first, second = rungs(itertools.islice(ADVERSARIAL.stages_with_rungs(configs, (0.25, 0.75)), 2))
+    for rung, is_known in ((first, False), (second, True)):
+        for told in rung.estimates:
+            assert all(math.isfinite(estimate.value) == is_known for estimate in told.values())
 
 
 def test_an_experiment_without_estimates_has_no_rungs():
@@ -156,7 +258,7 @@ def test_the_standard_error_of_a_curve_is_that_of_a_mean():
     random = np.random.default_rng(3)
     covered = []
     for values in random.normal(2.0, 0.5, (2000, 30)):
-        told = metrics_module.estimate_from_curve(values.tolist())
+        told = estimate_from_curve(values.tolist())
         covered.append(abs(told.value - 2.0) <= 2.262 * told.error)
     assert np.mean(covered) == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / 2000))
 
@@ -165,13 +267,13 @@ def test_the_standard_error_of_a_curve_is_that_of_a_mean():
 def test_an_estimate_uses_the_last_values_of_a_curve(count, used):
     values = [math.inf if i < count - used else float(i) for i in range(count)]
     last = np.array(values[-used:])
-    told = metrics_module.estimate_from_curve(values)
+    told = estimate_from_curve(values)
     assert told.value == pytest.approx(last.mean())
     assert told.error == pytest.approx(last.std(ddof=1) / math.sqrt(used))
 
 
 @pytest.mark.parametrize("values", [(), (1.0, 2.0, 3.0), (1.0, 2.0, math.nan, 3.0)])
 def test_too_few_or_undefined_values_give_no_estimate(values):
-    told = metrics_module.estimate_from_curve(values)
+    told = estimate_from_curve(values)
     assert math.isnan(told.value)
     assert math.isnan(told.error)
