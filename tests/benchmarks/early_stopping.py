@@ -1,22 +1,29 @@
 """A pack with early stopping against the same pack without: work, and what was given up for it.
 
-One pack of the toy game, 15 points of 4 replicates by exact information, in processor time of one
-core. Both sides train the same stack by the same code; the one stops dominated points at an eighth,
-a quarter and half of training. A stopped point counts as rightly stopped if, trained to its end on
-the other side, another point is better in both objectives.
+One pack, in processor time of one core: the toy game, 15 points of 4 replicates by exact
+information, or digits, 12 points of 4 replicates that a judge and then attackers evaluate. Both
+sides train the same stack by the same code; the one stops dominated points at an eighth, a quarter
+and half of training. A stopped point counts as rightly stopped if, trained to its end on the other
+side, another point is better in both objectives. `judging` is the time of the estimates at rungs.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from tempfile import TemporaryDirectory
+from typing import Any
+from unittest import mock
 
 import torch
 
 import privnets
 from privnets import TradeoffPoint, merge_replicates
+from privnets.adversarial import stages
+from privnets.adversarial.evaluation.interim import estimate_objectives
+from privnets.contract import InterimEstimate
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_trainer import PackTrainer
 from sweeps.planning.packing import Pack
@@ -25,7 +32,10 @@ from sweeps.store.ledger import Ledger
 from sweeps.study.loader import load
 from tests.benchmarks.harness import alternate, publish
 
-_CHANGES = ("fixed.evaluation=exact", "early_stopping=true", "claims=[]", "objectives=null")
+_CHANGES = {
+    "toy-gaussian": ("fixed.evaluation=exact", "claims=[]", "objectives=null"),
+    "digits-quick": ("fixed.panel=quick",),
+}
 
 
 def main() -> None:
@@ -33,14 +43,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--study", choices=_CHANGES, default="toy-gaussian")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    study = make_plan(load("toy-gaussian", [*_CHANGES, f"fixed.steps={asked.steps}"]))
+    changes = (*_CHANGES[asked.study], "early_stopping=true", f"fixed.steps={asked.steps}")
+    study = make_plan(load(asked.study, changes))
     sides = {"to the end": None, "early stopping": StoppingRule.from_plan(study)}
     found: dict[str, Mapping[str, TradeoffPoint]] = {}
+    judging: dict[str, float] = {}
 
     def run(name: str) -> None:
-        found[name] = _train_pack(study, sides[name])
+        with _timed_estimates() as seconds:
+            found[name] = _train_pack(study, sides[name])
+        judging[name] = sum(seconds)
 
     work = {name: lambda name=name: run(name) for name in sides}
     timings = alternate(work, asked.rounds, time.process_time)
@@ -52,11 +67,13 @@ def main() -> None:
         [
             {
                 "contestant": name,
+                "study": asked.study,
                 "steps": asked.steps,
                 "rounds": asked.rounds,
                 "seconds": f"{timing.median:.1f}",
                 "lowest": f"{timing.low:.1f}",
                 "highest": f"{timing.high:.1f}",
+                "judging": f"{judging[name]:.1f}",
                 "stopped": len(stopped) if sides[name] else 0,
                 "rightly": right if sides[name] else 0,
                 "points": len(whole),
@@ -64,6 +81,21 @@ def main() -> None:
             for name, timing in timings.items()
         ],
     )
+
+
+@contextmanager
+def _timed_estimates() -> Iterator[list[float]]:
+    """Collects the processor time of every call that estimates a member's objectives."""
+    seconds: list[float] = []
+
+    def estimate(*args: Any) -> dict[str, InterimEstimate]:
+        start = time.process_time()
+        estimates = estimate_objectives(*args)
+        seconds.append(time.process_time() - start)
+        return estimates
+
+    with mock.patch.object(stages, "estimate_objectives", estimate):
+        yield seconds
 
 
 def _train_pack(study: Plan, stopping: StoppingRule | None) -> dict[str, TradeoffPoint]:
