@@ -13,16 +13,15 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import log_softmax
 from torch import Tensor
 
 Array = NDArray[np.float64]
 
 _COMPONENTS, _PASSES = 64, 2  # of images, and of the iteration that finds them
 _AXES_ROWS = 2_000  # from which the components are found
-_FEATURES = 192
+_FEATURES, _FEATURES_PER_INPUT = 192, 32
 _PENALTIES: Final = (1e-4, 1e-3, 1e-2, 1e-1)  # times the mean variance of features
-_SLOPES: Final = np.array([0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0])
+_SLOPES: Final = np.array([0.125, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0])
 _SMALLEST_SHARE, _SMALLEST_VARIANCE = 1e-3, 1e-12
 
 
@@ -51,8 +50,9 @@ def predict_shares(
         attack, validation = attack @ axes, validation @ axes
     attack, validation = _scale(attack, validation, is_image=is_image)
     inputs = attack.shape[1]
-    weight = _normal(random, (inputs, _FEATURES), attack) / inputs**0.5
-    bias = _normal(random, (_FEATURES,), attack)
+    features = min(_FEATURES, inputs * _FEATURES_PER_INPUT)
+    weight = _normal(random, (inputs, features), attack) / inputs**0.5
+    bias = _normal(random, (features,), attack)
     x, new = (torch.cat([z, torch.relu(z @ weight + bias)], 1) for z in (attack, validation))
     centre, share = x.mean(0), targets.mean(0)
     x -= centre
@@ -62,17 +62,18 @@ def predict_shares(
     penalties = variance * torch.tensor(_PENALTIES, device=x.device).view(-1, 1, 1)
     factors = torch.linalg.cholesky(second + penalties * torch.eye(len(second), device=x.device))
     weights = torch.cholesky_solve(moments.expand(len(factors), -1, -1), factors)
-    predicted = share + (new - centre) @ weights.to(new.dtype)
-    return predicted.double().cpu().numpy()
+    columns = weights.transpose(0, 1).flatten(1).to(new.dtype)  # one product for all penalties
+    predicted = ((new - centre) @ columns).view(len(new), len(factors), -1) + share
+    return predicted.transpose(0, 1).double().cpu().numpy()
 
 
 def select_beliefs(
     shares: Array, label: NDArray[np.int64], prior: Array, fold: NDArray[np.int64]
 ) -> Array:
-    """Log probabilities of a label, by the predictions and the confidence that do best elsewhere.
+    """Log probabilities of a label, by the prediction and the confidence that do best elsewhere.
 
-    A prediction's evidence against the prior is multiplied by a slope. Both are chosen by the
-    cross-entropy of the rows in the other fold.
+    The prediction is chosen by its squared error on the rows of the other fold. Its evidence
+    against the prior is multiplied by a slope, chosen there by cross-entropy.
 
     Args:
         shares: Predicted probabilities, shape [J, m, C]; they need not be normalised.
@@ -83,14 +84,18 @@ def select_beliefs(
     Returns:
         Normalised, shape [m, C].
     """
-    evidence = np.log(np.maximum(shares, _SMALLEST_SHARE)) - np.log(prior)
-    slopes = _SLOPES[:, None, None, None]
-    log_p = log_softmax(np.log(prior) + slopes * evidence, axis=-1).reshape(-1, *shares.shape[1:])
-    loss = -log_p[:, np.arange(len(label)), label]
-    beliefs = np.empty_like(log_p[0])
+    rows = np.arange(len(label))
+    # The squared distance to the one-hot label, without the label's own square of 1.
+    error = np.einsum("jmc,jmc->jm", shares, shares) - 2 * shares[:, rows, label]
+    beliefs = np.empty(shares.shape[1:])
     for own in (fold == 0, fold == 1):
-        best = loss[:, ~own].mean(1).argmin()
-        beliefs[own] = log_p[best, own]
+        chosen = shares[error[:, ~own].mean(1).argmin()]
+        evidence = np.log(np.maximum(chosen, _SMALLEST_SHARE) / prior).T
+        # Classes are few: as the first dimension they leave long rows to vector units.
+        raised = np.log(prior)[:, None, None] + _SLOPES[:, None] * evidence[:, None]
+        log_p = torch.from_numpy(raised).log_softmax(0).numpy()  # [C, slopes, m]
+        loss = -log_p[label[~own], :, rows[~own]].mean(0)
+        beliefs[own] = log_p[:, loss.argmin(), own].T
     return beliefs
 
 
