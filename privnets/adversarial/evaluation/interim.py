@@ -45,6 +45,7 @@ from privnets.randomness import generator
 _RECORDS, _DRAWS = 2_000, 4  # most records of the attack split, and most releases of each
 _ROWS = 2**12  # most rows that a judge is fitted to; each step of a sequence is one
 _MIN_CURVE_VALUES, _MAX_CURVE_VALUES = 4, 10  # of the last half of a curve
+_LARGEST = 1e15  # of a released number
 _UNKNOWN: Final = InterimEstimate(math.nan, math.nan)
 
 
@@ -84,7 +85,7 @@ def estimate_from_curve(values: Sequence[float]) -> InterimEstimate:
 def _measure_release(
     problem: Problem, game: Game, member: int, pool: Pool, splits: Splits
 ) -> Mapping[str, Estimate]:
-    """Measures the release of the validation split; nothing if a release is not finite."""
+    """Measures the release of the validation split; nothing if it has no moments."""
     config, releaser = game.configs[member], game.record_releaser(member)
 
     def release(records: NDArray[np.int64], part: str) -> Exposure:
@@ -92,7 +93,7 @@ def _measure_release(
         return select_exposure(pool, records, z)
 
     validation = release(splits.validation, "validation")
-    if not bool(validation.z.isfinite().all()):
+    if not _has_moments(validation.z):
         return {}
     measured: dict[str, Estimate] = {}
     log_utility = None
@@ -105,9 +106,14 @@ def _measure_release(
         raw = select_exposure(pool, splits.validation)
         measured["utility/normalized_error"] = normalized_error(problem, config, raw, validation)
     attack = release(_attack_draws(splits.attack, validation), "attack")
-    if bool(attack.z.isfinite().all()):
+    if _has_moments(attack.z):
         measured |= _judge_release(problem, config, attack, validation, log_utility)
     return measured
+
+
+def _has_moments(z: Tensor) -> bool:
+    """Whether numbers are finite and their squares are, too."""
+    return bool((z.abs() < _LARGEST).all())
 
 
 def _attack_draws(attack: NDArray[np.int64], like: Exposure) -> NDArray[np.int64]:
@@ -139,9 +145,10 @@ def _judge_release(
     if attack.utility is not None and log_utility is not None:
         labels.append((_rows_of(attack.utility, fitted.rows), spec.utility_classes))
     targets = np.concatenate([np.eye(size, dtype=np.float32)[label] for label, size in labels], 1)
-    tables = (torch.from_numpy(x).to(attack.z.device) for x in (fitted.x, scored.x, targets))
+    tables = (fitted.x, scored.x, targets)
+    x, new, wanted = (torch.from_numpy(table).to(attack.z.device) for table in tables)
     random, is_image = generator(config.seed, "judge"), attack.z.ndim == 4
-    shares = predict_shares(*tables, random, is_image=is_image)
+    shares = predict_shares(x, new, wanted, random, is_image=is_image)
     priors = [class_frequencies(*label) for label in labels]
     own = shares[..., : spec.secret_classes]
     measured = _privacy(select_beliefs(own, rows.secret, priors[0], fold), priors[0], rows, config)

@@ -53,18 +53,18 @@ def predict_shares(
     features = min(_FEATURES, inputs * _FEATURES_PER_INPUT)
     weight = _normal(random, (inputs, features), attack) / inputs**0.5
     bias = _normal(random, (features,), attack)
-    x, new = (torch.cat([z, torch.relu(z @ weight + bias)], 1) for z in (attack, validation))
-    centre, share = x.mean(0), targets.mean(0)
+    parts = (torch.cat([z, torch.relu(z @ weight + bias)], 1) for z in (attack, validation))
+    x, new = (part.double() for part in parts)  # moments of heavy tails need the precision
+    centre, share = x.mean(0), targets.double().mean(0)
     x -= centre
-    second = (x.mT @ x).double() / len(x)
-    moments = (x.mT @ (targets - share)).double() / len(x)
+    second, moments = x.mT @ x / len(x), x.mT @ (targets - share) / len(x)
     variance = second.diagonal().mean().clamp_min(_SMALLEST_VARIANCE)
     penalties = variance * torch.tensor(_PENALTIES, device=x.device).view(-1, 1, 1)
     factors = torch.linalg.cholesky(second + penalties * torch.eye(len(second), device=x.device))
     weights = torch.cholesky_solve(moments.expand(len(factors), -1, -1), factors)
-    columns = weights.transpose(0, 1).flatten(1).to(new.dtype)  # one product for all penalties
+    columns = weights.transpose(0, 1).flatten(1)  # one product for all penalties
     predicted = ((new - centre) @ columns).view(len(new), len(factors), -1) + share
-    return predicted.transpose(0, 1).double().cpu().numpy()
+    return predicted.transpose(0, 1).cpu().numpy()
 
 
 def select_beliefs(

@@ -87,3 +87,18 @@ def test_units_of_a_release_do_not_matter(factor):
     z = secret[:, None] + random.standard_normal((len(secret), 2))
     for one, other in zip(judge(z, secret), judge(factor * z, secret), strict=True):
         assert one.value == pytest.approx(other.value, abs=2e-3)
+
+
+@pytest.mark.parametrize("release", ["constant", "one direction", "outlier", "tiny"])
+@pytest.mark.parametrize("is_image", [True, False])
+def test_degenerate_releases_give_finite_predictions(release, is_image):
+    random = np.random.default_rng(3)
+    z = {
+        "constant": np.full((500, 80), 0.3),
+        "one direction": np.outer(random.standard_normal(500), random.standard_normal(80)),
+        "outlier": np.where(np.arange(500)[:, None] == 7, 1e10, random.standard_normal((500, 80))),
+        "tiny": 1e-20 * random.standard_normal((500, 80)),
+    }[release]
+    x = torch.tensor(z, dtype=torch.float32)
+    targets = torch.eye(2)[torch.arange(500) % 2]
+    assert np.isfinite(predict_shares(x, x, targets, random, is_image=is_image)).all()
