@@ -19,6 +19,8 @@ PRIVACY_KEYS: Final = (
 FLOOR_KEYS: Final = ("floor/prior", "floor/utility_label", "floor/side_information")
 INFERRED_LABEL_KEY: Final = "floor/inferred_utility_label"
 """Floor of the utility label as a fresh network infers it from the release."""
+ATTAINABLE_KEY: Final = "floor/attainable"
+"""Floor that an attacker with the release reaches without looking for the secret."""
 BELOW_BOUND: Final = "flag/below_bound"
 """Flag: leakage and censored utility together are below the bound that any release obeys."""
 
@@ -28,6 +30,7 @@ _GENERAL: Final = (
     "floor/attacker_balanced_accuracy",
     *FLOOR_KEYS,
     INFERRED_LABEL_KEY,
+    ATTAINABLE_KEY,
     "baseline/attacker_balanced_accuracy",
     "flag/attacker_below_floor",
     "flag/attacker_not_converged",

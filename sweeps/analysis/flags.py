@@ -1,8 +1,8 @@
 """Raised flags: results that contradict a floor, a bound or a check of convergence.
 
 A flag is raised at a point if any of its replicates raises it, or if the point's interval shows the
-contradiction. An attacker is below its floor only if the interval says so: at full privacy half of
-the replicates are below it by chance.
+contradiction. An attacker is below its floor only if the interval says so too: at full privacy half
+of the replicates are below it by chance.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pandas as pd
 
 BELOW_FLOOR = "flag/attacker_below_floor"
 STRONGEST = "privacy/attacker_balanced_accuracy"
-STRONGEST_FLOOR = "floor/attacker_balanced_accuracy"
+ATTAINABLE_FLOOR = "floor/attainable"
 
 FLAG_TEXTS: Mapping[str, str] = {
     BELOW_FLOOR: "attacker under its floor: under-trained",
@@ -37,9 +37,8 @@ def raised_flags(points: pd.DataFrame) -> pd.DataFrame:
     keys = [str(column) for column in points.columns if _FLAG.fullmatch(str(column))]
     raised = points[keys].fillna(0.0) > 0
     if BELOW_FLOOR in raised:
-        high, floor = _column(points, f"{STRONGEST}.ci_high"), _column(points, STRONGEST_FLOOR)
-        no_interval = high.isna() & raised[BELOW_FLOOR]
-        raised[BELOW_FLOOR] = (high < floor) | no_interval
+        high, floor = _column(points, f"{STRONGEST}.ci_high"), _column(points, ATTAINABLE_FLOOR)
+        raised[BELOW_FLOOR] &= ~(high >= floor)
     if _BELOW_BOUND in raised:
         raised[_BELOW_BOUND] |= _column(points, f"{_GAP}.ci_high") < 0
     return raised

@@ -35,6 +35,7 @@ class Posterior:
         test: Log probabilities before calibration, shape [n_test, C].
         converged: Whether training converged before its steps ran out.
         draws: Different releases of the attack split that it was trained on.
+        is_frozen: Whether it learns from noise, and had a single release of each record for that.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Posterior:
     test: NDArray[np.float64]
     converged: bool = True
     draws: int = 1
+    is_frozen: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +97,7 @@ class ReleaseView:
         """Most releases of each record that `redrawn` gives; 1 if they would not differ."""
         if self.evidence.redraw is None:
             return 1
-        return max(1, min(self.profile.draws, self.profile.numbers // self.tables.attack.x.size))
+        return self.profile.most_draws(self.tables.attack.x.size)
 
     def redrawn(self, draws: int) -> Tables:
         """The tables with several releases of each record of the attack part, one below another.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -85,22 +85,23 @@ class TableAttacker(ReleaseAttacker):
         """
         name = self.metric_name(view)
         best, draws = self._train(name, view.tables, seed), 1
+        most = min(view.most_draws, self.most_draws)
         truth = view.tables.validation.rows.secret
-        while 2 * draws <= min(view.most_draws, self.most_draws):
+        while 2 * draws <= most:
             model = self._train(name, view.redrawn(2 * draws), seed)
             gain = _loss(best.validation, truth) - _loss(model.validation, truth)
             if gain > 0:
                 best, draws = model, 2 * draws
             if gain < _MIN_DRAW_GAIN:
                 break
-        return _posterior(name, best, draws)
+        return replace(_posterior(name, best), draws=draws, is_frozen=most < 2)
 
     def fit_tables(self, name: str, tables: Tables, seed: int) -> Posterior:
         """Trains on the attack part, where every class occurs, and tunes on validation.
 
         `name` is that of the posterior and of its random draws.
         """
-        return _posterior(name, self._train(name, tables, seed), draws=1)
+        return _posterior(name, self._train(name, tables, seed))
 
     def _train(self, name: str, tables: Tables, seed: int) -> FittedModel:
         return self.train(tables, generator(seed, f"attacker:{name}"))
@@ -232,9 +233,9 @@ def _classes(part: Part) -> int:
     return int(part.rows.secret.max()) + 1
 
 
-def _posterior(name: str, model: FittedModel, draws: int) -> Posterior:
+def _posterior(name: str, model: FittedModel) -> Posterior:
     validation, test = _log(model.validation), _log(model.predict_test())
-    return Posterior(name, validation, test, model.converged, draws)
+    return Posterior(name, validation, test, model.converged)
 
 
 def _shares(classes: NDArray[np.int64], prior: Probabilities) -> Probabilities:

@@ -32,7 +32,13 @@ from privnets.adversarial.attackers.profiles import PROFILES, PanelProfile
 from privnets.adversarial.attackers.scores import Assessment, Beliefs, assess, leakage
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.estimates import Estimate
-from privnets.adversarial.metrics import FLOOR_KEYS, INFERRED_LABEL_KEY, PRIVACY_KEYS, attacker_keys
+from privnets.adversarial.metrics import (
+    ATTAINABLE_KEY,
+    FLOOR_KEYS,
+    INFERRED_LABEL_KEY,
+    PRIVACY_KEYS,
+    attacker_keys,
+)
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import (
     Evidence,
@@ -249,7 +255,7 @@ def _undefined_metrics(names: Sequence[str]) -> dict[str, float]:
     """NaN for every key of a result."""
     scores = (key for name in names for key in attacker_keys(name))
     flags = (_BELOW_FLOOR, _NOT_CONVERGED, _FROZEN_NOISE)
-    general = (*PRIVACY_KEYS, *FLOOR_KEYS, INFERRED_LABEL_KEY, _FLOOR, *flags)
+    general = (*PRIVACY_KEYS, *FLOOR_KEYS, INFERRED_LABEL_KEY, ATTAINABLE_KEY, _FLOOR, *flags)
     return dict.fromkeys((*general, *scores), math.nan)
 
 
@@ -277,6 +283,7 @@ def _score(
         scores = (one.accuracy, one.auc, one.leakage)
         estimates |= zip(attacker_keys(one.name), scores, strict=True)
     estimates |= {**floors.estimates, _FLOOR: floors.estimates[floors.highest]}
+    estimates[ATTAINABLE_KEY] = floors.attainable
     if floors.inferred_label is not None:
         estimates[INFERRED_LABEL_KEY] = floors.inferred_label
     beyond = "" if floors.side_beliefs is None else ", beyond side information"
@@ -289,7 +296,7 @@ def _score(
     flags = {
         _BELOW_FLOOR: _below_floor(best, floors.attainable),
         _NOT_CONVERGED: _not_converged(assessments),
-        _FROZEN_NOISE: _frozen_noise(evidence, panel, posteriors),
+        _FROZEN_NOISE: _frozen_noise(evidence, posteriors),
     }
     metrics = _undefined_metrics(panel.names) | {key: e.value for key, e in estimates.items()}
     metrics |= {key: float(bool(reason)) for key, reason in flags.items()}
@@ -338,9 +345,9 @@ def _not_converged(assessments: Sequence[Assessment]) -> str:
     return f"steps ran out while validation still improved: {', '.join(names)}" if names else ""
 
 
-def _frozen_noise(evidence: Evidence, panel: Panel, posteriors: Sequence[Posterior]) -> str:
-    """Networks that saw one release of each record only, though another would differ."""
+def _frozen_noise(evidence: Evidence, posteriors: Sequence[Posterior]) -> str:
+    """Attackers that could see one release of each record only, though another would differ."""
     if not evidence.is_random:
         return ""
-    names = [one.name for one in posteriors if one.name in panel.networks and one.draws < 2]
+    names = [one.name for one in posteriors if one.is_frozen]
     return f"trained on a single draw of release noise: {', '.join(names)}" if names else ""

@@ -12,6 +12,9 @@ from typing import Final, Literal
 
 ProfileName = Literal["quick", "full"]
 
+LEAST_DRAWS: Final = 4
+"""Releases of each record that attackers may have, however large a release is."""
+
 
 @dataclass(frozen=True)
 class TrainingBudget:
@@ -37,7 +40,8 @@ class PanelProfile:
         width_divisor: Networks have the problem's width divided by this number.
         budget: Training of each network.
         draws: Most releases of each record for attackers that are not networks.
-        numbers: Most feature values in all these releases together.
+        numbers: Most feature values in all these releases together, if they are more than
+            `LEAST_DRAWS`.
     """
 
     records: int
@@ -46,12 +50,16 @@ class PanelProfile:
     draws: int
     numbers: int
 
+    def most_draws(self, size: int) -> int:
+        """Most releases of each record if one release has `size` feature values."""
+        return min(self.draws, max(LEAST_DRAWS, self.numbers // size))
+
     def width(self, problem_width: int) -> int:
         """Units or channels of a network, at least 1."""
         return max(1, problem_width // self.width_divisor)
 
 
 PROFILES: Final[Mapping[ProfileName, PanelProfile]] = {
-    "quick": PanelProfile(2_000, 2, TrainingBudget(100, 400, 0), draws=8, numbers=2**21),
+    "quick": PanelProfile(2_000, 2, TrainingBudget(100, 400, 0), draws=8, numbers=2**23),
     "full": PanelProfile(2**20, 1, TrainingBudget(500, 4_000, 2), draws=64, numbers=2**26),
 }

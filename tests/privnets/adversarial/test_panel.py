@@ -73,11 +73,18 @@ def _profile(steps: int) -> PanelProfile:
     return replace(PROFILES["quick"], budget=TrainingBudget(steps // 5, steps, 0))
 
 
-def _score(evidence: Sequence[Evidence], networks=NETWORKS, specific=(), alpha=1.0, steps=300):
+def _score(
+    evidence: Sequence[Evidence],
+    networks=NETWORKS,
+    specific=(),
+    alpha=1.0,
+    steps=300,
+    inferred=None,
+):
     attackers = GENERAL | {attacker.name: attacker for attacker in specific}
     panel = Panel(networks, attackers, _profile(steps))
     configs = [_config(seed, alpha) for seed in range(len(evidence))]
-    results_of_stack = score_releases(evidence, panel, configs, [None] * len(evidence))
+    results_of_stack = score_releases(evidence, panel, configs, [inferred] * len(evidence))
     return [result for result in results_of_stack if result is not None]
 
 
@@ -292,6 +299,17 @@ def test_the_attainable_floor_uses_the_utility_label_inferred_from_the_release()
     assert floor.attainable.value == pytest.approx(0.5, abs=3 * floor.attainable.error)
     told = fit_floors(evidence, 2, 0, evidence.test.utility.numpy())
     assert told.attainable.value == floor.estimates["floor/utility_label"].value
+
+
+def test_a_private_release_is_judged_by_the_attainable_floor():
+    """The true label determines the secret, and the release shows neither."""
+    evidence = _evidence(RELEASES["noise"], utility=True)
+    splits = (replace(split, utility=split.secret) for split in evidence.splits)
+    guessed = np.random.default_rng(1).permutation(evidence.test.secret.numpy())
+    (result,) = _score([Evidence(*splits)], networks={}, inferred=guessed)
+    assert result.metrics["floor/attacker_balanced_accuracy"] == 1
+    assert result.metrics["floor/attainable"] == pytest.approx(0.5, abs=0.05)
+    assert result.standard_errors["floor/attainable"] > 0
 
 
 def test_networks_that_ran_out_of_steps_are_flagged_by_name():

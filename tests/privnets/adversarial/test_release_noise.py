@@ -21,6 +21,7 @@ from privnets.adversarial.attackers.panel import Panel, PanelResult, score_relea
 from privnets.adversarial.attackers.profiles import PROFILES, TrainingBudget
 from privnets.adversarial.attackers.scores import balanced_accuracy, balanced_decision
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import Evidence, Exposure, known_rows
 from privnets.networks.mlp import Perceptron
 from privnets.randomness import generator
@@ -131,3 +132,21 @@ def test_a_panel_that_never_sees_fresh_noise_is_flagged(sabotage):
     result = _score(replace(evidence, redraw=redraw), {})
     assert result.metrics[FROZEN] == 1
     assert "network" in result.notes[FROZEN]
+
+
+def test_every_attacker_that_had_one_release_of_each_record_is_named():
+    result = _score(_frozen(_linear_gaussian()), LINEAR)
+    assert result.metrics[FROZEN] == 1
+    assert result.notes[FROZEN].endswith(": network, logistic_regression")
+
+
+@pytest.mark.parametrize("panel", PROFILES)
+@pytest.mark.parametrize("problem", ["gaussian-mixture", "digits", "amnist", "eco"])
+def test_attackers_of_every_problem_may_take_several_releases(problem, panel):
+    config = AdversarialConfig(problem=problem, panel=panel)
+    sizes = PROBLEMS.get(problem).split_sizes(config)
+    z = torch.zeros(sizes.attack, *sizes.record_shape)
+    labels = z[..., 0].long() if problem == "eco" else torch.zeros(sizes.attack).long()
+    split = Exposure(z, labels)
+    evidence = Evidence(split, split, split, is_random=True, redraw=lambda _stream: z)
+    assert ReleaseView(evidence, profile=PROFILES[panel]).most_draws >= 4

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sweeps.analysis.flags import STRONGEST, STRONGEST_FLOOR, is_flagged
+from sweeps.analysis.flags import ATTAINABLE_FLOOR, STRONGEST, is_flagged
 from sweeps.analysis.pareto import attainment, hypervolume, pareto_front
 
 A, B, C = "privacy/a", "utility/b", "utility/c"
@@ -96,13 +96,22 @@ def test_flagged_rows_are_left_out_unless_asked_for():
         ({"flag/below_bound": 0.0, "bound/gap.ci_high": -0.01}, True),
         ({"flag/attacker_below_floor": 1.0, STRONGEST: 0.49, f"{STRONGEST}.ci_high": 0.51}, False),
         ({"flag/attacker_below_floor": 1.0, STRONGEST: 0.45, f"{STRONGEST}.ci_high": 0.47}, True),
+        ({"flag/attacker_below_floor": 0.0, STRONGEST: 0.45, f"{STRONGEST}.ci_high": 0.47}, False),
         ({"flag/attacker_below_floor": 1.0, STRONGEST: 0.45}, True),
         ({"flag/attacker_below_floor": math.nan, STRONGEST: math.nan}, False),
     ],
 )
 def test_a_flag_is_raised_by_a_replicate_or_by_an_interval(columns, raised):
-    points = pd.DataFrame([{STRONGEST_FLOOR: 0.5, **columns}])
+    points = pd.DataFrame([{ATTAINABLE_FLOOR: 0.5, **columns}])
     assert is_flagged(points).tolist() == [raised]
+
+
+def test_a_release_that_hides_the_utility_label_is_not_held_to_the_true_label():
+    """The true label would determine the secret, but nothing infers it from the release."""
+    floors = {"floor/attacker_balanced_accuracy": 1.0, ATTAINABLE_FLOOR: 0.59}
+    strongest = {STRONGEST: 0.6, f"{STRONGEST}.ci_low": 0.58, f"{STRONGEST}.ci_high": 0.62}
+    points = pd.DataFrame([{"flag/attacker_below_floor": flag} for flag in (0.0, 0.5)])
+    assert is_flagged(points.assign(**floors, **strongest)).tolist() == [False, False]
 
 
 def test_rows_that_cannot_be_compared_are_left_out_and_counted():

@@ -131,6 +131,7 @@ def _attacker_metrics(
     return {
         STRONGEST: strongest,
         FLOOR: floor,
+        "floor/attainable": floor,
         "floor/prior": 0.5,
         "floor/utility_label": floor,
         "floor/side_information": math.nan,
