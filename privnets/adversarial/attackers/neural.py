@@ -95,8 +95,9 @@ def fit_network(
     )
     fitted = yield from train_until_converged(task, budget)
     beliefs = (_beliefs(architecture, fitted.parameters, split) for split in (validation, test))
-    rows = zip(*beliefs, fitted.converged, fitted.draws, strict=True)
-    return [Posterior(name, *each, is_frozen=each[-1] < 2) for each in rows]
+    is_frozen = [draws < 2 for draws in fitted.draws]
+    rows = zip(*beliefs, fitted.converged, fitted.draws, is_frozen, strict=True)
+    return [Posterior(name, *each) for each in rows]
 
 
 def fit_utility(
