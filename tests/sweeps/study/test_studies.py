@@ -2,6 +2,7 @@
 
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,9 @@ from sweeps.planning.plan import make_plan
 from sweeps.study.loader import load, study_names
 from sweeps.study.spec import Study
 from sweeps.study.validation import validate_study
+from sweeps.study.yaml_reader import parse_yaml
+
+ROOT = Path(__file__).parents[3]
 
 FIGURES = {
     "adult-train-size": 1,
@@ -171,3 +175,12 @@ def test_the_quickstart_needs_no_download(tmp_path, monkeypatch):
     assert len(plan.points) >= 24
     assert len(plan.seeds) >= 8
     assert not plan.notes
+
+
+def test_sweeps_of_the_claims_page_are_valid_studies_with_claims():
+    listed = parse_yaml((ROOT / "docs" / "claims.yaml").read_text(encoding="utf-8")).value
+    assert {sweep["study"] for sweep in listed} >= {*FIGURES, "amnist-alpha", "eco-alpha"}
+    for sweep in listed:
+        study = load(sweep["study"], sweep.get("settings", ()))
+        assert study.claims
+        assert not validate_study(study, data=False).errors
