@@ -67,7 +67,6 @@ class Summary:
     Attributes:
         mean: NaN if a replicate is undefined, or there is none.
         std: Standard deviation between replicates; NaN for one replicate.
-        spread: Part of `error` that the spread between replicates or clusters shows.
         error: Standard error of the mean; NaN if unknown.
         freedom: Degrees of freedom of `error`; infinite for one replicate.
         ranges: Ends of each metric's range, shape [K, 2].
@@ -75,7 +74,6 @@ class Summary:
 
     mean: Array
     std: Array
-    spread: Array
     error: Array
     freedom: Array
     ranges: Array
@@ -86,7 +84,7 @@ class Summary:
         return self.at(-quantile), self.at(quantile)
 
     def at(self, deviation: Array) -> Array:
-        """Values that lie a number of standard errors from the means; a score within a range.
+        """Values a number of standard errors from the means; within the range of a metric.
 
         Args:
             deviation: Signed number of standard errors, of a shape that broadcasts with [P, K].
@@ -187,7 +185,7 @@ def summarize_columns(
         ratio = np.where(common > 0, common / spread, 0.0)
         freedom = np.where(sizes > 1, freedom * (1 + ratio) ** 2, np.inf)
     error = np.where(np.isnan(mean), np.nan, error)
-    return Summary(mean, std, np.sqrt(spread), error, freedom, ranges)
+    return Summary(mean, std, error, freedom, ranges)
 
 
 def independent_units(

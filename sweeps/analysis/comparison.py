@@ -31,14 +31,14 @@ from sweeps.analysis.pareto import (
 from sweeps.analysis.resampling import PointSamples, build_samples
 from sweeps.analysis.results import Result
 from sweeps.analysis.statistics import Interval
-from sweeps.analysis.tables import varying_fields
+from sweeps.analysis.tables import add_judges, varying_fields
 from sweeps.analysis.text import format_setting
 from sweeps.errors import InputError
 
 HYPERVOLUME = "hypervolume"
 
 _ROUNDING = 1e-12
-_TASK_COLUMNS = ("experiment", "config/problem", "config/dataset")
+_TASK_COLUMNS = ("experiment", "config/problem", "config/dataset", "config/evaluation")
 
 
 @dataclass(frozen=True)
@@ -124,20 +124,25 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
 
     Raises:
         InputError: If there are not two sweeps, their objectives differ and none were named, a
-            metric is unknown in one of them, or one has no point that can be compared.
+            metric is unknown in one of them, one has no point that can be compared, or their
+            panels of attackers differ.
     """
     names = [result.sweep for result in results]
     if len(names) < 2 or len(set(names)) < len(names):
         raise InputError(f"name two or more different sweeps; got {', '.join(names)}")
     objectives = objectives or _common_objectives(results)
     points = {result.sweep: _finite_points(result, objectives) for result in results}
+    _check_judges(pd.concat(points.values(), ignore_index=True))
     fronts = {name: pareto_front(frame, objectives) for name, frame in points.items()}
     joint = pareto_front(pd.concat(fronts.values(), ignore_index=True), objectives)
     reference = worst_values(pd.concat(points.values(), ignore_index=True), objectives)
     counts = [len(result.manifest.plan.seeds) for result in results]
     attainable = len(objectives) in (2, 3) and min(counts) > 1 and len(set(counts)) == 1
     samples = _joint_samples(results, points, objectives)
-    freedom = samples.typical_freedom
+    freedom = {
+        name: samples.select(places).typical_freedom
+        for name, places in _places_of_sweeps(samples, points).items()
+    }
     draws = _sweep_draws(samples, points, is_student=True)
     volumes = {
         name: draw_volumes(drawn, objectives, reference)
@@ -157,7 +162,7 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
             on_front=len(fronts[name]),
             on_joint_front=int((joint["sweep"] == name).sum()),
             hypervolume=sizes[name],
-            hypervolume_interval=debiased_interval(sizes[name], volumes[name], freedom),
+            hypervolume_interval=debiased_interval(sizes[name], volumes[name], freedom[name]),
             attained=None if attained is None else hypervolume(attained, objectives, reference),
             dominated={
                 other: _dominated_share(fronts[name], front, objectives)
@@ -171,7 +176,8 @@ def compare_sweeps(results: Sequence[Result], objectives: Objectives | None = No
         seeds = len({*result.manifest.plan.seeds} & {*results[0].manifest.plan.seeds})
         change = sizes[name] - sizes[names[0]]
         drawn = volumes[name] - volumes[names[0]]
-        interval = debiased_interval(change, drawn, freedom)
+        smaller = min(freedom[name], freedom[names[0]])
+        interval = debiased_interval(change, drawn, smaller)
         contrasts.append(Contrast(HYPERVOLUME, name, names[0], interval, 0, seeds))
         contrasts += _objective_contrasts(name, names[0], points, draws, list(objectives), seeds)
     task = _task_differences(points.values())
@@ -197,9 +203,18 @@ def _sweep_draws(
     The points of a sweep share the error of their test set, so that it does not average out.
     """
     groups = np.array([int(name.partition(":")[0]) for name in samples.point_ids])
-    draws, index = samples.draw(groups, is_student=is_student), pd.Index(samples.point_ids)
+    draws = samples.draw(groups, is_student=is_student)
+    places = _places_of_sweeps(samples, points)
+    return {sweep: draws.take(own, axis=1) for sweep, own in places.items()}
+
+
+def _places_of_sweeps(
+    samples: PointSamples, points: Mapping[str, pd.DataFrame]
+) -> dict[str, NDArray[np.int64]]:
+    """Places among the samples of each sweep's points, in the order of its rows."""
+    index = pd.Index(samples.point_ids)
     return {
-        sweep: draws.take(index.get_indexer(pd.Index(f"{number}:" + frame["point_id"])), axis=1)
+        sweep: index.get_indexer(pd.Index(f"{number}:" + frame["point_id"])).astype(np.int64)
         for number, (sweep, frame) in enumerate(points.items())
     }
 
@@ -292,12 +307,29 @@ def _common_objectives(results: Sequence[Result]) -> Objectives:
     return results[0].objectives
 
 
+def _check_judges(points: pd.DataFrame) -> None:
+    """Checks that all points were judged by one yardstick; others cannot be compared."""
+    for field in add_judges(points, []):
+        values = sorted(set(points[f"config/{field}"].dropna().map(format_setting)))
+        if len(values) > 1:
+            raise InputError(
+                f"{field} differs between the sweeps ({', '.join(values)}), and stronger attackers "
+                f"leave less privacy: compare sweeps of one {field}"
+            )
+
+
 def _finite_points(result: Result, objectives: Objectives) -> pd.DataFrame:
     try:
         points = finite_points(result.points, objectives)
+        flagged = finite_points(result.points, objectives, include_flagged=True)
     except ValueError as error:
         raise InputError(f"{result.sweep}: {error}") from error
     if points.empty:
+        if len(flagged):
+            raise InputError(
+                f"every point of {result.sweep} that could be compared has a raised flag; "
+                f"see `sweeps report {result.sweep}`"
+            )
         metrics = ", ".join(objectives)
         raise InputError(f"{result.sweep} has no finished point with a finite {metrics}")
     return points

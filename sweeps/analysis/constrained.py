@@ -77,10 +77,10 @@ class ConstrainedBest:
         point_id: The best point by its mean among those whose 95% intervals meet the constraints;
             None if there is none.
         value: The metric at this point; NaN without one.
-        meets: Probability that it meets the constraints.
         shares: Point to the probability that it meets the constraints and is the best that does,
             the likeliest first, without those below 0.01.
-        none: Probability that no point meets the constraints.
+        none: Probability that no point meets the constraints; NaN with unknown errors.
+        unknown: Number of points that take no part because an error is unknown.
     """
 
     metric: str
@@ -88,9 +88,9 @@ class ConstrainedBest:
     constraints: tuple[Constraint, ...]
     point_id: str | None
     value: Interval
-    meets: float
     shares: Mapping[str, float]
     none: float
+    unknown: int
 
     @property
     def probability(self) -> float:
@@ -99,8 +99,8 @@ class ConstrainedBest:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the point is the answer with a probability of at least 0.95."""
-        return self.probability >= LEVEL
+        """Whether the point is the answer, among all points, with a probability of 0.95 or more."""
+        return self.probability >= LEVEL and not self.unknown
 
     def __str__(self) -> str:
         """The answer in a few sentences; without certainty they say what else may be true."""
@@ -109,21 +109,23 @@ class ConstrainedBest:
         if self.none >= LEVEL:
             return f"No point has the {asked} (probability {self.none:.3f})."
         if self.point_id is None:
-            return f"Cannot tell the {asked}: no interval meets it.{self._others()}"
+            return f"Cannot tell the {asked}: no interval meets it.{self._reservations()}"
         found = f"{self.metric} = {self.value} at point {self.point_id}"
         if self.is_certain:
             return f"The {asked} is {found} (probability {self.probability:.3f})."
         return (
             f"Cannot tell the {asked}. The best whose interval meets it has {found}; it is the "
-            f"answer with probability {self.probability:.3f}.{self._others()}"
+            f"answer with probability {self.probability:.3f}.{self._reservations()}"
         )
 
-    def _others(self) -> str:
+    def _reservations(self) -> str:
+        """Sentences that name the other points which may be the answer."""
         others = [f"{name} ({p:.3f})" for name, p in self.shares.items() if name != self.point_id]
-        if not others:
-            return ""
         more = f" and {len(others) - _MAX_LISTED} more" if len(others) > _MAX_LISTED else ""
-        return f" The answer may be {', '.join(others[:_MAX_LISTED])}{more}."
+        text = f" The answer may be {', '.join(others[:_MAX_LISTED])}{more}." if others else ""
+        if self.unknown:
+            text += f" Points left out, as their errors are unknown: {self.unknown}."
+        return text
 
 
 def best_under_constraints(
@@ -131,9 +133,10 @@ def best_under_constraints(
 ) -> ConstrainedBest:
     """The best point in the first metric of `samples` under constraints on its metrics.
 
-    Points with unknown errors or an undefined metric take no part.
+    Points with unknown errors or an undefined metric take no part; the former are counted.
     """
     known = samples.select(np.flatnonzero(samples.has_errors))
+    unknown = len(samples.point_ids) - len(known.point_ids)
     sign = 1.0 if direction == "min" else -1.0
     places = [known.metrics.index(constraint.metric) for constraint in constraints]
     draws, summary = known.draw(), known.summary
@@ -154,9 +157,9 @@ def best_under_constraints(
         constraints=tuple(constraints),
         point_id=None if chosen is None else known.point_ids[chosen],
         value=Interval(*map(float, ends)),
-        meets=math.nan if chosen is None else float(meets[:, chosen].mean()),
         shares={known.point_ids[place]: float(shares[place]) for place in order},
-        none=none,
+        none=math.nan if unknown else none,
+        unknown=unknown,
     )
 
 

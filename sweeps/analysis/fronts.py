@@ -25,8 +25,8 @@ _SURE_LEVEL = 0.9999
 def front_contenders(samples: PointSamples, objectives: Objectives) -> NDArray[np.int64]:
     """Places of the points that may be on the front, those of finite means and known errors.
 
-    A point is none if another point at its worst is better than it at its best, both at an interval
-    that misses the truth once in 10,000 cases.
+    Drops a point if another point's worst value is better than its best one in every objective.
+    Worst and best values are the ends of 99.99% intervals.
     """
     usable = np.flatnonzero(samples.has_errors & np.isfinite(samples.summary.mean).all(axis=1))
     ends = samples.select(usable).summary.interval(_SURE_LEVEL)

@@ -69,24 +69,33 @@ def comparable_points(
     return rows, counts
 
 
-def finite_points(points: pd.DataFrame, objectives: Objectives) -> pd.DataFrame:
+def finite_points(
+    points: pd.DataFrame, objectives: Objectives, *, include_flagged: bool = False
+) -> pd.DataFrame:
     """The comparable rows whose objectives are all finite."""
-    rows, _ = comparable_points(points, objectives)
+    rows, _ = comparable_points(points, objectives, include_flagged=include_flagged)
     finite = np.isfinite(rows[list(objectives)].to_numpy(dtype=np.float64)).all(axis=1)
     selected: pd.DataFrame = rows.loc[finite]
     return selected
 
 
-def worst_values(points: pd.DataFrame, objectives: Objectives) -> dict[str, float]:
+def worst_values(
+    points: pd.DataFrame, objectives: Objectives, *, include_flagged: bool = False
+) -> dict[str, float]:
     """The worst finite value of each objective; empty without a point of finite objectives."""
-    rows = finite_points(_with_objectives(points, objectives), objectives)
+    known = _with_objectives(points, objectives)
+    rows = finite_points(known, objectives, include_flagged=include_flagged)
     if rows.empty:
         return {}
     return {m: float(rows[m].agg("max" if d == "min" else "min")) for m, d in objectives.items()}
 
 
 def hypervolume(
-    points: pd.DataFrame, objectives: Objectives, reference: Mapping[str, float] | Sequence[float]
+    points: pd.DataFrame,
+    objectives: Objectives,
+    reference: Mapping[str, float] | Sequence[float],
+    *,
+    include_flagged: bool = False,
 ) -> float:
     """Volume of objective space that the points dominate, up to a reference.
 
@@ -95,6 +104,7 @@ def hypervolume(
         objectives: Metric to `min` or `max`.
         reference: A value per objective, by metric or in the objectives' order. A point that is
             not better than it in every objective contributes nothing.
+        include_flagged: Whether points with a raised flag take part.
 
     Returns:
         The volume in the product of the objectives' units; 0 without a contributing point.
@@ -106,7 +116,9 @@ def hypervolume(
     _check_objectives(points, objectives)
     corner = _corner(objectives, reference)
     values = _minimization_values(points, objectives)
-    takes_part = _is_finished(points) & ~is_flagged(points)
+    takes_part = _is_finished(points)
+    if not include_flagged:
+        takes_part &= ~is_flagged(points)
     contributes = takes_part.to_numpy(dtype=bool) & (values < corner).all(axis=1)
     if np.isinf(values[contributes]).any():
         return math.inf

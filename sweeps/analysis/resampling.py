@@ -4,8 +4,8 @@ A draw gives each seed (or each cluster of seeds that share a test set) one rand
 at every point and metric: a multiplier bootstrap (Wu, Annals of Statistics 14, 1986). So points
 that share seeds stay paired. The error of a test set that all replicates share is added as a normal
 variable, independent between points, as its correlation is not recorded; this makes differences
-less certain. Both are divided by the root of a chi-squared variable, so that each mean
-has the distribution that its interval comes from.
+less certain. The sum of the two deviations is divided by the root of a chi-squared variable.
+So each mean has Student's distribution, from which its interval comes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ class PointSamples:
         summary = Summary(
             old.mean[places],
             old.std[places],
-            old.spread[places],
             old.error[places],
             old.freedom[places],
             old.ranges,

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from privnets.contract import Direction
 from privnets.points import TradeoffPoint
 from sweeps.analysis.constrained import ConstrainedBest, Constraint, best_under_constraints
+from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.fronts import (
     debiased_interval,
     front_probabilities,
@@ -209,19 +210,22 @@ class Result:
         self,
         objectives: Objectives | None = None,
         reference: Mapping[str, float] | None = None,
+        *,
+        include_flagged: bool = False,
     ) -> Interval:
         """Hypervolume of the true means with its 95% interval, free of the bias of noisy fronts.
 
         Args:
             objectives: Metric to `min` or `max`; those of the study by default.
             reference: Metric to its value; the worst finite ones of the sweep by default.
+            include_flagged: Whether points with a raised flag take part.
         """
         chosen = objectives or self.objectives
-        corner = reference or worst_values(self.points, chosen)
-        rows, _ = comparable_points(self.points, chosen)
+        corner = reference or worst_values(self.points, chosen, include_flagged=include_flagged)
+        rows, _ = comparable_points(self.points, chosen, include_flagged=include_flagged)
         samples = self.samples(list(chosen), rows["point_id"])
         draws = hypervolume_draws(samples, chosen, corner)
-        estimate = hypervolume(rows, chosen, corner)
+        estimate = hypervolume(rows, chosen, corner, include_flagged=include_flagged)
         return debiased_interval(estimate, draws, samples.typical_freedom)
 
     def lowest(self, metric: str, *where: str, include_flagged: bool = False) -> ConstrainedBest:
@@ -276,6 +280,7 @@ class Result:
 
         metrics = [x or next(iter(self.objectives)), y or list(self.objectives)[-1]]
         points = self.points.loc[self.points["status"] == "finished"]
+        kinds = is_flagged(points).map({True: "flagged", False: "dominated"})
         on_front = points["point_id"].isin(self.front()["point_id"])
         errors = {
             f"error_{axis}{side}": (points.get(metric + end, points[metric]) - points[metric]).abs()
@@ -286,7 +291,7 @@ class Result:
             points,
             x=metrics[0],
             y=metrics[1],
-            color=on_front.map({True: "Pareto front", False: "dominated"}).rename("points"),
+            color=kinds.mask(on_front, "Pareto front").rename("points"),
             hover_data=[f"config/{field}" for field in self.swept_fields],
             **errors,
         )

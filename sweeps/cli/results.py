@@ -92,7 +92,7 @@ def pareto(
         raise InputError(str(error)) from error
     print_table(front_table(front, objectives, result.swept_fields))
     typer.echo(_count_excluded(front, result.points))
-    for line in (*_hypervolume(result, objectives, front), *answers):
+    for line in (*_hypervolume(result, objectives, include_flagged), *answers):
         typer.echo(line)
     _print_pending(result)
     if output is not None:
@@ -104,22 +104,22 @@ def pareto(
 def _answer(
     result: Result, objectives: Objectives, where: Sequence[str], include_flagged: bool
 ) -> list[str]:
-    """The best point under the constraints in each objective that they do not name."""
+    """The best point under the constraints in each objective that they do not name, or in all."""
     constrained = {Constraint.parse(text).metric for text in where}
+    asked = [m for m in objectives if m not in constrained] or list(objectives)
     answers = []
-    for metric, direction in objectives.items() if where else ():
-        if metric not in constrained:
-            find = result.lowest if direction == "min" else result.highest
-            answers.append(str(find(metric, *where, include_flagged=include_flagged)))
+    for metric in asked if where else ():
+        find = result.lowest if objectives[metric] == "min" else result.highest
+        answers.append(str(find(metric, *where, include_flagged=include_flagged)))
     return answers
 
 
-def _hypervolume(result: Result, objectives: Objectives, front: pd.DataFrame) -> Iterator[str]:
+def _hypervolume(result: Result, objectives: Objectives, include_flagged: bool) -> Iterator[str]:
     """The hypervolume with its interval, and its reference; nothing without a finite point."""
-    reference = worst_values(result.points, objectives)
-    if len(front) and reference:
+    reference = worst_values(result.points, objectives, include_flagged=include_flagged)
+    if reference:
         corner = ", ".join(f"{metric} {value:.4g}" for metric, value in reference.items())
-        volume = result.hypervolume(objectives, reference)
+        volume = result.hypervolume(objectives, reference, include_flagged=include_flagged)
         yield f"hypervolume of the true means: {volume}, up to the worst values ({corner})"
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from privnets.contract import Direction
+from sweeps.analysis.flags import BELOW_FLOOR
 from sweeps.analysis.pareto import pareto_front
 from sweeps.engine.capacity import describe_wait
 from sweeps.engine.display import Display, SweepCounts, SweepProgress
@@ -35,6 +36,7 @@ _WAITING_SECONDS: Final = 10.0
 _MIN_SHARE_FOR_ETA: Final = 0.02
 _MAX_REASON: Final = 200
 _NODE_DIED: Final = "its node has died"  # Ray's words about an actor
+_FLAG_PREFIX: Final = "metric/flag/"
 _COLUMNS: Final = ("point_id", "seed", "failure", "stopped", "finished_at")
 
 
@@ -46,7 +48,10 @@ class SweepCounter:
     ) -> None:
         """Starts before the first pack; `seeds` are those of a complete point."""
         metrics = {f"metric/{metric}" for metric in objectives}
-        self._reader = LedgerReader(ledger, lambda name: name in _COLUMNS or name in metrics)
+        self._reader = LedgerReader(
+            ledger,
+            lambda name: name in _COLUMNS or name in metrics or name.startswith(_FLAG_PREFIX),
+        )
         self._seeds = seeds
         self._objectives = objectives
         self._tables: list[pa.Table] = []
@@ -63,7 +68,10 @@ class SweepCounter:
         replicates = replicate_table(self._tables)
         complete = replicates.complete(self._seeds)
         finished = np.flatnonzero(complete.point_status == FINISHED)
-        values = complete.family("metric").reindex(columns=list(self._objectives))
+        flags = [name for name in complete.family("metric") if name.startswith("flag/")]
+        values = complete.family("metric").reindex(columns=[*self._objectives, *flags])
+        # Only an interval, which takes too long to compute here, says that this flag is raised.
+        values = values.drop(columns=BELOW_FLOOR, errors="ignore")
         means = values.groupby(complete.points).mean(skipna=False).loc[finished]
         front = pareto_front(means, self._objectives)
         best = {

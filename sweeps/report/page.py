@@ -132,7 +132,7 @@ def render_report(result: Result, sections: Sequence[FigureSection] | None = Non
         sections=figure_sections(result) if sections is None else sections,
         along=curves.along if curves.joined else None,
         attackers=tables.attacker_report(curves),
-        front=None if front.empty else _front_section(result, front, fields),
+        front=_front_section(result, front, fields) if _is_drawn(front) else None,
         axes=list(_field_charts(result)),
         roc=None if front.empty else _front_roc(result, front, fields),
         notes=tables.notes_table(result.notes, result.points, fields),
@@ -192,9 +192,14 @@ def _security_policy(scripts: Sequence[str]) -> str:
     )
 
 
+def _is_drawn(front: pd.DataFrame) -> bool:
+    """Whether a chart of the front shows anything: a point of the front, or a flagged one."""
+    return len(front) > 0 or front.attrs["excluded"]["flagged"] > 0
+
+
 def _front_section(result: Result, front: pd.DataFrame, fields: Sequence[str]) -> dict[str, Any]:
     attained = None
-    if len(result.objectives) == 2 and result.study.replicates > 1:
+    if len(front) and len(result.objectives) == 2 and result.study.replicates > 1:
         flagged = result.points.loc[is_flagged(result.points), "point_id"]
         judged = result.replicates.loc[~result.replicates["point_id"].isin(flagged)]
         attained = attainment(judged, result.objectives)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from privnets.points import Replicate, TradeoffPoint
@@ -20,20 +20,24 @@ def write_sweep(
     *,
     replicates: int = 2,
     dataset: str = "digits",
+    experiment: str = "membership",
+    fixed: Mapping[str, object] | None = None,
+    space: Mapping[str, object] | None = None,
     noise: Callable[[int], Sequence[float]] | None = None,
     flags: Sequence[float] = (),
 ) -> None:
     """Writes a sweep with one point per pair of metrics; None writes a failed point.
 
+    `fixed` and `space` are those of the study, logistic regression on `dataset` by default.
     `noise` gives the numbers to add to the metrics of the replicates with a seed, and `flags` the
     value of `flag/attack_beats_bound` at each point.
     """
     study = Study.model_validate(
         {
             "name": f"study-{sweep}",
-            "experiment": "membership",
-            "fixed": {"dataset": dataset, "model": "logistic"},
-            "space": {"train_size": {"grid": [50, 100]}},
+            "experiment": experiment,
+            "fixed": fixed or {"dataset": dataset, "model": "logistic"},
+            "space": space or {"train_size": {"grid": [50, 100]}},
             "replicates": replicates,
             "objectives": objectives,
         }
@@ -56,6 +60,6 @@ def write_sweep(
             for s in planned.seeds
         )
         config = point.config.resolved()
-        points.append(TradeoffPoint(point.point_id, "membership", config, tuple(each)))
+        points.append(TradeoffPoint(point.point_id, experiment, config, tuple(each)))
     write_manifest(ledger, create_manifest(planned, sweep, command="", tracking_uri=""))
     ledger.write_pack("pack", points)

@@ -17,6 +17,7 @@ from sweeps.errors import InputError
 
 ADVANTAGE, ACCURACY = "privacy/membership_advantage", "utility/test_accuracy"
 LOSS = "privacy/rho_mi"
+ATTACKER, ACCURACY_KEPT = "privacy/attacker_balanced_accuracy", "utility/accuracy"
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +29,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_sweep(place, "poor", both, [(0.2, 0.4), (0.05, 0.1)])
     write_sweep(place, "other", {LOSS: "min", ACCURACY: "max"}, [(0.1, 0.5), (0.5, 0.9)])
     write_sweep(place, "failed", both, [None, None])
+    write_sweep(place, "flagged", both, [(0.1, 0.5), (0.5, 0.9)], flags=[1.0, 1.0])
     write_sweep(place, "thrice", both, [(0.1, 0.5), (0.5, 0.9)], replicates=3, dataset="adult")
     return place
 
@@ -103,6 +105,23 @@ def test_differences_of_unrelated_noise_have_both_errors(tmp_path: Path) -> None
     assert {each["verdict"] for each in found} == {"cannot tell"}
 
 
+def test_intervals_have_the_freedom_of_their_own_sweep(tmp_path: Path) -> None:
+    """Student's quantile is 12.7 for two replicates and 2.1 for sixteen."""
+    objectives, places = {ADVANTAGE: "min", ACCURACY: "max"}, [(0.1, 0.5), (0.5, 0.9)]
+    for name, replicates in (("few", 2), ("many", 16)):
+        write_sweep(tmp_path, name, objectives, places, replicates=replicates, noise=seed_noise)
+    few, many = (open_result(name, str(tmp_path)) for name in ("few", "many"))
+    comparison = compare_sweeps([few, many])
+    corner = dict(comparison.reference)
+    for result, compared in zip((few, many), comparison.sweeps, strict=True):
+        alone = result.hypervolume(reference=corner)
+        own = compared.hypervolume_interval
+        assert own.high - own.low == pytest.approx(alone.high - alone.low, rel=0.25)
+    contrast = comparison.contrasts[0].difference
+    widths = [side.hypervolume_interval for side in comparison.sweeps]
+    assert contrast.high - contrast.low > 0.5 * max(each.high - each.low for each in widths)
+
+
 def test_differences_between_tasks_are_named(storage: Path) -> None:
     """What half of two replicates attain is not what half of three do."""
     found = json.loads(run(storage, "good", "thrice", "--json"))
@@ -126,6 +145,7 @@ def test_other_objectives_can_be_named(storage: Path) -> None:
         (["good"], None, "two or more different sweeps; got good"),
         (["good", "poor", "good"], None, "two or more different sweeps"),
         (["good", "failed"], None, "failed has no finished point|failed: no metric"),
+        (["good", "flagged"], None, "every point of flagged that could be compared has a raised"),
         (["good", "poor"], {LOSS: "min"}, f"good: no metric '{LOSS}'"),
     ],
 )
@@ -134,3 +154,15 @@ def test_invalid_comparisons_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=message):
         compare_sweeps([open_result(name, str(storage)) for name in sweeps], objectives)
+
+
+def test_sweeps_of_different_panels_are_not_compared(tmp_path: Path) -> None:
+    both = {ATTACKER: "min", ACCURACY_KEPT: "max"}
+    for panel in ("quick", "full"):
+        fixed = {"problem": "gaussian-mixture", "panel": panel}
+        write_sweep(
+            tmp_path, panel, both, [(0.6, 0.9), (0.7, 0.95)],
+            experiment="adversarial", fixed=fixed, space={"tradeoff": {"grid": [0.3, 0.6]}},
+        )  # fmt: skip
+    with pytest.raises(InputError, match=r"panel differs between the sweeps \(full, quick\)"):
+        compare_sweeps([open_result(name, str(tmp_path)) for name in ("quick", "full")])

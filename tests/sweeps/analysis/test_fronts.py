@@ -180,7 +180,7 @@ def test_an_answer_names_its_point_and_probability() -> None:
     samples = make_samples(values)
     answer = best_under_constraints(samples, "min", [Constraint(KEPT, ">=", 0.95)])
     assert answer.is_certain
-    assert (answer.point_id, answer.meets) == ("p1", 1.0)
+    assert answer.point_id == "p1"
     assert "lowest privacy/leak with utility/kept >= 0.95 is privacy/leak = 0.40" in str(answer)
     nothing = best_under_constraints(samples, "min", [Constraint(KEPT, ">=", 0.999)])
     assert (nothing.point_id, nothing.none) == (None, 1.0)
@@ -198,6 +198,16 @@ def test_an_uncertain_answer_names_its_rivals() -> None:
     assert 0.05 < answer.shares["p0"] < 0.95
     assert str(answer).startswith("Cannot tell")
     assert "p0 (" in str(answer)
+
+
+def test_without_errors_nothing_is_certain() -> None:
+    """One replicate without standard errors gives no draw."""
+    samples = make_samples(np.array([[[0.2, 0.9]], [[0.4, 0.97]]]))
+    for limit in (0.5, 0.999):
+        answer = best_under_constraints(samples, "min", [Constraint(KEPT, ">=", limit)])
+        assert (answer.point_id, answer.is_certain, answer.unknown) == (None, False, 2)
+        assert str(answer).startswith("Cannot tell")
+        assert "Points left out, as their errors are unknown: 2." in str(answer)
 
 
 @pytest.mark.parametrize("text", ["utility/kept > 1", "utility/kept", ">= 1", "a >= nan", "a >="])
@@ -225,3 +235,14 @@ def test_a_result_answers_and_leaves_out_flagged_points(tmp_path: Path) -> None:
     assert (len(front), front.attrs["excluded"]["flagged"], len(whole)) == (1, 1, 2)
     assert front["front/probability"].tolist() == [1.0]
     assert whole["front/group"].tolist() == [1, 2]
+    corner = {leak: 1.0, "utility/test_accuracy": 0.0}
+    assert hypervolume(whole, objectives, corner) == pytest.approx(0.5 * 0.99)
+    assert hypervolume(whole, objectives, corner, include_flagged=True) == pytest.approx(
+        0.5 * 0.99 + 0.4 * 0.96
+    )
+    assert result.hypervolume(reference=corner).mean == pytest.approx(0.5 * 0.99)
+    assert result.hypervolume(reference=corner, include_flagged=True).mean == pytest.approx(
+        0.5 * 0.99 + 0.4 * 0.96
+    )
+    kinds = {trace.name for trace in result.plot_front().data}
+    assert kinds == {"flagged", "Pareto front"}

@@ -22,7 +22,7 @@ from sweeps.engine import display
 from sweeps.engine import progress as progress_module
 from sweeps.engine.display import SweepCounts, SweepProgress, display_progress
 from sweeps.engine.executor import RunOutcome
-from sweeps.engine.progress import ProgressTracker
+from sweeps.engine.progress import ProgressTracker, SweepCounter
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan
 from sweeps.store.lease import ResourceUse
@@ -61,9 +61,10 @@ def expect(tracker: ProgressTracker, costs: dict[str, float]) -> None:
     tracker.expect(packs, costs)
 
 
-def write_point(tracker: ProgressTracker, index: int) -> None:
+def write_point(tracker: ProgressTracker, index: int, *, flag: float = 0.0) -> None:
     planned = tracker.plan.points[index]
     metrics = dict.fromkeys(tracker.plan.objectives, float(index))
+    metrics["flag/attack_beats_bound"] = flag
     replicates = tuple(Replicate(seed, metrics, finished_at=1.0) for seed in tracker.plan.seeds)
     point = TradeoffPoint(planned.point_id, "membership", planned.config.resolved(), replicates)
     tracker.ledger.write_pack(f"written-{index}", [point])
@@ -96,6 +97,14 @@ def test_points_of_failed_packs_count_as_failed(tracker: ProgressTracker) -> Non
     assert (now.points, now.counts.complete, now.counts.failed) == (4, 0, 1)
     assert tracker.failures == {"one": "ValueError: x"}
     assert Path(tracker.ledger.directory.path, "failures", "one.json").exists()
+
+
+def test_flagged_points_are_not_on_the_front_so_far(tracker: ProgressTracker) -> None:
+    write_point(tracker, 1)
+    write_point(tracker, 0, flag=1.0)
+    counts = SweepCounter(tracker.ledger, tracker.plan.seeds, tracker.plan.objectives).read()
+    assert (counts.complete, counts.front) == (2, 1)
+    assert set(counts.best.values()) == {1.0}
 
 
 def test_the_share_weighs_packs_by_their_cost(tracker: ProgressTracker) -> None:
