@@ -194,7 +194,8 @@ def _security_policy(scripts: Sequence[str]) -> str:
 
 def _is_drawn(front: pd.DataFrame) -> bool:
     """Whether a chart of the front shows anything: a point of the front, or a flagged one."""
-    return len(front) > 0 or front.attrs["excluded"]["flagged"] > 0
+    excluded = front.attrs.get("excluded", {})  # Without any finished point nothing was counted.
+    return len(front) > 0 or excluded.get("flagged", 0) > 0
 
 
 def _front_section(result: Result, front: pd.DataFrame, fields: Sequence[str]) -> dict[str, Any]:

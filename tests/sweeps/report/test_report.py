@@ -48,6 +48,23 @@ def test_front_chart_and_table_agree_with_the_front(page, membership_sweep):
     assert "Points left out of the front: 1 failed." in page.sections["front"]
 
 
+def test_a_sweep_of_flagged_points_alone_shows_them_and_says_so():
+    def replicate(size: float, decay: float, seed: int) -> Replicate:
+        made = membership_replicate(size, decay, seed)
+        return replace(made, metrics={**made.metrics, "flag/attack_beats_bound": 1.0})
+
+    points = membership_points(sizes=(30, 100), replicate=replicate)
+    page = ReportPage(
+        render_report(SyntheticSweep(study=membership_study(), tradeoff_points=points))
+    )
+    names = {trace["name"] for trace in page.figures["front-chart"]["data"] if trace.get("name")}
+    assert any(name.startswith("flagged") for name in names)
+    assert "each one that reports every objective has a raised flag" in page.sections["front"]
+    assert f"Points left out of the front: {len(points)} have a raised flag." in (
+        page.sections["front"]
+    )
+
+
 def test_every_swept_field_has_a_chart_of_every_objective(page):
     for index, field in enumerate(["train_size", "weight_decay"]):
         layout = page.figures[f"axis-chart-{index}"]["layout"]
