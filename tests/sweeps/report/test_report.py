@@ -60,8 +60,9 @@ def test_a_sweep_of_flagged_points_alone_shows_them_and_says_so():
     names = {trace["name"] for trace in page.figures["front-chart"]["data"] if trace.get("name")}
     assert any(name.startswith("flagged") for name in names)
     assert "each one that reports every objective has a raised flag" in page.sections["front"]
-    assert f"Points left out of the front: {len(points)} have a raised flag." in (
-        page.sections["front"]
+    assert (
+        f"Points left out of the front: {len(points)} have a raised flag."
+        in (page.sections["front"])
     )
 
 
