@@ -68,7 +68,7 @@ class SweepCounter:
         replicates = replicate_table(self._tables)
         complete = replicates.complete(self._seeds)
         finished = np.flatnonzero(complete.point_status == FINISHED)
-        flags = [name for name in complete.family("metric") if name.startswith("flag/")]
+        flags = [name for name in complete.family("metric") if str(name).startswith("flag/")]
         values = complete.family("metric").reindex(columns=[*self._objectives, *flags])
         # Only an interval, which takes too long to compute here, says that this flag is raised.
         values = values.drop(columns=BELOW_FLOOR, errors="ignore")
