@@ -1,4 +1,4 @@
-"""`sweeps points`, `pareto`, `compare` and `claims`: the results of sweeps."""
+"""`sweeps points`, `pareto`, `compare`, `claims` and `report`: the results of sweeps."""
 
 from __future__ import annotations
 
@@ -170,6 +170,22 @@ def claims(
     judged = [judge_sweep(open_result(name, storage)) for name in names]
     for line in (findings_text if format_ == "text" else findings_markdown)(judged):
         say(line)
+
+
+def report(
+    sweep: Sweep,
+    storage: Storage = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="HTML file to write.")
+    ] = Path("report.html"),
+) -> None:
+    """Write a report of a sweep: one HTML page that needs no network."""
+    # The page loads all figures, which takes a second.
+    from sweeps.report.page import write_report
+
+    check_output_path(output, (".html",))
+    write_report(open_result(sweep, storage), output)
+    typer.echo(output)
 
 
 def _parse_objectives(minimize: Sequence[str], maximize: Sequence[str]) -> Objectives:

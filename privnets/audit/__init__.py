@@ -1,0 +1,1 @@
+"""Audit of existing models: membership attacks on saved outputs, with intervals and a verdict."""

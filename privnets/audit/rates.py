@@ -1,0 +1,273 @@
+"""Success rates of an attack with intervals in closed form.
+
+A trial is an audited model and a record. Trials of one record, and of one model, are dependent:
+variances are clustered by both. Each rate counts as one of `variance / (rate (1 - rate))` fewer
+independent trials. Its interval is Wilson's (JASA 22, 1927). Intervals of combinations add the
+squared distances to their parts' limits (MOVER: Newcombe, Statist. Med. 17, 1998; Zou and Donner,
+Statist. Med. 27, 2008).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import bdtrik, betaincinv, ndtri, stdtrit
+
+from privnets.audit.model_signals import Array, BoolArray
+
+_ROUNDING = 1e-9
+_MAX_THRESHOLDS = 256
+
+
+@dataclass(frozen=True)
+class RateInterval:
+    """Estimate with the two ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredTrials:
+    """Scores of one attack.
+
+    Attributes:
+        score: Larger for more likely members, shape [T, R]; NaN for trials that are left out.
+        member: Whether the record was in the model's training set, shape [T, R].
+        confidence: Coverage of intervals.
+    """
+
+    score: Array
+    member: BoolArray
+    confidence: float = 0.95
+
+    def select(self, records: BoolArray) -> ScoredTrials:
+        """Returns the trials of some records."""
+        return ScoredTrials(self.score[:, records], self.member[:, records], self.confidence)
+
+    @cached_property
+    def inside(self) -> BoolArray:
+        """Trials of members, shape [T, R]."""
+        return self.member & ~np.isnan(self.score)
+
+    @cached_property
+    def outside(self) -> BoolArray:
+        """Trials of other records, shape [T, R]."""
+        return ~self.member & ~np.isnan(self.score)
+
+    @cached_property
+    def members(self) -> Array:
+        """Scores of members, ascending."""
+        return np.sort(self.score[self.inside])
+
+    @cached_property
+    def others(self) -> Array:
+        """Scores of other records, ascending."""
+        return np.sort(self.score[self.outside])
+
+    @cached_property
+    def quantile(self) -> float:
+        """Two-sided quantile of intervals: normal, or Student's over several audited models."""
+        level, models = (1 + self.confidence) / 2, len(self.score)
+        return float(ndtri(level) if models == 1 else stdtrit(models - 1, level))
+
+    def area(self) -> RateInterval:
+        """Area under the ROC curve (Mann-Whitney; ties count half), with DeLong's variance.
+
+        Near 0 and 1 that variance is too small: it is at least that of Hanley and McNeil.
+        """
+        total = 2 * len(self.members) * len(self.others)
+        area = int(_twice_below(self.others, self.members).sum()) / total
+        influence = np.zeros_like(self.score)
+        for trials, rivals, sign in (
+            (self.inside, self.others, 1.0),
+            (self.outside, self.members, -1.0),
+        ):
+            share = _twice_below(rivals, self.score[trials]) / (2 * len(rivals))
+            influence[trials] = sign * (share - share.mean()) / len(share)
+        counts = len(self.members), len(self.others)
+        variance = max(self._variance(influence), _least_variance(area, *counts))
+        size = area * (1 - area) / variance if variance > 0 else self._independent(min(counts))
+        return RateInterval(area, *wilson(area, size, self.quantile))
+
+    def advantage(self, decision: BoolArray) -> RateInterval:
+        """TPR - FPR of decisions, shape [T, R]: signed, in [-1, 1]."""
+        true, false = (float(decision[side].mean()) for side in (self.inside, self.outside))
+        counts = len(self.members), len(self.others)
+        influence = np.where(self.inside, (decision - true) / counts[0], 0.0)
+        influence -= np.where(self.outside, (decision - false) / counts[1], 0.0)
+        plain = true * (1 - true) / counts[0] + false * (1 - false) / counts[1]
+        inflation = max(1.0, self._variance(influence) / plain) if plain > 0 else 1.0
+        sizes = (self._independent(count) / inflation for count in counts)
+        (low_true, high_true), (low_false, high_false) = (
+            wilson(rate, size, self.quantile)
+            for rate, size in zip((true, false), sizes, strict=True)
+        )
+        value = true - false
+        low = value - math.hypot(true - low_true, high_false - false)
+        high = value + math.hypot(high_true - true, false - low_false)
+        return RateInterval(value, low, high)
+
+    def true_positive_rate(self, rate: float) -> RateInterval:
+        """Largest true-positive rate of a threshold with at most this false-positive rate.
+
+        The interval holds the error of the threshold by binomial limits on its number of false
+        positives. Where none may be a plausible number, the lower end is 0.
+        """
+        value, threshold = self._rate_at(rate)
+        decision = self.score > threshold
+        positives = self._effective(decision, self.inside, value)
+        low, high = wilson(value, positives, self.quantile)
+        share = float((self.others > threshold).mean())
+        size = self._effective(decision, self.outside, share)
+        level = (1 - self.confidence) / 2
+        fewest, most = (_binomial_quantile(p, size, rate) for p in (level, 1 - level))
+        strict = self._rate_at(fewest / size)[0] if fewest > 0 else 0.0
+        loose = self._rate_at(most / size)[0]
+        low = max(0.0, value - math.hypot(value - low, value - strict))
+        return RateInterval(value, low, min(1.0, value + math.hypot(high - value, loose - value)))
+
+    def false_positive_rates(self) -> Array:
+        """Share of other records' trials that score at least as high, shape [T, R]."""
+        above = len(self.others) - np.searchsorted(self.others, self.score, side="left")
+        rates: Array = np.where(np.isnan(self.score), np.nan, above / len(self.others))
+        return rates
+
+    def best_threshold(self) -> tuple[float, float]:
+        """Largest advantage of calling scores from a threshold on members, and the threshold."""
+        thresholds = np.unique(np.concatenate([self.members, self.others]))
+        true = 1 - np.searchsorted(self.members, thresholds) / len(self.members)
+        false = 1 - np.searchsorted(self.others, thresholds) / len(self.others)
+        best = int(np.argmax(true - false))
+        return float(true[best] - false[best]), float(thresholds[best])
+
+    def epsilon_threshold(self, delta: float, level: float) -> tuple[float, float]:
+        """Largest lower bound on epsilon over up to 512 thresholds, and the threshold.
+
+        It chooses a threshold for other trials, so dependence of trials is left out.
+        """
+        ordered = np.unique(np.concatenate([self.members, self.others]))
+        ranks = np.unique(np.geomspace(1, len(ordered), _MAX_THRESHOLDS).astype(int))
+        thresholds = np.unique(np.concatenate([ordered[-ranks], ordered[ranks - 1]]))
+        true, false = (
+            1 - np.searchsorted(scores, thresholds) / len(scores)
+            for scores in (self.members, self.others)
+        )
+        bounds = epsilon_bounds(true, false, len(self.members), len(self.others), delta, level)
+        best = int(np.argmax(bounds))
+        return float(bounds[best]), float(thresholds[best])
+
+    def epsilon_at(self, threshold: float, delta: float, level: float) -> float:
+        """Lower bound on epsilon of one threshold that other trials chose."""
+        decision = self.score >= threshold
+        true, false = (float(decision[side].mean()) for side in (self.inside, self.outside))
+        positives = self._effective(decision, self.inside, true)
+        negatives = self._effective(decision, self.outside, false)
+        return float(epsilon_bounds(true, false, positives, negatives, delta, level))
+
+    def _rate_at(self, rate: float) -> tuple[float, float]:
+        """True-positive rate at a false-positive rate, and the score that it exceeds."""
+        allowed = math.floor(rate * len(self.others) + _ROUNDING)
+        if allowed >= len(self.others):
+            return 1.0, -math.inf
+        threshold = float(self.others[len(self.others) - 1 - allowed])
+        above = len(self.members) - np.searchsorted(self.members, threshold, side="right")
+        return float(above / len(self.members)), threshold
+
+    def _effective(self, decision: BoolArray, side: BoolArray, rate: float) -> float:
+        """Number of independent trials that a rate over one side counts as."""
+        count = float(side.sum())
+        if len(self.score) == 1:
+            return count
+        plain = rate * (1 - rate) / count
+        if plain == 0:
+            return self._independent(count)
+        variance = self._variance(np.where(side, (decision - rate) / count, 0.0))
+        return count / max(1.0, variance / plain)
+
+    def _independent(self, count: float) -> float:
+        """Number of trials, but at most one for each record."""
+        return min(count, float(self.score.shape[1]))
+
+    def _variance(self, influence: Array) -> float:
+        """Variance of a sum of influences, clustered by record and by model."""
+        records, models = int(influence.shape[1]), len(influence)
+        by_record = float(np.square(influence.sum(0)).sum()) * records / (records - 1)
+        if models == 1:
+            return by_record
+        by_model = float(np.square(influence.sum(1)).sum()) * models / (models - 1)
+        # By chance, the two-way estimate can be below the one-way estimate.
+        return max(by_record, by_record + by_model - float(np.square(influence).sum()))
+
+
+def _twice_below(rivals: Array, scores: Array) -> NDArray[np.int64]:
+    """Twice the number of sorted rivals below each score, ties counted half."""
+    return np.searchsorted(rivals, scores, "left") + np.searchsorted(rivals, scores, "right")
+
+
+def wilson(rate: float, size: float, quantile: float) -> tuple[float, float]:
+    """Wilson's interval of a rate over `size` independent trials."""
+    square = quantile**2 / size
+    centre = rate + square / 2
+    width = math.sqrt(square * (rate * (1 - rate) + square / 4))
+    low, high = (centre - width) / (1 + square), (centre + width) / (1 + square)
+    return max(0.0, min(low, rate)), min(1.0, max(high, rate))
+
+
+def _least_variance(area: float, members: int, others: int) -> float:
+    """Variance of an area by Hanley and McNeil (Radiology 143, 1982), in [0, 1/4]."""
+    first, second = area / (2 - area), 2 * area**2 / (1 + area)
+    spread = (members - 1) * (first - area**2) + (others - 1) * (second - area**2)
+    return max(0.0, area * (1 - area) + spread) / (members * others)
+
+
+def epsilon_bounds(
+    true: ArrayLike, false: ArrayLike, members: float, others: float, delta: float, level: float
+) -> Array:
+    """Lower bounds on epsilon from Clopper-Pearson limits of true- and false-positive rates.
+
+    Each rate has a one-sided limit that errs with probability (1 - level) / 2. Training that is
+    (epsilon, delta)-private has TPR <= exp(epsilon) FPR + delta, and the same with both classes
+    exchanged (Jagielski et al., NeurIPS 2020, arXiv 2006.07709).
+
+    Args:
+        true: True-positive rates over `members` independent trials.
+        false: False-positive rates over `others` independent trials.
+    """
+    tail = (1 - level) / 2
+    least = 1 - clopper_pearson_upper((1 - np.asarray(true)) * members, members, tail)
+    most = clopper_pearson_upper(np.asarray(false) * others, others, tail)
+    bounds = np.zeros(np.shape(least))
+    for top, base in ((least, most), (1 - most, 1 - least)):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.log(np.maximum(top - delta, 0)) - np.log(base)
+        bounds = np.maximum(bounds, np.nan_to_num(ratio, neginf=0.0))
+    return bounds
+
+
+def clopper_pearson_upper(successes: ArrayLike, size: float, tail: float) -> Array:
+    """One-sided upper limit of a rate that errs with probability `tail` at most."""
+    failures = size - np.asarray(successes, dtype=float)
+    limit = betaincinv(size - failures + 1, np.maximum(failures, _ROUNDING), 1 - tail)
+    return np.where(failures > _ROUNDING, limit, 1.0)
+
+
+def mean_interval(parts: Sequence[RateInterval]) -> RateInterval:
+    """Mean of independent estimates, with the interval by MOVER."""
+    count = len(parts)
+    value = sum(part.value for part in parts) / count
+    low = math.hypot(*(part.value - part.low for part in parts)) / count
+    high = math.hypot(*(part.high - part.value for part in parts)) / count
+    return RateInterval(value, value - low, value + high)
+
+
+def _binomial_quantile(level: float, size: float, rate: float) -> int:
+    """Smallest number of successes whose cumulative probability is at least `level`."""
+    real = float(bdtrik(level, size, rate))
+    return 0 if math.isnan(real) else max(0, math.ceil(real - _ROUNDING))

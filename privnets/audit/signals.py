@@ -1,0 +1,283 @@
+"""Checks of saved signals: from arrays, tables and files to `ModelSignals`, or one clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit
+
+from privnets.audit.files import AuditError, read_columns
+from privnets.audit.model_signals import (
+    Array,
+    BoolArray,
+    ModelSignals,
+    choose_clip,
+    clip_log_odds,
+    derive_from_probabilities,
+    logit_of_loss,
+)
+
+SCORES: Final[tuple[str, ...]] = ("loss", "confidence", "entropy", "logit", "score")
+"""Signals with one number for each model and record."""
+PROBABILITIES: Final[str] = "probabilities"
+Signals = Mapping[str, ArrayLike] | pd.DataFrame | str | Path
+"""Saved signals: arrays by name, a table, or the path of an npz, csv or parquet file."""
+
+MIN_RECORDS: Final = 10
+"""Least number of records that are members, and that are not, of an audited model."""
+
+_SUM_TOLERANCE = 1e-3
+_LABELS = ("labels", "label")
+_PROBABILITY_COLUMN = "probability_"
+_HIGHER_FOR_OTHERS = ("loss", "entropy")
+
+
+def load_signals(
+    signals: Signals,
+    member: ArrayLike | str,
+    labels: ArrayLike | str | None,
+    *,
+    target: int | None = None,
+    clip: float | None = None,
+) -> ModelSignals:
+    """Checks saved signals; see `privnets.audit_signals` for the arguments.
+
+    Raises:
+        AuditError: With the first mistake.
+    """
+    columns, records = _columns(signals, member, labels)
+    given = {name: _scores(name, columns[name]) for name in SCORES if name in columns}
+    models = {name: np.atleast_2d(values) for name, values in given.items()}
+    single = all(values.ndim == 1 for values in given.values())
+    derived: dict[str, Array] = {}
+    if PROBABILITIES in columns:
+        probabilities = _check_probabilities(columns[PROBABILITIES])
+        single = single and probabilities.ndim == 2
+        stacked = probabilities.reshape(-1, *probabilities.shape[-2:])
+        classes = _check_labels(columns.get("labels"), *stacked.shape[1:])
+        derived = derive_from_probabilities(stacked, classes)
+    truth = _check_member(columns.get("member"), single)
+    oriented: dict[str, Array] = {
+        name: -values if name in _HIGHER_FOR_OTHERS else values for name, values in models.items()
+    }
+    log_odds = derived.pop("logit", None)
+    everything = {**derived, **oriented}
+    _check_shapes(everything, truth)
+    _check_counts(truth, target)
+    signal, confidence, clipped = _reference_signal(models, log_odds, clip)
+    targets = np.arange(len(truth)) if target is None else np.array([target])
+    names = np.arange(truth.shape[1]).astype(object) if records is None else records
+    return ModelSignals(everything, signal, confidence, truth, targets, names, clipped)
+
+
+def _reference_signal(
+    given: Mapping[str, Array], log_odds: Array | None, clip: float | None
+) -> tuple[Array, Array | None, float]:
+    """Signal and clipped confidence of attacks with references, and the clip."""
+    if clip is not None and not 0 < clip < 0.5:
+        raise AuditError(f"clip must be above 0 and below 0.5; got {clip}.")
+    if log_odds is None and "logit" in given:
+        log_odds = given["logit"]
+    elif log_odds is None and "confidence" in given:
+        with np.errstate(divide="ignore"):
+            log_odds = logit(given["confidence"])
+    elif log_odds is None and "loss" in given and given["loss"].min() >= 0:
+        log_odds = logit_of_loss(given["loss"])
+    if log_odds is None:
+        name = next(name for name in ("score", "loss", "entropy") if name in given)
+        return (-given[name] if name in _HIGHER_FOR_OTHERS else given[name]), None, 0.0
+    chosen = choose_clip(log_odds) if clip is None else clip
+    signal = clip_log_odds(log_odds, chosen)
+    return signal, expit(signal), chosen
+
+
+def _columns(
+    signals: Signals, member: ArrayLike | str, labels: ArrayLike | str | None
+) -> tuple[dict[str, Any], NDArray[np.object_] | None]:
+    """Arrays by name, with `member` and `labels`, and labels of records if a table has them."""
+    if isinstance(signals, str | Path):
+        signals = read_columns(Path(signals))
+    table = signals if isinstance(signals, pd.DataFrame) else None
+    if table is not None:
+        columns, records = _table_columns(table)
+    elif isinstance(signals, Mapping):
+        columns, records = dict(signals), None
+    else:
+        raise AuditError(
+            "signals must be arrays by name, a DataFrame, or the path of an npz, csv or parquet "
+            f"file; got {type(signals).__name__}"
+        )
+    found = {name: columns[name] for name in (*SCORES, PROBABILITIES) if name in columns}
+    if not found:
+        names = ", ".join(map(repr, list(columns)[:5])) or "nothing"
+        raise AuditError(
+            f"signals must have at least one of {', '.join(SCORES)}, {PROBABILITIES} "
+            f"(columns {_PROBABILITY_COLUMN}0, {_PROBABILITY_COLUMN}1, ...); got {names}"
+        )
+    found["member"] = _named("member", member, columns)
+    if labels is None:
+        labels = next((name for name in _LABELS if name in columns), None)
+    if labels is not None:
+        found["labels"] = _named("labels", labels, columns)
+    return found, records
+
+
+def _named(name: str, value: ArrayLike | str, columns: Mapping[str, Any]) -> Any:
+    """Array that is given, or named as a column of the table or file."""
+    if not isinstance(value, str):
+        return value
+    if value not in columns:
+        known = ", ".join(map(repr, list(columns)[:8]))
+        raise AuditError(f"{name} names the column {value!r}, which is absent; columns: {known}")
+    return columns[value]
+
+
+def _table_columns(table: pd.DataFrame) -> tuple[dict[str, Any], NDArray[np.object_]]:
+    """Columns of a table of one model, or of several in the columns `model` and `record`."""
+    if table.empty:
+        raise AuditError("the table is empty")
+    shape: tuple[int, ...] = (len(table),)
+    records = table.index.to_numpy(object)
+    if "model" in table.columns:
+        if "record" not in table.columns:
+            raise AuditError("a table with the column 'model' also needs the column 'record'")
+        table = table.sort_values(["model", "record"], kind="stable")
+        counts = table.groupby("model", sort=True)["record"]
+        records = counts.get_group(table["model"].iloc[0]).to_numpy(object)
+        shape = (counts.ngroups, len(records))
+        names = table["record"].to_numpy(object)
+        is_full = len(table) == shape[0] * shape[1] and len(set(records)) == len(records)
+        if not is_full or not (names.reshape(shape) == records).all():
+            raise AuditError("every model must have one row for each record")
+    elif "record" in table.columns:
+        records = table["record"].to_numpy(object)
+    columns = {str(name): table[name].to_numpy().reshape(shape) for name in table.columns}
+    for name in {*_LABELS} & {*columns}:
+        columns[name] = columns[name].reshape(-1, shape[-1])[0]
+    classes = [name for name in columns if name.startswith(_PROBABILITY_COLUMN)]
+    if classes:
+        expected = [f"{_PROBABILITY_COLUMN}{index}" for index in range(len(classes))]
+        if set(classes) != set(expected):
+            raise AuditError(f"columns of probabilities must be {', '.join(expected)}")
+        columns[PROBABILITIES] = np.stack([columns[name] for name in expected], axis=-1)
+    return columns, records
+
+
+def _numbers(name: str, value: Any) -> Array:
+    """Finite numbers in float64."""
+    try:
+        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    except ValueError as error:
+        raise AuditError(f"{name} must be an array; its rows have different lengths") from error
+    if array.dtype.kind not in "fiub":
+        raise AuditError(f"{name} must be numbers; got {array.dtype} such as {_example(array)}")
+    if array.size == 0:
+        raise AuditError(f"{name} is empty")
+    numbers: Array = array.astype(np.float64)
+    if not np.isfinite(numbers).all():
+        index = tuple(int(i) for i in np.argwhere(~np.isfinite(numbers))[0])
+        raise AuditError(f"{name} must be finite; got {numbers[index]} at index {list(index)}")
+    return numbers
+
+
+def _example(array: NDArray[Any]) -> str:
+    return repr(array.ravel()[:1].tolist()[0])[:40] if array.size else "nothing"
+
+
+def _scores(name: str, value: Any) -> Array:
+    """One number for each record, or for each model and record, in the signal's range."""
+    values = _numbers(name, value)
+    if values.ndim not in (1, 2):
+        raise AuditError(
+            f"{name} must have shape [records] or [models, records]; got {list(values.shape)}"
+        )
+    if name == "confidence":
+        _check_fractions(name, values)
+    if name == "entropy" and values.min() < 0:
+        raise AuditError(f"entropy must be at least 0 nats; got {values.min():.4g}")
+    return values
+
+
+def _check_fractions(name: str, values: Array) -> None:
+    if values.min() < 0:
+        raise AuditError(f"{name} must not be negative; got {values.min():.4g}")
+    if values.max() > 1 + _SUM_TOLERANCE:
+        hint = "; divide percentages by 100" if values.max() <= 100 + _SUM_TOLERANCE else ""
+        raise AuditError(f"{name} must be fractions in [0, 1]; got {values.max():.4g}{hint}")
+
+
+def _check_probabilities(value: Any) -> Array:
+    values = _numbers(PROBABILITIES, value)
+    if values.ndim not in (2, 3) or values.shape[-1] < 2:
+        raise AuditError(
+            f"{PROBABILITIES} must have shape [records, classes] or [models, records, classes]; "
+            f"got {list(values.shape)}; one number for each record belongs in 'confidence'"
+        )
+    _check_fractions(PROBABILITIES, values)
+    sums = values.sum(-1)
+    worst = int(np.argmax(np.abs(sums - 1)))
+    if abs(sums.flat[worst] - 1) > _SUM_TOLERANCE:
+        row = worst % sums.shape[-1]
+        raise AuditError(
+            f"{PROBABILITIES} must sum to 1 for each record; record {row} sums to "
+            f"{sums.flat[worst]:.4g}"
+        )
+    return np.minimum(values, 1.0)
+
+
+def _check_labels(value: Any, records: int, classes: int) -> NDArray[np.int64]:
+    if value is None:
+        raise AuditError("labels are needed beside probabilities: the true class of each record")
+    numbers = _numbers("labels", value)
+    if numbers.shape != (records,):
+        raise AuditError(
+            f"labels must have shape {[records]}, one for each record; got {list(numbers.shape)}"
+        )
+    labels = numbers.astype(np.int64)
+    if (labels != numbers).any() or labels.min() < 0 or labels.max() >= classes:
+        wrong = numbers[(labels != numbers) | (labels < 0) | (labels >= classes)][0]
+        raise AuditError(f"labels must be classes from 0 to {classes - 1}; got {wrong:g}")
+    return labels
+
+
+def _check_member(value: Any, single: bool) -> BoolArray:
+    numbers = _numbers("member", value)
+    if not np.isin(numbers, (0, 1)).all():
+        wrong = numbers[~np.isin(numbers, (0, 1))][0]
+        raise AuditError(f"member must be booleans, or 0 and 1; got {wrong:g}")
+    if numbers.ndim != (1 if single else 2):
+        shape = "[records]" if single else "[models, records]"
+        raise AuditError(
+            f"member must have shape {shape}, as the signals have; got {list(numbers.shape)}"
+        )
+    return np.atleast_2d(numbers.astype(bool))
+
+
+def _check_shapes(values: Mapping[str, Array], member: BoolArray) -> None:
+    for name, array in values.items():
+        if array.shape != member.shape:
+            models, records = (
+                f"{shape[0]} models x {shape[1]} records" for shape in (array.shape, member.shape)
+            )
+            raise AuditError(f"{name} has {models}, but member has {records}")
+
+
+def _check_counts(member: BoolArray, target: int | None) -> None:
+    if target is not None and not 0 <= target < len(member):
+        raise AuditError(f"target must be a model from 0 to {len(member) - 1}; got {target}")
+    audited = member if target is None else member[target]
+    rows = np.atleast_2d(audited)
+    inside, outside = int(rows.any(0).sum()), int((~rows).any(0).sum())
+    if not inside or not outside:
+        absent = "members" if not inside else "non-members"
+        raise AuditError(f"member must hold both classes; the audited records have no {absent}")
+    if min(inside, outside) < MIN_RECORDS:
+        raise AuditError(
+            f"too few records: an audit needs at least {MIN_RECORDS} members and {MIN_RECORDS} "
+            f"non-members; got {inside} and {outside}"
+        )

@@ -1,0 +1,162 @@
+"""Attacks of audits against slow versions written from their papers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from audit_support import many_models, slow_bavaria, slow_lira, slow_rmia
+from scipy.special import expit
+from scipy.stats import entropy
+from sklearn.metrics import roc_auc_score
+
+import privnets
+from privnets.audit.attacks import AUDIT_ATTACKS
+from privnets.audit.model_signals import (
+    ModelSignals,
+    choose_clip,
+    clip_log_odds,
+    derive_from_probabilities,
+    logit_of_loss,
+)
+from privnets.audit.rates import ScoredTrials
+
+WITH_REFERENCES = [
+    name for name in AUDIT_ATTACKS.names() if AUDIT_ATTACKS.get(name).family != "threshold"
+]
+
+
+def make_signals(log_odds: np.ndarray, member: np.ndarray, target: int | None = None):
+    models, records = log_odds.shape
+    targets = np.arange(models) if target is None else np.array([target])
+    names = np.arange(records).astype(object)
+    values = {"logit": log_odds, "score": log_odds, "loss": -np.logaddexp(0, -log_odds)}
+    values |= dict.fromkeys(("confidence", "entropy", "modified_entropy"), expit(log_odds))
+    return ModelSignals(values, log_odds, expit(log_odds), member, targets, names, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "slow"),
+    [
+        ("lira_online", lambda signal, member: slow_lira(signal, member, online=True)),
+        ("lira_offline", lambda signal, member: slow_lira(signal, member, online=False)),
+        ("rmia_online", lambda signal, member: slow_rmia(expit(signal), member, online=True)),
+        ("rmia_offline", lambda signal, member: slow_rmia(expit(signal), member, online=False)),
+        ("bavaria_online", slow_bavaria),
+    ],
+)
+@pytest.mark.parametrize("models", [4, 9])
+def test_an_attack_equals_its_paper_s_definition(name, slow, models) -> None:
+    """Four models leave some records without references of one side."""
+    signal, member = many_models(1.0, models, records=40)
+    scores = AUDIT_ATTACKS.get(name).score(make_signals(signal, member))
+    np.testing.assert_allclose(scores, slow(signal, member), rtol=1e-9, atol=1e-9)
+
+
+def test_own_variances_are_used_from_64_references_on() -> None:
+    signal, member = many_models(1.0, 65, records=12)
+    scores = AUDIT_ATTACKS.get("lira_offline").score(make_signals(signal, member, target=3))
+    others = np.arange(65) != 3
+    for record in range(12):
+        outside = signal[others & ~member[:, record], record]
+        expected = (signal[3, record] - outside.mean()) / outside.std(ddof=1)
+        assert scores[0, record] == pytest.approx(expected)
+
+
+def test_difference_subtracts_the_mean_log_probability_without_the_record() -> None:
+    signal, member = many_models(1.0, 16, records=10)
+    logs = np.log(expit(signal))
+    scores = AUDIT_ATTACKS.get("difference").score(make_signals(signal, member))
+    others = np.arange(16) != 2
+    expected = [logs[2, r] - logs[others & ~member[:, r], r].mean() for r in range(10)]
+    assert scores[2] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", AUDIT_ATTACKS.names())
+def test_every_attack_finds_strong_leaks_and_none_where_there_is_none(name: str) -> None:
+    for shift in (0.0, 4.0):
+        signal, member = many_models(shift, 16, records=400)
+        attack, models = AUDIT_ATTACKS.get(name), make_signals(signal, member)
+        assert attack.why_unavailable(models) is None
+        assert attack.paper
+        area = ScoredTrials(attack.score(models), member).area()
+        if shift:
+            assert area.value > 0.85
+        else:
+            # Four standard errors, from an interval of two.
+            assert abs(area.value - 0.5) < 2 * (area.high - 0.5) + 1e-9
+
+
+@pytest.mark.parametrize("name", WITH_REFERENCES)
+def test_a_named_target_gets_the_scores_that_it_gets_among_all(name: str) -> None:
+    signal, member = many_models(1.0)
+    attack = AUDIT_ATTACKS.get(name)
+    everyone = attack.score(make_signals(signal, member))
+    alone = attack.score(make_signals(signal, member, target=4))
+    np.testing.assert_allclose(alone[0], everyone[4])
+
+
+@pytest.mark.parametrize("name", WITH_REFERENCES)
+def test_a_target_s_own_membership_does_not_affect_its_scores(name: str) -> None:
+    signal, member = many_models(1.0)
+    other = member.copy()
+    other[4] = ~other[4]
+    attack = AUDIT_ATTACKS.get(name)
+    one, two = (attack.score(make_signals(signal, m, target=4)) for m in (member, other))
+    np.testing.assert_allclose(one, two)
+
+
+def test_offline_attacks_ignore_references_trained_with_the_record() -> None:
+    signal, member = many_models(1.0)
+    changed = np.where(member & (np.arange(len(signal)) != 4)[:, None], signal + 3, signal)
+    for name in WITH_REFERENCES:
+        attack = AUDIT_ATTACKS.get(name)
+        before, after = (
+            attack.score(make_signals(each, member, target=4)) for each in (signal, changed)
+        )
+        assert np.allclose(before, after) == (attack.family == "offline")
+
+
+def test_signals_of_probabilities_follow_their_definitions() -> None:
+    random = np.random.default_rng(0)
+    table = random.dirichlet(np.ones(4), size=(2, 30))
+    labels = random.integers(0, 4, 30)
+    derived = derive_from_probabilities(table, labels)
+    for model in range(2):
+        for record, label in enumerate(labels):
+            p = table[model, record]
+            true, rest = p[label], np.delete(p, label)
+            modified = -(1 - true) * np.log(true) - (rest * np.log(1 - rest)).sum()
+            expected = {
+                "loss": np.log(true),
+                "confidence": true,
+                "entropy": -entropy(p),
+                "modified_entropy": -modified,
+                "logit": np.log(true / (1 - true)),
+            }
+            for name, value in expected.items():
+                assert derived[name][model, record] == pytest.approx(value), name
+
+
+def test_log_odds_of_a_loss_are_those_of_its_probability() -> None:
+    loss = np.array([1e-12, 1e-3, 0.7, 5.0, 80.0])
+    assert logit_of_loss(loss) == pytest.approx(np.log(np.exp(-loss)) - np.log(-np.expm1(-loss)))
+    assert logit_of_loss(np.zeros(1))[0] == np.inf
+
+
+def test_clip_is_half_the_step_of_a_forest_s_votes() -> None:
+    votes = np.random.default_rng(0).integers(0, 51, 5_000) / 50
+    with np.errstate(divide="ignore"):
+        log_odds = np.log(votes) - np.log(1 - votes)
+    assert choose_clip(log_odds) == pytest.approx(0.01)
+    clipped = expit(clip_log_odds(log_odds, 0.01))
+    assert (clipped.min(), clipped.max()) == pytest.approx((0.01, 0.99))
+    assert choose_clip(np.array([np.inf, -np.inf])) == 0.25
+
+
+def test_the_public_function_attacks_the_logits_that_it_is_given() -> None:
+    signal, member = many_models(1.0)
+    audit = privnets.audit_signals({"logit": signal}, member, clip=1e-6)
+    scores = slow_lira(signal, member, online=True)
+    known = ~np.isnan(scores)
+    expected = roc_auc_score(member[known], scores[known])
+    assert audit.table.loc["lira_online", "auc"] == pytest.approx(expected, abs=1e-12)

@@ -1,0 +1,180 @@
+"""Audits of fitted models: recipes, kinds of models, parallel maps, and one real data set."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+import privnets
+from privnets import AuditError, data
+from privnets.audit.references import draw_halves, predict
+from tests.support import requires_data
+
+X, Y = make_classification(400, 8, n_informative=4, flip_y=0.2, random_state=0)
+MEMBER = np.random.default_rng(0).permutation(400) < 200
+
+
+def audit(model: object, y: np.ndarray = Y, **options: object) -> privnets.AuditResult:
+    fitted = model.fit(X[MEMBER], y[MEMBER])
+    return privnets.audit_model(fitted, X, y, MEMBER, references=8, map=map, **options)
+
+
+def test_a_tree_that_remembers_its_records_is_exposed() -> None:
+    result = audit(DecisionTreeClassifier(random_state=0))
+    assert result.family == "online"
+    assert result.strongest["auc.ci_low"] > 0.5
+    assert result.strongest["advantage.ci_low"] > 0
+    assert len(result.records) == 400
+    assert result.records["member"].sum() == 200
+
+
+def test_a_model_of_two_numbers_reveals_nothing() -> None:
+    x = X[:, :1]
+    model = LogisticRegression(C=0.01).fit(x[MEMBER], Y[MEMBER])
+    result = privnets.audit_model(model, x, Y, MEMBER, references=8, map=map)
+    assert (result.table["advantage"] < 0.12).all()
+    assert (result.table["auc.ci_low"] < 0.53).all()
+
+
+def test_text_labels_frames_and_pipelines_are_accepted() -> None:
+    frame, names = pd.DataFrame(X), np.array(["no", "yes"])[Y]
+    pipeline = make_pipeline(StandardScaler(), DecisionTreeClassifier(random_state=0))
+    pipeline.fit(frame[MEMBER], names[MEMBER])
+    result = privnets.audit_model(pipeline, frame, names, MEMBER, references=4, map=map)
+    plain = audit(DecisionTreeClassifier(random_state=0))
+    assert result.table.loc["loss", "auc"] == pytest.approx(plain.table.loc["loss", "auc"])
+
+
+def test_a_recipe_gives_the_audit_of_a_clone() -> None:
+    def fit(x, y, seed):
+        return DecisionTreeClassifier(random_state=seed).fit(x, y)
+
+    cloned = audit(DecisionTreeClassifier(random_state=0))
+    by_recipe = audit(DecisionTreeClassifier(random_state=0), fit=fit)
+    pd.testing.assert_frame_equal(cloned.table, by_recipe.table)
+
+
+def test_all_cores_give_the_audit_of_one() -> None:
+    model = DecisionTreeClassifier(random_state=0).fit(X[MEMBER], Y[MEMBER])
+    one = privnets.audit_model(model, X, Y, MEMBER, references=4, map=map, seed=3)
+    all_cores = privnets.audit_model(model, X, Y, MEMBER, references=4, seed=3)
+    pd.testing.assert_frame_equal(one.table, all_cores.table)
+    other = privnets.audit_model(model, X, Y, MEMBER, references=4, map=map, seed=4)
+    assert not other.table.equals(one.table)
+
+
+def test_a_regression_is_attacked_by_its_squared_error() -> None:
+    y = X @ np.arange(8) + np.random.default_rng(0).standard_normal(400)
+    result = audit(DecisionTreeRegressor(random_state=0), y)
+    assert "rmia_online" in result.table.index
+    assert result.table.loc["loss", "auc"] > 0.9
+
+
+def test_a_model_without_probabilities_is_attacked_by_its_margins() -> None:
+    many = (X[:, 0] * 2).astype(int).clip(-1, 1) + 1
+    for y in (Y, many):
+        model = LinearSVC(random_state=0).fit(X[MEMBER], y[MEMBER])
+        result = privnets.audit_model(model, X, y, MEMBER, references=4, map=map)
+        assert {"score", "lira_online"} <= set(result.table.index)
+        assert "rmia_online" in result.unavailable
+    margins = LinearSVC(random_state=0).fit(X, Y).decision_function(X)
+    assert predict(LinearSVC(random_state=0).fit(X, Y), X).values == pytest.approx(margins)
+
+
+def test_a_class_that_a_reference_never_saw_has_probability_0() -> None:
+    y = Y.copy()
+    y[np.flatnonzero(MEMBER)[0]] = 2
+    assert len(audit(DecisionTreeClassifier(random_state=0), y).table)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_torch_modules_are_audited_by_their_recipe(outputs: int) -> None:
+    import torch
+
+    def fit(x, y, seed):
+        torch.manual_seed(seed)
+        net = torch.nn.Sequential(
+            torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Dropout(0.01),
+            torch.nn.Linear(64, outputs),
+        )  # fmt: skip
+        optimizer = torch.optim.Adam(net.parameters(), 0.03)
+        x, y = torch.as_tensor(x, dtype=torch.float32), torch.as_tensor(y)
+        for _ in range(60):
+            optimizer.zero_grad()
+            logits = net(x)
+            if outputs == 1:
+                loss = torch.nn.functional.binary_cross_entropy_with_logits(logits[:, 0], y.float())
+            else:
+                loss = torch.nn.functional.cross_entropy(logits, y)
+            loss.backward()
+            optimizer.step()
+        return net
+
+    net = fit(X[MEMBER], Y[MEMBER], 0)
+    result = privnets.audit_model(net, X, Y, MEMBER, references=4, fit=fit, map=map)
+    assert result.strongest["auc"] > 0.6
+    assert net.training
+    net.eval()
+    with torch.no_grad():
+        logits = net(torch.as_tensor(X, dtype=torch.float32)).double()
+    log_odds = logits[:, 0] if outputs == 1 else logits[:, 1] - logits[:, 0]
+    found = predict(net, X).values[:, 1]
+    assert found == pytest.approx(torch.sigmoid(log_odds).numpy(), abs=1e-6)
+
+
+def test_a_function_from_records_to_probabilities_is_a_model() -> None:
+    def fit(x, y, seed):
+        return DecisionTreeClassifier(random_state=seed).fit(x, y).predict_proba
+
+    model = fit(X[MEMBER], Y[MEMBER], 0)
+    result = privnets.audit_model(model, X, Y, MEMBER, references=4, fit=fit, map=map)
+    assert result.strongest["advantage"] > 0.1
+
+
+def test_every_record_is_in_half_of_the_references() -> None:
+    halves = draw_halves(101, 8, seed=0)
+    assert (halves.sum(0) == 4).all()
+    assert set(halves.sum(1)) == {50, 51}
+
+
+TREE = DecisionTreeClassifier(random_state=0).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((TREE, X, Y[:-1], MEMBER), {}, "one entry for each record; got 400"),
+        ((TREE, X, Y, MEMBER[:-1]), {}, "one entry for each record"),
+        ((TREE, X, Y, np.ones(400)), {}, "too few records.*got 400 and 0"),
+        ((TREE, X, Y, 2 * MEMBER), {}, "member must be booleans"),
+        ((TREE, X, Y, np.full(400, "in")), {}, "member must be booleans"),
+        ((TREE, X, Y, MEMBER), {"references": 3}, "references must be at least 4; got 3"),
+        ((TREE, X, Y + 5, MEMBER), {"map": map}, "not among the model's classes"),
+        ((TREE.predict_proba, X, Y, MEMBER), {}, "cannot be cloned; give fit="),
+        ((object(), X, Y, MEMBER), {"fit": len}, "model must have predict_proba"),
+    ],
+)
+def test_wrong_arguments_get_one_error(arguments, options, message) -> None:
+    with pytest.raises(AuditError, match=message):
+        privnets.audit_model(*arguments, **options)
+
+
+@requires_data("adult")
+def test_a_forest_on_adult_leaks_to_reference_attacks() -> None:
+    table = data.load("adult")
+    rows = np.random.default_rng(0).permutation(len(table.y))[:2_000]
+    x, y, member = table.x[rows], table.y[rows].astype(int), np.arange(2_000) < 1_000
+    model = RandomForestClassifier(50, random_state=0).fit(x[member], y[member])
+    result = privnets.audit_model(model, x, y, member, references=12, map=map)
+    auc = result.table["auc"]
+    assert (auc[result.table["family"] != "threshold"] > 0.7).all()
+    assert auc["rmia_online"] > 0.8
+    assert auc["rmia_online"] > auc["loss"] + 0.1

@@ -1,0 +1,193 @@
+"""Tables, the strongest attack, exposed records, ROC curves, the verdict and the page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from audit_support import gaussian_scores, many_models
+from scipy.special import ndtr
+from sklearn.metrics import roc_auc_score
+
+import privnets
+from privnets.audit.result import METRICS
+
+
+@pytest.fixture(scope="module")
+def audit() -> privnets.AuditResult:
+    signal, member = many_models(1.5, 9, records=200)
+    return privnets.audit_signals({"logit": signal}, member)
+
+
+def test_the_table_has_every_metric_with_its_interval(audit: privnets.AuditResult) -> None:
+    assert METRICS == ("advantage", "auc", "tpr_at_fpr_0.1", "tpr_at_fpr_0.01", "tpr_at_fpr_0.001")
+    for metric in METRICS:
+        low, high = (audit.table[f"{metric}.ci_{end}"] for end in ("low", "high"))
+        assert (low <= audit.table[metric] + 1e-12).all()
+        assert (audit.table[metric] <= high + 1e-12).all()
+    table = audit.table
+    for rate in ("0.1", "0.01", "0.001"):
+        expected = float(rate) * table["non_members"]
+        assert (table[f"expected_false_positives_at_fpr_{rate}"] == expected).all()
+    assert set(table["family"]) == {"threshold", "offline", "online"}
+    assert audit.unavailable["loss"] == "the signal 'loss' is unknown"
+
+
+def test_areas_and_advantages_of_gaussian_scores_are_the_closed_forms() -> None:
+    scores, member = gaussian_scores(2.0, 20_000)
+    row = privnets.audit_signals({"score": scores[0]}, member[0]).table.loc["score"]
+    assert row["auc"] == pytest.approx(roc_auc_score(member[0], scores[0]), abs=1e-12)
+    # Four standard errors of at most 0.005, and the threshold's own error of second order.
+    assert row["auc"] == pytest.approx(ndtr(2 / np.sqrt(2)), abs=0.01)
+    assert row["advantage"] == pytest.approx(2 * ndtr(1) - 1, abs=0.025)
+    assert row["auc.ci_low"] < ndtr(2 / np.sqrt(2)) < row["auc.ci_high"]
+
+
+def test_advantages_are_not_flattered_where_nothing_leaks() -> None:
+    """Best thresholds on the same records would have a mean advantage of about 0.1."""
+    found = []
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        signals = {"loss": random.random(200), "score": random.random(200)}
+        audit = privnets.audit_signals(signals, random.permutation(200) < 100, seed=seed)
+        found.append(audit.strongest["advantage"])
+    assert abs(np.mean(found)) < 4 * np.std(found, ddof=1) / np.sqrt(len(found))
+
+
+def test_the_strongest_attack_is_chosen_within_one_family(audit: privnets.AuditResult) -> None:
+    families = audit.table["family"]
+    assert audit.family == "online"
+    for family in audit.families:
+        names = str(audit.strongest_by("auc", family).name).split(" / ")
+        assert set(families[names]) == {family}
+    assert audit.strongest.equals(audit.strongest_by("advantage", "online"))
+
+
+def test_one_attack_that_both_halves_select_is_reported_as_in_the_table() -> None:
+    random = np.random.default_rng(0)
+    member = np.arange(400) % 2 == 0
+    signals = {"loss": random.random(400), "score": random.random(400) + member}
+    audit = privnets.audit_signals(signals, member)
+    assert audit.strongest.name == "score"
+    assert audit.strongest.equals(audit.table.loc["score"])
+
+
+def test_attacks_that_only_one_half_selects_are_averaged() -> None:
+    """Two useless signals: some seed makes the halves disagree."""
+    random = np.random.default_rng(0)
+    signals = {"loss": random.random(200), "score": random.random(200)}
+    member = np.arange(200) % 2 == 0
+    for seed in range(20):
+        audit = privnets.audit_signals(signals, member, seed=seed)
+        row = audit.strongest
+        if " / " not in str(row.name):
+            continue
+        area = row["auc"]
+        assert row["auc.ci_low"] < area < row["auc.ci_high"]
+        assert 0.3 < area < 0.7
+        return
+    pytest.fail("the halves never disagreed")
+
+
+def test_records_at_risk_are_those_whose_signal_moves_when_they_are_members() -> None:
+    random = np.random.default_rng(0)
+    member = random.random((20, 300)) < 0.5
+    risky = np.arange(300) < 15
+    signal = random.standard_normal((20, 300)) + 8.0 * (member & risky)
+    audit = privnets.audit_signals({"logit": signal}, member)
+    exposed = audit.records.loc[audit.records["exposed"], "record"]
+    assert set(exposed) == set(range(15))
+    assert (audit.records["false_positive_rate"].dropna().diff().dropna() >= 0).all()
+
+
+def test_records_of_one_model_state_the_share_of_others_that_score_as_high() -> None:
+    scores, member = gaussian_scores(1.0, 100)
+    records = privnets.audit_signals({"score": scores[0]}, member[0]).records
+    outside = scores[0][~member[0]]
+    for _, row in records.iterrows():
+        if row["member"]:
+            expected = (outside >= scores[0][row["record"]]).mean()
+            assert row["false_positive_rate"] == pytest.approx(expected)
+        else:
+            assert np.isnan(row["false_positive_rate"])
+            assert not row["exposed"]
+    assert len(records) == 100
+
+
+def test_curves_pass_through_the_table_and_their_bands_hold_them(audit) -> None:
+    for _, curve in audit.roc.groupby("attack"):
+        assert curve["tpr"].is_monotonic_increasing
+        assert (curve["ci_low"] <= curve["tpr"] + 1e-12).all()
+        assert (curve["tpr"] <= curve["ci_high"] + 1e-12).all()
+        assert curve["tpr"].iloc[-1] == 1
+
+
+def test_shadow_signals_calibrate_the_thresholds() -> None:
+    scores, member = gaussian_scores(2.0, 400)
+    shadow, known = gaussian_scores(2.0, 4_000, seed=1)
+    options = {"shadow": {"score": shadow[0]}, "shadow_member": known[0]}
+    audit = privnets.audit_signals({"score": scores[0]}, member[0], **options)
+    cut = min(
+        np.unique(shadow), key=lambda t: (shadow[~known] >= t).mean() - (shadow[known] >= t).mean()
+    )
+    decided = scores >= cut
+    expected = decided[member].mean() - decided[~member].mean()
+    assert audit.table.loc["score", "advantage"] == pytest.approx(expected)
+
+
+def test_a_verdict_is_careful_where_nothing_leaks() -> None:
+    scores, member = gaussian_scores(0.0, 400)
+    audit = privnets.audit_signals({"score": scores[0]}, member[0])
+    assert "cannot tell the leakage from zero" in audit.verdict
+    leaking, member = gaussian_scores(2.0, 400)
+    audit = privnets.audit_signals({"score": leaking[0]}, member[0])
+    assert "the outputs reveal membership" in audit.verdict
+    assert "2 false positives expected" in audit.verdict
+
+
+def test_the_basis_states_models_clipping_and_the_bound(audit: privnets.AuditResult) -> None:
+    assert "9 audited models, 8 reference models each, 200 records." in audit.basis
+    assert "Probabilities are clipped to [" in audit.basis
+    assert "delta 1e-05 with 95% confidence" in audit.basis
+    assert audit.verdict in repr(audit)
+
+
+def test_the_page_and_the_notebook_show_no_markup_of_users(tmp_path: Path) -> None:
+    scores, member = gaussian_scores(1.0, 100)
+    hostile = "<script>alert(1)</script>"
+    frame = pd.DataFrame({"score": scores[0], "member": member[0]})
+    frame["record"] = [f"{hostile}{i}" for i in range(100)]
+    audit = privnets.audit_signals(frame)
+    page = audit.report(tmp_path / "report.html").read_text()
+    assert hostile not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "default-src 'none'" in page
+    sources = re.findall(r'(?:src|href)="([^"]{1,30})', page)
+    assert len(sources) == 1
+    assert sources[0].startswith("data:image/png;base64,")
+    assert audit.verdict.split(":")[0] in page
+    assert "<table" in audit._repr_html_()
+    assert "<script" not in audit._repr_html_()
+
+
+def test_no_reference_attack_runs_where_references_never_have_the_record() -> None:
+    """Offline references: only the target was trained on any audited record."""
+    random = np.random.default_rng(0)
+    member = np.zeros((8, 200), dtype=bool)
+    member[0] = random.random(200) < 0.5
+    signal = random.standard_normal((8, 200)) + 2.0 * member
+    audit = privnets.audit_signals({"logit": signal}, member, target=0)
+    assert audit.families == ("threshold", "offline")
+    assert "too few records have reference models" in audit.unavailable["bavaria_online"]
+    assert audit.table.loc["rmia_offline", "auc"] > 0.8
+
+
+def test_wrong_questions_get_one_error(audit: privnets.AuditResult) -> None:
+    with pytest.raises(privnets.AuditError, match="metric must be one of advantage"):
+        audit.strongest_by("accuracy")
+    one = privnets.audit_signals({"score": np.arange(40.0)}, np.arange(40) % 2)
+    with pytest.raises(privnets.AuditError, match="family must be one of threshold"):
+        one.strongest_by("auc", "online")
