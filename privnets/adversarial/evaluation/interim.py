@@ -42,8 +42,9 @@ from privnets.adversarial.training.game import Game
 from privnets.contract import InterimEstimate
 from privnets.randomness import generator
 
-_RECORDS, _DRAWS = 2_000, 4  # most records of the attack split, and most releases of each
-_ROWS = 2**12  # most rows that a judge is fitted to; each step of a sequence is one
+_RECORDS = 2_000  # most records of the attack split that a judge is fitted to
+_ROWS = 2**12  # rows to which releases are repeated, two to four times; a step of a sequence is one
+_MIN_DRAWS, _MAX_DRAWS = 2, 4
 _MIN_CURVE_VALUES, _MAX_CURVE_VALUES = 4, 10  # of the last half of a curve
 _LARGEST = 1e15  # of a released number
 _UNKNOWN: Final = InterimEstimate(math.nan, math.nan)
@@ -119,8 +120,9 @@ def _has_moments(z: Tensor) -> bool:
 def _attack_draws(attack: NDArray[np.int64], like: Exposure) -> NDArray[np.int64]:
     """Records that the judge is fitted to, each repeated once per release."""
     steps = like.secret[0].numel()
-    records = subsample(attack, min(len(attack), _RECORDS, max(1, _ROWS // (2 * steps))))
-    return np.tile(records, min(_DRAWS, max(1, _ROWS // (steps * len(records)))))
+    records = subsample(attack, min(len(attack), _RECORDS, max(1, 2 * _ROWS // steps)))
+    draws = _ROWS // (steps * len(records))
+    return np.tile(records, min(_MAX_DRAWS, max(_MIN_DRAWS, draws)))
 
 
 def _judge_release(

@@ -15,6 +15,7 @@ from privnets import TradeoffPoint
 from privnets.adversarial import metrics as metrics_module
 from privnets.adversarial.evaluation.interim import estimate_from_curve
 from privnets.contract import Rung, Stage
+from tests.support import requires_data
 
 ADVERSARIAL = privnets.experiment("adversarial")
 SMALL = {
@@ -163,6 +164,10 @@ def with_states(stages: Iterable[Stage], steps: int) -> list[tuple[Stage, Mappin
         {"problem": "gaussian-mixture", "evaluation": "attackers", "objective": "alpha"},
         {"problem": "gaussian-mixture", "releaser": "mlp", "objective": "squared-kl"},
         {"problem": "gaussian-mixture", "evaluation": "exact"},
+        pytest.param(
+            {"problem": "eco", "steps": 20, "releaser_width": 8, "adversary_width": 8},
+            marks=requires_data("eco"),
+        ),
     ],
 )
 def test_rungs_estimate_the_interim_objectives_and_no_other(given):
