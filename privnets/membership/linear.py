@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import groupby
 
 import numpy as np
@@ -216,6 +217,9 @@ def _observe_all(
 ) -> Iterator[tuple[MembershipConfig, Observations]]:
     """Observes all configurations, group by group; equal weight decays share the models."""
     moments = Moments.of(universe.x, universe.y)
+    # Replicates of a point follow one another, and share the predictors of their divergence.
+    data = universe.x, universe.y, configs[0].train_size
+    predictors = lru_cache(maxsize=1)(partial(influence_covariates, *data))
     for group in _sharing(configs):
         records = attacked_records(group[0], universe.size)
         sums = training_sums(group[0], moments, records)
@@ -223,15 +227,17 @@ def _observe_all(
             same = list(of_decay)
             fits = fit(same[0], sums, moments.features)
             for config in same:
-                yield config, _observe(config, universe, moments, records, fits)
+                covariates = predictors(config.weight_decay, config.noise_std)
+                yield config, _observe(config, universe, moments, records, fits, covariates)
 
 
 def _sharing(configs: Sequence[MembershipConfig]) -> list[list[MembershipConfig]]:
     """Groups of configurations with the same training sets, each ordered by weight decay."""
-    ordered = sorted(configs, key=lambda c: (c.seed, c.weight_decay, c.noise_std))
-    if configs[0].paired:
-        return [list(group) for _, group in groupby(ordered, key=lambda c: c.seed)]
-    return [[config] for config in ordered]
+    ordered = sorted(configs, key=lambda c: (c.weight_decay, c.noise_std))
+    if not configs[0].paired:
+        return [[config] for config in ordered]
+    ordered.sort(key=lambda c: c.seed)
+    return [list(group) for _, group in groupby(ordered, key=lambda c: c.seed)]
 
 
 def training_sums(config: MembershipConfig, moments: Moments, records: np.ndarray) -> Tensor:
@@ -276,6 +282,7 @@ def _observe(
     moments: Moments,
     records: np.ndarray,
     fits: Fits,
+    covariates: Tensor,
 ) -> Observations:
     index = torch.from_numpy(records).to(universe.x.device)
     clean = fits.parameters
@@ -292,7 +299,7 @@ def _observe(
         undefined=interpolates or _why_infinite(config, universe),
         interpolates=interpolates,
         caution=_caution(config, moments.features, universe),
-        control=_control_variate(config, universe, index),
+        control=ControlVariate.of(covariates, index),
         prior=config.train_size / universe.size,
         test=Mean.over(((total - train) / (universe.size - config.train_size)).mean((1, 2))),
         train=Mean.over((train / config.train_size).mean((1, 2))),
@@ -319,13 +326,6 @@ def _trials(
         parameters=parameters,
         draw=column % config.draws,
     )
-
-
-def _control_variate(config: MembershipConfig, universe: Universe, asked: Tensor) -> ControlVariate:
-    covariates = influence_covariates(
-        universe.x, universe.y, config.train_size, config.weight_decay, config.noise_std
-    )
-    return ControlVariate.of(covariates, asked)
 
 
 def _halves(config: MembershipConfig, clean: Tensor) -> tuple[Sides, Sides]:

@@ -49,16 +49,15 @@ class AttackScore:
 def score_guesses(guesses: Guesses, member: Tensor, *, shared_models: bool) -> AttackScore:
     """Scores an attack on trials pooled over records; `member` has shape [R, J]."""
     advantage = signed_advantage(guesses.decision, member, shared_models=shared_models)
-    true, false = _roc(guesses.score, member)
-    outsiders = int((~member).sum())
-    auc_error, *rate_errors = _bootstrap_errors(guesses.score, member, shared_models)
-    powers = [_rate_at(true, false, rate, outsiders) for rate in FALSE_POSITIVE_RATES]
-    curve = tuple(_rate_at(true, false, step / 1000, outsiders) for step in _CURVE_RATES)
+    true, false, outsiders = _roc(guesses.score, member)
+    auc_error, *rate_errors = _bootstrap_errors(guesses.score, member, outsiders, shared_models)
+    powers = [_rate_at(true, false, rate, len(outsiders)) for rate in FALSE_POSITIVE_RATES]
+    curve = tuple(_rate_at(true, false, step / 1000, len(outsiders)) for step in _CURVE_RATES)
     return AttackScore(
         advantage,
         Mean(float(torch.trapezoid(true, false)), auc_error),
         dict(zip(FALSE_POSITIVE_RATES, map(Mean, powers, rate_errors), strict=True)),
-        outsiders,
+        len(outsiders),
         Curve(_CURVE_RATES, curve),
     )
 
@@ -81,8 +80,11 @@ def signed_advantage(decision: Tensor, member: Tensor, *, shared_models: bool) -
     return Mean(float(true - false), float(variance.sqrt()))
 
 
-def _roc(values: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:
-    """True- and false-positive rates at each distinct threshold, ascending, from 0 to 1."""
+def _roc(values: Tensor, member: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """True- and false-positive rates at each distinct threshold, ascending, from 0 to 1.
+
+    Also returns the scores of trials of records outside the training set, descending.
+    """
     ordered, order = values.flatten().sort(descending=True)
     ranked = member.flatten()[order]
     is_last = torch.ones_like(ranked)
@@ -90,7 +92,7 @@ def _roc(values: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:
     true = ranked.cumsum(0)[is_last].double() / ranked.sum()
     false = (~ranked).cumsum(0)[is_last].double() / (~ranked).sum()
     zero = true.new_zeros(1)
-    return torch.cat([zero, true]), torch.cat([zero, false])
+    return torch.cat([zero, true]), torch.cat([zero, false]), ordered[~ranked]
 
 
 def _rate_at(true: Tensor, false: Tensor, rate: float, outsiders: int) -> float:
@@ -100,7 +102,9 @@ def _rate_at(true: Tensor, false: Tensor, rate: float, outsiders: int) -> float:
     return float(true[int(torch.searchsorted(false, limit)) - 1])
 
 
-def _bootstrap_errors(score: Tensor, member: Tensor, shared_models: bool) -> list[float]:
+def _bootstrap_errors(
+    score: Tensor, member: Tensor, outsiders: Tensor, shared_models: bool
+) -> list[float]:
     """Standard errors of the area and of the true-positive rates at `FALSE_POSITIVE_RATES`.
 
     Trials are counted once, by threshold and record. Each resample of records weights these
@@ -108,12 +112,12 @@ def _bootstrap_errors(score: Tensor, member: Tensor, shared_models: bool) -> lis
     and the variance of resampled trials, which both contain, is subtracted once.
     """
     random = np.random.default_rng(0)
-    counts = _counts_by_threshold(score, member)
+    place, bins = _threshold_places(score, outsiders)
+    counts = _counts_by_threshold(place, member, bins)
     variance = _scores_of_resamples(random, counts).var(0, ddof=1)
     if shared_models:
-        by_model = _scores_of_resamples(random, _counts_by_threshold(score.T, member.T)).var(
-            0, ddof=1
-        )
+        counts_of_models = _counts_by_threshold(place.T, member.T, bins)
+        by_model = _scores_of_resamples(random, counts_of_models).var(0, ddof=1)
         pooled = counts.sum(1, keepdims=True)
         trials = np.stack(
             [random.multinomial(int(c.sum()), c[0] / c.sum(), _RESAMPLES) for c in pooled]
@@ -124,25 +128,32 @@ def _bootstrap_errors(score: Tensor, member: Tensor, shared_models: bool) -> lis
     return errors
 
 
-def _counts_by_threshold(score: Tensor, member: Tensor) -> np.ndarray:
-    """Trials between adjacent thresholds, by outsiders and members: shape [2, rows, bins]."""
-    outsiders = score[~member].sort(descending=True).values
+def _threshold_places(score: Tensor, outsiders: Tensor) -> tuple[Tensor, int]:
+    """Number of thresholds above each score, and the largest number plus 1.
+
+    Thresholds are scores of outsiders, given in descending order, at the ranks of `_GRID`.
+    """
     ranks = np.unique(np.ceil(_GRID * len(outsiders)).astype(np.int64)) - 1
     highest = outsiders[torch.from_numpy(ranks).to(outsiders.device)]
     edges = torch.unique_consecutive(highest).flip(0)
-    bins = len(edges) + 1
-    place = len(edges) - torch.searchsorted(edges, score.contiguous(), right=True)
-    rows = torch.arange(len(score), device=score.device)[:, None]
-    index = (member * len(score) + rows) * bins + place
-    counts = torch.bincount(index.flatten(), minlength=2 * len(score) * bins)
-    return counts.view(2, len(score), bins).cpu().numpy().astype(float)
+    return len(edges) - torch.searchsorted(edges, score.contiguous(), right=True), len(edges) + 1
+
+
+def _counts_by_threshold(place: Tensor, member: Tensor, bins: int) -> np.ndarray:
+    """Trials between adjacent thresholds, by outsiders and members: shape [2, rows, bins]."""
+    rows = torch.arange(len(place), device=place.device)[:, None]
+    index = (member * len(place) + rows) * bins + place
+    counts = torch.bincount(index.flatten(), minlength=2 * len(place) * bins)
+    return counts.view(2, len(place), bins).cpu().numpy().astype(float)
 
 
 def _scores_of_resamples(random: np.random.Generator, counts: np.ndarray) -> np.ndarray:
     """Area and rates of each resample of rows, shape [resamples, 1 + rates]."""
     rows = counts.shape[1]
-    weights = random.multinomial(rows, np.full(rows, 1 / rows), _RESAMPLES).astype(float)
-    return _area_and_rates(weights @ counts)
+    chosen = random.integers(0, rows, (_RESAMPLES, rows))
+    chosen += rows * np.arange(_RESAMPLES)[:, None]
+    weights = np.bincount(chosen.ravel(), minlength=_RESAMPLES * rows).reshape(_RESAMPLES, rows)
+    return _area_and_rates(weights.astype(float) @ counts)
 
 
 def _area_and_rates(counts: np.ndarray) -> np.ndarray:

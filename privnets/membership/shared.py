@@ -316,28 +316,38 @@ class _Predictor:
 
     def at(self, index: Tensor) -> Outputs:
         """Outputs at records of each model, shape [J, n], or the same for all, shape [n]."""
+        chunks = [self._outputs(raw, y) for raw, y in self._raw(index)]
+        return Outputs(*(torch.cat(columns) for columns in zip(*chunks, strict=True)))
+
+    def merit_at(self, index: Tensor) -> Tensor:
+        """Only the merit of `at`, which needs no probabilities."""
+        return torch.cat([self._merit(raw, y) for raw, y in self._raw(index)])
+
+    def _raw(self, index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Logits or predicted numbers of some models at a time, and targets."""
         universe = self._universe
         width = max(self._config.hidden_units, universe.x.shape[1], universe.classes)
         step = max(1, _CHUNK_NUMBERS // (index.shape[-1] * width))
-        chunks = []
         for start in range(0, len(self._flat), step):
             chunk = slice(start, start + step)
-            chunks.append(
-                self._chunk(self._flat[chunk], index if index.ndim == 1 else index[chunk])
-            )
-        return Outputs(*(torch.cat(columns) for columns in zip(*chunks, strict=True)))
+            part = index if index.ndim == 1 else index[chunk]
+            flat, x = self._flat[chunk], universe.x[part]
+            raw = self._trainer.outputs(self._config, flat, x, universe.classes)
+            yield raw, universe.y[part]
 
-    def _chunk(self, flat: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x, y = self._universe.x[index], self._universe.y[index]
-        raw = self._trainer.outputs(self._config, flat, x, self._universe.classes)
+    def _merit(self, raw: Tensor, y: Tensor) -> Tensor:
         if not self.classifies:
-            output = raw[..., 0]
-            square = (y - output).square()
-            return square, square, output
+            return (y - raw[..., 0]).square()
+        return (with_reference_class(raw).argmax(-1) == y.long()).double()
+
+    def _outputs(self, raw: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        merit = self._merit(raw, y)
+        if not self.classifies:
+            return merit, merit, raw[..., 0]
         log_p = with_reference_class(raw).log_softmax(-1)
         true = y.long().expand(log_p.shape[:-1])[..., None]
         log_p_true = log_p.gather(-1, true)[..., 0]
-        return -log_p_true, (log_p.argmax(-1) == true[..., 0]).double(), log_p_true
+        return -log_p_true, merit, log_p_true
 
 
 def _trials(
@@ -371,7 +381,7 @@ def _test_utility(design: TrainingDesign, predictor: _Predictor, universe: Unive
     test = random.permutation(population)[:count]
     device = universe.x.device
     inside = torch.from_numpy(find_members(design.sets, test, population)).to(device)
-    merit = predictor.at(torch.from_numpy(test).to(device)).merit
+    merit = predictor.merit_at(torch.from_numpy(test).to(device))
     return Mean.two_way(merit, ~inside.T, 1 - count / population)
 
 
