@@ -11,7 +11,7 @@ equal at all points, which makes the intervals of values and orders rather wide.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -89,8 +89,10 @@ class _Sample:
         return len(self.points.index.difference([*self.values.columns, *self.undefined]))
 
 
-def judge_claim(claim: Claim, replicates: pd.DataFrame) -> ClaimFinding:
-    """Tests a claim on a sweep; `replicates` has a row per point and replicate.
+def judge_claim(
+    claim: Claim, replicates: pd.DataFrame, flagged: Collection[str] = ()
+) -> ClaimFinding:
+    """Tests a claim on a sweep.
 
     A value or an order agrees if its interval lies within the claimed range, and disagrees if it
     lies beyond. With `given`, the claim agrees if one point lies within all ranges, by intervals
@@ -100,7 +102,32 @@ def judge_claim(claim: Claim, replicates: pd.DataFrame) -> ClaimFinding:
     0 and so strong a trend is unlikely by chance. `constant` agrees if every point's interval lies
     within 10% of its group's mean. It disagrees if the interval of some point, corrected for their
     number, lies beyond.
+
+    Args:
+        claim: The claim.
+        replicates: A row per point and replicate.
+        flagged: Ids of points with a raised flag. They are left out of claims about `privacy/*`,
+            unless the claim is about a bound, which flags presume. If only they can be measured,
+            the sweep cannot tell.
     """
+    names = claim.metrics.values()
+    rests_on_attacks = any(name.startswith("privacy/") for name in names)
+    if not rests_on_attacks or any(name.startswith("bound/") for name in names):
+        return _judge(claim, replicates)
+    is_flagged = replicates["point_id"].isin(list(flagged))
+    count = replicates.loc[is_flagged, "point_id"].nunique()
+    finding = _judge(claim, replicates.loc[~is_flagged])
+    if not count:
+        return finding
+    if finding.measured is not None:
+        return replace(finding, why=f"{finding.why} Flagged points left out: {count}.")
+    finding = _judge(claim, replicates)
+    why = f"Only flagged points can be measured. {finding.why}"
+    return replace(finding, verdict="cannot tell", why=why)
+
+
+def _judge(claim: Claim, replicates: pd.DataFrame) -> ClaimFinding:
+    """Tests a claim on all points of a table."""
     quantity = _describe_quantity(claim)
     try:
         if claim.axis is not None:

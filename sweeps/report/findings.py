@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import privnets
 from sweeps.analysis.claims import ClaimFinding, judge_claim
+from sweeps.analysis.flags import FLAG_TEXTS, raised_flags
 from sweeps.analysis.results import Result
 from sweeps.analysis.text import format_count, format_setting
 from sweeps.analysis.trends import Verdict
@@ -46,13 +47,18 @@ def judge_sweep(result: Result) -> SweepFindings:
         facts.append(f"{result.pending} of {format_count(plan.points, 'point')} unfinished")
     if plan.experiment_version != (now := privnets.experiment(study.experiment).version):
         facts.append(f"version {plan.experiment_version} of the experiment (now {now})")
-    findings = [_judge(claim, result) for claim in claims]
+    raised = raised_flags(result.points)
+    flagged = result.points.loc[raised.any(axis=1), "point_id"]
+    if len(flagged):
+        texts = (FLAG_TEXTS.get(str(flag), str(flag)) for flag in raised.columns[raised.any()])
+        facts.append(f"flags at {format_count(len(flagged), 'point')} ({', '.join(texts)})")
+    findings = [_judge(claim, result, flagged.tolist()) for claim in claims]
     return SweepFindings(result.sweep, study.name, "; ".join(facts), findings)
 
 
-def _judge(claim: Claim, result: Result) -> ClaimFinding:
+def _judge(claim: Claim, result: Result, flagged: Sequence[str]) -> ClaimFinding:
     """Verdict on a claim; points that are unfinished may be the one that it asks for."""
-    finding = judge_claim(claim, result.replicates)
+    finding = judge_claim(claim, result.replicates, flagged)
     if not result.pending or not claim.given or finding.verdict != "disagrees":
         return finding
     return replace(finding, verdict="cannot tell", why=f"Points are unfinished. {finding.why}")

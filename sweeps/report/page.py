@@ -112,6 +112,7 @@ def render_report(result: Result, sections: Sequence[FigureSection] | None = Non
     """The report's HTML, with figure sections that exist already if given."""
     curves, front = group_curves(result), result.front()
     fields = varying_fields(result.points)
+    flagged = result.points.loc[is_flagged(result.points), "point_id"].tolist()
     scripts = [get_plotlyjs(), _template_text("charts.js")]
     environment = Environment(
         loader=PackageLoader("sweeps.report"),
@@ -128,7 +129,7 @@ def render_report(result: Result, sections: Sequence[FigureSection] | None = Non
         plotly_figure=plotly_figure,
         figure_json=_figure_json,
         base64=_base64,
-        findings=[judge_claim(claim, result.replicates) for claim in result.study.claims],
+        findings=[judge_claim(claim, result.replicates, flagged) for claim in result.study.claims],
         sections=figure_sections(result) if sections is None else sections,
         along=curves.along if curves.joined else None,
         attackers=tables.attacker_report(curves),

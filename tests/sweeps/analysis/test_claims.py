@@ -324,6 +324,26 @@ def test_given_range_that_no_point_reaches_disagrees():
     assert found.verdict == "disagrees"
 
 
+def test_flagged_points_are_left_out_of_claims_about_attackers():
+    frame = replicates(lambda n, d, g: n if n != 30 else 1e6, decays=(0.0,))
+    flagged = frame.loc[frame["config/train_size"] == 30, "point_id"].unique().tolist()
+    found = judge_claim(claim("increasing"), frame, flagged)
+    assert found.verdict == "agrees"
+    assert found.measured.mean == 1.0
+    assert "Flagged points left out: 1." in found.why
+    everything = judge_claim(claim("increasing"), frame, frame["point_id"].unique().tolist())
+    assert everything.verdict == "cannot tell"
+    assert everything.measured is not None
+    assert "Only flagged points" in everything.why
+
+
+def test_flags_leave_claims_about_bounds_as_they_are():
+    """A point is flagged because it contradicts a bound, which the claim may be about."""
+    frame = paired(-0.5, 0.01, seed=0)
+    flagged = frame["point_id"].unique().tolist()
+    assert judge_claim(value(above=OTHER), frame, flagged).verdict == "disagrees"
+
+
 ROUNDS = 120
 MOST_FALSE = 0.05 * ROUNDS + 3 * math.sqrt(0.05 * 0.95 * ROUNDS)
 """Three standard errors above 5% of the simulated sweeps, which is 11%."""
