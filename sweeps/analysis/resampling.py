@@ -116,7 +116,7 @@ class PointSamples:
             drawn = min(step, count - start)
             sources = random.standard_normal((drawn, len(weights)))
             # Einsum starts no threads of BLAS, which would keep waiting for work of this size.
-            deviation = np.einsum("ds,sn->dn", sources, weights.reshape(len(weights), -1))
+            deviation = np.einsum("ds,sn->dn", sources, weights.reshape(len(weights), mean.size))
             deviation = deviation.reshape(drawn, *mean.shape)
             if has_rest:
                 common = random.standard_normal((drawn, group_count, mean.shape[1]))

@@ -16,7 +16,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -38,6 +38,7 @@ from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.progress import ProgressTracker
 from sweeps.engine.worker import Worker, encode_pack
 from sweeps.planning.packing import Pack
+from sweeps.store.filesystem import Directory
 from sweeps.study.spec import Resources
 
 _MAX_RETRIES: Final = 3
@@ -80,10 +81,7 @@ def run_packs(
     pack_ids = iter([pack.pack_id for pack in packs])
     search = BasicVariantGenerator(max_concurrent=_concurrency(connection, resources))
     scheduler = _PackScheduler()  # type: ignore[no-untyped-call]
-    with (
-        _patched_tune(),
-        TemporaryDirectory(prefix="sweeps-tune-", ignore_cleanup_errors=True) as state,
-    ):
+    with _patched_tune(), _state_directory(ledger.directory) as state:
         # Not `Tuner`, which unpickles the errors that it finds on disk.
         tune.run(
             tune.with_resources(trainable, {"cpu": resources.cpus, "gpu": resources.gpus}),
@@ -103,6 +101,26 @@ def run_packs(
             trial_dirname_creator=_trial_name,
             verbose=0,
         )
+
+
+@contextmanager
+def _state_directory(sweep: Directory) -> Iterator[str]:
+    """Directory for Tune's own state, which nothing reads.
+
+    It lies in the sweep's directory if that is local, so that the next run removes what a killed
+    driver left.
+    """
+    if sweep.local_path is None:
+        with TemporaryDirectory(prefix="sweeps-tune-", ignore_cleanup_errors=True) as folder:
+            yield folder
+        return
+    state = sweep / "tune"
+    state.remove()
+    try:
+        yield str(sweep.local_path / "tune")
+    finally:
+        with suppress(OSError):  # A worker of a lost node may write there still.
+            state.remove()
 
 
 class _TuneCallback(Callback):

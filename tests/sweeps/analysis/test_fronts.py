@@ -231,6 +231,8 @@ def test_a_result_answers_and_leaves_out_flagged_points(tmp_path: Path) -> None:
     assert result.lowest(leak, constraint).value.mean == pytest.approx(0.5)
     assert result.lowest(leak, constraint, include_flagged=True).value.mean == pytest.approx(0.1)
     assert result.highest("utility/test_accuracy", f"{leak} <= 0.6").value.mean == 0.99
+    write_sweep(tmp_path, "flagged", objectives, metrics, replicates=3, flags=[1.0, 1.0])
+    assert open_result("flagged", str(tmp_path)).front().empty
     front, whole = result.front(), result.front(include_flagged=True)
     assert (len(front), front.attrs["excluded"]["flagged"], len(whole)) == (1, 1, 2)
     assert front["front/probability"].tolist() == [1.0]
