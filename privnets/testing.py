@@ -9,6 +9,9 @@ import numpy as np
 import torch
 
 from privnets import data
+from privnets.audit.attacks import AuditAttack
+from privnets.audit.model_signals import ModelSignals
+from privnets.audit.rates import ScoredTrials
 from privnets.membership.attacks import Attack, Trials
 from privnets.membership.scores import score_guesses
 
@@ -55,6 +58,47 @@ def make_trials(shift: float, records: int = 60, draws: int = 40, seed: int = 0)
         train_loss=torch.ones_like(signal),
         two_sided=False,
         parameters=signal[..., None],
+    )
+
+
+def check_audit_attack(attack: AuditAttack) -> None:
+    """Checks an attack of audits on the signals of `make_model_signals`.
+
+    Scores must have the shape [audited models, records], have an AUC that an interval of twice the
+    width cannot separate from 1/2 without leakage, and one above 0.85 with a large leak.
+    """
+    for shift in (0.0, 4.0):
+        models = make_model_signals(shift)
+        reason = attack.why_unavailable(models)
+        assert reason is None, f"attack {attack.name!r} is not available: {reason}"
+        scores = attack.score(models)
+        assert scores.shape == models.target_member.shape, "one score for each trial is needed"
+        area = ScoredTrials(scores, models.target_member).area()
+        if shift == 0:
+            assert abs(area.value - 0.5) <= 2 * (area.high - area.value), "an AUC without leakage"
+        else:
+            assert area.value > 0.85, f"AUC {area.value:.3f} with strong leakage"
+
+
+def make_model_signals(shift: float, models: int = 16, records: int = 400) -> ModelSignals:
+    """Draws log-odds of models whose members have signals larger by `shift`, with every signal.
+
+    Each record has a level of its own with a standard deviation of 1, and noise of 0.7.
+    """
+    random = np.random.default_rng(0)
+    member = random.random((models, records)) < 0.5
+    noise = random.standard_normal(records) + 0.7 * random.standard_normal(member.shape)
+    signal = 1 + noise + shift * member
+    confidence = 1 / (1 + np.exp(-signal))
+    names = ("loss", "confidence", "entropy", "modified_entropy", "logit", "score")
+    return ModelSignals(
+        dict.fromkeys(names, signal),
+        signal,
+        confidence,
+        member,
+        np.arange(models),
+        np.arange(records).astype(object),
+        0.01,
     )
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from audit_support import many_models, slow_bavaria, slow_lira, slow_rmia
@@ -18,7 +22,8 @@ from privnets.audit.model_signals import (
     derive_from_probabilities,
     logit_of_loss,
 )
-from privnets.audit.rates import ScoredTrials
+from privnets.testing import check_audit_attack
+from tests.privnets.test_registry import install_package
 
 WITH_REFERENCES = [
     name for name in AUDIT_ATTACKS.names() if AUDIT_ATTACKS.get(name).family != "threshold"
@@ -73,17 +78,38 @@ def test_difference_subtracts_the_mean_log_probability_without_the_record() -> N
 
 @pytest.mark.parametrize("name", AUDIT_ATTACKS.names())
 def test_every_attack_finds_strong_leaks_and_none_where_there_is_none(name: str) -> None:
-    for shift in (0.0, 4.0):
-        signal, member = many_models(shift, 16, records=400)
-        attack, models = AUDIT_ATTACKS.get(name), make_signals(signal, member)
-        assert attack.why_unavailable(models) is None
-        assert attack.paper
-        area = ScoredTrials(attack.score(models), member).area()
-        if shift:
-            assert area.value > 0.85
-        else:
-            # Four standard errors, from an interval of two.
-            assert abs(area.value - 0.5) < 2 * (area.high - 0.5) + 1e-9
+    check_audit_attack(AUDIT_ATTACKS.get(name))
+    assert AUDIT_ATTACKS.get(name).paper
+
+
+_CODE = """
+import numpy as np
+from privnets.audit.attacks import AuditAttack
+
+def largest(models):
+    return models.signal[models.targets] - models.signal.max(0)
+
+MINE = AuditAttack("mine", "offline", largest, "nobody")
+"""
+
+_RUN = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+import privnets
+
+random = np.random.default_rng(0)
+audit = privnets.audit_signals({"score": random.random((4, 60))}, random.random((4, 60)) < 0.5)
+print(audit.table.loc["mine", "family"])
+"""
+
+
+def test_a_package_adds_an_attack_with_one_entry_point(tmp_path: Path) -> None:
+    install_package(tmp_path, "mine = my_attack:MINE", _CODE, "my_attack", AUDIT_ATTACKS.group)
+    command = [sys.executable, "-c", _RUN, str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip() == "offline"
 
 
 @pytest.mark.parametrize("name", WITH_REFERENCES)

@@ -9,7 +9,7 @@ import pytest
 HEAVY = ("ray", "mlflow", "torch", "pandas", "pydantic", "scipy", "numpy", "plotly", "sklearn")
 COMMANDS = (
     "list", "show", "run", "resume", "points", "pareto", "report", "compare", "sync", "verify",
-    "ui", "data",
+    "ui", "data", "audit",
 )  # fmt: skip
 
 
