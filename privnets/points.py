@@ -35,15 +35,16 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class ScoredRecords:
-    """Test set on which a replicate is scored, if other replicates may share it.
+    """Test set on which a replicate is scored.
 
     Attributes:
-        name: Equal for replicates that are scored on the same records.
+        name: Equal for replicates that are scored on the same records; None if no other replicate
+            is scored on these.
         size: Number of independent records, at least 1; records of one origin count as one.
         overlap: Share of a test set that another seed's test set of this name also has, in (0, 1].
     """
 
-    name: str
+    name: str | None
     size: int
     overlap: float = 1.0
 
@@ -61,7 +62,7 @@ class Replicate:
         failure: Reason if the replicate failed, such as divergence.
         stopped: Reason if it was stopped before the end, such as domination.
         finished_at: Unix time in seconds.
-        scored_on: Test set; None if the replicate has records of its own.
+        scored_on: Test set; None if the replicate has records of its own, of unknown number.
     """
 
     seed: int
@@ -211,9 +212,9 @@ def _columns(mappings: Sequence[Mapping[str, float]], keys: Sequence[str]) -> ND
 
 def _scored_columns(replicates: Sequence[Replicate]) -> ScoredColumns:
     scored = [replicate.scored_on for replicate in replicates]
-    names = {one.name: number for number, one in enumerate(scored) if one is not None}
+    names = [None if one is None else one.name for one in scored]
     return ScoredColumns(
-        np.array([-1 if one is None else names[one.name] for one in scored], dtype=np.int64),
+        np.array([-1 if name is None else names.index(name) for name in names], dtype=np.int64),
         np.array([math.nan if one is None else one.size for one in scored]),
         np.array([1.0 if one is None else one.overlap for one in scored]),
     )

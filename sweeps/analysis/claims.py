@@ -1,6 +1,6 @@
 """Tests of published statements against measured values.
 
-Replicates of different points with one seed share their random numbers, so every quantity is
+Replicates of different points may share the random numbers of their seed, so every quantity is
 measured per seed, and a verdict rests on its interval over seeds. The quantity of a trend is
 Kendall's tau along a swept field; see `sweeps.analysis.trends`. That of a value is the metric's
 mean over points; that of an order is the mean difference of two metrics. Intervals hold the error

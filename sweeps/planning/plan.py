@@ -158,8 +158,10 @@ def replan(manifest: Manifest) -> Plan:
         InputError: If the plan differs from the recorded one, for example by changed data.
         StudyError: If its study is invalid in this version.
     """
-    plan = make_plan(manifest.study)
-    if reasons := plan_differences(manifest, plan):
+    # A study of another version may not even be valid now, which would hide the reason.
+    reasons = _version_differences(manifest)
+    plan = None if reasons else make_plan(manifest.study)
+    if plan is None or (reasons := plan_differences(manifest, plan)):
         raise InputError(
             f"the sweep {manifest.sweep!r} cannot be continued, as its points would differ: "
             f"{'; '.join(reasons)}"
@@ -181,11 +183,7 @@ def plan_differences(manifest: Manifest, plan: Plan) -> list[str]:
         return reasons
     if manifest.study.name != plan.study.name:
         reasons.append(f"it is of study {manifest.study.name!r}, not {plan.study.name!r}")
-    if recorded.experiment_version != current.experiment_version:
-        reasons.append(
-            f"{plan.study.experiment} had version {recorded.experiment_version} and now has "
-            f"{current.experiment_version}"
-        )
+    reasons += _version_differences(manifest)
     for name, fingerprint in _plan_fingerprints(plan).items():
         if manifest.data.get(name, fingerprint) != fingerprint:
             reasons.append(f"data set {name!r} has changed since")
@@ -193,6 +191,13 @@ def plan_differences(manifest: Manifest, plan: Plan) -> list[str]:
         f"it has {recorded.points} points of {len(recorded.seeds)} replicates, this has "
         f"{current.points} of {len(current.seeds)}, with other configurations or objectives"
     ]
+
+
+def _version_differences(manifest: Manifest) -> list[str]:
+    """Difference between the recorded and the present version of an experiment, in words."""
+    name, before = manifest.study.experiment, manifest.plan.experiment_version
+    now = privnets.experiment(name).version
+    return [] if now == before else [f"{name} had version {before} and now has {now}"]
 
 
 def data_fingerprints(experiment: str, configs: Iterable[ExperimentConfig]) -> dict[str, str]:

@@ -158,7 +158,7 @@ def points_from_tables(tables: Sequence[pa.Table], artifacts: Directory) -> Iter
             failure=failure,
             stopped=stopped,
             finished_at=time,
-            scored_on=None if scored[0] is None else ScoredRecords(*scored),
+            scored_on=None if scored[1] is None else ScoredRecords(*scored),
         )
         yield TradeoffPoint(point_id, experiment, parse_object(config), (replicate,))
 
@@ -324,9 +324,9 @@ def _check_test_sets(
     """Refuses test sets whose sizes and overlaps would make errors undefined."""
     if len(names) == names.null_count == sizes.null_count == overlaps.null_count:
         return
-    known = names.is_valid()
-    if not (known.equals(sizes.is_valid()) and known.equals(overlaps.is_valid())):
-        raise PackFileError("a test set needs a name, a size and an overlap")
+    sized = sizes.is_valid()
+    if not sized.equals(overlaps.is_valid()) or pc.any(pc.and_not(names.is_valid(), sized)).as_py():
+        raise PackFileError("a test set needs a size and an overlap")
     small, parts = sizes.drop_null().to_numpy(), overlaps.drop_null().to_numpy()
     if not ((small >= 1).all() and (parts > 0).all() and (parts <= 1).all()):
         raise PackFileError("a test set's size must be at least 1 and its overlap in (0, 1]")

@@ -26,7 +26,7 @@ from privnets.adversarial.attackers.neural import fit_network, fit_utility
 from privnets.adversarial.attackers.panel import build_panel
 from privnets.adversarial.attackers.scores import assess
 from privnets.adversarial.config import AdversarialConfig
-from privnets.adversarial.evaluation.baselines import Baselines, likeliest_labels
+from privnets.adversarial.evaluation.baselines import Baselines
 from privnets.adversarial.evaluation.evaluator import release_records
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.problems import PROBLEMS
@@ -79,7 +79,7 @@ def _measure_trial(problem: Problem, configs: list[AdversarialConfig]) -> dict[s
         utility = finish(fit_utility(problem, configs, evidence, "refitted utility"))
     posteriors = _fit_attackers(clock, problem, configs, evidence)
     for i, release in enumerate(releases):
-        labels = likeliest_labels(utility[i])
+        labels = utility[i].likeliest_labels
         with clock("floors"):
             fit_floors(evidence[i], problem.spec.secret_classes, configs[i].seed, labels)
         _score(clock, problem, evidence[i], [own[i] for own in posteriors])

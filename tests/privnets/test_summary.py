@@ -159,6 +159,19 @@ def test_a_point_summarises_its_replicates_as_a_column_does() -> None:
     assert metrics[RATE] == pytest.approx(np.mean(values))
 
 
+@pytest.mark.parametrize("share", [0.0, 0.002, 0.5, 1.0])
+def test_replicates_with_records_of_their_own_state_how_many(share: float) -> None:
+    """Without the number, no failure among the records would leave no error at all."""
+    error = math.sqrt(share * (1 - share) / 400)
+    scored = ScoredRecords(None, 400)
+    replicates = [Replicate(s, {RATE: share}, {RATE: error}, scored_on=scored) for s in range(3)]
+    metrics = TradeoffPoint("p", "e", {}, tuple(replicates)).metrics
+    summary = summarize(np.full((1, 3), share), errors=error, sets=-1, key=RATE, size=400)
+    ends = [float(end[0, 0]) for end in summary.interval()]
+    assert ends[0] < ends[1]
+    assert [metrics[f"{RATE}.ci_low"], metrics[f"{RATE}.ci_high"]] == pytest.approx(ends)
+
+
 def logistic(values: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-values))
 

@@ -80,6 +80,7 @@ class ReleaseView:
     evidence: Evidence
     sees_side: bool = False
     profile: PanelProfile = PROFILES["full"]
+    _draws: dict[int, Part] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def tables(self) -> Tables:
@@ -110,12 +111,8 @@ class ReleaseView:
         columns = (np.tile(getattr(first.rows, f.name), draws) for f in fields(Rows))
         return replace(self.tables, attack=Part(x, Rows(*columns)))
 
-    @cached_property
-    def _draws(self) -> dict[int, Part]:
-        return {}
-
     def _draw(self, draw: int) -> Part:
-        if draw not in self._draws:  # two threads may draw the same numbers
+        if draw not in self._draws:  # two threads may compute the same table
             assert self.evidence.redraw is not None
             z = self.evidence.redraw(f"attack draw {draw}").cpu()
             self._draws[draw] = released_part(replace(self.evidence.attack, z=z), self.sees_side)

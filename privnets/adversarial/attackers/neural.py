@@ -105,7 +105,7 @@ def fit_utility(
     configs: Sequence[AdversarialConfig],
     evidence: Sequence[Evidence],
     purpose: str,
-) -> Generator[float, None, list[NDArray[np.float64]]]:
+) -> Generator[float, None, list[FittedUtility]]:
     """Fits fresh utility networks to released or raw records, as attackers are fitted.
 
     Their size and training are those of the panel, whatever the game's networks are.
@@ -114,25 +114,40 @@ def fit_utility(
 
     Yields:
         Share of the work done, in (0, 1].
-
-    Returns:
-        Log probabilities of the utility label on test, shape [n, C] each; [0, 0] without a label.
     """
     classes, first = problem.spec.utility_classes, configs[0]
     if not classes:
-        return [np.zeros((0, 0))] * len(configs)
+        return [FittedUtility(np.zeros((0, 0)))] * len(configs)
     profile = PROFILES[first.panel]
     width = profile.width(problem.spec.attacker_width)
     network = build_inference_network(
         problem, first, classes, width, sees_side=first.side_information
     )
-    inputs = [[_utility_records(split) for split in release.splits] for release in evidence]
+    views = [_NetworkView.create(release, first.side_information) for release in evidence]
+    inputs = [view.utility_records() for view in views]
     attack, validation, test = map(stack_records, zip(*inputs, strict=True))
-    seeds, redraws = [c.seed for c in configs], [release.redraw for release in evidence]
+    seeds, redraws = [c.seed for c in configs], [view.redraw for view in views]
     task = TrainingTask(network, attack, validation, seeds, purpose, redraws)
     fitted = yield from train_until_converged(task, profile.budget)
     log_p = log_probabilities(network, fitted.parameters, test.x, test.rows)
-    return list(log_p.double().cpu().numpy())
+    pairs = zip(log_p.double().cpu().numpy(), fitted.converged, strict=True)
+    return [FittedUtility(*pair) for pair in pairs]
+
+
+@dataclass(frozen=True, eq=False)
+class FittedUtility:
+    """A fresh utility network's log probabilities on test, and whether its training converged.
+
+    `log_p` has the shape [n, C]; [0, 0] without a utility label.
+    """
+
+    log_p: NDArray[np.float64]
+    converged: bool = True
+
+    @property
+    def likeliest_labels(self) -> NDArray[np.int64] | None:
+        """Labels with the highest probability, shape [n]; None without a utility label."""
+        return self.log_p.argmax(-1) if self.log_p.size else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +180,11 @@ class _NetworkView:
         """Inputs and known secrets of each split."""
         return [(self._inputs(split), known_secret(split)) for split in self.release.splits]
 
+    def utility_records(self) -> list[tuple[Tensor, Tensor]]:
+        """Inputs and utility labels of each split; the problem must have a utility label."""
+        splits = self.release.splits
+        return [(self._inputs(s), s.utility) for s in splits if s.utility is not None]
+
     def _redraw(self, stream: str) -> Tensor:
         assert self.release.redraw is not None
         return self._inputs(replace(self.release.attack, z=self.release.redraw(stream)))
@@ -181,11 +201,6 @@ def _observed_values(exposure: Exposure) -> Tensor:
     if exposure.present is not None:
         return exposure.z[exposure.present]
     return exposure.z.flatten(0, 1) if exposure.z.ndim == 3 else exposure.z
-
-
-def _utility_records(exposure: Exposure) -> tuple[Tensor, Tensor]:
-    assert exposure.utility is not None
-    return exposure.z, exposure.utility
 
 
 def _beliefs(

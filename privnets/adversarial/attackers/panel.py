@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from threading import Lock
 from typing import Final, TypeVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from privnets.adversarial.attackers.attacker import (
     ReleaseAttacker,
     ReleaseView,
 )
+from privnets.adversarial.attackers.convergence import Redraw
 from privnets.adversarial.attackers.floors import Floors, fit_floors
 from privnets.adversarial.attackers.neural import fit_network
 from privnets.adversarial.attackers.profiles import PROFILES, PanelProfile
@@ -221,10 +223,23 @@ def _submit_fits(
     inferred: NDArray[np.int64] | None,
 ) -> tuple[list[Callable[[], Posterior]], Callable[[], Floors]]:
     """Starts to fit the attackers that are not networks, and the floors, of one release."""
+    if evidence.redraw is not None:
+        evidence = replace(evidence, redraw=_share_draws(evidence.redraw))
     views = {side: ReleaseView(evidence, side, panel.profile) for side in (False, True)}
     fits = [partial(a.fit, views[n.endswith(SIDE)], seed) for n, a in panel.attackers.items()]
     floors = partial(fit_floors, evidence, classes, seed, inferred)
     return [pool.submit(fit) for fit in fits], pool.submit(floors)
+
+
+def _share_draws(redraw: Redraw) -> Redraw:
+    """Releases each stream once for all attackers and threads, into the CPU's memory."""
+    lock, share = Lock(), cache(lambda stream: redraw(stream).cpu())
+
+    def draw(stream: str) -> torch.Tensor:
+        with lock:
+            return share(stream)
+
+    return draw
 
 
 def _fit_networks(

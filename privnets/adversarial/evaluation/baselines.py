@@ -12,24 +12,24 @@ import math
 import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import torch
 from filelock import FileLock, Timeout
-from numpy.typing import NDArray
 
 from privnets.adversarial.attackers import panel_members
-from privnets.adversarial.attackers.neural import fit_utility
+from privnets.adversarial.attackers.neural import FittedUtility, fit_utility
 from privnets.adversarial.attackers.panel import build_panel, score_releases
+from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import Evidence
 from privnets.data import cache
 
-_VERSION = 2
+_VERSION = 3
 _POLL_SECONDS = 0.2
 # Fields on which raw records and the attackers' training depend.
 _FIELDS = {
@@ -48,12 +48,11 @@ class Baseline:
 
     Attributes:
         attacker: Balanced accuracy of the strongest attacker, and its standard error.
-        log_utility: Log probabilities of the utility label on test, shape [n, C]; [0, 0] without a
-            utility label.
+        utility: The fresh utility network.
     """
 
     attacker: tuple[float, float]
-    log_utility: NDArray[np.float64]
+    utility: FittedUtility
 
 
 class Baselines:
@@ -106,11 +105,6 @@ class Baselines:
         return key in self._baselines
 
 
-def likeliest_labels(log_p: NDArray[np.float64]) -> NDArray[np.int64] | None:
-    """Labels with the highest probability, shape [n]; None without a utility label."""
-    return log_p.argmax(-1) if log_p.size else None
-
-
 def _acquire_lock(key: str, locks: ExitStack) -> bool:
     """Whether no other process computes this baseline until `locks` is closed."""
     path = cache.directory() / f"baseline-{key}.lock"
@@ -137,7 +131,7 @@ def _compute_baselines(
 ) -> Generator[object, None, list[Baseline]]:
     utility = yield from fit_utility(problem, configs, raw, "baseline utility")
     attackers: list[tuple[float, float]] = []
-    labels = [likeliest_labels(log_p) for log_p in utility]
+    labels = [fitted.likeliest_labels for fitted in utility]
     for result in score_releases(raw, build_panel(problem, configs[0]), configs, labels):
         yield None
         if result is not None:
@@ -151,6 +145,8 @@ def _cache_key(problem: Problem, config: AdversarialConfig) -> str:
         "version": _VERSION,
         "data": problem.fingerprint(config),
         "attackers": list(panel_members(problem.spec)),
+        "attacker_width": problem.spec.attacker_width,
+        "profile": astuple(PROFILES[config.panel]),
         "torch": torch.__version__,
         "scikit-learn": version("scikit-learn"),
         **config.model_dump(mode="json", include=_FIELDS),
@@ -163,11 +159,16 @@ def _read(key: str) -> Baseline | None:
     if arrays is None:
         return None
     value, error = arrays["attacker"].tolist()
-    return Baseline((value, error), arrays["log_utility"])
+    utility = FittedUtility(arrays["log_utility"], bool(arrays["utility_converged"]))
+    return Baseline((value, error), utility)
 
 
 def _write(key: str, baseline: Baseline) -> None:
-    arrays = {"attacker": np.array(baseline.attacker), "log_utility": baseline.log_utility}
+    arrays = {
+        "attacker": np.array(baseline.attacker),
+        "log_utility": baseline.utility.log_p,
+        "utility_converged": np.array(baseline.utility.converged),
+    }
     cache.write(_path(key), arrays)
 
 

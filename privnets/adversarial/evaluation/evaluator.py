@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor
 
-from privnets.adversarial.attackers.neural import fit_utility
+from privnets.adversarial.attackers.neural import FittedUtility, fit_utility
 from privnets.adversarial.attackers.panel import (
     PanelResult,
     build_panel,
@@ -24,7 +24,7 @@ from privnets.adversarial.attackers.panel import (
 from privnets.adversarial.attackers.scores import balanced_accuracy
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation import estimates
-from privnets.adversarial.evaluation.baselines import Baseline, Baselines, likeliest_labels
+from privnets.adversarial.evaluation.baselines import Baseline, Baselines
 from privnets.adversarial.evaluation.estimates import Estimate
 from privnets.adversarial.metrics import BELOW_BOUND, metric_keys
 from privnets.adversarial.problem import Problem, Splits
@@ -46,6 +46,7 @@ _ROUNDING = 1e-9  # nats, of exact informations
 _STRONGEST = "privacy/attacker_balanced_accuracy"
 _ADVERSARY = "diagnostic/adversary_balanced_accuracy"
 _RAW = "baseline/attacker_balanced_accuracy"
+_NOT_CONVERGED = "flag/attacker_not_converged"
 _PROBED = 64  # records whose second release shows whether releases are random
 _NO_RECORDS = np.array([], dtype=np.int64)
 
@@ -62,11 +63,11 @@ def release_records(game: Game, member: int, pool: Pool, splits: Splits) -> Rele
         exposures.append(select_exposure(pool, records, z))
     test = exposures[-1]
     is_random = releaser.is_random(splits.attack[:_PROBED]) if len(splits.attack) else False
-    redraw = partial(releaser.release, splits.attack) if is_random else None
+    redraw = partial(releaser.release, splits.attack, noise_device=pool.x.device)
     return Release(
         config=config,
         original=raw_evidence(pool, splits),
-        released=Evidence(*exposures, is_random=is_random, redraw=redraw),
+        released=Evidence(*exposures, is_random=is_random, redraw=redraw if is_random else None),
         parameters=game.parameters(member),
         curves=game.curves(member),
         adversary=game.infer("adversary", member, test),
@@ -93,7 +94,7 @@ def evaluate_by_attackers(
         evidence,
         build_panel(problem, configs[0]),
         configs,
-        [likeliest_labels(log_p) for log_p in refitted],
+        [fitted.likeliest_labels for fitted in refitted],
     )
     references = yield from problem.reference_metrics(configs)
     drafts = [_Draft(problem, *pair) for pair in zip(releases, references, strict=True)]
@@ -159,7 +160,7 @@ class _Draft:
 
 
 def _attacked_replicate(
-    draft: _Draft, baseline: Baseline, refitted: NDArray[np.float64], result: PanelResult
+    draft: _Draft, baseline: Baseline, refitted: FittedUtility, result: PanelResult
 ) -> Replicate:
     draft.metrics.update(result.metrics)
     draft.errors.update(result.standard_errors)
@@ -197,13 +198,10 @@ def _finish(draft: _Draft, informations: Sequence[str] = ()) -> Replicate:
     )
 
 
-def _scored_records(draft: _Draft) -> ScoredRecords | None:
-    test_set = draft.problem.test_set(draft.release.config)
-    if test_set is None:
-        return None
+def _scored_records(draft: _Draft) -> ScoredRecords:
     test, group = draft.release.released.test, _group(draft.release.released.test)
     size = len(test.z) if group is None else len(np.unique(group))
-    name, overlap = test_set
+    name, overlap = draft.problem.test_set(draft.release.config) or (None, 1.0)
     return ScoredRecords(name, size, overlap)
 
 
@@ -253,19 +251,23 @@ def _add_accuracy(draft: _Draft) -> None:
     )
 
 
-def _add_utility(draft: _Draft, baseline: Baseline, refitted: NDArray[np.float64]) -> None:
+def _add_utility(draft: _Draft, baseline: Baseline, refitted: FittedUtility) -> None:
     """Accuracies of fresh utility networks, and the utility information that the release lost."""
     test = draft.release.released.test
     assert test.utility is not None
     label, group = test.utility.cpu().numpy(), _group(test)
-    for key, log_p in (
+    for key, fitted in (
         ("utility/refitted_accuracy", refitted),
-        ("baseline/utility_accuracy", baseline.log_utility),
+        ("baseline/utility_accuracy", baseline.utility),
     ):
-        draft.add(key, estimates.mean((log_p.argmax(-1) == label).astype(float), group))
+        draft.add(key, estimates.mean((fitted.log_p.argmax(-1) == label).astype(float), group))
+        if not fitted.converged:
+            reasons = [draft.notes.get(_NOT_CONVERGED, ""), f"steps ran out for {key}"]
+            draft.metrics[_NOT_CONVERGED] = 1.0
+            draft.notes[_NOT_CONVERGED] = "; ".join(filter(None, reasons))
     # The cross-entropy of any network bounds the conditional entropy from above, up to chance.
     rows = np.arange(len(label))
-    lost = baseline.log_utility[rows, label] - refitted[rows, label]
+    lost = baseline.utility.log_p[rows, label] - refitted.log_p[rows, label]
     draft.add("utility/censored", estimates.mean(lost, group))
 
 

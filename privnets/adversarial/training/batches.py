@@ -127,15 +127,23 @@ class RecordReleaser:
     pool: Pool
 
     @torch.no_grad()
-    def release(self, records: NDArray[np.int64], stream: str) -> Tensor:
-        """Releases records by index [n] in the pool, shape [n, ...]; each stream has own noise."""
+    def release(
+        self,
+        records: NDArray[np.int64],
+        stream: str,
+        noise_device: torch.device | str = "cpu",
+    ) -> Tensor:
+        """Releases records by index [n] in the pool, shape [n, ...]; each stream has own noise.
+
+        Noise drawn on the CPU is the same for a pool on any device; other noise is drawn faster.
+        """
         device, parts = self.pool.x.device, []
-        source = _torch_generator(self.config.seed, stream, device)
+        source = _torch_generator(self.config.seed, stream, noise_device)
         noise_shape = self.network.noise_shape(self.pool.x.shape[1:])
         for first in range(0, len(records), _RELEASED_AT_ONCE):
             part = torch.from_numpy(records[first : first + _RELEASED_AT_ONCE])
             noise = self.network.draw_noise(source, (1, len(part), *noise_shape))
-            noise = self.config.noise_std * noise
+            noise = self.config.noise_std * noise.to(device)
             batch = _select_batch(self.pool, part[None].to(device), noise)
             parts.append(self.network.release(self.parameters, batch)[0])
         return torch.cat(parts)

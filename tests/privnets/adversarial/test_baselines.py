@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation.baselines import Baselines
 from privnets.adversarial.problem import Problem
@@ -44,7 +46,7 @@ def test_a_baseline_that_is_being_computed_is_awaited(tmp_path: Path):
     list(working)
     shared, own = finish(waiting), finish(first.get(0))
     assert shared.attacker == own.attacker
-    np.testing.assert_array_equal(shared.log_utility, own.log_utility)
+    np.testing.assert_array_equal(shared.utility.log_p, own.utility.log_p)
     assert [path.suffix for path in tmp_path.iterdir()] == [""]  # and no lock is left
 
 
@@ -57,6 +59,21 @@ def test_an_abandoned_baseline_is_computed_by_the_waiting_process():
     assert next(waiting) is None
     abandoned.close()
     assert finish(waiting).attacker[0] > 0.9
+
+
+@pytest.mark.usefixtures("_empty")
+@pytest.mark.parametrize("edited", ["profile", "attacker_width"])
+def test_other_attackers_have_a_baseline_of_their_own(edited: str, monkeypatch):
+    problem, configs, evidence = _toy([0])
+    list(Baselines(problem, configs, evidence).compute())
+    assert list(Baselines(problem, configs, []).compute()) == []
+    if edited == "profile":
+        monkeypatch.setitem(PROFILES, "quick", replace(PROFILES["quick"], draws=2))
+    else:
+        monkeypatch.setattr(type(problem), "spec", replace(problem.spec, attacker_width=7))
+    work = Baselines(problem, configs, evidence).compute()
+    next(work)
+    work.close()
 
 
 def test_without_a_cache_directory_each_process_computes_its_own_baseline(
@@ -77,5 +94,5 @@ def test_baselines_of_raw_images_reach_the_published_accuracies():
     found = finish(Baselines(problem, [config], [raw_evidence(pool, splits[0])]).get(0))
     assert pool.utility is not None
     label = pool.utility.numpy()[splits[0].test]
-    assert np.mean(found.log_utility.argmax(1) == label) >= DIGITS
+    assert np.mean(found.utility.log_p.argmax(1) == label) >= DIGITS
     assert found.attacker[0] >= THICKNESS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problems import PROBLEMS
-from privnets.adversarial.records import load_pool
+from privnets.adversarial.records import Pool, load_pool
 from privnets.adversarial.training.game import Game
 from privnets.adversarial.training.inference_networks import TrainingSchedule
 
@@ -220,6 +221,28 @@ def test_release_noise_depends_on_the_configuration_and_the_split():
     assert torch.equal(own.release(rows, "test"), same.release(rows, "test"))
     assert not torch.equal(own.release(rows, "test"), same.release(rows, "attack"))
     assert own.is_random(rows)
+
+
+def test_release_noise_of_recorded_splits_is_drawn_on_the_cpu():
+    """So the same configuration releases the same records on every device."""
+    releaser, devices = game(config()).record_releaser(0), []
+
+    class Watched:
+        def noise_shape(self, record_shape):
+            return (3,)
+
+        def draw_noise(self, random, shape):
+            devices.append(random.device.type)
+            return torch.randn(shape, generator=random)
+
+        def release(self, parameters, batch):
+            assert batch.noise.device.type == "meta"
+            return batch.noise
+
+    x, secret = (values.to("meta") for values in (releaser.pool.x, releaser.pool.secret))
+    elsewhere = replace(releaser, network=Watched(), pool=Pool(x, secret))
+    assert elsewhere.release(np.arange(5), "test").device.type == "meta"
+    assert devices == ["cpu"]
 
 
 @pytest.mark.parametrize(

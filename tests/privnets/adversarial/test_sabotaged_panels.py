@@ -11,11 +11,13 @@ import torch
 from privnets.adversarial.attackers import convergence
 from privnets.adversarial.attackers.profiles import TrainingBudget
 from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.evaluation import evaluator
 from privnets.adversarial.evaluation.evaluator import evaluate_by_attackers, release_records
 from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import Evidence, Release, load_pool
 from privnets.adversarial.training.game import Game
-from privnets.points import Replicate
+from privnets.points import Replicate, ScoredRecords
+from tests.support import finish
 
 PROBLEM = PROBLEMS.get("gaussian-mixture")
 
@@ -119,6 +121,34 @@ def test_untrained_networks_are_flagged(release, monkeypatch):
         lambda task, _budget: train(task, TrainingBudget(1, 1, 0)),
     )
     assert "flag/attacker_not_converged" in _flags(release)
+
+
+def test_an_untrained_utility_network_is_flagged(release, monkeypatch):
+    fit = evaluator.fit_utility
+
+    def fit_badly(*arguments):
+        return [replace(one, converged=False) for one in (yield from fit(*arguments))]
+
+    monkeypatch.setattr(evaluator, "fit_utility", fit_badly)
+    replicate = _judge(release)
+    assert replicate.metrics["flag/attacker_not_converged"] == 1
+    note = replicate.notes["flag/attacker_not_converged"]
+    assert note == "steps ran out for utility/refitted_accuracy"
+
+
+def test_a_small_contrast_hides_no_utility(release):
+    """Fresh utility networks standardise releases, as attackers do."""
+    splits = (replace(split, z=100 + 1e-2 * split.z) for split in release.original.splits)
+    (usual,), (faint,) = (
+        finish(evaluator.fit_utility(PROBLEM, [release.config], [evidence], "test"))
+        for evidence in (release.original, Evidence(*splits))
+    )
+    assert usual.converged
+    assert (usual.log_p.argmax(1) == faint.log_p.argmax(1)).mean() > 0.99
+
+
+def test_a_replicate_states_the_number_of_its_own_test_records(release):
+    assert _judge(release).scored_on == ScoredRecords(None, len(release.original.test.z))
 
 
 def test_frozen_noise_is_flagged(release):

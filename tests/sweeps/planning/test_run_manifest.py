@@ -141,3 +141,14 @@ def test_an_unreadable_storage_is_reported_without_its_password(tmp_path: Path) 
     with pytest.raises(InputError, match="cannot be read") as refused:
         new_sweep_name(f"file://{tmp_path}/file?password=hunter2", "study")
     assert "hunter2" not in str(refused.value)
+
+
+def test_a_sweep_of_another_version_is_named_so_although_its_study_is_now_invalid(
+    ledger: Ledger,
+) -> None:
+    spec = ledger.read_spec()
+    spec["plan"]["experiment_version"] = 0
+    spec["study"]["fixed"]["removed_field"] = 4
+    ledger.write_spec(spec)
+    with pytest.raises(InputError, match="had version 0 and now has"):
+        replan(read_manifest(ledger))

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_sweeps import plain
 
-from privnets.points import Curve, Replicate, TradeoffPoint
+from privnets.points import Curve, Replicate, ScoredRecords, TradeoffPoint
 from sweeps.errors import InputError
 from sweeps.store.codec import decode_table, encode_points, points_from_tables
 from sweeps.store.filesystem import open_directory
@@ -110,6 +110,15 @@ def test_truncated_pack_is_skipped_and_reported(ledger: Ledger) -> None:
         assert [p.point_id for p in reader.read_points()] == ["kept"]
         assert reader.finished_replicates() == {("kept", 0)}
         assert set(reader.unreadable) == {"cut.parquet"}
+
+
+@pytest.mark.parametrize("scored", [None, ScoredRecords(None, 5), ScoredRecords("one", 5, 0.5)])
+def test_test_sets_are_kept(ledger: Ledger, scored: ScoredRecords | None) -> None:
+    whole = point()
+    replicates = tuple(replace(r, scored_on=scored) for r in whole.replicates)
+    ledger.write_pack("pack", [replace(whole, replicates=replicates)])
+    (read,) = ledger.read_points()
+    assert [r.scored_on for r in read.replicates] == [scored] * len(replicates)
 
 
 def test_packs_of_earlier_versions_have_no_test_sets(ledger: Ledger) -> None:
