@@ -1,7 +1,7 @@
 """Privacy experiments: configurations in, trade-off points out; and audits of existing models.
 
-Importing this package does not import torch; an experiment is imported on first use, and so is
-the module of an audit function.
+Importing this package loads neither torch nor numpy: the module of a public name, and an
+experiment, load on first use.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from privnets.points import Curve, Replicate, TradeoffPoint, merge_replicates
 from privnets.registry import experiment, experiments
 
 if TYPE_CHECKING:
@@ -17,25 +16,22 @@ if TYPE_CHECKING:
     from privnets.audit.files import AuditError as AuditError
     from privnets.audit.references import audit_model as audit_model
     from privnets.audit.result import AuditResult as AuditResult
+    from privnets.points import Curve as Curve
+    from privnets.points import Replicate as Replicate
+    from privnets.points import TradeoffPoint as TradeoffPoint
+    from privnets.points import merge_replicates as merge_replicates
 
 _DEFINED_IN = {
     "AuditError": "privnets.audit.files",
     "AuditResult": "privnets.audit.result",
+    "Curve": "privnets.points",
+    "Replicate": "privnets.points",
+    "TradeoffPoint": "privnets.points",
     "audit_model": "privnets.audit.references",
     "audit_signals": "privnets.audit.evaluation",
+    "merge_replicates": "privnets.points",
 }
-__all__ = [
-    "AuditError",
-    "AuditResult",
-    "Curve",
-    "Replicate",
-    "TradeoffPoint",
-    "audit_model",
-    "audit_signals",
-    "experiment",
-    "experiments",
-    "merge_replicates",
-]
+__all__ = [*_DEFINED_IN, "experiment", "experiments"]
 
 
 def __getattr__(name: str) -> object:

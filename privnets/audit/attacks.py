@@ -126,9 +126,14 @@ def _bavaria_online(models: ModelSignals) -> Array:
     mean = (count * known + extra * prior) / (count + extra)
     scatter = inside.scatter + count * extra / (count + extra) * np.square(known - prior)
     # The prior model costs no degree of freedom for the mean.
-    members = _log_student(signal, mean, scatter, inside.pooled, count + extra, count)
+    members = _log_student(signal, mean, scatter, inside.pooled_variance, count + extra, count)
     others = _log_student(
-        signal, outside.mean, outside.scatter, outside.pooled, outside.count, outside.count - 1
+        signal,
+        outside.mean,
+        outside.scatter,
+        outside.pooled_variance,
+        outside.count,
+        outside.count - 1,
     )
     return members - others
 
@@ -140,7 +145,7 @@ def _bavaria_offline(models: ModelSignals) -> Array:
     """
     outside = models.moments(models.signal, member=False)
     freedom = _PRIOR_FREEDOM + np.maximum(outside.count - 1, 0)
-    variance = (outside.scatter + _PRIOR_FREEDOM * outside.pooled) / freedom
+    variance = (outside.scatter + _PRIOR_FREEDOM * outside.pooled_variance) / freedom
     with np.errstate(divide="ignore"):
         width = np.sqrt(variance * (1 + 1 / outside.count))
     distance = (models.signal[models.targets] - outside.mean) / width

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,11 @@ MAX_BYTES: Final = 2**30
 # Other compressions have no useful bound on how much a file expands.
 _COMPRESSIONS = ("SNAPPY", "UNCOMPRESSED")
 
-_DAMAGES = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, pa.ArrowException)
+# All that the readers of numpy, pandas, pyarrow and zipfile raise for damaged files.
+_DAMAGES = (
+    *(OSError, ValueError, LookupError, EOFError, MemoryError, OverflowError, RuntimeError),
+    *(SyntaxError, TypeError, zipfile.BadZipFile, zlib.error, pa.ArrowException),
+)
 
 
 class AuditError(ValueError):

@@ -33,7 +33,7 @@ class ReferenceMoments:
     scatter: Array
 
     @cached_property
-    def pooled(self) -> Array:
+    def pooled_variance(self) -> Array:
         """Variance within records, pooled over records; shape [T, 1]."""
         freedom = np.maximum(self.count - 1, 0).sum(1, keepdims=True)
         total = self.scatter.sum(1, keepdims=True)
@@ -44,9 +44,9 @@ class ReferenceMoments:
     def variance(self, references: int) -> Array:
         """Variance that LiRA uses: a record's own from 64 references on, else the pooled one."""
         if references < _OWN_VARIANCE_REFERENCES:
-            return self.pooled
+            return self.pooled_variance
         own = self.scatter / np.maximum(self.count - 1, 1)
-        return np.maximum(np.where(self.count > 1, own, self.pooled), _TINY)
+        return np.maximum(np.where(self.count > 1, own, self.pooled_variance), _TINY)
 
 
 @dataclass(frozen=True, eq=False)

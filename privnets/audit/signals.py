@@ -119,15 +119,15 @@ def _columns(
             f"signals must have at least one of {', '.join(SCORES)}, {PROBABILITIES} "
             f"(columns {_PROBABILITY_COLUMN}0, {_PROBABILITY_COLUMN}1, ...); got {names}"
         )
-    found["member"] = _named("member", member, columns)
+    found["member"] = _find_column("member", member, columns)
     if labels is None:
         labels = next((name for name in _LABELS if name in columns), None)
     if labels is not None:
-        found["labels"] = _named("labels", labels, columns)
+        found["labels"] = _find_column("labels", labels, columns)
     return found, records
 
 
-def _named(name: str, value: ArrayLike | str, columns: Mapping[str, Any]) -> Any:
+def _find_column(name: str, value: ArrayLike | str, columns: Mapping[str, Any]) -> Any:
     """Array that is given, or named as a column of the table or file."""
     if not isinstance(value, str):
         return value

@@ -193,6 +193,29 @@ def test_wrong_tables_are_refused(frame: pd.DataFrame, message: str) -> None:
         privnets.audit_signals(frame)
 
 
+@pytest.mark.parametrize("suffix", ["npz", "csv", "parquet"])
+def test_damaged_files_are_audited_or_refused_with_one_error(suffix: str, tmp_path: Path) -> None:
+    path, random = tmp_path / f"saved.{suffix}", np.random.default_rng(0)
+    frame = pd.DataFrame({"loss": SCORE, "member": MEMBER})
+    if suffix == "npz":
+        np.savez_compressed(path, loss=SCORE, member=MEMBER)
+    elif suffix == "csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_parquet(path)
+    whole, refused = path.read_bytes(), 0
+    for _ in range(150):
+        damaged = bytearray(whole)
+        for place in random.integers(0, len(whole), 3):
+            damaged[place] = random.integers(0, 256)
+        path.write_bytes(damaged[: random.integers(len(whole) // 2, 2 * len(whole))])
+        try:
+            load_signals(path, "member", None)
+        except AuditError:
+            refused += 1
+    assert refused > 50
+
+
 class Payload:
     def __reduce__(self):
         return (print, ("executed",))
