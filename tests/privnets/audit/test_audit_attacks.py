@@ -8,7 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from audit_support import many_models, slow_bavaria, slow_lira, slow_rmia
+from audit_support import (
+    many_models,
+    sides,
+    slow_bavaria,
+    slow_lira,
+    slow_pooled_variance,
+    slow_rmia,
+)
+from scipy import stats
 from scipy.special import expit
 from scipy.stats import entropy
 from sklearn.metrics import roc_auc_score
@@ -67,6 +75,19 @@ def test_own_variances_are_used_from_64_references_on() -> None:
         assert scores[0, record] == pytest.approx(expected)
 
 
+def test_bavaria_offline_is_the_tail_of_a_student_distribution() -> None:
+    signal, member = many_models(1.0, 12, records=25)
+    scores = AUDIT_ATTACKS.get("bavaria_offline").score(make_signals(signal, member))
+    pooled = slow_pooled_variance(signal, member, 5, 1)
+    for record in range(25):
+        _, outside = sides(signal, member, 5, record)
+        freedom = 4 + len(outside) - 1
+        squares = np.square(outside - np.mean(outside)).sum()
+        scale = np.sqrt((4 * pooled + squares) / freedom * (1 + 1 / len(outside)))
+        tail = stats.t.logsf(signal[5, record], freedom, np.mean(outside), scale)
+        assert scores[5, record] == pytest.approx(-tail)
+
+
 def test_difference_subtracts_the_mean_log_probability_without_the_record() -> None:
     signal, member = many_models(1.0, 16, records=10)
     logs = np.log(expit(signal))
@@ -89,7 +110,7 @@ from privnets.audit.attacks import AuditAttack
 def largest(models):
     return models.signal[models.targets] - models.signal.max(0)
 
-MINE = AuditAttack("mine", "offline", largest, "nobody")
+MINE = AuditAttack("mine", "offline", largest, "no paper")
 """
 
 _RUN = """

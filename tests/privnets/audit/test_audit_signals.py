@@ -142,7 +142,7 @@ WRONG = {
     "too many dimensions": ({"loss": np.zeros((2, 3, 4))}, MEMBER, r"got \[2, 3, 4\]"),
     "members only": ({"loss": SCORE}, np.ones(RECORDS), "have no non-members"),
     "non-members only": ({"loss": SCORE}, np.zeros(RECORDS), "have no members"),
-    "member is no boolean": ({"loss": SCORE}, 2 * MEMBER, "0 and 1; got 2"),
+    "member is a count": ({"loss": SCORE}, 2 * MEMBER, "0 and 1; got 2"),
     "member is text": ({"loss": SCORE}, ["yes"] * RECORDS, "member must be numbers"),
     "shapes": ({"loss": SCORE}, MEMBER[:-1], "60 records, but member has 1 models x 59 records"),
     "dimensions": ({"loss": np.stack([SCORE, SCORE])}, MEMBER, r"shape \[models, records\]"),
