@@ -60,6 +60,6 @@ class PanelProfile:
 
 
 PROFILES: Final[Mapping[ProfileName, PanelProfile]] = {
-    "quick": PanelProfile(2_000, 2, TrainingBudget(100, 400, 0), draws=8, numbers=2**23),
+    "quick": PanelProfile(2_000, 2, TrainingBudget(100, 1_500, 0), draws=8, numbers=2**23),
     "full": PanelProfile(2**20, 1, TrainingBudget(500, 4_000, 2), draws=64, numbers=2**26),
 }
