@@ -80,9 +80,11 @@ def _platform(tradeoff: float, dependence: float) -> Sequence[dict[str, float]]:
     fields = {**toy.fields(STEPS, "exact"), "tradeoff": tradeoff, "dependence": dependence}
     points = experiment.run([experiment.Config(**fields, seed=seed) for seed in SEEDS])
     replicates = [point.replicates[0] for point in points]
+    # Flags judge a game; they are not part of it.
+    metrics = [{k: v for k, v in r.metrics.items() if k[:5] != "flag/"} for r in replicates]
     return [
-        {**dict(r.metrics), **{f"curve/{n}": c.values[-1] for n, c in r.curves.items()}}
-        for r in replicates
+        {**own, **{f"curve/{n}": c.values[-1] for n, c in r.curves.items()}}
+        for own, r in zip(metrics, replicates, strict=True)
     ]
 
 
