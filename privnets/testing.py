@@ -65,30 +65,49 @@ def check_audit_attack(attack: AuditAttack) -> None:
     """Checks an attack of audits on the signals of `make_model_signals`.
 
     Scores must have the shape [audited models, records], have an AUC that an interval of twice the
-    width cannot separate from 1/2 without leakage, and one above 0.85 with a large leak.
+    width cannot separate from 1/2 without leakage, and one above 0.85 with a large leak. No leakage
+    includes models with equal outputs, and records that are each in exactly half of the models.
     """
-    for shift in (0.0, 4.0):
-        models = make_model_signals(shift)
+    cases = (
+        make_model_signals(0.0),
+        make_model_signals(0.0, balanced=True),
+        make_model_signals(0.0, balanced=True, noise=0.0),
+        make_model_signals(4.0),
+    )
+    for leaks, models in zip((False, False, False, True), cases, strict=True):
         reason = attack.why_unavailable(models)
         assert reason is None, f"attack {attack.name!r} is not available: {reason}"
         scores = attack.score(models)
         assert scores.shape == models.target_member.shape, "one score for each trial is needed"
         area = ScoredTrials(scores, models.target_member).area()
-        if shift == 0:
+        if not leaks:
             assert abs(area.value - 0.5) <= 2 * (area.high - area.value), "an AUC without leakage"
         else:
             assert area.value > 0.85, f"AUC {area.value:.3f} with strong leakage"
 
 
-def make_model_signals(shift: float, models: int = 16, records: int = 400) -> ModelSignals:
+def make_model_signals(
+    shift: float,
+    models: int = 16,
+    records: int = 400,
+    *,
+    balanced: bool = False,
+    noise: float = 0.7,
+) -> ModelSignals:
     """Draws log-odds of models whose members have signals larger by `shift`, with every signal.
 
-    Each record has a level of its own with a standard deviation of 1, and noise of 0.7.
+    Each record has a level of its own with a standard deviation of 1, and some noise.
+
+    Args:
+        balanced: Whether each record is in exactly half of the models, or in each with
+            probability 1/2.
+        noise: Standard deviation of the noise.
     """
     random = np.random.default_rng(0)
-    member = random.random((models, records)) < 0.5
-    noise = random.standard_normal(records) + 0.7 * random.standard_normal(member.shape)
-    signal = 1 + noise + shift * member
+    draws = random.random((models, records))
+    member = draws < (np.median(draws, axis=0) if balanced else 0.5)
+    level = random.standard_normal(records)
+    signal = 1 + level + noise * random.standard_normal(member.shape) + shift * member
     confidence = 1 / (1 + np.exp(-signal))
     names = ("loss", "confidence", "entropy", "modified_entropy", "logit", "score")
     return ModelSignals(
@@ -98,7 +117,7 @@ def make_model_signals(shift: float, models: int = 16, records: int = 400) -> Mo
         member,
         np.arange(models),
         np.arange(records).astype(object),
-        0.01,
+        np.inf,
     )
 
 

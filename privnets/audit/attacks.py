@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import gammaln, stdtr
 
 from privnets.audit.model_signals import Array, ModelSignals, ReferenceMoments
@@ -98,18 +99,17 @@ def _rmia_online(models: ModelSignals) -> Array:
     The ratio is p(x | model) / p(x), where p(x) averages both sides equally. The population is
     all records of the audit, and the ratio of two records is compared with gamma = 1.
     """
-    confidence = _known_confidence(models)
-    inside = models.moments(confidence, member=True).mean
-    outside = models.moments(confidence, member=False).mean
-    return _share_below(confidence[models.targets] / ((inside + outside) / 2))
+    logs = models.log_confidence
+    inside, outside = (models.log_mean(logs, member=member) for member in (True, False))
+    return _share_below(logs[models.targets] - _log_sum(inside, outside))
 
 
 def _rmia_offline(models: ModelSignals) -> Array:
     """RMIA with p(x) = ((1 + a) p_out(x) + 1 - a) / 2 and a = 0.3 (section 3.2 of the paper)."""
-    confidence = _known_confidence(models)
-    outside = models.moments(confidence, member=False).mean
-    average = ((1 + _OFFLINE_SLOPE) * outside + 1 - _OFFLINE_SLOPE) / 2
-    return _share_below(confidence[models.targets] / average)
+    logs = models.log_confidence
+    outside = models.log_mean(logs, member=False) + np.log1p(_OFFLINE_SLOPE)
+    average = _log_sum(outside, np.log1p(-_OFFLINE_SLOPE))
+    return _share_below(logs[models.targets] - average)
 
 
 def _bavaria_online(models: ModelSignals) -> Array:
@@ -155,7 +155,7 @@ def _bavaria_offline(models: ModelSignals) -> Array:
 
 def _difference(models: ModelSignals) -> Array:
     """Log-probability of the true class, or the signal, minus its mean without the record."""
-    values = models.signal if models.confidence is None else np.log(models.confidence)
+    values = models.signal if models.confidence is None else models.log_confidence
     return values[models.targets] - models.moments(values, member=False).mean
 
 
@@ -206,9 +206,11 @@ def _average_shift(shifts: Array) -> Array:
     return mean
 
 
-def _known_confidence(models: ModelSignals) -> Array:
-    assert models.confidence is not None  # by `why_unavailable`
-    return models.confidence
+def _log_sum(one: Array, two: ArrayLike) -> Array:
+    """Logarithm of exp(one) + exp(two); NaN stays NaN."""
+    with np.errstate(invalid="ignore"):
+        total: Array = np.logaddexp(one, two)
+    return total
 
 
 def _log_normal(signal: Array, side: ReferenceMoments, models: ModelSignals) -> Array:
@@ -233,7 +235,7 @@ def _share_below(ratio: Array) -> Array:
     """Share of the records of the same model whose ratio is not larger; NaN stays NaN."""
     shares = np.full_like(ratio, np.nan)
     for row, known in zip(shares, ratio, strict=True):
-        defined = np.isfinite(known)
+        defined = ~np.isnan(known)
         ordered = np.sort(known[defined])
         ranks = np.searchsorted(ordered, known[defined], side="right")
         row[defined] = ranks / max(len(ordered), 1)

@@ -48,7 +48,7 @@ def audit_signals(
         family: Family of attacks that the verdict is about: `threshold`, `offline` or `online`.
             The one with the most knowledge if None.
         clip: Probabilities are clipped to [clip, 1 - clip] for attacks with references. Chosen
-            from the signals if None; see `choose_clip`.
+            from the signals if None; see `choose_limit`.
         confidence: Coverage of intervals, in (0, 1).
         delta: Delta of the lower bounds on epsilon, in [0, 1).
         seed: Source of the random halves.

@@ -8,7 +8,10 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit, xlogy
+from scipy.special import log_expit, xlogy
+
+from privnets.audit.files import AuditError
+from privnets.randomness import generator
 
 Array = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -60,7 +63,7 @@ class ModelSignals:
         member: Whether the record was in the training set, shape [M, R].
         targets: Numbers of the audited models, shape [T].
         records: Label of each record.
-        clip: Distance from 0 and 1 to which probabilities were clipped; 0 if they were not.
+        limit: Largest size of log-odds, to which `signal` was clipped; infinite if it was not.
     """
 
     values: Mapping[str, Array]
@@ -69,7 +72,13 @@ class ModelSignals:
     member: BoolArray
     targets: NDArray[np.int64]
     records: NDArray[np.object_]
-    clip: float
+    limit: float
+
+    def __post_init__(self) -> None:
+        """Raises AuditError if a signal is NaN."""
+        for name, values in {**self.values, "of references": self.signal}.items():
+            if np.isnan(values).any():
+                raise AuditError(f"the signal {name!r} must be numbers; got nan")
 
     @property
     def references(self) -> int:
@@ -81,24 +90,82 @@ class ModelSignals:
         """Membership in the training sets of the audited models, shape [T, R]."""
         return self.member[self.targets]
 
+    @property
+    def log_confidence(self) -> Array:
+        """Log-probability of the true class, if known; exact where `confidence` rounds."""
+        logs: Array = log_expit(self.signal)
+        return logs
+
     def moments(self, values: Array, *, member: bool) -> ReferenceMoments:
         """Moments over the reference models that trained with a record, or without it.
 
-        Each audited model is left out of its own references.
+        Each audited model is left out of its own references; see `_companions`.
 
         Args:
             values: Values of every model, shape [M, R].
         """
         side = self.member == member
-        centre = values.mean(0)
+        # Unlike a mean, the median of equal values is free of rounding.
+        centre = np.median(values, axis=0)
         deviation = np.where(side, values - centre, 0.0)
-        own = side[self.targets]
-        count = side.sum(0) - own.astype(float)
-        total = deviation.sum(0) - deviation[self.targets]
-        squares = np.square(deviation).sum(0) - np.square(deviation[self.targets])
+        removed = self._removed(member)
+        lost = np.take_along_axis(deviation, removed, 0)
+        count = side.sum(0) - np.take_along_axis(side, removed, 0).astype(float)
+        total = deviation.sum(0) - lost
+        squares = np.square(deviation).sum(0) - np.square(lost)
         mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
         scatter = np.where(count > 1, np.maximum(squares - total * np.nan_to_num(mean), 0.0), 0.0)
         return ReferenceMoments(count, centre + mean, scatter)
+
+    def log_mean(self, logs: Array, *, member: bool) -> Array:
+        """Logarithm of the mean of exp(logs) over the references of one side; NaN without one.
+
+        Args:
+            logs: Logarithms of every model, shape [M, R].
+
+        Returns:
+            Shape [T, R].
+        """
+        side = self.member == member
+        top = np.where(side, logs, -np.inf).max(0)
+        parts = np.where(side, np.exp(np.minimum(logs - top, 0.0)), 0.0)
+        # Sums before and after the removed model: a difference of sums would cancel.
+        nothing = np.zeros_like(parts[:1])
+        before = np.vstack([nothing, parts[:-1]]).cumsum(0)
+        after = np.vstack([nothing, parts[:0:-1]]).cumsum(0)[::-1]
+        removed = self._removed(member)
+        total = np.take_along_axis(before, removed, 0) + np.take_along_axis(after, removed, 0)
+        count = side.sum(0) - np.take_along_axis(side, removed, 0)
+        mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+        with np.errstate(divide="ignore"):
+            answer: Array = top + np.log(mean)
+        return answer
+
+    def _removed(self, member: bool) -> NDArray[np.int64]:
+        """The audited model or its companion, whichever is on one side; shape [T, R]."""
+        return np.where(self.target_member == member, self.targets[:, None], self._companions)
+
+    @cached_property
+    def _companions(self) -> NDArray[np.int64]:
+        """Models of the other side that are left out together with an audited one, shape [T, R].
+
+        Where each record is in the same number of models, a member has one reference less that
+        trained with the record: the counts alone would tell who is one. Leaving out a random
+        model of the other side equalises them. Where memberships are independent, or where there
+        is no model to leave out, the audited model is its own companion.
+        """
+        own = self.target_member
+        inside = self.member.sum(0) - own
+        targets = np.broadcast_to(self.targets[:, None], own.shape)
+        if own.all() or not own.any() or inside[own].mean() - inside[~own].mean() > -0.5:
+            return targets
+        rivals = np.where(own, (~self.member).sum(0), self.member.sum(0))
+        random = generator(0, "left out references").random(self.member.shape)[self.targets]
+        # Models in the order of membership: those without the record come first.
+        order = np.argsort(self.member, axis=0, kind="stable")
+        first = np.where(own, 0, (~self.member).sum(0))
+        place = np.minimum(first + (random * rivals).astype(np.int64), len(self.member) - 1)
+        return np.where(rivals > 0, np.take_along_axis(order, place, 0), targets)
 
 
 def derive_from_probabilities(probabilities: Array, labels: NDArray[np.int64]) -> dict[str, Array]:
@@ -139,19 +206,15 @@ def logit_of_loss(loss: Array) -> Array:
     return np.where(loss > 30.0, -loss, small)
 
 
-def choose_clip(log_odds: Array) -> float:
-    """Half the distance of the most extreme probabilities from 0 or 1, other than 0 and 1.
+def choose_limit(log_odds: Array) -> float:
+    """Log-odds at half the distance of the most extreme probabilities from 0 or 1, but 0 and 1.
 
-    A forest of 50 trees votes in steps of 0.02 and gets 0.01: a continuity correction. The most
+    A forest of 50 trees votes in steps of 0.02 and gets log-odds
+    of the probability 0.01, or 0.99: a continuity correction. The most
     extreme one is the 99% quantile of |log-odds| over finite values. No membership is used.
     """
     sizes = np.abs(log_odds[np.isfinite(log_odds)])
     if not len(sizes):
-        return 0.25
-    return max(_TINY, float(expit(-np.quantile(sizes, _CLIP_QUANTILE)) / 2))
-
-
-def clip_log_odds(log_odds: Array, clip: float) -> Array:
-    """Log-odds of probabilities clipped to [clip, 1 - clip]."""
-    limit = -float(logit(clip))
-    return np.clip(log_odds, -limit, limit)
+        return float(np.log(3.0))
+    extreme = float(np.quantile(sizes, _CLIP_QUANTILE))
+    return extreme + float(np.log(2 + np.exp(-extreme)))

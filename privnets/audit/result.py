@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit
 
 from privnets.audit.attacks import AUDIT_ATTACKS, FAMILIES, Family
 from privnets.audit.files import AuditError
@@ -206,16 +207,29 @@ class AuditResult:
     @property
     def basis(self) -> str:
         """Sentences on the models, records, clipping and bounds that the numbers rest on."""
-        models, clip = self.models, self.models.clip
+        models, limit = self.models, self.models.limit
         shape = f"{len(models.targets)} audited model{'s' * (len(models.targets) > 1)}, "
         shape += f"{models.references} reference models each, {len(models.records)} records. "
-        clipped = f"Probabilities are clipped to [{clip:.3g}, 1 - {clip:.3g}] for attacks with "
+        clip = expit(-limit)
+        clipped = (
+            f"Log-odds are clipped to [-{limit:.4g}, {limit:.4g}], probabilities to "
+            f"[{clip:.3g}, 1 - {clip:.3g}], for attacks with references. "
+        )
         bound = (
             f"Lower bounds on epsilon hold at delta {self.delta:g} with {self.confidence:.0%} "
             "confidence if trials are independent. Families of attacks differ in knowledge; do "
             "not compare across them."
         )
-        return shape + (f"{clipped}references. " if clip and models.references else "") + bound
+        return shape + (clipped if models.references and limit < np.inf else "") + bound
+
+    @property
+    def not_run(self) -> str:
+        """Sentence that lists the attacks that could not be run, by reason; empty if all were."""
+        reasons: dict[str, list[str]] = {}
+        for name, reason in self.unavailable.items():
+            reasons.setdefault(reason, []).append(name)
+        parts = [f"{', '.join(names)} ({reason})" for reason, names in reasons.items()]
+        return f"Not run: {'; '.join(parts)}." if parts else ""
 
     def report(self, path: str | Path) -> Path:
         """Writes one HTML page that needs no network.
@@ -237,13 +251,15 @@ class AuditResult:
         return path
 
     def _repr_html_(self) -> str:
-        """Verdict and table, for notebooks."""
+        """Verdict, table, basis and attacks that were not run, for notebooks."""
         table: str = self._shown_table().to_html(escape=True, index=False)
-        return f"<p>{escape(self.verdict)}</p>{table}<p>{escape(self.basis)}</p>"
+        parts = [f"<p>{escape(text)}</p>" for text in (self.basis, self.not_run)]
+        return f"<p>{escape(self.verdict)}</p>{table}{''.join(parts)}"
 
     def __repr__(self) -> str:
-        """Verdict, table and basis as text."""
-        return f"{self.verdict}\n\n{self._shown_table().to_string(index=False)}\n\n{self.basis}"
+        """Verdict, table, basis and attacks that were not run, as text."""
+        table = self._shown_table().to_string(index=False)
+        return f"{self.verdict}\n\n{table}\n\n{self.basis}\n{self.not_run}"
 
     def _shown_table(self) -> pd.DataFrame:
         return format_table(self.table, METRICS)

@@ -16,8 +16,7 @@ from privnets.audit.model_signals import (
     Array,
     BoolArray,
     ModelSignals,
-    choose_clip,
-    clip_log_odds,
+    choose_limit,
     derive_from_probabilities,
     logit_of_loss,
 )
@@ -35,6 +34,8 @@ _SUM_TOLERANCE = 1e-3
 _LABELS = ("labels", "label")
 _PROBABILITY_COLUMN = "probability_"
 _HIGHER_FOR_OTHERS = ("loss", "entropy")
+# exp(-loss) of larger losses is not a normal number, so they are not cross-entropies.
+_MAX_CROSS_ENTROPY = 700.0
 
 
 def load_signals(
@@ -69,16 +70,16 @@ def load_signals(
     everything = {**derived, **oriented}
     _check_shapes(everything, truth)
     _check_counts(truth, target)
-    signal, confidence, clipped = _reference_signal(models, log_odds, clip)
+    signal, confidence, limit = _reference_signal(models, log_odds, clip)
     targets = np.arange(len(truth)) if target is None else np.array([target])
     names = np.arange(truth.shape[1]).astype(object) if records is None else records
-    return ModelSignals(everything, signal, confidence, truth, targets, names, clipped)
+    return ModelSignals(everything, signal, confidence, truth, targets, names, limit)
 
 
 def _reference_signal(
     given: Mapping[str, Array], log_odds: Array | None, clip: float | None
 ) -> tuple[Array, Array | None, float]:
-    """Signal and clipped confidence of attacks with references, and the clip."""
+    """Signal and clipped confidence of attacks with references, and the limit of log-odds."""
     if clip is not None and not 0 < clip < 0.5:
         raise AuditError(f"clip must be above 0 and below 0.5; got {clip}.")
     if log_odds is None and "logit" in given:
@@ -86,14 +87,18 @@ def _reference_signal(
     elif log_odds is None and "confidence" in given:
         with np.errstate(divide="ignore"):
             log_odds = logit(given["confidence"])
-    elif log_odds is None and "loss" in given and given["loss"].min() >= 0:
+    elif log_odds is None and "loss" in given and _is_cross_entropy(given["loss"]):
         log_odds = logit_of_loss(given["loss"])
     if log_odds is None:
         name = next(name for name in ("score", "loss", "entropy") if name in given)
-        return (-given[name] if name in _HIGHER_FOR_OTHERS else given[name]), None, 0.0
-    chosen = choose_clip(log_odds) if clip is None else clip
-    signal = clip_log_odds(log_odds, chosen)
-    return signal, expit(signal), chosen
+        return (-given[name] if name in _HIGHER_FOR_OTHERS else given[name]), None, np.inf
+    limit = choose_limit(log_odds) if clip is None else -float(logit(clip))
+    signal = np.clip(log_odds, -limit, limit)
+    return signal, expit(signal), limit
+
+
+def _is_cross_entropy(loss: Array) -> bool:
+    return bool(loss.min() >= 0 and loss.max() <= _MAX_CROSS_ENTROPY)
 
 
 def _columns(
@@ -198,6 +203,7 @@ def _scores(name: str, value: Any) -> Array:
         )
     if name == "confidence":
         _check_fractions(name, values)
+        return np.minimum(values, 1.0)
     if name == "entropy" and values.min() < 0:
         raise AuditError(f"entropy must be at least 0 nats; got {values.min():.4g}")
     return values

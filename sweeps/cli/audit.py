@@ -114,6 +114,8 @@ def _show(result: AuditResult) -> None:
     rows = tuple(tuple(map(str, row)) for row in frame.itertuples(index=False))
     print_table(Table(tuple(frame.columns), rows, "* fewer than ten false positives expected."))
     say(result.basis)
+    if result.not_run:
+        say(result.not_run)
     say(result.verdict)
 
 

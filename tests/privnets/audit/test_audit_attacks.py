@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from audit_support import (
     slow_rmia,
 )
 from scipy import stats
-from scipy.special import expit
+from scipy.special import expit, logsumexp
 from scipy.stats import entropy
 from sklearn.metrics import roc_auc_score
 
@@ -25,12 +26,12 @@ import privnets
 from privnets.audit.attacks import AUDIT_ATTACKS
 from privnets.audit.model_signals import (
     ModelSignals,
-    choose_clip,
-    clip_log_odds,
+    choose_limit,
     derive_from_probabilities,
     logit_of_loss,
 )
-from privnets.testing import check_audit_attack
+from privnets.audit.rates import ScoredTrials
+from privnets.testing import check_audit_attack, make_model_signals
 from tests.privnets.test_registry import install_package
 
 WITH_REFERENCES = [
@@ -44,7 +45,7 @@ def make_signals(log_odds: np.ndarray, member: np.ndarray, target: int | None = 
     names = np.arange(records).astype(object)
     values = {"logit": log_odds, "score": log_odds, "loss": -np.logaddexp(0, -log_odds)}
     values |= dict.fromkeys(("confidence", "entropy", "modified_entropy"), expit(log_odds))
-    return ModelSignals(values, log_odds, expit(log_odds), member, targets, names, 0.01)
+    return ModelSignals(values, log_odds, expit(log_odds), member, targets, names, np.inf)
 
 
 @pytest.mark.parametrize(
@@ -194,10 +195,77 @@ def test_clip_is_half_the_step_of_a_forest_s_votes() -> None:
     votes = np.random.default_rng(0).integers(0, 51, 5_000) / 50
     with np.errstate(divide="ignore"):
         log_odds = np.log(votes) - np.log(1 - votes)
-    assert choose_clip(log_odds) == pytest.approx(0.01)
-    clipped = expit(clip_log_odds(log_odds, 0.01))
-    assert (clipped.min(), clipped.max()) == pytest.approx((0.01, 0.99))
-    assert choose_clip(np.array([np.inf, -np.inf])) == 0.25
+    assert expit(-choose_limit(log_odds)) == pytest.approx(0.01)
+    assert expit(-choose_limit(np.array([np.inf, -np.inf]))) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("form", ["loss", "logit", "squared"])
+def test_large_losses_leak_as_much_as_the_same_numbers_as_scores(form: str) -> None:
+    """Summed losses of sequences have log-odds of hundreds; errors have any size."""
+    random = np.random.default_rng(0)
+    member = random.random((9, 200)) < 0.5
+    loss = 600 + 5 * (random.standard_normal(200) + random.standard_normal(member.shape) * 0.7)
+    loss -= 12 * member
+    loss *= 100 if form == "squared" else 1
+    signals = {"logit": -loss} if form == "logit" else {"loss": loss}
+    table = privnets.audit_signals(signals, member).table["auc"]
+    expected = privnets.audit_signals({"score": -loss}, member).table["auc"]
+    shared = expected.index.drop("score")
+    assert (expected[shared] > 0.95).all()
+    # The limit of log-odds moves the largest 1%, which holds no record apart.
+    assert table[shared].to_numpy() == pytest.approx(expected[shared].to_numpy(), abs=0.01)
+    assert ("rmia_online" in table) == (form != "squared")
+    if form != "squared":
+        assert table["rmia_online"] > 0.95
+        assert table["rmia_offline"] > 0.8
+
+
+def test_rmia_ratios_are_exact_where_probabilities_underflow() -> None:
+    signal, member = many_models(1.0, 6, records=30)
+    low = make_signals(100 * signal - 900, member)
+    scores = AUDIT_ATTACKS.get("rmia_online").score(low)
+    values = 100 * signal - 900
+    ratios = np.full(values.shape, np.nan)
+    for target in range(6):
+        for record in range(30):
+            inside, outside = sides(values, member, target, record)
+            if inside and outside:
+                means = [logsumexp(side) - np.log(len(side)) for side in (inside, outside)]
+                ratios[target, record] = values[target, record] - np.logaddexp(*means)
+    for row, ratio in zip(scores, ratios, strict=True):
+        known = ~np.isnan(ratio)
+        assert row[known] == pytest.approx(stats.rankdata(ratio[known], "max") / known.sum())
+
+
+@pytest.mark.parametrize("name", WITH_REFERENCES)
+@pytest.mark.parametrize("noise", [0.0, 0.7])
+@pytest.mark.parametrize("target", [None, 0])
+def test_counts_of_references_tell_no_membership_in_balanced_designs(name, noise, target) -> None:
+    """Each record is in four of eight models: a member has one reference less with the record."""
+    models = make_model_signals(0.0, 8, 3_000, balanced=True, noise=noise)
+    if target is not None:
+        models = replace(models, targets=np.array([target]))
+    scores = AUDIT_ATTACKS.get(name).score(models)
+    area = ScoredTrials(scores, models.target_member).area()
+    assert abs(area.value - 0.5) <= 1.5 * (area.high - area.value)
+    for side in (True, False):
+        assert (models.moments(models.signal, member=side).count == 3).all()
+
+
+def test_references_of_independent_memberships_are_all_used() -> None:
+    models = make_model_signals(0.0)
+    count = sum(models.moments(models.signal, member=side).count for side in (True, False))
+    assert (count == 15).all()
+
+
+def test_a_signal_that_is_no_number_is_refused() -> None:
+    signal, member = many_models(1.0)
+    models = make_signals(signal, member)
+    wrong = np.where(np.arange(signal.shape[1]) == 3, np.nan, signal)
+    with pytest.raises(privnets.AuditError, match="must be numbers; got nan"):
+        replace(models, signal=wrong)
+    with pytest.raises(privnets.AuditError, match="'logit' must be numbers; got nan"):
+        replace(models, values={"logit": wrong})
 
 
 def test_the_public_function_attacks_the_logits_that_it_is_given() -> None:

@@ -150,9 +150,16 @@ def test_a_verdict_is_careful_where_nothing_leaks() -> None:
 
 def test_the_basis_states_models_clipping_and_the_bound(audit: privnets.AuditResult) -> None:
     assert "9 audited models, 8 reference models each, 200 records." in audit.basis
-    assert "Probabilities are clipped to [" in audit.basis
+    assert "Log-odds are clipped to [-" in audit.basis
     assert "delta 1e-05 with 95% confidence" in audit.basis
     assert audit.verdict in repr(audit)
+    assert audit.not_run == (
+        "Not run: loss (the signal 'loss' is unknown); confidence (the signal 'confidence' is "
+        "unknown); entropy (the signal 'entropy' is unknown); modified_entropy (the signal "
+        "'modified_entropy' is unknown); score (the signal 'score' is unknown)."
+    )
+    assert audit.not_run in repr(audit)
+    assert "Not run: loss (" in audit._repr_html_()
 
 
 def test_the_page_and_the_notebook_show_no_markup_of_users(tmp_path: Path) -> None:

@@ -74,6 +74,17 @@ def test_every_form_of_the_true_class_s_probability_gives_the_same_reference_att
     np.testing.assert_allclose(models.confidence, reference.confidence, rtol=1e-9)
 
 
+def test_a_confidence_that_rounding_puts_above_1_is_1() -> None:
+    signal, member = many_models(2.0)
+    values = expit(signal)
+    values[:, :3] = 1.0
+    exact = privnets.audit_signals({"confidence": values}, member)
+    values[:, :3] = np.nextafter(np.float32(1), np.float32(2))
+    rounded = privnets.audit_signals({"confidence": values}, member)
+    assert {"lira_online", "rmia_online", "bavaria_online"} <= set(rounded.table.index)
+    assert_equal(rounded, exact)
+
+
 def test_tensors_are_accepted() -> None:
     import torch
 

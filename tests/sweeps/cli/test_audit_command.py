@@ -40,6 +40,7 @@ def test_the_table_and_the_verdict_are_printed(run, saved) -> None:
     assert code == 0
     assert "tpr_at_fpr_0.001" in shown
     assert "the outputs reveal membership" in shown
+    assert "Not run: " in shown
 
 
 @pytest.mark.parametrize(
