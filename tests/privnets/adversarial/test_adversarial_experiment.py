@@ -31,7 +31,7 @@ SMALL = {
 PROBLEMS = [
     "gaussian-mixture",
     "digits",
-    pytest.param("eco", marks=requires_data("eco")),
+    pytest.param("eco", marks=[requires_data("eco"), pytest.mark.slow]),
     pytest.param("amnist", marks=[requires_data("mnist"), pytest.mark.slow]),
 ]
 
