@@ -134,9 +134,13 @@ class ScoredTrials:
         return RateInterval(value, low, min(1.0, value + math.hypot(high - value, loose - value)))
 
     def false_positive_rates(self) -> Array:
-        """Share of other records' trials that score at least as high, shape [T, R]."""
+        """Share of other records' trials, and the trial itself, that score at least as high.
+
+        Shape [T, R]. Without leakage it is at most r with probability r or less, for each member
+        of one model: its rank among the others is uniform.
+        """
         above = len(self.others) - np.searchsorted(self.others, self.score, side="left")
-        rates: Array = np.where(np.isnan(self.score), np.nan, above / len(self.others))
+        rates: Array = np.where(np.isnan(self.score), np.nan, (1 + above) / (1 + len(self.others)))
         return rates
 
     def best_threshold(self) -> tuple[float, float]:
@@ -258,13 +262,17 @@ def clopper_pearson_upper(successes: ArrayLike, size: float, tail: float) -> Arr
     return np.where(failures > _ROUNDING, limit, 1.0)
 
 
-def mean_interval(parts: Sequence[RateInterval]) -> RateInterval:
-    """Mean of independent estimates, with the interval by MOVER."""
-    count = len(parts)
+def mean_interval(parts: Sequence[RateInterval], *, independent: bool) -> RateInterval:
+    """Mean of estimates, with the interval by MOVER, or the mean interval if they are dependent."""
+    count, add = len(parts), math.hypot if independent else _sum
     value = sum(part.value for part in parts) / count
-    low = math.hypot(*(part.value - part.low for part in parts)) / count
-    high = math.hypot(*(part.high - part.value for part in parts)) / count
+    low = add(*(part.value - part.low for part in parts)) / count
+    high = add(*(part.high - part.value for part in parts)) / count
     return RateInterval(value, value - low, value + high)
+
+
+def _sum(*terms: float) -> float:
+    return math.fsum(terms)
 
 
 def _binomial_quantile(level: float, size: float, rate: float) -> int:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, softmax
 from sklearn.base import clone, is_classifier
@@ -127,33 +128,63 @@ def predict(model: Any, x: Any) -> ModelOutputs:
         values = np.asarray(model.predict_proba(x), dtype=float)
         return ModelOutputs("probabilities", values, np.asarray(model.classes_))
     if hasattr(model, "decision_function"):
-        values = np.asarray(model.decision_function(x), dtype=float)
-        return ModelOutputs("margins", values, np.asarray(model.classes_))
+        return _decide(model, x)
     if hasattr(model, "predict") and not is_classifier(model):
         values = np.asarray(model.predict(x), dtype=float)
         return ModelOutputs("predictions", values)
     if callable(model):
-        return ModelOutputs("probabilities", np.asarray(model(x), dtype=float))
+        values = np.asarray(model(x), dtype=float)
+        if values.ndim != 2:
+            raise AuditError(
+                f"a function must return probabilities [records, classes]; got {list(values.shape)}"
+            )
+        return ModelOutputs("probabilities", values)
     raise AuditError(
         "model must have predict_proba, decision_function, or predict of a regression, or be a "
         f"torch module or a function; got {type(model).__name__}"
     )
 
 
+def _decide(model: Any, x: Any) -> ModelOutputs:
+    """Decision values: one of two classes, or one for each class."""
+    values = np.asarray(model.decision_function(x), dtype=float)
+    classes = np.asarray(getattr(model, "classes_", ()))
+    options = model.get_params() if hasattr(model, "get_params") else {}
+    # Three classes have three pairs, so that the shape alone cannot tell.
+    pairs = any(
+        name.endswith("decision_function_shape") and value == "ovo"
+        for name, value in options.items()
+    )
+    expected = values.shape[:1] if len(classes) == 2 else (len(values), len(classes))
+    if values.shape != expected or len(classes) < 2 or (pairs and len(classes) > 2):
+        raise AuditError(
+            "decision_function must return one value for each record and class, or for each "
+            f"record if there are two; got {list(values.shape)} of {type(model).__name__} with "
+            f"{len(classes)} classes"
+        )
+    return ModelOutputs("margins", values, classes)
+
+
 def _apply_module(torch: Any, module: Any, x: Any) -> Array:
-    """Outputs of a torch module in evaluation mode; its mode is restored."""
+    """Outputs of a torch module in evaluation mode; modes are restored."""
     parameter = next(module.parameters(), None)
     records = x if isinstance(x, torch.Tensor) else torch.as_tensor(np.asarray(x))
     if parameter is not None:
         kind = parameter.dtype if records.is_floating_point() else records.dtype
         records = records.to(device=parameter.device, dtype=kind)
-    training = module.training
+    modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
         with torch.no_grad():
             parts = [module(batch).double().cpu() for batch in records.split(_BATCH)]
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise AuditError(
+            f"the module cannot be applied to x of {records.dtype}: {reason}"
+        ) from error
     finally:
-        module.train(training)
+        for part, training in modes:
+            part.training = training
     outputs: Array = torch.cat(parts).numpy()
     return outputs
 
@@ -182,6 +213,8 @@ def _check_records(
             f"x, y and member must have one entry for each record; got {records}, "
             f"{list(targets.shape)} and {list(inside.shape)}"
         )
+    if pd.isna(targets).any():
+        raise AuditError("y must not hold missing values")
     if inside.dtype.kind not in "biuf" or not np.isin(inside, (0, 1)).all():
         raise AuditError("member must be booleans, or 0 and 1")
     inside = inside.astype(bool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from html import escape
@@ -24,6 +25,7 @@ RATES: Final = (0.1, 0.01, 0.001)
 """False-positive rates of the table."""
 
 _RATE_OF = {f"tpr_at_fpr_{rate:g}": rate for rate in RATES}
+_EXPECTED = "expected_false_positives_at_fpr_{:g}"
 METRICS: Final = ("advantage", "auc", *_RATE_OF)
 """Metrics with an interval; 0 is the value of guessing, and for `auc` 0.5."""
 
@@ -107,6 +109,7 @@ class AuditResult:
 
         Each half of the records selects the attack that the other half reports. If both select
         the same one, its row of the table is returned; otherwise the means over both halves.
+        Halves of one model are independent; halves of several share the models.
 
         Args:
             metric: One of the metrics, or `epsilon_lower_bound`.
@@ -129,7 +132,11 @@ class AuditResult:
             for name, half in zip(chosen, self._halves, strict=True)
         ]
         merged: dict[Any, Any] = self.table.loc[chosen[0]].to_dict()
-        merged |= _flatten({key: mean_interval([row[key] for row in rows]) for key in METRICS})
+        alone = len(self.models.targets) == 1
+        for key in METRICS:
+            mean = mean_interval([row[key] for row in rows], independent=alone)
+            merged |= _flatten({key: mean})
+        merged |= {column: merged[column] / 2 for column in map(_EXPECTED.format, RATES)}
         merged[EPSILON] = max(
             self._epsilon(name, half) for name, half in zip(chosen, self._halves, strict=True)
         )
@@ -140,9 +147,9 @@ class AuditResult:
         """Risk of each record under the strongest attack of `family`, largest first.
 
         Columns: `record`; `member` (share of the audited models that trained with it);
-        `false_positive_rate`: share of trials of other records that score at least as high as this
-        record does as a member (median over models; NaN if it never was one); `exposed`: whether
-        that rate is at most 0.01.
+        `false_positive_rate`: share of trials that score at least as high, among those of other
+        records and its own as a member (median over models; NaN if it never was one); `exposed`:
+        whether that rate is at most 0.01.
         """
         names = self._names(self.family)
         rates = np.full(self.models.target_member.shape, np.nan)
@@ -200,9 +207,16 @@ class AuditResult:
             f"At a false-positive rate of 1% it finds {row[rate]:.1%} of the members "
             f"({row[f'{rate}.ci_low']:.1%} to {row[f'{rate}.ci_high']:.1%}; "
             f"{expected:.3g} false positives expected). "
-            f"{risky} of {members} member records are exposed at that rate; chance alone exposes "
-            f"about {EXPOSED_RATE * members:.3g}. A better attack may find more."
+            f"{risky} of {members} member records are exposed at that rate"
+            f"{self._chance(members, row['non_members'])}. A better attack may find more."
         )
+
+    def _chance(self, members: int, others: int) -> str:
+        """Number of members that are exposed by chance; unknown for medians over many models."""
+        if len(self.models.targets) > 1:
+            return ""
+        exposing = math.floor(EXPOSED_RATE * (others + 1) + 1e-9)
+        return f"; chance alone exposes about {members * exposing / (others + 1):.3g}"
 
     @property
     def basis(self) -> str:
@@ -215,9 +229,12 @@ class AuditResult:
             f"Log-odds are clipped to [-{limit:.4g}, {limit:.4g}], probabilities to "
             f"[{clip:.3g}, 1 - {clip:.3g}], for attacks with references. "
         )
+        trials = "if trials are independent"
+        if len(models.targets) == 1:
+            trials = "as if trials were independent; they are not certified bounds"
         bound = (
             f"Lower bounds on epsilon hold at delta {self.delta:g} with {self.confidence:.0%} "
-            "confidence if trials are independent. Families of attacks differ in knowledge; do "
+            f"confidence {trials}. Families of attacks differ in knowledge; do "
             "not compare across them."
         )
         return shape + (clipped if models.references and limit < np.inf else "") + bound
@@ -274,9 +291,7 @@ class AuditResult:
             threshold = self._threshold(name, ~half)
             decision[:, half] = trials.score[:, half] >= threshold
         values = _flatten(_rates(trials, decision))
-        expected = {
-            f"expected_false_positives_at_fpr_{rate:g}": rate * len(trials.others) for rate in RATES
-        }
+        expected = {_EXPECTED.format(rate): rate * len(trials.others) for rate in RATES}
         epsilon = max(self._epsilon(name, half) for half in self._halves)
         counts = {"members": len(trials.members), "non_members": len(trials.others)}
         family = AUDIT_ATTACKS.get(name).family

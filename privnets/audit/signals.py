@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,8 +81,8 @@ def _reference_signal(
     given: Mapping[str, Array], log_odds: Array | None, clip: float | None
 ) -> tuple[Array, Array | None, float]:
     """Signal and clipped confidence of attacks with references, and the limit of log-odds."""
-    if clip is not None and not 0 < clip < 0.5:
-        raise AuditError(f"clip must be above 0 and below 0.5; got {clip}.")
+    if clip is not None and not (isinstance(clip, Real) and 0 < clip < 0.5):
+        raise AuditError(f"clip must be above 0 and below 0.5; got {clip!r}.")
     if log_odds is None and "logit" in given:
         log_odds = given["logit"]
     elif log_odds is None and "confidence" in given:
@@ -124,12 +125,35 @@ def _columns(
             f"signals must have at least one of {', '.join(SCORES)}, {PROBABILITIES} "
             f"(columns {_PROBABILITY_COLUMN}0, {_PROBABILITY_COLUMN}1, ...); got {names}"
         )
+    if table is not None and "model" in table.columns:
+        for name, value in (("member", member), ("labels", labels)):
+            if value is not None and not isinstance(value, str):
+                raise AuditError(
+                    f"{name} must name a column of a table with the column 'model', whose rows "
+                    "have no order of their own"
+                )
     found["member"] = _find_column("member", member, columns)
     if labels is None:
         labels = next((name for name in _LABELS if name in columns), None)
     if labels is not None:
         found["labels"] = _find_column("labels", labels, columns)
+        if isinstance(labels, str):
+            found["labels"] = _same_for_all(labels, np.asarray(found["labels"]))
     return found, records
+
+
+def _same_for_all(name: str, labels: NDArray[Any]) -> NDArray[Any]:
+    """Labels [R] of records, from those or from equal rows [M, R] of every model."""
+    if labels.ndim != 2:
+        return labels
+    if (wrong := np.argwhere(labels != labels[0])).size:
+        model, record = wrong[0]
+        raise AuditError(
+            f"{name} must be the same for every model; got {labels[0, record]} and "
+            f"{labels[model, record]} at one record"
+        )
+    first: NDArray[Any] = labels[0]
+    return first
 
 
 def _find_column(name: str, value: ArrayLike | str, columns: Mapping[str, Any]) -> Any:
@@ -162,8 +186,6 @@ def _table_columns(table: pd.DataFrame) -> tuple[dict[str, Any], NDArray[np.obje
     elif "record" in table.columns:
         records = table["record"].to_numpy(object)
     columns = {str(name): table[name].to_numpy().reshape(shape) for name in table.columns}
-    for name in {*_LABELS} & {*columns}:
-        columns[name] = columns[name].reshape(-1, shape[-1])[0]
     classes = [name for name in columns if name.startswith(_PROBABILITY_COLUMN)]
     if classes:
         expected = [f"{_PROBABILITY_COLUMN}{index}" for index in range(len(classes))]

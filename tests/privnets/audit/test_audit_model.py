@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.datasets import make_classification
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import IsolationForest, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import privnets
@@ -89,6 +89,50 @@ def test_a_model_without_probabilities_is_attacked_by_its_margins() -> None:
     assert predict(LinearSVC(random_state=0).fit(X, Y), X).values == pytest.approx(margins)
 
 
+THREE = (X[:, 0] * 2).astype(int).clip(-1, 1) + 1
+FOUR = 2 * Y + (X[:, 1] > 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (SVC(decision_function_shape="ovo").fit(X, THREE), "with 3 classes"),
+        (make_pipeline(SVC(decision_function_shape="ovo")).fit(X, THREE), "with 3 classes"),
+        (SVC(decision_function_shape="ovo").fit(X, FOUR), r"got \[400, 6\] of SVC with 4 classes"),
+        (
+            IsolationForest(n_estimators=5, random_state=0).fit(X),
+            "Forest with 0 classes",
+        ),
+    ],
+)
+def test_decision_values_that_belong_to_no_class_are_refused(model, message) -> None:
+    with pytest.raises(AuditError, match=message):
+        predict(model, X)
+
+
+def test_decision_values_of_classes_are_accepted() -> None:
+    assert predict(SVC(decision_function_shape="ovo").fit(X, Y), X).values.shape == (400,)
+    assert predict(SVC().fit(X, FOUR), X).values.shape == (400, 4)
+
+
+def test_modes_of_submodules_are_restored() -> None:
+    import torch
+
+    frozen = torch.nn.Dropout().eval()
+    net = torch.nn.Sequential(torch.nn.Linear(8, 2), frozen).train()
+    frozen.eval()
+    predict(net, X)
+    assert net.training
+    assert not frozen.training
+
+
+def test_a_module_that_cannot_take_the_records_gets_one_error() -> None:
+    import torch
+
+    with pytest.raises(AuditError, match=r"cannot be applied to x of torch\.int64"):
+        predict(torch.nn.Linear(8, 2), X.astype(int))
+
+
 def test_a_class_that_a_reference_never_saw_has_probability_0() -> None:
     y = Y.copy()
     y[np.flatnonzero(MEMBER)[0]] = 2
@@ -159,6 +203,8 @@ TREE = DecisionTreeClassifier(random_state=0).fit(X, Y)
         ((TREE, X, Y, MEMBER), {"references": 3}, "references must be at least 4; got 3"),
         ((TREE, X, Y + 5, MEMBER), {"map": map}, "not among the model's classes"),
         ((TREE.predict_proba, X, Y, MEMBER), {}, "cannot be cloned; give fit="),
+        ((TREE, X, np.where(MEMBER, Y, np.nan), MEMBER), {}, "y must not hold missing values"),
+        ((lambda x: Y, X, Y, MEMBER), {"fit": len}, "a function must return probabilities"),
         ((object(), X, Y, MEMBER), {"fit": len}, "model must have predict_proba"),
     ],
 )

@@ -197,6 +197,8 @@ def test_no_lower_end_rests_on_a_rate_without_false_positives() -> None:
 def test_the_mean_of_two_intervals_is_narrower_than_each() -> None:
     scores, member = gaussian_scores(1.0, 200)
     part = ScoredTrials(scores, member).area()
-    mean = mean_interval([part, part])
+    mean = mean_interval([part, part], independent=True)
     assert mean.value == pytest.approx(part.value)
     assert mean.high - mean.low == pytest.approx((part.high - part.low) / math.sqrt(2))
+    same = mean_interval([part, part], independent=False)
+    assert (same.value, same.low, same.high) == pytest.approx((part.value, part.low, part.high))

@@ -88,6 +88,27 @@ def test_attacks_that_only_one_half_selects_are_averaged() -> None:
         area = row["auc"]
         assert row["auc.ci_low"] < area < row["auc.ci_high"]
         assert 0.3 < area < 0.7
+        assert row["expected_false_positives_at_fpr_0.1"] == pytest.approx(5)
+        return
+    pytest.fail("the halves never disagreed")
+
+
+def test_halves_that_share_their_models_do_not_narrow_the_interval() -> None:
+    """Models differ much more than records do, so a half knows as much as all records."""
+    random = np.random.default_rng(0)
+    member = random.random((5, 2_000)) < 0.5
+    leak = np.linspace(0, 3, 5)[:, None] * member
+    signals = {name: random.standard_normal(leak.shape) + leak for name in ("score", "logit")}
+    for seed in range(20):
+        audit = privnets.audit_signals(signals, member, seed=seed)
+        row = audit.strongest_by("auc", "threshold")
+        if " / " not in str(row.name):
+            continue
+        width, (one, two) = (
+            table["auc.ci_high"] - table["auc.ci_low"]
+            for table in (row, audit.table.loc[["score", "logit"]])
+        )
+        assert width == pytest.approx((one + two) / 2, rel=0.1)
         return
     pytest.fail("the halves never disagreed")
 
@@ -109,12 +130,36 @@ def test_records_of_one_model_state_the_share_of_others_that_score_as_high() -> 
     outside = scores[0][~member[0]]
     for _, row in records.iterrows():
         if row["member"]:
-            expected = (outside >= scores[0][row["record"]]).mean()
+            above = (outside >= scores[0][row["record"]]).sum()
+            expected = (1 + above) / (1 + len(outside))
             assert row["false_positive_rate"] == pytest.approx(expected)
         else:
             assert np.isnan(row["false_positive_rate"])
             assert not row["exposed"]
     assert len(records) == 100
+
+
+def test_chance_exposes_the_number_of_members_that_the_verdict_states() -> None:
+    """With 150 others, one rank of 151 exposes; counting only the others, two would."""
+    found = []
+    for seed in range(150):
+        scores, member = gaussian_scores(0.0, 300, seed)
+        audit = privnets.audit_signals({"score": scores[0]}, member[0])
+        found.append(audit.records["exposed"].sum())
+    assert abs(np.mean(found) - 150 / 151) < 4 * np.std(found, ddof=1) / np.sqrt(len(found))
+    assert np.mean(found) < 1.5
+    assert "; chance alone exposes about 0.993." in audit.verdict
+
+
+def test_no_chance_is_stated_for_medians_over_models(audit: privnets.AuditResult) -> None:
+    assert "exposed at that rate. A better attack" in audit.verdict
+
+
+def test_bounds_of_one_model_are_not_called_certified(audit: privnets.AuditResult) -> None:
+    scores, member = gaussian_scores(1.0, 100)
+    one = privnets.audit_signals({"score": scores[0]}, member[0])
+    assert "as if trials were independent; they are not certified bounds" in one.basis
+    assert "if trials are independent. Families" in audit.basis
 
 
 def test_curves_pass_through_the_table_and_their_bands_hold_them(audit) -> None:

@@ -63,6 +63,36 @@ def test_a_table_of_many_models_has_a_row_per_model_and_record() -> None:
     assert set(audit.records["record"]) == set(names)
 
 
+def table_of_models() -> pd.DataFrame:
+    """Two models: the first is that of `table_of`, and the other has the opposite members."""
+    frame = table_of(PROBABILITIES).assign(model=0, record=np.arange(RECORDS))
+    return pd.concat([frame, frame.assign(model=1, member=~MEMBER)])
+
+
+def test_labels_of_many_models_may_have_any_name() -> None:
+    frame = table_of_models()
+    renamed = frame.rename(columns={"label": "outcome"})
+    audit = privnets.audit_signals(renamed, labels="outcome")
+    assert_equal(audit, privnets.audit_signals(frame))
+
+
+def test_labels_that_differ_between_models_are_refused() -> None:
+    frame = table_of_models()
+    frame["outcome"] = frame["label"].where(frame["model"] == 0, (frame["label"] + 1) % 3)
+    with pytest.raises(AuditError, match="outcome must be the same for every model; got"):
+        privnets.audit_signals(frame, labels="outcome")
+    with pytest.raises(AuditError, match="label must be the same for every model; got"):
+        privnets.audit_signals(frame.assign(label=frame["outcome"]))
+
+
+@pytest.mark.parametrize("name", ["member", "labels"])
+def test_arrays_beside_a_table_of_many_models_are_refused(name: str) -> None:
+    """The rows are sorted, but arrays would not be."""
+    values = np.stack([MEMBER, ~MEMBER]) if name == "member" else LABELS
+    with pytest.raises(AuditError, match=f"{name} must name a column of a table with the column"):
+        privnets.audit_signals(table_of_models(), **{name: values})
+
+
 @pytest.mark.parametrize("name", ["loss", "confidence", "logit"])
 def test_every_form_of_the_true_class_s_probability_gives_the_same_reference_attacks(name) -> None:
     signal, member = many_models(1.0)
@@ -176,6 +206,7 @@ def test_wrong_signals_are_refused(signals: object, member: object, message: str
         ({"target": 1}, "target must be a model from 0 to 0; got 1"),
         ({"clip": 0.5}, "clip must be above 0 and below 0.5"),
         ({"clip": 0.0}, "clip must be above 0"),
+        ({"clip": "a"}, "clip must be above 0 and below 0.5; got 'a'"),
         ({"family": "online"}, "family must be one of threshold for these signals"),
         ({"family": "white"}, "family must be one of threshold, offline, online"),
         ({"confidence": 95}, "confidence must be above 0 and below 1; got 95"),
