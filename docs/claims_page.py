@@ -35,6 +35,7 @@ page. `sweeps claims SWEEP` judges any sweep.
 - A trend is Kendall's tau, from -1 (always falling) to 1 (always rising). A value is a mean over
   points, an order the mean difference of two metrics. Intervals hold the spread of training and
   the error of shared test records.
+- A trend that random orders of so few values and replicates would often show leaves it open.
 - Points with a raised flag are left out of claims about attackers. Where only they are measured,
   the sweep cannot tell.
 - Settings are those that differ from the packaged study. Reduced settings may change a verdict;

@@ -11,7 +11,7 @@ equal at all points, which makes the intervals of values and orders rather wide.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,11 +25,14 @@ from sweeps.analysis.tables import describe_config, varying_fields
 from sweeps.analysis.text import format_count, format_number, format_setting
 from sweeps.analysis.trends import (
     ONE_REPLICATE,
+    TrendGroup,
     Verdict,
     describe_ends,
     describe_extent,
     group_points,
+    judge_constancy,
     judge_trend,
+    mean_with_errors,
 )
 from sweeps.study.spec import Bounds, Claim
 from tracking.frame import ERROR_SUFFIX
@@ -90,13 +93,15 @@ class _Sample:
 
 
 def judge_claim(
-    claim: Claim, replicates: pd.DataFrame, flagged: Collection[str] = ()
+    claim: Claim, replicates: pd.DataFrame, flagged: Collection[str] = (), unfinished: int = 0
 ) -> ClaimFinding:
     """Tests a claim on a sweep.
 
     A value or an order agrees if its interval lies within the claimed range, and disagrees if it
     lies beyond. With `given`, the claim agrees if one point lies within all ranges, by intervals
-    corrected for the number of points. It disagrees if every point lies beyond one of them.
+    corrected for the number of points. It disagrees if every point lies beyond one of them, and
+    none is flagged or without a value. Of a sweep with unfinished points, values and orders are not
+    judged, and claims with `given` can only agree.
 
     `decreasing` and `increasing` agree or disagree if the interval of the trend lies on one side of
     0 and so strong a trend is unlikely by chance. `constant` agrees if every point's interval lies
@@ -109,7 +114,20 @@ def judge_claim(
         flagged: Ids of points with a raised flag. They are left out of claims about `privacy/*`,
             unless the claim is about a bound, which flags presume. If only they can be measured,
             the sweep cannot tell.
+        unfinished: Number of points of the sweep that are not in the table.
     """
+    finding = _judge_unflagged(claim, replicates, flagged)
+    is_final = claim.axis is not None or (claim.given and finding.verdict == "agrees")
+    if not unfinished or is_final or finding.verdict == "cannot tell":
+        return finding
+    why = f"Points are unfinished: {unfinished}. {finding.why}"
+    return replace(finding, verdict="cannot tell", why=why)
+
+
+def _judge_unflagged(
+    claim: Claim, replicates: pd.DataFrame, flagged: Collection[str]
+) -> ClaimFinding:
+    """Tests a claim on the points that may count for it; see `judge_claim`."""
     names = claim.metrics.values()
     rests_on_attacks = any(name.startswith("privacy/") for name in names)
     if not rests_on_attacks or any(name.startswith("bound/") for name in names):
@@ -119,6 +137,10 @@ def judge_claim(
     finding = _judge(claim, replicates.loc[~is_flagged])
     if not count:
         return finding
+    hides_point = (is_flagged & _meets_conditions(replicates, claim.where)).any()
+    if claim.given and finding.verdict == "disagrees" and hides_point:
+        why = f"A flagged point may be the one. {finding.why}"
+        finding = replace(finding, verdict="cannot tell", why=why)
     if finding.measured is not None:
         return replace(finding, why=f"{finding.why} Flagged points left out: {count}.")
     finding = _judge(claim, replicates)
@@ -200,6 +222,8 @@ def _judge_some_point(claim: Claim, replicates: pd.DataFrame) -> _Judgement:
         reason = f"{ONE_REPLICATE}; claimed is {described}"
     elif is_within.any():
         verdict, reason = "agrees", f"A point has, by intervals for {len(ids)} points, {described}"
+    elif is_beyond.all() and len(ids) < len(sample.points):
+        reason = f"No measured point has {described}, but one without all values may"
     elif is_beyond.all():
         verdict, reason = "disagrees", f"No point has {described}"
     else:
@@ -232,16 +256,22 @@ def _judge_trend(claim: Claim, axis: str, replicates: pd.DataFrame) -> _Judgemen
     measured = sample.values.columns[position[sample.values.columns].notna()]
     sample = replace(sample, values=sample.values[measured], errors=sample.errors[measured])
     undefined = _undefined_values(axis, position, position[sample.undefined])
-    groups, pooled = group_points(sample.points, sample.values, position, column)
+    groups, pooled = group_points(sample.points, sample.values, sample.errors, position, column)
     if not groups:
         gap = f"; it is {undefined}" if undefined else ""
         reason = f"{claim.metric} is known at fewer than two values of {axis}{gap}"
         raise _UnmeasurableError(reason)
-    trend = _mean_over_seeds([group.trends() for group in groups], sample)
+    trend = _mean_over_seeds(mean_with_errors(groups, TrendGroup.trends), sample)
     # Student's interval is unlimited; tau is not.
     trend = Interval(trend.mean, max(trend.low, -1.0), min(trend.high, 1.0))
-    change = _mean_over_seeds([group.changes() for group in groups], sample)
-    verdict, reason = judge_trend(claim.trend or "", groups, trend)
+    change = _mean_over_seeds(mean_with_errors(groups, TrendGroup.changes), sample)
+    if claim.trend == "constant" and len(sample.values) > 1:
+        parts = zip(*(group.departures() for group in groups), strict=True)
+        values, errors = (pd.DataFrame(np.hstack(part), sample.values.index) for part in parts)
+        verdict, reason = judge_constancy(_summarize({"": (values, errors)}, sample.test_sets))
+    else:
+        units = _independent_seeds(sample.test_sets)
+        verdict, reason = judge_trend(claim.trend or "", groups, trend, units)
     why = (
         f"{reason} (mean over {_replicates(sample)}; {describe_extent(groups, pooled)}). "
         f"The metric changes by {change} {describe_ends(axis, groups)}."
@@ -264,11 +294,7 @@ def _read_metric(replicates: pd.DataFrame, metric: str, where: Mapping[str, obje
     """Values of a metric at the points that meet conditions; infinite ones are undefined."""
     if metric not in replicates.columns:
         raise _UnmeasurableError(f"no replicate has {metric}")
-    matches = np.ones(len(replicates), dtype=bool)
-    for name, value in where.items():
-        column = replicates.get(f"config/{name}", pd.Series(index=replicates.index, dtype=object))
-        matches &= (column.isna() if value is None else column == value).to_numpy(dtype=bool)
-    rows = replicates.loc[matches]
+    rows = replicates.loc[_meets_conditions(replicates, where)]
     if rows.empty:
         raise _UnmeasurableError("no point meets the claim's conditions")
     values = rows[metric].astype("float64")
@@ -287,6 +313,15 @@ def _read_metric(replicates: pd.DataFrame, metric: str, where: Mapping[str, obje
         finished.drop_duplicates("seed").set_index("seed")[_TEST_SET].loc[table.index],
         finished.loc[finished[metric].isna(), "point_id"].unique().tolist(),
     )
+
+
+def _meets_conditions(replicates: pd.DataFrame, where: Mapping[str, object]) -> NDArray[np.bool_]:
+    """Whether each row has the given values of fields."""
+    matches = np.ones(len(replicates), dtype=bool)
+    for name, value in where.items():
+        column = replicates.get(f"config/{name}", pd.Series(index=replicates.index, dtype=object))
+        matches &= (column.isna() if value is None else column == value).to_numpy(dtype=bool)
+    return matches
 
 
 def _match_points(other: _Sample, sample: _Sample, elsewhere: Mapping[str, object]) -> _Sample:
@@ -342,10 +377,23 @@ def _interval(summary: Summary, point: int, column: int) -> Interval:
     return Interval(*ends)
 
 
-def _mean_over_seeds(values: Sequence[NDArray[np.float64]], sample: _Sample) -> Interval:
-    """Mean over groups and seeds of values without errors of their own, [groups][seeds]."""
-    means = pd.DataFrame({"": np.mean(values, axis=0)}, index=sample.values.index)
-    return _interval(_summarize({"": (means, means * math.nan)}, sample.test_sets), 0, 0)
+def _mean_over_seeds(measured: tuple[Array, Array], sample: _Sample) -> Interval:
+    """Mean over seeds of values and their errors within replicates, each of shape [seeds]."""
+    values, errors = (pd.DataFrame({"": each}, sample.values.index) for each in measured)
+    # One replicate has no spread, so the errors of its records would not suffice.
+    errors = errors if len(values) > 1 else errors * math.nan
+    return _interval(_summarize({"": (values, errors)}, sample.test_sets), 0, 0)
+
+
+def _independent_seeds(test_sets: pd.DataFrame) -> int:
+    """Number of seeds, reduced by Kish's design effect of common test records; at least 1.
+
+    The errors of two seeds correlate by at most the common share of their test sets (Kish, Survey
+    Sampling, 1965, section 5.4).
+    """
+    by_set = test_sets["test_overlap"].fillna(1.0).groupby(test_sets["test_set"])
+    common = (by_set.size() * (by_set.size() - 1) * by_set.mean()).sum()
+    return max(1, int(len(test_sets) ** 2 / (len(test_sets) + common)))
 
 
 def _range_key(claim: Claim) -> str:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy.special import stdtrit
 
-from privnets.summary import LEVEL, summarize_columns
+from privnets.summary import summarize_columns
 from sweeps.store.reader import ReplicateTable
 
 NORMAL_QUANTILE = 1.959963984540054
-"""Half the width of the standard normal's interval at `LEVEL`."""
+"""Half the width of the standard normal's 95% interval."""
 
 
 _SKEW = 0.1
@@ -57,16 +54,6 @@ class Interval:
             return mean
         is_skewed = abs(self.low + self.high - 2 * self.mean) > _SKEW * self.half
         return str(self) if is_skewed else f"{mean} ± {_format(self.half, places)}"
-
-
-def t_interval(values: Sequence[float] | NDArray[np.float64], level: float = LEVEL) -> Interval:
-    """Student's t interval of the mean of independent finite values; one value has NaN ends."""
-    sample = np.asarray(values, dtype=np.float64)
-    mean, count = float(sample.mean()), len(sample)
-    if count < 2:
-        return Interval(mean, math.nan, math.nan)
-    half = float(stdtrit(count - 1, (1 + level) / 2) * sample.std(ddof=1)) / math.sqrt(count)
-    return Interval(mean, mean - half, mean + half)
 
 
 def summarize_replicates(replicates: ReplicateTable) -> pd.DataFrame:

@@ -1,22 +1,22 @@
 """Trends of a metric along a swept field: measured per seed, and judged.
 
 The trend of a seed is Kendall's tau-b of the metric along the field, among points that agree in
-every other field, averaged over such groups (Biometrika 30, 1938).
+every other field, averaged over such groups (Biometrika 30, 1938). Its standard error within a
+replicate is simulated from those of the metric, which count as independent between points.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from privnets.summary import LEVEL
-from sweeps.analysis.statistics import NORMAL_QUANTILE, Interval, t_interval
+from privnets.summary import LEVEL, Array, Summary
+from sweeps.analysis.statistics import NORMAL_QUANTILE, Interval
 from sweeps.analysis.tables import varying_fields
 from sweeps.analysis.text import format_number
 
@@ -26,36 +26,84 @@ TOLERANCE = 0.1
 
 ONE_REPLICATE = "One replicate does not show the spread of training"
 
+_SEED, _DRAWS = 0, 200  # the standard error of a standard deviation is about 5% of it
+_MAX_EXACT = 30  # points; beyond, Kendall's score is close to normal
+_ROUNDING = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class TrendGroup:
     """Points that agree in every field but the axis, in the order of this axis."""
 
-    axis: NDArray[np.float64]  # shape [points]
-    values: NDArray[np.float64]  # the metric, shape [seeds, points]
+    axis: Array  # shape [points]
+    values: Array  # the metric, shape [seeds, points]
+    errors: Array  # its standard errors within replicates, 0 where unknown, same shape
 
-    def trends(self) -> NDArray[np.float64]:
+    def trends(self) -> Array:
         """Kendall's tau-b of each seed; 0 where the metric is constant."""
+        score, pairs, changed = self._pairs()
+        untied = np.sqrt(pairs * changed)
+        return np.asarray(score / np.where(untied > 0, untied, 1.0))
+
+    def scores(self) -> Array:
+        """Kendall's score of each seed in shares of the pairs that differ on the axis."""
+        score, pairs, _ = self._pairs()
+        return np.asarray(score / pairs)
+
+    def _pairs(self) -> tuple[Array, float, Array]:
+        """Score of each seed, pairs that differ on the axis, and each seed's in the metric."""
         first, second = np.triu_indices(len(self.axis), 1)
         steps = np.sign(self.axis[second] - self.axis[first])
         changes = np.sign(self.values[:, second] - self.values[:, first])
-        untied = np.sqrt((steps**2).sum() * (changes**2).sum(axis=1))
-        return np.asarray((changes @ steps) / np.where(untied > 0, untied, 1.0))
+        return changes @ steps, float((steps**2).sum()), (changes**2).sum(axis=1)
 
-    def changes(self) -> NDArray[np.float64]:
+    def changes(self) -> Array:
         """Each seed's mean at the axis's last value minus its mean at the first."""
         last = self.values[:, self.axis == self.axis[-1]].mean(axis=1)
         first = self.values[:, self.axis == self.axis[0]].mean(axis=1)
         return np.asarray(last - first)
 
-    def departures(self) -> NDArray[np.float64]:
-        """Each seed's deviations from its mean, in shares of the group's mean [seeds, points]."""
+    def departures(self) -> tuple[Array, Array]:
+        """Deviations from a seed's mean, in shares of the group's mean; their errors.
+
+        Both have the shape [seeds, points].
+        """
         scale = abs(float(self.values.mean())) or 1.0
-        return np.asarray((self.values - self.values.mean(axis=1, keepdims=True)) / scale)
+        count, squares = len(self.axis), self.errors**2
+        squares = squares * (1 - 2 / count) + squares.sum(axis=1, keepdims=True) / count**2
+        departures = self.values - self.values.mean(axis=1, keepdims=True)
+        return departures / scale, np.sqrt(squares) / scale
+
+
+def mean_with_errors(
+    groups: Sequence[TrendGroup], measure: Callable[[TrendGroup], Array]
+) -> tuple[Array, Array]:
+    """Mean over groups of what is measured in each; its standard errors within replicates.
+
+    Args:
+        groups: Groups with common seeds.
+        measure: Returns a value of each seed.
+
+    Returns:
+        Means and errors, each of shape [seeds].
+    """
+    mean = np.mean([measure(group) for group in groups], axis=0)
+    if not any(group.errors.any() for group in groups):
+        return mean, np.zeros_like(mean)
+    random = np.random.default_rng(_SEED)
+    draws = [
+        np.mean([measure(replace(g, values=random.normal(g.values, g.errors))) for g in groups], 0)
+        for _ in range(_DRAWS)
+    ]
+    return mean, np.std(draws, axis=0)
 
 
 def group_points(
-    points: pd.DataFrame, values: pd.DataFrame, position: pd.Series[float], column: str
+    points: pd.DataFrame,
+    values: pd.DataFrame,
+    errors: pd.DataFrame,
+    position: pd.Series[float],
+    column: str,
 ) -> tuple[list[TrendGroup], bool]:
     """Groups of at least two points of equal configuration, and whether all points are one group.
 
@@ -64,6 +112,7 @@ def group_points(
     Args:
         points: Configurations, a row per point.
         values: The metric, a row per seed and a column per measured point.
+        errors: Standard errors of `values`, NaN without one.
         position: Number of each point on the axis.
         column: Column of `points` that holds the axis.
     """
@@ -74,48 +123,104 @@ def group_points(
     pooled = 2 * sum(map(len, groups)) < len(points)
     chosen = [points] if pooled and points["position"].nunique() > 1 else groups
     ordered = [part.sort_values("position") for part in chosen]
+    known = errors.fillna(0.0)
     return [
-        TrendGroup(p["position"].to_numpy(), values[p.index].to_numpy()) for p in ordered
+        TrendGroup(p["position"].to_numpy(), values[p.index].to_numpy(), known[p.index].to_numpy())
+        for p in ordered
     ], pooled
 
 
-def judge_trend(claimed: str, groups: Sequence[TrendGroup], trend: Interval) -> tuple[Verdict, str]:
-    """Verdict on a trend that is claimed to be increasing, decreasing or constant; its reason."""
-    seeds = len(groups[0].values)
-    if seeds < 2:
+def judge_trend(
+    claimed: str, groups: Sequence[TrendGroup], trend: Interval, units: int
+) -> tuple[Verdict, str]:
+    """Verdict on a trend that is claimed to be increasing or decreasing; its reason.
+
+    Args:
+        claimed: The claimed direction.
+        groups: Groups with common seeds.
+        trend: Mean over groups and seeds of Kendall's tau, with its interval.
+        units: Number of independent seeds, where those that share a test set are not.
+    """
+    if len(groups[0].values) < 2:
         return "cannot tell", ONE_REPLICATE
-    if claimed == "constant":
-        return _constancy(groups)
     if trend.low <= 0 <= trend.high:
         return "cannot tell", "The interval of the trend contains 0"
-    if abs(trend.mean) < _chance_trend(groups):
+    score = float(np.mean([group.scores() for group in groups]))
+    if abs(score) <= _chance_score(groups, units) + _ROUNDING:
         return "cannot tell", "So few values and replicates show such a trend by chance"
     rises = trend.mean > 0
     verdict: Verdict = "agrees" if rises == (claimed == "increasing") else "disagrees"
     return verdict, f"The interval of the trend lies {'above' if rises else 'below'} 0"
 
 
-def _chance_trend(groups: Sequence[TrendGroup]) -> float:
-    """The trend that is exceeded in 5% of cases if the axis has no effect.
+def _chance_score(groups: Sequence[TrendGroup], units: int) -> float:
+    """The score that is exceeded in at most 5% of cases if the axis has no effect.
 
-    Without a trend tau has variance 2(2k+5)/(9k(k-1)) over k points. Groups share their seeds and
-    count as fully dependent.
+    Groups share their seeds and count as fully dependent, so their quantiles are averaged. Equal
+    values of the metric make a score less extreme.
     """
-    sizes = [len(group.axis) for group in groups]
-    deviations = [math.sqrt(2 * (2 * k + 5) / (9 * k * (k - 1))) for k in sizes]
-    return NORMAL_QUANTILE * float(np.mean(deviations)) / math.sqrt(len(groups[0].values))
+    return float(np.mean([_score_quantile(group.axis, units) for group in groups]))
 
 
-def _constancy(groups: Sequence[TrendGroup]) -> tuple[Verdict, str]:
-    """Two one-sided tests for each point against 10% of its group's mean."""
-    columns = np.concatenate([group.departures() for group in groups], axis=1).T
-    intervals = [t_interval(column) for column in columns]
-    largest = max(intervals, key=lambda interval: abs(interval.mean))
-    reason = f"The largest departure is {largest} of the mean; at most ±{TOLERANCE} is constant"
-    if all(max(-i.low, i.high) <= TOLERANCE for i in intervals):
+def _score_quantile(axis: Array, units: int) -> float:
+    """Quantile at `LEVEL` of the size of the mean of independent scores of random orders.
+
+    Scores are shares, as in `TrendGroup.scores`. The distribution is exact for up to 30 points.
+    """
+    ties: list[int] = np.unique(axis, return_counts=True)[1].tolist()
+    points = len(axis)
+    pairs = (points**2 - sum(tie**2 for tie in ties)) // 2
+    if points > _MAX_EXACT:
+        cubes = sum(tie * (tie - 1) * (2 * tie + 5) for tie in ties)
+        variance = (points * (points - 1) * (2 * points + 5) - cubes) / 18
+        return NORMAL_QUANTILE * math.sqrt(variance / units) / pairs
+    probability = _discordance_probabilities(ties)
+    size = units * pairs + 1
+    summed = np.fft.irfft(np.fft.rfft(probability, 2 * size) ** units, 2 * size)[:size]
+    # With d discordant pairs in all, the mean score is 1 - 2 d / (units * pairs).
+    tails = 2 * np.cumsum(summed)[: (size + 1) // 2]
+    extreme = int(np.searchsorted(tails, 1 - LEVEL + _ROUNDING, side="right"))
+    return 1 - 2 * extreme / (size - 1)
+
+
+def _discordance_probabilities(ties: Sequence[int]) -> Array:
+    """Probability of each number of discordant pairs under random orders without an effect.
+
+    Their generating function is a q-multinomial coefficient (Andrews, The Theory of Partitions,
+    1976, theorem 3.6).
+
+    Args:
+        ties: Number of points at each value of the axis.
+    """
+    counts, points = [1], 0
+    for tie in ties:
+        for place in range(1, tie + 1):
+            points += 1
+            product = [*counts, *([0] * points)]  # times (1 - q^points)
+            for power, count in enumerate(counts):
+                product[power + points] -= count
+            for power in range(place, len(product)):  # divided by (1 - q^place)
+                product[power] += product[power - place]
+            counts = product[: len(product) - place]
+    total = sum(counts)
+    return np.array([count / total for count in counts])
+
+
+def judge_constancy(departures: Summary) -> tuple[Verdict, str]:
+    """Two one-sided tests for each point against 10% of its group's mean.
+
+    Args:
+        departures: Means over seeds of `TrendGroup.departures`, shape [points, 1].
+    """
+    (low, high), level = departures.interval(), 1 - (1 - LEVEL) / len(departures.mean)
+    largest = int(np.abs(departures.mean).argmax())
+    ends = (float(values[largest, 0]) for values in (departures.mean, low, high))
+    limit = f"at most ±{TOLERANCE} is constant"
+    reason = f"The largest departure is {Interval(*ends)} of the mean; {limit}"
+    if (low >= -TOLERANCE).all() and (high <= TOLERANCE).all():
         return "agrees", reason
-    strict = [t_interval(column, 1 - (1 - LEVEL) / len(columns)) for column in columns]
-    beyond = any(i.low > TOLERANCE or i.high < -TOLERANCE for i in strict)
+    low, high = departures.interval(level)
+    beyond = (low > TOLERANCE).any() or (high < -TOLERANCE).any()
     return ("disagrees" if beyond else "cannot tell"), reason
 
 

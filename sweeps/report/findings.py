@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import privnets
@@ -14,7 +14,7 @@ from sweeps.analysis.results import Result
 from sweeps.analysis.text import format_count, format_setting
 from sweeps.analysis.trends import Verdict
 from sweeps.study.loader import load, study_names
-from sweeps.study.spec import Claim, Study
+from sweeps.study.spec import Study
 
 _COLUMNS = ("claim", "source", "measured [95% interval]", "verdict", "why")
 
@@ -52,16 +52,9 @@ def judge_sweep(result: Result) -> SweepFindings:
     if len(flagged):
         texts = (FLAG_TEXTS.get(str(flag), str(flag)) for flag in raised.columns[raised.any()])
         facts.append(f"flags at {format_count(len(flagged), 'point')} ({', '.join(texts)})")
-    findings = [_judge(claim, result, flagged.tolist()) for claim in claims]
+    ids = flagged.tolist()
+    findings = [judge_claim(claim, result.replicates, ids, result.pending) for claim in claims]
     return SweepFindings(result.sweep, study.name, "; ".join(facts), findings)
-
-
-def _judge(claim: Claim, result: Result, flagged: Sequence[str]) -> ClaimFinding:
-    """Verdict on a claim; points that are unfinished may be the one that it asks for."""
-    finding = judge_claim(claim, result.replicates, flagged)
-    if not result.pending or not claim.given or finding.verdict != "disagrees":
-        return finding
-    return replace(finding, verdict="cannot tell", why=f"Points are unfinished. {finding.why}")
 
 
 def changed_settings(study: Study) -> list[str]:

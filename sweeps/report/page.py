@@ -129,7 +129,10 @@ def render_report(result: Result, sections: Sequence[FigureSection] | None = Non
         plotly_figure=plotly_figure,
         figure_json=_figure_json,
         base64=_base64,
-        findings=[judge_claim(claim, result.replicates, flagged) for claim in result.study.claims],
+        findings=[
+            judge_claim(claim, result.replicates, flagged, result.pending)
+            for claim in result.study.claims
+        ],
         sections=figure_sections(result) if sections is None else sections,
         along=curves.along if curves.joined else None,
         attackers=tables.attacker_report(curves),

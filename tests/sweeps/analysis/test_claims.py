@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ import pytest
 from scipy import stats
 
 from sweeps.analysis.claims import judge_claim
+from sweeps.analysis.trends import _score_quantile
 from sweeps.study.spec import Claim
 
 METRIC = "privacy/membership_advantage"
@@ -324,6 +326,49 @@ def test_given_range_that_no_point_reaches_disagrees():
     assert found.verdict == "disagrees"
 
 
+@pytest.mark.parametrize(
+    "hidden", ["missing", "undefined", "failed", "stopped", "one seed", "flagged"]
+)
+def test_point_without_values_may_be_the_one_that_a_claim_asks_for(hidden):
+    frame = replicates(lambda n, d, g: n + 0.01 * g.normal(), sizes=(0.1, 0.5, 0.9), decays=(0,))
+    frame["utility/test_mse"] = frame[METRIC]
+    asked = value(at_most=0.3, given={"utility/test_mse": {"at_least": 0.4}})
+    assert judge_claim(asked, frame).verdict == "disagrees"
+    is_hidden, flagged, unfinished = frame["config/train_size"] == 0.5, [], 0
+    if hidden == "missing":
+        frame, unfinished = frame[~is_hidden], 1
+    elif hidden == "undefined":
+        frame.loc[is_hidden, "utility/test_mse"] = math.nan
+    elif hidden == "one seed":
+        frame.loc[is_hidden & (frame["seed"] == 3), METRIC] = math.nan
+    elif hidden == "flagged":
+        flagged = frame.loc[is_hidden, "point_id"].unique().tolist()
+    else:
+        frame.loc[is_hidden, "status"] = hidden
+    found = judge_claim(asked, frame, flagged, unfinished)
+    assert found.verdict == "cannot tell"
+    assert "may" in found.why or "unfinished: 1" in found.why
+    here = asked.model_copy(update={"where": {"train_size": 0.9}})
+    assert judge_claim(here, frame, flagged).verdict == "disagrees"
+    met = value(at_most=0.3, given={"utility/test_mse": {"at_most": 0.3}})
+    assert judge_claim(met, frame, flagged, unfinished).verdict == "agrees"
+
+
+def test_values_and_orders_of_an_unfinished_sweep_cannot_be_judged():
+    """A mean over the points that happen to be finished is not the one that is claimed."""
+    value_frame, order_frame = replicates(falling), paired(0.5, 0.01, seed=0)
+    for asked, frame in [
+        (value(at_least=0.0), value_frame),
+        (value(at_most=0.0), value_frame),
+        (value(above=OTHER), order_frame),
+    ]:
+        assert judge_claim(asked, frame).verdict != "cannot tell"
+        found = judge_claim(asked, frame, (), 2)
+        assert found.verdict == "cannot tell"
+        assert found.measured is not None
+        assert "Points are unfinished: 2." in found.why
+
+
 def test_flagged_points_are_left_out_of_claims_about_attackers():
     frame = replicates(lambda n, d, g: n if n != 30 else 1e6, decays=(0.0,))
     flagged = frame.loc[frame["config/train_size"] == 30, "point_id"].unique().tolist()
@@ -347,6 +392,8 @@ def test_flags_leave_claims_about_bounds_as_they_are():
 ROUNDS = 120
 MOST_FALSE = 0.05 * ROUNDS + 3 * math.sqrt(0.05 * 0.95 * ROUNDS)
 """Three standard errors above 5% of the simulated sweeps, which is 11%."""
+FEW_ROUNDS = 50
+MOST_FALSE_OF_FEW = 0.05 * FEW_ROUNDS + 3 * math.sqrt(0.05 * 0.95 * FEW_ROUNDS)
 
 
 def test_rate_of_false_verdicts_on_orders_of_two_replicates():
@@ -385,3 +432,105 @@ def test_rate_of_false_verdicts_on_some_point(others, false):
         for _ in range(ROUNDS)
     ]
     assert [each.verdict for each in found].count(false) <= MOST_FALSE
+
+
+def test_short_axes_need_enough_seeds():
+    """Two values fall by chance in 2 of 16 sweeps of four seeds, but in 2 of 64 of six."""
+    verdicts = [
+        judge_claim(claim(), replicates(falling, (10, 100), (0.0,), seeds)).verdict
+        for seeds in (2, 4, 5, 6)
+    ]
+    assert verdicts == ["cannot tell", "cannot tell", "cannot tell", "agrees"]
+
+
+@pytest.mark.parametrize(
+    ("axis", "units"),
+    [((1, 2), 6), ((1, 2, 3), 3), ((1, 2, 2, 3), 2), ((1, 1, 2, 2, 2), 2), ((1, 2, 3, 4, 5), 1)],
+)
+def test_a_mean_score_is_significant_if_enumeration_says_so(axis, units):
+    """Oracle: every order of the metric in every unit, all equally likely."""
+    steps = np.array([(i, j) for i, j in itertools.combinations(range(len(axis)), 2)])
+    steps = steps[np.array(axis)[steps[:, 0]] < np.array(axis)[steps[:, 1]]]
+    orders = np.array(list(itertools.permutations(range(len(axis)))))
+    every = np.sign(orders[:, steps[:, 1]] - orders[:, steps[:, 0]]).mean(axis=1)
+    sums = np.array([0.0])
+    for _ in range(units):
+        levels, counts = np.unique(every.round(9), return_counts=True)
+        spread = np.repeat(levels, counts // math.gcd(*counts.tolist()))
+        sums = (sums[:, None] + spread).ravel()
+    size = np.abs(sums / units)
+    quantile = _score_quantile(np.array(axis, dtype=np.float64), units)
+    assert (size > quantile + 1e-6).mean() <= 0.05
+    assert (size > quantile - 1e-6).mean() > 0.05
+
+
+@pytest.mark.parametrize("ties", [[1] * 30, [3] * 10, [15, 15]])
+def test_normal_quantile_of_a_long_axis_follows_the_exact_one_of_a_shorter(ties):
+    """31 points have the normal one, which must hold ties of the axis too."""
+    exact, normal = (
+        np.repeat(np.arange(float(len(t))), t) for t in (ties, [*ties[:-1], ties[-1] + 1])
+    )
+    assert _score_quantile(normal, 2) == pytest.approx(_score_quantile(exact, 2), rel=0.06)
+
+
+def on_shared_records(
+    levels: np.ndarray, draws: np.random.Generator, sets: int, error: float = 0.02, seeds: int = 8
+) -> pd.DataFrame:
+    """Seeds that share test sets err alike at each point; their own spread is far smaller."""
+    frame = replicates(lambda n, d, g: 0.0, tuple(range(len(levels))), (0.0,), seeds)
+    point, number = frame["config/train_size"].to_numpy(), frame["seed"].to_numpy() % sets
+    common = error * draws.normal(size=(sets, len(levels)))
+    metric = levels[point] + common[number, point] + error / 10 * draws.normal(size=len(frame))
+    recorded = {METRIC: metric, METRIC + ".standard_error": error}
+    names = [f"set {each}" for each in number]
+    return frame.assign(**recorded, test_set=names, test_size=400.0, test_overlap=1.0)
+
+
+def test_rate_of_false_trends_on_shared_records():
+    """Eight seeds show the same error of the test records eight times."""
+    draws, levels = np.random.default_rng(4), np.full(6, 0.5)
+    found = [
+        judge_claim(claim(), on_shared_records(levels, draws, sets=1)).verdict
+        for _ in range(FEW_ROUNDS)
+    ]
+    assert FEW_ROUNDS - found.count("cannot tell") <= MOST_FALSE_OF_FEW
+
+
+def test_rate_of_false_constancy_on_shared_records():
+    """The last point departs from the mean by just the tolerance."""
+    draws, levels = np.random.default_rng(5), np.array([0.5, 0.5, 0.5, 0.5, 0.5 + 0.05 / 0.78])
+    found = [
+        judge_claim(claim("constant"), on_shared_records(levels, draws, sets=1)).verdict
+        for _ in range(FEW_ROUNDS)
+    ]
+    assert FEW_ROUNDS - found.count("cannot tell") <= MOST_FALSE_OF_FEW
+
+
+@pytest.mark.parametrize(
+    ("sets", "overlap", "verdict"),
+    [(8, 1.0, "agrees"), (2, 1.0, "cannot tell"), (1, 1.0, "cannot tell"), (1, 0.1, "agrees")],
+)
+def test_seeds_count_as_fewer_in_the_share_that_their_test_records_are_common(
+    sets, overlap, verdict
+):
+    """Three values fall by chance in 2 of 36 sweeps of two seeds, but in 2 of 1,296 of four."""
+    frame = replicates(falling, (10, 100, 1000), (0.0,), seeds=8)
+    names = [f"set {seed % sets}" for seed in frame["seed"]]
+    assert (
+        judge_claim(claim(), frame.assign(test_set=names, test_overlap=overlap)).verdict == verdict
+    )
+
+
+def test_trend_beyond_the_error_of_shared_records_is_found():
+    draws, levels = np.random.default_rng(6), np.linspace(0.8, 0.2, 6)
+    found = judge_claim(claim(), on_shared_records(levels, draws, sets=1))
+    assert found.verdict == "agrees"
+    noisy = on_shared_records(levels, draws, sets=1, error=0.3)
+    assert judge_claim(claim(), noisy).verdict == "cannot tell"
+
+
+def test_change_along_the_axis_has_the_errors_of_both_ends():
+    frame = on_shared_records(np.array([0.5, 0.4, 0.1]), np.random.default_rng(7), sets=1)
+    why = judge_claim(claim(), frame).why
+    low, high = map(float, why.split("changes by ")[1].split("[")[1].split("]")[0].split(","))
+    assert (high - low) / 2 == pytest.approx(1.96 * 0.02 * math.sqrt(2), rel=0.15)

@@ -142,3 +142,10 @@ def test_storage_without_a_sweep_is_refused(run, tmp_path):
     code, _, errors = run("--storage", str(tmp_path))
     assert code == 2
     assert "has no sweep" in errors
+
+
+def test_mean_over_the_points_finished_so_far_is_not_judged(run, tmp_path):
+    store(tmp_path, "part", read_study(OWN), 2)
+    _, shown, _ = run("part", "--storage", str(tmp_path))
+    assert "CANNOT TELL: It is | at most a half." in shown
+    assert "why: Points are unfinished: 1." in shown

@@ -87,6 +87,18 @@ def test_claims_are_judged_with_their_intervals_and_caveats(page):
     assert "undefined at 1 of the 5 values of train_size (10)" in text
 
 
+def test_claim_about_all_points_is_left_open_while_points_are_unfinished():
+    claim = {"statement": "small", "metric": "privacy/membership_advantage", "at_most": 1.0}
+    points = membership_points(sizes=(30, 100))
+    verdicts = []
+    for pending in (0, 1):
+        sweep = SyntheticSweep(membership_study(claims=[claim]), points, pending=pending)
+        verdicts.append(ReportPage(render_report(sweep)).sections["claims"])
+    assert "cannot tell — small" not in verdicts[0]
+    assert "cannot tell — small" in verdicts[1]
+    assert "Points are unfinished: 1." in verdicts[1]
+
+
 def test_notes_failures_and_versions_are_on_the_page(page):
     assert "the covariance is singular: 10 records" in page.sections["notes"]
     assert "diverged: the loss became NaN at step 12" in page.sections["failures"]
