@@ -105,11 +105,15 @@ def test_estimates_are_near_the_run_time_of_a_stack(case: str, members: int) -> 
     name, fields = CASES[case]
     experiment = privnets.experiment(name)
     configs = [experiment.Config.model_validate({**fields, "seed": s}) for s in range(members)]
-    said, taken = _measure_time(lambda: experiment.estimate_runtime(configs))
-    _, whole = _measure_time(lambda: experiment.run(configs))
-    assert said is not None
-    assert whole / 2.5 < said < whole * 2.5
-    assert taken < 6
+    measured = []
+    for _ in range(3):  # A busy machine may slow down one measurement of the two.
+        said, taken = _measure_time(lambda: experiment.estimate_runtime(configs))
+        _, whole = _measure_time(lambda: experiment.run(configs))
+        assert said is not None
+        measured.append((said, whole, taken))
+        if whole / 2.5 < said < whole * 2.5 and taken < 6:
+            return
+    pytest.fail(f"estimated, measured and asked seconds: {measured}")
 
 
 def test_the_estimate_includes_the_attackers() -> None:
