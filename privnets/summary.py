@@ -1,6 +1,6 @@
 """Means over replicates, with standard errors and intervals that hold both variances.
 
-Replicates differ because each is trained anew, and because each is scored on a sample of records.
+Replicates differ because each is trained again, and because each is scored on a sample of records.
 The spread between replicates shows the error of the sample only if each has a sample of its own.
 With s the standard deviation between R replicates and e_r the standard error within replicate r,
 the squared standard error of their mean is:
