@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final, Literal
 
 from cluster.errors import ClusterError, JobError
@@ -43,7 +43,7 @@ class JobSpec:
         arguments: Command line of Python, as `("-m", "package", "argument")`.
         packages: Packages installed here that the job uses in place of the cluster's own.
         distribution: Installed distribution whose metadata is sent with the packages.
-        files: Names and contents of files for the job's working directory.
+        files: Relative paths and contents of files for the job's working directory.
         environment: Variables of all the job's processes.
         defaults: Variables of its first process, where the cluster does not set them.
         metadata: Values to keep with the job.
@@ -154,7 +154,7 @@ def build_archive(spec: JobSpec) -> bytes:
 
     Raises:
         ModuleNotFoundError: If a package is not installed here.
-        ValueError: If a file's name contains a directory.
+        ValueError: If a file's path leaves the working directory, or replaces another file.
     """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -164,6 +164,12 @@ def build_archive(spec: JobSpec) -> bytes:
 
 
 def _archive_files(spec: JobSpec) -> Iterator[tuple[str, bytes]]:
+    own = {_LAUNCHER, *spec.packages, *(f"{package}.py" for package in spec.packages)}
+    for name, content in spec.files.items():
+        target = PurePosixPath(name)
+        if target.is_absolute() or ".." in target.parts or target.parts[0] in own:
+            raise ValueError(f"a job's file must have a path of its own below it; got {name!r}")
+        yield name, content
     yield _LAUNCHER, Path(__file__).with_name(_LAUNCHER).read_bytes()
     for package in spec.packages:
         folder = _package_folder(package)
@@ -174,10 +180,6 @@ def _archive_files(spec: JobSpec) -> Iterator[tuple[str, bytes]]:
                 yield f"{package}/{relative.as_posix()}", path.read_bytes()
     if spec.distribution is not None:
         yield from _metadata_files(spec.distribution)
-    for name, content in spec.files.items():
-        if Path(name).name != name:
-            raise ValueError(f"a job's file must be named without a directory; got {name!r}")
-        yield name, content
 
 
 def _package_folder(package: str) -> Path:

@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING
 from privnets.registry import experiment, experiments
 
 if TYPE_CHECKING:
+    from privnets.adversarial.release_check import ReleaseCheck as ReleaseCheck
+    from privnets.adversarial.release_check import check_release as check_release
+    from privnets.adversarial.trained_releaser import TrainedReleaser as TrainedReleaser
+    from privnets.adversarial.trained_releaser import load_releaser as load_releaser
     from privnets.audit.evaluation import audit_signals as audit_signals
     from privnets.audit.files import AuditError as AuditError
     from privnets.audit.references import audit_model as audit_model
@@ -25,10 +29,14 @@ _DEFINED_IN = {
     "AuditError": "privnets.audit.files",
     "AuditResult": "privnets.audit.result",
     "Curve": "privnets.points",
+    "ReleaseCheck": "privnets.adversarial.release_check",
     "Replicate": "privnets.points",
     "TradeoffPoint": "privnets.points",
+    "TrainedReleaser": "privnets.adversarial.trained_releaser",
     "audit_model": "privnets.audit.references",
     "audit_signals": "privnets.audit.evaluation",
+    "check_release": "privnets.adversarial.release_check",
+    "load_releaser": "privnets.adversarial.trained_releaser",
     "merge_replicates": "privnets.points",
 }
 __all__ = [*_DEFINED_IN, "experiment", "experiments"]

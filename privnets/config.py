@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,8 +14,19 @@ from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 from privnets.points import Scalar
 
 
+class UserForm(BaseModel):
+    """Mapping that a study gives in place of a name: the user's own data, model or problem.
+
+    Entries are structural, unless `stackable` has their names.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    stackable: ClassVar[frozenset[str]] = frozenset()
+
+
 class ExperimentConfig(BaseModel):
-    """One value for every field of an experiment, as plain scalars.
+    """One value for every field of an experiment: a plain scalar, or a `UserForm`.
 
     A field is *stackable* if it is a number that may differ within a stack, and *structural* if it
     changes shapes or schedule. Configurations with equal `structure()` may be stacked.
@@ -44,42 +55,133 @@ class ExperimentConfig(BaseModel):
 
     def structure(self) -> str:
         """Returns the structural fields as canonical JSON; equal strings may share a stack."""
-        return _canonical_json(
-            self.canonical().model_dump(mode="json", exclude=set(self.stackable))
-        )
+        config = self.canonical()
+        excluded: dict[str, Any] = {
+            name: set(value.stackable) for name, value in config if isinstance(value, UserForm)
+        }
+        excluded.update(dict.fromkeys(self.stackable, True))
+        return _canonical_json(config.model_dump(mode="json", exclude=excluded))
 
     def resolved(self) -> dict[str, Scalar]:
-        """Returns all fields but the seed, which distinguishes the replicates of a point."""
-        return self.model_dump(mode="json", exclude={"seed"})
+        """Returns all fields but the seed, which distinguishes the replicates of a point.
+
+        The entries of a mapping have dots in their names, as `model.params.max_depth`.
+        """
+        return flatten(self.model_dump(mode="json", exclude={"seed"}))
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """Type annotation for a field whose values are the names in a registry.
+    """Type annotation for a field whose values are the names in a registry, or user forms.
 
     Example: `problem: Annotated[str, OneOf(PROBLEMS.names)]`. Its errors and its JSON schema are
     those of a `Literal`.
+
+    Attributes:
+        forms: Key that a mapping must have to the type of that mapping.
     """
 
     names: Callable[[], Sequence[str]]
+    forms: Mapping[str, type[UserForm]] = field(default_factory=dict)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
         """Returns the schema that validates a value."""
-        return core_schema.no_info_plain_validator_function(
-            self._validate, serialization=core_schema.plain_serializer_function_ser_schema(str)
+        name = core_schema.no_info_plain_validator_function(
+            self._check_name, serialization=core_schema.plain_serializer_function_ser_schema(str)
+        )
+        if not self.forms:
+            return name
+        forms = {form_tag(key): handler(form) for key, form in self.forms.items()}
+        keys = " or ".join(self.forms)
+        return core_schema.tagged_union_schema(
+            {"": name, **forms},
+            self._tag,
+            custom_error_type="form",
+            custom_error_message=f"a name, or a mapping with exactly one of the keys {keys}",
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: Any) -> dict[str, Any]:
         """Returns the JSON schema."""
-        return {"type": "string", "enum": list(self.names())}
+        names = {"type": "string", "enum": list(self.names())}
+        forms = [handler(form.__pydantic_core_schema__) for form in self.forms.values()]
+        return {"anyOf": [names, *forms]} if forms else names
 
-    def _validate(self, value: object) -> str:
+    def _tag(self, value: object) -> str | None:
+        """Returns which schema validates a value; None for a mapping of no form."""
+        if isinstance(value, UserForm):
+            keys = {key for key, form in self.forms.items() if isinstance(value, form)}
+        elif isinstance(value, Mapping):
+            keys = self.forms.keys() & value.keys()
+        else:
+            return ""
+        return form_tag(keys.pop()) if len(keys) == 1 else None
+
+    def _check_name(self, value: object) -> str:
         names = self.names()
         if isinstance(value, str) and value in names:
             return value
-        *first, last = map(repr, names)
+        *first, last = [*map(repr, names), *(f"a mapping with the key {key}" for key in self.forms)]
         expected = f"{', '.join(first)} or {last}" if first else last
         raise PydanticKnownError("literal_error", {"expected": expected})
+
+
+_TAG_MARK = "form "
+_MAX_LIST_TEXT = 500
+
+
+def form_tag(key: str) -> str:
+    """Returns the tag of a form in the locations of pydantic's errors."""
+    return f"{_TAG_MARK}{key}"
+
+
+def form_of_tag(part: str | int) -> str:
+    """Returns the key of the form that a part of a location tags; empty for other parts."""
+    text = str(part)
+    return text.removeprefix(_TAG_MARK) if text.startswith(_TAG_MARK) else ""
+
+
+def without_form_tags(location: Sequence[str | int]) -> tuple[str | int, ...]:
+    """Returns the location of an error without the tags of forms."""
+    return tuple(part for part in location if part != "" and not form_of_tag(part))
+
+
+def flatten(values: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Joins the keys of nested mappings by dots; lists become JSON texts, or digests if long."""
+    flat: dict[str, Scalar] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat.update({f"{name}.{key}": each for key, each in flatten(value).items()})
+        else:
+            flat[name] = _list_text(value) if isinstance(value, list) else value
+    return flat
+
+
+def _list_text(values: list[Any]) -> str:
+    """Short text that identifies a list: MLflow limits the length of a run's configuration."""
+    text = json.dumps(values)
+    if len(text) <= _MAX_LIST_TEXT:
+        return text
+    return f"{len(values)} values, sha256 {hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def nest(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Makes mappings of names with dots; a later value replaces or extends an earlier one.
+
+    Raises:
+        ValueError: If a name with dots leads into a value that is not a mapping.
+    """
+    nested: dict[str, Any] = {}
+    for name, value in values.items():
+        *parents, last = name.split(".")
+        target = nested
+        for part in parents:
+            inner = target.get(part, {})
+            if not isinstance(inner, Mapping):
+                raise ValueError(f"{part} must be a mapping to set {name}; got {inner!r}.")
+            target[part] = dict(inner)
+            target = target[part]
+        target[last] = value
+    return nested
 
 
 def point_id(experiment: str, version: int, config: ExperimentConfig, fingerprint: str) -> str:

@@ -12,7 +12,7 @@ from privnets import data
 from privnets.audit.attacks import AuditAttack
 from privnets.audit.model_signals import ModelSignals
 from privnets.audit.rates import ScoredTrials
-from privnets.membership.attacks import Attack, Trials
+from privnets.membership.attacks import Attack, Population, Trials
 from privnets.membership.scores import score_guesses
 
 
@@ -43,9 +43,11 @@ def check_attack(attack: Attack) -> None:
 def make_trials(shift: float, records: int = 60, draws: int = 40, seed: int = 0) -> Trials:
     """Draws trials of a classifier whose members have signals larger by `shift`.
 
-    Every model has half of the records as members, and every record half of the models.
+    Every model has half of the records as members, and every record half of the models. Signals at
+    records of the population are those of other records.
     """
-    noise = np.random.default_rng(seed).standard_normal((records, 2 * draws))
+    random = np.random.default_rng(seed)
+    noise = random.standard_normal((records, 2 * draws))
     column = torch.arange(2 * draws)
     member = (column // draws + torch.arange(records)[:, None]) % 2 == 1
     signal = torch.from_numpy(noise) + shift * member
@@ -58,6 +60,18 @@ def make_trials(shift: float, records: int = 60, draws: int = 40, seed: int = 0)
         train_loss=torch.ones_like(signal),
         two_sided=False,
         parameters=signal[..., None],
+        population=_make_population(random, records, 2 * draws),
+    )
+
+
+def _make_population(random: np.random.Generator, records: int, models: int) -> Population:
+    signal = torch.from_numpy(random.standard_normal((4 * records, models)))
+    return Population(
+        outside=torch.ones_like(signal, dtype=torch.bool),
+        signal=signal,
+        loss=torch.nn.functional.softplus(-signal),
+        features=torch.ones_like(signal[:, :1]),
+        features_of_records=signal.new_ones(records, 1),
     )
 
 

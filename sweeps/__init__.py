@@ -15,14 +15,18 @@ if TYPE_CHECKING:
     from sweeps.analysis.results import Result as Result
     from sweeps.analysis.results import open_result as open_result
     from sweeps.cli.submission import submit as submit
+    from sweeps.engine.executor import extend as extend
     from sweeps.engine.executor import run as run
+    from sweeps.planning.frontier.sampler import FrontierSampler as FrontierSampler
     from sweeps.study.loader import load as load
     from sweeps.study.spec import Study as Study
 
 _DEFINED_IN = {
+    "FrontierSampler": "sweeps.planning.frontier.sampler",
     "Result": "sweeps.analysis.results",
     "Study": "sweeps.study.spec",
     "attainment": "sweeps.analysis.pareto",
+    "extend": "sweeps.engine.executor",
     "hypervolume": "sweeps.analysis.pareto",
     "load": "sweeps.study.loader",
     "open_result": "sweeps.analysis.results",

@@ -25,6 +25,7 @@ from cluster.connection import Connection, Machine, alive_nodes, connect, local_
 from cluster.errors import SecretError
 from cluster.nodes import NoAnswer, node_names, on_every_node
 from cluster.probe import ProbeResult, probe
+from privnets.data.user_files import portable_folder
 from sweeps.analysis.results import DEFAULT_STORAGE
 from sweeps.analysis.text import format_count
 from sweeps.engine.capacity import cluster_capacity
@@ -100,13 +101,15 @@ class Report(BaseModel):
 class _Task:
     """Values for the checks of one machine; `versions` and `data` are the driver's.
 
-    `marks` names a new directory in the storage, for the files that its check writes.
+    `marks` names a new directory in the storage, for the files that its check writes; `folder` is
+    the study's, as `portable_folder` describes it.
     """
 
     is_driver: bool
     storage: str | None
     marks: str
     study: Mapping[str, Any] | None
+    folder: str
     versions: Versions
     data: Versions | None = None
 
@@ -129,7 +132,8 @@ def examine(
     if place is not None:
         open_directory(place)  # An unusable location is bad input.
     marks, values = f".doctor-{uuid.uuid4().hex}", None if study is None else study.to_dict()
-    task = _Task(True, place, marks, values, installed_versions())
+    folder = "." if study is None else portable_folder(study.source.folder)
+    task = _Task(True, place, marks, values, folder, installed_versions())
     if address is None:
         machine = local_machine()
         nodes, checks = {machine: ""}, _examine_machine(task, machine, tracking_uri)
@@ -137,7 +141,7 @@ def examine(
         with connect(address) as connection:
             own = _examine_machine(task, None, tracking_uri)  # Its mark comes first.
             if values is not None and all(c.state == "ok" for c in own if c.subject == "data"):
-                task = replace(task, data=local_fingerprints(values))
+                task = replace(task, data=local_fingerprints(values, folder))
             others = replace(task, is_driver=False)
             nodes, checks = _examine_nodes(connection, others, data_variables(data))
             checks += [replace(check, node=_DRIVER) for check in own]
@@ -197,7 +201,7 @@ def _examine_machine(
     if task.is_driver:
         parts["tracking"] = lambda: [check_tracking(tracking_uri, is_local)]
     if study is not None:
-        parts["data"] = lambda: [check_data(task.data, study)]
+        parts["data"] = lambda: [check_data(task.data, study, task.folder)]
     if task.is_driver or task.storage is not None:
         parts["storage"] = lambda: [_check_storage(task)]
     return _run_all(parts)
@@ -326,9 +330,9 @@ def check_capacity(machines: Sequence[Machine], study: Study) -> Check:
     return Check("resources", "ok", f"room for {format_count(workers, 'pack')} in parallel")
 
 
-def check_data(driver: Versions | None, study: Mapping[str, Any]) -> Check:
+def check_data(driver: Versions | None, study: Mapping[str, Any], folder: str = ".") -> Check:
     """Compares the fingerprint of each data set of a study with the driver's, if it has any."""
-    data = local_fingerprints(study)
+    data = local_fingerprints(study, folder)
     if driver is not None and (others := _differing(driver, data)):
         found = f"other data than the driver's under the name {', '.join(others)}"
         return Check("data", "failed", found, _ADVICE["data"])

@@ -29,12 +29,12 @@ _FOREIGN = ("MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "R
 
 # Hypothesis's own deadline of 200 ms and its check on slow draws fail on a busy machine alone.
 settings.register_profile(
-    "repeatable",
+    "thorough",
     derandomize=True,
     deadline=timedelta(seconds=120),
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("repeatable")
+settings.register_profile("quick", settings.get_profile("thorough"), max_examples=50)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("thorough" if config.getoption("--slow") else "quick")
     # Before collection: the skip marks in test modules already look for the data.
     os.environ.update(_ENVIRONMENT)
     for name in _FOREIGN:

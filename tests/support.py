@@ -1,8 +1,12 @@
-"""Skip marks of several test modules."""
+"""Skip marks and commands of several test modules."""
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Generator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,6 +34,31 @@ def add_data_set(monkeypatch: pytest.MonkeyPatch, info: data.DatasetInfo, root: 
     source = type("Source", (data.DataSource,), {"info": info})()
     monkeypatch.setitem(data.DATASETS._loaded, info.name, source)
     monkeypatch.setenv("PRIVNETS_DATA", str(root))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Exit code and output of a command."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def run_command(*words: str) -> Ended:
+    """Runs `sweeps WORDS` in this process, which has loaded its libraries already."""
+    from sweeps.cli.main import main
+
+    output, errors = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        redirect_stdout(output),
+        redirect_stderr(errors),
+    ):
+        patch.setattr(sys, "argv", ["sweeps", *words])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+    return Ended(int(stopped.value.code or 0), output.getvalue(), errors.getvalue())
 
 
 def finish(work: Generator[object, None, T]) -> T:

@@ -25,6 +25,7 @@ STUDIES = {
     "adult-regularization",
     "adult-features",
     "adult-noise",
+    "adult-epsilon",
 }
 HEAVY = {"matplotlib", "mlflow", "numpy", "optuna", "pandas", "plotly", "pyarrow", "ray", "scipy"}
 HEAVY |= {"sklearn", "torch"}

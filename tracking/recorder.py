@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -22,6 +22,7 @@ from tracking.errors import TrackingError
 from tracking.frame import SUFFIXES
 from tracking.run_record import (
     MAX_PARAM,
+    TEXT_TAGS,
     RunRecord,
     build_run_record,
     milliseconds,
@@ -55,9 +56,10 @@ def record(
     Idempotent. A run is identified by its point id, and its values have the timestamps of the
     point. Its status is set last: only FINISHED, KILLED (stopped early) and FAILED runs count as
     recorded. So the next call completes what a killed call began, and a repeated call adds
-    nothing. A run is replaced when its point has more replicates, other values or other times.
-    When two processes record the same point at once, the run created first stays; if their values
-    differ, the point that finished last stays.
+    nothing. A run whose point has later replicates is updated, and MLflow shows the latest values.
+    A run whose point has other values, but no later ones, is replaced. When two processes record
+    the same point at once, the run created first stays; if their values differ, the point that
+    finished last stays.
 
     Args:
         points: Points with all their replicates.
@@ -99,9 +101,10 @@ class _Target(NamedTuple):
 class Recorder:
     """Records the points of one sweep in batches, like `record` but with fewer reads.
 
-    Its fields are the arguments of `record`. It reads MLflow's runs before the first batch, after a
-    failed call, and in `confirm`. Between these it relies on its own writes. Runs that another
-    process adds meanwhile under the same sweep are resolved at the next read.
+    Its fields are the arguments of `record`, and `labels`, which returns more tags for a point. It
+    reads MLflow's runs before the first batch, after a failed call, and in `confirm`. Between these
+    it relies on its own writes. Runs that another process adds meanwhile under the same sweep are
+    resolved at the next read.
     """
 
     sweep: str
@@ -110,6 +113,7 @@ class Recorder:
     log_scaled: frozenset[str] = frozenset()
     name_fields: Sequence[str] = ()
     keys: Collection[str] = ()
+    labels: Callable[[TradeoffPoint], Mapping[str, str]] = lambda point: {}
     _target: _Target | None = field(default=None, init=False)
     _children: dict[str, runs.ChildRun] = field(default_factory=dict, init=False)
     _contents: dict[str, str] = field(default_factory=dict, init=False)
@@ -170,7 +174,10 @@ class Recorder:
 
     def _build(self, points: Iterable[TradeoffPoint]) -> list[RunRecord]:
         merged = merge_replicates(points)
-        return [build_run_record(point, self.log_scaled, self.name_fields) for point in merged]
+        return [
+            build_run_record(point, self.log_scaled, self.name_fields, self.labels(point))
+            for point in merged
+        ]
 
     def _read(self) -> _Target:
         """Reads the runs of all points."""
@@ -208,7 +215,7 @@ class Recorder:
         path = sqlite_path(self._uri)
         if path is None:
             return list(records)
-        new = [record for record in records if self._partial_run(record) is None]
+        new = [record for record in records if self._own_run(record) is None]
         run_ids = sqlite.insert(path, target.parent, self.sweep, new, columns)
         for record in new:
             if record.point.point_id in run_ids:
@@ -230,19 +237,27 @@ class Recorder:
             return False
         replicates = len(record.point.replicates)
         if replicates != child.attempted:
-            # A run with more replicates is left to the process that writes it.
-            return child.attempted > replicates
+            # A run with later or more replicates is left to the process that writes it.
+            own_state = (record.point.finished_at, replicates)
+            return (child.finished_at, child.attempted) > own_state
         own = self._contents.get(record.point.point_id) == record.content
         return child.complete and (own or child.content == record.content)
 
-    def _partial_run(self, record: RunRecord) -> str | None:
-        """Returns the run that an earlier call created for the same content."""
+    def _own_run(self, record: RunRecord) -> str | None:
+        """Returns the run to write to: of the same content, or of an earlier state of the point."""
         child = self._children.get(record.point.point_id)
-        return child.run_id if child is not None and child.content == record.content else None
+        if child is None:
+            return None
+        is_own = child.content == record.content or child.finished_at < record.point.finished_at
+        return child.run_id if is_own else None
 
     def _write_run(self, record: RunRecord, columns: Sequence[str], target: _Target) -> None:
-        run_id = self._partial_run(record) or _create_run(target, self.sweep, record)
+        run_id = self._own_run(record)
+        if is_new := run_id is None:
+            run_id = _create_run(target, self.sweep, record)
         exists = _fill_run(target.client, run_id, record, columns)
+        if exists and not is_new:  # last, so that a killed update is repeated
+            _update_tags(target.client, run_id, record.tags(self.sweep, target.parent.run_id))
         self._replace(record, run_id, target)
         if not exists:
             del self._children[record.point.point_id]
@@ -325,6 +340,16 @@ def _create_run(target: _Target, sweep: str, record: RunRecord) -> str:
         run_name=record.run_name,
     )
     return str(run.info.run_id)
+
+
+def _update_tags(client: MlflowClient, run_id: str, tags: Mapping[str, str]) -> None:
+    """Sets the tags of a run that got later values, and deletes those that no longer hold."""
+    current = client.get_run(run_id).data.tags
+    for key in (*TEXT_TAGS, runs.NOTE):
+        if key in current and key not in tags:
+            client.delete_tag(run_id, key)
+    new = [RunTag(key, text) for key, text in tags.items() if key != runs.RECORDED_AT]
+    client.log_batch(run_id, tags=new)
 
 
 def _fill_run(client: MlflowClient, run_id: str, record: RunRecord, columns: Sequence[str]) -> bool:

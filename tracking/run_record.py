@@ -26,6 +26,9 @@ LOG10_OF_INFINITY = -LOG10_OF_ZERO
 
 MAX_TAG = 8000
 MAX_PARAM = 6000
+TEXT_TAGS = ("failure", "stopped", "notes")
+"""Tags that only some runs have."""
+
 _RUN_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
 
@@ -40,6 +43,7 @@ class RunRecord:
         content: Digest of everything that `tracking.compare` compares.
         files: Artifacts by their path within the run.
         params: Configuration as parameters of the run.
+        labels: Further tags of the run.
     """
 
     point: TradeoffPoint
@@ -48,6 +52,7 @@ class RunRecord:
     content: str
     files: Mapping[PurePosixPath, bytes]
     params: Sequence[Param]
+    labels: Mapping[str, str]
 
     @property
     def started(self) -> int:
@@ -90,16 +95,20 @@ class RunRecord:
             runs.FINISHED_AT: repr(float(point.finished_at)),
             runs.CONTENT: self.content,
             "config": self.config,
+            **self.labels,
         }
         notes = "\n".join(f"{key}: {reason}" for key, reason in point.notes.items())
-        texts = {"failure": point.failure, "stopped": point.stopped, "notes": notes}
+        texts = dict(zip(TEXT_TAGS, (point.failure, point.stopped, notes), strict=True))
         # MLflow's pages would interpret a text as Markdown unless it is indented.
         texts[runs.NOTE] = indent("\n\n".join(text for text in texts.values() if text), " " * 4)
         return tags | {key: truncate(text) for key, text in texts.items() if text}
 
 
 def build_run_record(
-    point: TradeoffPoint, log_scaled: frozenset[str], fields: Sequence[str]
+    point: TradeoffPoint,
+    log_scaled: frozenset[str],
+    fields: Sequence[str],
+    labels: Mapping[str, str],
 ) -> RunRecord:
     """Builds the run record of a point.
 
@@ -107,6 +116,7 @@ def build_run_record(
         point: The point.
         log_scaled: Configuration fields that get a `log10_<field>` parameter.
         fields: Configuration fields that form the name of the run; its id if there are none.
+        labels: Further tags of the run.
 
     Raises:
         ValueError: If a `log_scaled` field is negative, a configuration is too long for a tag or
@@ -120,6 +130,7 @@ def build_run_record(
         content=_content(point),
         files={relative_path(name): content for name, content in point.artifacts.items()},
         params=_parameters(point.config, log_scaled),
+        labels=labels,
     )
 
 

@@ -2,14 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from privnets.adversarial.attackers.profiles import ProfileName
+from privnets.adversarial.problem import Problem, ProblemReference
 from privnets.adversarial.problems import PROBLEMS
-from privnets.config import ExperimentConfig, OneOf
+from privnets.adversarial.problems.own import TableProblemReference
+from privnets.adversarial.problems.own_images import ImageProblemReference
+from privnets.adversarial.problems.own_series import SeriesProblemReference
+from privnets.config import ExperimentConfig, OneOf, UserForm
+from privnets.points import Scalar
 from privnets.registry import ExtensionError
+
+PROBLEM_FORMS: Final[Mapping[str, type[ProblemReference]]] = {
+    "table": TableProblemReference,
+    "images": ImageProblemReference,
+    "series": SeriesProblemReference,
+}
+NamedProblem = Annotated[str | ProblemReference, OneOf(PROBLEMS.names, PROBLEM_FORMS)]
+"""Name of a problem, or the user's own."""
+
+
+class NetworkReference(UserForm):
+    """Torch module of the user.
+
+    Attributes:
+        torch: Import path `module:name` of a class or function that returns a module without
+            buffers. It is called with the shape of a record, then with the number of noise inputs
+            (releaser) or of classes (inference network).
+        params: Further keyword arguments.
+    """
+
+    torch: str
+    params: dict[str, JsonValue] = Field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Import path."""
+        return self.torch
+
+
+RELEASER_NAMES: Final = ("linear", "mlp", "convolutional", "recurrent")
+_NETWORK_FORMS: Final = {"torch": NetworkReference}
 
 
 class AdversarialConfig(ExperimentConfig):
@@ -36,7 +72,7 @@ class AdversarialConfig(ExperimentConfig):
         }
     )
 
-    problem: Annotated[str, OneOf(PROBLEMS.names)] = Field(
+    problem: NamedProblem = Field(
         description="records, their secret, and what is useful about them"
     )
     objective: Literal["alpha", "squared-kl"] = Field("alpha", description="loss of the releaser")
@@ -79,8 +115,14 @@ class AdversarialConfig(ExperimentConfig):
         False, description="whether releaser and adversary of eco see weekday, month and time"
     )
 
-    releaser: Literal["linear", "mlp", "convolutional", "recurrent"] = Field(
-        "mlp", description="the releaser's network"
+    releaser: Annotated[str | NetworkReference, OneOf(lambda: RELEASER_NAMES, _NETWORK_FORMS)] = (
+        Field("mlp", description="the releaser's network")
+    )
+    inference_network: Annotated[
+        str | NetworkReference, OneOf(lambda: ("problem",), _NETWORK_FORMS)
+    ] = Field(
+        "problem",
+        description="network of adversary and utility in the game: the problem's, or the user's",
     )
     releaser_width: int = Field(64, ge=1, le=4096, description="units or channels of the releaser")
     adversary_width: int = Field(
@@ -110,10 +152,30 @@ class AdversarialConfig(ExperimentConfig):
     @model_validator(mode="before")
     @classmethod
     def _fill_problem_defaults(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or values.get("problem") not in PROBLEMS.names():
+        if not isinstance(values, dict):
             return values
         try:
-            defaults = PROBLEMS.get(values["problem"]).spec.defaults
+            defaults = _problem_defaults(values.get("problem"))
         except ExtensionError as error:
             raise ValueError(str(error)) from error
         return {**defaults, **values}
+
+
+def problem_of(config: AdversarialConfig) -> Problem:
+    """Returns the problem of a configuration.
+
+    Raises:
+        DataError: If it is the user's own, and its files cannot be read.
+    """
+    named = config.problem
+    return PROBLEMS.get(named) if isinstance(named, str) else named.problem()
+
+
+def _problem_defaults(problem: object) -> Mapping[str, Scalar]:
+    """Defaults of a valid value of the field `problem`; none for other values."""
+    if isinstance(problem, ProblemReference):
+        return problem.defaults
+    if isinstance(problem, Mapping):
+        forms = [form for key, form in PROBLEM_FORMS.items() if key in problem]
+        return forms[0].defaults if len(forms) == 1 else {}
+    return PROBLEMS.get(str(problem)).spec.defaults if problem in PROBLEMS.names() else {}

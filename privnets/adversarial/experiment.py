@@ -10,10 +10,9 @@ from typing import ClassVar, cast
 
 from privnets.adversarial import metrics
 from privnets.adversarial.attackers import added_names
-from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.config import AdversarialConfig, NetworkReference, problem_of
 from privnets.adversarial.evaluation import cost_model
 from privnets.adversarial.problem import Problem, unused_field_errors
-from privnets.adversarial.problems import PROBLEMS
 from privnets.config import ExperimentConfig
 from privnets.contract import (
     Cost,
@@ -24,6 +23,7 @@ from privnets.contract import (
     State,
     require_equal_structures,
 )
+from privnets.data.user_files import source_digest
 
 _UNUSED_BY_OBJECTIVE: Mapping[str, tuple[str, ...]] = {
     "alpha": ("tradeoff", "estimator", "squaring"),
@@ -63,7 +63,7 @@ class Adversarial(Experiment):
         own, problem = _own(config), _problem(config)
         errors = problem.invalid_fields(own)
         if own.objective == "squared-kl" and not problem.spec.utility_classes:
-            errors.append(InvalidField("objective", "squared-kl", f"alpha with {own.problem}"))
+            errors.append(InvalidField("objective", "squared-kl", f"alpha with {problem.name}"))
         if own.evaluation == "exact" and not problem.has_exact_information(own):
             expected = "attackers; exact information is known of linear filters of gaussian-mixture"
             errors.append(InvalidField("evaluation", "exact", expected))
@@ -80,7 +80,16 @@ class Adversarial(Experiment):
 
     def fingerprint(self, config: ExperimentConfig) -> str:
         """Fingerprint of the records, and of attackers that packages add to the panel."""
-        return "; ".join([_problem(config).fingerprint(_own(config)), *added_names()])
+        own = _own(config)
+        fields = {"releaser": own.releaser, "inference_network": own.inference_network}
+        networks = {name: n for name, n in fields.items() if isinstance(n, NetworkReference)}
+        sources = [source_digest(n.torch, f"{name}.torch") for name, n in networks.items()]
+        if networks:  # fails early
+            from privnets.adversarial.training import inference_networks, releasers
+
+            releasers.build_releaser(_problem(config), own)
+            inference_networks.build_game_networks(_problem(config), own)
+        return "; ".join([_problem(config).fingerprint(own), *added_names(), *sources])
 
     def cost(self, config: ExperimentConfig) -> Cost:
         """Rough cost: the game, then its evaluation."""
@@ -126,13 +135,16 @@ def _unused_by_choice(config: AdversarialConfig) -> dict[str, tuple[str, ...]]:
     unused = {"objective": _UNUSED_BY_OBJECTIVE[config.objective]}
     if config.scenario == "joint":
         unused["scenario"] = ("pretrain_steps",)
+    for name, width in (("releaser", "releaser_width"), ("inference_network", "adversary_width")):
+        if isinstance(getattr(config, name), NetworkReference):
+            unused[name] = (width,)
     if config.evaluation == "exact":
         unused["evaluation"] = ("panel",)
     return unused
 
 
 def _problem(config: ExperimentConfig) -> Problem:
-    return PROBLEMS.get(_own(config).problem)
+    return problem_of(_own(config))
 
 
 def _own(config: ExperimentConfig) -> AdversarialConfig:

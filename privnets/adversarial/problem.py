@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privnets.adversarial.attackers.profiles import PROFILES
+from privnets.adversarial.encodings import ArrayEncoding, RecordEncoding
+from privnets.config import UserForm
 from privnets.contract import InvalidField
 from privnets.points import Scalar
 from privnets.randomness import generator
@@ -40,7 +42,7 @@ class ProblemSpec:
         attacker_width: Units or channels of the attackers' networks, whatever the game's are.
         utility_classes: Number of classes of the utility label; 0 without a label.
         network: Inference networks for its records: `perceptron` for vectors and small images,
-            `convolutional` for square grey images, `recurrent` for sequences.
+            `convolutional` for square images, `recurrent` for sequences.
         pixels: Whether records are images with pixels in [0, 1], and releases too.
         side_features: Columns of public side information; 0 without any.
         copies_input: Whether a release should resemble its record.
@@ -125,7 +127,7 @@ class ReleaseDetails:
 class Problem(ABC):
     """A source of records with a secret to hide and something useful to keep."""
 
-    spec: ClassVar[ProblemSpec]
+    spec: ProblemSpec
 
     @property
     def name(self) -> str:
@@ -162,9 +164,13 @@ class Problem(ABC):
         """Values that the problem cannot serve; reads no file."""
         spec = self.spec
         errors = unused_field_errors(config, spec.unused_fields, spec.defaults)
-        if config.releaser not in spec.releasers:
+        is_own = not isinstance(config.releaser, str) and not spec.is_sequential
+        if not is_own and config.releaser not in spec.releasers:
             allowed = f"{' or '.join(spec.releasers)} with {spec.name}"
-            errors.append(InvalidField("releaser", config.releaser, allowed))
+            errors.append(InvalidField("releaser", str(config.releaser), allowed))
+        if spec.is_sequential and not isinstance(config.inference_network, str):
+            given, allowed = str(config.inference_network), f"problem with {spec.name}"
+            errors.append(InvalidField("inference_network", given, allowed))
         if config.scenario == "fixed-utility" and not spec.utility_classes:
             allowed = f"joint or fixed-both, as {spec.name} has no utility label"
             errors.append(InvalidField("scenario", config.scenario, allowed))
@@ -218,9 +224,33 @@ class Problem(ABC):
         yield from ()
         return [{} for _ in configs]
 
+    def record_encoding(self, config: AdversarialConfig) -> RecordEncoding | None:
+        """Form of new records that a trained releaser accepts; None if it accepts none."""
+        if self.spec.is_sequential:
+            return None
+        return ArrayEncoding(record_shape=self.split_sizes(config).record_shape)
+
     def release_details(self, release: Release) -> ReleaseDetails:
         """Measures one trained releaser and shows examples of its test release."""
         return ReleaseDetails()
+
+
+class ProblemReference(UserForm):
+    """The user's own records, which a study describes where it could name a problem.
+
+    Attributes:
+        defaults: Configuration fields whose default differs from the experiment's.
+    """
+
+    defaults: ClassVar[Mapping[str, Scalar]]
+
+    @abstractmethod
+    def problem(self) -> Problem:
+        """Reads the records, once per process and content.
+
+        Raises:
+            DataError: If they cannot be read, or do not fit their description.
+        """
 
 
 def unused_field_errors(

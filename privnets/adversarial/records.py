@@ -25,7 +25,7 @@ class Pool:
     """All records that a stack draws on, on its training device.
 
     Attributes:
-        x: Observed data on the networks' scale, float32: vectors [N, d], images [N, 1, h, w] with
+        x: Observed data on the networks' scale, float32: vectors [N, d], images [N, c, h, w] with
             pixels in [0, 1], or standardised sequences [N, T, 1].
         secret: Classes from 0, int64, shape [N], or [N, T] for sequences; `MISSING` if unknown.
         utility: Classes from 0, int64, shape [N]; None without a utility label.

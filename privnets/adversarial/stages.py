@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 
-from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.config import AdversarialConfig, problem_of
 from privnets.adversarial.evaluation import cost_model
 from privnets.adversarial.evaluation.evaluator import (
     evaluate_by_attackers,
@@ -13,7 +13,6 @@ from privnets.adversarial.evaluation.evaluator import (
     release_records,
 )
 from privnets.adversarial.evaluation.interim import estimate_objectives
-from privnets.adversarial.problems import PROBLEMS
 from privnets.adversarial.records import load_pool
 from privnets.adversarial.training.game import Game
 from privnets.contract import Experiment, Rung, Stage, State
@@ -28,7 +27,7 @@ _MIN_MEASURED_STEPS = 10
 
 def estimate_runtime(configs: Sequence[AdversarialConfig], device: str) -> float:
     """Seconds of a stack: a few steps of its game are measured, the evaluation is estimated."""
-    problem = PROBLEMS.get(configs[0].problem)
+    problem = problem_of(configs[0])
     pool, splits = load_pool(problem, configs, device)
     first = configs[0]
     whole = cost_model.count_passes(first) // (first.adversary_steps + 1)
@@ -54,7 +53,7 @@ class StackRun:
         state: State | None,
     ) -> None:
         """Loads the records and prepares the game, which continues from `state` if there is one."""
-        self._experiment, self._problem = experiment, PROBLEMS.get(configs[0].problem)
+        self._experiment, self._problem = experiment, problem_of(configs[0])
         self._pool, self._splits = load_pool(self._problem, configs, device)
         self._game = Game(self._problem, configs, self._pool, self._splits)
         if state:

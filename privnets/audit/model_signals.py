@@ -10,46 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_expit, xlogy
 
+from privnets.attack_formulas import Array, BoolArray, ReferenceMoments
 from privnets.audit.files import AuditError
 from privnets.randomness import generator
 
-Array = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
-
 _TINY = 1e-30
 _CLIP_QUANTILE = 0.99
-_OWN_VARIANCE_REFERENCES = 64
-
-
-@dataclass(frozen=True, eq=False)
-class ReferenceMoments:
-    """Moments of each record's signal over the reference models of one side, shape [T, R] each.
-
-    Attributes:
-        count: Number of reference models.
-        mean: Mean signal; NaN without a model.
-        scatter: Sum of squared deviations from the mean.
-    """
-
-    count: Array
-    mean: Array
-    scatter: Array
-
-    @cached_property
-    def pooled_variance(self) -> Array:
-        """Variance within records, pooled over records; shape [T, 1]."""
-        freedom = np.maximum(self.count - 1, 0).sum(1, keepdims=True)
-        total = self.scatter.sum(1, keepdims=True)
-        variance = np.divide(total, freedom, out=np.full_like(total, np.nan), where=freedom > 0)
-        bounded: Array = np.maximum(variance, _TINY)
-        return bounded
-
-    def variance(self, references: int) -> Array:
-        """Variance that LiRA uses: a record's own from 64 references on, else the pooled one."""
-        if references < _OWN_VARIANCE_REFERENCES:
-            return self.pooled_variance
-        own = self.scatter / np.maximum(self.count - 1, 1)
-        return np.maximum(np.where(self.count > 1, own, self.pooled_variance), _TINY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +74,7 @@ class ModelSignals:
         # Unlike a mean, the median of equal values is free of rounding.
         centre = np.median(values, axis=0)
         deviation = np.where(side, values - centre, 0.0)
-        removed = self._removed(member)
+        removed = self._rows_to_leave_out(member)
         lost = np.take_along_axis(deviation, removed, 0)
         count = side.sum(0) - np.take_along_axis(side, removed, 0).astype(float)
         total = deviation.sum(0) - lost
@@ -133,7 +99,7 @@ class ModelSignals:
         nothing = np.zeros_like(parts[:1])
         before = np.vstack([nothing, parts[:-1]]).cumsum(0)
         after = np.vstack([nothing, parts[:0:-1]]).cumsum(0)[::-1]
-        removed = self._removed(member)
+        removed = self._rows_to_leave_out(member)
         total = np.take_along_axis(before, removed, 0) + np.take_along_axis(after, removed, 0)
         count = side.sum(0) - np.take_along_axis(side, removed, 0)
         mean = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
@@ -141,7 +107,7 @@ class ModelSignals:
             answer: Array = top + np.log(mean)
         return answer
 
-    def _removed(self, member: bool) -> NDArray[np.int64]:
+    def _rows_to_leave_out(self, member: bool) -> NDArray[np.int64]:
         """The audited model or its companion, whichever is on one side; shape [T, R]."""
         return np.where(self.target_member == member, self.targets[:, None], self._companions)
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
+from typing import Final
 
 import pandas as pd
 from jinja2 import Environment, StrictUndefined
 
+TABLE_NOTE: Final = (
+    "Each value stands with its interval. Rates marked * rest on fewer than ten expected false "
+    "positives."
+)
 _COLOURS = ("#0072b2", "#d55e00", "#009e73")
 _MIN_FALSE_POSITIVES = 10
 
@@ -47,13 +52,14 @@ def render_page(
     table: pd.DataFrame,
     records: pd.DataFrame,
     lines: Sequence[RocLine],
-    unavailable: Mapping[str, str],
+    not_run: str,
 ) -> str:
     """The page's HTML; every text is escaped.
 
     Args:
         table: Table of `format_table`.
         records: Records with the highest risk.
+        not_run: Sentence about attacks that could not be run; may be empty.
     """
     source = (resources.files("privnets.audit") / "page.html").read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
@@ -63,7 +69,8 @@ def render_page(
         table=table,
         records=records,
         image=base64.b64encode(_roc_png(lines)).decode(),
-        unavailable=unavailable,
+        note=TABLE_NOTE,
+        not_run=not_run,
     )
     return text
 

@@ -13,12 +13,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtrik, betaincinv, ndtri, stdtrit
 
-from privnets.audit.model_signals import Array, BoolArray
+from privnets.attack_formulas import Array, BoolArray
+
+Convention = Literal["at-most", "interpolated", "convex-hull"]
+CONVENTIONS: Final[tuple[Convention, ...]] = ("at-most", "interpolated", "convex-hull")
+"""Ways to read a true-positive rate at a false-positive rate from a ROC curve."""
 
 _ROUNDING = 1e-9
 _MAX_THRESHOLDS = 256
@@ -133,6 +138,24 @@ class ScoredTrials:
         low = max(0.0, value - math.hypot(value - low, value - strict))
         return RateInterval(value, low, min(1.0, value + math.hypot(high - value, loose - value)))
 
+    def read_rate(self, rate: float, convention: Convention) -> float:
+        """True-positive rate at a false-positive rate, by a convention.
+
+        `at-most`: of a threshold that does not exceed the rate; `interpolated`: linear between
+        the points of the ROC curve; `convex-hull`: the same on the curve's upper convex hull.
+        """
+        if convention == "at-most":
+            return self._rate_at(rate)[0]
+        thresholds = np.unique(np.concatenate([self.members, self.others]))[::-1]
+        false, true = (
+            np.r_[0.0, 1 - np.searchsorted(scores, thresholds) / len(scores)]
+            for scores in (self.others, self.members)
+        )
+        if convention == "convex-hull":
+            corners = _upper_hull(false, true)
+            false, true = false[corners], true[corners]
+        return float(np.interp(rate, false, true))
+
     def false_positive_rates(self) -> Array:
         """Share of other records' trials, and the trial itself, that score at least as high.
 
@@ -213,6 +236,20 @@ class ScoredTrials:
 def _twice_below(rivals: Array, scores: Array) -> NDArray[np.int64]:
     """Twice the number of sorted rivals below each score, ties counted half."""
     return np.searchsorted(rivals, scores, "left") + np.searchsorted(rivals, scores, "right")
+
+
+def _upper_hull(x: Array, y: Array) -> list[int]:
+    """Indices of the corners of the upper convex hull of points that ascend in both directions."""
+    corners: list[int] = []
+    for point in range(len(x)):
+        while len(corners) > 1:
+            first, middle = corners[-2:]
+            rise = (y[middle] - y[first]) * (x[point] - x[first])
+            if rise > (y[point] - y[first]) * (x[middle] - x[first]):
+                break
+            corners.pop()
+        corners.append(point)
+    return corners
 
 
 def wilson(rate: float, size: float, quantile: float) -> tuple[float, float]:

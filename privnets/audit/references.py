@@ -15,10 +15,10 @@ from scipy.special import expit, softmax
 from sklearn.base import clone, is_classifier
 from sklearn.utils.parallel import Parallel, delayed
 
+from privnets.attack_formulas import Array, BoolArray
 from privnets.audit.attacks import Family
 from privnets.audit.evaluation import audit_signals
 from privnets.audit.files import AuditError
-from privnets.audit.model_signals import Array, BoolArray
 from privnets.audit.result import AuditResult
 from privnets.audit.signals import MIN_RECORDS
 from privnets.randomness import generator
@@ -279,7 +279,7 @@ def _signals(
         classes = outputs[0].classes
     labels = np.searchsorted(classes, y)
     if (labels >= len(classes)).any() or (classes[np.minimum(labels, len(classes) - 1)] != y).any():
-        wrong = y[~np.isin(y, classes)][0]
+        wrong = y[~np.isin(y, classes)].tolist()[0]
         raise AuditError(f"y holds {wrong!r}, which is not among the model's classes")
     values = [_align(output, classes) for output in outputs]
     if kinds == {"margins"}:

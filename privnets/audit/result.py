@@ -13,11 +13,18 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit
 
+from privnets.attack_formulas import BoolArray
 from privnets.audit.attacks import AUDIT_ATTACKS, FAMILIES, Family
 from privnets.audit.files import AuditError
-from privnets.audit.model_signals import BoolArray, ModelSignals
-from privnets.audit.page import RocLine, format_table, render_page
-from privnets.audit.rates import RateInterval, ScoredTrials, mean_interval
+from privnets.audit.model_signals import ModelSignals
+from privnets.audit.page import TABLE_NOTE, RocLine, format_table, render_page
+from privnets.audit.rates import (
+    CONVENTIONS,
+    Convention,
+    RateInterval,
+    ScoredTrials,
+    mean_interval,
+)
 from privnets.audit.signals import MIN_RECORDS
 from privnets.randomness import generator
 
@@ -171,6 +178,27 @@ class AuditResult:
         )
         return frame.sort_values("false_positive_rate", kind="stable", ignore_index=True)
 
+    def tpr_at_fpr(self, rate: float, convention: Convention = "at-most") -> pd.Series:
+        """True-positive rate of each attack at a false-positive rate, as another tool reads it.
+
+        Args:
+            rate: False-positive rate, in (0, 1).
+            convention: `at-most`, as in `table`: the threshold with the largest rate that does
+                not exceed `rate` (also ART). `interpolated`: linear between the points of the
+                ROC curve (SACRO-ML). `convex-hull`: the same on its upper convex hull
+                (JAX-Privacy).
+
+        Raises:
+            AuditError: If an argument is out of range.
+        """
+        if not 0 < rate < 1:
+            raise AuditError(f"rate must be above 0 and below 1; got {rate}.")
+        if convention not in CONVENTIONS:
+            known = ", ".join(CONVENTIONS)
+            raise AuditError(f"convention must be one of {known}; got {convention!r}")
+        rates = {name: each.read_rate(rate, convention) for name, each in self._trials.items()}
+        return pd.Series(rates, name=f"tpr_at_fpr_{rate:g}").rename_axis("attack")
+
     @cached_property
     def roc(self) -> pd.DataFrame:
         """ROC curves with pointwise bands: columns attack, family, fpr, tpr, ci_low, ci_high."""
@@ -262,21 +290,25 @@ class AuditResult:
             lines.append(RocLine(f"{name} ({family})", curve))
         exposed = self.records.loc[self.records["member"] > 0].head(_SHOWN_RECORDS)
         page = render_page(
-            self.verdict, self.basis, self._shown_table(), exposed, lines, self.unavailable
+            self.verdict, self.basis, self._shown_table(), exposed, lines, self.not_run
         )
         path.write_text(page, encoding="utf-8")
         return path
 
     def _repr_html_(self) -> str:
         """Verdict, table, basis and attacks that were not run, for notebooks."""
-        table: str = self._shown_table().to_html(escape=True, index=False)
-        parts = [f"<p>{escape(text)}</p>" for text in (self.basis, self.not_run)]
-        return f"<p>{escape(self.verdict)}</p>{table}{''.join(parts)}"
+        table: str = self._shown_table().to_html(escape=True, index=False, justify="left", border=0)
+        style = "overflow-x: auto; white-space: nowrap"
+        verdict, *rest = (
+            f"<p>{escape(text)}</p>"
+            for text in (self.verdict, TABLE_NOTE, self.basis, self.not_run)
+        )
+        return f"{verdict}<div style='{style}'>{table}</div>{''.join(rest)}"
 
     def __repr__(self) -> str:
         """Verdict, table, basis and attacks that were not run, as text."""
         table = self._shown_table().to_string(index=False)
-        return f"{self.verdict}\n\n{table}\n\n{self.basis}\n{self.not_run}"
+        return f"{self.verdict}\n\n{table}\n{TABLE_NOTE}\n\n{self.basis}\n{self.not_run}"
 
     def _shown_table(self) -> pd.DataFrame:
         return format_table(self.table, METRICS)

@@ -12,10 +12,9 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
+from privnets.attack_formulas import Array, BoolArray
 from privnets.audit.files import AuditError, read_columns
 from privnets.audit.model_signals import (
-    Array,
-    BoolArray,
     ModelSignals,
     choose_limit,
     derive_from_probabilities,
@@ -69,7 +68,8 @@ def load_signals(
     }
     log_odds = derived.pop("logit", None)
     everything = {**derived, **oriented}
-    _check_shapes(everything, truth)
+    _check_shapes({PROBABILITIES: derived["loss"]} if derived else {}, truth)
+    _check_shapes(oriented, truth)
     _check_counts(truth, target)
     signal, confidence, limit = _reference_signal(models, log_odds, clip)
     targets = np.arange(len(truth)) if target is None else np.array([target])
@@ -235,7 +235,7 @@ def _check_fractions(name: str, values: Array) -> None:
     if values.min() < 0:
         raise AuditError(f"{name} must not be negative; got {values.min():.4g}")
     if values.max() > 1 + _SUM_TOLERANCE:
-        hint = "; divide percentages by 100" if values.max() <= 100 + _SUM_TOLERANCE else ""
+        hint = "; divide percentages by 100" if 2 < values.max() <= 100 + _SUM_TOLERANCE else ""
         raise AuditError(f"{name} must be fractions in [0, 1]; got {values.max():.4g}{hint}")
 
 
@@ -289,10 +289,8 @@ def _check_member(value: Any, single: bool) -> BoolArray:
 def _check_shapes(values: Mapping[str, Array], member: BoolArray) -> None:
     for name, array in values.items():
         if array.shape != member.shape:
-            models, records = (
-                f"{shape[0]} models x {shape[1]} records" for shape in (array.shape, member.shape)
-            )
-            raise AuditError(f"{name} has {models}, but member has {records}")
+            models, records = (f"{shape[0]} x {shape[1]}" for shape in (array.shape, member.shape))
+            raise AuditError(f"{name} has {models} (models x records), but member has {records}")
 
 
 def _check_counts(member: BoolArray, target: int | None) -> None:

@@ -5,8 +5,10 @@ torch nor scikit-learn nor pandas.
 """
 
 from privnets.data import eco, mnist
+from privnets.data.arrays import ArraysReference, TorchDatasetReference
 from privnets.data.catalog import (
     DATASETS,
+    DataReference,
     Dataset,
     DataSource,
     fingerprint,
@@ -15,18 +17,24 @@ from privnets.data.catalog import (
     names,
     status,
 )
-from privnets.data.files import DataError, DataFile, DatasetInfo, directory
+from privnets.data.files import DataError, DataFile, DatasetInfo, UserFormError, directory
 from privnets.data.preparation import PreparedData, prepare
+from privnets.data.tables import TableReference
 from privnets.data.transfer import copy, fetch
 
 __all__ = [
     "DATASETS",
+    "ArraysReference",
     "DataError",
     "DataFile",
+    "DataReference",
     "DataSource",
     "Dataset",
     "DatasetInfo",
     "PreparedData",
+    "TableReference",
+    "TorchDatasetReference",
+    "UserFormError",
     "copy",
     "directory",
     "eco",

@@ -49,6 +49,7 @@ class DigitsSource(BundledSource):
         source="https://archive.ics.uci.edu/dataset/80",
         licence="CC BY 4.0",
         citation="E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, 1998",
+        shape=(1, 8, 8),
     )
     bundled_files = ("digits.csv.gz",)
 

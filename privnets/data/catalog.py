@@ -7,31 +7,34 @@ another package, one entry point of the group `privnets.datasets`).
 from __future__ import annotations
 
 import hashlib
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.data.files import DataError, DatasetInfo, FileState, Kind, fault_of
+from privnets.config import UserForm
+from privnets.data.files import DataError, DatasetInfo, FileState, Kind, Task, fault_of
 from privnets.registry import ExtensionError, Registry
 
 _VERSION = 1
 """Raised when the meaning of loaded or prepared data changes; part of fingerprints."""
 
 Target: TypeAlias = NDArray[np.float64] | NDArray[np.int64]
-Table: TypeAlias = tuple[NDArray[np.float64], Target, tuple[str, ...]]
+Attributes: TypeAlias = NDArray[np.float64] | NDArray[np.float32] | NDArray[np.uint8]
+"""Attributes [N, d]; only images are not float64."""
+Table: TypeAlias = tuple[Attributes, Target, tuple[str, ...]]
 """Attributes [N, d], targets [N], and the names of the d columns."""
 
 
 class DataSource(ABC):
     """Base class of data sets: a description, and a reader of the published files."""
 
-    info: ClassVar[DatasetInfo]
+    info: DatasetInfo
 
     @property
     def name(self) -> str:
@@ -84,9 +87,29 @@ DATASETS: Final[Registry[DataSource]] = Registry(
         "digits": "privnets.data.bundled:DigitsSource",
         "diabetes": "privnets.data.bundled:DiabetesSource",
         "mnist": "privnets.data.mnist:MnistSource",
+        "cifar10": "privnets.data.cifar10:Cifar10Source",
+        "cifar10_jpeg": "privnets.data.cifar10:Cifar10JpegSource",
         "eco": "privnets.data.eco:EcoSource",
     },
 )
+
+
+class DataReference(UserForm):
+    """The user's own data set, which a study describes where it could name one.
+
+    Attributes:
+        scale: Whether attributes get mean 0 and standard deviation 1.
+    """
+
+    scale: Literal["standard", "none"]
+
+    @abstractmethod
+    def source(self) -> DataSource:
+        """Reads the data set, once per process and content.
+
+        Raises:
+            DataError: If it cannot be read, or does not fit its description.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,15 +119,16 @@ class Dataset:
     The arrays are shared and read-only: copy them (as `torch.tensor` does) before changing them.
 
     Attributes:
-        x: Attributes, float64, shape [N, d].
+        x: Attributes, shape [N, d].
         y: Targets, shape [N]: float64 0 or 1 (binary), float64 in published units (regression),
             or int64 from 0 to `classes` - 1 (multiclass).
     """
 
     name: str
-    x: NDArray[np.float64]
+    x: Attributes
     y: Target
     feature_names: tuple[str, ...]
+    task: Task
     classes: int
     fingerprint: str
 
@@ -114,8 +138,8 @@ def names(kind: Kind | None = None) -> tuple[str, ...]:
     return tuple(name for name in DATASETS.names() if kind in (None, info(name).kind))
 
 
-def info(name: str) -> DatasetInfo:
-    """Returns the description of a data set; reads no file."""
+def info(name: str | DataReference) -> DatasetInfo:
+    """Returns the description of a data set; reads only files of users."""
     return _source(name).info
 
 
@@ -124,7 +148,7 @@ def status(name: str) -> FileState:
     return _source(name).state()
 
 
-def fingerprint(name: str) -> str:
+def fingerprint(name: str | DataReference) -> str:
     """Identifies the exact data and the way it is read: 32 hexadecimal digits.
 
     Repeated calls are cheap: a file is hashed again only if its size or a time stamp changes.
@@ -132,7 +156,7 @@ def fingerprint(name: str) -> str:
     return _source(name).fingerprint()
 
 
-def load(name: str) -> Dataset:
+def load(name: str | DataReference) -> Dataset:
     """Returns a table as published, parsed once per process.
 
     Raises:
@@ -154,15 +178,18 @@ def combined_fingerprint(name: str, digests: tuple[str, ...]) -> str:
 
 
 @lru_cache(maxsize=4)
-def _load(name: str, identity: str) -> Dataset:
+def _load(name: str | DataReference, identity: str) -> Dataset:
     source = _source(name)
     x, y, feature_names = source.read(source.info.paths)
     x.setflags(write=False)
     y.setflags(write=False)
-    return Dataset(name, x, y, feature_names, source.info.classes, identity)
+    about = source.info
+    return Dataset(about.name, x, y, feature_names, about.task, about.classes, identity)
 
 
-def _source(name: str) -> DataSource:
+def _source(name: str | DataReference) -> DataSource:
+    if isinstance(name, DataReference):
+        return name.source()
     try:
         return DATASETS.get(name)
     except (ValueError, ExtensionError) as error:

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.data import cache
+from privnets import cache
 from privnets.data.catalog import DataSource, combined_fingerprint
 from privnets.data.eco_files import (
     AGGREGATED_NAME,

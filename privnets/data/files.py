@@ -16,7 +16,7 @@ from typing import Literal
 import platformdirs
 
 Task = Literal["regression", "binary", "multiclass"]
-Kind = Literal["table", "images", "series"]
+Kind = Literal["table", "series"]
 FileState = Literal["present", "absent", "altered"]
 
 
@@ -25,6 +25,22 @@ class DataError(Exception):
 
     The message names the file, the directory searched, and how to obtain the file.
     """
+
+
+class UserFormError(DataError):
+    """Raised when a user's own data or code cannot be read, or do not fit their description.
+
+    Attributes:
+        field: Entry of the data set's description that is wrong, as `target`; with a dot, its place
+            in the configuration, as `model.params`.
+        given: The value, or what was found.
+        expected: Values that are accepted.
+    """
+
+    def __init__(self, field: str, given: str, expected: str) -> None:
+        """Joins the attributes to a message."""
+        self.field, self.given, self.expected = field, given, expected
+        super().__init__(f"{field}: got {given}; expected {expected}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +68,9 @@ class DatasetInfo:
         task: `binary` has targets 0 and 1, `multiclass` 0 to `classes` - 1.
         classes: Number of classes; 0 for regression.
         files: Empty if scikit-learn ships the data set.
-        kind: `load` reads a `table`; the module with the data set's name reads `images` and
-            `series`.
+        kind: `load` reads a `table`; the module with the data set's name reads `series`.
+        shape: Channels, height and width of an image, whose pixels the columns are in this order;
+            empty for other tables.
     """
 
     name: str
@@ -67,6 +84,7 @@ class DatasetInfo:
     citation: str
     files: tuple[DataFile, ...] = ()
     kind: Kind = "table"
+    shape: tuple[int, ...] = ()
 
     @property
     def folder(self) -> Path:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privnets.data.catalog import DataSource
+from privnets.data.catalog import DataSource, Table
 from privnets.data.files import DataError, DataFile, DatasetInfo, unpack_gzip
 
 _TRAIN, _TEST, _SIDE = 60_000, 10_000, 28
@@ -18,7 +20,7 @@ _ADVICE = "Get it with `sweeps data fetch mnist`."
 
 
 class MnistSource(DataSource):
-    """Images with the digit as target; see `read`."""
+    """Images with the digit as target."""
 
     info = DatasetInfo(
         name="mnist",
@@ -56,8 +58,16 @@ class MnistSource(DataSource):
                 "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
             ),
         ),
-        kind="images",
+        shape=(1, _SIDE, _SIDE),
     )
+
+    def read(self, paths: Sequence[Path]) -> Table:
+        """Returns grey levels from 0 to 255, the records to train first."""
+        images = read()
+        x = np.concatenate([images.train_x, images.test_x]).reshape(-1, _SIDE**2)
+        y = np.concatenate([images.train_y, images.test_y])
+        names = tuple(f"{row}-{column}" for row in range(_SIDE) for column in range(_SIDE))
+        return x, y, names
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
@@ -10,6 +11,7 @@ from pydantic import Field, field_validator
 
 from privnets import data
 from privnets.config import ExperimentConfig, OneOf
+from privnets.membership.user_models.forms import MODEL_FORMS, ModelReference
 from privnets.registry import Registry
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ MODELS: Final[Registry[TargetModel]] = Registry(
         "linear": "privnets.membership.models:Linear",
         "logistic": "privnets.membership.models:Logistic",
         "mlp": "privnets.membership.models:Mlp",
+        "cnn": "privnets.membership.user_models.image_models:Cnn",
+        "resnet": "privnets.membership.user_models.image_models:Resnet",
     },
 )
 
@@ -32,15 +36,43 @@ ATTACKS: Final[Registry[Attack]] = Registry(
     "privnets.attacks",
     "privnets.membership.attacks:Attack",
     {
-        "threshold_gaussian": "privnets.membership.attacks:ThresholdGaussian",
-        "threshold_mean_loss": "privnets.membership.attacks:ThresholdMeanLoss",
-        "lira_offline": "privnets.membership.attacks:LiraOffline",
-        "lira_online": "privnets.membership.attacks:LiraOnline",
-        "white_box": "privnets.membership.attacks:WhiteBox",
+        name: f"privnets.membership.attacks.{location}"
+        for name, location in {
+            "threshold_gaussian": "thresholds:ThresholdGaussian",
+            "threshold_mean_loss": "thresholds:ThresholdMeanLoss",
+            "attack_p": "percentiles:AttackP",
+            "quantile_regression": "quantile_regression:QuantileRegression",
+            "attack_r": "percentiles:AttackR",
+            "lira_offline": "lira:LiraOffline",
+            "rmia_offline": "rmia:RmiaOffline",
+            "bavaria_offline": "bavaria:BavariaOffline",
+            "lira_online": "lira:LiraOnline",
+            "rmia_online": "rmia:RmiaOnline",
+            "bavaria_online": "bavaria:BavariaOnline",
+            "white_box": "white_box:WhiteBox",
+        }.items()
     },
 )
 
+DATA_FORMS: Final = {
+    "table": data.TableReference,
+    "arrays": data.ArraysReference,
+    "torch": data.TorchDatasetReference,
+}
+NO_POPULATION: Final = (
+    "every record has models of its own, whose losses at other records are not observed"
+)
+"""Reason why an attack that needs losses at other records cannot be run."""
+
+Mechanism = Literal["output_perturbation", "dp_sgd"]
+
 _MODEL_FIELDS = frozenset({"hidden_layers", "hidden_units", "steps", "learning_rate"})
+_MECHANISM_FIELDS: Final[Mapping[Mechanism, frozenset[str]]] = {
+    "output_perturbation": frozenset({"delta", "neighbours", "clip"}),
+    "dp_sgd": frozenset({"delta", "neighbours", "clip", "sample_rate", "steps", "learning_rate"}),
+}
+PRIVACY_FIELDS: Final = frozenset({"mechanism"}.union(*_MECHANISM_FIELDS.values()) - _MODEL_FIELDS)
+"""Fields without effect where `epsilon` is null."""
 
 
 class MembershipConfig(ExperimentConfig):
@@ -49,16 +81,21 @@ class MembershipConfig(ExperimentConfig):
     arXiv 2001.10648, section 6. The training loss is the mean loss plus `weight_decay` times the
     squared norm of the parameters (eq. 1). The loss is the squared error for `linear`, the
     cross-entropy for `logistic`, and either for `mlp`, by the data set's task.
+
+    With `epsilon`, training is differentially private: by noise on the trained parameters (output
+    perturbation), or by DP-SGD.
     """
 
     stackable: ClassVar[frozenset[str]] = frozenset(
-        {"seed", "weight_decay", "noise_std", "learning_rate"}
+        {"seed", "weight_decay", "noise_std", "learning_rate", "epsilon", "delta", "clip"}
     )
 
-    dataset: Annotated[str, OneOf(partial(data.names, "table"))] = Field(
-        description="data set from which training sets are drawn"
+    dataset: Annotated[
+        str | data.DataReference, OneOf(partial(data.names, "table"), DATA_FORMS)
+    ] = Field(description="data set from which training sets are drawn")
+    model: Annotated[str | ModelReference, OneOf(MODELS.names, MODEL_FORMS)] = Field(
+        description="target model"
     )
-    model: Annotated[str, OneOf(MODELS.names)] = Field(description="target model")
     train_size: int = Field(ge=2, description="records in a training set, n")
     weight_decay: float = Field(0.0, ge=0, description="weight of the squared norm, lambda")
     features: int | None = Field(None, ge=1, description="principal components kept; all if null")
@@ -80,12 +117,60 @@ class MembershipConfig(ExperimentConfig):
     )
     hidden_layers: int = Field(5, ge=1, le=64, description="hidden layers of mlp")
     hidden_units: int = Field(50, ge=1, le=4096, description="units of each hidden layer of mlp")
-    steps: int = Field(500, ge=1, description="full-batch Adam steps of mlp")
-    learning_rate: float = Field(0.01, gt=0, le=1, description="learning rate of mlp")
+    steps: int = Field(
+        500, ge=1, description="Adam steps of mlp (full batches) and of dp_sgd (Poisson samples)"
+    )
+    learning_rate: float = Field(
+        0.01, gt=0, le=1, description="learning rate of Adam in mlp and dp_sgd"
+    )
+    epsilon: float | None = Field(
+        None, gt=0, le=100, description="differential privacy of training; none if null"
+    )
+    delta: float = Field(1e-5, gt=0, lt=1, description="delta beside epsilon")
+    neighbours: Literal["replace_one", "add_or_remove_one"] = Field(
+        "replace_one", description="change of the training set that epsilon hides"
+    )
+    mechanism: Mechanism = Field(
+        "output_perturbation", description="private training of logistic; others have one form"
+    )
+    clip: float = Field(
+        1.0,
+        gt=0,
+        le=1e6,
+        description="L2 bound on each record: its features (output_perturbation) or its gradient",
+    )
+    sample_rate: float = Field(
+        0.1, gt=0, le=1, description="probability of a record to be in a Poisson batch of dp_sgd"
+    )
+
+    @property
+    def private_mechanism(self) -> Mechanism | None:
+        """Mechanism that makes training private; None without one."""
+        if self.epsilon is None:
+            return None
+        mechanisms = self.target_model.mechanisms
+        return self.mechanism if len(mechanisms) != 1 else mechanisms[0]
+
+    @property
+    def target_model(self) -> TargetModel:
+        """Description of the target model."""
+        return MODELS.get(self.model) if isinstance(self.model, str) else self.model.load()
 
     def redundant_fields(self) -> frozenset[str]:
-        """Fields that only other target models use."""
-        return _MODEL_FIELDS - MODELS.get(self.model).fields
+        """Fields that only other target models or mechanisms use."""
+        model = self.target_model
+        used = model.fields
+        if self.private_mechanism is not None:
+            used = used | _MECHANISM_FIELDS[self.private_mechanism]
+            used = used | ({"mechanism"} if len(model.mechanisms) > 1 else frozenset())
+        return (_MODEL_FIELDS | PRIVACY_FIELDS) - used
+
+    def structure(self) -> str:
+        """Adds the mechanism, and with output perturbation the bound on features."""
+        mechanism = self.private_mechanism
+        clip = self.clip if mechanism == "output_perturbation" else None
+        own = {"private_mechanism": mechanism, "clip": clip}
+        return json.dumps(json.loads(super().structure()) | own, sort_keys=True)
 
     @field_validator("draws")
     @classmethod
@@ -101,7 +186,6 @@ MIN_FALSE_POSITIVES: Final = 10
 
 _LOW_RATES = tuple(f"tpr_at_fpr_{rate}" for rate in FALSE_POSITIVE_RATES)
 _ATTACK_OBJECTIVES = ("advantage", "auc", *_LOW_RATES)
-_EXPECTED = tuple(f"expected_false_positives_at_fpr_{rate}" for rate in FALSE_POSITIVE_RATES)
 # Leakage of all parameters, which is undefined for models with many of them.
 PARAMETER_LEAKAGE = (
     "privacy/rho_kl",
@@ -113,11 +197,15 @@ PARAMETER_LEAKAGE = (
 )
 _LEAKAGE = (*PARAMETER_LEAKAGE, "privacy/rho_kl_output")
 _OTHERS = (
+    *(f"privacy/expected_false_positives_at_fpr_{rate}" for rate in FALSE_POSITIVE_RATES),
     "privacy/membership_advantage",
     "privacy/threshold_advantage_if_gaussian",
+    "privacy/epsilon",
+    "privacy/epsilon_lower_bound",
     "bound/advantage",
     "bound/advantage_output",
     "flag/attack_beats_bound",
+    "flag/epsilon_contradicted",
     "utility/generalization_gap",
 )
 
@@ -129,6 +217,8 @@ OBJECTIVES: Mapping[str, Literal["min", "max"]] = {
         for metric in _ATTACK_OBJECTIVES
     },
     **{key: "min" for key in _LEAKAGE},
+    "privacy/epsilon": "min",
+    "privacy/epsilon_lower_bound": "min",
     "utility/test_mse": "min",
     "utility/test_accuracy": "max",
     "utility/generalization_gap": "min",
@@ -137,7 +227,7 @@ OBJECTIVES: Mapping[str, Literal["min", "max"]] = {
 
 def attack_keys(name: str) -> tuple[str, ...]:
     """Returns the metric keys of one attack."""
-    return tuple(f"privacy/attack/{name}/{metric}" for metric in (*_ATTACK_OBJECTIVES, *_EXPECTED))
+    return tuple(f"privacy/attack/{name}/{metric}" for metric in _ATTACK_OBJECTIVES)
 
 
 def too_few_non_members(non_members: float, rate: float) -> str | None:
@@ -153,7 +243,7 @@ def too_few_non_members(non_members: float, rate: float) -> str | None:
 
 def utility_keys(config: MembershipConfig) -> tuple[str, str]:
     """Returns the keys of the test and the training utility."""
-    classifies = MODELS.get(config.model).classifies(data.info(config.dataset))
+    classifies = config.target_model.classifies(data.info(config.dataset))
     kind = "accuracy" if classifies else "mse"
     return f"utility/test_{kind}", f"utility/train_{kind}"
 

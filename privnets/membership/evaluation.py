@@ -17,9 +17,11 @@ from torch import Tensor
 
 from privnets import measures
 from privnets.membership import leakage
-from privnets.membership.attacks import Trials, error_deviations, gaussian_threshold_advantage
+from privnets.membership.attacks import Guesses, Trials
+from privnets.membership.attacks.thresholds import error_deviations, gaussian_threshold_advantage
 from privnets.membership.config import (
     ATTACKS,
+    FALSE_POSITIVE_RATES,
     PARAMETER_LEAKAGE,
     MembershipConfig,
     attack_keys,
@@ -30,6 +32,8 @@ from privnets.membership.config import (
 from privnets.membership.estimates import Mean
 from privnets.membership.leakage import Sides
 from privnets.membership.observations import Observations
+from privnets.membership.private.evidence import epsilon_lower_bound
+from privnets.membership.private.guarantee import guarantee_of
 from privnets.membership.scores import AttackScore, score_guesses, signed_advantage
 from privnets.points import Curve, Replicate
 from privnets.randomness import generator
@@ -80,7 +84,11 @@ def evaluate(config: MembershipConfig, observed: Observations) -> Replicate:
     table = MetricTable(dict.fromkeys(keys, math.nan), notes=dict(observed.notes))
     records = _parameter_leakage(table, observed, config.seed)
     _output_leakage(table, observed)
-    scores = _attack(table, observed.trials, shared_models=observed.shared_models)
+    is_private = config.epsilon is not None
+    scores, guesses = _attack(
+        table, observed.trials, shared_models=observed.shared_models, is_private=is_private
+    )
+    _privacy(table, config, observed, guesses)
     flag_beaten_bounds(table, scores)
     _utility(table, config, observed)
     return Replicate(
@@ -181,9 +189,20 @@ def _bound(table: MetricTable, leaked: str, bound: str) -> None:
     table.set_metric(bound, Mean(middle, (high - low) / 2))
 
 
-def _attack(table: MetricTable, trials: Trials, *, shared_models: bool) -> dict[str, AttackScore]:
-    """Runs every attack that is available, and the strongest of them."""
-    decisions: list[Tensor] = []
+def _attack(
+    table: MetricTable, trials: Trials, *, shared_models: bool, is_private: bool
+) -> tuple[dict[str, AttackScore], list[Guesses]]:
+    """Runs every attack that is available, and the strongest of them.
+
+    With privacy, the strongest attack is one that uses only what the guarantee covers.
+
+    Returns:
+        Scores of all attacks, and the guesses from which the strongest is chosen.
+    """
+    non_members = int((~trials.member).sum())
+    for rate in FALSE_POSITIVE_RATES:
+        table.metrics[f"privacy/expected_false_positives_at_fpr_{rate}"] = rate * non_members
+    answers: list[Guesses] = []
     scores: dict[str, AttackScore] = {}
     for name in ATTACKS.names():
         attack, prefix = ATTACKS.get(name), f"privacy/attack/{name}"
@@ -191,27 +210,53 @@ def _attack(table: MetricTable, trials: Trials, *, shared_models: bool) -> dict[
             table.mark_undefined(reason, *attack_keys(name))
             continue
         guesses = attack.guess(trials)
-        decisions.append(guesses.decision)
+        # Noise does not hide what is observed beside the release, such as the training loss.
+        if not is_private or "bound/advantage" in attack.bounds:
+            answers.append(guesses)
         scores[name] = score = score_guesses(guesses, trials.member, shared_models=shared_models)
         table.set_metric(f"{prefix}/advantage", score.advantage)
         table.set_metric(f"{prefix}/auc", score.auc)
         _low_rates(table, prefix, score)
         table.curves[f"roc/{name}"] = score.roc
-    decision = _strongest(decisions, trials.member)
+    decision = _strongest([guesses.decision for guesses in answers], trials.member)
     strongest = signed_advantage(decision, trials.member, shared_models=shared_models)
     table.set_metric("privacy/membership_advantage", strongest)
     deviations = [error_deviations(trials, fold) for fold in (0, 1)]
     inside, outside = (sum(values) / 2 for values in zip(*deviations, strict=True))
     advantage = gaussian_threshold_advantage(inside, outside)
     table.metrics["privacy/threshold_advantage_if_gaussian"] = advantage
-    return scores
+    return scores, answers
+
+
+def _privacy(
+    table: MetricTable, config: MembershipConfig, observed: Observations, answers: Sequence[Guesses]
+) -> None:
+    """Sets epsilon, the bound on epsilon by the attacks, and the bound on their advantage."""
+    keys = ("privacy/epsilon", "privacy/epsilon_lower_bound", "flag/epsilon_contradicted")
+    if config.epsilon is None:
+        table.mark_undefined("training is not differentially private", *keys)
+        return
+    if reason := table.notes.get(keys[0]):
+        table.mark_undefined(reason, *keys[1:])
+        table.add_note("bound/advantage", f"{reason}, so privacy/epsilon implies no bound")
+        return
+    guarantee = guarantee_of(config)
+    table.metrics[keys[0]] = guarantee.epsilon
+    table.add_note(keys[0], guarantee.assumption)
+    scores = [guesses.score for guesses in answers]
+    bound = epsilon_lower_bound(scores, observed.trials.member, config.delta, _CONFIDENCE)
+    table.metrics[keys[1]] = bound
+    table.metrics[keys[2]] = float(bound > guarantee.replace_one_epsilon)
+    if bound > guarantee.replace_one_epsilon:
+        limit = f"the accountant's {guarantee.replace_one_epsilon:.4f} for replaced records"
+        table.add_note(keys[2], f"attacks show an epsilon of at least {bound:.4f}, above {limit}")
+    table.notes.pop("bound/advantage", None)
+    table.set_metric("bound/advantage", Mean(guarantee.advantage, 0.0))
 
 
 def _low_rates(table: MetricTable, prefix: str, score: AttackScore) -> None:
     """Sets true-positive rates at low false-positive rates, where enough trials support them."""
     for rate, power in score.low_rates.items():
-        expected = f"{prefix}/expected_false_positives_at_fpr_{rate}"
-        table.metrics[expected] = rate * score.non_members
         key = f"{prefix}/tpr_at_fpr_{rate}"
         if reason := too_few_non_members(score.non_members, rate):
             table.mark_undefined(reason, key)

@@ -22,21 +22,22 @@ from privnets.contract import (
 from privnets.membership.config import (
     ATTACKS,
     FALSE_POSITIVE_RATES,
-    MODELS,
     OBJECTIVES,
     MembershipConfig,
+    attack_keys,
     metric_keys,
     too_few_non_members,
     utility_keys,
 )
-from privnets.membership.models import TargetModel
+from privnets.membership.private.requirements import invalid_privacy_fields
+from privnets.membership.user_models.forms import ModelReference
 
 
 class Membership(Experiment):
     """Membership leakage of trained models (arXiv 2001.10648)."""
 
     name = "membership"
-    version = 2
+    version = 4
     Config = MembershipConfig
     objectives: ClassVar[Mapping[str, Direction]] = OBJECTIVES
     training_modules = ("privnets.membership.linear", "privnets.membership.mlp")
@@ -51,10 +52,14 @@ class Membership(Experiment):
         return metric_keys(_membership(config))
 
     def unsupported_objectives(self, config: ExperimentConfig) -> Mapping[str, str]:
-        """Returns rates that rest on too few trials of records outside the training set."""
+        """Returns attacks that cannot be run, and rates that rest on too few non-members."""
         typed = _membership(config)
-        non_members = _model(typed).non_members(typed, data.info(typed.dataset))
-        return {
+        model = typed.target_model
+        non_members = model.non_members(typed, data.info(typed.dataset))
+        unavailable = {
+            key: reason for name, reason in model.unavailable.items() for key in attack_keys(name)
+        }
+        return unavailable | {
             f"privacy/attack/{name}/tpr_at_fpr_{rate}": reason
             for rate in FALSE_POSITIVE_RATES
             if (reason := too_few_non_members(non_members, rate))
@@ -75,23 +80,26 @@ class Membership(Experiment):
             for field, (value, limit) in limits.items()
             if value > limit
         ]
-        return invalid + _model(typed).invalid_fields(typed, info)
+        invalid += invalid_privacy_fields(typed, info)
+        return invalid + typed.target_model.invalid_fields(typed, info)
 
     def fingerprint(self, config: ExperimentConfig) -> str:
-        """Returns the fingerprint of the data set, with the attacks that packages add."""
+        """Returns the fingerprint of the data set, of the user's code, and of added attacks."""
+        typed = _membership(config)
+        code = [typed.model.digest()] if isinstance(typed.model, ModelReference) else []
         added = [name for name in ATTACKS.names() if name not in ATTACKS.builtin]
-        return "; ".join([data.fingerprint(_membership(config).dataset), *added])
+        return "; ".join([data.fingerprint(typed.dataset), *code, *added])
 
     def cost(self, config: ExperimentConfig) -> Cost:
         """Returns a rough estimate: training, then all attacks on every trial."""
         typed = _membership(config)
-        return _model(typed).cost(typed, data.info(typed.dataset))
+        return typed.target_model.cost(typed, data.info(typed.dataset))
 
     def estimate_runtime(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float:
         """Trains a few models of a stack; see `Experiment.estimate_runtime`."""
         require_equal_structures(configs)
         typed = [_membership(config) for config in configs]
-        return _model(typed[0]).load_trainer().estimate_seconds(typed, device)
+        return typed[0].target_model.load_trainer().estimate_seconds(typed, device)
 
     def stages(
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
@@ -99,11 +107,7 @@ class Membership(Experiment):
         """Trains a stack; see `Experiment.stages`."""
         require_equal_structures(configs)
         typed = [_membership(config) for config in configs]
-        return _model(typed[0]).load_trainer().stages(self, typed, device, state or {})
-
-
-def _model(config: MembershipConfig) -> TargetModel:
-    return MODELS.get(config.model)
+        return typed[0].target_model.load_trainer().stages(self, typed, device, state or {})
 
 
 def _membership(config: ExperimentConfig) -> MembershipConfig:

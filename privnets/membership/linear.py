@@ -32,6 +32,7 @@ from privnets.membership.observations import (
     attacked_records,
     random_stream,
 )
+from privnets.membership.private.guarantee import parameter_noise
 from privnets.membership.training_sets import Indices, training_pairs
 from privnets.runtime import extrapolate_seconds
 
@@ -227,13 +228,14 @@ def _observe_all(
             same = list(of_decay)
             fits = fit(same[0], sums, moments.features)
             for config in same:
-                covariates = predictors(config.weight_decay, config.noise_std)
-                yield config, _observe(config, universe, moments, records, fits, covariates)
+                noise = parameter_noise(config)
+                covariates = predictors(config.weight_decay, noise)
+                yield config, _observe(config, universe, moments, records, fits, noise, covariates)
 
 
 def _sharing(configs: Sequence[MembershipConfig]) -> list[list[MembershipConfig]]:
     """Groups of configurations with the same training sets, each ordered by weight decay."""
-    ordered = sorted(configs, key=lambda c: (c.weight_decay, c.noise_std))
+    ordered = sorted(configs, key=lambda c: (c.weight_decay, parameter_noise(c)))
     if not configs[0].paired:
         return [[config] for config in ordered]
     ordered.sort(key=lambda c: c.seed)
@@ -282,20 +284,21 @@ def _observe(
     moments: Moments,
     records: np.ndarray,
     fits: Fits,
+    noise: float,
     covariates: Tensor,
 ) -> Observations:
     index = torch.from_numpy(records).to(universe.x.device)
     clean = fits.parameters
-    noisy = add_noise(config, clean)
+    noisy = add_noise(config, clean, noise)
     train, total = squared_errors(fits.sums, moments.products.sum(0), noisy)
     error = universe.y[index, None, None] - torch.einsum("rsmp,rp->rsm", noisy, universe.x[index])
     interpolates = _why_interpolating(config, universe, fits)
     return Observations(
         records=index,
         trials=_trials(config, universe, error.flatten(1), train.flatten(1), noisy.flatten(1, 2)),
-        sides=paired_sides(clean, config.noise_std),
-        halves=_halves(config, clean),
-        output=_output_sides(config, clean, universe.x[index]),
+        sides=paired_sides(clean, noise),
+        halves=_halves(clean, noise),
+        output=_output_sides(clean, noise, universe.x[index]),
         undefined=interpolates or _why_infinite(config, universe),
         interpolates=interpolates,
         caution=_caution(config, moments.features, universe),
@@ -328,18 +331,18 @@ def _trials(
     )
 
 
-def _halves(config: MembershipConfig, clean: Tensor) -> tuple[Sides, Sides]:
+def _halves(clean: Tensor, noise: float) -> tuple[Sides, Sides]:
     # Each half has folds of its own, so it needs an even number of draws.
-    part = config.draws // 4 * 2
+    part = clean.shape[2] // 4 * 2
     first, second = clean[:, :, :part], clean[:, :, part : 2 * part]
-    return paired_sides(first, config.noise_std), paired_sides(second, config.noise_std)
+    return paired_sides(first, noise), paired_sides(second, noise)
 
 
-def _output_sides(config: MembershipConfig, clean: Tensor, x: Tensor) -> Sides:
+def _output_sides(clean: Tensor, noise: float, x: Tensor) -> Sides:
     """Moments of the output at the record divided by |x|; its noise is then that of a parameter."""
     direction = x / x.norm(dim=1, keepdim=True).clamp_min(1e-300)
     output = torch.einsum("rsmp,rp->rsm", clean, direction)[..., None]
-    return paired_sides(output, config.noise_std)
+    return paired_sides(output, noise)
 
 
 def _why_interpolating(config: MembershipConfig, universe: Universe, fits: Fits) -> str | None:

@@ -7,20 +7,22 @@ one each. Each model stops separately, so its result does not depend on its stac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from privnets.differential_privacy.per_example import LayerTape, ghost_clipping
 from privnets.membership.config import MembershipConfig
-from privnets.membership.models import MAX_NEWTON_UNKNOWNS, Logistic
+from privnets.membership.models import GRADIENT_TOLERANCE, MAX_NEWTON_UNKNOWNS, Logistic
+from privnets.membership.private.training import fit_privately
 from privnets.membership.shared import ModelBatch, SharedTrainer, with_reference_class
 
 _NEWTON_STEPS = 60
 _HALVINGS = 30
 _DESCENT_STEPS = 3000
 _CHECK_EVERY = 10
-_TOLERANCE = 1e-7
 
 
 class LogisticTrainer(SharedTrainer):
@@ -33,7 +35,11 @@ class LogisticTrainer(SharedTrainer):
         return features * (1 if classes == 2 else classes)
 
     def fit(self, batch: ModelBatch) -> tuple[Tensor, Tensor]:
-        """Trains to convergence; see `fit_logistic`."""
+        """Trains to convergence (see `fit_logistic`), or by DP-SGD from coefficients of zero."""
+        if batch.config.private_mechanism == "dp_sgd":
+            outputs = 1 if batch.classes == 2 else batch.classes
+            start = batch.x.new_zeros(len(batch.x), batch.x.shape[-1], outputs)
+            return fit_privately(batch, [start], ghost_clipping(_on_tape, _losses))
         weights, converged = fit_logistic(
             batch.x, batch.y.long(), batch.classes, batch.weight_decay
         )
@@ -52,6 +58,16 @@ class LogisticTrainer(SharedTrainer):
         basis = torch.linalg.qr(identity[:, :-1] - 1 / classes).Q
         identified: Tensor = weights @ basis
         return identified.flatten(1)
+
+
+def _on_tape(tape: LayerTape, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+    return tape.dense(x, parameters[0])
+
+
+def _losses(logits: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy of each record, shape [S, n]."""
+    log_p = with_reference_class(logits).log_softmax(-1)
+    return -log_p.gather(-1, y.long()[..., None])[..., 0]
 
 
 def fit_logistic(x: Tensor, y: Tensor, classes: int, weight_decay: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,7 +163,7 @@ def _newton(objective: _CrossEntropy) -> tuple[Tensor, Tensor]:
     for _ in range(_NEWTON_STEPS):
         probabilities = objective.probabilities(weights)
         gradient = objective.gradient(weights, probabilities)
-        done = gradient.abs().amax((1, 2)) <= _TOLERANCE
+        done = gradient.abs().amax((1, 2)) <= GRADIENT_TOLERANCE
         if bool(done.any()):
             result[active[done]], converged[active[done]] = weights[done], True
             active, weights, objective = active[~done], weights[~done], objective.subset(~done)
@@ -202,7 +218,7 @@ def _accelerated_descent(objective: _CrossEntropy) -> tuple[Tensor, Tensor]:
         ahead = moved + push[:, None, None] * (moved - weights)
         weights, momentum = moved, following
         if step % _CHECK_EVERY == 0:
-            done = gradient.abs().amax((1, 2)) <= _TOLERANCE
+            done = gradient.abs().amax((1, 2)) <= GRADIENT_TOLERANCE
             if bool(done.any()):
                 result[active[done]], converged[active[done]] = weights[done], True
                 kept = ~done

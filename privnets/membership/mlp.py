@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from privnets import data
+from privnets.differential_privacy.per_example import LayerTape, ghost_clipping
 from privnets.membership.config import MembershipConfig
 from privnets.membership.models import Mlp
+from privnets.membership.private.training import fit_privately
 from privnets.membership.shared import ModelBatch, SharedTrainer
 from privnets.networks.mlp import FlatPerceptron, forward
 from privnets.networks.training import StackedAdam
@@ -31,12 +33,14 @@ class MlpTrainer(SharedTrainer):
         config, device = batch.config, batch.x.device
         network = _network(config, batch.x.shape[-1], batch.classes)
         initial = [
-            torch.stack([network.initial(generator(seed, f"network {j}")) for j in models])
-            for seed, models in batch.members
+            torch.stack([network.initial(generator(own.seed, f"network {j}")) for j in models])
+            for own, models in batch.members
         ]
         flat = torch.cat(initial).to(device).float()
+        if config.private_mechanism == "dp_sgd":
+            return fit_privately(batch, network.unpack(flat), ghost_clipping(_on_tape, _losses))
         decay, rates = batch.weight_decay.float(), batch.learning_rate.float()
-        _descend(network.unpack(flat), batch.x.float(), batch.y.float(), config.steps, decay, rates)
+        _descend(network.unpack(flat), batch.x.float(), batch.y.float(), batch.steps, decay, rates)
         return flat.double(), torch.ones(len(flat), dtype=torch.bool, device=device)
 
     def outputs(self, config: MembershipConfig, flat: Tensor, x: Tensor, classes: int) -> Tensor:
@@ -59,7 +63,7 @@ def _descend(
         parameter.requires_grad_()
     optimiser = StackedAdam(parameters, rate)
     for _ in range(steps):
-        loss = _loss(forward(parameters, x), y)
+        loss = _losses(forward(parameters, x), y).mean(1)
         gradients = torch.autograd.grad(loss.sum(), parameters)
         with torch.no_grad():
             regularised = [
@@ -68,11 +72,21 @@ def _descend(
             optimiser.step(regularised)
 
 
-def _loss(output: Tensor, y: Tensor) -> Tensor:
-    """Mean squared error or cross-entropy of each model, shape [S]."""
+def _losses(output: Tensor, y: Tensor) -> Tensor:
+    """Squared error or cross-entropy of each record, shape [S, n]."""
     if output.shape[-1] == 1:
-        return (output[..., 0] - y).square().mean(1)
+        return (output[..., 0] - y).square()
     loss = torch.nn.functional.cross_entropy(
         output.flatten(0, 1), y.long().flatten(), reduction="none"
     )
-    return loss.view(y.shape).mean(1)
+    return loss.view(y.shape)
+
+
+def _on_tape(tape: LayerTape, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+    """Computes outputs of perceptrons [S, n, q] for records [S, n, p]."""
+    hidden = x
+    for layer in range(0, len(parameters), 2):
+        if layer:
+            hidden = hidden.tanh()
+        hidden = tape.dense(hidden, *parameters[layer : layer + 2])
+    return hidden

@@ -8,29 +8,43 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from privnets.contract import Cost, InvalidField
 from privnets.data import DatasetInfo
 from privnets.membership import training_sets
-from privnets.membership.config import ATTACKS, MODELS, MembershipConfig
+from privnets.membership.config import (
+    ATTACKS,
+    MODELS,
+    NO_POPULATION,
+    Mechanism,
+    MembershipConfig,
+)
 
 if TYPE_CHECKING:
     from privnets.membership.observations import Trainer
+    from privnets.membership.user_models.forms import ModelReference
 
 MAX_NEWTON_UNKNOWNS: Final = 128
 """Logistic models with more coefficients are trained by descent instead of Newton's method."""
 
+GRADIENT_TOLERANCE: Final = 1e-7
+"""Largest entry of the gradient at which training of a logistic model stops."""
+
 # Core-seconds: for each index gathered and each cubed feature solved (linear), each multiplication
-# (networks and Newton steps), each record and class of a descent, each trial and attack.
+# (networks and Newton steps), each record and class of a descent, each trial and attack, each
+# number of noise and each batch of DP-SGD.
 _GATHER, _SOLVE, _MULTIPLY, _DESCENT, _TRIAL = 1.2e-8, 2.5e-9, 4e-11, 4e-6, 4e-7
+_NOISE, _BATCH = 1e-8, 5e-5
 _NEWTON_STEPS = 10
 # Models trained at once. On a CPU, more would exceed the cache and lengthen stages; on a GPU,
 # fewer would leave it idle. At least two: torch multiplies a single matrix with another kernel,
 # which rounds differently.
 _CPU_MODELS, _GPU_MODELS = 32, 2048
 _STAGE_SECONDS = 5.0
+_USER_MODEL_SECONDS = 0.1
 _GPU_NUMBERS = 2**28
 
 
@@ -40,12 +54,18 @@ class TargetModel(ABC):
     Attributes:
         tasks: Tasks of data sets that the model can predict.
         fields: Fields of the configuration that not every model uses, but this one does.
+        unavailable: Reasons why attacks cannot be run on the model, by name.
+        rotates: Whether records are rotated onto principal components where `features` is null.
+        mechanisms: Forms of differentially private training; none if empty.
         trainer: Location of a subclass of `Trainer`, as `module:class`.
     """
 
     name: ClassVar[str]
     tasks: ClassVar[frozenset[str]]
     fields: ClassVar[frozenset[str]] = frozenset()
+    unavailable: ClassVar[Mapping[str, str]] = {}
+    rotates: ClassVar[bool] = True
+    mechanisms: ClassVar[tuple[Mechanism, ...]] = ()
     trainer: ClassVar[str]
 
     def classifies(self, info: DatasetInfo) -> bool:
@@ -65,7 +85,8 @@ class TargetModel(ABC):
         if info.task in self.tasks:
             return []
         others = [name for name in MODELS.names() if info.task in MODELS.get(name).tasks]
-        return [InvalidField("model", self.name, f"{' or '.join(others)} with {info.name}")]
+        listed = " or ".join(filter(None, (", ".join(others[:-1]), others[-1])))
+        return [InvalidField("model", self.name, f"{listed} with {info.name}")]
 
     def load_trainer(self) -> Trainer:
         """Imports the trainer, and torch with it."""
@@ -78,6 +99,10 @@ class Linear(TargetModel):
 
     name = "linear"
     tasks = frozenset({"regression", "binary"})
+    unavailable: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("attack_p", "quantile_regression"), NO_POPULATION
+    )
+    mechanisms = ("output_perturbation",)
     trainer = "privnets.membership.linear:LinearTrainer"
 
     def classifies(self, info: DatasetInfo) -> bool:
@@ -164,6 +189,7 @@ class Logistic(SharedModel):
 
     name = "logistic"
     tasks = frozenset({"binary", "multiclass"})
+    mechanisms = ("output_perturbation", "dp_sgd")
     trainer = "privnets.membership.logistic:LogisticTrainer"
 
     def classifies(self, info: DatasetInfo) -> bool:
@@ -173,6 +199,8 @@ class Logistic(SharedModel):
     def seconds_per_model(self, config: MembershipConfig, features: int, classes: int) -> float:
         """Newton's method for few coefficients; else descent, longer for small weight decay."""
         unknowns, size = features * classes, config.train_size
+        if config.private_mechanism == "dp_sgd":
+            return _private_seconds(config, unknowns)
         if unknowns <= MAX_NEWTON_UNKNOWNS:
             return _NEWTON_STEPS * (1e-5 + unknowns**2 * (2.5 * size + 200) * _MULTIPLY)
         factor = min(10.0, max(1.0, math.sqrt(1e-2 / max(config.weight_decay, 1e-9))))
@@ -185,13 +213,50 @@ class Mlp(SharedModel):
     name = "mlp"
     tasks = frozenset({"regression", "binary", "multiclass"})
     fields = frozenset({"hidden_layers", "hidden_units", "steps", "learning_rate"})
+    mechanisms = ("dp_sgd",)
     trainer = "privnets.membership.mlp:MlpTrainer"
 
     def seconds_per_model(self, config: MembershipConfig, features: int, classes: int) -> float:
         """Multiplications of all steps, plus an overhead for each step."""
         units, layers = config.hidden_units, config.hidden_layers
         weights = features * units + (layers - 1) * units**2 + units * classes
+        if config.private_mechanism == "dp_sgd":
+            return _private_seconds(config, weights)
         return config.steps * (config.train_size * weights * 6 * _MULTIPLY + 2e-5)
+
+
+class UserModel(SharedModel):
+    """Target model of the user, whose outputs alone are observed."""
+
+    name = "the user's model"
+    tasks = frozenset({"regression", "binary", "multiclass"})
+    rotates = False
+
+    def __init__(self, reference: ModelReference) -> None:
+        """Describes a model; its code is imported when needed."""
+        self.reference = reference
+
+    @property
+    def description(self) -> str:
+        """Name of the model, and where its settings are, for messages."""
+        return f"{self.reference.location}, which may have settings in model.params"
+
+    def seconds_per_model(self, config: MembershipConfig, features: int, classes: int) -> float:
+        """A guess, as the user's code is unknown."""
+        return _USER_MODEL_SECONDS
+
+    def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
+        """Adds fields that act on parameters, which are not observed."""
+        unused = {"noise_std": config.noise_std, "weight_decay": config.weight_decay}
+        expected = f"0 with {self.description}"
+        acting = [InvalidField(n, str(value), expected) for n, value in unused.items() if value]
+        return acting + super().invalid_fields(config, info)
+
+
+def _private_seconds(config: MembershipConfig, weights: int) -> float:
+    """Estimates the core-seconds of one model by DP-SGD: products, noise, draws of batches."""
+    batch = config.sample_rate * config.train_size
+    return config.steps * (weights * (batch * 6 * _MULTIPLY + _NOISE) + _BATCH)
 
 
 def attack_seconds(config: MembershipConfig) -> float:

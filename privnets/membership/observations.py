@@ -7,6 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -16,7 +17,8 @@ from torch import Tensor
 from privnets import data
 from privnets.contract import Experiment, Stage, State
 from privnets.membership.attacks import Trials
-from privnets.membership.config import MembershipConfig
+from privnets.membership.attacks.quantile_regression import regressors
+from privnets.membership.config import PRIVACY_FIELDS, MembershipConfig
 from privnets.membership.estimates import ControlVariate, Mean
 from privnets.membership.leakage import Sides
 from privnets.randomness import generator
@@ -55,11 +57,20 @@ class Universe:
         """Number of records, N."""
         return len(self.x)
 
+    @cached_property
+    def regressors(self) -> Tensor:
+        """Regressors of the quantile-regression attack, shape [N, q]."""
+        return regressors(self.x, self.y, self.classes)
+
     @classmethod
     def load(cls, config: MembershipConfig, device: str) -> Universe:
-        """Loads the data set of a configuration."""
-        prepared = data.prepare(config.dataset, config.features)
+        """Loads the data set of a configuration; output perturbation shortens long rows."""
+        prepared = data.prepare(
+            config.dataset, config.features, rotates=config.target_model.rotates
+        )
         x, y = torch.tensor(prepared.x, device=device), torch.tensor(prepared.y, device=device)
+        if config.private_mechanism == "output_perturbation":
+            x = x * (config.clip / x.norm(dim=1, keepdim=True)).clamp(max=1)
         return cls(x, y.double(), max(prepared.classes, 1))
 
 
@@ -108,7 +119,10 @@ def random_stream(config: MembershipConfig, purpose: str) -> np.random.Generator
     """
     if config.paired:
         return generator(config.seed, purpose)
-    fields = json.dumps(config.canonical().resolved(), sort_keys=True)
+    resolved = config.canonical().resolved()
+    # Without privacy, draws are those of versions that had none of its fields.
+    dropped = PRIVACY_FIELDS | {"epsilon"} if config.epsilon is None else frozenset()
+    fields = json.dumps({k: v for k, v in resolved.items() if k not in dropped}, sort_keys=True)
     return generator(config.seed, f"{purpose} {hashlib.sha256(fields.encode()).hexdigest()}")
 
 
@@ -118,9 +132,9 @@ def attacked_records(config: MembershipConfig, population: int) -> NDArray[np.in
     return order[: config.records].astype(np.int64)
 
 
-def add_noise(config: MembershipConfig, parameters: Tensor) -> Tensor:
-    """Adds Gaussian noise with the standard deviation `noise_std` to parameters."""
-    if config.noise_std == 0:
+def add_noise(config: MembershipConfig, parameters: Tensor, noise_std: float) -> Tensor:
+    """Adds Gaussian noise with this standard deviation to parameters."""
+    if noise_std == 0:
         return parameters
     noise = random_stream(config, "noise").standard_normal(parameters.shape)
-    return parameters + config.noise_std * torch.from_numpy(noise).to(parameters)
+    return parameters + noise_std * torch.from_numpy(noise).to(parameters)

@@ -18,9 +18,7 @@ from torch import Tensor
 from privnets import data
 from privnets.contract import Experiment, Stage, State
 from privnets.membership import leakage
-from privnets.membership.attacks import Trials
 from privnets.membership.config import MembershipConfig
-from privnets.membership.estimates import Mean
 from privnets.membership.evaluation import evaluate
 from privnets.membership.leakage import Sides, shared_sides
 from privnets.membership.models import SharedModel, attack_seconds
@@ -29,16 +27,12 @@ from privnets.membership.observations import (
     Trainer,
     Universe,
     add_noise,
-    attacked_records,
-    random_stream,
 )
-from privnets.membership.training_sets import Indices, find_members, shared_subsets
+from privnets.membership.outputs import Outputs, Predictor, TrainingDesign, observe_outputs
+from privnets.membership.private.guarantee import parameter_noise
 from privnets.points import Replicate
-from privnets.randomness import generator
 from privnets.runtime import extrapolate_seconds
 
-# Approximate number of records outside the training set on which utility is measured.
-_TEST_RECORDS = 1000
 # More parameters need more draws for a covariance than can be trained.
 _MAX_COVARIANCE = 256
 # Numbers that the inputs and activations of one chunk may hold.
@@ -48,64 +42,27 @@ _ESTIMATE_STEPS, _ESTIMATE_SECONDS = 5, 0.2
 
 
 @dataclass(frozen=True)
-class TrainingDesign:
-    """Training sets of one configuration.
-
-    Attributes:
-        records: Attacked records, shape [R].
-        sets: Training sets, shape [J, n].
-        member: Whether a record is in a set, shape [R, J].
-    """
-
-    config: MembershipConfig
-    records: np.ndarray
-    sets: Indices
-    member: np.ndarray
-
-    @classmethod
-    def draw(cls, config: MembershipConfig, population: int) -> TrainingDesign:
-        """Draws the training sets."""
-        records = attacked_records(config, population)
-        random = random_stream(config, "training sets")
-        sets, member = shared_subsets(random, population, records, config.train_size, config.draws)
-        return cls(config, records, sets, member)
-
-
-@dataclass(frozen=True)
 class ModelBatch:
     """Models to train at once, S of them.
 
     Attributes:
         config: Configuration; its stackable fields belong to the first model only.
-        members: Seed and indices of the models, for each configuration in order.
+        members: Each configuration in order, and the indices of its models.
         x: Features of each training set, shape [S, n, p], float64.
         y: Targets, shape [S, n], float64.
+        steps: Steps to take, for models that are trained by steps.
         weight_decay: Shape [S], float64.
         learning_rate: Shape [S], float64.
     """
 
     config: MembershipConfig
-    members: tuple[tuple[int, range], ...]
+    members: tuple[tuple[MembershipConfig, range], ...]
     x: Tensor
     y: Tensor
     classes: int
+    steps: int
     weight_decay: Tensor
     learning_rate: Tensor
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """Outputs of J models at n records each.
-
-    Attributes:
-        loss: Cross-entropy or squared error, shape [J, n].
-        merit: Whether the class is right (0 or 1), or the squared error, shape [J, n].
-        value: Log-probability of the true class, or the predicted number, shape [J, n].
-    """
-
-    loss: Tensor
-    merit: Tensor
-    value: Tensor
 
 
 class SharedTrainer(Trainer):
@@ -159,7 +116,7 @@ class SharedTrainer(Trainer):
         first, universe = configs[0], Universe.load(configs[0], device)
         features, classes = universe.x.shape[1], universe.classes
         kind, models = universe.x.device.type, len(configs) * first.draws
-        has_steps = "steps" in self.model.fields
+        has_steps = "steps" not in first.redundant_fields()
         limit = {} if has_steps else {"seconds": _ESTIMATE_SECONDS}
         count = min(models, self.model.models_at_once(first, features, classes, kind, **limit))
         designs = [
@@ -167,11 +124,11 @@ class SharedTrainer(Trainer):
         ]
         counts = [min(first.draws, count - i * first.draws) for i in range(len(designs))]
 
+        parts = [(d, range(n)) for d, n in zip(designs, counts, strict=True)]
+        batch = make_batch(parts, universe)
+
         def work(steps: int) -> None:
-            update = {"steps": steps}
-            short = [replace(d, config=d.config.model_copy(update=update)) for d in designs]
-            parts = [(d, range(n)) for d, n in zip(short, counts, strict=True)]
-            self.fit(make_batch(parts, universe))
+            self.fit(replace(batch, steps=steps))
 
         whole = first.steps if has_steps else 1
         seconds = extrapolate_seconds(work, least=_ESTIMATE_STEPS, whole=whole, device=device)
@@ -181,32 +138,25 @@ class SharedTrainer(Trainer):
         self, design: TrainingDesign, flat: Tensor, unconverged: int, universe: Universe
     ) -> Observations:
         """Observes the models of one configuration, from parameters [J, d] without noise."""
-        config, device = design.config, universe.x.device
-        member = torch.from_numpy(design.member).to(device)
-        noisy = add_noise(config, flat)
-        records = torch.from_numpy(design.records).to(device)
-        predictor = _Predictor(self, config, noisy, universe)
-        inside = predictor.at(torch.from_numpy(design.sets.astype(np.int64)).to(device))
-        trials = _trials(predictor, universe, records, member, inside.loss.mean(1))
-        trials = replace(trials, parameters=self.identify(noisy, universe.classes))
-        coefficients = self.identify(flat, universe.classes)
+        config = design.config
+        noise = parameter_noise(config)
+        noisy = add_noise(config, flat, noise)
+        predictor = _ModelPredictor(self, config, noisy, universe)
+        observed = observe_outputs(design, predictor, universe)
+        trials = replace(observed.trials, parameters=self.identify(noisy, universe.classes))
+        member, coefficients = trials.member, self.identify(flat, universe.classes)
         undefined = self._why_undefined(coefficients, member)
         sides = halves = None
         if undefined is None:
-            sides = shared_sides(coefficients, member, config.noise_std)
-            halves = _halves(coefficients, member, config.noise_std)
-        return Observations(
-            records=records,
+            sides = shared_sides(coefficients, member, noise)
+            halves = _halves(coefficients, member, noise)
+        return replace(
+            observed,
             trials=trials,
             sides=sides,
             halves=halves,
-            output=shared_sides(trials.signal[..., None], member),
             undefined=undefined,
-            prior=config.train_size / universe.size,
-            test=_test_utility(design, predictor, universe),
-            train=Mean.over(inside.merit.mean(1)),
-            shared_models=True,
-            notes=_notes(unconverged, len(flat)),
+            notes=_notes(config, unconverged, len(flat)),
         )
 
     def _why_undefined(self, coefficients: Tensor, member: Tensor) -> str | None:
@@ -228,10 +178,11 @@ def make_batch(parts: Sequence[tuple[TrainingDesign, range]], universe: Universe
     configs = [design.config for design, models in parts for _ in models]
     return ModelBatch(
         config=configs[0],
-        members=tuple((design.config.seed, models) for design, models in parts),
+        members=tuple((design.config, models) for design, models in parts),
         x=universe.x[index],
         y=universe.y[index],
         classes=universe.classes,
+        steps=configs[0].steps,
         weight_decay=torch.tensor([c.weight_decay for c in configs], device=device).double(),
         learning_rate=torch.tensor([c.learning_rate for c in configs], device=device).double(),
     )
@@ -304,8 +255,8 @@ class _Queue:
         return {"parameters": self._trained.clone(), "converged": self._converged.clone()}
 
 
-class _Predictor:
-    """Trained models of one configuration, evaluated in chunks of bounded size."""
+class _ModelPredictor(Predictor):
+    """Models with known parameters, evaluated in chunks of bounded size."""
 
     def __init__(
         self, trainer: SharedTrainer, config: MembershipConfig, flat: Tensor, universe: Universe
@@ -318,10 +269,6 @@ class _Predictor:
         """Outputs at records of each model, shape [J, n], or the same for all, shape [n]."""
         chunks = [self._outputs(raw, y) for raw, y in self._raw(index)]
         return Outputs(*(torch.cat(columns) for columns in zip(*chunks, strict=True)))
-
-    def merit_at(self, index: Tensor) -> Tensor:
-        """Only the merit of `at`, which needs no probabilities."""
-        return torch.cat([self._merit(raw, y) for raw, y in self._raw(index)])
 
     def _raw(self, index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Logits or predicted numbers of some models at a time, and targets."""
@@ -344,59 +291,28 @@ class _Predictor:
         merit = self._merit(raw, y)
         if not self.classifies:
             return merit, merit, raw[..., 0]
-        log_p = with_reference_class(raw).log_softmax(-1)
-        true = y.long().expand(log_p.shape[:-1])[..., None]
-        log_p_true = log_p.gather(-1, true)[..., 0]
-        return -log_p_true, merit, log_p_true
+        logits = with_reference_class(raw)
+        true = y.long().expand(logits.shape[:-1])[..., None]
+        others = logits.scatter(-1, true, -torch.inf).logsumexp(-1)
+        log_odds = logits.gather(-1, true)[..., 0] - others
+        return -torch.nn.functional.logsigmoid(log_odds), merit, log_odds
 
 
-def _trials(
-    predictor: _Predictor, universe: Universe, records: Tensor, member: Tensor, train_loss: Tensor
-) -> Trials:
-    outputs = predictor.at(records)
-    value = outputs.value.T
-    if predictor.classifies:
-        # log p - log(1 - p), with 1 - p computed from log p without cancellation.
-        signal = value - torch.log(-torch.expm1(value.clamp_max(-1e-15)))
-        error = -torch.expm1(value)
-    else:
-        signal = error = universe.y[records, None] - value
-    fold = torch.arange(member.shape[1], device=member.device) >= member.shape[1] // 2
-    return Trials(
-        member=member,
-        fold=fold.long(),
-        signal=signal,
-        error=error,
-        loss=outputs.loss.T,
-        train_loss=train_loss.expand_as(signal),
-        two_sided=not predictor.classifies,
-    )
-
-
-def _test_utility(design: TrainingDesign, predictor: _Predictor, universe: Universe) -> Mean:
-    """Utility at records outside each model's training set."""
-    population, size = universe.size, design.config.train_size
-    count = min(population, -(-_TEST_RECORDS * population // (population - size)))
-    random = generator(design.config.seed, "test records")
-    test = random.permutation(population)[:count]
-    device = universe.x.device
-    inside = torch.from_numpy(find_members(design.sets, test, population)).to(device)
-    merit = predictor.merit_at(torch.from_numpy(test).to(device))
-    return Mean.two_way(merit, ~inside.T, 1 - count / population)
-
-
-def _halves(coefficients: Tensor, member: Tensor, noise_std: float) -> tuple[Sides, Sides]:
+def _halves(coefficients: Tensor, member: Tensor, noise: float) -> tuple[Sides, Sides]:
     half = member.shape[1] // 2
     return (
-        shared_sides(coefficients[:half], member[:, :half], noise_std),
-        shared_sides(coefficients[half:], member[:, half:], noise_std),
+        shared_sides(coefficients[:half], member[:, :half], noise),
+        shared_sides(coefficients[half:], member[:, half:], noise),
     )
 
 
-def _notes(unconverged: int, models: int) -> dict[str, str]:
+def _notes(config: MembershipConfig, unconverged: int, models: int) -> dict[str, str]:
     if not unconverged:
         return {}
-    return {
-        "privacy/membership_advantage": f"{unconverged} of {models} models did not converge; "
-        "separable data have no minimiser without weight decay"
-    }
+    count = f"{unconverged} of {models} models did not converge"
+    separable = "; separable data have no minimiser without weight decay"
+    reason = count + (separable if config.weight_decay == 0 else "")
+    notes = {"privacy/membership_advantage": reason}
+    if config.private_mechanism == "output_perturbation":
+        notes["privacy/epsilon"] = f"{count}: the sensitivity holds for minimisers only"
+    return notes

@@ -50,7 +50,7 @@ def encode(parameters: Sequence[Tensor], x: Tensor, strides: Sequence[int]) -> T
 
     Args:
         parameters: Weight and bias of each convolution in turn.
-        x: Pixels in [0, 1], shape [S, n, 1, h, w].
+        x: Pixels in [0, 1], shape [S, n, channels, h, w].
 
     Returns:
         Features, shape [S, n, d].
@@ -79,7 +79,7 @@ def initial_convolution(
 
 @dataclass(frozen=True)
 class ConvolutionalClassifier:
-    """Classifier of square grey images.
+    """Classifier of square images.
 
     Layers: a 5x5 and a 3x3 convolution of stride 2, with `width` and 2 `width` channels; a dense
     layer of 4 `width` units; a linear output. All but the last are leaky. The larger form adds a
@@ -90,37 +90,37 @@ class ConvolutionalClassifier:
     Attributes:
         width: Channels of the first layer.
         larger: Whether to add the third convolution.
+        channels: Channels of an image: 1 for grey ones, 3 for RGB.
     """
 
     side: int
     width: int
     classes: int
     larger: bool = False
+    channels: int = 1
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
         """Draws weight and bias of each layer in turn: He's Gaussian weights, biases 0."""
-        channels, hidden = 2 * self.width, 4 * self.width
-        parts = initial_encoder(random, self.width)
+        maps, hidden = 2 * self.width, 4 * self.width
+        parts = initial_encoder(random, self.width, self.channels)
         if self.larger:
-            parts += initial_convolution(random, 3, channels, channels)
-        parts += initial_dense(
-            random, channels * encoded_side(self.side) ** 2, hidden, GAINS["leaky"]
-        )
+            parts += initial_convolution(random, 3, maps, maps)
+        parts += initial_dense(random, maps * encoded_side(self.side) ** 2, hidden, GAINS["leaky"])
         return parts + initial_dense(random, hidden, self.classes, 1.0)
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Returns logits [S, n, classes] of images [S, n, 1, side, side], pixels in [0, 1]."""
+        """Returns logits [S, n, classes] of images [S, n, channels, side, side] in [0, 1]."""
         *body, weight, bias, head_weight, head_bias = parameters
         strides = (2, 2, 1) if self.larger else (2, 2)
         hidden = leaky(dense(encode(body, x, strides), weight, bias))
         return dense(hidden, head_weight, head_bias)
 
 
-def initial_encoder(random: np.random.Generator, channels: int) -> list[Tensor]:
-    """Draws a 5x5 and a 3x3 convolution of one network, to `channels` and 2 `channels`."""
+def initial_encoder(random: np.random.Generator, width: int, channels: int = 1) -> list[Tensor]:
+    """Draws a 5x5 and a 3x3 convolution of one network, from `channels` to `width`, 2 `width`."""
     return [
-        *initial_convolution(random, 5, 1, channels),
-        *initial_convolution(random, 3, channels, 2 * channels),
+        *initial_convolution(random, 5, channels, width),
+        *initial_convolution(random, 3, width, 2 * width),
     ]
 
 

@@ -100,6 +100,34 @@ class StackedAdam:
         return {f"{kind}.{i}": t for kind, tensors in kinds.items() for i, t in enumerate(tensors)}
 
 
+class StackedMomentum:
+    """Parameters of a stack of networks, trained by gradient descent with heavy-ball momentum.
+
+    Polyak 1964.
+    """
+
+    def __init__(
+        self, parameters: Sequence[Tensor], learning_rate: Tensor, momentum: float
+    ) -> None:
+        """Creates an optimiser at rest.
+
+        Args:
+            parameters: Each of shape [S, ...]; `step` changes them in place.
+            learning_rate: Shape [S].
+            momentum: Share of the previous change that remains, in [0, 1).
+        """
+        self._parameters, self._momentum = list(parameters), momentum
+        self._rates = [learning_rate.view(-1, *[1] * (p.ndim - 1)) for p in self._parameters]
+        self._velocity = [torch.zeros_like(p) for p in self._parameters]
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor], scale: float = 1.0) -> None:
+        """Updates every parameter once; see `StackedAdam.step`."""
+        torch._foreach_mul_(self._velocity, self._momentum)
+        torch._foreach_add_(self._velocity, list(gradients))
+        torch._foreach_addcmul_(self._parameters, self._velocity, self._rates, -scale)
+
+
 @contextmanager
 def differentiable(parameters: Sequence[Tensor]) -> Iterator[None]:
     """Context in which parameters require gradients."""

@@ -30,7 +30,7 @@ def front_contenders(samples: PointSamples, objectives: Objectives) -> NDArray[n
     """
     usable = np.flatnonzero(samples.has_errors & np.isfinite(samples.summary.mean).all(axis=1))
     ends = samples.select(usable).summary.interval(_SURE_LEVEL)
-    first, second = (_signed(end, objectives) for end in ends)
+    first, second = (_orient(end, objectives) for end in ends)
     best, worst = np.minimum(first, second), np.maximum(first, second)
     edge = worst[moocore.is_nondominated(worst)] if len(worst) else worst
     beaten = np.zeros(len(usable), dtype=bool)
@@ -50,7 +50,7 @@ def front_probabilities(samples: PointSamples, objectives: Objectives) -> Array:
     counts, draws = np.zeros(len(samples.point_ids)), 0
     contenders = front_contenders(samples, objectives)
     for block in samples.select(contenders).draw_blocks() if len(contenders) else ():
-        values = _signed(block, objectives)
+        values = _orient(block, objectives)
         for drawn, rows in zip(values, _shortlists(values), strict=True):
             counts[contenders[rows[moocore.is_nondominated(drawn[rows], keep_weakly=True)]]] += 1
         draws += len(block)
@@ -81,8 +81,8 @@ def separate_groups(samples: PointSamples, objectives: Objectives) -> NDArray[np
     It takes in the later points from which the interval of the difference separates it in no
     objective. Points with unknown errors are alone.
     """
-    values = _signed(samples.draw(), objectives)
-    order = np.argsort(_signed(samples.summary.mean, objectives)[:, 0], kind="stable")
+    values = _orient(samples.draw(), objectives)
+    order = np.argsort(_orient(samples.summary.mean, objectives)[:, 0], kind="stable")
     groups = np.zeros(len(order), dtype=np.int64)
     is_known, number = samples.has_errors, 0
     for place in order.tolist():
@@ -124,12 +124,12 @@ def hypervolume_draws(
 
 def draw_volumes(draws: Array, objectives: Objectives, reference: Mapping[str, float]) -> Array:
     """Hypervolume of each of the draws [draws, P, K], NaN with an unknown point; shape [draws]."""
-    (corner,) = _signed(np.array([[reference[metric] for metric in objectives]]), objectives)
+    (corner,) = _orient(np.array([[reference[metric] for metric in objectives]]), objectives)
     if not draws.shape[1]:
         return np.zeros(len(draws))
     if np.isnan(draws).any():
         return np.full(len(draws), math.nan)
-    values = _signed(draws, objectives)
+    values = _orient(draws, objectives)
     pairs = zip(values, _shortlists(values), strict=True)
     return np.array([moocore.hypervolume(drawn[rows], ref=corner) for drawn, rows in pairs])
 
@@ -153,7 +153,7 @@ def debiased_interval(estimate: float, draws: Array, freedom: float) -> Interval
     return Interval(centre, centre - half, centre + half)
 
 
-def _signed(values: Array, objectives: Objectives) -> Array:
+def _orient(values: Array, objectives: Objectives) -> Array:
     """Values [..., K] with signs so that smaller is better."""
     signs = [-1.0 if direction == "max" else 1.0 for direction in objectives.values()]
     signed: Array = values * np.tile(signs, (values.shape[-2], 1))  # faster than short rows

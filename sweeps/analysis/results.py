@@ -37,6 +37,7 @@ from sweeps.analysis.tables import (
     INTERVAL_SUFFIXES,
     varying_fields,
 )
+from sweeps.store.asks import AskRecord, read_asks
 from sweeps.store.codec import parse_object
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest
@@ -44,12 +45,12 @@ from sweeps.store.reader import (
     STATUS_NAMES,
     Note,
     ReplicateTable,
-    is_complete,
+    counted_replicates,
     is_fixed_column,
     is_metric_column,
     replicate_table,
 )
-from sweeps.study.spec import Study
+from sweeps.study.spec import Bounds, Study
 from tracking.frame import (
     ERROR_SUFFIX,
     POINT_COLUMNS,
@@ -62,6 +63,8 @@ from tracking.redaction import redact
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+PHASE = "phase"
+SEARCHING, CONFIRMING = "searching", "confirming"
 DEFAULT_STORAGE = "./sweep-results"
 _SAMPLE_COLUMNS = ("seed", "test_set", "test_size", "test_overlap")
 _MAX_FAILURE_BYTES = 16 * 2**20
@@ -88,11 +91,12 @@ class Result:
     _ledger: Ledger
     _packs: Sequence[str]
     _replicates: ReplicateTable
+    _asks: Sequence[AskRecord] = ()
 
     def __repr__(self) -> str:
         """The sweep's name and size."""
         plan, done = self.manifest.plan, len(self._replicates)
-        size = f"{done} of {plan.points} points, {len(plan.seeds)} replicates each"
+        size = f"{done} of {self.size} points, {len(plan.seeds)} replicates each"
         return f"Result({self.sweep!r}: {size}, in {redact(self.storage)})"
 
     def _repr_html_(self) -> str:
@@ -144,20 +148,66 @@ class Result:
         """Number of complete points that are `finished`, `stopped` and `failed`."""
         return self._replicates.counts
 
+    @cached_property
+    def confirmed(self) -> frozenset[str]:
+        """Ids of complete points whose metrics rest on confirming replicates alone."""
+        replicates, seeds = self._replicates, [*self.manifest.plan.confirming_seeds]
+        confirmed = np.unique(replicates.points[np.isin(replicates.seeds, seeds)])
+        return frozenset(replicates.point_ids[point] for point in confirmed.tolist())
+
+    @property
+    def size(self) -> int:
+        """Number of points of the whole sweep, as far as they are known.
+
+        An adaptive search may train a point again instead of another one.
+        """
+        plan, asks = self.manifest.plan, self._asks
+        if not plan.is_adaptive:
+            return plan.points
+        planned = {point_id for ask in asks for point_id in ask.point_ids}
+        later = plan.points - sum(len(ask.seeds) for ask in asks)
+        return len(planned) + max(later, 0)
+
     @property
     def pending(self) -> int:
-        """Number of points that still lack replicates."""
-        return self.manifest.plan.points - len(self._replicates)
+        """Number of points that still lack replicates, as far as they are known."""
+        plan, asks = self.manifest.plan, self._asks
+        if not plan.is_adaptive:
+            return plan.points - len(self._replicates)
+        wanted = {point_id for ask in asks if ask.kind == "confirm" for point_id in ask.point_ids}
+        unconfirmed = len((wanted - self.confirmed) & {*self._replicates.point_ids})
+        return self.size - len(self._replicates) + unconfirmed
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """One row per complete point; see `tracking.points_frame`."""
-        return build_points_frame(self._replicates, self.sweep)
+        """One row per complete point; see `tracking.points_frame`.
+
+        An adaptive search adds the column `phase`: `confirming` for points whose metrics rest on
+        fresh seeds alone, `searching` for the others.
+        """
+        return self._add_phase(build_points_frame(self._replicates, self.sweep))
 
     @cached_property
     def replicates(self) -> pd.DataFrame:
-        """One row per complete point and replicate; see `tracking.replicates_frame`."""
-        return build_replicates_frame(self._replicates, self.sweep)
+        """One row per point and replicate; see `points` and `tracking.replicates_frame`."""
+        return self._add_phase(build_replicates_frame(self._replicates, self.sweep))
+
+    def _add_phase(self, frame: pd.DataFrame) -> pd.DataFrame:
+        if self.manifest.plan.is_adaptive:
+            is_confirmed = frame["point_id"].isin(self.confirmed)
+            frame.insert(1, PHASE, np.where(is_confirmed, CONFIRMING, SEARCHING))
+        return frame
+
+    @property
+    def candidates(self) -> pd.DataFrame:
+        """Rows of `points` that may be on the front: confirmed ones, if any, that meet constraints.
+
+        A point that a search chose for its good results is on average worse than these results.
+        """
+        points = self.points
+        if self.confirmed:
+            points = points.loc[points[PHASE] == CONFIRMING]
+        return meets_constraints(points, self.study.constraints)
 
     @cached_property
     def tradeoff_points(self) -> Sequence[TradeoffPoint]:
@@ -166,9 +216,10 @@ class Result:
 
     def select_points(self, ids: Collection[str] | None = None) -> Mapping[str, TradeoffPoint]:
         """Selects complete points by their ids, without reading the others; all if None."""
-        seeds = frozenset(self.manifest.plan.seeds)
+        rule = self.manifest.plan.seed_rule
         points = self._ledger.read_points(self._packs, ids)
-        return {point.point_id: point for point in points if is_complete(point, seeds)}
+        counted = (counted_replicates(point, rule) for point in points)
+        return {point.point_id: point for point in counted if point is not None}
 
     @property
     def notes(self) -> Sequence[Note]:
@@ -183,22 +234,22 @@ class Result:
     @cached_property
     def _details(self) -> ReplicateTable:
         tables = self._ledger.read_tables(self._packs, is_fixed_column)
-        return replicate_table(tables).complete(self.manifest.plan.seeds)
+        return replicate_table(tables).complete(self.manifest.plan.seed_rule)
 
     def front(
         self, objectives: Objectives | None = None, *, include_flagged: bool = False
     ) -> pd.DataFrame:
         """The Pareto front, by default on the study's objectives; empty without a defined point.
 
-        See `sweeps.pareto_front`. Two columns are added: `front/probability`, of being on the front
-        of the true means, and `front/group`, the number of the point's group. Intervals of
-        differences separate no point of a group from its first.
+        Its points are among `candidates`. See `sweeps.pareto_front`. Two columns are added:
+        `front/probability`, of being on the front of the true means, and `front/group`, the number
+        of the point's group. Intervals of differences separate no point of a group from its first.
         """
         if objectives is None and not set(self.objectives) <= set(self.points.columns):
             return self.points.iloc[:0]
         chosen = objectives or self.objectives
-        front = pareto_front(self.points, chosen, include_flagged=include_flagged)
-        rows, _ = comparable_points(self.points, chosen, include_flagged=include_flagged)
+        front = pareto_front(self.candidates, chosen, include_flagged=include_flagged)
+        rows, _ = comparable_points(self.candidates, chosen, include_flagged=include_flagged)
         samples = self.samples(list(chosen), rows["point_id"])
         probability = front_probabilities(samples, chosen)
         places = pd.Index(samples.point_ids).get_indexer(pd.Index(front["point_id"]))
@@ -222,7 +273,7 @@ class Result:
         """
         chosen = objectives or self.objectives
         corner = reference or worst_values(self.points, chosen, include_flagged=include_flagged)
-        rows, _ = comparable_points(self.points, chosen, include_flagged=include_flagged)
+        rows, _ = comparable_points(self.candidates, chosen, include_flagged=include_flagged)
         samples = self.samples(list(chosen), rows["point_id"])
         draws = hypervolume_draws(samples, chosen, corner)
         estimate = hypervolume(rows, chosen, corner, include_flagged=include_flagged)
@@ -252,7 +303,7 @@ class Result:
         constraints = [Constraint.parse(text) for text in where]
         metrics = list(dict.fromkeys([metric, *(each.metric for each in constraints)]))
         needed: Objectives = dict.fromkeys(metrics, direction)
-        rows, _ = comparable_points(self.points, needed, include_flagged=include_flagged)
+        rows, _ = comparable_points(self.candidates, needed, include_flagged=include_flagged)
         samples = self.samples(metrics, rows["point_id"])
         return best_under_constraints(samples, direction, constraints)
 
@@ -318,8 +369,17 @@ def read_result(ledger: Ledger) -> Result:
         dict(sorted(ledger.unreadable.items())),
         ledger,
         packs,
-        replicates.complete(manifest.plan.seeds),
+        replicates.complete(manifest.plan.seed_rule),
+        read_asks(ledger) if manifest.plan.is_adaptive else (),
     )
+
+
+def meets_constraints(points: pd.DataFrame, constraints: Mapping[str, Bounds]) -> pd.DataFrame:
+    """Rows of points whose means keep to the ranges of a study's constraints."""
+    for metric, bounds in constraints.items():
+        low, high = bounds.ends
+        points = points.loc[points[metric].between(low, high)] if metric in points else points[:0]
+    return points
 
 
 def build_points_frame(replicates: ReplicateTable, sweep: str) -> pd.DataFrame:

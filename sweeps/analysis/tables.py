@@ -164,8 +164,9 @@ def format_metric(row: Row, metric: str) -> str:
     number is defined even then.
     """
     interval = row_interval(row, metric)
-    expected = metric.replace("/tpr_at_fpr_", "/expected_false_positives_at_fpr_")
-    is_rate = expected != metric and not math.isnan(row_interval(row, expected).mean)
+    _, found, rate = metric.partition("/tpr_at_fpr_")
+    expected = f"privacy/expected_false_positives_at_fpr_{rate}"
+    is_rate = bool(found) and not math.isnan(row_interval(row, expected).mean)
     return "too few non-members" if is_rate and math.isnan(interval.mean) else interval.plus_minus
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
@@ -68,19 +70,24 @@ def examine_remotely(
     tracking_uri: str | None,
     study: Study | None,
     data: str | None,
+    files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> examination.Report:
-    """Runs the checks on a cluster's head, and those that only this machine can make."""
+    """Runs the checks on a cluster's head, and those that only this machine can make.
+
+    Args:
+        files: Files of the study, by their paths from its folder.
+    """
     remote.check_remote_path("--storage", storage)
     remote.check_remote_path("--data", data)
     remote.check_public("--tracking-uri", tracking_uri, remote.TRACKING_ADVICE)
     options = {"--storage": storage, "--tracking-uri": tracking_uri}
-    files = {}
+    shipped = dict(files)
     if study is not None:
         options["--study"] = _STUDY_FILE
-        files[_STUDY_FILE] = yaml.safe_dump(study.to_dict(), sort_keys=False).encode()
+        shipped[_STUDY_FILE] = yaml.safe_dump(study.to_dict(), sort_keys=False).encode()
     words = [word for option, value in options.items() if value for word in (option, value)]
     words = ["doctor", "--address", "auto", "--json", *words]
-    reply = remote.run_remotely(client, words, data=data, files=files, timeout=_REMOTE_SECONDS)
+    reply = remote.run_remotely(client, words, data=data, files=shipped, timeout=_REMOTE_SECONDS)
     report = remote.parse_reply(examination.Report, reply)
     own = examination.check_versions(report.versions, installed_versions(), examination.CLIENT)
     checks = (*_check_job_server(client), *report.checks, own)

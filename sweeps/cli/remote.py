@@ -15,12 +15,11 @@ from cluster.errors import JobError
 from cluster.jobs import JobClient, last_line
 from cluster.submission import COMMAND_SECONDS, JobSpec, run_command
 from sweeps.errors import InputError
+from sweeps.study.shipped_files import PACKAGES
 from tracking.redaction import holds_secret
 
 T = TypeVar("T")
 
-PACKAGES: Final = ("sweeps", "privnets", "tracking", "cluster")
-"""Packages that a job uses as they are installed here."""
 DISTRIBUTION: Final = "privnets-sweeps"
 TRACKING_ADVICE: Final = (
     "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in the environment of the cluster's "

@@ -209,7 +209,7 @@ def _save(frame: pd.DataFrame, path: Path) -> None:
 
 def _print_pending(result: Result | None) -> None:
     if result is not None and result.pending:
-        total = format_count(result.manifest.plan.points, "point")
+        total = format_count(result.size, "point")
         typer.echo(
             f"{result.pending} of {total} unfinished; continue with: sweeps resume {result.sweep}"
         )

@@ -1,4 +1,4 @@
-"""`sweeps run` and `sweeps resume`: train a sweep, show progress, print the outcome."""
+"""`sweeps run`, `resume` and `extend`: train a sweep, show progress, print the outcome."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -32,11 +32,18 @@ from sweeps.cli.terminal import SUBMIT_COMMAND, command_line, print_table, say
 from sweeps.engine.display import SweepProgress, display_progress
 from sweeps.engine.executor import RunOutcome, execute, new_sweep_name
 from sweeps.engine.signals import Interrupted
-from sweeps.planning.plan import Plan, check_confirmed, make_plan, replan
+from sweeps.errors import InputError
+from sweeps.planning.continuation import (
+    names_user_files,
+    plan_extension,
+    replan,
+    require_packaged_names,
+)
+from sweeps.planning.plan import Plan, check_confirmed, make_plan
 from sweeps.store.filesystem import absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest
-from sweeps.study.loader import load
+from sweeps.study.loader import change_study, load
 from tracking.redaction import redact, strip_credentials
 
 _NO_READER = {errno.EPIPE, errno.EIO}  # A closed pipe, a terminal that hung up.
@@ -52,6 +59,13 @@ def run(
     name: Annotated[
         str | None, typer.Option(help="Name of the sweep; an unfinished one is continued.")
     ] = None,
+    reuse: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SWEEP",
+            help="Copy trainings of SWEEP or STORAGE/SWEEP; auto: of the storage. Repeatable.",
+        ),
+    ] = None,
     yes: Yes = False,
 ) -> None:
     """Run a sweep: train every point, record it in MLflow, report the Pareto front.
@@ -60,35 +74,88 @@ def run(
     130 after Ctrl-C and 143 after SIGTERM, with the command that continues.
     """
     planned = make_plan(load(study, set_ or ()), num_points)
-    check_confirmed(planned.study, [point.config for point in planned.points], yes)
+    check_confirmed(planned.study, planned.samples, yes)
     directory = absolute_storage(storage or DEFAULT_STORAGE)
     sweep = name or new_sweep_name(directory, planned.study.name)
-    _run_plan(planned, sweep, directory, tracking_uri, address)
+    _run_plan(planned, sweep, directory, tracking_uri, address, reuse=reuse or ())
 
 
 def resume(
     sweep: Sweep,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change resources.KEY; repeatable."),
+    ] = None,
     address: RayAddress = None,
     tracking_uri: TrackingUri = None,
     storage: Storage = None,
 ) -> None:
     """Continue an interrupted sweep; finished points are never trained again.
 
-    The exit codes are those of `sweeps run`.
+    Resources may change, as `--set resources.concurrency=2`. The exit codes are those of
+    `sweeps run`.
+    """
+    directory = absolute_storage(storage or DEFAULT_STORAGE)
+    manifest = read_manifest(Ledger(directory, sweep))
+    require_packaged_names(manifest)  # before overrides are checked, which imports what it names
+    for change in set_ or ():
+        if not change.strip().startswith("resources."):
+            raise InputError(
+                f"resume changes only resources.KEY=VALUE; got {change!r}. To add points or "
+                f"replicates: sweeps extend {sweep}"
+            )
+    study = change_study(manifest.study, set_ or ())
+    uri = choose_tracking_uri(manifest, tracking_uri)
+    plan = replan(manifest.model_copy(update={"study": study}))
+    _run_plan(plan, sweep, directory, uri, address)
+
+
+def extend(
+    sweep: Sweep,
+    num_points: Annotated[
+        int | None, typer.Option(min=1, help="Points that the search draws in all.")
+    ] = None,
+    replicates: Annotated[int | None, typer.Option(min=1, help="Seeds per point in all.")] = None,
+    set_: Changes = None,
+    study: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Study file; needed if the sweep uses files or code of its author."
+        ),
+    ] = None,
+    address: RayAddress = None,
+    tracking_uri: TrackingUri = None,
+    storage: Storage = None,
+    yes: Yes = False,
+) -> None:
+    """Add points, replicates or values of a grid to a sweep; only what is missing is trained.
+
+    The sweep keeps its name, its points and its MLflow runs. The exit codes are those of
+    `sweeps run`.
     """
     directory = absolute_storage(storage or DEFAULT_STORAGE)
     manifest = read_manifest(Ledger(directory, sweep))
     uri = choose_tracking_uri(manifest, tracking_uri)
-    _run_plan(replan(manifest), sweep, directory, uri, address)
+    base = None if study is None else load(study)
+    plan = plan_extension(manifest, num_points, replicates, set_ or (), base)
+    check_confirmed(plan.study, plan.samples, yes)
+    _run_plan(plan, sweep, directory, uri, address, extends=True)
 
 
 def _run_plan(
-    plan: Plan, sweep: str, storage: str, tracking_uri: str | None, address: str | None
+    plan: Plan,
+    sweep: str,
+    storage: str,
+    tracking_uri: str | None,
+    address: str | None,
+    *,
+    extends: bool = False,
+    reuse: Sequence[str] = (),
 ) -> None:
     """Runs a plan, prints its outcome, and exits with the command's exit code."""
     with _closed_output_allowed():
         _announce(plan, sweep)
-    resume_command = _resume_command(sweep, storage, tracking_uri, address)
+    resume_command = _resume_command(plan, sweep, storage, tracking_uri, address)
     has_trained = False
     try:
         with display_progress() as show, status_file(sweep, storage):
@@ -107,6 +174,8 @@ def _run_plan(
                 on_progress=on_progress,
                 command=command_line(),
                 resume_command=resume_command,
+                extends=extends,
+                reuse=reuse,
             )
     except KeyboardInterrupt as stop:
         with _closed_output_allowed():
@@ -148,20 +217,25 @@ def _redirect_closed_output() -> None:
 def _announce(plan: Plan, sweep: str) -> None:
     for note in plan.notes:
         say(f"Note: {note}", err=True)
-    trainings = len(plan.points) * len(plan.seeds)
-    size = f"{format_count(len(plan.points), 'point')}, {format_count(trainings, 'training')}"
+    points = max(len(plan.points), plan.searches)
+    size = f"{format_count(points, 'point')}, {format_count(plan.trainings, 'training')}"
     typer.echo(f"sweep {sweep}: {size}", err=True)
 
 
 def _print_outcome(outcome: RunOutcome, tracking_uri: str | None, resume_command: str) -> None:
     result = outcome.result
     finished, failed, stopped = (result.counts[how] for how in ("finished", "failed", "stopped"))
-    parts = [f"{finished:,} of {format_count(result.manifest.plan.points, 'point')} finished"]
+    parts = [f"{finished:,} of {format_count(result.size, 'point')} finished"]
     parts += [f"{failed} failed"] if failed else []
     parts += [f"{stopped} stopped early"] if stopped else []
     typer.echo(", ".join(parts))
     if len(front := result.front()):
         print_table(front_table(front, result.objectives, result.swept_fields))
+    elif finished:
+        typer.echo(
+            "No point is on the front: each has a raised flag or an undefined objective. The "
+            f"report gives the reasons; sweeps pareto {result.sweep} --include-flagged shows them."
+        )
     for warning in _warnings(outcome):
         say(f"Warning: {warning}", err=True)
     if outcome.interrupted_by is not None:
@@ -203,10 +277,15 @@ def _print_places(outcome: RunOutcome, tracking_uri: str | None) -> None:
         typer.echo(f"MLflow:  {redact(uri)}; open it with: sweeps ui{option}")
 
 
-def _resume_command(sweep: str, storage: str, tracking_uri: str | None, address: str | None) -> str:
+def _resume_command(
+    plan: Plan, sweep: str, storage: str, tracking_uri: str | None, address: str | None
+) -> str:
     """Returns the command that continues a sweep, without credentials."""
     if submitted := os.environ.get(SUBMIT_COMMAND):
         return submitted
+    if names_user_files(plan.study):  # `resume` refuses to run what only the storage names
+        again = command_line()
+        return again if sweep in again.split() else f"{again} --name {sweep}"
     words = ["sweeps", "resume", sweep, "--storage", redact(storage)]
     words += ["--tracking-uri", redact(tracking_uri)] if tracking_uri else []
     words += ["--address", address] if address else []

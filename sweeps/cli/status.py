@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cluster.errors import JobError
 from cluster.jobs import Job, JobClient, last_line
 from sweeps.analysis.export import json_value, write_file_atomically
-from sweeps.analysis.results import open_result
+from sweeps.analysis.results import Result, open_result
 from sweeps.analysis.tables import METRIC_BOUNDS, front_table, select_records
 from sweeps.analysis.text import format_count
 from sweeps.cli.options import JobServer, Json, Storage, Sweep
@@ -45,6 +45,7 @@ from sweeps.store.ledger import Ledger
 from tracking.redaction import redact
 
 _STALE_SECONDS = 60.0
+_MAX_REASONS = 3
 _REFRESH_SECONDS, _REFRESH_SHARE = 5.0, 0.05
 _LOG, _FILE = "job-driver-{}.log", "job-driver-{}.json"
 _JOB_WORDS: Final = {
@@ -64,6 +65,7 @@ class SweepStatus(BaseModel):
         format: Version of the JSON form.
         points: Number of points in all; `finished`, `failed` and `stopped` are parts of it.
         lost: Reason for each pack that failed.
+        reasons: Reason for failed points, with the number of points.
         swept: Configuration fields that tell its points apart.
         front: Rows of the front so far; NaN as null, infinities as text.
         age: Age of the driver's last heartbeat in seconds.
@@ -80,6 +82,7 @@ class SweepStatus(BaseModel):
     failed: _Count
     stopped: _Count
     lost: dict[str, str]
+    reasons: dict[str, int] = {}
     objectives: dict[str, Literal["min", "max"]]
     swept: list[str]
     front: list[dict[str, _Cell]]
@@ -133,17 +136,25 @@ def read_status(sweep: str, storage: str | None = None) -> SweepStatus:
         sweep=result.sweep,
         study=result.study.name,
         storage=redact(result.storage),
-        points=result.manifest.plan.points,
+        points=result.size,
         finished=result.counts["finished"],
         failed=result.counts["failed"],
         stopped=result.counts["stopped"],
         lost=dict(result.failures),
+        reasons=_failure_reasons(result),
         objectives=dict(result.objectives),
         swept=result.swept_fields,
         front=[{str(key): json_value(cell) for key, cell in row.items()} for row in front],
         heartbeat=heartbeat,
         age=None if heartbeat is None else (now - heartbeat.updated_at).total_seconds(),
     )
+
+
+def _failure_reasons(result: Result) -> dict[str, int]:
+    """Most frequent reasons of failed points, each with its number of points."""
+    failures = result.replicates.dropna(subset=["failure"])
+    counts = failures.groupby("failure")["point_id"].nunique()
+    return {str(r): int(n) for r, n in counts.nlargest(_MAX_REASONS).items()}
 
 
 @contextmanager
@@ -232,6 +243,8 @@ def _lines(status: SweepStatus | None, job: Job | None) -> Iterator[tuple[str, s
             gone = ", so it has died or lost its connection" if status.is_stale else ""
             yield "driver", f"{phase}; last heartbeat {age} ago{gone}"
         yield from (("failed", f"pack {pack}: {why}") for pack, why in status.lost.items())
+        for why, points in status.reasons.items():
+            yield "failed", f"{format_count(points, 'point')}: {why}"
         yield "storage", status.storage
     elif job is not None and job.is_active:
         yield "points", "none yet: the driver is starting"

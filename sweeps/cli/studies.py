@@ -9,6 +9,7 @@ from typing import Final
 import typer
 
 import privnets
+from privnets.config import flatten
 from sweeps.analysis.text import format_count, format_setting
 from sweeps.cli.options import Changes, NumPoints, Study
 from sweeps.cli.terminal import say
@@ -40,7 +41,7 @@ def show(study: Study, set_: Changes = None, num_points: NumPoints = None) -> No
     planned = make_plan(load(study, set_ or ()), num_points)
     resolved = planned.study.to_dict()
     text = dump_yaml(
-        {key: part for key, part in resolved.items() if part not in (None, "", [])}, 100
+        {key: part for key, part in resolved.items() if part not in (None, "", [], {})}, 100
     )
     say(text.rstrip())
     for line in _comments(planned):
@@ -63,24 +64,32 @@ def _facts(study: spec.Study) -> Iterator[str]:
 
 
 def _comments(plan: Plan) -> Iterator[str]:
-    points, replicates = len(plan.points), len(plan.seeds)
-    size = f"{format_count(points, 'point')} x {format_count(replicates, 'replicate')}"
-    yield f"{size} = {format_count(points * replicates, 'training')}"
-    yield from _describe_packs(plan)
+    if plan.is_adaptive:
+        yield f"{format_count(plan.trainings, 'training')}, {_cost(plan)}"
+    else:
+        points, replicates = len(plan.points), len(plan.seeds)
+        size = f"{format_count(points, 'point')} x {format_count(replicates, 'replicate')}"
+        yield f"{size} = {format_count(plan.trainings, 'training')}"
+        yield from _describe_packs(plan)
     if defaults := ", ".join(f"{name} {_format(v)}" for name, v in _default_values(plan)):
         yield f"left at their defaults: {defaults}"
     yield "objectives: " + ", ".join(f"{d} {metric}" for metric, d in plan.objectives.items())
     yield from (f"note: {note}" for note in plan.notes)
-    yield from _describe_points(plan)
+    if not plan.is_adaptive:
+        yield from _describe_points(plan)
+
+
+def _cost(plan: Plan) -> str:
+    return f"about {format_duration(plan.cost_seconds())} of one core"
 
 
 def _default_values(plan: Plan) -> Iterator[tuple[str, object]]:
     """Yields the fields in use that the study leaves at their defaults."""
     experiment = privnets.experiment(plan.study.experiment)
-    examples = {point.config.structure(): point.config for point in plan.points}
+    examples = {config.structure(): config for config in plan.samples}
     unused = frozenset.intersection(*map(experiment.unused_fields, examples.values()))
-    excluded = {*plan.study.fixed, *plan.study.space, *unused}
-    for name, value in plan.points[0].config.resolved().items():
+    excluded = {*flatten(plan.study.fixed), *plan.study.space, *unused}
+    for name, value in plan.samples[0].canonical().resolved().items():
         if name not in excluded:
             yield name, value
 
@@ -107,7 +116,7 @@ def _describe_packs(plan: Plan) -> Iterator[str]:
     else:
         yield "pack size: from the cost model; a long sweep measures first"
     seconds, busy = plan.cost_seconds(), min(workers, len(packs))
-    cost = f"about {format_duration(seconds)} of one core"
+    cost = _cost(plan)
     if busy > 1:
         cost += f", {format_duration(seconds / busy)} with {busy} packs in parallel"
     yield f"{cost}, plus the start of Ray"
@@ -117,7 +126,8 @@ def _describe_points(plan: Plan) -> Iterator[str]:
     swept = list(plan.study.space)
     yield "points:"
     for point in plan.points[:_LISTED_POINTS]:
-        values = ", ".join(f"{name} {_format(getattr(point.config, name))}" for name in swept)
+        config = point.config.resolved()
+        values = ", ".join(f"{name} {_format(config[name])}" for name in swept)
         yield f"  {point.point_id}  {values}"
     if len(plan.points) > _LISTED_POINTS:
         yield f"  and {len(plan.points) - _LISTED_POINTS:,} more"

@@ -10,8 +10,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -22,7 +24,6 @@ from cluster.jobs import Job, JobClient
 from cluster.submission import JobSpec, SubmitOutcome
 from sweeps.cli.remote import (
     DISTRIBUTION,
-    PACKAGES,
     TRACKING_ADVICE,
     check_public,
     check_remote_path,
@@ -30,6 +31,7 @@ from sweeps.cli.remote import (
 from sweeps.cli.terminal import SUBMIT_COMMAND
 from sweeps.errors import InputError
 from sweeps.study.loader import load
+from sweeps.study.shipped_files import PACKAGES, read_study_files
 from sweeps.study.spec import Study
 
 STUDY_FILE: Final = "study.yaml"
@@ -52,7 +54,11 @@ _CONFLICT_ADVICE = {
 
 @dataclass(frozen=True)
 class SweepJob:
-    """Sweep to run on a cluster; arguments as of `submit`, all paths as the nodes see them."""
+    """Sweep to run on a cluster; arguments as of `submit`, all paths as the nodes see them.
+
+    Attributes:
+        files: Files of the study, by their paths from its folder.
+    """
 
     study: Mapping[str, Any]
     name: str
@@ -61,6 +67,7 @@ class SweepJob:
     data: str | None = None
     command: str = ""
     large: bool = False
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises `InputError` for a place of one machine, or a value that holds a secret."""
@@ -105,7 +112,7 @@ class SweepJob:
             arguments=tuple(arguments),
             packages=PACKAGES,
             distribution=DISTRIBUTION,
-            files={STUDY_FILE: text.encode()},
+            files={**self.files, STUDY_FILE: text.encode()},
             environment=stop | ({"PRIVNETS_DATA": self.data} if self.data else {}),
             defaults=self.default_variables(),
             metadata=self.metadata(),
@@ -121,8 +128,12 @@ def submit(
     tracking_uri: str | None = None,
     data: str | None = None,
     large: bool = False,
+    include: Sequence[str | os.PathLike[str]] = (),
 ) -> str:
     """Submits a study's sweep to a cluster; returns the id of the job once the cluster has it.
+
+    The data files that the study names by relative paths, and the Python modules in its folder if
+    it names one of them, travel with the job.
 
     Submitting a sweep that runs or has finished changes nothing. One that ended early continues
     from its storage.
@@ -137,6 +148,7 @@ def submit(
             that of the cluster's environment, or else a database in the storage.
         data: Data directory on the nodes; that of their environment by default.
         large: Whether to run a plan of more points than are run without confirmation.
+        include: Directories with further Python packages for the job.
 
     Raises:
         InputError: If it cannot be submitted as given; nothing was started.
@@ -145,7 +157,10 @@ def submit(
     """
     loaded = study if isinstance(study, Study) else load(study)
     client = JobClient(address)
-    job, earlier = prepare_job(client, loaded, name, storage, tracking_uri, data, large=large)
+    files = read_study_files(loaded, [*map(Path, include)])
+    job, earlier = prepare_job(
+        client, loaded, name, storage, tracking_uri, data, large=large, files=files
+    )
     submit_job(client, job, earlier)
     return job_id(job.name)
 
@@ -160,6 +175,7 @@ def prepare_job(
     *,
     command: str = "",
     large: bool = False,
+    files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> tuple[SweepJob, Job | None]:
     """Returns a sweep's job, with the values of its earlier job as defaults, and that job."""
     values = study.to_dict()
@@ -174,7 +190,7 @@ def prepare_job(
             "such as s3://BUCKET/sweeps"
         )
     uri, directory = tracking_uri or defaults.get("tracking_uri"), data or defaults.get("data")
-    job = SweepJob(values, sweep, storage, uri, directory, command, large)
+    job = SweepJob(values, sweep, storage, uri, directory, command, large, files)
     if earlier is not None:
         check_same_sweep(job, earlier)
     return job, earlier

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,6 +21,7 @@ from sweeps.errors import InputError, StudyError, make_printable
 from sweeps.planning.plan import check_confirmed, set_num_points
 from sweeps.study import spec
 from sweeps.study.loader import load
+from sweeps.study.shipped_files import read_study_files
 from sweeps.study.validation import validate_study
 from tracking.redaction import redact
 
@@ -68,6 +70,14 @@ def submit(
     ] = None,
     data: Data = None,
     yes: Yes = False,
+    with_: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            metavar="DIR",
+            help="Package or directory that travels with the job, besides the study's own.",
+        ),
+    ] = None,
     no_check: Annotated[
         bool, typer.Option("--no-check", help="Submit without checking the cluster first.")
     ] = False,
@@ -80,9 +90,11 @@ def submit(
     valid = set_num_points(load(study, set_ or ()), num_points)
     notes = validate_remote_study(valid, yes)
     client = connect_job_server(address)
+    files = read_study_files(valid, with_ or ())
     job, earlier = prepare_job(
-        client, valid, name, storage, tracking_uri, data, command=command_line(), large=yes
-    )
+        client, valid, name, storage, tracking_uri, data,
+        command=command_line(), large=yes, files=files,
+    )  # fmt: skip
     for note in notes:
         say(f"Note: {note}", err=True)
     if job.tracking_uri is None and os.environ.get(_TRACKING_VARIABLE):
@@ -152,7 +164,7 @@ def validate_remote_study(study: spec.Study, is_confirmed: bool) -> tuple[str, .
 
 def _check_cluster(client: JobClient, study: spec.Study, job: SweepJob) -> None:
     typer.echo(f"checking {client.address} first; --no-check skips this", err=True)
-    report = examine_remotely(client, job.storage, job.tracking_uri, study, job.data)
+    report = examine_remotely(client, job.storage, job.tracking_uri, study, job.data, job.files)
     for check in report.checks:
         if check.state == "warning":
             say(f"Warning: {_describe(check)}", err=True)

@@ -9,11 +9,12 @@ one ends it at once. Neither loses anything that is in the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import tracking
 from cluster.auth import bypass_proxies_for_loopback
@@ -27,14 +28,21 @@ from sweeps.engine.progress import ProgressTracker
 from sweeps.engine.scheduler import SweepRun, pending_replicates, run_pending_packs
 from sweeps.engine.signals import Interrupted, catch_stop_signals
 from sweeps.errors import InputError
-from sweeps.planning.plan import Plan, create_manifest, make_plan, plan_differences
+from sweeps.planning.continuation import plan_extension, prepare_manifest
+from sweeps.planning.plan import Plan, make_plan
 from sweeps.publishing.process import PublisherProcess, start_publisher
 from sweeps.publishing.publisher import PublishOutcome
 from sweeps.report.summary import preload_plotting, write_summary
 from sweeps.store.filesystem import absolute_storage, check_writable, open_directory
 from sweeps.store.lease import HeartbeatWriter, acquire_lease
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import Manifest, read_manifest, write_manifest
+from sweeps.store.manifest import (
+    Manifest,
+    choose_tracking_uri,
+    read_manifest,
+    write_manifest,
+)
+from sweeps.store.reuse import copy_replicates, find_origins, find_sources
 from sweeps.study.loader import load
 from sweeps.study.spec import Study
 from tracking import redact
@@ -66,22 +74,24 @@ class RunOutcome:
 
 
 def run(
-    study: Study | str | Path,
+    study: Study | str | Path | Mapping[str, Any],
     tracking_uri: str | None = None,
     address: str | None = None,
     storage: str | None = None,
     name: str | None = None,
     num_points: int | None = None,
+    reuse: Sequence[str] = (),
 ) -> Result:
     """Runs a sweep of a study to its end.
 
     Args:
-        study: A study, a packaged study's name, or a path to a YAML file.
+        study: A study, a packaged study's name, a path to a YAML file, or a mapping.
         tracking_uri: URI of the MLflow store; MLflow's default if None.
         address: Address of the Ray cluster; None starts a local one.
         storage: Directory or URI for the sweep's files; `./sweep-results` if None.
         name: Name of the sweep; derived from the study's if None.
         num_points: Number of points, in place of the study's own.
+        reuse: Sweeps whose finished trainings are copied: `SWEEP`, `STORAGE/SWEEP` or `auto`.
 
     Raises:
         StudyError: With every mistake of the study, before anything starts.
@@ -91,15 +101,66 @@ def run(
     study = study if isinstance(study, Study) else load(study)
     plan = make_plan(study, num_points)
     directory = absolute_storage(storage or DEFAULT_STORAGE)
+    return _run_to_end(
+        plan,
+        sweep=name or new_sweep_name(directory, study.name),
+        storage=directory,
+        tracking_uri=tracking_uri,
+        address=address,
+        reuse=reuse,
+    )
+
+
+def extend(
+    sweep: str,
+    num_points: int | None = None,
+    replicates: int | None = None,
+    overrides: Sequence[str] = (),
+    study: Study | str | Path | None = None,
+    tracking_uri: str | None = None,
+    address: str | None = None,
+    storage: str | None = None,
+) -> Result:
+    """Extends a sweep and runs it to its end: only what is missing is trained.
+
+    Args:
+        sweep: Name of the sweep.
+        num_points: Number of points, at least the present one; unchanged if None.
+        replicates: Seeds per point, at least the present number; unchanged if None.
+        overrides: Other changes of the study, as `space.weight_decay.grid=[0, 1, 2]`.
+        study: Study that takes the place of the recorded one; needed if it names files or code.
+        tracking_uri: URI of the MLflow store; the sweep's own if None.
+        address: Address of the Ray cluster; None starts a local one.
+        storage: Directory or URI of the sweep; `./sweep-results` if None.
+
+    Raises:
+        InputError: If the sweep does not exist, or would lose points; nothing starts.
+        StudyError: With every mistake of the changed study; nothing starts.
+        KeyboardInterrupt: If it was interrupted; finished points are kept.
+    """
+    directory = absolute_storage(storage or DEFAULT_STORAGE)
+    manifest = read_manifest(Ledger(directory, sweep))
+    base = study if study is None or isinstance(study, Study) else load(study)
+    plan = plan_extension(manifest, num_points, replicates, overrides, base)
+    return _run_to_end(
+        plan,
+        sweep=sweep,
+        storage=directory,
+        tracking_uri=choose_tracking_uri(manifest, tracking_uri),
+        address=address,
+        command=f"sweeps extend {sweep}",
+        extends=True,
+    )
+
+
+def _run_to_end(plan: Plan, **arguments: Any) -> Result:
+    """Executes a plan with a display.
+
+    Raises:
+        KeyboardInterrupt: If it was interrupted; finished points are kept.
+    """
     with display_progress() as show:
-        outcome = execute(
-            plan,
-            sweep=name or new_sweep_name(directory, study.name),
-            storage=directory,
-            tracking_uri=tracking_uri,
-            address=address,
-            on_progress=show,
-        )
+        outcome = execute(plan, on_progress=show, **arguments)
     if outcome.interrupted_by is not None:
         raise Interrupted(outcome.interrupted_by)
     return outcome.result
@@ -115,6 +176,8 @@ def execute(
     on_progress: Display = lambda progress: None,
     command: str | None = None,
     resume_command: str | None = None,
+    extends: bool = False,
+    reuse: Sequence[str] = (),
 ) -> RunOutcome:
     """Runs what a sweep lacks: all of it, or the rest after an interruption.
 
@@ -127,6 +190,8 @@ def execute(
         on_progress: Called about twice a second while packs are trained.
         command: Command that the user typed, recorded in the manifest.
         resume_command: Command that continues the sweep; `sweeps resume SWEEP` if None.
+        extends: Whether the plan may extend the recorded sweep of this name.
+        reuse: Sweeps whose finished trainings are copied; see `sweeps.store.reuse.find_sources`.
 
     Raises:
         InputError: If the name belongs to another sweep, another driver runs it, no Ray is at the
@@ -138,12 +203,13 @@ def execute(
     """
     ledger = Ledger(storage, sweep)
     run = SweepRun(
-        plan=plan,
         ledger=ledger,
         tracking_uri=tracking.resolve_uri(tracking_uri),
         address=address,
         command=command or f"sweeps run {plan.study.name}",
         resume_command=resume_command or f"sweeps resume {sweep}",
+        extends=extends,
+        reuse=reuse,
         tracker=ProgressTracker(plan, ledger, [on_progress]),
     )
     _prepare(run)
@@ -158,6 +224,7 @@ def _prepare(run: SweepRun) -> None:
     """Checks everything that can be checked before anything is started or written."""
     bypass_proxies_for_loopback()
     _manifest(run)
+    _find_sources(run)
     tracking.check(run.tracking_uri)
     try:
         check_address(run.address)
@@ -167,7 +234,8 @@ def _prepare(run: SweepRun) -> None:
     if run.address is None and (resources.cpus > 1 or resources.gpus):  # each machine has a CPU
         cluster_capacity([local_machine()], resources)
     check_writable(open_directory(run.ledger.storage))
-    if run.address is not None and pending_replicates(run.plan, run.ledger):
+    has_work = run.plan.is_adaptive or pending_replicates(run.plan, run.ledger)
+    if run.address is not None and has_work:
         # Ray ends a driver whose cluster goes away, so this connection is closed at once.
         with connect(run.address, advice="Nothing was started: run the command again."):
             check_data_on_nodes(run.plan)
@@ -178,11 +246,35 @@ def _open(run: SweepRun) -> Iterator[tuple[HeartbeatWriter, PublisherProcess]]:
     """Takes the lease, writes the manifest and starts the publisher, for a block."""
     with acquire_lease(run.ledger.directory) as heartbeat:
         run.ledger.directory = heartbeat.directory
-        write_manifest(run.ledger, _manifest(run))  # again: another driver may have written
+        manifest = _manifest(run)  # again: another driver may have written
+        write_manifest(run.ledger, manifest)
+        if run.reuse:
+            _reuse(run, manifest)
         run.tracker.displays.insert(0, heartbeat.update)
         run.is_superseded = lambda: heartbeat.is_superseded
         with start_publisher(run.ledger, run.tracking_uri) as publisher:
             yield heartbeat, publisher
+
+
+def _reuse(run: SweepRun, manifest: Manifest) -> None:
+    """Copies trainings of other sweeps, and records their origins."""
+    wanted = {(r.point_id, r.seed) for r in run.plan.replicates()}
+    origins = find_origins(_find_sources(run), wanted)
+    stored = [o.model_copy(update={"storage": redact(o.storage)}) for o in origins]
+    reused = tuple(dict.fromkeys((*manifest.reused, *stored)))
+    # First, so that no copy is without its origin.
+    write_manifest(run.ledger, manifest.model_copy(update={"reused": reused}))
+    copy_replicates(origins, run.ledger, wanted)
+
+
+def _find_sources(run: SweepRun) -> list[Ledger]:
+    """Ledgers of the sweeps to reuse."""
+    if run.reuse and run.plan.is_adaptive:
+        raise InputError(
+            f"reuse needs a search whose points are known before, as grid, random or sobol; got "
+            f"{run.plan.study.search.algorithm}"
+        )
+    return find_sources(run.reuse, run.ledger)
 
 
 def _schedule(run: SweepRun, heartbeat: HeartbeatWriter) -> None:
@@ -232,25 +324,12 @@ def _close(
 
 def _manifest(run: SweepRun) -> Manifest:
     return prepare_manifest(
-        run.ledger, run.plan, command=run.command, tracking_uri=run.tracking_uri
+        run.ledger,
+        run.plan,
+        command=run.command,
+        tracking_uri=run.tracking_uri,
+        extends=run.extends,
     )
-
-
-def prepare_manifest(ledger: Ledger, plan: Plan, *, command: str, tracking_uri: str) -> Manifest:
-    """Manifest of a sweep: the stored one, or a new one for a new sweep.
-
-    Raises:
-        InputError: If the sweep was started with another plan.
-    """
-    if not ledger.has_spec():
-        return create_manifest(plan, ledger.sweep, command=command, tracking_uri=tracking_uri)
-    manifest = read_manifest(ledger)
-    if reasons := plan_differences(manifest, plan):
-        raise InputError(
-            f"the name {ledger.sweep!r} is taken by another sweep in {ledger.directory.path}: "
-            f"{'; '.join(reasons)}. Choose another name, or leave --name out"
-        )
-    return manifest
 
 
 def new_sweep_name(storage: str, study: str) -> str:

@@ -13,9 +13,13 @@ from pydantic import BaseModel, ConfigDict
 from cluster.connection import connect
 from cluster.nodes import NoAnswer, node_names, on_every_node
 from privnets import data
+from privnets.data import user_files
+from privnets.data.user_files import portable_folder, set_portable_folder
 from sweeps.errors import InputError, StudyError
+from sweeps.planning.continuation import names_user_files
 from sweeps.planning.plan import Plan, data_fingerprints
 from sweeps.study.loader import read_study
+from sweeps.study.spec import StudySource
 from sweeps.study.validation import validate_study
 
 LIST_SECONDS: Final = 120.0
@@ -23,7 +27,8 @@ FETCH_SECONDS: Final = 3600.0
 
 _FETCH_ADVICE = (
     "`sweeps data fetch NAME --address ADDRESS` fetches a data set on every node; add --from DIR "
-    "to copy it from a directory that all nodes see"
+    "to copy it from a directory that all nodes see. A file of your own must have the same path "
+    "on every node; `sweeps submit` ships those beside the study"
 )
 
 
@@ -72,8 +77,9 @@ def check_data_on_nodes(plan: Plan) -> None:
     Raises:
         InputError: If a node lacks data, or has others under the same name.
     """
-    expected = data_fingerprints(plan.study.experiment, (point.config for point in plan.points))
-    answers = on_every_node(local_fingerprints, plan.study.to_dict(), seconds=LIST_SECONDS)
+    expected = data_fingerprints(plan.study.experiment, plan.samples)
+    study, folder = plan.study.to_dict(), portable_folder(plan.study.source.folder)
+    answers = on_every_node(local_fingerprints, study, folder, seconds=LIST_SECONDS)
     names = node_names(answers)
     problems = {names[node]: _data_problem(expected, answer) for node, answer in answers.items()}
     if lines := [f"node {name}: {problem}" for name, problem in problems.items() if problem]:
@@ -91,9 +97,16 @@ def fetch_local(name: str, source: str | None) -> NodeData:
     return NodeData(files=tuple(map(str, paths)))
 
 
-def local_fingerprints(study: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the fingerprint of each data set of a study; `DataError` if one is not intact."""
-    validated = validate_study(read_study(study), data=False)
+def local_fingerprints(study: Mapping[str, Any], folder: str = ".") -> dict[str, str]:
+    """Returns the fingerprint of each data set of a study; `DataError` if one is not intact.
+
+    Args:
+        study: The study as plain values.
+        folder: Its folder, as `portable_folder` describes it.
+    """
+    set_portable_folder(folder)
+    loaded = read_study(study, StudySource(folder=user_files.folder()))
+    validated = validate_study(loaded, data=names_user_files(loaded))
     if validated.errors:
         raise StudyError(validated.errors)
     return data_fingerprints(str(study["experiment"]), validated.configs)

@@ -150,6 +150,8 @@ class PackTrainer:
         self._stage = stage
         for point in stage.points:
             self._left.add(self._add(point))
+            if point.failure is not None:
+                self._problem = f"a point failed: {point.failure}"
 
     def _remaining(self) -> list[ReplicateKey]:
         """Unfinished replicates, in the stack's order."""
@@ -196,8 +198,21 @@ class PackTrainer:
         (replicate,) = point.replicates
         key = (point.point_id, replicate.seed)
         if key in self._configs:
+            if not self._points:
+                self._check_keys(key, replicate)
             self._points.setdefault(key, point)
         return key
+
+    def _check_keys(self, key: ReplicateKey, replicate: Replicate) -> None:
+        """Raises ValueError if the metrics are not those that the experiment declares."""
+        declared = {*self._experiment.metric_keys(self._configs[key])}
+        if declared != replicate.metrics.keys():
+            lacking = ", ".join(sorted(declared - replicate.metrics.keys())) or "none"
+            added = ", ".join(sorted(replicate.metrics.keys() - declared)) or "none"
+            raise ValueError(
+                f"experiment {self._experiment.name!r} must report the metrics of its metric_keys; "
+                f"missing: {lacking}; not declared: {added}"
+            )
 
     def _commit(self) -> None:
         if not self._committed:

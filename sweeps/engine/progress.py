@@ -21,6 +21,7 @@ from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan
 from sweeps.store.lease import ResourceUse
 from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import SeedRule
 from sweeps.store.reader import FINISHED, LedgerReader, replicate_table
 
 if TYPE_CHECKING:
@@ -43,16 +44,14 @@ _COLUMNS: Final = ("point_id", "seed", "failure", "stopped", "finished_at")
 class SweepCounter:
     """Counts the points of a ledger as it grows."""
 
-    def __init__(
-        self, ledger: Ledger, seeds: Sequence[int], objectives: Mapping[str, Direction]
-    ) -> None:
-        """Starts before the first pack; `seeds` are those of a complete point."""
+    def __init__(self, ledger: Ledger, rule: SeedRule, objectives: Mapping[str, Direction]) -> None:
+        """Starts before the first pack; `rule` tells which points are complete."""
         metrics = {f"metric/{metric}" for metric in objectives}
         self._reader = LedgerReader(
             ledger,
             lambda name: name in _COLUMNS or name in metrics or name.startswith(_FLAG_PREFIX),
         )
-        self._seeds = seeds
+        self._rule = rule
         self._objectives = objectives
         self._tables: list[pa.Table] = []
         self._counts = SweepCounts()
@@ -66,7 +65,7 @@ class SweepCounter:
 
     def _count(self) -> SweepCounts:
         replicates = replicate_table(self._tables)
-        complete = replicates.complete(self._seeds)
+        complete = replicates.complete(self._rule)
         finished = np.flatnonzero(complete.point_status == FINISHED)
         flags = [name for name in complete.family("metric") if str(name).startswith("flag/")]
         values = complete.family("metric").reindex(columns=[*self._objectives, *flags])
@@ -111,7 +110,7 @@ class ProgressTracker:
 
     def __post_init__(self) -> None:
         """Starts without counts; the first update reads the ledger."""
-        self._counter = SweepCounter(self.ledger, self.plan.seeds, self.plan.objectives)
+        self._counter = SweepCounter(self.ledger, self.plan.seed_rule, self.plan.objectives)
         self._counts = SweepCounts()
         self._complete_before: int | None = None
         self._next_count = self._next_machines = 0.0
@@ -192,10 +191,11 @@ class ProgressTracker:
                 self._waiting_since = None
 
     def warn(self, problem: str) -> None:
-        """Records a problem that displays show at once."""
-        self.add_problem(problem)
+        """Records a problem as `add_problem` does; displays show the first of its kind at once."""
         with self._lock:
-            self._setbacks.append(problem)
+            if problem.partition(":")[0] not in self._problems:
+                self._setbacks.append(problem)
+            self.add_problem(problem)
 
     def add_problem(self, problem: str) -> None:
         """Records a problem; of those with the same words before the colon only the first."""
@@ -257,7 +257,8 @@ class ProgressTracker:
             waiting = 0.0 if self._waiting_since is None else now - self._waiting_since
             has_eta = share > _MIN_SHARE_FOR_ETA and self._waiting_since is None
             fresh = counts.complete - (self._complete_before or 0)
-            points, resources = len(self.plan.points), self.plan.study.resources
+            points = max(len(self.plan.points), self.plan.searches)
+            resources = self.plan.study.resources
             is_waiting = waiting >= _WAITING_SECONDS
             return SweepProgress(
                 points=points,
@@ -268,7 +269,7 @@ class ProgressTracker:
                 rate=60 * fresh / elapsed if fresh else None,
                 eta=(elapsed - self._waited) * (1 - share) / share if has_eta else None,
                 use=self._resource_use(),
-                trainings=(counts.trainings, points * len(self.plan.seeds)),
+                trainings=(counts.trainings, self.plan.trainings),
                 setbacks=len(self._setbacks),
                 setback=self._setbacks[-1] if self._setbacks else None,
             )
@@ -321,5 +322,8 @@ class ProgressTracker:
         total = sum(self._costs.values())
         if total == 0:
             return 1.0
+        if self.plan.is_adaptive:  # most packs may not be known yet
+            known = sum(len(pack.replicates) for pack in self._packs.values())
+            total *= max(1.0, self.plan.trainings / known)
         done = sum(self._costs[pack_id] * share for pack_id, share in self._shares.items())
         return min(1.0, done / total)

@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING
 import privnets
 from cluster.connection import connect, local_machine
 from privnets.contract import Cost
+from privnets.data.user_files import portable_folder
 from sweeps.engine.capacity import (
     Capacity,
     cluster_capacity,
     describe_wait,
     slots,
     wait_for_capacity,
+)
+from sweeps.engine.pack_sources import (
+    PackSource,
+    PlannedPacks,
+    SearchedPacks,
+    is_search_over,
 )
 from sweeps.engine.pack_trainer import checkpoint_label
 from sweeps.engine.progress import ProgressTracker
@@ -26,6 +33,7 @@ from sweeps.planning.calibration import CalibrationSettings, calibrate
 from sweeps.planning.cost_curves import CostCurve
 from sweeps.planning.packing import Pack, make_packs
 from sweeps.planning.plan import Plan, PlannedReplicate
+from sweeps.store.asks import read_asks
 from sweeps.store.checkpoints import Checkpoint, ReplicateKey, checkpointed_packs
 from sweeps.store.ledger import Ledger
 
@@ -45,18 +53,26 @@ class SweepRun:
         address: Address of a Ray cluster; None starts a local Ray.
         command: Command that the user typed, recorded in the manifest.
         resume_command: Command that continues the sweep.
+        extends: Whether the plan may extend the recorded sweep.
+        reuse: Sweeps whose trainings are copied; see `sweeps.store.reuse.find_sources`.
         is_superseded: Returns whether another driver has taken the sweep over.
     """
 
-    plan: Plan
     ledger: Ledger
     tracking_uri: str
     address: str | None
     command: str
     resume_command: str
     tracker: ProgressTracker
+    extends: bool = False
+    reuse: Sequence[str] = ()
     stop: StopRequest = field(default_factory=StopRequest)
     is_superseded: Callable[[], bool] = lambda: False
+
+    @property
+    def plan(self) -> Plan:
+        """Plan of the sweep as it is now; that of an adaptive search grows."""
+        return self.tracker.plan
 
     def should_stop(self) -> bool:
         """Returns whether the run must end early."""
@@ -81,7 +97,9 @@ def run_pending_packs(run: SweepRun) -> None:
         Interrupted: If a signal came while Ray was started, or a second one came.
         InputError: If no machine has room for a pack.
     """
-    if not (replicates := pending_replicates(run.plan, run.ledger)):
+    for ask in read_asks(run.ledger) if run.plan.is_adaptive else ():
+        run.tracker.plan = run.plan.grow(ask)
+    if not (replicates := pending_replicates(run.plan, run.ledger)) and is_search_over(run.plan):
         return
     with _open_ray(run) as connection:
         try:
@@ -105,10 +123,49 @@ def _train(
         run.tracker.doing = None
     if should_stop():
         return
+    make_source = _searched_packs if run.plan.is_adaptive else _planned_packs
+    source = make_source(run, machines, replicates, should_stop)
+    if not should_stop():
+        run_packs(source, connection, run.tracker, should_stop)
+
+
+def _planned_packs(
+    run: SweepRun,
+    machines: Sequence[Machine],
+    replicates: Replicates,
+    should_stop: Callable[[], bool],
+) -> PackSource:
+    """Packs of a plan that does not grow."""
     packs = _make_packs(run, machines, replicates, should_stop)
     run.tracker.expect(packs, pack_costs(packs))
-    if not should_stop():
-        run_packs(packs, connection, run.tracker, should_stop)
+    return PlannedPacks(packs)
+
+
+def _searched_packs(
+    run: SweepRun,
+    machines: Sequence[Machine],
+    replicates: Replicates,
+    should_stop: Callable[[], bool],
+) -> PackSource:
+    """Packs of an adaptive search; asks in flight share the cluster."""
+    study = run.plan.study
+    capacity = cluster_capacity(machines, study.resources)
+    workers = math.ceil(capacity.workers / study.search.asks_in_flight)
+
+    def pack(members: Sequence[PlannedReplicate]) -> list[Pack]:
+        size = study.resources.pack
+        memory = capacity.memory
+        return make_packs(
+            members, experiment=study.experiment, size=size, workers=workers, memory=memory
+        )
+
+    def expect(plan: Plan, packs: Sequence[Pack]) -> None:
+        run.tracker.plan = plan
+        run.tracker.expect(packs, pack_costs(packs))
+
+    pending = pending_packs(run.plan, run.ledger, replicates, Capacity(workers, capacity.memory))
+    expect(run.plan, pending)
+    return SearchedPacks(run.plan, run.ledger, pending, pack, expect)
 
 
 def pending_replicates(plan: Plan, ledger: Ledger) -> dict[ReplicateKey, PlannedReplicate]:
@@ -225,7 +282,13 @@ def _make_packs(
     calibration = calibrate(
         study.experiment,
         list(replicates.values()),
-        CalibrationSettings(study.resources, machines, capacity.workers, capacity.memory),
+        CalibrationSettings(
+            study.resources,
+            machines,
+            capacity.workers,
+            capacity.memory,
+            portable_folder(study.source.folder),
+        ),
         is_stopping=should_stop,
         on_measure=announce,
     )

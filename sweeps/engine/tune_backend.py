@@ -15,7 +15,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,11 +33,12 @@ from ray.tune.stopper import Stopper
 
 from cluster.connection import Connection
 from cluster.ray_internals import check_version
+from privnets.data.user_files import portable_folder
 from sweeps.engine.capacity import slots
 from sweeps.engine.early_stopping import StoppingRule
+from sweeps.engine.pack_sources import PackSource
 from sweeps.engine.progress import ProgressTracker
 from sweeps.engine.worker import Worker, encode_pack
-from sweeps.planning.packing import Pack
 from sweeps.store.filesystem import Directory
 from sweeps.study.spec import Resources
 
@@ -59,12 +60,12 @@ _LOGGERS: Final = ("ray.tune", "ray.train", "ray.air")
 
 
 def run_packs(
-    packs: Sequence[Pack],
+    source: PackSource,
     connection: Connection,
     tracker: ProgressTracker,
     should_stop: Callable[[], bool],
 ) -> None:
-    """Trains packs in order; a pack whose worker was lost is tried again.
+    """Trains packs in the order of their source; a pack whose worker was lost is tried again.
 
     Once `should_stop` is true, packs in training are kept as checkpoints and the run ends.
     """
@@ -72,14 +73,14 @@ def run_packs(
     ledger, resources = tracker.ledger, tracker.plan.study.resources
     trainable = tune.with_parameters(
         Worker,
-        packs={pack.pack_id: encode_pack(pack) for pack in packs},
+        packs={pack.pack_id: encode_pack(pack) for pack in source.known},
         storage=ledger.storage,
         sweep=ledger.sweep,
         run_id=ledger.directory.run_id,
         stopping=StoppingRule.from_plan(tracker.plan),
+        folder=portable_folder(tracker.plan.study.source.folder),
     )
-    pack_ids = iter([pack.pack_id for pack in packs])
-    search = BasicVariantGenerator(max_concurrent=_concurrency(connection, resources))
+    search = _PackSearch(source, _concurrency(connection, resources))
     scheduler = _PackScheduler()  # type: ignore[no-untyped-call]
     with _patched_tune(), _state_directory(ledger.directory) as state:
         # Not `Tuner`, which unpickles the errors that it finds on disk.
@@ -87,16 +88,15 @@ def run_packs(
             tune.with_resources(trainable, {"cpu": resources.cpus, "gpu": resources.gpus}),
             name="tune",
             storage_path=state,
-            # One by one, because a grid search copies all packs for each trial.
-            config={"pack": tune.sample_from(lambda spec: next(pack_ids))},
-            num_samples=len(packs),
+            config={"pack": tune.sample_from(lambda spec: search.pack_id)},
+            num_samples=source.max_packs,
             search_alg=search,
             scheduler=scheduler,
             reuse_actors=True,
             max_failures=_MAX_RETRIES,
             raise_on_failed_trial=False,
             checkpoint_config=CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
-            callbacks=[_TuneCallback(tracker, connection, scheduler, search)],
+            callbacks=[_TuneCallback(tracker, connection, scheduler, search, source)],
             stop=_StopWhen(should_stop),
             trial_dirname_creator=_trial_name,
             verbose=0,
@@ -135,7 +135,9 @@ class _TuneCallback(Callback):
         connection: Connection,
         scheduler: _PackScheduler,
         search: BasicVariantGenerator,
+        source: PackSource,
     ) -> None:
+        self._source = source
         self._tracker = tracker
         self._connection = connection
         self._scheduler = scheduler
@@ -167,16 +169,18 @@ class _TuneCallback(Callback):
         else:
             self._tracker.advance_pack(pack_id, result["share"], result["node"])
         if result["problem"]:
-            self._tracker.add_problem(result["problem"])
+            self._tracker.warn(result["problem"])
 
     def on_trial_complete(
         self, iteration: int, trials: list[Trial], trial: Trial, **_: Any
     ) -> None:
+        self._source.end_pack(trial.config["pack"])
         # Tune keeps the history of metrics until its end: most of what a long sweep would hold.
         trial.run_metadata.metric_analysis.clear()
         trial.run_metadata.metric_n_steps.clear()
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
+        self._source.end_pack(trial.config["pack"])
         details = _error_text(trial)
         self._tracker.fail_pack(trial.config["pack"], _last_failure(details), details)
 
@@ -188,6 +192,38 @@ def _concurrency(connection: Connection, resources: Resources) -> int:
         return max(total, 1)  # Tune takes 0 for no limit
     packs = total + min(max(total, _MIN_WAITING), _MAX_WAITING)
     return packs if resources.concurrency == "auto" else min(packs, resources.concurrency)
+
+
+class _PackSearch(BasicVariantGenerator):
+    """Makes a trial of each pack of a source, once the source has it.
+
+    Attributes:
+        pack_id: Pack of the trial that is being made.
+    """
+
+    def __init__(self, source: PackSource, max_concurrent: int) -> None:
+        super().__init__(max_concurrent=max_concurrent)
+        self._source = source
+        self._known = {pack.pack_id for pack in source.known}
+        self.pack_id = ""
+
+    def next_trial(self) -> Trial | None:
+        """Trial of the next pack; None if there is none now or all slots are taken."""
+        if self.is_finished() or len(self._live_trials) >= self.max_concurrent:
+            return None
+        pack = self._source.take()
+        if pack is None:
+            if self._source.is_finished:
+                self.set_finished()  # type: ignore[no-untyped-call]
+            return None
+        self.pack_id = pack.pack_id
+        trial: Trial = super().next_trial()  # type: ignore[no-untyped-call]
+        if pack.pack_id not in self._known:  # a pack that workers were not given at their start
+            trial.config["content"] = encode_pack(pack)
+        return trial
+
+    def save_to_dir(self, *arguments: Any, **names: Any) -> None:
+        """Saves nothing, as no state of Tune is read back."""
 
 
 class _PackScheduler(FIFOScheduler):

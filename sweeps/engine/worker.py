@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import sysconfig
 import time
 import traceback
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from ray import tune
 
 import privnets
 from privnets.data import DataError
+from privnets.data.user_files import describe_error, set_portable_folder
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_trainer import PackProgress, PackTrainer
 from sweeps.planning.devices import select_device
@@ -51,16 +51,19 @@ class Worker(tune.Trainable):
         sweep: str,
         run_id: str | None,
         stopping: StoppingRule | None,
+        folder: str,
     ) -> None:
         """Prepares the actor, and accepts its first pack.
 
         Args:
-            config: The trial's configuration: `pack`, the id of a pack.
+            config: The trial's configuration: `pack`, the id of a pack, and `content`, the pack,
+                if it was not known at the start.
             packs: Pack id to pack, encoded by `encode_pack`.
             storage: Absolute path or URI of the storage.
             sweep: Name of the sweep.
             run_id: Id of the run; its lease is checked before every write.
             stopping: Rule by which points leave packs early; None keeps all.
+            folder: The study's folder, as `portable_folder` describes it.
         """
         context = ray.get_runtime_context()
         assigned = context.get_assigned_resources()  # type: ignore[no-untyped-call]
@@ -69,6 +72,7 @@ class Worker(tune.Trainable):
         self._packs = packs
         self._ledger = Ledger(storage, sweep, run_id)
         self._stopping = stopping
+        set_portable_folder(folder)
         self.reset_config(config)
 
     def step(self) -> dict[str, Any]:
@@ -107,6 +111,7 @@ class Worker(tune.Trainable):
         Loading a pack here is unsafe: if the actor dies in this method, Tune does not retry.
         """
         self._trainer, self._pack_id = None, str(new_config["pack"])
+        self._content = new_config.get("content")
         return True
 
     def cleanup(self) -> None:
@@ -116,10 +121,17 @@ class Worker(tune.Trainable):
                 self._trainer.save()
 
     def _load_pack(self) -> PackTrainer:
-        pack = decode_pack(self._packs[self._pack_id])
+        pack = decode_pack(self._content or self._packs[self._pack_id])
+        experiment = privnets.experiment(pack.experiment)
+        points = {replicate.point_id: replicate.config for replicate in pack.replicates}
+        if any(experiment.point_id(config) != point_id for point_id, config in points.items()):
+            raise DataError(
+                "the data or code here are not those that the sweep was planned with; to train "
+                "with the present ones, run the study under another name"
+            )
         return PackTrainer(
             pack,
-            privnets.experiment(pack.experiment),
+            experiment,
             self._ledger,
             device=self._device,
             stopping=self._stopping,
@@ -150,13 +162,9 @@ def may_succeed_elsewhere(error: Exception) -> bool:
 
 def describe_failure(error: Exception) -> str:
     """Type and message of an error, with the innermost file and line outside of libraries."""
-    libraries = sysconfig.get_path("purelib")
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith((libraries, "<"))]
-    text = f"{type(error).__name__}: {error}"
-    if not own or isinstance(error, OSError | RunSupersededError):
-        return text
-    return f"{text} ({own[-1].filename}, line {own[-1].lineno})"
+    if isinstance(error, OSError | RunSupersededError):
+        return f"{type(error).__name__}: {error}"
+    return describe_error(error)
 
 
 def encode_pack(pack: Pack) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import privnets
 from privnets.config import ExperimentConfig
 from privnets.contract import Experiment
+from privnets.data.user_files import set_portable_folder
 from sweeps.errors import InputError
 from sweeps.planning.cost_curves import CostCurve, cache_curve, curve_key, read_cached_curve
 from sweeps.planning.devices import DeviceNotFoundError, free_memory, select_device
@@ -62,12 +63,17 @@ class Calibration:
 
 @dataclass(frozen=True)
 class CalibrationSettings:
-    """Conditions under which packs run: `workers` at once, each with `memory` bytes."""
+    """Conditions under which packs run: `workers` at once, each with `memory` bytes.
+
+    Attributes:
+        folder: The study's folder, as `portable_folder` describes it.
+    """
 
     resources: Resources
     machines: Sequence[Machine]
     workers: int
     memory: int
+    folder: str = "."
 
 
 def calibrate(
@@ -267,7 +273,7 @@ def _measure_on_workers(
     import ray  # `sweeps show` reads cached curves without it
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    resources, memory = settings.resources, settings.memory
+    resources = settings.resources
     remote = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus, max_retries=0)
     deadline = time.monotonic() + _PATIENCE_SECONDS + 4 * seconds
     kinds = {(m.cpus, m.gpus, m.accelerator): m for m in settings.machines if m.gpus}
@@ -282,7 +288,7 @@ def _measure_on_workers(
     measurements = {}
     for group in groups:
         configs = [member.config for member in group.members[:_MAX_MEMBERS]]
-        ref = remote(_measure_in_worker).remote(experiment, configs, resources, memory, seconds)
+        ref = remote(_measure_in_worker).remote(experiment, configs, settings, seconds)
         measurements[ref] = group.structure
     results, more = _results([*measurements], deadline, is_stopping)
     curves = {s: results[ref] for ref, s in measurements.items() if results.get(ref) is not None}
@@ -316,13 +322,14 @@ def _results(
 def _measure_in_worker(
     experiment: str,
     configs: Sequence[ExperimentConfig],
-    resources: Resources,
-    memory: int,
+    settings: CalibrationSettings,
     seconds: float,
 ) -> CostCurve | None:
     """Returns the curve from the worker's cache, or measures it and writes it there."""
     import torch
 
+    resources, memory = settings.resources, settings.memory
+    set_portable_folder(settings.folder)
     device, name = select_device(resources.gpus, resources.cpus), ""
     if device == "cuda":
         memory, name = free_memory(resources.gpus), torch.cuda.get_device_name()

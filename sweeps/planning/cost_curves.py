@@ -21,8 +21,8 @@ from typing import Final
 
 import numpy as np
 
+from privnets import cache
 from privnets.contract import Cost, Experiment
-from privnets.data import cache
 from sweeps.study.spec import Resources
 
 PACK_SECONDS: Final = 0.05

@@ -1,25 +1,30 @@
-"""Plans: the points and seeds of a sweep, derived from its study, and their record in a manifest.
-
-A sweep that resumes compares its plan with the recorded one.
-"""
+"""Plans: the points and seeds of a sweep, derived from its study, and their manifest."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Final
 
 import privnets
-from privnets.config import ExperimentConfig, point_id
+from privnets.config import ExperimentConfig, nest, point_id
 from privnets.contract import Direction
 from sweeps.errors import FieldError, InputError, StudyError
-from sweeps.store.manifest import Manifest, PlanSummary, git_commit, installed_versions
-from sweeps.study.search import Proposal
+from sweeps.store.asks import AskKind, AskRecord
+from sweeps.store.manifest import (
+    Manifest,
+    PlanSummary,
+    SeedRule,
+    git_commit,
+    installed_versions,
+)
+from sweeps.study.search import SEARCHES, Proposal
 from sweeps.study.spec import MAX_POINTS, Study
 from sweeps.study.validation import ValidationResult, validate_study
 from tracking.redaction import strip_credentials
@@ -30,13 +35,21 @@ CONFIRM_ABOVE_POINTS: Final = 10_000
 MAX_TRAININGS: Final = 10_000_000
 """Limit on points times replicates; their list must fit into memory."""
 
+_CONFIRMING_SEEDS: Final = MAX_POINTS
+"""Distance of the first confirming seed from the base seed; a search uses fewer seeds."""
+
+_CONFIRMED_POINTS: Final = 16
+_MAX_ASK_SIZE: Final = 16
+_MIN_ASKS: Final = 12
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedPoint:
-    """Point to train: its id, and its configuration with the base seed."""
+    """Point to train: its id, its configuration with the base seed, and its seeds."""
 
     point_id: str
     config: ExperimentConfig
+    seeds: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,60 +63,125 @@ class PlannedReplicate:
 
 @dataclass(frozen=True)
 class Plan:
-    """Trainings of a sweep.
+    """Trainings of a sweep. The plan of an adaptive search has no points at first, and grows.
 
     Attributes:
         study: The study, with its objectives filled in.
         objectives: Metrics with their direction.
         points: Each point once, in the order of the search.
-        seeds: Seeds of the replicates of every point: the base seed and those that follow it.
+        seeds: Seeds that every point has: the base seed and those that follow it. An adaptive
+            search has the base seed alone.
+        samples: Configurations of the points, or examples of those that a search may propose.
         log_fields: Swept fields that plots show on a logarithmic scale.
         notes: Remarks for the author, for example on merged points.
-        asks: Number of points that each `Search.ask` proposed; one entry unless the search is
-            adaptive. Replaying the asks, and telling the results between them, gives this plan.
+        confirming_seeds: Seeds of the points that an adaptive search confirms.
+        asks: Recorded asks of an adaptive search, which gave the points.
     """
 
     study: Study
     objectives: Mapping[str, Direction]
     points: tuple[PlannedPoint, ...]
     seeds: tuple[int, ...]
+    samples: tuple[ExperimentConfig, ...]
     log_fields: frozenset[str]
     notes: tuple[str, ...] = ()
-    asks: tuple[int, ...] = ()
+    confirming_seeds: tuple[int, ...] = ()
+    asks: tuple[AskRecord, ...] = ()
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether later points depend on the results of earlier ones."""
+        return is_adaptive(self.study)
+
+    @property
+    def trainings(self) -> int:
+        """Number of trainings, those included that an adaptive search has not proposed yet."""
+        return planned_trainings(self.study, len(self.points))
+
+    @property
+    def searches(self) -> int:
+        """Number of trainings by which an adaptive search looks for the front; 0 for others."""
+        return (self.study.search.num_points or 0) if self.is_adaptive else 0
+
+    @property
+    def seed_rule(self) -> SeedRule:
+        """Rule by which points are complete."""
+        return SeedRule(frozenset(self.seeds), frozenset(self.confirming_seeds), self.is_adaptive)
 
     def replicates(self) -> list[PlannedReplicate]:
         """Lists every training, point by point."""
         return [
             PlannedReplicate(p.point_id, seed, p.config.model_copy(update={"seed": seed}))
             for p in self.points
-            for seed in self.seeds
+            for seed in p.seeds
         ]
 
-    def grow(self, proposals: Sequence[Proposal]) -> Plan:
-        """Adds the points of a later ask; points that the plan already has are skipped."""
-        experiment = privnets.experiment(self.study.experiment)
-        configs = [
-            experiment.Config.model_validate({**self.study.fixed, **proposal}, strict=True)
-            for proposal in proposals
-        ]
+    def propose(self, kind: AskKind, proposals: Sequence[Proposal], told: int) -> AskRecord:
+        """Makes the record of an ask: a proposed point gets the first seed that it lacks.
+
+        Args:
+            kind: Purpose of the ask.
+            proposals: Points, of which some may be in the plan already.
+            told: Number of asks whose results the search has received.
+        """
+        points = self._planned_points(proposals)
+        searched = {p.point_id: {*p.seeds} - {*self.confirming_seeds} for p in self.points}
+        counts = Counter({point_id: len(seeds) for point_id, seeds in searched.items()})
+        seeds = []
+        for point in points if kind == "search" else ():
+            seeds.append(self.seeds[0] + counts[point.point_id])
+            counts[point.point_id] += 1
+        ids = tuple(point.point_id for point in points)
+        return AskRecord(
+            kind=kind, told=told, proposals=tuple(proposals), point_ids=ids, seeds=tuple(seeds)
+        )
+
+    def grow(self, ask: AskRecord) -> Plan:
+        """Adds the trainings of an ask.
+
+        Raises:
+            InputError: If its points have other ids now, for example by changed data.
+        """
         points = {point.point_id: point for point in self.points}
-        for point in _unique_points(self.study.experiment, configs):
-            points.setdefault(point.point_id, point)
-        return replace(self, points=tuple(points.values()), asks=(*self.asks, len(proposals)))
+        new_seeds: Sequence[tuple[int, ...]] = [(seed,) for seed in ask.seeds]
+        new_seeds = new_seeds or [self.confirming_seeds] * len(ask.proposals)
+        planned = self._planned_points(ask.proposals)
+        if tuple(point.point_id for point in planned) != ask.point_ids:
+            raise InputError(
+                "the points that the search proposed have other ids now: the experiment's version "
+                "or its data has changed"
+            )
+        for point, seeds in zip(planned, new_seeds, strict=True):
+            known = points.get(point.point_id, replace(point, seeds=()))
+            own = tuple(dict.fromkeys((*known.seeds, *seeds)))
+            points[point.point_id] = replace(known, seeds=own)
+        return replace(self, points=tuple(points.values()), asks=(*self.asks, ask))
+
+    def _planned_points(self, proposals: Sequence[Proposal]) -> list[PlannedPoint]:
+        """Returns one point per proposal."""
+        config = privnets.experiment(self.study.experiment).Config
+        values = [nest({**self.study.fixed, **proposal}) for proposal in proposals]
+        configs = [config.model_validate(each, strict=True) for each in values]
+        return _points(self.study.experiment, configs, self.seeds)
 
     def cost_seconds(self) -> float:
         """Estimates the seconds that one core takes for all trainings."""
-        return cost_seconds(self.study, (point.config for point in self.points))
+        configs = self.samples if self.is_adaptive else [point.config for point in self.points]
+        return cost_seconds(self.study, configs)
 
     @cached_property
     def digest(self) -> str:
-        """Hash of all point ids and seeds; equal plans have equal digests."""
+        """Hash of all point ids and seeds; of the settings instead, if the search is adaptive."""
         ids = sorted(point.point_id for point in self.points)
+        if self.is_adaptive:
+            version = privnets.experiment(self.study.experiment).version
+            fingerprints = sorted(plan_fingerprints(self).items())
+            ids = [json.dumps([version, fingerprints, self.study.settings()], sort_keys=True)]
         return hashlib.sha256("\n".join([*ids, *map(str, self.seeds)]).encode()).hexdigest()
 
 
 def make_plan(study: Study, num_points: int | None = None) -> Plan:
-    """Plans a sweep.
+    """Plans a sweep; an adaptive search starts without points.
 
     Args:
         study: The study.
@@ -118,22 +196,55 @@ def make_plan(study: Study, num_points: int | None = None) -> Plan:
     if result.errors:
         raise StudyError(result.errors)
     configs = result.configs
-    if (trainings := len(configs) * study.replicates) > MAX_TRAININGS:
+    if (trainings := planned_trainings(study, len(configs))) > MAX_TRAININGS:
         given, expected = f"{trainings:,} trainings", f"at most {MAX_TRAININGS:,} in all"
         raise StudyError([study.source.locate(FieldError(("replicates",), given, expected))])
-    points = _unique_points(study.experiment, configs)
-    experiment = privnets.experiment(study.experiment)
-    objectives = dict(study.objectives or experiment.default_objectives(configs[0]))
-    base = configs[0].seed
-    return Plan(
+    objectives = dict(
+        study.objectives or privnets.experiment(study.experiment).default_objectives(configs[0])
+    )
+    plan = Plan(
         study=study.model_copy(update={"objectives": objectives}),
         objectives=objectives,
-        points=points,
-        seeds=tuple(range(base, base + study.replicates)),
+        points=(),
+        seeds=(),
+        samples=configs,
         log_fields=frozenset(name for name, axis in study.space.items() if axis.is_log_scaled),
-        notes=(*result.notes, *_merge_notes(study, result, len(points))),
-        asks=(len(configs),),
+        notes=result.notes,
     )
+    base, count = configs[0].seed, study.replicates
+    if is_adaptive(study):
+        first = base + _CONFIRMING_SEEDS
+        confirming = range(first, first + count) if confirmed_points(study) else ()
+        notes = (*result.notes, _asks_note(study))
+        return replace(plan, seeds=(base,), confirming_seeds=tuple(confirming), notes=notes)
+    seeds = tuple(range(base, base + count))
+    points = tuple({p.point_id: p for p in _points(study.experiment, configs, seeds)}.values())
+    notes = (*result.notes, *_merge_notes(study, result, len(points)))
+    return replace(plan, points=points, seeds=seeds, notes=notes)
+
+
+def is_adaptive(study: Study) -> bool:
+    """Whether the search algorithm of a study learns from results."""
+    return SEARCHES.get(study.search.algorithm).is_adaptive
+
+
+def planned_trainings(study: Study, points: int) -> int:
+    """Number of trainings of a study, of which an algorithm that is not adaptive has `points`."""
+    if not is_adaptive(study):
+        return points * study.replicates
+    return (study.search.num_points or 0) + confirmed_points(study) * study.replicates
+
+
+def confirmed_points(study: Study) -> int:
+    """Number of points that an adaptive search confirms."""
+    confirm, searched = study.search.confirm, study.search.num_points or 0
+    return min(_CONFIRMED_POINTS if confirm is None else confirm, searched)
+
+
+def ask_size(study: Study) -> int:
+    """Number of points that an adaptive search proposes at once."""
+    asks = (study.search.num_points or 0) // _MIN_ASKS
+    return study.search.ask_size or max(1, min(_MAX_ASK_SIZE, asks))
 
 
 def create_manifest(plan: Plan, sweep: str, *, command: str, tracking_uri: str) -> Manifest:
@@ -143,61 +254,12 @@ def create_manifest(plan: Plan, sweep: str, *, command: str, tracking_uri: str) 
         command=command,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         study=plan.study,
-        plan=_summarize(plan),
-        data=_plan_fingerprints(plan),
+        plan=summarize_plan(plan),
+        data=plan_fingerprints(plan),
         tracking_uri=strip_credentials(tracking_uri),
         versions=installed_versions(),
         git_commit=git_commit(),
     )
-
-
-def replan(manifest: Manifest) -> Plan:
-    """Plans a recorded sweep again.
-
-    Raises:
-        InputError: If the plan differs from the recorded one, for example by changed data.
-        StudyError: If its study is invalid in this version.
-    """
-    # A study of another version may not even be valid now, which would hide the reason.
-    reasons = _version_differences(manifest)
-    plan = None if reasons else make_plan(manifest.study)
-    if plan is None or (reasons := plan_differences(manifest, plan)):
-        raise InputError(
-            f"the sweep {manifest.sweep!r} cannot be continued, as its points would differ: "
-            f"{'; '.join(reasons)}"
-        )
-    return plan
-
-
-def plan_differences(manifest: Manifest, plan: Plan) -> list[str]:
-    """Differences between a recorded plan and another one, in words; empty if they are equal."""
-    recorded, current = manifest.plan, _summarize(plan)
-    reasons = []
-    if manifest.study.early_stopping != plan.study.early_stopping:
-        before, now = (
-            json.dumps(study.to_dict()["early_stopping"] or False)
-            for study in (manifest.study, plan.study)
-        )
-        reasons.append(f"its early stopping was {before} and is now {now}")
-    if (recorded.digest, recorded.objectives) == (current.digest, current.objectives):
-        return reasons
-    if manifest.study.name != plan.study.name:
-        reasons.append(f"it is of study {manifest.study.name!r}, not {plan.study.name!r}")
-    reasons += _version_differences(manifest)
-    for name, fingerprint in _plan_fingerprints(plan).items():
-        if manifest.data.get(name, fingerprint) != fingerprint:
-            reasons.append(f"data set {name!r} has changed since")
-    return reasons or [
-        f"it has {recorded.points} points of {len(recorded.seeds)} replicates, this has "
-        f"{current.points} of {len(current.seeds)}, with other configurations or objectives"
-    ]
-
-
-def _version_differences(manifest: Manifest) -> list[str]:
-    """Difference between the recorded and the present version of an experiment, in words."""
-    name, before = manifest.study.experiment, manifest.plan.experiment_version
-    now = privnets.experiment(name).version
-    return [] if now == before else [f"{name} had version {before} and now has {now}"]
 
 
 def data_fingerprints(experiment: str, configs: Iterable[ExperimentConfig]) -> dict[str, str]:
@@ -207,12 +269,11 @@ def data_fingerprints(experiment: str, configs: Iterable[ExperimentConfig]) -> d
         DataError: If a data set is absent or altered.
     """
     implementation = privnets.experiment(experiment)
-    fingerprints: dict[str, str] = {}
-    for config in configs:
+    fingerprints: dict[str, set[str]] = {}
+    for config in {config.structure(): config for config in configs}.values():
         name = str(getattr(config, implementation.data_field, implementation.name))
-        if name not in fingerprints:
-            fingerprints[name] = implementation.fingerprint(config)
-    return fingerprints
+        fingerprints.setdefault(name, set()).add(implementation.fingerprint(config))
+    return {name: "; ".join(sorted(each)) for name, each in fingerprints.items()}
 
 
 def set_num_points(study: Study, num_points: int | None) -> Study:
@@ -231,11 +292,13 @@ def set_num_points(study: Study, num_points: int | None) -> Study:
 
 def check_confirmed(study: Study, configs: Sequence[ExperimentConfig], is_confirmed: bool) -> None:
     """Raises `InputError` for a plan above `CONFIRM_ABOVE_POINTS` that is not confirmed."""
-    if len(configs) > CONFIRM_ABOVE_POINTS and not is_confirmed:
+    points = (study.search.num_points or 0) if is_adaptive(study) else len(configs)
+    if points > CONFIRM_ABOVE_POINTS and not is_confirmed:
+        trainings = planned_trainings(study, points)
         cost = format_duration(cost_seconds(study, configs))
         raise InputError(
-            f"the plan has {len(configs):,} points of {study.replicates} replicates, about {cost} "
-            "of one core; pass --yes to accept it"
+            f"the plan has {points:,} points, {trainings:,} trainings in all, about {cost} of one "
+            "core; pass --yes to accept it"
         )
 
 
@@ -252,24 +315,63 @@ def format_duration(seconds: float) -> str:
     return f"{timedelta(seconds=seconds).days:,} days"
 
 
-def cost_seconds(study: Study, configs: Iterable[ExperimentConfig]) -> float:
-    """Estimates the seconds that one core takes to train all replicates of configurations."""
+def cost_seconds(study: Study, configs: Collection[ExperimentConfig]) -> float:
+    """Estimates the seconds that one core takes for a study, from the costs of configurations."""
+    if not configs:
+        return 0.0
     experiment = privnets.experiment(study.experiment)
-    return math.fsum(experiment.cost(config).seconds for config in configs) * study.replicates
+    mean = math.fsum(experiment.cost(config).seconds for config in configs) / len(configs)
+    return mean * planned_trainings(study, len(configs))
 
 
-def _unique_points(name: str, configs: Iterable[ExperimentConfig]) -> tuple[PlannedPoint, ...]:
-    """Returns each point once; configurations that differ in unused fields alone are merged."""
+def plan_fingerprints(plan: Plan) -> dict[str, str]:
+    """Returns each data set of a plan, with the fingerprint of its files here."""
+    return data_fingerprints(plan.study.experiment, plan.samples)
+
+
+def summarize_plan(plan: Plan) -> PlanSummary:
+    """Summarises a plan for the manifest."""
+    experiment = privnets.experiment(plan.study.experiment)
+    return PlanSummary(
+        points=max(len(plan.points), plan.searches),
+        replicates=plan.trainings,
+        seeds=plan.seeds,
+        confirming_seeds=plan.confirming_seeds,
+        is_adaptive=plan.is_adaptive,
+        digest=plan.digest,
+        experiment_version=experiment.version,
+        objectives=dict(plan.objectives),
+        log_fields=tuple(sorted(plan.log_fields)),
+        metrics=tuple(sorted({k for c in plan.samples for k in experiment.metric_keys(c)})),
+    )
+
+
+def _points(
+    name: str, configs: Iterable[ExperimentConfig], seeds: tuple[int, ...]
+) -> list[PlannedPoint]:
+    """Returns a point per configuration; equal ids differ in unused fields alone."""
     experiment = privnets.experiment(name)
     fingerprints: dict[str, str] = {}  # configurations of equal structure share their data
-    points: dict[str, PlannedPoint] = {}
+    points = []
     for config in (config.canonical() for config in configs):
         structure = config.structure()
         if structure not in fingerprints:
             fingerprints[structure] = experiment.fingerprint(config)
         identity = point_id(name, experiment.version, config, fingerprints[structure])
-        points.setdefault(identity, PlannedPoint(identity, config))
-    return tuple(points.values())
+        points.append(PlannedPoint(identity, config, seeds))
+    return points
+
+
+def _asks_note(study: Study) -> str:
+    size, at_once = ask_size(study), study.search.asks_in_flight
+    confirmed = confirmed_points(study)
+    text = f"The search proposes {size} points at a time, {at_once} such groups train at once."
+    if not confirmed:
+        return text
+    return (
+        f"{text} Then up to {confirmed} points of the front are trained with {study.replicates} "
+        "fresh seeds each."
+    )
 
 
 def _merge_notes(study: Study, result: ValidationResult, kept: int) -> list[str]:
@@ -280,22 +382,3 @@ def _merge_notes(study: Study, result: ValidationResult, kept: int) -> list[str]
     swept = sorted(redundant & study.space.keys())
     reason = f", as not every point uses {' and '.join(swept)}" if swept else ""
     return [f"{merged:,} of {proposed:,} points are the same as others{reason}: merged."]
-
-
-def _plan_fingerprints(plan: Plan) -> dict[str, str]:
-    return data_fingerprints(plan.study.experiment, (point.config for point in plan.points))
-
-
-def _summarize(plan: Plan) -> PlanSummary:
-    experiment = privnets.experiment(plan.study.experiment)
-    return PlanSummary(
-        points=len(plan.points),
-        replicates=len(plan.points) * len(plan.seeds),
-        seeds=plan.seeds,
-        digest=plan.digest,
-        experiment_version=experiment.version,
-        objectives=dict(plan.objectives),
-        log_fields=tuple(sorted(plan.log_fields)),
-        metrics=tuple(sorted({k for p in plan.points for k in experiment.metric_keys(p.config)})),
-        asks=plan.asks,
-    )

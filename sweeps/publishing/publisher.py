@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter
 import tracking
 from privnets.points import TradeoffPoint
 from sweeps.analysis.pareto import hypervolume_history, worst_values
-from sweeps.analysis.results import Result, read_result
+from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, Result, read_result
 from sweeps.analysis.text import format_count
 from sweeps.report.summary import copy_summary_files
 from sweeps.store.ledger import Ledger
@@ -82,9 +82,18 @@ class Publisher:
             log_scaled=frozenset(manifest.plan.log_fields),
             name_fields=tuple(manifest.study.space),
             keys=manifest.plan.metrics,
+            labels=self._labels,
         )
         self._is_announced = False
         self._restart()
+
+    def _labels(self, point: TradeoffPoint) -> dict[str, str]:
+        """Tags of a point's run: whether an adaptive search found or confirmed it."""
+        plan = self._manifest.plan
+        if not plan.is_adaptive:
+            return {}
+        is_confirmed = point.replicates[0].seed in plan.confirming_seeds
+        return {PHASE: CONFIRMING if is_confirmed else SEARCHING}
 
     def announce(self) -> bool:
         """Records in MLflow, once, that the sweep runs (again); returns whether it succeeded."""
@@ -160,7 +169,7 @@ class Publisher:
         return PublishOutcome(points, left, error, None if error else self._page())
 
     def _restart(self) -> None:
-        self._reader = PointReader(self._ledger, self._manifest.plan.seeds)
+        self._reader = PointReader(self._ledger, self._manifest.plan.seed_rule)
         self._waiting: list[TradeoffPoint] = []
         self._rejected: dict[str, str] = {}
         self._sent = 0

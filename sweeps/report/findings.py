@@ -44,7 +44,7 @@ def judge_sweep(result: Result) -> SweepFindings:
     settings = ", ".join(changed_settings(study)) if is_packaged else "not a packaged study"
     facts = [settings or "as packaged"]
     if result.pending:
-        facts.append(f"{result.pending} of {format_count(plan.points, 'point')} unfinished")
+        facts.append(f"{result.pending} of {format_count(result.size, 'point')} unfinished")
     if plan.experiment_version != (now := privnets.experiment(study.experiment).version):
         facts.append(f"version {plan.experiment_version} of the experiment (now {now})")
     raised = raised_flags(result.points)
@@ -68,13 +68,8 @@ def changed_settings(study: Study) -> list[str]:
 
 
 def _settings(study: Study) -> dict[str, Any]:
-    content = study.to_dict()
-    settings = {key: content[key] for key in ("replicates", "early_stopping")}
-    for part in ("fixed", "search"):
-        settings |= {f"{part}.{name}": value for name, value in content[part].items()}
-    for name, axis in content["space"].items():
-        settings |= {f"space.{name}.{kind}": values for kind, values in axis.items()}
-    return settings
+    chosen = ("replicates", "early_stopping", "fixed.", "search.", "space.")
+    return {key: value for key, value in study.settings().items() if key.startswith(chosen)}
 
 
 def _format(value: object) -> str:

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, Literal
@@ -29,16 +30,37 @@ _CREDENTIAL_VARIABLES: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class SeedRule:
+    """Rule by which a point is complete, and which of its replicates count.
+
+    A point needs every required seed; more seeds count too. Once a point has a confirming seed it
+    needs all of them, and its other replicates no longer count: they were the reason for its
+    choice, so their mean is better than the truth.
+
+    Attributes:
+        required: Seeds of every point.
+        confirming: Seeds of confirmed points.
+        is_adaptive: Whether a complete point may get more replicates.
+    """
+
+    required: frozenset[int]
+    confirming: frozenset[int] = frozenset()
+    is_adaptive: bool = False
+
+
 class PlanSummary(BaseModel):
     """Summary of a plan.
 
     Attributes:
+        points: Number of points; the largest that it may be, for an adaptive search.
         replicates: Number of trainings.
         seeds: Seeds of the replicates of every point.
+        confirming_seeds: Seeds of the points that an adaptive search confirms.
+        is_adaptive: Whether points depend on results; the directory `asks` then lists them.
         digest: Hash of all point ids and seeds; equal plans have equal digests.
         log_fields: Swept fields on a logarithmic scale.
         metrics: Metrics that some replicate reports.
-        asks: Number of points that each ask of the search proposed; see `Plan.asks`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,12 +68,53 @@ class PlanSummary(BaseModel):
     points: int = Field(ge=1)
     replicates: int = Field(ge=1)
     seeds: tuple[int, ...] = Field(min_length=1)
+    confirming_seeds: tuple[int, ...] = ()
+    is_adaptive: bool = False
     digest: str
     experiment_version: int
     objectives: dict[str, Direction]
     log_fields: tuple[str, ...]
     metrics: tuple[str, ...]
-    asks: tuple[int, ...]
+
+    @property
+    def seed_rule(self) -> SeedRule:
+        """Rule by which points are complete."""
+        confirming = frozenset(self.confirming_seeds)
+        return SeedRule(frozenset(self.seeds), confirming, self.is_adaptive)
+
+
+class Extension(BaseModel):
+    """Extension of a sweep.
+
+    Attributes:
+        command: Command that extended it.
+        extended_at: Time, ISO 8601.
+        changes: Settings that changed, in words.
+        versions: As in the manifest.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    command: str
+    extended_at: str
+    changes: tuple[str, ...]
+    versions: dict[str, str]
+    git_commit: str | None
+
+
+class Origin(BaseModel):
+    """Packs of another sweep from which replicates were copied.
+
+    Attributes:
+        storage: Storage of the other sweep, without credentials.
+        packs: Ids of its packs; here they are `reused-<id>`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    storage: str
+    sweep: str
+    packs: tuple[str, ...]
 
 
 class Manifest(BaseModel):
@@ -64,6 +127,8 @@ class Manifest(BaseModel):
         data: Data set to the fingerprint of its files.
         tracking_uri: URI of the MLflow store, without credentials.
         versions: Versions of Python and of the packages that results depend on.
+        reused: Origins of replicates that were copied instead of trained.
+        extensions: Extensions of the sweep, in order; `study` and `plan` are those of the last.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -78,6 +143,8 @@ class Manifest(BaseModel):
     tracking_uri: str
     versions: dict[str, str]
     git_commit: str | None
+    reused: tuple[Origin, ...] = ()
+    extensions: tuple[Extension, ...] = ()
 
 
 def write_manifest(ledger: Ledger, manifest: Manifest) -> None:

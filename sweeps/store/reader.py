@@ -7,7 +7,7 @@ counts when one was trained twice, and on when a point is complete.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -21,6 +21,7 @@ from privnets.points import TradeoffPoint, merge_replicates
 from privnets.summary import ScoredColumns
 from sweeps.store.codec import FIXED_COLUMNS, ColumnFilter, family_columns, parse_object
 from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import SeedRule
 
 FINISHED, STOPPED, FAILED = range(3)
 STATUS_NAMES: Final = np.array(["finished", "stopped", "failed"], dtype=object)
@@ -74,16 +75,17 @@ class LedgerReader:
 
 
 class PointReader:
-    """Reads the points of a ledger once each, as soon as all of their replicates are there.
+    """Reads the points of a ledger as soon as all of their replicates are there.
 
-    Only the replicates of incomplete points are kept in memory.
+    A point of an adaptive search comes again when it has more replicates that count. Of other
+    sweeps, only the replicates of incomplete points are kept in memory.
     """
 
-    def __init__(self, ledger: Ledger, seeds: Iterable[int]) -> None:
-        """Starts before the first pack; `seeds` are those of a complete point."""
+    def __init__(self, ledger: Ledger, rule: SeedRule) -> None:
+        """Starts before the first pack; `rule` tells which points are complete."""
         self._ledger = ledger
         self._reader = LedgerReader(ledger)
-        self._seeds = frozenset(seeds)
+        self._rule = rule
         self._partial: dict[str, TradeoffPoint] = {}
         self._complete: set[str] = set()
 
@@ -102,15 +104,16 @@ class PointReader:
 
     def _add(self, point: TradeoffPoint) -> TradeoffPoint | None:
         """Adds replicates to a point; returns it if that completes it."""
-        if point.point_id in self._complete:
+        if point.point_id in self._complete and not self._rule.is_adaptive:
             return None
         partial = self._partial.pop(point.point_id, None)
         (merged,) = merge_replicates([point] if partial is None else [partial, point])
-        if not is_complete(merged, self._seeds):
+        complete = counted_replicates(merged, self._rule)
+        if complete is None or self._rule.is_adaptive:
             self._partial[point.point_id] = merged
-            return None
-        self._complete.add(point.point_id)
-        return merged
+        if complete is not None:
+            self._complete.add(point.point_id)
+        return complete
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,11 +181,15 @@ class ReplicateTable:
             overlaps.astype(np.float64)[self.rows],
         )
 
-    def complete(self, seeds: Collection[int]) -> ReplicateTable:
-        """Replicates of the points that have one of every seed."""
-        counted = self.points[np.isin(self.seeds, list(seeds))]
-        is_whole = np.bincount(counted, minlength=len(self)) == len(set(seeds))
-        kept = is_whole[self.points]
+    def complete(self, rule: SeedRule) -> ReplicateTable:
+        """Replicates that count, of the points that are complete."""
+        is_confirming = np.isin(self.seeds, list(rule.confirming))
+        is_required = np.isin(self.seeds, list(rule.required))
+        is_confirmed = np.bincount(self.points[is_confirming], minlength=len(self)) > 0
+        needed = np.where(is_confirmed, len(rule.confirming), len(rule.required))
+        needs = np.where(is_confirmed[self.points], is_confirming, is_required)
+        is_whole = np.bincount(self.points[needs], minlength=len(self)) == needed
+        kept = is_whole[self.points] & (is_confirming | ~is_confirmed[self.points])
         return ReplicateTable(
             self.table,
             self.rows[kept],
@@ -260,6 +267,13 @@ def replicate_table(tables: Iterable[pa.Table]) -> ReplicateTable:
     return ReplicateTable(table, rows, codes[rows], ids.dictionary.to_pylist(), first_rows)
 
 
-def is_complete(point: TradeoffPoint, seeds: frozenset[int]) -> bool:
-    """Whether a point has a replicate of every seed."""
-    return seeds <= {replicate.seed for replicate in point.replicates}
+def counted_replicates(point: TradeoffPoint, rule: SeedRule) -> TradeoffPoint | None:
+    """Returns a point with the replicates that count; None if it is not complete."""
+    seeds = {replicate.seed for replicate in point.replicates}
+    is_confirmed = bool(seeds & rule.confirming)
+    if not (rule.confirming if is_confirmed else rule.required) <= seeds:
+        return None
+    if not is_confirmed or seeds == rule.confirming:
+        return point
+    counted = tuple(r for r in point.replicates if r.seed in rule.confirming)
+    return replace(point, replicates=counted)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -14,15 +16,18 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from sweeps.errors import FieldError, FieldPath, StudyError, describe_choices, format_value
+from sweeps.study.field_errors import field_errors
 from sweeps.study.search_space import AXIS_KINDS
 from sweeps.study.spec import Study, StudySource
-from sweeps.study.validation import field_errors, validate_study
+from sweeps.study.validation import validate_study
 from sweeps.study.yaml_reader import MAX_CHARACTERS, YamlError, is_encodable, parse_yaml
 
 _PACKAGED: Final = resources.files("sweeps") / "studies"
 _SUFFIXES: Final = (".yaml", ".yml")
 _OVERRIDE: Final = "--set"
 _OVERRIDE_FORM: Final = "key=value, as fixed.train_size=100 or space.weight_decay.grid=[0, 1]"
+_ENTRIES: Final = ("fixed", "space", "objectives", "constraints", "claims")
+_METRIC_SECTIONS: Final = ("objectives", "constraints")
 _PLACEHOLDER_CLAIM: Final = {"statement": "", "metric": "", "axis": "", "trend": "constant"}
 
 
@@ -32,21 +37,24 @@ def study_names() -> list[str]:
     return sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml"))
 
 
-def load(study: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Study:
+def load(study: str | os.PathLike[str] | Mapping[str, Any], overrides: Sequence[str] = ()) -> Study:
     """Reads a study and checks its shape.
 
     If the shape is wrong, the valid parts are checked against the experiment too, so that one
     message has all mistakes.
 
     Args:
-        study: A packaged study's name, or a path to a YAML file.
+        study: A packaged study's name, a path to a YAML file, or the content of such a file; a
+            mapping names the user's own files from the working directory.
         overrides: `key=value` with dots between the parts of a key, as
             `space.weight_decay.grid=[0, 1]`; values are YAML.
 
     Raises:
         StudyError: With every mistake.
     """
-    file, text = _read_text(os.fspath(study))
+    if isinstance(study, Mapping):
+        return _load_values(deepcopy(dict(study)), StudySource(), overrides)
+    file, text, folder = _read_text(os.fspath(study))
     try:
         document = parse_yaml(text)
     except YamlError as error:
@@ -54,12 +62,32 @@ def load(study: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Study:
     if not isinstance(document.value, dict):
         given = "nothing" if document.value is None else format_value(document.value)
         raise StudyError([FieldError((), given, "a mapping that describes a study", file)])
-    raw = document.value
-    places: dict[FieldPath, tuple[str, int | None]]
     places = {path: (file, line) for path, line in document.lines.items()}
     errors = [error.at(file, error.line) for error in document.repeated]
-    errors += filter(None, [_apply_override(raw, places, change) for change in overrides])
-    return read_study(raw, StudySource(file, places), errors)
+    return _load_values(document.value, StudySource(file, places, folder), overrides, errors)
+
+
+def _load_values(
+    raw: dict[str, Any],
+    source: StudySource,
+    overrides: Sequence[str],
+    errors: Sequence[FieldError] = (),
+) -> Study:
+    """Makes a study of plain values, after the overrides."""
+    places = dict(source.places)
+    found = filter(None, [_apply_override(raw, places, change) for change in overrides])
+    return read_study(raw, replace(source, places=places), [*errors, *found])
+
+
+def change_study(study: Study, overrides: Sequence[str]) -> Study:
+    """Returns a study with overrides, as `load` applies them.
+
+    Raises:
+        StudyError: With every mistake.
+    """
+    if not overrides:
+        return study
+    return _load_values(study.to_dict(), study.source, overrides)
 
 
 def read_study(
@@ -88,7 +116,7 @@ def read_study(
 
 def _removable_part(path: FieldPath) -> FieldPath:
     """Returns the smallest part of a study that can be removed without changing the rest."""
-    is_entry = len(path) > 1 and path[0] in ("fixed", "space", "objectives", "claims")
+    is_entry = len(path) > 1 and path[0] in _ENTRIES
     return path[:2] if is_entry else path[:1]
 
 
@@ -111,11 +139,11 @@ def _without_entry(part: Any, entry: str | int) -> Any:
     return [_PLACEHOLDER_CLAIM if i == entry else claim for i, claim in enumerate(part)]
 
 
-def _read_text(study: str) -> tuple[str, str]:
-    """Returns a file's name for messages, and its text."""
+def _read_text(study: str) -> tuple[str, str, Path]:
+    """Returns a file's name for messages, its text, and the folder of the files that it names."""
     if not _is_path(study) and study in study_names():
         packaged = _PACKAGED / f"{study}.yaml"
-        return str(packaged), packaged.read_text(encoding="utf-8")
+        return str(packaged), packaged.read_text(encoding="utf-8"), Path.cwd()
     path = Path(study)
     if not os.path.exists(path) and not _is_path(study):
         expected = f"a path to a YAML file, or {describe_choices(study_names(), study)}"
@@ -123,7 +151,8 @@ def _read_text(study: str) -> tuple[str, str]:
     expected = f"a readable YAML file of at most {MAX_CHARACTERS // 1024} KiB"
     try:
         with path.open("rb") as file:
-            return study, file.read(MAX_CHARACTERS + 1).decode("utf-8-sig")
+            text = file.read(MAX_CHARACTERS + 1).decode("utf-8-sig")
+        return study, text, path.absolute().parent
     except OSError as error:
         given = error.strerror or str(error)
     except UnicodeDecodeError as error:
@@ -145,14 +174,14 @@ def _apply_override(
     """
     key, equals, text = change.partition("=")
     # The name of a metric may itself contain dots.
-    path = tuple(key.strip().split(".", 1 if key.strip().startswith("objectives.") else -1))
+    path = _override_path(key.strip())
     if not equals or not all(path) or not is_encodable(key):
         return FieldError((), format_value(change), _OVERRIDE_FORM, _OVERRIDE)
     try:
         value = parse_yaml(text).value
     except YamlError as error:
         return FieldError((key,), error.error.given, error.error.expected, _OVERRIDE)
-    if path[0] == "space" and len(path) > 2 and path[-1] in AXIS_KINDS:
+    if path[0] == "space" and len(path) > 2:
         path, value = path[:-1], {path[-1]: value}
     obstacle = _set_value(raw, path, value)
     if obstacle is not None:
@@ -162,6 +191,17 @@ def _apply_override(
         del places[inner]
     places[path] = (_OVERRIDE, None)
     return None
+
+
+def _override_path(key: str) -> tuple[str, ...]:
+    """Splits a key at its dots, except within the name of a metric or of a swept field."""
+    section, _, name = key.partition(".")
+    if section not in (*_METRIC_SECTIONS, "space"):
+        return tuple(key.split("."))
+    field, _, kind = name.rpartition(".")
+    if section == "space" and kind in AXIS_KINDS and field:
+        return section, field, kind
+    return (section, name) if "." in key else (section,)
 
 
 def _set_value(raw: dict[str, Any], path: Sequence[str], value: object) -> object:

@@ -1,7 +1,8 @@
 """Interface and registry of search algorithms, which choose points from a search space.
 
-Implementations of this project are in `sweeps.planning.searches`; installed packages add others
-through the entry point group `sweeps.searches`. A study's algorithm loads when it is first used.
+Implementations of this project are in `sweeps.planning.searches` and
+`sweeps.planning.optuna_search`; installed packages add others through the entry point group
+`sweeps.searches`. A study's algorithm loads when it is first used.
 """
 
 from __future__ import annotations
@@ -9,41 +10,66 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
+from privnets.contract import Direction
 from privnets.points import Scalar, TradeoffPoint
 from privnets.registry import Registry
 from sweeps.errors import FieldError
 from sweeps.study.search_space import Axis
-from sweeps.study.spec import SearchSpec
+from sweeps.study.spec import Bounds, SearchSpec
 
 Proposal = dict[str, Scalar]
 """One value per swept field."""
 
 _DEFAULT_SPEC: Final = SearchSpec()
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class SearchResult(NamedTuple):
+    """Result of one proposal: its point with the one replicate that was trained for it.
+
+    The configuration of `point` may differ from the proposal in fields that have no effect.
+    """
+
+    proposal: Proposal
+    point: TradeoffPoint
 
 
 class Search(ABC):
     """Sequence of points from a search space.
 
-    The sequence depends only on the space, the settings and the results that `tell` received, so
-    replaying the same calls proposes the same points. A constructor that overrides this one keeps
-    the default values, since the registry calls it without arguments.
+    The sequence depends only on the constructor's arguments and on the calls of `ask`, `register`
+    and `tell`, so replaying the same calls proposes the same points. A constructor that overrides
+    this one keeps the default values, since the registry calls it without arguments.
+
+    An adaptive search sets `is_adaptive` and overrides `register` and `tell`. Each proposal is
+    trained with one seed; a point that is proposed again is trained with another seed.
 
     Attributes:
         name: Name of the algorithm in study files.
         is_adaptive: Whether proposals depend on results.
+        space: Swept fields with their axes.
+        spec: Settings of the search.
+        objectives: Metrics with their direction.
+        constraints: Metrics with the range that a point must keep to.
     """
 
     name: ClassVar[str]
     is_adaptive: ClassVar[bool] = False
 
     def __init__(
-        self, space: Mapping[str, Axis] = MappingProxyType({}), spec: SearchSpec = _DEFAULT_SPEC
+        self,
+        space: Mapping[str, Axis] = _NONE,
+        spec: SearchSpec = _DEFAULT_SPEC,
+        objectives: Mapping[str, Direction] = _NONE,
+        constraints: Mapping[str, Bounds] = _NONE,
     ) -> None:
         """Starts a search with settings that `find_errors` accepts."""
         self.space = space
         self.spec = spec
+        self.objectives = objectives
+        self.constraints = constraints
 
     @classmethod
     def find_errors(cls, space: Mapping[str, Axis], spec: SearchSpec) -> list[FieldError]:
@@ -57,10 +83,28 @@ class Search(ABC):
     def ask(self, count: int) -> list[Proposal]:
         """Proposes at most `count` points; fewer once it has no more. A point may come twice."""
 
-    def tell(self, results: Sequence[TradeoffPoint]) -> None:
-        """Receives finished points; a search that is not adaptive ignores them."""
+    def register(self, proposals: Sequence[Proposal]) -> None:
+        """Adds proposals that `ask` need not compute: those of a resumed or reused sweep.
+
+        They are pending from now on, as if `ask` had returned them; their results follow.
+        """
         if self.is_adaptive:
             raise NotImplementedError
+
+    def tell(self, results: Sequence[SearchResult]) -> None:
+        """Receives the results of pending proposals; a search that is not adaptive ignores them.
+
+        A result whose point has the status `failed` has no metrics. Metrics may be NaN.
+        """
+        if self.is_adaptive:
+            raise NotImplementedError
+
+    def front(self, size: int) -> list[Proposal] | None:
+        """Estimates at most `size` points of the front by a model; None without a model.
+
+        The points of a search without a model are chosen by the means of their replicates.
+        """
+        return None
 
 
 SEARCHES: Final[Registry[Search]] = Registry(
@@ -71,5 +115,8 @@ SEARCHES: Final[Registry[Search]] = Registry(
         "grid": "sweeps.planning.searches:GridSearch",
         "random": "sweeps.planning.searches:RandomSearch",
         "sobol": "sweeps.planning.searches:SobolSearch",
+        "tpe": "sweeps.planning.optuna_search:TpeSearch",
+        "nsga2": "sweeps.planning.optuna_search:Nsga2Search",
+        "frontier": "sweeps.planning.optuna_search:FrontierSearch",
     },
 )

@@ -24,7 +24,18 @@ def _check_scalar(value: object) -> object:
     raise ValueError("a number, a text, true, false or null")
 
 
+def _check_plain(value: object) -> object:
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) and "." not in key for key in value):
+            raise ValueError("texts without dots as keys")
+        return {key: _check_plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_check_plain(each) for each in value]
+    return _check_scalar(value)
+
+
 Value = Annotated[Scalar, PlainValidator(_check_scalar)]
+FixedValue = Annotated[Scalar | list[Any] | dict[str, Any], PlainValidator(_check_plain)]
 Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True, ge=-_MAX_WHOLE, le=_MAX_WHOLE)]
 _UNSET: Any = Field(None, exclude_if=lambda values: values is None)

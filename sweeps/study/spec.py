@@ -7,9 +7,11 @@ experiment.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
@@ -25,11 +27,15 @@ from pydantic import (
 )
 
 from sweeps.errors import FieldError, FieldPath
-from sweeps.study.search_space import Axis, Value
+from sweeps.study.search_space import Axis, FixedValue, Value
 
 MAX_POINTS: Final = 1_000_000
 MAX_REPLICATES: Final = 10_000
+MAX_CONFIRMED: Final = 1_000
+MAX_ASK_SIZE: Final = 10_000
+MAX_IN_FLIGHT: Final = 64
 _MAX_COUNT: Final = 1_000_000
+_COMPARISON: Final = re.compile(r"\s*(>=|<=)\s*(\S+)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +43,14 @@ class StudySource:
     """Places that a study was read from: the file, and file and line of each key's path.
 
     They are not part of the study's value.
+
+    Attributes:
+        folder: Folder of the files and modules that the study names.
     """
 
     file: str = field(default="study", compare=False)
     places: Mapping[FieldPath, tuple[str, int | None]] = field(default_factory=dict, compare=False)
+    folder: Path = field(default_factory=Path.cwd, compare=False)
 
     def locate(self, error: FieldError) -> FieldError:
         """Adds the file and line of the key, or of the nearest enclosing key in the file."""
@@ -77,6 +87,20 @@ def _expand_switch(value: object) -> object:
     if value is None or isinstance(value, dict | BaseModel):
         return value
     raise ValueError("true, false or a mapping of rungs, reduction and confidence")
+
+
+def _parse_bounds(value: object) -> object:
+    """Turns a comparison such as `>= 0.9` into its bounds."""
+    if isinstance(value, Bounds) or (isinstance(value, dict) and value):
+        return value
+    match = _COMPARISON.fullmatch(value) if isinstance(value, str) else None
+    try:
+        limit = math.nan if match is None else float(match[2])
+    except ValueError:
+        limit = math.nan
+    if match is None or not math.isfinite(limit):
+        raise ValueError('a comparison with a number, as ">= 0.9" or "<= 0.1"')
+    return {{">=": "at_least", "<=": "at_most"}[match[1]]: limit}
 
 
 class _StudySection(BaseModel):
@@ -175,17 +199,27 @@ class Claim(Bounds):
 
 
 class SearchSpec(_StudySection):
-    """Search algorithm with its settings.
+    """Search algorithm with its settings. The last three are of adaptive algorithms only.
 
     Attributes:
         algorithm: Name of the algorithm; see `sweeps.study.search`.
         num_points: Number of points to try; None for every point of a grid.
         seed: Seed of the algorithm's random draws.
+        enqueue: Points to try first, as a value for every swept field.
+        confirm: Points of the front that are trained again, each with `replicates` fresh seeds; 16
+            by default.
+        ask_size: Points proposed at once; a twelfth of `num_points`, at most 16, by default.
+        asks_in_flight: Groups of proposals that train at once. Each one more makes the search
+            slower to learn.
     """
 
     algorithm: Text = "grid"
     num_points: Annotated[int, Field(strict=True, ge=1, le=MAX_POINTS)] | None = None
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = 0
+    enqueue: tuple[dict[str, Value], ...] = ()
+    confirm: Annotated[int, Field(strict=True, ge=0, le=MAX_CONFIRMED)] | None = None
+    ask_size: Annotated[int, Field(strict=True, ge=1, le=MAX_ASK_SIZE)] | None = None
+    asks_in_flight: Annotated[int, Field(strict=True, ge=1, le=MAX_IN_FLIGHT)] = 2
 
 
 class Resources(_StudySection):
@@ -227,10 +261,12 @@ class Study(_StudySection):
         description: Purpose of the study.
         reproduces: Published figure that it draws again.
         claims: Published statements that its report tests.
-        fixed: Configuration fields with one value.
-        space: Configuration fields that are swept, each with its axis.
+        fixed: Configuration fields with one value, which may be a mapping.
+        space: Configuration fields that are swept, each with its axis. Dots lead into mappings, as
+            `model.params.max_depth`.
         replicates: Seeds per point.
         search: How points are chosen from the space.
+        constraints: Metrics with the range that points of the front keep to.
         objectives: Metrics with their direction; None for the experiment's own.
         resources: Resources of a pack.
         early_stopping: When dominated points stop training; None, or false, for never.
@@ -241,10 +277,13 @@ class Study(_StudySection):
     description: Text = ""
     reproduces: Reproduces | None = None
     claims: tuple[Claim, ...] = ()
-    fixed: dict[str, Value] = Field(default_factory=dict)
+    fixed: dict[str, FixedValue] = Field(default_factory=dict)
     space: dict[str, Axis] = Field(default_factory=dict)
     replicates: Annotated[int, Field(strict=True, ge=1, le=MAX_REPLICATES)] = 8
     search: SearchSpec = Field(default_factory=SearchSpec)
+    constraints: dict[str, Annotated[Bounds, BeforeValidator(_parse_bounds)]] = Field(
+        default_factory=dict
+    )
     objectives: Annotated[dict[str, Literal["min", "max"]], Field(min_length=1)] | None = None
     resources: Resources = Field(default_factory=Resources)
     early_stopping: Annotated[EarlyStopping | None, BeforeValidator(_expand_switch)] = None
@@ -261,6 +300,16 @@ class Study(_StudySection):
         study = self.model_copy()
         study._source = source
         return study
+
+    def settings(self) -> dict[str, Any]:
+        """Returns what results depend on: plain values, by the key that `--set` takes."""
+        raw = self.to_dict()
+        settings = {key: raw[key] for key in ("experiment", "replicates", "early_stopping")}
+        for part in ("fixed", "search", "objectives", "constraints"):
+            settings |= {f"{part}.{key}": value for key, value in (raw[part] or {}).items()}
+        for name, axis in raw["space"].items():
+            settings |= {f"space.{name}.{kind}": values for kind, values in axis.items()}
+        return settings
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values from which `Study.model_validate` makes an equal study."""

@@ -2,86 +2,29 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, get_args
+from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import ValidationError
 
 import privnets
-from privnets.config import ExperimentConfig
+from privnets.config import (
+    ExperimentConfig,
+    flatten,
+    nest,
+)
 from privnets.contract import Experiment
-from privnets.data import DataError
-from privnets.points import Scalar
+from privnets.data import DataError, UserFormError, user_files
 from privnets.registry import EXPERIMENTS, ExtensionError, Registry
 from sweeps.errors import FieldError, FieldPath, describe_choices, format_value
+from sweeps.study.field_errors import field_errors
 from sweeps.study.search import SEARCHES, Proposal, Search
 from sweeps.study.search_space import grid_size
-from sweeps.study.spec import Claim, Study
+from sweeps.study.spec import MAX_POINTS, Claim, Study
 
 _MAX_SEED: Final = 2**31
 _MAX_LISTED_VALUES: Final = 5
-
-_EXPECTED: Final = {
-    "greater_than_equal": "at least {ge}",
-    "greater_than": "above {gt}",
-    "less_than_equal": "at most {le}",
-    "less_than": "below {lt}",
-    "too_short": "at least {min_length} of them",
-    "too_long": "at most {max_length} of them",
-    "literal_error": "{expected}",
-    "finite_number": "a finite number",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-    "string_type": "a text",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-    "tuple_type": "a list",
-    "missing": "a value, which is required",
-    "string_pattern_mismatch": (
-        "up to 100 letters, digits, dots, dashes and underscores, a letter or digit first"
-    ),
-}
-"""Type of a pydantic error to the words for the expected values."""
-
-
-def field_errors(error: ValidationError, model: type[BaseModel]) -> list[FieldError]:
-    """Translates every error that `model.model_validate` raised."""
-    return [_field_error(details, model) for details in error.errors(include_url=False)]
-
-
-def _field_error(details: ErrorDetails, model: type[BaseModel]) -> FieldError:
-    path, kind, value = details["loc"], details["type"], details["input"]
-    if kind == "extra_forbidden":
-        names = _field_names(model, path[:-1])
-        return FieldError(path, "an unknown key", describe_choices(names, path[-1]))
-    given = "nothing" if kind == "missing" else format_value(value)
-    if kind in _EXPECTED:
-        limits = {name: _format_limit(limit) for name, limit in details.get("ctx", {}).items()}
-        return FieldError(path, given, _EXPECTED[kind].format(**limits))
-    message = details["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return FieldError(path, given, re.sub("^must be ", "a value that is ", message))
-
-
-def _format_limit(limit: object) -> str:
-    if isinstance(limit, float) and limit.is_integer():
-        limit = int(limit)
-    return str(limit).replace("'", "")
-
-
-def _field_names(model: type[BaseModel], path: FieldPath) -> list[str]:
-    """Returns the field names of the nested model at a path."""
-    for part in path:
-        if part in model.model_fields:  # others are positions, or keys of mappings
-            annotation = model.model_fields[str(part)].annotation
-            candidates = (annotation, *get_args(annotation))
-            nested = (t for t in candidates if isinstance(t, type) and issubclass(t, BaseModel))
-            model = next(nested, model)
-    return list(model.model_fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +59,7 @@ def validate_study(
     except (ValueError, ExtensionError) as error:
         unknown = _registry_error(("experiment",), study.experiment, EXPERIMENTS, error)
         return ValidationResult((study.source.locate(unknown),))
+    user_files.set_folder(study.source.folder)
     validator = StudyValidator(study, experiment, invalid, data)
     configs = validator.run()
     errors = tuple(map(study.source.locate, _merge_values(validator.errors)))
@@ -149,7 +93,7 @@ class StudyValidator:
         self._invalid = invalid
         # Fields with an invalid or removed value: no further errors are reported for them.
         self._invalid_fields = {
-            str(path[1]) for path in invalid if len(path) > 1 and path[0] in ("fixed", "space")
+            _head(path[1]) for path in invalid if len(path) > 1 and path[0] in ("fixed", "space")
         }
 
     def run(self) -> list[ExperimentConfig]:
@@ -159,7 +103,7 @@ class StudyValidator:
         self._check_values()
         self._check_seeds()
         configs = self._make_configs(self._proposals())
-        self._check_configs(configs)
+        configs = self._check_configs(configs)
         if configs:
             self._check_metrics(configs)
             if not self._invalid_fields:
@@ -173,19 +117,26 @@ class StudyValidator:
         for part, names in (("fixed", study.fixed), ("space", study.space)):
             for name in names:
                 self._check_field_name((part, name), "an unknown field")
-        for name in sorted(study.fixed.keys() & study.space.keys()):
+        for name in sorted({*study.fixed, *flatten(study.fixed)} & study.space.keys()):
             self._add(("space", name), "a field that is also in fixed", "it in one of the two")
+        for name in study.space:
+            try:
+                nest({**study.fixed, name: None})
+            except ValueError:
+                above = name.rpartition(".")[0]
+                self._add(("space", name), f"an entry of {above}", f"a mapping at {above} in fixed")
         if "seed" in study.space:
             expected = "replicates: N, which gives every point N seeds"
             self._add(("space", "seed"), "an axis", expected)
 
     def _check_field_name(self, path: FieldPath, given: str) -> None:
         name = str(path[-1])
-        if name not in self._fields:
+        if _head(name) not in self._fields:
             self._add(path, given, describe_choices(self._fields, name))
 
     def _check_required(self) -> None:
-        present = self._study.fixed.keys() | self._study.space.keys() | self._invalid_fields
+        given = {_head(name) for name in (*self._study.fixed, *self._study.space)}
+        present = given | self._invalid_fields
         for name, field in self._fields.items():
             if field.is_required() and name not in present:
                 if not {("fixed",), ("space",)} & {*self._invalid}:
@@ -195,26 +146,41 @@ class StudyValidator:
 
     def _check_values(self) -> None:
         """Checks every value of every field on its own."""
-        values: list[tuple[FieldPath, Sequence[Scalar]]] = [
+        values: list[tuple[FieldPath, Sequence[Any]]] = [
             *((("fixed", name), (value,)) for name, value in self._study.fixed.items()),
             *((("space", name), axis.check_values()) for name, axis in self._study.space.items()),
         ]
         for path, candidates in values:
-            if path[1] in self._fields and path[1] not in self._invalid_fields:
+            if self._is_valid_field(_head(path[1])):
                 for value in candidates:
                     self._check_value(path, value)
         self._invalid_fields |= {
-            str(error.path[1]) for error in self.errors if error.path[0] in ("fixed", "space")
+            _head(error.path[1]) for error in self.errors if error.path[0] in ("fixed", "space")
         }
 
-    def _check_value(self, path: FieldPath, value: Scalar) -> None:
-        name = str(path[1])
+    def _is_valid_field(self, name: str) -> bool:
+        return name in self._fields and name not in self._invalid_fields
+
+    def _check_value(self, path: FieldPath, value: object) -> None:
+        """Checks a value together with the other entries of its field's mapping."""
+        name, study = str(path[1]), self._study
+        values = {**study.fixed, **{n: axis.at(0.0) for n, axis in study.space.items()}}
+        field = {n: v for n, v in values.items() if _head(n) == _head(name)}
+        keys = tuple(name.split("."))
         try:
-            self._experiment.Config.model_validate({name: value}, strict=True)
+            nested = nest({**field, name: value})
+        except ValueError:  # reported with the names
+            return
+        try:
+            self._experiment.Config.model_validate(nested, strict=True)
         except ValidationError as validation_error:
             for error in field_errors(validation_error, self._experiment.Config):
-                if error.path[:1] == (name,):  # other fields are missing here
-                    self._add(path, error.given, error.expected + self._range_hint(path, error))
+                # Other fields are missing here, and other entries are checked by themselves.
+                if error.path[: len(keys)] == keys and (
+                    name == error.key or error.key not in field
+                ):
+                    place = (*path, *error.path[len(keys) :])
+                    self._add(place, error.given, error.expected + self._range_hint(path, error))
 
     def _range_hint(self, path: FieldPath, error: FieldError) -> str:
         is_interval = path[0] == "space" and self._study.space[str(path[1])].values() is None
@@ -222,22 +188,25 @@ class StudyValidator:
 
     def _check_seeds(self) -> None:
         base = self._study.fixed.get("seed", 0)
-        if isinstance(base, int) and base + self._study.replicates > _MAX_SEED:
+        # Confirming seeds of an adaptive search start that far above the others.
+        if isinstance(base, int) and base + MAX_POINTS + self._study.replicates > _MAX_SEED:
             given = f"{self._study.replicates} seeds from {base} on"
-            self._add(("replicates",), given, f"seeds below {_MAX_SEED}")
+            self._add(("replicates",), given, f"seeds below {_MAX_SEED - MAX_POINTS}")
 
     def _proposals(self) -> list[Proposal]:
         """Returns the proposed points, or each axis's values in turn if the search is invalid."""
         study = self._study
-        space = {n: axis for n, axis in study.space.items() if n not in self._invalid_fields}
+        space = {n: axis for n, axis in study.space.items() if self._is_valid_field(_head(n))}
         search = self._search_class()
         if search is not None and not space:
             return [{}]
-        if search is not None:
-            return search(space, study.search).ask(study.search.num_points or grid_size(space))
+        first_points = [] if self._is_invalid("search") else [*study.search.enqueue]
+        if search is not None and not search.is_adaptive:
+            size = study.search.num_points or grid_size(space)
+            return first_points + search(space, study.search).ask(size)
         first = {name: axis.at(0.0) for name, axis in space.items()}
         others = [{**first, n: v} for n, axis in space.items() for v in axis.check_values()]
-        return [first, *others]
+        return [*first_points, first, *others]
 
     def _search_class(self) -> type[Search] | None:
         """Returns the search algorithm; None if it cannot search the space."""
@@ -251,13 +220,14 @@ class StudyValidator:
             self.errors.append(_registry_error(path, spec.algorithm, SEARCHES, error))
             return None
         errors = search.find_errors(self._study.space, spec)
+        errors += _search_errors(search, self._study)
         self.errors += errors
         return None if errors else search
 
     def _make_configs(self, proposals: Sequence[Proposal]) -> list[ExperimentConfig]:
         model = self._experiment.Config
         fixed: dict[str, Any] = {
-            n: v for n, v in self._study.fixed.items() if n not in self._invalid_fields
+            n: v for n, v in self._study.fixed.items() if self._is_valid_field(_head(n))
         }
         schema = model.model_json_schema()["properties"] if self._invalid_fields else {}
         for name in self._invalid_fields & self._fields.keys():
@@ -266,26 +236,42 @@ class StudyValidator:
         configs: list[ExperimentConfig] = []
         for proposal in proposals:
             try:
-                configs.append(model.model_validate({**fixed, **proposal}, strict=True))
+                configs.append(model.model_validate(nest({**fixed, **proposal}), strict=True))
             except ValidationError as validation_error:
                 for error in field_errors(validation_error, model):
-                    name = str(error.path[0]) if error.path else ""
-                    self._add_to_field(name, error.given, error.expected)
+                    self._add_to_field(error.key, error.given, error.expected)
         return configs
 
-    def _check_configs(self, configs: Sequence[ExperimentConfig]) -> None:
-        """Checks whole configurations, and the data that they need."""
+    def _check_configs(self, configs: Sequence[ExperimentConfig]) -> list[ExperimentConfig]:
+        """Checks whole configurations, and their data; returns those whose data can be read."""
+        readable = []
         for config in configs:
-            for problem in self._experiment.invalid_fields(config):
+            try:
+                problems = self._experiment.invalid_fields(config)
+            except DataError as error:  # a file of the user
+                self._add_data_error(error)
+                continue
+            readable.append(config)
+            for problem in problems:
                 self._add_to_field(problem.field, problem.value, problem.expected)
         # Configurations of equal structure share their data.
-        samples = {config.structure(): config for config in configs} if self._checks_data else {}
+        samples = {config.structure(): config for config in readable} if self._checks_data else {}
         for config in samples.values():
             try:
                 self._experiment.fingerprint(config)
             except DataError as error:
-                expected = "a data set that is present and intact"
-                self._add_to_field(self._experiment.data_field, str(error).rstrip("."), expected)
+                self._add_data_error(error)
+        return readable
+
+    def _add_data_error(self, error: DataError) -> None:
+        if self._checks_data:
+            field = self._experiment.data_field
+            if isinstance(error, UserFormError):
+                name = error.field if "." in error.field else f"{field}.{error.field}"
+                self._add_to_field(name, error.given, error.expected)
+                return
+            expected = "a data set that is present and intact"
+            self._add_to_field(field, str(error).rstrip("."), expected)
 
     def _check_metrics(self, configs: Sequence[ExperimentConfig]) -> None:
         """Checks that every point reports the metrics of objectives and claims."""
@@ -295,6 +281,7 @@ class StudyValidator:
             reported |= self._experiment.objectives.keys()
         metrics: list[tuple[FieldPath, str]]
         metrics = [(("objectives", metric), metric) for metric in self._study.objectives or {}]
+        metrics += [(("constraints", metric), metric) for metric in self._study.constraints]
         for i, claim in self._valid_claims():
             metrics += [(("claims", i, *keys), metric) for keys, metric in claim.metrics.items()]
         for path, metric in metrics:
@@ -339,11 +326,11 @@ class StudyValidator:
     def _has_placeholder_choice(self) -> bool:
         """Returns whether a field of named choices, such as the model, has a placeholder."""
         schema = self._experiment.Config.model_json_schema()["properties"]
-        return any("enum" in schema.get(name, {}) for name in self._invalid_fields)
+        return any(_names(schema.get(name, {})) for name in self._invalid_fields)
 
     def _check_claims(self) -> None:
         for i, claim in self._valid_claims():
-            if claim.axis is not None and claim.axis not in self._fields:
+            if claim.axis is not None and _head(claim.axis) not in self._fields:
                 expected = describe_choices(self._fields, claim.axis)
                 self._add(("claims", i, "axis"), format_value(claim.axis), expected)
             for part, names in (("where", claim.where), ("elsewhere", claim.elsewhere)):
@@ -358,13 +345,48 @@ class StudyValidator:
         return any(path[0] == section for path in self._invalid)
 
     def _add_to_field(self, name: str, given: str, expected: str) -> None:
-        """Adds an error for a field, unless the field has a placeholder."""
-        if name not in self._invalid_fields:
-            part = "space" if name in self._study.space else "fixed"
-            self._add((part, name) if name else (part,), given, expected)
+        """Adds an error for a field or an entry of it, unless the field has a placeholder."""
+        if _head(name) not in self._invalid_fields:
+            is_swept = name in self._study.space
+            path = ("space", name) if is_swept else ("fixed", *filter(None, name.split(".")))
+            self._add(path, given, expected)
 
     def _add(self, path: FieldPath, given: str, expected: str) -> None:
         self.errors.append(FieldError(path, given, expected))
+
+
+def _search_errors(search: type[Search], study: Study) -> list[FieldError]:
+    """Finds settings that the algorithm does not have, and points outside of the space."""
+    spec, errors = study.search, []
+    if not search.is_adaptive:
+        expected = f"nothing, as the algorithm {spec.algorithm} does not learn from results"
+        given = {"confirm": spec.confirm, "ask_size": spec.ask_size}
+        errors += [
+            FieldError(("search", name), format_value(value), expected)
+            for name, value in given.items()
+            if value is not None
+        ]
+    elif not study.space:
+        expected = f"at least one axis, for the algorithm {spec.algorithm}"
+        errors.append(FieldError(("space",), "no axis", expected))
+    expected = f"a value for each of {', '.join(study.space) or 'no field'}"
+    errors += [
+        FieldError(("search", "enqueue", i), format_value(values), expected)
+        for i, values in enumerate(spec.enqueue)
+        if values.keys() != study.space.keys()
+    ]
+    return errors
+
+
+def _head(name: str | int) -> str:
+    """Returns the field of a name, which may lead into the field's mapping."""
+    return str(name).partition(".")[0]
+
+
+def _names(schema: Mapping[str, Any]) -> list[str]:
+    """Returns the named choices of a field's JSON schema; empty if it has none."""
+    options = schema.get("anyOf", [schema])
+    return next((option["enum"] for option in options if "enum" in option), [])
 
 
 def _allowed_value(schema: Mapping[str, Any]) -> object:
@@ -372,8 +394,8 @@ def _allowed_value(schema: Mapping[str, Any]) -> object:
     for key in ("const", "default", "minimum", "maximum"):
         if key in schema:
             return schema[key]
-    if "enum" in schema:
-        return schema["enum"][0]
+    if names := _names(schema):
+        return names[0]
     return {"integer": 1, "number": 1.0, "boolean": False}.get(schema.get("type", ""), "")
 
 

@@ -100,7 +100,7 @@ def parse_yaml(
 
 def is_encodable(text: str) -> bool:
     """Returns whether a text can be written as UTF-8; lone surrogates cannot."""
-    return re.search("[\ud800-\udfff]", text) is None
+    return text.isascii() or re.search("[\ud800-\udfff]", text) is None
 
 
 def dump_yaml(value: Mapping[str, Any], width: int = 80) -> str:

@@ -36,7 +36,8 @@ from privnets.membership import linear
 from privnets.membership.logistic import LogisticTrainer
 from privnets.membership.mlp import MlpTrainer
 from privnets.membership.observations import Universe, attacked_records
-from privnets.membership.shared import TrainingDesign, make_batch
+from privnets.membership.outputs import TrainingDesign
+from privnets.membership.shared import make_batch
 from privnets.membership.training_sets import distinct_subsets
 from privnets.randomness import generator
 from tests.benchmarks.cleanup import run

@@ -33,7 +33,7 @@ def train(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     from privnets.membership.evaluation import evaluate
     from privnets.membership.logistic import LogisticTrainer
     from privnets.membership.observations import Universe
-    from privnets.membership.shared import TrainingDesign
+    from privnets.membership.outputs import TrainingDesign
 
     torch.set_num_threads(1)
     config = privnets.experiment("membership").Config(**parameters, seed=seed)

@@ -256,9 +256,11 @@ def test_an_archive_holds_the_packages_their_metadata_and_the_files(tmp_path: Pa
     assert ran.stdout.split()[0] == f"{tmp_path}/privnets/__init__.py"
 
 
-def test_a_file_s_name_must_not_contain_a_directory() -> None:
-    with pytest.raises(ValueError, match="without a directory"):
-        build_archive(JobSpec(submission_id="job", arguments=(), files={"../x": b""}))
+@pytest.mark.parametrize("path", ["../x", "/x", "launch.sh", "privnets/x.py", "privnets.py"])
+def test_a_file_of_a_job_replaces_nothing_and_stays_in_its_directory(path: str) -> None:
+    spec = JobSpec(submission_id="j", arguments=(), packages=("privnets",), files={path: b""})
+    with pytest.raises(ValueError, match="path of its own"):
+        build_archive(spec)
 
 
 def test_the_client_loads_without_ray() -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from privnets import cache
 from privnets.data import (
     DataError,
-    cache,
     eco_files,
 )
 from privnets.data import adult as census

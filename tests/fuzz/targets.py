@@ -42,6 +42,7 @@ TARGETS: Mapping[str, str] = {
     "checkpoints": "of_ledgers",
     "artifacts": "of_ledgers",
     "runs": "of_ledgers",
+    "releasers": "of_releasers",
     "adult": "of_data",
     "location30": "of_data",
     "mnist": "of_data",

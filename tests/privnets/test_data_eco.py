@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import requires_data
 
-from privnets import data
-from privnets.data import cache, eco, eco_files
+from privnets import cache, data
+from privnets.data import eco, eco_files
 from privnets.data.eco import resample
 from privnets.data.eco_files import QuarterHours, majority
 

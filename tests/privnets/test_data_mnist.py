@@ -44,12 +44,12 @@ def test_an_invalid_idx_file_is_refused_with_advice(content, message):
     assert "`sweeps data fetch mnist`" in str(caught.value)
 
 
-def test_load_names_the_reader_of_mnist():
-    assert "mnist" in data.names()
-    assert "mnist" not in data.names("table")
-    assert all(file.url is not None for file in data.info("mnist").files)
-    with pytest.raises(data.DataError, match=r"use privnets\.data\.mnist\.read\(\)"):
-        data.load("mnist")
+@requires_data("mnist")
+def test_mnist_loads_as_a_table_of_pixels():
+    table, images = data.load("mnist"), mnist.read()
+    assert data.info("mnist").shape == (1, 28, 28)
+    np.testing.assert_array_equal(table.x[60_000].reshape(28, 28), images.test_x[0])
+    np.testing.assert_array_equal(table.y[:60_000], images.train_y)
 
 
 @requires_data("mnist")

@@ -17,7 +17,7 @@ from scipy.stats import norm
 
 from privnets import measures
 
-briefly = settings(deadline=None, max_examples=60)
+briefly = settings(deadline=None, max_examples=30)
 
 weights = st.one_of(st.floats(1e-6, 1.0), st.integers(1, 9).map(lambda n: n * 1e-9))
 

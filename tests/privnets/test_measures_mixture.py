@@ -280,7 +280,7 @@ def test_no_filter_beats_the_best_loss(entries: NDArray[np.float64], k: float, a
 
 
 @given(entries=filters, k=dependences, a=st.sampled_from([0.05, 0.5, 0.9]))
-@settings(max_examples=60)
+@settings(max_examples=20)
 def test_no_filter_beats_the_best_linear_loss(
     entries: NDArray[np.float64], k: float, a: float
 ) -> None:

@@ -152,7 +152,11 @@ def test_undefined_leakage_has_a_reason(case):
         assert math.isnan(replicate.metrics[key]), key
         assert reason in replicate.notes[key]
     for name in ATTACKS.names():
-        assert not math.isnan(replicate.metrics[f"privacy/attack/{name}/advantage"]), name
+        key = f"privacy/attack/{name}/advantage"
+        reason = MODELS.get("linear").unavailable.get(name)
+        assert math.isnan(replicate.metrics[key]) == (reason is not None), name
+        assert replicate.notes.get(key) == reason
+        assert (key in MEMBERSHIP.unsupported_objectives(_linear(**fields))) == (reason is not None)
 
 
 def test_rates_that_rest_on_few_false_positives_are_undefined():
@@ -163,10 +167,11 @@ def test_rates_that_rest_on_few_false_positives_are_undefined():
     for name in ATTACKS.names():
         prefix = f"privacy/attack/{name}"
         for rate in (0.1, 0.01, 0.001):
-            expected = metrics[f"{prefix}/expected_false_positives_at_fpr_{rate}"]
+            expected = metrics[f"privacy/expected_false_positives_at_fpr_{rate}"]
             assert expected == pytest.approx(768 * rate)
             key = f"{prefix}/tpr_at_fpr_{rate}"
-            assert math.isnan(metrics[key]) == (rate < 0.1) == (key in unsupported)
+            is_undefined = rate < 0.1 or name in MODELS.get("linear").unavailable
+            assert math.isnan(metrics[key]) == is_undefined == (key in unsupported)
             if rate < 0.1:
                 assert unsupported[key].startswith("too few non-members")
 
@@ -175,7 +180,7 @@ def test_trials_of_outsiders_are_as_many_as_planned():
     for configs in STACKS.values():
         config = configs[0]
         metrics = MEMBERSHIP.run([config])[0].replicates[0].metrics
-        found = 10 * metrics["privacy/attack/lira_offline/expected_false_positives_at_fpr_0.1"]
+        found = 10 * metrics["privacy/expected_false_positives_at_fpr_0.1"]
         info = data.info(config.dataset)
         assert found == pytest.approx(MODELS.get(config.model).non_members(config, info), rel=0.05)
 

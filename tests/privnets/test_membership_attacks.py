@@ -13,8 +13,19 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from privnets.membership import attacks, leakage
+from privnets.membership import leakage
 from privnets.membership.attacks import Guesses, Trials
+from privnets.membership.attacks.bavaria import BavariaOffline, BavariaOnline
+from privnets.membership.attacks.lira import LiraOffline, LiraOnline
+from privnets.membership.attacks.percentiles import AttackR
+from privnets.membership.attacks.rmia import RmiaOffline, RmiaOnline
+from privnets.membership.attacks.thresholds import (
+    ThresholdGaussian,
+    ThresholdMeanLoss,
+    gaussian_crossing,
+    gaussian_threshold_advantage,
+)
+from privnets.membership.attacks.white_box import WhiteBox
 from privnets.membership.config import FALSE_POSITIVE_RATES
 from privnets.membership.scores import score_guesses
 
@@ -46,7 +57,7 @@ def _advantage(guesses: Guesses, trials: Trials) -> float:
 
 @pytest.mark.parametrize(("inside", "outside"), [(1.0, 2.0), (0.3, 0.31), (1.0, 30.0)])
 def test_the_threshold_is_where_two_centred_densities_cross(inside, outside):
-    found = attacks.gaussian_crossing(inside, outside)
+    found = gaussian_crossing(inside, outside)
     crossed = optimize.brentq(
         lambda e: stats.norm.logpdf(e, scale=inside) - stats.norm.logpdf(e, scale=outside),
         1e-9,
@@ -56,19 +67,17 @@ def test_the_threshold_is_where_two_centred_densities_cross(inside, outside):
 
 
 def test_no_threshold_without_smaller_member_errors():
-    assert attacks.gaussian_crossing(1.0, 1.0) == 0
-    assert attacks.gaussian_crossing(2.0, 1.0) == 0
-    assert attacks.gaussian_threshold_advantage(2.0, 1.0) == 0
+    assert gaussian_crossing(1.0, 1.0) == 0
+    assert gaussian_crossing(2.0, 1.0) == 0
+    assert gaussian_threshold_advantage(2.0, 1.0) == 0
 
 
 def test_threshold_attack_on_gaussian_errors_has_its_closed_form():
     """Adv = erf(e*/(s_in sqrt 2)) - erf(e*/(s_out sqrt 2)) within four standard errors."""
     trials = _trials(_random(0, 400, 200), 1.5 * _random(1, 400, 200))
-    found = score_guesses(
-        attacks.ThresholdGaussian().guess(trials), trials.member, shared_models=False
-    )
-    expected = attacks.gaussian_threshold_advantage(1.0, 1.5)
-    edge = attacks.gaussian_crossing(1.0, 1.5)
+    found = score_guesses(ThresholdGaussian().guess(trials), trials.member, shared_models=False)
+    expected = gaussian_threshold_advantage(1.0, 1.5)
+    edge = gaussian_crossing(1.0, 1.5)
     by_cdf = 2 * (stats.norm.cdf(edge) - stats.norm.cdf(edge / 1.5))
     assert expected == pytest.approx(by_cdf)
     assert abs(found.advantage.value - expected) < 4 * found.advantage.error
@@ -76,7 +85,7 @@ def test_threshold_attack_on_gaussian_errors_has_its_closed_form():
 
 def test_mean_loss_attack_accepts_losses_up_to_the_training_loss():
     trials = _trials(np.array([[0.5, 1.0]]), np.array([[2.0, 1.01]]))
-    guesses = attacks.ThresholdMeanLoss().guess(trials)
+    guesses = ThresholdMeanLoss().guess(trials)
     assert guesses.decision.tolist() == [[False, False, True, True]]
     assert (guesses.score[0] >= 0).tolist() == [False, False, True, True]
 
@@ -87,7 +96,7 @@ def test_online_lira_reaches_the_best_advantage_between_two_gaussians(shift):
     place = 10 * _random(2, 100, 1)
     trials = _trials(place + shift + _random(3, 100, 400), place + _random(4, 100, 400))
     best = 2 * stats.norm.cdf(shift / 2) - 1
-    found = _advantage(attacks.LiraOnline().guess(trials), trials)
+    found = _advantage(LiraOnline().guess(trials), trials)
     # 40,000 trials a side: standard error below 0.0036; fitting costs a little more.
     assert found == pytest.approx(best, abs=0.015)
 
@@ -95,9 +104,9 @@ def test_online_lira_reaches_the_best_advantage_between_two_gaussians(shift):
 def test_online_lira_uses_the_variance_of_each_side():
     """Equal means, deviations 1 and 3: only a test with two variances separates them."""
     trials = _trials(_random(5, 100, 400), 3 * _random(6, 100, 400))
-    edge = attacks.gaussian_crossing(1.0, 3.0)
+    edge = gaussian_crossing(1.0, 3.0)
     best = 2 * (stats.norm.cdf(edge) - stats.norm.cdf(edge / 3))
-    assert _advantage(attacks.LiraOnline().guess(trials), trials) == pytest.approx(best, abs=0.015)
+    assert _advantage(LiraOnline().guess(trials), trials) == pytest.approx(best, abs=0.015)
 
 
 @pytest.mark.parametrize("two_sided", [True, False])
@@ -107,7 +116,7 @@ def test_offline_lira_scores_outsiders_uniformly_and_members_higher(two_sided):
     else:
         inside, outside = 2 + _random(7, 80, 400), _random(8, 80, 400)
     trials = _trials(inside, outside, two_sided=two_sided)
-    guesses = attacks.LiraOffline().guess(trials)
+    guesses = LiraOffline().guess(trials)
     of_outsiders = guesses.score[~trials.member]
     if not two_sided:
         of_outsiders = torch.special.ndtr(of_outsiders)
@@ -116,17 +125,21 @@ def test_offline_lira_scores_outsiders_uniformly_and_members_higher(two_sided):
     assert _advantage(guesses, trials) > 0.5
 
 
-def test_offline_lira_fits_without_members():
-    """Its scores stay the same when the shadows trained with the record change."""
+@pytest.mark.parametrize("attack", [AttackR, LiraOffline, BavariaOffline])
+def test_offline_attacks_fit_without_members(attack):
+    """Their scores stay the same when the shadows trained with the record change."""
     outside = _random(9, 10, 40)
     first = _trials(_random(10, 10, 40), outside)
     second = _trials(5 + 9 * _random(11, 10, 40), outside)
-    scores = [attacks.LiraOffline().guess(t).score[~t.member].numpy() for t in (first, second)]
+    scores = [attack().guess(t).score[~t.member].numpy() for t in (first, second)]
     # Only the pooled variance could change, and it comes from outsiders alone.
     np.testing.assert_allclose(*scores)
 
 
-@pytest.mark.parametrize("attack", [attacks.LiraOnline, attacks.LiraOffline])
+@pytest.mark.parametrize(
+    "attack",
+    [AttackR, LiraOffline, LiraOnline, RmiaOffline, RmiaOnline, BavariaOffline, BavariaOnline],
+)
 def test_a_target_model_is_not_among_its_shadows(attack):
     """Scores of one fold's models do not move when another model of that fold does."""
     inside, outside = 1 + _random(12, 5, 40), _random(13, 5, 40)
@@ -142,11 +155,16 @@ def test_a_target_model_is_not_among_its_shadows(attack):
 @pytest.mark.parametrize(
     "attack",
     [
-        attacks.ThresholdGaussian,
-        attacks.ThresholdMeanLoss,
-        attacks.LiraOffline,
-        attacks.LiraOnline,
-        attacks.WhiteBox,
+        ThresholdGaussian,
+        ThresholdMeanLoss,
+        AttackR,
+        LiraOffline,
+        LiraOnline,
+        RmiaOffline,
+        RmiaOnline,
+        BavariaOffline,
+        BavariaOnline,
+        WhiteBox,
     ],
 )
 def test_models_without_leakage_give_no_advantage(attack):
@@ -237,7 +255,7 @@ def _parameters(shift: float, records: int, draws: int, numbers: int, seed: int)
 def test_white_box_reaches_the_best_advantage_between_two_gaussians():
     """2 Phi(shift/2) - 1; fitting 3 numbers to 400 shadow models costs little."""
     trials = _parameters(1.5, records=60, draws=400, numbers=3, seed=20)
-    found = _advantage(attacks.WhiteBox().guess(trials), trials)
+    found = _advantage(WhiteBox().guess(trials), trials)
     assert found == pytest.approx(2 * stats.norm.cdf(0.75) - 1, abs=0.02)
 
 
@@ -247,20 +265,20 @@ def test_white_box_uses_the_covariance_of_each_side():
     assert trials.parameters is not None
     parameters = trials.parameters.clone()
     parameters[:, 400:, 0] *= 0.1
-    edge = attacks.gaussian_crossing(0.1, 1.0)
+    edge = gaussian_crossing(0.1, 1.0)
     best = 2 * (stats.norm.cdf(10 * edge) - stats.norm.cdf(edge))
     trials = dataclasses.replace(trials, parameters=parameters)
-    assert _advantage(attacks.WhiteBox().guess(trials), trials) == pytest.approx(best, abs=0.02)
+    assert _advantage(WhiteBox().guess(trials), trials) == pytest.approx(best, abs=0.02)
 
 
 @pytest.mark.parametrize("draws", [12, 40])
 def test_white_box_is_defined_with_more_parameters_than_models(draws):
     """60 parameters: no side has a covariance, and members are far apart all the same."""
     trials = _parameters(8.0, records=30, draws=draws, numbers=60, seed=24)
-    assert attacks.WhiteBox().why_unavailable(trials) is None
-    assert _advantage(attacks.WhiteBox().guess(trials), trials) > 0.8
+    assert WhiteBox().why_unavailable(trials) is None
+    assert _advantage(WhiteBox().guess(trials), trials) > 0.8
     none = _parameters(0.0, records=200, draws=draws, numbers=60, seed=26)
-    score = score_guesses(attacks.WhiteBox().guess(none), none.member, shared_models=False)
+    score = score_guesses(WhiteBox().guess(none), none.member, shared_models=False)
     assert abs(score.advantage.value) < 4 * score.advantage.error
 
 
@@ -276,7 +294,7 @@ def test_white_box_sees_many_parameters_of_shared_models():
         fold=(torch.arange(80) >= 40).long(),
         parameters=torch.from_numpy(values),
     )
-    assert _advantage(attacks.WhiteBox().guess(trials), trials) > 0.8
+    assert _advantage(WhiteBox().guess(trials), trials) > 0.8
 
 
 @pytest.mark.parametrize("shrinkage", [1e-9, 0.1, 10.0])

@@ -72,6 +72,7 @@ _CASES = {
     "perceptron-image": _architecture(Perceptron((64, 8, 3), "relu"), (1, 8, 8)),
     "convolutional": _architecture(ConvolutionalClassifier(8, 4, 3), (1, 8, 8)),
     "convolutional-large": _architecture(ConvolutionalClassifier(28, 2, 3, True), (1, 28, 28)),
+    "convolutional-colour": _architecture(ConvolutionalClassifier(8, 4, 3, channels=3), (3, 8, 8)),
     "convolutional-in-parts": _architecture(ConvolutionalClassifier(8, 16, 3), (1, 8, 8)),
     "recurrent": _architecture(Recurrent(3, 4, 3, 2), (_STEPS, 3)),
     "bidirectional": _architecture(Recurrent(3, 4, 2, 2, True), (_STEPS, 3)),

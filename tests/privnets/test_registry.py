@@ -32,7 +32,7 @@ def install_package(
 def test_a_package_on_the_path_adds_its_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "trivial" not in EXPERIMENTS.names()
     monkeypatch.syspath_prepend(TRIVIAL)
-    assert EXPERIMENTS.names() == ("adversarial", "membership", "trivial")
+    assert EXPERIMENTS.names() == ("adversarial", "membership", "recorded", "trivial")
     found = privnets.experiment("trivial")
     points = found.run([found.Config.model_validate({"x": 0.25, "seed": seed}) for seed in (0, 1)])
     assert {point.experiment for point in points} == {"trivial"}
@@ -97,7 +97,7 @@ def test_two_packages_with_one_name_are_both_reported(
 
 
 def test_an_unknown_experiment_is_refused_with_the_known_names() -> None:
-    with pytest.raises(ValueError, match="one of adversarial, membership; got 'none'"):
+    with pytest.raises(ValueError, match="one of adversarial, membership, recorded; got 'none'"):
         privnets.experiment("none")
 
 

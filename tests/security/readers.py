@@ -7,30 +7,22 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-_LIBRARIES = (
-    "matplotlib.backends.backend_agg",
-    "pandas",
-    "plotly.io",
-    "privnets.data.adult",
-    "privnets.data.location30",
-    "pyarrow.compute",
-    "pyarrow.parquet",
-    "safetensors.numpy",
-    "safetensors.torch",
-    "scipy.special",
-    "sweeps.store.checkpoints",
-    "sweeps.planning.plan",
-    "sweeps.report.page",
-    "sweeps.analysis.results",
-)
+
+def stored_before() -> None:
+    _load("safetensors.torch", "sweeps.analysis.results", "sweeps.store.checkpoints")
 
 
-def _load() -> None:
-    for name in _LIBRARIES:
+def studies_before() -> None:
+    _load("sweeps.planning.plan", "sweeps.study.loader")
+
+
+def datasets_before() -> None:
+    _load(*(f"privnets.data.{name}" for name in ("adult", "eco_files", "location30", "mnist")))
+
+
+def _load(*names: str) -> None:
+    for name in names:
         import_module(name)
-
-
-stored_before = report_before = studies_before = datasets_before = _load
 
 
 def stored(storage: str, sweep: str) -> str:
@@ -61,14 +53,6 @@ def checkpoint(storage: str, sweep: str) -> str:
     return repr([(len(each.points), each.remaining, each.state is not None) for each in saved])
 
 
-def report(storage: str, sweep: str) -> str:
-    """The report of a sweep."""
-    from sweeps.analysis.results import open_result
-    from sweeps.report.page import render_report
-
-    return f"{len(render_report(open_result(sweep, storage)))} characters"
-
-
 def studies(folder: str) -> str:
     """Every study file in a folder."""
     from sweeps.study.loader import load
@@ -87,7 +71,8 @@ def datasets(folder: str) -> str:
 
 
 def _parse_data(path: Path) -> object:
-    from privnets.data import adult, cache, eco_files, location30, mnist
+    from privnets import cache
+    from privnets.data import adult, eco_files, location30, mnist
 
     content = path.read_bytes()
     match path.name.partition(".")[0]:

@@ -11,6 +11,7 @@ import socketserver
 import tarfile
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,7 +22,8 @@ import pytest
 from hostile_files import objects, pickle_payload, tar_of, torch_payload, zip_of
 from watched import run_watched
 
-from privnets.data import DataError, adult, cache, eco_files, fetch, location30, mnist
+from privnets import cache
+from privnets.data import DataError, adult, eco_files, fetch, location30, mnist
 from privnets.data.files import DataFile, DatasetInfo
 from tests.support import add_data_set
 
@@ -40,12 +42,10 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.
 
 
 def bomb(size: int) -> bytes:
-    """Returns compressed zeros."""
-    sink = io.BytesIO()
-    with gzip.GzipFile(fileobj=sink, mode="wb", compresslevel=9) as stream:
-        for _ in range(size >> 20):
-            stream.write(bytes(2**20))
-    return sink.getvalue()
+    """Returns compressed zeros, whose checksum is wrong: a reader of all of them reports that."""
+    deflate = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+    part = deflate.compress(bytes(2**20)) + deflate.flush(zlib.Z_FULL_FLUSH)
+    return gzip.compress(b"")[:10] + part * (size >> 20) + deflate.flush() + bytes(8)
 
 
 def test_no_file_of_a_data_set_runs_code(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -61,11 +63,23 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def on_a_terminal(*words: str, folder: Path) -> str:
-    """Returns the output of a command on a terminal."""
+_RUN_EACH = """
+import json, sys
+from contextlib import suppress
+from sweeps.cli.main import main
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["sweeps", *words]
+    with suppress(SystemExit):
+        main()
+    print("-- end --", flush=True)
+"""
+
+
+def on_a_terminal(*commands: Sequence[str], folder: Path) -> list[str]:
+    """Returns the output of each command on a terminal; one process runs all of them."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "sweeps", *words],
+        [sys.executable, "-c", _RUN_EACH, json.dumps(commands)],
         cwd=folder,
         stdin=follower,
         stdout=follower,
@@ -82,29 +96,27 @@ def on_a_terminal(*words: str, folder: Path) -> str:
     finally:
         process.wait(120)
         os.close(leader)
-    return b"".join(parts).decode(errors="replace")
+    *outputs, rest = b"".join(parts).decode(errors="replace").split("-- end --\r\n")
+    assert (rest, process.returncode) == ("", 0)
+    return outputs
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("points", "hostile"),
-        ("pareto", "hostile"),
-        ("points", "\x1b[31mx"),
+def test_commands_steer_no_terminal(storage: Path, tmp_path: Path) -> None:
+    where = ("--storage", str(storage))
+    outputs = on_a_terminal(
+        ("points", "hostile", *where),
+        ("pareto", "hostile", *where),
+        ("points", "\x1b[31mx", *where),
         ("show", "\x1b[31m"),
-        ("pareto", "hostile", "--minimize", "\x1b]0;owned\x07"),
-    ],
-)
-def test_commands_steer_no_terminal(storage: Path, words: tuple[str, ...], tmp_path: Path) -> None:
-    said = (
-        on_a_terminal(*words, "--storage", str(storage), folder=tmp_path)
-        if (words[0] != "show")
-        else on_a_terminal(*words, folder=tmp_path)
+        ("pareto", "hostile", "--minimize", "\x1b]0;owned\x07", *where),
+        folder=tmp_path,
     )
-    left = COLOUR.sub("", said).replace("\r\n", "\n")
-    assert left.strip()
-    assert "Traceback" not in left
-    assert make_printable(left) == left
+    assert len(outputs) == 5
+    for said in outputs:
+        left = COLOUR.sub("", said).replace("\r\n", "\n")
+        assert left.strip()
+        assert "Traceback" not in left
+        assert make_printable(left) == left
 
 
 def test_a_verification_steers_no_terminal(storage: Path, tmp_path: Path) -> None:
@@ -119,9 +131,8 @@ def test_a_verification_steers_no_terminal(storage: Path, tmp_path: Path) -> Non
         database.execute(
             "UPDATE tags SET value = ? WHERE key = 'point_id' AND value = 'other'", (HOSTILE,)
         )
-    said = on_a_terminal(
-        "verify", "hostile", "--storage", str(storage), "--tracking-uri", uri, folder=tmp_path
-    )
+    words = ("verify", "hostile", "--storage", str(storage), "--tracking-uri", uri)
+    (said,) = on_a_terminal(words, folder=tmp_path)
     left = COLOUR.sub("", said).replace("\r\n", "\n")
     assert "only in MLflow" in left
     assert make_printable(left) == left
@@ -143,9 +154,8 @@ def test_a_report_of_hostile_names_runs_nothing(storage: Path) -> None:
 
 def test_a_reason_is_no_markup_on_mlflow_s_pages() -> None:
     """MLflow draws a run's description as Markdown, pictures from elsewhere included."""
-    tags = build_run_record(point(failure=f"{MARKUP}\n# heading\n{MARKUP}"), frozenset(), ()).tags(
-        "s", "p"
-    )
+    failed = point(failure=f"{MARKUP}\n# heading\n{MARKUP}")
+    tags = build_run_record(failed, frozenset(), (), {}).tags("s", "p")
     note = tags["mlflow.note.content"]
     assert all(line.startswith("    ") for line in note.splitlines())
     assert tags["failure"].startswith(MARKUP)

@@ -25,6 +25,8 @@ from privnets.points import Curve, Replicate, TradeoffPoint
 from tracking import Recorder, TrackingError, compare, load_points, points_frame, record, runs
 from tracking.run_record import LOG10_OF_ZERO
 
+_SLOW_SERVER = pytest.param("server", marks=pytest.mark.slow)
+
 
 def _all_runs(uri: str, sweep: str) -> list[Run]:
     client = MlflowClient(uri)
@@ -61,6 +63,15 @@ def _assert_held_once(uri: str, sweep: str, points: list[TradeoffPoint]) -> None
         assert len(client.get_metric_history(run.info.run_id, "curve/loss")) == 3
 
 
+def _assert_updated(uri: str, sweep: str, points: list[TradeoffPoint], run: Run) -> None:
+    """The run of the first point kept its id, and shows the point's values after the earlier."""
+    assert compare(points, sweep, uri) == []
+    assert _children(uri, sweep)[points[0].point_id].info.run_id == run.info.run_id
+    history = MlflowClient(uri).get_metric_history(run.info.run_id, ADVANTAGE)
+    assert len(history) == 2
+    assert max(history, key=lambda m: m.timestamp).value == points[0].metrics[ADVANTAGE]
+
+
 def test_what_is_read_is_what_was_recorded(uri: str, sweep: str) -> None:
     """The table read from MLflow is the points' own: columns, types, order, every last bit."""
     points = [*made_points(7), made_point(7, failed=True)]
@@ -95,6 +106,7 @@ def _recorder(uri: str, sweep: str, count: int) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.parametrize("uri", ["sqlite", _SLOW_SERVER], indirect=True)
 def test_two_processes_may_record_at_once(uri: str, sweep: str) -> None:
     """Neither fails, and one run per point is left, under one parent."""
     both = [_recorder(uri, sweep, 12) for _ in range(2)]
@@ -115,6 +127,7 @@ for index, point in enumerate(made_points(80)):
 """
 
 
+@pytest.mark.parametrize("uri", ["sqlite", _SLOW_SERVER], indirect=True)
 def test_a_killed_recording_is_completed_by_the_next(uri: str, sweep: str) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", _ONE_BY_ONE, sweep, uri],
@@ -178,13 +191,14 @@ def test_the_earliest_of_duplicated_parents_gets_all_children(uri: str, sweep: s
     _assert_held_once(uri, sweep, points)
 
 
-def test_a_point_with_more_replicates_replaces_its_run(uri: str, sweep: str) -> None:
+def test_a_point_with_more_replicates_updates_its_run(uri: str, sweep: str) -> None:
     few, more = made_point(1, replicates=2), made_point(1, replicates=4)
     record([few], sweep=sweep, tracking_uri=uri)
+    run = _children(uri, sweep)[few.point_id]
     assert record([more], sweep=sweep, tracking_uri=uri) == 1
-    _assert_held_once(uri, sweep, [more])
+    _assert_updated(uri, sweep, [more], run)
     assert record([few], sweep=sweep, tracking_uri=uri) == 0
-    _assert_held_once(uri, sweep, [more])
+    _assert_updated(uri, sweep, [more], run)
 
 
 def _with_other_values(point: TradeoffPoint, *, later: float, value: float) -> TradeoffPoint:
@@ -196,26 +210,30 @@ def _with_other_values(point: TradeoffPoint, *, later: float, value: float) -> T
 
 
 @pytest.mark.parametrize("later", [3600.0, -3600.0, 0.0])
-def test_a_point_that_was_computed_again_replaces_its_run(
+def test_a_point_that_was_computed_again_updates_or_replaces_its_run(
     uri: str, sweep: str, later: float
 ) -> None:
-    """The new run has as many replicates, with other values or times, later or earlier."""
+    """Later values update the run; MLflow would not show earlier ones, so they replace it."""
     before, other = made_points(2)
     after = _with_other_values(before, later=later, value=0.25)
     record([before, other], sweep=sweep, tracking_uri=uri)
+    run = _children(uri, sweep)[before.point_id]
     assert record([after, other], sweep=sweep, tracking_uri=uri) == 1
-    _assert_held_once(uri, sweep, [after, other])
+    if later > 0:
+        _assert_updated(uri, sweep, [after, other], run)
+    else:
+        _assert_held_once(uri, sweep, [after, other])
     assert record([after, other], sweep=sweep, tracking_uri=uri) == 0
 
 
-def test_a_half_written_run_is_not_completed_with_other_values(uri: str, sweep: str) -> None:
+def test_later_values_complete_a_half_written_run(uri: str, sweep: str) -> None:
     before = made_point(0)
     record([before], sweep=sweep, tracking_uri=uri)
-    half = _children(uri, sweep)[before.point_id].info.run_id
-    MlflowClient(uri).update_run(half, "RUNNING")
+    half = _children(uri, sweep)[before.point_id]
+    MlflowClient(uri).update_run(half.info.run_id, "RUNNING")
     after = _with_other_values(before, later=60.0, value=0.25)
     record([after], sweep=sweep, tracking_uri=uri)
-    _assert_held_once(uri, sweep, [after])
+    _assert_updated(uri, sweep, [after], half)
 
 
 def test_a_failed_point_recorded_alone_has_all_keys(uri: str, sweep: str) -> None:
@@ -405,6 +423,7 @@ def test_no_points_need_no_store(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_server_that_comes_back_gets_what_it_lacks(tmp_path: Path) -> None:
     """Killed while it is in use: recording fails soon, and later completes.
 

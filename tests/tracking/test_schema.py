@@ -93,6 +93,7 @@ def test_a_copied_store_is_the_one_mlflow_makes(tmp_path: Path) -> None:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
+@pytest.mark.slow
 def test_processes_without_a_cache_do_not_disturb_each_other(tmp_path: Path, cache: Path) -> None:
     code = (
         "import sys, tracking; from tracking.client import connect;"

@@ -23,6 +23,7 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 from mlflow_server import free_port
+from support import run_command
 
 import tracking
 from privnets.points import Replicate, TradeoffPoint
@@ -204,13 +205,17 @@ def test_it_listens_on_loopback_alone(served: Served) -> None:
     assert listening == {"127.0.0.1"}
 
 
-# The last of those that share the server: it ends it.
-def test_a_killed_server_leaves_no_process_and_starts_again_with_its_data(admin: Served) -> None:
-    port = int(admin.uri.rpartition(":")[2])
+# The last two of those that share the server: the first ends it.
+def test_a_killed_server_leaves_no_process(admin: Served) -> None:
     tracking.record([POINT], sweep="kept", tracking_uri=admin.uri)
     os.kill(admin.process.pid, signal.SIGKILL)
     admin.process.wait()
-    assert_gone(admin.family, port)
+    assert_gone(admin.family, int(admin.uri.rpartition(":")[2]))
+
+
+@pytest.mark.slow
+def test_a_killed_server_starts_again_with_its_data(admin: Served) -> None:
+    port = int(admin.uri.rpartition(":")[2])
     with serving(admin.home, port) as again:
         assert list(tracking.load_points("kept", again.uri)["m"]) == [1.0]
         again.process.send_signal(signal.SIGTERM)
@@ -225,6 +230,7 @@ def assert_gone(family: list[psutil.Process], port: int) -> None:
         listener.bind(("127.0.0.1", port))
 
 
+@pytest.mark.slow
 def test_postgres_tls_and_a_password_from_the_environment(
     postgres_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,13 +292,13 @@ def test_a_password_file_that_others_can_read_is_refused(tmp_path: Path) -> None
         pass
 
 
-def test_a_password_on_the_command_line_is_refused_unseen(tmp_path: Path) -> None:
+def test_a_password_on_the_command_line_is_refused_unseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for uri in ("postgresql://me:hidden@there/x", "postgresql://there/x?user=me&password=hidden"):
-        ended = subprocess.run(
-            [sys.executable, "-m", "sweeps", "serve", "--database", uri, "--data", "d"],
-            cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
-        )  # fmt: skip
-        assert (ended.returncode, ended.stdout) == (2, "")
+        ended = run_command("serve", "--database", uri, "--data", "d")
+        assert (ended.exit_code, ended.stdout) == (2, "")
         assert "~/.pgpass" in ended.stderr
         assert "hidden" not in ended.stderr
         assert len(ended.stderr.splitlines()) == 1

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from filelock import FileLock, Timeout
 
+from privnets import cache
 from privnets.adversarial.attackers import panel_members
 from privnets.adversarial.attackers.neural import FittedUtility, fit_utility
 from privnets.adversarial.attackers.panel import build_panel, score_releases
@@ -27,7 +28,6 @@ from privnets.adversarial.attackers.profiles import PROFILES
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import Evidence
-from privnets.data import cache
 
 _VERSION = 3
 _POLL_SECONDS = 0.2

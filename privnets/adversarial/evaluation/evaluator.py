@@ -11,7 +11,6 @@ from functools import partial
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save
 from torch import Tensor
 
 from privnets.adversarial.attackers.neural import FittedUtility, fit_utility
@@ -38,6 +37,7 @@ from privnets.adversarial.records import (
     raw_evidence,
     select_exposure,
 )
+from privnets.adversarial.trained_releaser import RELEASER_FILE, save_releaser
 from privnets.adversarial.training.game import Game
 from privnets.points import Replicate, ScoredRecords
 
@@ -185,14 +185,14 @@ def _finish(draft: _Draft, informations: Sequence[str] = ()) -> Replicate:
     draft.notes.update(details.notes)
     if informations:
         _add_bound(draft, informations)
-    tensors = {str(i): p.contiguous().cpu() for i, p in enumerate(release.parameters)}
+    releaser = save_releaser(draft.problem, release.config, release.parameters)
     return Replicate(
         seed=release.config.seed,
         metrics=draft.metrics,
         standard_errors=draft.errors,
         notes=draft.notes,
         curves=release.curves,
-        artifacts={"releaser.safetensors": save(tensors), **details.artifacts},
+        artifacts={RELEASER_FILE: releaser, **details.artifacts},
         finished_at=time.time(),
         scored_on=_scored_records(draft),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,7 @@ class AmnistProblem(DigitImages):
     that the releaser was not trained on.
     """
 
-    spec: ClassVar[ProblemSpec] = ProblemSpec(
+    spec = ProblemSpec(
         name="amnist",
         secret_classes=2,
         utility_classes=10,

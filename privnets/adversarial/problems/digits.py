@@ -96,7 +96,7 @@ class DigitsProblem(DigitImages):
     do not depend on the seed; the split does, stratified by digit and secret.
     """
 
-    spec: ClassVar[ProblemSpec] = ProblemSpec(
+    spec = ProblemSpec(
         name="digits",
         secret_classes=2,
         utility_classes=10,
@@ -160,6 +160,7 @@ def _labelled_digits(
     """Grey levels [1797, 8, 8] from 0 to 16, digits [1797], and the secret [1797]."""
     table = data.load("digits")
     digit = table.y.astype(np.int64)
-    ink = table.x.sum(axis=1)
+    levels = table.x.astype(np.float64)
+    ink = levels.sum(axis=1)
     medians = np.array([np.median(ink[digit == d]) for d in range(10)])
-    return table.x.reshape(-1, _SIDE, _SIDE), digit, (ink > medians[digit]).astype(np.int64)
+    return levels.reshape(-1, _SIDE, _SIDE), digit, (ink > medians[digit]).astype(np.int64)

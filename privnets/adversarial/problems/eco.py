@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,7 @@ class EcoProblem(Problem):
     window may start at any hour, and attackers that know the hour are far stronger.
     """
 
-    spec: ClassVar[ProblemSpec] = ProblemSpec(
+    spec = ProblemSpec(
         name="eco",
         secret_classes=2,
         network="recurrent",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,7 @@ class GaussianMixtureProblem(Problem):
     Each configuration draws its own records, from its seed and dependence.
     """
 
-    spec: ClassVar[ProblemSpec] = ProblemSpec(
+    spec = ProblemSpec(
         name="gaussian-mixture",
         secret_classes=2,
         utility_classes=2,

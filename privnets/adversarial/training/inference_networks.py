@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.config import AdversarialConfig, NetworkReference
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import MISSING
+from privnets.adversarial.training.user_networks import ModuleClassifier
 from privnets.networks.convolution import ConvolutionalClassifier
 from privnets.networks.layers import Architecture, stack_parameters
 from privnets.networks.mlp import Perceptron
@@ -49,8 +50,27 @@ def build_inference_network(
         inputs = 1 + (problem.spec.side_features if sees_side else 0)
         return Recurrent(inputs, width, _RECURRENT_LAYERS, classes, large)
     if problem.spec.network == "convolutional":
-        return ConvolutionalClassifier(shape[-1], width, classes, large)
+        return ConvolutionalClassifier(shape[-1], width, classes, large, shape[0])
     return Perceptron((math.prod(shape), *(width,) * (3 if large else 2), classes))
+
+
+def build_game_networks(problem: Problem, config: AdversarialConfig) -> dict[Role, Architecture]:
+    """The networks of the game by role: those of the problem's kind, or the user's."""
+    spec, own = problem.spec, config.inference_network
+    classes: dict[Role, int] = dict.fromkeys(("utility", "reference"), spec.utility_classes)
+    classes["adversary"] = spec.secret_classes
+    if isinstance(own, NetworkReference):
+        shape = problem.split_sizes(config).record_shape
+        networks = {r: ModuleClassifier(own, shape, count) for r, count in classes.items() if count}
+        for network in networks.values():
+            network.check()
+        return dict(networks)
+    width, side = config.adversary_width, config.side_information
+    return {
+        role: build_inference_network(problem, config, count, width, sees_side=side)
+        for role, count in classes.items()
+        if count
+    }
 
 
 def log_softmax_over_classes(logits: Tensor) -> Tensor:
@@ -205,15 +225,10 @@ def build_groups(
 
     `betas` are the decay rates of Adam's moments.
     """
-    spec, first = problem.spec, configs[0]
-    side = first.side_information
-    adversary, utility = (
-        build_inference_network(problem, first, classes, first.adversary_width, sees_side=side)
-        for classes in (spec.secret_classes, spec.utility_classes)
-    )
+    networks = build_game_networks(problem, configs[0])
     groups: list[NetworkGroup] = []
     for roles in (schedule.adversary_step, schedule.releaser_step, schedule.pretrained):
-        shapes = {role: adversary if role == "adversary" else utility for role in roles}
+        shapes = {role: networks[role] for role in roles}
         while shapes:
             shape = next(iter(shapes.values()))
             same = [role for role, other in shapes.items() if other == shape]

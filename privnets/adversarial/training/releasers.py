@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.config import AdversarialConfig, NetworkReference
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import Minibatch
+from privnets.adversarial.training.user_networks import (
+    Factory,
+    ModuleStack,
+    describe_shapes,
+    import_factory,
+)
+from privnets.data import UserFormError
 from privnets.networks import mlp
 from privnets.networks.convolution import encode, encoded_side, initial_encoder
 from privnets.networks.layers import GAINS, dense, gaussian_weights, initial_dense
 from privnets.networks.mlp import Perceptron
 from privnets.networks.recurrent import initial_lstm, lstm
 
+_MODULE_NOISE = 16  # noise inputs of a user's module
 _DARK_LOGIT = -2.0
 """Initial logit of a pixel: most pixels of a drawn digit are black."""
 
@@ -50,10 +59,13 @@ class Releaser(ABC):
 def build_releaser(problem: Problem, config: AdversarialConfig) -> Releaser:
     """The releaser that a configuration asks for, fitting its problem's records."""
     spec, shape = problem.spec, problem.split_sizes(config).record_shape
+    if isinstance(config.releaser, NetworkReference):
+        factory = import_factory(config.releaser.torch, "releaser.torch")
+        return module_releaser(factory, shape, config.releaser.params)
     if config.releaser == "linear":
         return LinearFilter(math.prod(shape))
     if config.releaser == "convolutional":
-        return EncoderDecoder(shape[-1], config.releaser_width)
+        return EncoderDecoder(shape[-1], config.releaser_width, channels=shape[0])
     if config.releaser == "recurrent":
         side = spec.side_features if config.side_information else 0
         return RecurrentReleaser(spec.secret_classes, side, config.releaser_width)
@@ -117,7 +129,7 @@ class PerceptronReleaser(Releaser):
 
 @dataclass(frozen=True)
 class EncoderDecoder(Releaser):
-    """A convolutional encoder and a dense decoder for square grey images, with Gaussian noise.
+    """A convolutional encoder and a dense decoder for square images, with Gaussian noise.
 
     A 5x5 and a 3x3 convolution of stride 2 and a dense layer give a code of `width` numbers in
     (-1, 1), to which noise is added. A hidden layer of 4 `width` units and a sigmoid turn it into
@@ -128,37 +140,44 @@ class EncoderDecoder(Releaser):
         side: Height and width of the images, in pixels.
         width: Numbers in the code; the first convolution has an eighth as many channels.
         pixel_noise: Strength of the noise on pixels, relative to that on the code.
+        channels: Channels of an image: 1 for grey ones, 3 for RGB.
     """
 
     side: int
     width: int
     pixel_noise: float = 1.0
+    channels: int = 1
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
-        """Weight and bias of each layer: He's Gaussian weights, biases 0, dark pixels."""
-        channels, size = max(1, self.width // 8), self.side**2
-        flat, hidden = 2 * channels * encoded_side(self.side) ** 2, 4 * self.width
+        """Weight and bias of each layer: He's Gaussian weights, biases 0; grey starts dark."""
+        maps, size = max(1, self.width // 8), self._pixels
+        flat, hidden = 2 * maps * encoded_side(self.side) ** 2, 4 * self.width
         parameters = [
-            *initial_encoder(random, channels),
+            *initial_encoder(random, maps, self.channels),
             *initial_dense(random, flat, self.width, GAINS["tanh"]),
             *initial_dense(random, self.width, hidden, GAINS["leaky"]),
             *initial_dense(random, hidden, size, 1.0),
         ]
-        parameters[-1] += _DARK_LOGIT
+        parameters[-1] += _DARK_LOGIT if self.channels == 1 else 0.0
         return parameters
 
     def noise_shape(self, record_shape: Sequence[int]) -> tuple[int, ...]:
         """Size of the code, and of the pixels if they get noise."""
-        return (self.width + (self.side**2 if self.pixel_noise else 0),)
+        return (self.width + (self._pixels if self.pixel_noise else 0),)
 
     def release(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
-        """Releases images [S, n, 1, side, side] in [0, 1]; see `Releaser.release`."""
+        """Releases images [S, n, channels, side, side] in [0, 1]; see `Releaser.release`."""
         convolutions, (weight, bias), decoder = parameters[:4], parameters[4:6], parameters[6:]
         code = dense(encode(convolutions, batch.x, (2, 2)), weight, bias).tanh()
         pixels = mlp.forward(decoder, code + batch.noise[..., : self.width], "leaky").sigmoid()
         if self.pixel_noise:
             pixels = (pixels + self.pixel_noise * batch.noise[..., self.width :]).clamp(0, 1)
         return pixels.view(batch.x.shape)
+
+    @property
+    def _pixels(self) -> int:
+        """Numbers in an image."""
+        return self.channels * self.side**2
 
 
 @dataclass(frozen=True)
@@ -199,3 +218,48 @@ class RecurrentReleaser(Releaser):
         inputs = [x, one_hot, *([] if batch.side is None else [batch.side]), batch.noise]
         states = torch.cat([lstm(torch.cat(inputs, -1), body), x], -1)
         return dense(states.flatten(1, 2), weight, bias).view(x.shape)
+
+
+class ModuleReleaser(Releaser):
+    """A module `forward(x, noise)` that maps records and Gaussian noise [n, 16] to releases."""
+
+    def __init__(self, make: Callable[[], torch.nn.Module], record_shape: tuple[int, ...]) -> None:
+        """Makes a module.
+
+        Raises:
+            UserFormError: If its output has another shape than its input.
+        """
+        self._stack = ModuleStack(make, "releaser", [record_shape, (_MODULE_NOISE,)])
+        if tuple(self._stack.output) != record_shape:
+            given = (
+                f"a module whose releases have the shape {describe_shapes([self._stack.output])}"
+            )
+            raise UserFormError("releaser.torch", given, describe_shapes([record_shape]))
+
+    def initial(self, random: np.random.Generator) -> list[Tensor]:
+        """Parameters of one module; see `Releaser.initial`."""
+        return self._stack.initial(random)
+
+    def noise_shape(self, record_shape: Sequence[int]) -> tuple[int, ...]:
+        """One number per noise input."""
+        return (_MODULE_NOISE,)
+
+    def release(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
+        """Releases records of any shape; see `Releaser.release`."""
+        return self._stack(parameters, batch.x, batch.noise)
+
+
+def module_releaser(
+    factory: Factory, record_shape: tuple[int, ...], params: Mapping[str, Any]
+) -> ModuleReleaser:
+    """The releaser of a user's factory, called as `factory(record_shape, noise, **params)`."""
+    return ModuleReleaser(lambda: factory(record_shape, _MODULE_NOISE, **params), record_shape)
+
+
+RELEASERS: Final[Mapping[str, type[Releaser]]] = {
+    "linear": LinearFilter,
+    "mlp": PerceptronReleaser,
+    "convolutional": EncoderDecoder,
+    "recurrent": RecurrentReleaser,
+}
+"""Network of each value of the field `releaser`."""

@@ -20,6 +20,8 @@ from tests.support import finish, requires_data
 # arXiv 2310.18241: digits 97.25% and, balanced, thickness 91.5% on the original images.
 DIGITS, THICKNESS = 0.9725, 0.915
 
+pytestmark = pytest.mark.usefixtures("small_panel")
+
 
 def _toy(seeds: Sequence[int]) -> tuple[Problem, list[AdversarialConfig], list[Evidence]]:
     settings = {"problem": "gaussian-mixture", "panel": "quick"}

@@ -11,6 +11,8 @@ from privnets.adversarial.config import AdversarialConfig
 
 EXPERIMENT = privnets.experiment("adversarial")
 
+pytestmark = pytest.mark.usefixtures("small_panel")
+
 
 def config(**fields: object) -> AdversarialConfig:
     made = EXPERIMENT.Config(

@@ -197,14 +197,14 @@ def test_a_state_of_another_stack_is_refused():
 
 def test_without_privacy_the_release_is_the_record_to_within_training_error():
     weights = {"privacy_weight": 0.0, "utility_weight": 0.0, "releaser_width": 128}
-    played = game(config(**weights, steps=1500, batch_size=64, learning_rate=3e-3, noise_std=0.1))
+    played = game(config(**weights, steps=500, batch_size=64, learning_rate=1e-2, noise_std=0.1))
     before = played._batches  # the same records before and after
     rows = np.arange(200)
-    played.advance(1500)
+    played.advance(500)
     released = played.record_releaser(0).release(rows, "test")
     images = before._pool.x[torch.from_numpy(rows)]
     relative = float((released - images).square().sum() / images.square().sum())
-    assert relative < 0.08
+    assert relative < 0.03
 
 
 def test_a_large_privacy_weight_reduces_the_adversary_to_guessing():

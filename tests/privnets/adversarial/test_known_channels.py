@@ -50,7 +50,7 @@ def _sample(channel: np.ndarray, coordinates: int, seed: int) -> Evidence:
 
 @pytest.mark.parametrize(
     ("secrets", "distance", "rate", "coordinates"),
-    [(2, 3, 0.5, 1), (8, 4, 0.4, 1), (3, 3, 0.5, 2)],
+    [(2, 3, 0.5, 1), pytest.param(8, 4, 0.4, 1, marks=pytest.mark.slow), (3, 3, 0.5, 2)],
 )
 def test_the_panel_comes_near_the_bayes_error_of_a_geometric_channel(
     secrets: int, distance: int, rate: float, coordinates: int

@@ -24,6 +24,7 @@ _RELEASERS = {
     "perceptron": (PerceptronReleaser((3,), 8), (3,)),
     "perceptron-pixels": (PerceptronReleaser((1, 8, 8), 8, pixels=True), (1, 8, 8)),
     "encoder-decoder": (EncoderDecoder(28, 8), (1, 28, 28)),
+    "encoder-decoder-colour": (EncoderDecoder(8, 8, channels=3), (3, 8, 8)),
     "encoder-decoder-code": (EncoderDecoder(8, 8, pixel_noise=0), (1, 8, 8)),
     "recurrent": (RecurrentReleaser(2, 2, 8, 2), (6, 1)),
 }

@@ -57,7 +57,11 @@ def _judge(release: Release) -> Replicate:
 
 
 def _flags(release: Release) -> set[str]:
-    return {k for k, v in _judge(release).metrics.items() if k.startswith("flag/") and v == 1}
+    return _raised(_judge(release))
+
+
+def _raised(replicate: Replicate) -> set[str]:
+    return {k for k, v in replicate.metrics.items() if k.startswith("flag/") and v == 1}
 
 
 def _with_secrets(evidence: Evidence, change) -> Evidence:
@@ -66,13 +70,14 @@ def _with_secrets(evidence: Evidence, change) -> Evidence:
     return replace(evidence, attack=attack)
 
 
-def test_an_intact_panel_is_not_flagged(release):
-    assert _flags(release) == set()
+def test_an_intact_panel_is_not_flagged_and_states_its_number_of_test_records(release):
+    replicate = _judge(release)
+    assert _raised(replicate) == set()
+    assert replicate.scored_on == ScoredRecords(None, len(release.original.test.z))
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_shuffled_labels_are_flagged(release, seed):
-    source = torch.Generator().manual_seed(seed)
+def test_shuffled_labels_are_flagged(release):
+    source = torch.Generator().manual_seed(0)
     order = torch.randperm(len(release.released.attack.secret), generator=source)
     mislabelled = _with_secrets(release.released, lambda secret: secret[order])
     assert "flag/attacker_below_adversary" in _flags(replace(release, released=mislabelled))
@@ -145,10 +150,6 @@ def test_a_small_contrast_hides_no_utility(release):
     )
     assert usual.converged
     assert (usual.log_p.argmax(1) == faint.log_p.argmax(1)).mean() > 0.99
-
-
-def test_a_replicate_states_the_number_of_its_own_test_records(release):
-    assert _judge(release).scored_on == ScoredRecords(None, len(release.original.test.z))
 
 
 def test_frozen_noise_is_flagged(release):

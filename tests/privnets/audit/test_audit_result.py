@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 from audit_support import gaussian_scores, many_models
 from scipy.special import ndtr
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import roc_auc_score, roc_curve
 
 import privnets
+from privnets.audit.rates import CONVENTIONS
 from privnets.audit.result import METRICS
 
 
@@ -33,7 +34,7 @@ def test_the_table_has_every_metric_with_its_interval(audit: privnets.AuditResul
         expected = float(rate) * table["non_members"]
         assert (table[f"expected_false_positives_at_fpr_{rate}"] == expected).all()
     assert set(table["family"]) == {"threshold", "offline", "online"}
-    assert audit.unavailable["loss"] == "the signal 'loss' is unknown"
+    assert audit.unavailable["loss"] == "this signal was not given"
 
 
 def test_areas_and_advantages_of_gaussian_scores_are_the_closed_forms() -> None:
@@ -193,18 +194,50 @@ def test_a_verdict_is_careful_where_nothing_leaks() -> None:
     assert "2 false positives expected" in audit.verdict
 
 
+@pytest.mark.parametrize(
+    ("members", "others", "expected"),
+    [
+        # The ROC curve has corners (0, 0), (0, .5), (.5, .5), (.5, 1) and (1, 1).
+        ([3, 1], [2, 0], (0.5, 0.5, 0.75)),
+        # Tied: (0, 0), (.5, 1) and (1, 1).
+        ([1, 1], [1, 0], (0.0, 0.5, 0.5)),
+    ],
+)
+def test_each_convention_reads_a_roc_curve_differently(members, others, expected) -> None:
+    score = np.repeat([[*members, *others]], 10, axis=1).astype(float)
+    audit = privnets.audit_signals({"score": score[0]}, np.repeat([1, 1, 0, 0], 10))
+    found = [audit.tpr_at_fpr(0.25, convention)["score"] for convention in CONVENTIONS]
+    assert found == pytest.approx(expected)
+
+
+def test_interpolated_rates_are_those_of_scikit_learns_curve() -> None:
+    random = np.random.default_rng(0)
+    member, score = random.random(300) < 0.5, random.integers(0, 40, 300) + 0.0
+    audit = privnets.audit_signals({"score": score + 5 * member}, member)
+    false, true, _ = roc_curve(member, score + 5 * member)
+    for rate in (0.01, 0.1, 0.3):
+        found = audit.tpr_at_fpr(rate, "interpolated")["score"]
+        assert found == pytest.approx(np.interp(rate, false, true))
+        assert found <= audit.tpr_at_fpr(rate, "convex-hull")["score"]
+    assert audit.tpr_at_fpr(0.1)["score"] == audit.table.loc["score", "tpr_at_fpr_0.1"]
+
+
+@pytest.mark.parametrize(("rate", "convention"), [(0.0, "at-most"), (10, "at-most"), (0.1, "art")])
+def test_wrong_conventions_and_rates_are_refused(audit, rate, convention) -> None:
+    with pytest.raises(privnets.AuditError, match="must be"):
+        audit.tpr_at_fpr(rate, convention)
+
+
 def test_the_basis_states_models_clipping_and_the_bound(audit: privnets.AuditResult) -> None:
     assert "9 audited models, 8 reference models each, 200 records." in audit.basis
     assert "Log-odds are clipped to [-" in audit.basis
     assert "delta 1e-05 with 95% confidence" in audit.basis
     assert audit.verdict in repr(audit)
     assert audit.not_run == (
-        "Not run: loss (the signal 'loss' is unknown); confidence (the signal 'confidence' is "
-        "unknown); entropy (the signal 'entropy' is unknown); modified_entropy (the signal "
-        "'modified_entropy' is unknown); score (the signal 'score' is unknown)."
+        "Not run: loss, confidence, entropy, modified_entropy, score (this signal was not given)."
     )
     assert audit.not_run in repr(audit)
-    assert "Not run: loss (" in audit._repr_html_()
+    assert "Not run: loss, " in audit._repr_html_()
 
 
 def test_the_page_and_the_notebook_show_no_markup_of_users(tmp_path: Path) -> None:

@@ -139,7 +139,9 @@ def simulated_sweep(
     return truth, truth[:, None] + noise * (common + own)
 
 
-@pytest.mark.parametrize(("noise", "replicates"), [(0.03, 3), (0.06, 5)])
+@pytest.mark.parametrize(
+    ("noise", "replicates"), [pytest.param(0.03, 3, marks=pytest.mark.slow), (0.06, 5)]
+)
 def test_hypervolumes_of_the_true_means_are_covered(noise: float, replicates: int) -> None:
     random, reference = np.random.default_rng(5), {LEAK: 1.2, KEPT: -0.2}
     covered, plain, corrected = [], [], []

@@ -19,7 +19,7 @@ def test_indices_are_evenly_spaced(count, limit, indices):
 
 def test_a_rate_without_enough_outsiders_says_so():
     rate = "privacy/attack/lira_online/tpr_at_fpr_0.001"
-    expected = rate.replace("tpr", "expected_false_positives")
+    expected = "privacy/expected_false_positives_at_fpr_0.001"
     assert format_metric({rate: math.nan, expected: 4.1}, rate) == "too few non-members"
     assert format_metric({rate: math.nan, expected: math.nan}, rate) == "undefined"
     assert format_metric({rate: 0.25, expected: 16.0}, rate) == "0.25"

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from support import run_command
 
 HEAVY = ("ray", "mlflow", "torch", "pandas", "pydantic", "scipy", "numpy", "plotly", "sklearn")
 COMMANDS = (
@@ -15,12 +16,6 @@ COMMANDS = (
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
-
-
-def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return run(
-        f"import sys; sys.argv = ['sweeps', *{arguments!r}]; import sweeps.cli.main as c; c.main()"
-    )
 
 
 @pytest.mark.parametrize("statement", ["import sweeps", "import sweeps.cli.main"])
@@ -54,8 +49,8 @@ def test_help_takes_less_than_half_a_second_of_cpu_and_names_the_commands():
     ],
 )
 def test_bad_input_is_told_on_the_error_stream_with_exit_code_2(arguments, message, tmp_path):
-    found = cli(*arguments)
-    assert found.returncode == 2
+    found = run_command(*arguments)
+    assert found.exit_code == 2
     assert message in found.stderr
     assert "Traceback" not in found.stderr
     assert not found.stdout

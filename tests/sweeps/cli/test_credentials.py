@@ -51,11 +51,14 @@ def test_a_displayed_result_does_not_show_the_keys_of_its_storage(tmp_path: Path
     assert "bucket/path" in repr(found)
 
 
-def test_commands_to_repeat_do_not_show_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_to_repeat_do_not_show_keys(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     uri = f"http://ann:{SECRET}@host"
     words = ["run", "quickstart", "--storage", STORAGE, f"--tracking-uri={uri}", "--name", "it's"]
     monkeypatch.setattr("sys.argv", ["sweeps", *words])
-    for said in (command_line(), _resume_command("sweep", STORAGE, uri, None)):
+    resume = _resume_command(small_plan(tmp_path), "sweep", STORAGE, uri, None)
+    for said in (command_line(), resume):
         assert "hunter2" not in said
         assert "bucket/path" in said
         assert "host" in said

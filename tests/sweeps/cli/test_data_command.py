@@ -1,33 +1,11 @@
-import os
-import subprocess
-import sys
-from dataclasses import dataclass
+from functools import partial
 
 import pytest
-from support import requires_data
+from support import requires_data, run_command
 
 from privnets import data
-from sweeps.cli.main import main
 
-
-@dataclass
-class Ended:
-    """A command that has ended."""
-
-    exit_code: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    def command(*arguments: str) -> Ended:
-        monkeypatch.setattr("sys.argv", ["sweeps", "data", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        return Ended(stopped.value.code or 0, *capsys.readouterr())
-
-    return command
+run = partial(run_command, "data")
 
 
 def row(output: str, name: str) -> list[str]:
@@ -35,7 +13,7 @@ def row(output: str, name: str) -> list[str]:
     return [cell.strip() for cell in line.strip("│ ").split("│")]
 
 
-def test_list_says_where_data_come_from_and_that_absent_ones_are_absent(run, tmp_path, monkeypatch):
+def test_list_says_where_data_come_from_and_that_absent_ones_are_absent(tmp_path, monkeypatch):
     monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
     found = run("list")
     assert found.exit_code == 0
@@ -50,7 +28,7 @@ def test_list_says_where_data_come_from_and_that_absent_ones_are_absent(run, tmp
     assert not any(tmp_path.iterdir())
 
 
-def test_list_says_that_an_altered_file_is_altered(run, tmp_path, monkeypatch):
+def test_list_says_that_an_altered_file_is_altered(tmp_path, monkeypatch):
     monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
     (tmp_path / "adult").mkdir()
     (tmp_path / "adult" / "adult.data").write_bytes(b"39, State-gov")
@@ -58,7 +36,7 @@ def test_list_says_that_an_altered_file_is_altered(run, tmp_path, monkeypatch):
 
 
 @requires_data("adult")
-def test_present_data_are_listed_so_and_not_fetched_again(run, monkeypatch):
+def test_present_data_are_listed_so_and_not_fetched_again(monkeypatch):
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
     assert row(run("list").stdout, "adult")[5] == "present"
     found = run("fetch", "adult")
@@ -67,7 +45,7 @@ def test_present_data_are_listed_so_and_not_fetched_again(run, monkeypatch):
     assert found.stdout.split() == [str(folder / "adult.data"), str(folder / "adult.test")]
 
 
-def test_fetching_what_scikit_learn_ships_says_so(run):
+def test_fetching_what_scikit_learn_ships_says_so():
     found = run("fetch", "digits")
     assert (found.exit_code, found.stdout) == (
         0,
@@ -75,35 +53,29 @@ def test_fetching_what_scikit_learn_ships_says_so(run):
     )
 
 
-def test_fetching_an_unknown_name_is_bad_input(run):
+def test_fetching_an_unknown_name_is_bad_input():
     found = run("fetch", "adults")
     assert (found.exit_code, found.stdout) == (2, "")
     assert found.stderr.startswith("Error: data set must be one of adult, ")
 
 
 @pytest.mark.parametrize("name", ["adult", "location30"])
-def test_fetching_without_a_network_is_one_message_and_nothing_written(tmp_path, name):
+def test_fetching_without_a_network_is_one_message_and_nothing_written(tmp_path, monkeypatch, name):
     # A proxy at a closed loopback port is a machine without a network.
-    environment = {
-        **os.environ,
-        "PRIVNETS_DATA": str(tmp_path),
-        **dict.fromkeys(("https_proxy", "HTTPS_PROXY"), "http://127.0.0.1:1"),
-        **dict.fromkeys(("no_proxy", "NO_PROXY"), ""),
-    }
-    found = subprocess.run(
-        [sys.executable, "-c", "from sweeps.cli.main import main; main()", "data", "fetch", name],
-        env=environment, capture_output=True, text=True,
-    )  # fmt: skip
-    assert (found.returncode, found.stdout) == (2, "")
+    for variable in ("https_proxy", "HTTPS_PROXY"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:1")
+    for variable in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(variable, "")
+    monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
+    found = run("fetch", name)
+    assert (found.exit_code, found.stdout) == (2, "")
     assert found.stderr.count("\n") == 1
     assert "cannot download" in found.stderr
     assert f"copy the published file to {tmp_path / name}" in found.stderr
     assert not any(tmp_path.iterdir())
 
 
-def test_fetching_into_a_directory_that_cannot_be_written_is_one_message(
-    run, tmp_path, monkeypatch
-):
+def test_fetching_into_a_directory_that_cannot_be_written_is_one_message(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path / "file" / "data"))
     found = run("fetch", "adult")

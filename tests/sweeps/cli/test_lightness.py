@@ -87,6 +87,7 @@ name: light
 experiment: adversarial
 fixed: {problem: gaussian-mixture, steps: 2, train_size: 256, panel: quick}
 space: {tradeoff: {grid: [0.3, 0.7]}}
+replicates: 1
 resources: {pack: 2, concurrency: 1}
 """
 

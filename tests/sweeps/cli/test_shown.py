@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from support import run_command
 
 from tracking.redaction import holds_secret, redact, strip_credentials
 
@@ -110,12 +109,12 @@ def test_time_grows_with_the_length_alone(text: str) -> None:
         ["points", "s", "--storage", "file:///x/host?password=hunter2"],
     ],
 )
-def test_no_refusal_repeats_a_secret(words: list[str], tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "sweeps", *words],
-        cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 2, ended.stderr
+def test_no_refusal_repeats_a_secret(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = run_command(*words)
+    assert ended.exit_code == 2, ended.stderr
     assert ended.stderr.startswith("Error: ")
     assert "hunter2" not in ended.stderr + ended.stdout
     assert list(tmp_path.iterdir()) == []

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 import pytest
 from ray_head import Head, ray_head
 from small_sweeps import STUDY, rows, study_file
+from support import run_command
 from typer.testing import CliRunner
 
 import sweeps
@@ -60,22 +62,32 @@ class Laptop:
         self.address = head.address
         self._tracking_uri = tracking_uri
 
-    def start(self, *arguments: str, **changes: str) -> subprocess.Popen[str]:
-        foreign = ("RAY_", "MLFLOW_TRACKING", "PRIVNETS_DATA", "PYTHONPATH")
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
-        own = {"HOME": str(self.home), "RAY_ADDRESS": self.address, "PYTHONPATH": _PYTHONPATH}
-        return subprocess.Popen(
-            [sys.executable, "-m", "sweeps", *arguments],
-            cwd=self.folder, env={**kept, **own, **changes}, text=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+    @contextmanager
+    def used(self, **changes: str) -> Iterator[None]:
+        """Gives this process the directory and the variables of a user of the machine."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name in os.environ:
+                if name.startswith(("RAY_", "MLFLOW_TRACKING", "PRIVNETS_DATA")):
+                    patch.delenv(name)
+            own = {"HOME": str(self.home), "RAY_ADDRESS": self.address, "PYTHONPATH": _PYTHONPATH}
+            for name, value in {**own, **changes}.items():
+                patch.setenv(name, value)
+            patch.chdir(self.folder)
+            yield
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        with self.used():
+            return subprocess.Popen(
+                [sys.executable, "-m", "sweeps", *arguments], text=True, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            )  # fmt: skip
 
     def run(self, *arguments: str, code: int = 0, **changes: str) -> tuple[str, str]:
         """Standard output and error of a command."""
-        with self.start(*arguments, **changes) as process:
-            said, complained = process.communicate(timeout=_SECONDS)
-        assert process.returncode == code, said + complained
-        return said, complained
+        with self.used(**changes):
+            ended = run_command(*arguments)
+        assert ended.exit_code == code, ended.stdout + ended.stderr
+        return ended.stdout, ended.stderr
 
     def submission(self) -> list[str]:
         """The command's arguments."""
@@ -128,7 +140,7 @@ def head(tickets: Path) -> Iterator[Head]:
         patch.syspath_prepend(_EXPERIMENT)
         patch.setenv("PYTHONPATH", _PYTHONPATH)
         patch.setenv("PRIVNETS_TURNSTILE", str(tickets))
-        with ray_head() as made:
+        with ray_head(cpus=1) as made:
             yield made
 
 
@@ -194,8 +206,8 @@ def _use(ledger: Ledger) -> ResourceUse | None:
 
 def test_a_sweep_continues_after_its_submitter_was_killed(story: Story) -> None:
     assert len(story.begun) == _TICKETS
-    assert (story.use.nodes, story.use.busy_nodes, story.use.cpus) == (1, 1, 2)
-    assert story.use.packs == story.use.busy_cpus == 2
+    assert (story.use.nodes, story.use.busy_nodes, story.use.cpus) == (1, 1, 1)
+    assert story.use.packs == story.use.busy_cpus == 1
 
 
 def test_stop_ends_a_sweep_in_order(story: Story) -> None:
@@ -279,6 +291,53 @@ def test_other_addresses_in_the_environment_are_ignored(
     assert JobClient(head.address).find("absent") is None
 
 
+_OWN = """\
+name: own
+experiment: membership
+fixed:
+  dataset: {table: t.csv, target: outcome}
+  model: {sklearn: "own_tree:tree"}
+  train_size: 8
+  draws: 32
+  records: 4
+space:
+  model.params.depth: {grid: [1, -1]}
+"""
+_OWN_MODULE = """\
+from own_parts import make
+
+def tree(depth):
+    return make(max_depth=depth)
+"""
+
+
+def test_a_study_of_own_data_and_models_takes_them_to_the_cluster(
+    head: Head, tracking_uri: str, tmp_path: Path
+) -> None:
+    """The cluster sees neither the table nor the modules; one parameter is not valid."""
+    laptop = Laptop(tmp_path, head, tracking_uri)
+    rows = [f"{age},{age % 2}" for age in range(40)]
+    files = {
+        "t.csv": "\n".join(["age,outcome", *rows]),
+        "own.yaml": _OWN,
+        "own_tree.py": _OWN_MODULE,
+        "own_parts.py": "from sklearn.tree import DecisionTreeClassifier as make\n",
+    }
+    for name, text in files.items():
+        (laptop.folder / name).write_text(text)
+    where = ("--storage", str(laptop.storage), "--tracking-uri", tracking_uri)
+    laptop.run("submit", "own.yaml", "--name", "own", *where)
+    jobs = JobClient(head.address)
+    job = list(jobs.follow(job_id("own")))[-1]
+    log = jobs.log(job_id("own"))
+    assert "a point failed: InvalidParameterError: The 'max_depth' parameter" in log
+    result = sweeps.open_result("own", storage=str(laptop.storage))
+    assert dict(result.counts) == {"finished": 1, "failed": 1, "stopped": 0}
+    assert not job.is_active
+    reasons = read_status("own", str(laptop.storage)).reasons
+    assert [*reasons.values()] == [1]
+
+
 def test_a_study_is_validated_without_its_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,7 +350,7 @@ def test_a_study_is_validated_without_its_data(
 
 def test_a_large_study_is_submitted_only_with_confirmation() -> None:
     study = set_num_points(load("toy-gaussian", ["search.algorithm=sobol"]), 10_001)
-    with pytest.raises(InputError, match=r"10,001 points .* pass --yes"):
+    with pytest.raises(InputError, match=r"10,001 points.* pass --yes"):
         validate_remote_study(study, False)
     validate_remote_study(study, True)
 

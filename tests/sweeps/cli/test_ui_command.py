@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 from mlflow_server import free_port
+from support import run_command
 
 import tracking
 from privnets.points import Replicate, TradeoffPoint
@@ -80,10 +81,8 @@ def test_the_store_is_served_on_loopback_until_ctrl_c(ui_server: Served) -> None
 
 
 def assert_links_lead_to_pages(uri: str) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "sweeps", "ui", "--tracking-uri", uri],
-        capture_output=True, text=True, check=True, timeout=240,
-    )  # fmt: skip
+    ran = run_command("ui", "--tracking-uri", uri)
+    assert ran.exit_code == 0
     page = study_page(uri, STUDY)
     assert page is not None
     assert page.endswith("/runs?workflowType=machine_learning")
@@ -92,6 +91,7 @@ def assert_links_lead_to_pages(uri: str) -> None:
     assert study_page(uri, "another") is None
 
 
+@pytest.mark.slow
 def test_a_killed_command_leaves_no_server_behind(ui_server: Served) -> None:
     ui_server.process.kill()
     ui_server.process.wait(120)
@@ -108,7 +108,10 @@ def test_a_server_that_dies_gives_exit_code_1(ui_server: Served) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["a busy port", "no store"])
-def test_bad_input_is_rejected(trouble: str, tmp_path: Path) -> None:
+def test_bad_input_is_rejected(
+    trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -116,12 +119,8 @@ def test_bad_input_is_rejected(trouble: str, tmp_path: Path) -> None:
         port = taken.getsockname()[1] if trouble == "a busy port" else free_port()
         if trouble == "a busy port":
             tracking.create(uri)
-        ended = subprocess.run(
-            [sys.executable, "-c", "from sweeps.cli.main import main; main()", "ui",
-             "--tracking-uri", uri, "--port", str(port)],
-            cwd=tmp_path, capture_output=True, text=True, timeout=240,
-        )  # fmt: skip
-    assert ended.returncode == 2
+        ended = run_command("ui", "--tracking-uri", uri, "--port", str(port))
+    assert ended.exit_code == 2
     said = "--port" if trouble == "a busy port" else "no tracking store exists"
     assert said in ended.stderr
     assert "--host" not in ended.stderr  # `ui` has no such option.

@@ -18,8 +18,9 @@ from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_trainer import PackTrainer
 from sweeps.engine.scheduler import pending_replicates
 from sweeps.errors import StudyError
+from sweeps.planning.continuation import differences
 from sweeps.planning.packing import Pack
-from sweeps.planning.plan import Plan, create_manifest, make_plan, plan_differences
+from sweeps.planning.plan import Plan, create_manifest, make_plan
 from sweeps.store.ledger import Ledger
 from sweeps.study.loader import load
 
@@ -241,11 +242,11 @@ def test_early_stopping_is_off_by_default_and_part_of_the_plan(tmp_path: Path) -
     assert StoppingRule.from_plan(on) == StoppingRule(on.objectives, (0.125, 0.25, 0.5), 2.0, 0.95)
     manifest = create_manifest(on, "early", command="", tracking_uri="sqlite:///x.db")
     again = type(manifest).model_validate(manifest.model_dump(mode="json"))
-    assert plan_differences(again, on) == []
-    (reason,) = plan_differences(again, off)
+    assert differences(again, on) == []
+    (reason,) = differences(again, off)
     assert reason == (
-        'its early stopping was {"reduction": 2.0, "rungs": [0.125, 0.25, 0.5], "confidence": 0.95}'
-        " and is now false"
+        'early_stopping was {"reduction": 2.0, "rungs": [0.125, 0.25, 0.5], "confidence": 0.95}'
+        " and is now nothing"
     )
 
 

@@ -87,8 +87,14 @@ def test_a_finished_sweep_is_not_trained_again(
 
 
 def test_a_pack_that_fails_stops_no_other_and_only_missing_replicates_are_trained_later(
-    local_ray: Connection, uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path
+    local_ray: Connection,
+    uninterrupted: RunOutcome,
+    tracking_uri: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Each retry starts a worker, which takes seconds; one retry shows as much as three.
+    monkeypatch.setattr("sweeps.engine.tune_backend._MAX_RETRIES", 1)
     # A file in the place of one point's artifact directory: that point cannot be written.
     plan = small_plan(tmp_path, "replicates=1", "resources.concurrency=1")
     lost, *kept = plan.points

@@ -30,12 +30,13 @@ def can_mount(folder: Path) -> bool:
     return tried.returncode == 0
 
 
+@pytest.mark.slow
 def test_packs_that_do_not_fit_fail_for_that_reason(tracking_uri: str, tmp_path: Path) -> None:
     disk, kept = tmp_path / "disk", tmp_path / "kept"
     disk.mkdir()
     if not can_mount(disk):
         pytest.skip("no user namespace in which a small tmpfs can be mounted")
-    overrides = ("replicates=3", "space.weight_decay={grid: [0.1]}")
+    overrides = ("replicates=3", "space.weight_decay={grid: [0.1]}", "resources.concurrency=1")
     arguments = [
         "run", str(study_file(tmp_path)), "--name", "full", "--storage", str(disk),
         "--tracking-uri", tracking_uri, *(part for o in overrides for part in ("--set", o)),

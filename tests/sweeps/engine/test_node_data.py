@@ -1,17 +1,23 @@
-"""Every node fetches data sets for itself, and a sweep does not start if one lacks them."""
+"""A function is called on every node of a real cluster, within a bounded time.
+
+So every node fetches data sets for itself, and a sweep does not start if one lacks them.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from socket import gethostname
+from typing import Any
 
+import psutil
 import pytest
 from ray_head import Head, ray_head
 from ray_node import ray_node
@@ -32,7 +38,8 @@ NAME = "location30"
 WHOLE = data.directory()
 (FILE,) = (file.name for file in data.info(NAME).files)
 
-pytestmark = [requires_data(NAME), pytest.mark.ray]
+pytestmark = pytest.mark.ray
+needs_data = requires_data(NAME)
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,7 @@ class Pair:
     """A head and a node with a data directory each."""
 
     head: Head
+    node: int
     heads: Path
     nodes: Path
 
@@ -60,8 +68,10 @@ def cluster_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     heads, nodes = folder / "head", folder / "node"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRIVNETS_DATA", str(heads))
-        with ray_head() as head, ray_node(head, {"PRIVNETS_DATA": str(nodes)}):
-            yield Pair(head, heads, nodes)
+        patch.setenv("WHO", "the head")
+        own = {"PRIVNETS_DATA": str(nodes), "WHO": "the other"}
+        with ray_head() as head, ray_node(head, own) as node:
+            yield Pair(head, node, heads, nodes)
 
 
 @pytest.fixture
@@ -72,6 +82,56 @@ def pair(cluster_pair: Pair) -> Pair:
     return cluster_pair
 
 
+_CALL = """
+import json, os, sys, time
+import cluster
+from cluster.nodes import NoAnswer, on_every_node
+
+def readable(answers):
+    return [
+        {"lost" if answer.is_lost else "failed": answer.reason}
+        if isinstance(answer, NoAnswer) else answer
+        for answer in answers.values()
+    ]
+
+with cluster.connect(sys.argv[1]):
+    for call in sys.argv[2:]:
+        began = time.monotonic()
+        answers = readable(eval(call))
+        print(json.dumps([answers, time.monotonic() - began]))
+"""
+
+
+def call_nodes(head: Head, *calls: str) -> list[tuple[list[Any], float]]:
+    """Answers of all nodes to each call, and its seconds; one process makes all calls."""
+    asked = subprocess.run(
+        [sys.executable, "-c", _CALL, head.gcs, *calls],
+        env={**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": head.token},
+        capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert asked.returncode == 0, asked.stderr
+    return [tuple(json.loads(line)) for line in asked.stdout.splitlines()[-len(calls) :]]
+
+
+def test_each_node_answers_for_itself(pair: Pair) -> None:
+    """With its own variables or given ones, an exception as text, and none that died or is slow."""
+    own, given, failed, died, slow = call_nodes(
+        pair.head,
+        "on_every_node(os.getenv, 'WHO')",
+        "on_every_node(os.getenv, 'WHO', environment={'WHO': 'given'})",
+        "on_every_node(os.listdir, '/there/is/none')",
+        "on_every_node(os._exit, 1)",
+        "on_every_node(time.sleep, 300, seconds=5)",
+    )
+    assert sorted(own[0]) == ["the head", "the other"]
+    assert given[0] == ["given", "given"]
+    reason = "FileNotFoundError: [Errno 2] No such file or directory: '/there/is/none'"
+    assert failed[0] == [{"failed": reason}, {"failed": reason}]
+    assert [list(answer) for answer in died[0]] == [["lost"], ["lost"]]
+    assert slow[0] == [{"lost": "no answer within 5 s"}] * 2
+    assert slow[1] < 120
+
+
 def intact(root: Path) -> bool:
     return (root / NAME / FILE).read_bytes() == (WHOLE / NAME / FILE).read_bytes()
 
@@ -80,6 +140,7 @@ def copy_data(root: Path) -> None:
     shutil.copytree(WHOLE / NAME, root / NAME)
 
 
+@needs_data
 def test_every_node_copies_a_data_set_for_itself(pair: Pair) -> None:
     ran = pair.sweeps("data", "fetch", NAME, "--address", pair.head.gcs, "--from", str(WHOLE))
     assert ran.returncode == 0, ran.stderr
@@ -89,6 +150,7 @@ def test_every_node_copies_a_data_set_for_itself(pair: Pair) -> None:
         assert [path.name for path in root.iterdir()] == [NAME]
 
 
+@needs_data
 def test_a_source_that_is_not_the_published_one_is_refused_on_every_node(
     pair: Pair, tmp_path: Path
 ) -> None:
@@ -100,6 +162,7 @@ def test_a_source_that_is_not_the_published_one_is_refused_on_every_node(
     assert not list(pair.nodes.iterdir())
 
 
+@needs_data
 def test_the_data_of_each_node_is_listed(pair: Pair) -> None:
     copy_data(pair.nodes)
     ran = pair.sweeps("data", "list", "--address", pair.head.gcs, "--json")
@@ -111,6 +174,7 @@ def test_the_data_of_each_node_is_listed(pair: Pair) -> None:
     assert all(node["sets"]["digits"] == ["present", "scikit-learn"] for node in told)
 
 
+@needs_data
 def test_a_data_directory_for_all_nodes_can_be_named(pair: Pair, tmp_path: Path) -> None:
     copy_data(tmp_path)
     ran = pair.sweeps("data", "list", "--address", pair.head.gcs, "--data", str(tmp_path), "--json")
@@ -119,6 +183,7 @@ def test_a_data_directory_for_all_nodes_can_be_named(pair: Pair, tmp_path: Path)
     assert states == [["present", str(tmp_path / NAME)]] * 2
 
 
+@needs_data
 def test_a_sweep_whose_data_one_node_lacks_does_not_begin(pair: Pair, tmp_path: Path) -> None:
     copy_data(pair.heads)
     study, storage = tmp_path / "places.yaml", tmp_path / "sweeps"
@@ -136,6 +201,7 @@ def test_a_sweep_whose_data_one_node_lacks_does_not_begin(pair: Pair, tmp_path: 
     assert not (tmp_path / "mlflow.db").exists()
 
 
+@needs_data
 def test_several_processes_of_a_machine_fetch_once(tmp_path: Path) -> None:
     """Each file keeps one inode: no process replaced the file of another."""
     code = (
@@ -173,6 +239,8 @@ print(json.dumps([outcome.exit_code, *outcome.failures.values()]))
 """
 
 
+@needs_data
+@pytest.mark.slow
 def test_a_pack_that_finds_its_data_gone_says_on_which_node(tmp_path: Path) -> None:
     copy_data(tmp_path / "data")
     (tmp_path / "places.yaml").write_text(STUDY)
@@ -186,3 +254,18 @@ def test_a_pack_that_finds_its_data_gone_says_on_which_node(tmp_path: Path) -> N
     assert code == 1
     assert reason.startswith(f"privnets.data.files.DataError: node {gethostname()} (")
     assert "data set 'location30' cannot be used" in reason
+
+
+@pytest.mark.slow  # Ray takes long to give up a node
+def test_a_node_that_hangs_does_not_delay_the_others(pair: Pair) -> None:
+    hanging = psutil.Process(pair.node).children(recursive=True)
+    for process in hanging:
+        process.send_signal(signal.SIGSTOP)
+    try:
+        ((answers, _),) = call_nodes(pair.head, "on_every_node(os.getenv, 'WHO', seconds=20)")
+    finally:
+        for process in hanging:
+            if process.is_running():
+                process.send_signal(signal.SIGCONT)
+    assert "the head" in answers
+    assert "the other" not in answers

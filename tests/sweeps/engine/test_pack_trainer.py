@@ -54,6 +54,21 @@ def to_the_end(run: PackTrainer) -> None:
         pass
 
 
+class Undeclared(Membership):
+    """Reports a metric that it does not declare, and lacks one that it does."""
+
+    def metric_keys(self, config: ExperimentConfig) -> tuple[str, ...]:
+        return ("utility/other", *super().metric_keys(config)[1:])
+
+
+def test_metrics_that_are_not_declared_fail_the_pack_at_its_first_point(
+    pack: Pack, ledger: Ledger
+) -> None:
+    with pytest.raises(ValueError, match="missing: utility/other; not declared: bound/advantage"):
+        to_the_end(PackTrainer(pack, Undeclared(), ledger))
+    assert not ledger.pack_ids()
+
+
 @pytest.mark.parametrize("stages", [1, 2, 3])
 def test_an_interrupted_pack_has_the_same_results(
     pack: Pack, ledger: Ledger, uninterrupted: Ledger, stages: int

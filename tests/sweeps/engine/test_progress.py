@@ -102,7 +102,7 @@ def test_points_of_failed_packs_count_as_failed(tracker: ProgressTracker) -> Non
 def test_flagged_points_are_not_on_the_front_so_far(tracker: ProgressTracker) -> None:
     write_point(tracker, 1)
     write_point(tracker, 0, flag=1.0)
-    counts = SweepCounter(tracker.ledger, tracker.plan.seeds, tracker.plan.objectives).read()
+    counts = SweepCounter(tracker.ledger, tracker.plan.seed_rule, tracker.plan.objectives).read()
     assert (counts.complete, counts.front) == (2, 1)
     assert set(counts.best.values()) == {1.0}
 

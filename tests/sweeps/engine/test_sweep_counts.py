@@ -14,6 +14,7 @@ from privnets.points import Curve, Replicate, TradeoffPoint
 from sweeps.engine.display import SweepCounts
 from sweeps.engine.progress import SweepCounter
 from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import SeedRule
 
 OBJECTIVES = {"privacy/advantage": "min", "utility/accuracy": "max"}
 
@@ -36,7 +37,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def make_counter(ledger: Ledger) -> SweepCounter:
-    return SweepCounter(ledger, (0, 1), OBJECTIVES)  # type: ignore[arg-type]
+    return SweepCounter(ledger, SeedRule(frozenset({0, 1})), OBJECTIVES)  # type: ignore[arg-type]
 
 
 def test_points_are_counted_once_and_by_their_worst_replicate(ledger: Ledger) -> None:
@@ -81,15 +82,17 @@ _COUNT = """
 import resource, sys
 from sweeps.store.ledger import Ledger
 from sweeps.engine.progress import SweepCounter
+from sweeps.store.manifest import SeedRule
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 few, many = (Ledger(sys.argv[1], name) for name in ("few", "many"))
 objectives = {"privacy/m0": "min", "privacy/m1": "min"}
-SweepCounter(few, range(2), objectives).read()
+rule = SeedRule(frozenset({0, 1}))
+SweepCounter(few, rule, objectives).read()
 before = peak()
-counter = SweepCounter(many, range(2), objectives)
+counter = SweepCounter(many, rule, objectives)
 assert counter.read().complete == 1000
 print(1024 * (peak() - before) / 1000)
 """

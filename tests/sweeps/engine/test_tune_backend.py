@@ -52,7 +52,8 @@ def test_a_sweep_leaves_no_patch_and_no_history_behind(
 
     monkeypatch.setattr(tune, "run", recording_run)
     before = process_state()
-    plan = small_plan(tmp_path, "replicates=1", "space.weight_decay={grid: [0.1, 1.0]}")
+    overrides = ("replicates=1", "space.weight_decay={grid: [0.1, 1.0]}", "resources.concurrency=1")
+    plan = small_plan(tmp_path, *overrides)
     folder = str(tmp_path)
     outcome = execute(plan, sweep="light", storage=folder, tracking_uri=tracking_uri)
     assert outcome.exit_code == 0, outcome.problems

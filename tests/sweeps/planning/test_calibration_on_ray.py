@@ -191,6 +191,7 @@ with cluster.connect() as connection:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees a GPU here")
 def test_gpus_that_torch_does_not_see_are_refused_before_training(tmp_path: Path) -> None:
     """Ray believes its configuration; torch looks at the hardware."""

@@ -43,7 +43,7 @@ def simulate_end(lengths: list[float], workers: int) -> float:
     return max(free_at)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(workloads, st.integers(1, 64))
 def test_packs_have_every_member_and_efficient_sizes(
     workloads: list[Workload], workers: int
@@ -55,7 +55,7 @@ def test_packs_have_every_member_and_efficient_sizes(
         assert min(sizes) >= own.smallest // 2
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(workloads, st.integers(1, 64))
 def test_workers_are_idle_for_at_most_one_pack(workloads: list[Workload], workers: int) -> None:
     """The end is within 5% of a lower bound, plus one pack of the preferred size."""
@@ -69,7 +69,7 @@ def test_workers_are_idle_for_at_most_one_pack(workloads: list[Workload], worker
     assert simulate_end(sorted(lengths, reverse=True), workers) <= 1.05 * best + longest
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=60), st.integers(1, 20))
 def test_the_makespan_is_the_end_of_the_last_pack(lengths: list[float], workers: int) -> None:
     assert makespan(lengths, workers) == pytest.approx(simulate_end(lengths, workers))

@@ -1,6 +1,7 @@
 import importlib.metadata
 import importlib.util
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -94,15 +95,20 @@ def test_points_that_differ_in_an_unused_field_are_merged_with_a_note():
     )
 
 
-def test_a_plan_grows_by_new_points():
-    planned = make_plan(study(space={"weight_decay": {"grid": [0, 1]}}))
-    grown = planned.grow([{"weight_decay": 1}, {"weight_decay": 2}])
-    assert [p.config.weight_decay for p in grown.points] == [0, 1, 2]
-    assert grown.points[:2] == planned.points
-    assert (planned.asks, grown.asks) == ((2,), (2, 2))
-    whole = make_plan(study(space={"weight_decay": {"grid": [0, 1, 2]}}))
-    assert (grown.points, grown.digest) == (whole.points, whole.digest)
-    assert planned.digest != grown.digest
+def test_a_proposed_point_gets_the_first_seed_that_it_lacks():
+    """The plan of an adaptive search grows ask by ask; a grid's serves, without its points."""
+    whole = make_plan(study(fixed={**FIXED, "seed": 3}, space={"weight_decay": {"grid": [0, 1]}}))
+    plan = replace(whole, points=(), seeds=(3,), confirming_seeds=(1003, 1004))
+    asks = [[{"weight_decay": 1}, {"weight_decay": 1}], [{"weight_decay": 0}, {"weight_decay": 1}]]
+    for proposals in asks:
+        plan = plan.grow(plan.propose("search", proposals, told=0))
+    assert [ask.seeds for ask in plan.asks] == [(3, 4), (3, 5)]
+    assert [(p.config.weight_decay, p.seeds) for p in plan.points] == [(1, (3, 4, 5)), (0, (3,))]
+    confirmed = plan.grow(plan.propose("confirm", [{"weight_decay": 0}], told=2))
+    assert [p.seeds for p in confirmed.points] == [(3, 4, 5), (3, 1003, 1004)]
+    again = confirmed.grow(confirmed.propose("search", [{"weight_decay": 0}], told=2))
+    assert again.asks[-1].seeds == (4,)
+    assert len(again.replicates()) == 7
 
 
 def test_planning_does_not_look_packages_up_for_every_point(monkeypatch):
@@ -160,7 +166,7 @@ def test_only_a_large_plan_needs_confirmation():
     check_confirmed(planned.study, configs * 10_000, False)
     large = configs * 10_001
     check_confirmed(planned.study, large, True)
-    with pytest.raises(InputError, match=r"10,001 points of 3 replicates.*--yes") as caught:
+    with pytest.raises(InputError, match=r"10,001 points, 30,003 trainings.*--yes") as caught:
         check_confirmed(planned.study, large, False)
     assert format_duration(10_001 * planned.cost_seconds()) in str(caught.value)
 

@@ -14,9 +14,10 @@ import yaml
 from small_sweeps import small_plan, study_file
 
 import sweeps
-from sweeps.engine.executor import new_sweep_name, prepare_manifest
+from sweeps.engine.executor import new_sweep_name
 from sweeps.errors import InputError
-from sweeps.planning.plan import Plan, plan_differences, replan
+from sweeps.planning.continuation import differences, prepare_manifest, replan
+from sweeps.planning.plan import Plan
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest, write_manifest
 from sweeps.study.loader import load
@@ -43,7 +44,6 @@ def test_a_sweep_is_planned_again_from_its_spec_alone(ledger: Ledger, plan: Plan
     assert again.seeds == plan.seeds
     assert again.objectives == plan.objectives
     assert again.log_fields == plan.log_fields
-    assert again.asks == plan.asks == read_manifest(ledger).plan.asks
 
 
 def test_infinite_values_are_kept_in_the_spec(ledger: Ledger, tmp_path: Path) -> None:
@@ -68,19 +68,19 @@ def test_the_spec_says_how_the_sweep_was_made_and_no_secret(ledger: Ledger) -> N
 
 def test_another_plan_may_not_take_the_name(ledger: Ledger, tmp_path: Path) -> None:
     other = small_plan(tmp_path, "replicates=3")
-    with pytest.raises(InputError, match=r"'sweep' is taken by another sweep.*4 points of 2"):
+    with pytest.raises(InputError, match=r"was 2 and is now 3.*extend sweep --replicates 3"):
         prepare_manifest(ledger, other, command="", tracking_uri="")
 
 
 def test_resources_may_change_between_runs(ledger: Ledger, tmp_path: Path) -> None:
-    assert plan_differences(read_manifest(ledger), small_plan(tmp_path, "resources.pack=4")) == []
+    assert differences(read_manifest(ledger), small_plan(tmp_path, "resources.pack=4")) == []
 
 
 @pytest.mark.parametrize(
     ("key", "value", "word"),
     [
         (("plan", "experiment_version"), 0, "version 0"),
-        (("data", "digits"), "0" * 32, "data set 'digits' has changed"),
+        (("data", "digits"), "0" * 32, "data set 'digits', or code of its author, has changed"),
     ],
 )
 def test_a_sweep_with_other_points_is_not_continued(

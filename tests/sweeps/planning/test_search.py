@@ -8,7 +8,7 @@ from scipy.stats import kstest, qmc
 
 from privnets.points import TradeoffPoint
 from sweeps.planning.plan import make_plan
-from sweeps.study.search import SEARCHES, Proposal, Search
+from sweeps.study.search import SEARCHES, Proposal, Search, SearchResult
 from sweeps.study.search_space import grid_size
 from sweeps.study.spec import Study
 
@@ -71,7 +71,7 @@ def test_results_do_not_change_the_points_unless_the_search_is_adaptive(algorith
     settings = {"algorithm": algorithm, "num_points": 9, "seed": 3}
     search = start(space_of(algorithm), **settings)
     first = search.ask(4)
-    search.tell([TradeoffPoint("0" * 20, "membership", first[0], ())])
+    search.tell([SearchResult(first[0], TradeoffPoint("0" * 20, "membership", first[0], ()))])
     assert search.is_adaptive or [*first, *search.ask(5)] == propose(
         space_of(algorithm), **settings
     )

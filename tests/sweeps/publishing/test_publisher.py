@@ -164,7 +164,7 @@ def test_while_the_server_is_away_points_wait(
 
 
 def test_a_damaged_pack_that_is_written_again_is_published_then(ledger: Ledger, plan: Plan) -> None:
-    reader = PointReader(ledger, plan.seeds)
+    reader = PointReader(ledger, plan.seed_rule)
     write(ledger, plan, (0, 0), (0, 1))
     (path,) = Path(ledger.directory.path, "ledger").iterdir()
     whole = path.read_bytes()
@@ -182,7 +182,7 @@ def test_reader_stops_after_enough_points(ledger: Ledger, plan: Plan) -> None:
         write(ledger, plan, (index, 1))
     for number in range(20):
         Path(ledger.directory.path, "ledger", f"0-{number}.parquet").write_bytes(b"damaged")
-    reader = PointReader(ledger, plan.seeds)
+    reader = PointReader(ledger, plan.seed_rule)
     found = [reader.read_new(min_points=1) for _ in range(6)]
     assert found[0]
     assert not found[-1]

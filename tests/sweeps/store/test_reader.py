@@ -16,6 +16,7 @@ from small_sweeps import plain
 from privnets.points import Curve, Replicate, TradeoffPoint, merge_replicates
 from sweeps.analysis.results import build_points_frame, build_replicates_frame
 from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import SeedRule
 from sweeps.store.reader import (
     LedgerReader,
     PointReader,
@@ -26,6 +27,7 @@ from sweeps.store.reader import (
 from tracking.frame import points_frame, replicates_frame
 
 SEEDS = frozenset({0, 1, 2})
+RULE = SeedRule(SEEDS)
 FLOATS = st.floats(-1e3, 1e3) | st.sampled_from([math.nan, math.inf, -math.inf, -0.0])
 TEXTS = st.sampled_from([None, None, None, "for a reason"])
 
@@ -78,14 +80,14 @@ def assert_equal(frame: pd.DataFrame, expected: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(frame, expected, rtol=1e-9, atol=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(packs_of_points())
 def test_tables_equal_those_of_the_points(packs: list[list[TradeoffPoint]]) -> None:
     """Replicates may be repeated, missing, undefined, failed, stopped, or of mixed types."""
     with TemporaryDirectory() as folder:
         ledger = Ledger(folder, "sweep")
         write_packs(ledger, packs)
-        replicates = replicate_table(ledger.read_tables(columns=is_metric_column)).complete(SEEDS)
+        replicates = replicate_table(ledger.read_tables(columns=is_metric_column)).complete(RULE)
         points = complete_points(ledger.read_points())
     counts = {name: count for name, count in replicates.counts.items() if count}
     assert counts == {
@@ -108,7 +110,7 @@ def test_means_of_infinite_values_equal_those_of_the_points() -> None:
     with TemporaryDirectory() as folder:
         ledger = Ledger(folder, "sweep")
         ledger.write_pack("pack", points)
-        replicates = replicate_table(ledger.read_tables()).complete(SEEDS)
+        replicates = replicate_table(ledger.read_tables()).complete(RULE)
     assert_equal(build_points_frame(replicates, "s"), points_frame(points, "s"))
 
 
@@ -130,7 +132,7 @@ def test_means_of_ordinary_values_equal_those_of_the_points() -> None:
     with TemporaryDirectory() as folder:
         ledger = Ledger(folder, "sweep")
         ledger.write_pack("pack", points)
-        replicates = replicate_table(ledger.read_tables()).complete({0})
+        replicates = replicate_table(ledger.read_tables()).complete(SeedRule(frozenset({0})))
     assert_equal(build_points_frame(replicates, "s"), points_frame(points, "s"))
 
 
@@ -156,13 +158,13 @@ def test_damage_hides_a_pack_from_those_who_read_it_whole(tmp_path: Path) -> Non
     assert hidden > 0.7 * len(places)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(packs_of_points())
 def test_notes_and_artifacts_equal_those_of_the_points(packs: list[list[TradeoffPoint]]) -> None:
     with TemporaryDirectory() as folder:
         ledger = Ledger(folder, "sweep")
         write_packs(ledger, packs)
-        replicates = replicate_table(ledger.read_tables(columns=is_fixed_column)).complete(SEEDS)
+        replicates = replicate_table(ledger.read_tables(columns=is_fixed_column)).complete(RULE)
         points = complete_points(ledger.read_points())
         notes = {(p.point_id, *note) for p in points for note in p.notes.items()}
         assert set(replicates.notes()) == notes
@@ -208,7 +210,7 @@ def test_each_pack_is_read_once_and_a_damaged_one_when_it_is_replaced(tmp_path: 
 
 def test_point_is_read_once_when_its_last_replicate_appears(tmp_path: Path) -> None:
     ledger = Ledger(str(tmp_path), "sweep")
-    reader = PointReader(ledger, SEEDS)
+    reader = PointReader(ledger, RULE)
     ledger.write_pack("a", [point_of("p", 0, 2)])
     assert reader.read_new() == []
     ledger.write_pack("b", [point_of("p", 1)])

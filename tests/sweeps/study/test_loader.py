@@ -1,3 +1,4 @@
+from copy import deepcopy
 from itertools import pairwise
 from pathlib import Path
 from time import process_time
@@ -89,7 +90,7 @@ replicates: 4
     expected = [
         ('FILE:1 name: got "my study"; expected up to 100 letters', ""),
         ("FILE:3 replicate: got an unknown key; expected one of", "(did you mean replicates?)"),
-        ("FILE:6 fixed.model: got linear; expected logistic or mlp with digits", ""),
+        ("FILE:6 fixed.model: got linear; expected logistic, mlp, cnn or resnet with digits", ""),
         ("FILE:7 fixed.train_size: got 5000; expected at most 1796 with digits", ""),
         ("FILE:8 fixed.trainsize: got an unknown field; expected", "(did you mean train_size?)"),
         ("FILE:9 fixed.draws: got 401; expected a value that is even", ""),
@@ -161,8 +162,8 @@ def test_missing_required_keys_are_errors(write):
 def test_an_unknown_experiment_is_an_error_that_lists_the_experiments(write):
     (line,) = load_errors(write("name: a\nreplicates: x\nexperiment: membershop\n"))[1:]
     assert line == (
-        'FILE:3 experiment: got "membershop"; expected one of adversarial, membership '
-        "(did you mean membership?)"
+        'FILE:3 experiment: got "membershop"; expected one of adversarial, membership, '
+        "recorded (did you mean membership?)"
     )
 
 
@@ -257,6 +258,15 @@ def test_overrides_replace_add_and_remove_values(write):
     assert not load(write(VALID), ["space.weight_decay=null"]).space
 
 
+def test_a_mapping_gives_the_same_study_as_its_file_and_is_not_changed(write):
+    values = load(write(VALID)).to_dict()
+    before, changes = deepcopy(values), ["fixed.train_size=100"]
+    assert load(values, changes) == load(write(VALID), changes)
+    assert values == before
+    with pytest.raises(StudyError, match="study replicates: got 0; expected at least 1"):
+        load({**values, "replicates": 0})
+
+
 def test_an_error_in_an_override_names_the_option(write):
     path = write(VALID)
     assert load_errors(path, "replicates=0", "train_size=3", "fixed.train_size", "name.x=1") == [
@@ -264,7 +274,7 @@ def test_an_error_in_an_override_names_the_option(write):
         "space.weight_decay.grid=[0, 1]",
         '--set name.x: got "mine" above it; expected a mapping there',
         "--set replicates: got 0; expected at least 1",
-        "--set train_size: got an unknown key; expected one of claims, description, "
+        "--set train_size: got an unknown key; expected one of claims, constraints, description, "
         "early_stopping, experiment, fixed, name, objectives, replicates, reproduces, resources, "
         "search, space",
     ]

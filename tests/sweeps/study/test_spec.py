@@ -123,7 +123,7 @@ def test_numbers_over_two_decades_are_log_scaled(kind, value, expected):
         {"replicates": 0},
         {"replicates": True},
         {"replicates": 2.0},
-        {"fixed": {"a": [1]}},
+        {"fixed": {"a": {1: 2}}},
         {"space": {"a": {}}},
         {"space": {"a": {"grid": None}}},
         {"space": {"a": 1}},

@@ -26,6 +26,7 @@ FIGURES = {
     "adult-features": 4,
     "adult-noise": 5,
 }
+PRIVATE = {"adult-epsilon"}
 RELEASES = {
     "digits-gradients": None,
     "digits-quick": None,
@@ -51,7 +52,7 @@ def reduced_settings(name: str) -> list[str]:
 
 
 def test_names_of_the_packaged_studies():
-    assert study_names() == sorted([*FIGURES, *RELEASES, "quickstart"])
+    assert study_names() == sorted([*FIGURES, *PRIVATE, *RELEASES, "quickstart"])
     assert [load(name).name for name in study_names()] == study_names()
 
 

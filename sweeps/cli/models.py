@@ -1,4 +1,4 @@
-"""`sweeps audit`: membership leakage of models whose outputs were saved."""
+"""`sweeps audit` and `sweeps release`: saved outputs of models, and trained releasers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+import privnets
+from privnets.adversarial.attackers.profiles import ProfileName
 from privnets.audit.attacks import Family
 from privnets.audit.evaluation import audit_signals
 from privnets.audit.files import AuditError
 from privnets.audit.page import format_table
 from privnets.audit.result import EPSILON, METRICS, AuditResult
+from privnets.data.user_files import import_object
 from sweeps.analysis.export import check_output_path, save_frame
+from sweeps.analysis.results import Result, open_result
 from sweeps.analysis.tables import Table
+from sweeps.cli.options import Storage, Sweep
 from sweeps.cli.terminal import print_table, say
 from sweeps.errors import InputError, describe_choices
 
@@ -142,3 +147,79 @@ def _passes(result: AuditResult, gate: AuditGate, families: Sequence[Family]) ->
         verb = "passes" if has_passed else "FAILS"
         say(f"{family}: {gate.metric} {value:.3f}{interval} of {row.name} {verb} {gate.limit:g}")
     return passes
+
+
+def release(
+    sweep: Sweep,
+    point: Annotated[str, typer.Argument(help="Id of the point, or its first digits.")],
+    records: Annotated[
+        Path, typer.Argument(metavar="INPUT", help="Records of the form that it was trained on.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="OUTPUT", help="Write the release here.")
+    ],
+    storage: Storage = None,
+    replicate: Annotated[
+        int | None,
+        typer.Option(metavar="SEED", help="Take this replicate.", show_default="the first"),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Repeat the noise of this seed.", show_default="fresh noise"),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Copy this column, unprotected; repeatable."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Attack the release; INPUT must have the secret.")
+    ] = False,
+    labels: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Table of secrets for --check of images."),
+    ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:NAME", help="Function that made your own releaser."),
+    ] = None,
+    panel: Annotated[
+        ProfileName, typer.Option(metavar="PANEL", help="Attackers of --check: full or quick.")
+    ] = "full",
+) -> None:
+    """Release new records by the trained releaser of a point, with its noise.
+
+    INPUT and OUTPUT are tables (.csv, .parquet), folders of images, or arrays (.npy). Only
+    attributes are released. Secret and utility label are left out unless --keep copies them.
+    """
+    if labels is not None and not check:
+        raise InputError(f"--labels: got {labels} without --check; expected both")
+    factory: Any = None if network is None else import_object(network, "--network")
+    content = _stored_releaser(open_result(sweep, storage), point, replicate)
+    releaser = privnets.load_releaser(content, factory)
+    try:
+        counts = releaser.release_files(records, output, seed, keep or ())
+    except OSError as error:
+        raise InputError(f"{output} cannot be written: {error}") from error
+    say(f"released {counts.released:,} records to {output}")
+    if counts.left_out:
+        say(f"left out {counts.left_out:,} records with missing values")
+    if check:
+        say(privnets.check_release(releaser, records, output, panel, labels).verdict)
+
+
+def _stored_releaser(result: Result, prefix: str, seed: int | None) -> bytes:
+    """Returns the file of a trained releaser of a sweep."""
+    ids = [each for each in result.points["point_id"] if each.startswith(prefix)]
+    if len(ids) != 1:
+        given = f"{prefix!r}, which begins the ids of {len(ids)} finished points"
+        raise InputError(f"point: got {given}; see `sweeps points {result.sweep}`")
+    stored = {each.seed: each for each in result.select_points(ids)[ids[0]].replicates}
+    replicate = stored.get(min(stored) if seed is None else seed)
+    if replicate is None:
+        raise InputError(
+            f"--replicate: got {seed}; expected {describe_choices(map(str, stored), str(seed))}"
+        )
+    try:
+        return replicate.artifacts["releaser.safetensors"]
+    except (KeyError, OSError) as error:
+        raise InputError(f"point {ids[0]} has no trained releaser: {error}") from error

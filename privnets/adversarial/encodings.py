@@ -1,0 +1,411 @@
+"""Encodings of records: from the user's form to a network's arrays, and back.
+
+A trained releaser is stored with its encoding, so both are plain JSON without code.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from pydantic import BaseModel, ConfigDict, Field
+
+from privnets.data import UserFormError
+from privnets.data.tables import MissingValues, is_number, read_frame, require_columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[np.float32]
+
+IMAGE_SUFFIXES: Final = (".jpeg", ".jpg", ".png")
+_IMAGES_AT_ONCE = 256
+_MISSING = "missing"  # category of missing values
+
+
+class RecordEncoding(BaseModel):
+    """Base class of encodings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    suffixes: ClassVar[tuple[str, ...]] = (".csv", ".csv.gz", ".parquet")
+    """Names of files that `write` writes; none if it writes folders."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one encoded record."""
+
+    @abstractmethod
+    def encode(self, records: Any) -> Array:
+        """Encodes records to an array [n, *shape].
+
+        Raises:
+            UserFormError: If the records have another form.
+        """
+
+    def secret_classes(self, records: Any) -> NDArray[np.int64] | None:
+        """Secrets of records [n, ...], for a releaser that sees them; -1 where unknown."""
+        return None
+
+    @abstractmethod
+    def decode(self, z: Array, records: Any) -> Any:
+        """Returns encoded releases [n, *shape] in the form of the records, which they replace."""
+
+    def reencode(self, z: Array) -> Array:
+        """Returns releases [n, *shape] as they are after `decode` and `encode`."""
+        return z
+
+    @abstractmethod
+    def read(self, path: Path) -> Any:
+        """Reads records from a file or folder of the user.
+
+        Raises:
+            UserFormError: If that is not possible.
+        """
+
+    def complete(self, records: Any) -> Any:
+        """Records of a file that can be released."""
+        return records
+
+    def parts(self, records: Any) -> Iterator[Any]:
+        """Splits records into parts that fit into memory once released."""
+        yield records
+
+    @abstractmethod
+    def write(self, released: Any, path: Path) -> None:
+        """Writes the decoded releases of one part.
+
+        Raises:
+            OSError: If that is not possible.
+        """
+
+
+class ArrayEncoding(RecordEncoding):
+    """Arrays that are already on the network's scale."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".npy",)
+    kind: Literal["array"] = "array"
+    record_shape: tuple[Annotated[int, Field(ge=1)], ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one record."""
+        return self.record_shape
+
+    def encode(self, records: Any) -> Array:
+        """Checks the shape; see `RecordEncoding.encode`."""
+        x = np.asarray(records, dtype=np.float32)
+        if x.shape[1:] != self.shape or not np.isfinite(x).all():
+            expected = f"finite numbers of shape [n, {', '.join(map(str, self.shape))}]"
+            raise UserFormError("input", f"an array of shape {list(x.shape)}", expected)
+        return x
+
+    def decode(self, z: Array, records: Any) -> Array:
+        """Returns the releases."""
+        return z
+
+    def read(self, path: Path) -> Any:
+        """Reads an array from a `.npy` file; see `RecordEncoding.read`."""
+        try:
+            return np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            given = f"{path}, which cannot be read ({error})"
+            raise UserFormError("input", given, "a file that ends in .npy") from error
+
+    def write(self, released: Any, path: Path) -> None:
+        """Writes an array as a `.npy` file."""
+        np.save(path, released, allow_pickle=False)
+
+
+class NumberColumn(BaseModel):
+    """Column of numbers, scaled to mean 0 and standard deviation 1.
+
+    Attributes:
+        fill: Replaces missing values; None if they are errors.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str
+    mean: float
+    std: float = Field(gt=0)
+    fill: float | None = None
+
+    @property
+    def width(self) -> int:
+        """Number of encoded columns."""
+        return 1
+
+    @classmethod
+    def fit(cls, name: str, column: pd.Series[Any], *, fills: bool) -> NumberColumn:
+        """Measures a column; `fills` says whether missing values are replaced by its median."""
+        fill = float(column.median()) if fills else None
+        numbers = column.to_numpy(np.float64, na_value=np.nan)
+        numbers = np.where(np.isnan(numbers), fill or 0.0, numbers)
+        if not np.isfinite(numbers).all():
+            raise UserFormError("columns", f"infinite numbers in {name!r}", "finite ones")
+        return cls(name=name, mean=numbers.mean(), std=numbers.std() or 1.0, fill=fill)
+
+    def encode(self, column: pd.Series[Any]) -> NDArray[np.float64]:
+        """Scales numbers, shape [n, 1]."""
+        if not is_number(column) and len(column):
+            raise UserFormError(self.name, f"{column.iloc[0]!r} in this column", "numbers")
+        numbers = column.to_numpy(np.float64, na_value=np.nan)
+        if self.fill is not None:
+            numbers = np.where(np.isnan(numbers), self.fill, numbers)
+        if not np.isfinite(numbers).all():
+            raise UserFormError(self.name, "missing or infinite numbers", "finite ones")
+        return (numbers[:, None] - self.mean) / self.std
+
+    def decode(self, z: NDArray[np.float64]) -> NDArray[Any]:
+        """Numbers in original units, shape [n]."""
+        numbers: NDArray[np.float64] = self.mean + self.std * z[:, 0]
+        return numbers
+
+
+class CategoryColumn(BaseModel):
+    """Column of categories, as zeros and a one.
+
+    Attributes:
+        categories: Texts, sorted; `missing` for missing values.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    categories: tuple[str, ...] = Field(min_length=1)
+
+    @property
+    def width(self) -> int:
+        """Number of encoded columns."""
+        return len(self.categories)
+
+    @classmethod
+    def fit(cls, name: str, column: pd.Series[Any]) -> CategoryColumn:
+        """Collects the categories of a column."""
+        return cls(name=name, categories=tuple(sorted(set(category_texts(column)))))
+
+    def encode(self, column: pd.Series[Any]) -> NDArray[np.float64]:
+        """Zeros and a one for each record, shape [n, categories]."""
+        numbers = {category: number for number, category in enumerate(self.categories)}
+        codes = category_texts(column).map(numbers)
+        if codes.isna().any():
+            unknown = category_texts(column)[codes.isna()].iloc[0]
+            listed = ", ".join(self.categories[:10])
+            expected = f"a category that the releaser was trained on: {listed}"
+            raise UserFormError(self.name, repr(unknown), expected)
+        return np.eye(self.width)[codes.to_numpy(np.int64)]
+
+    def decode(self, z: NDArray[np.float64]) -> NDArray[Any]:
+        """The category with the highest score for each record, shape [n]."""
+        likeliest: NDArray[Any] = np.array(self.categories, dtype=object)[z.argmax(axis=1)]
+        return likeliest
+
+
+class TableEncoding(RecordEncoding):
+    """Columns of a table, side by side.
+
+    Attributes:
+        drops: Whether a file's records with missing values are left out.
+    """
+
+    kind: Literal["table"] = "table"
+    columns: tuple[NumberColumn | CategoryColumn, ...] = Field(min_length=1)
+    drops: bool = False
+
+    @property
+    def shape(self) -> tuple[int]:
+        """Number of encoded columns."""
+        return (sum(column.width for column in self.columns),)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return [column.name for column in self.columns]
+
+    @classmethod
+    def fit(
+        cls, frame: pd.DataFrame, categorical: Sequence[str], missing: MissingValues
+    ) -> TableEncoding:
+        """Measures every column of a table.
+
+        Args:
+            categorical: Columns whose values are categories, besides texts and truth values.
+            missing: Use of missing values; see `TableAttributes`.
+        """
+        fills = missing == "replace"
+        columns = [
+            NumberColumn.fit(str(name), column, fills=fills)
+            if is_number(column) and name not in categorical
+            else CategoryColumn.fit(str(name), column)
+            for name, column in frame.items()
+        ]
+        return cls(columns=tuple(columns), drops=missing == "drop")
+
+    def complete(self, records: pd.DataFrame) -> pd.DataFrame:
+        """Records without missing values, if others are left out; see `RecordEncoding`."""
+        require_columns(records, self.names, "input")
+        complete = records.dropna(subset=self.names) if self.drops else records
+        if complete.empty:
+            raise UserFormError("input", "a missing value in every record", "complete records")
+        return complete
+
+    def encode(self, records: pd.DataFrame) -> Array:
+        """Encodes a table's columns; others are left out. See `RecordEncoding.encode`."""
+        require_columns(records, self.names, "input")
+        blocks = [column.encode(records[column.name]) for column in self.columns]
+        return np.hstack(blocks).astype(np.float32)
+
+    def reencode(self, z: Array) -> Array:
+        """Replaces the scores of categories by a one for the highest, and zeros."""
+        parts = []
+        for column, scores in zip(self.columns, self._blocks(z), strict=True):
+            is_number_column = isinstance(column, NumberColumn)
+            parts.append(scores if is_number_column else np.eye(column.width)[scores.argmax(1)])
+        return np.hstack(parts).astype(np.float32)
+
+    def decode(self, z: Array, records: pd.DataFrame) -> pd.DataFrame:
+        """Numbers in original units, and the category with the highest score of each column.
+
+        Both are computed from a release alone, so they reveal no more than it does.
+        """
+        import pandas as pd  # half a second to import
+
+        values = zip(self.columns, self._blocks(z), strict=True)
+        columns = {column.name: column.decode(block) for column, block in values}
+        return pd.DataFrame(columns, index=records.index)
+
+    def read(self, path: Path) -> pd.DataFrame:
+        """Reads a CSV or parquet file; see `RecordEncoding.read`."""
+        return read_frame(path)
+
+    def write(self, released: pd.DataFrame, path: Path) -> None:
+        """Writes a parquet file, or a CSV file for any other suffix."""
+        if path.suffix == ".parquet":
+            released.to_parquet(path, index=False)
+        else:
+            released.to_csv(path, index=False)
+
+    def _blocks(self, z: Array) -> list[NDArray[np.float64]]:
+        """Encoded values of each column, [n, width]."""
+        ends = np.cumsum([column.width for column in self.columns])[:-1]
+        return np.split(z.astype(np.float64), ends, axis=1)
+
+
+class ImageEncoding(RecordEncoding):
+    """Square RGB images: the centre of each, resized.
+
+    Records are a mapping from file names to paths or images of Pillow. Releases are PNG files of
+    exactly the encoded pixels: the original's size and format would reveal more.
+
+    Attributes:
+        size: Height and width of an encoded image, in pixels.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    kind: Literal["images"] = "images"
+    size: int = Field(ge=8, le=512)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width."""
+        return 3, self.size, self.size
+
+    def encode(self, records: Mapping[str, Path | Image.Image]) -> Array:
+        """Reads pixels in [0, 1]; see `RecordEncoding.encode`."""
+        x = np.empty((len(records), *self.shape), dtype=np.float32)
+        for place, (name, record) in enumerate(records.items()):
+            with open_image(name, record) as image:
+                square = _centre(image).resize((self.size, self.size))
+                x[place] = np.asarray(square, dtype=np.float32).transpose(2, 0, 1) / 255
+        return x
+
+    def reencode(self, z: Array) -> Array:
+        """Rounds pixels to 8 bits."""
+        levels: Array = (z * 255).round().clip(0, 255)
+        return levels / np.float32(255)
+
+    def decode(self, z: Array, records: Mapping[str, Path | Image.Image]) -> dict[str, Image.Image]:
+        """Images of `size` pixels, in 8 bits."""
+        levels = (z.transpose(0, 2, 3, 1) * 255).round().clip(0, 255).astype(np.uint8)
+        return dict(zip(records, map(Image.fromarray, levels), strict=True))
+
+    def read(self, path: Path) -> dict[str, Path]:
+        """Lists the images of a folder; see `RecordEncoding.read`."""
+        files = sorted(path.rglob("*")) if path.is_dir() else []
+        images = {str(f.relative_to(path)): f for f in files if f.suffix.lower() in IMAGE_SUFFIXES}
+        if not images:
+            given = f"{path}, which holds no such file"
+            raise UserFormError("input", given, f"a folder of {', '.join(IMAGE_SUFFIXES)} files")
+        require_distinct_releases("input", list(images))
+        return images
+
+    def parts(self, records: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Splits records into parts of 256 images."""
+        names = list(records)
+        for first in range(0, len(names), _IMAGES_AT_ONCE):
+            yield {name: records[name] for name in names[first : first + _IMAGES_AT_ONCE]}
+
+    def write(self, released: Mapping[str, Image.Image], path: Path) -> None:
+        """Writes images to a folder as PNG files; see `released_name`."""
+        for name, image in released.items():
+            file = path / released_name(name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            image.save(file)
+
+
+def released_name(name: str) -> str:
+    """Name of the release of an image file: the same, but with the suffix `.png`."""
+    return str(Path(name).with_suffix(".png"))
+
+
+def require_distinct_releases(field: str, names: Sequence[str]) -> None:
+    """Raises UserFormError if releases of two images have one name; `field` is their entry."""
+    repeated = [name for name, count in Counter(map(released_name, names)).items() if count > 1]
+    if repeated:
+        given = f"{repeated[0]} twice as the name of a release"
+        raise UserFormError(field, given, "images whose names differ without their suffixes")
+
+
+def open_image(name: str, record: Path | Image.Image) -> Image.Image:
+    """Opens an image, without reading its pixels yet.
+
+    Raises:
+        UserFormError: If it is not a JPEG or PNG file.
+    """
+    if isinstance(record, Image.Image):
+        return record.copy()
+    try:
+        return Image.open(record, formats=("JPEG", "PNG"))
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        given = f"{name}, which cannot be read ({error})"
+        raise UserFormError("images", given, "a JPEG or PNG file") from error
+
+
+def _centre(image: Image.Image) -> Image.Image:
+    """The largest square in the middle of an image, in RGB."""
+    try:
+        upright = ImageOps.exif_transpose(image).convert("RGB")
+    except (OSError, ValueError, SyntaxError) as error:  # a damaged file
+        name = getattr(image, "filename", "an image")
+        given = f"{name}, which cannot be read ({error})"
+        raise UserFormError("images", given, "a JPEG or PNG file") from error
+    (width, height), side = upright.size, min(upright.size)
+    left, top = (width - side) // 2, (height - side) // 2
+    return upright.crop((left, top, left + side, top + side))
+
+
+def category_texts(column: pd.Series[Any]) -> pd.Series[str]:
+    """Categories as texts; whole numbers are written without a decimal point."""
+    is_known = column.notna()
+    if is_number(column):
+        numbers = column[is_known].to_numpy(np.float64)
+        if (numbers == np.round(numbers)).all():
+            column = column.astype("Int64")
+    return column.astype(str).where(is_known, _MISSING)

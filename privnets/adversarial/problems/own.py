@@ -1,0 +1,291 @@
+"""The user's own records as problems: what a study says of them, and how they are split."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privnets.adversarial.encodings import Array, RecordEncoding, TableEncoding
+from privnets.adversarial.problem import (
+    NetworkKind,
+    Problem,
+    ProblemReference,
+    ProblemSpec,
+    RecordArrays,
+    Splits,
+    SplitSizes,
+    attack_records,
+    stratified_sizes,
+)
+from privnets.adversarial.problems.digits import subsampled_split
+from privnets.data import UserFormError
+from privnets.data.catalog import combined_fingerprint
+from privnets.data.tables import (
+    Names,
+    TableAttributes,
+    digest_of,
+    encode_classes,
+    known_records,
+    read_frame,
+    require_columns,
+)
+from privnets.data.user_files import absolute_path
+from privnets.points import Scalar
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from privnets.adversarial.config import AdversarialConfig
+
+SHARES: Final = (8, 7, 2, 3)  # of train, attack, validation and test: 40, 35, 10 and 15%
+MIN_RECORDS: Final = sum(SHARES)  # of a class, so that every part has some
+_MAX_CLASSES: Final = 100
+_UNUSED: Final = ("dependence", "resolution", "side_information", "sequence")
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Classes of each record, int64, shape [n], and the classes' names in order."""
+
+    codes: NDArray[np.int64]
+    classes: tuple[str, ...]
+
+
+class OwnReference(ProblemReference):
+    """The user's own records in files."""
+
+    @abstractmethod
+    def describe(self, records: Path, labels: Path | None) -> OwnReference:
+        """Describes other records of the same form.
+
+        Args:
+            records: Their file or folder.
+            labels: File of their labels, if that is another one.
+
+        Raises:
+            UserFormError: If this form of records needs such a file, or has none.
+        """
+
+    @abstractmethod
+    def problem(self, encoding: RecordEncoding | None = None) -> OwnProblem:
+        """Reads the records; see `ProblemReference.problem`.
+
+        Args:
+            encoding: That of a trained releaser; None measures the records.
+        """
+
+
+class LabelledReference(OwnReference):
+    """Records with labels in columns of a table.
+
+    Attributes:
+        secret: Column of the secret, or several columns: each combination of values is a class.
+        utility: Columns of the utility label, in the same way; null for a release that should
+            only resemble its record.
+    """
+
+    secret: str | Names
+    utility: str | Names | None = None
+
+    @property
+    def labels(self) -> Mapping[str, tuple[str, ...]]:
+        """Columns by the entry that names them."""
+        given = {"secret": self.secret, "utility": self.utility or ()}
+        return {k: (v,) if isinstance(v, str) else tuple(v) for k, v in given.items()}
+
+
+class OwnProblem(Problem):
+    """The user's own records.
+
+    Attributes:
+        encoding: Relation of the user's form of records to their arrays.
+        reference: What the study says of them.
+    """
+
+    encoding: RecordEncoding
+    reference: OwnReference
+
+    @property
+    @abstractmethod
+    def x(self) -> Array:
+        """Encoded records, read-only, shape [n, ...]."""
+
+    @abstractmethod
+    def encode_release(self, released: Any) -> Array:
+        """Encodes the release of these records, as `encoding.read` returns it, shape [n, ...]."""
+
+    def record_encoding(self, config: AdversarialConfig) -> RecordEncoding:
+        """Relation of the user's form of records to their arrays."""
+        return self.encoding
+
+
+class LabelledRecords(OwnProblem):
+    """Records with a secret and perhaps a utility label.
+
+    The seed splits them, stratified by both labels.
+    """
+
+    network: ClassVar[NetworkKind] = "perceptron"
+    releasers: ClassVar[tuple[str, ...]]
+    attacker_width: ClassVar[int] = 64
+    has_pixels: ClassVar[bool] = False
+
+    def __init__(self, reference: LabelledReference, digest: str, labels: pd.DataFrame) -> None:
+        """Describes records by the columns of their labels.
+
+        Args:
+            digest: Identifies the content of all files.
+            labels: A row for each record.
+
+        Raises:
+            UserFormError: If a label has too few classes, too many, or a rare one.
+        """
+        self.reference, self._count = reference, len(labels)
+        self._secret = joint_classes(labels, reference.labels["secret"], "secret")
+        self._utility = None
+        if reference.utility is not None:
+            self._utility = joint_classes(labels, reference.labels["utility"], "utility")
+        self._fingerprint = combined_fingerprint(reference.model_dump_json(), (digest,))
+        unused = (*_UNUSED, *(() if self._utility else ("utility_weight",)))
+        self.spec = ProblemSpec(
+            name=str(reference),
+            secret_classes=len(self._secret.classes),
+            utility_classes=len(self._utility.classes) if self._utility else 0,
+            releasers=self.releasers,
+            defaults=reference.defaults,
+            attacker_width=self.attacker_width,
+            network=self.network,
+            pixels=self.has_pixels,
+            unused_fields=unused,
+        )
+
+    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
+        """40, 35, 10 and 15% of the records, or fewer where the configuration asks for fewer."""
+        train, attack, validation, test = stratified_sizes(self._count, SHARES)
+        sizes = config.train_size or train, attack_records(config, attack)
+        return SplitSizes(*sizes, validation, test, self.encoding.shape)
+
+    def size_limits(self) -> dict[str, int]:
+        """Size of the whole train split."""
+        return {"train_size": stratified_sizes(self._count, SHARES)[0]}
+
+    def fingerprint(self, config: AdversarialConfig) -> str:
+        """Identifies the content of the files and the way they are read."""
+        return self._fingerprint
+
+    def load_records(
+        self, configs: Sequence[AdversarialConfig]
+    ) -> tuple[RecordArrays, list[Splits]]:
+        """All records, and a split for each configuration."""
+        secret, utility = self._secret.codes, self._utility.codes if self._utility else None
+        strata = secret
+        if utility is not None:  # Neighbouring strata share the secret: every part has its classes.
+            strata = secret * (utility.max() + 1) + utility
+        splits = [Splits(*subsampled_split(config, strata, SHARES)) for config in configs]
+        return RecordArrays(self.x, secret, utility), splits
+
+    def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
+        """All records, of which each seed draws a test split at random."""
+        test = stratified_sizes(self._count, SHARES)[-1]
+        return f"{self.name} {self._fingerprint[:8]}", test / self._count
+
+
+class TableProblemReference(TableAttributes, LabelledReference):
+    """The user's table: attributes are released, and a secret is hidden."""
+
+    defaults: ClassVar[Mapping[str, Scalar]] = {}
+
+    def describe(self, records: Path, labels: Path | None) -> TableProblemReference:
+        """Describes another table; see `OwnReference.describe`."""
+        refuse_labels(labels)
+        return self.model_copy(update={"table": str(records.absolute())})
+
+    def problem(self, encoding: RecordEncoding | None = None) -> TableProblem:
+        """Reads the file, once per process and content; see `OwnReference.problem`."""
+        path = absolute_path(self.table)
+        return _table_problem(self, path, digest_of(path, "table"), encoding)
+
+
+class TableProblem(LabelledRecords):
+    """The user's table as vectors: scaled numbers, and categories as zeros and ones.
+
+    Means, deviations and categories come from all records and count as public.
+    """
+
+    releasers = ("linear", "mlp")
+
+    def __init__(
+        self,
+        reference: TableProblemReference,
+        path: Path,
+        digest: str,
+        encoding: RecordEncoding | None,
+    ) -> None:
+        """Reads a file; without an encoding, it is measured on the file.
+
+        Raises:
+            UserFormError: If the file does not fit its description.
+        """
+        whole = read_frame(path)
+        frame = known_records(whole, reference, reference.labels)
+        labels = [name for names in reference.labels.values() for name in names]
+        attributes = frame.drop(columns=labels)
+        if encoding is None:
+            encoding = TableEncoding.fit(attributes, reference.categorical, reference.missing)
+        self.encoding = encoding
+        self._rows = encoding.complete(whole).index.get_indexer(frame.index)  # in a release
+        self._x = encoding.encode(attributes)
+        self._x.setflags(write=False)
+        super().__init__(reference, digest, frame[labels])
+
+    @property
+    def x(self) -> Array:
+        """Encoded attributes, shape [n, d]."""
+        return self._x
+
+    def encode_release(self, released: pd.DataFrame) -> Array:
+        """Encodes the rows that are used; see `OwnProblem.encode_release`."""
+        return self.encoding.encode(released.iloc[self._rows])
+
+
+@lru_cache(maxsize=8)
+def _table_problem(
+    reference: TableProblemReference, path: Path, digest: str, encoding: RecordEncoding | None
+) -> TableProblem:
+    return TableProblem(reference, path, digest, encoding)
+
+
+def refuse_labels(labels: Path | None) -> None:
+    """Raises UserFormError if a separate table of labels is given."""
+    if labels is not None:
+        raise UserFormError("labels", str(labels), "none, since the records have their secrets")
+
+
+def joint_classes(frame: pd.DataFrame, names: Sequence[str], field: str) -> Labels:
+    """Classes of one column, or of each combination of values of several.
+
+    Raises:
+        UserFormError: If there are not 2 to 100 classes of at least 20 records; `field` is the
+            entry that named the columns.
+    """
+    require_columns(frame, names, field)
+    column: pd.Series[Any] = frame[names[0]]
+    if len(names) > 1:
+        texts = [name + "=" + frame[name].astype(str) for name in names]
+        column = reduce(lambda joined, each: joined + ", " + each, texts)
+    codes, classes = encode_classes(column)
+    given = f"{', '.join(names)} with {len(classes):,} classes"
+    if not 2 <= len(classes) <= _MAX_CLASSES:
+        raise UserFormError(field, given, f"2 to {_MAX_CLASSES} classes; group the values")
+    counts = np.bincount(codes)
+    if counts.min() < MIN_RECORDS:
+        rare = f"{', '.join(names)}, where {classes[counts.argmin()]} has {counts.min()} records"
+        raise UserFormError(field, rare, f"at least {MIN_RECORDS} records of each class")
+    return Labels(codes, classes)

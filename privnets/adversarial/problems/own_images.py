@@ -1,0 +1,151 @@
+"""The user's own folder of images as a problem, with labels in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from pydantic import Field
+
+from privnets.adversarial.encodings import (
+    IMAGE_SUFFIXES,
+    Array,
+    ImageEncoding,
+    RecordEncoding,
+    open_image,
+    released_name,
+    require_distinct_releases,
+)
+from privnets.adversarial.problems.own import LabelledRecords, LabelledReference
+from privnets.data import UserFormError
+from privnets.data.files import digest
+from privnets.data.tables import digest_of, read_frame, require_columns
+from privnets.data.user_files import absolute_path, combine_digests
+from privnets.points import Scalar
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MAX_NUMBERS: Final = 2**30  # pixels of all images, times channels; 4 GiB
+
+
+class ImageProblemReference(LabelledReference):
+    """The user's folder of JPEG and PNG images, and a table of their attributes.
+
+    Attributes:
+        images: Folder, from the study's folder.
+        attributes: CSV or parquet table with a row for each image, from the study's folder.
+        file: Column of the images' paths in the folder.
+        size: Height and width to which the centre of each image is resized, in pixels.
+    """
+
+    images: str
+    attributes: str
+    file: str = "file"
+    size: int = Field(64, ge=8, le=512)
+
+    defaults: ClassVar[Mapping[str, Scalar]] = {
+        "releaser": "convolutional",
+        "adversary_width": 16,
+        "distortion_weight": 10.0,
+        "utility_weight": 2.0,
+        "noise_std": 0.1,
+        "batch_size": 64,
+    }
+
+    def __str__(self) -> str:
+        """Name of the folder."""
+        return f"images {Path(self.images).name}"
+
+    def describe(self, records: Path, labels: Path | None) -> ImageProblemReference:
+        """Describes another folder; see `OwnReference.describe`."""
+        if labels is None:
+            raise UserFormError("labels", "nothing", "the table of the images' attributes")
+        paths = {"images": str(records.absolute()), "attributes": str(labels.absolute())}
+        return self.model_copy(update=paths)
+
+    def problem(self, encoding: RecordEncoding | None = None) -> ImageProblem:
+        """Reads the table and lists the images, once per process and content of the table."""
+        folder, table = absolute_path(self.images), absolute_path(self.attributes)
+        if not folder.is_dir():
+            raise UserFormError("images", f"{folder}, which is not a folder", "a folder of images")
+        # A change of a listed image is noticed by the next process.
+        changed = folder.stat().st_mtime_ns
+        return _image_problem(self, folder, table, digest_of(table, "attributes"), changed)
+
+
+class ImageProblem(LabelledRecords):
+    """The user's images; their pixels are read when training needs them."""
+
+    network = "convolutional"
+    releasers = ("mlp", "convolutional")
+    attacker_width = 16
+    has_pixels = True
+
+    def __init__(
+        self, reference: ImageProblemReference, folder: Path, table: Path, content: str
+    ) -> None:
+        """Reads the table, and the header of every image; `content` is the table's digest.
+
+        Raises:
+            UserFormError: If the table does not fit its description, or an image is absent.
+        """
+        labels = list({name: 0 for names in reference.labels.values() for name in names})
+        frame = read_frame(table, "attributes")
+        require_columns(frame, [reference.file], "file")
+        for field, names in reference.labels.items():
+            require_columns(frame, names, field)
+        frame = frame.dropna(subset=[reference.file, *labels])
+        self.encoding = ImageEncoding(size=reference.size)
+        self._paths = _listed_images(folder, frame[reference.file].astype(str))
+        if len(self._paths) * 3 * reference.size**2 > _MAX_NUMBERS:
+            given = f"{reference.size} for {len(self._paths):,} images"
+            raise UserFormError("size", given, "a smaller one, so that they fit into 4 GiB")
+        digests = {name: digest(path) for name, path in self._paths.items()}
+        identity = combine_digests({**digests, "": content})
+        super().__init__(reference, identity, frame[labels])
+
+    @cached_property
+    def x(self) -> Array:
+        """Pixels in [0, 1], read at first use, shape [n, 3, size, size]."""
+        pixels = self.encoding.encode(self._paths)
+        pixels.setflags(write=False)
+        return pixels
+
+    def encode_release(self, released: Mapping[str, Path]) -> Array:
+        """Encodes the images that the table lists; see `OwnProblem.encode_release`."""
+        names = [released_name(name) for name in self._paths]
+        if absent := [name for name in names if name not in released]:
+            raise UserFormError("output", f"no release {absent[0]}", "one of each listed image")
+        return self.encoding.encode({name: released[name] for name in names})
+
+
+@lru_cache(maxsize=2)
+def _image_problem(
+    reference: ImageProblemReference, folder: Path, table: Path, content: str, _changed: int
+) -> ImageProblem:
+    return ImageProblem(reference, folder, table, content)
+
+
+def _listed_images(folder: Path, names: pd.Series[str]) -> dict[str, Path]:
+    """Paths of images by name.
+
+    Raises:
+        UserFormError: If a name repeats, leads out of the folder, or is not an image.
+    """
+    names = names.map(lambda name: str(Path(name)))  # without a leading `./`
+    if (repeated := names[names.duplicated()]).size:
+        raise UserFormError("file", f"{repeated.iloc[0]} twice", "each image once")
+    paths = {name: folder / name for name in names}
+    for name, path in paths.items():
+        if ".." in Path(name).parts or not path.is_relative_to(folder):
+            raise UserFormError("file", repr(name), "paths in the folder of images")
+        if path.suffix.lower() not in IMAGE_SUFFIXES:
+            raise UserFormError(
+                "file", repr(name), f"names that end in {', '.join(IMAGE_SUFFIXES)}"
+            )
+        open_image(name, path).close()
+    require_distinct_releases("file", list(paths))
+    return paths

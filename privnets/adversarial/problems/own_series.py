@@ -1,0 +1,387 @@
+"""The user's own series as a problem: one reading per row, and a secret at each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from privnets.adversarial.encodings import Array, RecordEncoding, category_texts
+from privnets.adversarial.problem import (
+    ProblemSpec,
+    RecordArrays,
+    Splits,
+    SplitSizes,
+    attack_records,
+    stratified_sizes,
+    stratified_split,
+    subsample,
+)
+from privnets.adversarial.problems.own import (
+    MIN_RECORDS,
+    SHARES,
+    OwnProblem,
+    OwnReference,
+    joint_classes,
+    refuse_labels,
+)
+from privnets.data import UserFormError
+from privnets.data.catalog import combined_fingerprint
+from privnets.data.tables import Names, digest_of, is_number, read_frame, require_columns
+from privnets.data.user_files import absolute_path
+from privnets.points import Scalar
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from privnets.adversarial.config import AdversarialConfig
+
+_MISSING: Final = -1  # class of an unknown secret, and row of an absent reading
+_LISTED_CLASSES: Final = 10  # in a message
+_BLOCK: Final = 7  # windows of one id in a row that serve the same split, if there are few ids
+
+
+class SeriesProblemReference(OwnReference):
+    """The user's table of readings, in any order.
+
+    Attributes:
+        series: CSV or parquet table with a row for each reading, from the study's folder.
+        id: Column of the series that a reading belongs to.
+        time: Column by which the readings of a series are ordered: numbers, times, or ISO 8601
+            texts.
+        value: Column of the reading, which is released.
+        secret: Column of the secret at that time, or several columns; it may be empty.
+        window: Readings that are released together.
+    """
+
+    series: str
+    id: str
+    time: str
+    value: str
+    secret: str | Names
+    window: int = Field(24, ge=2, le=1024)
+
+    defaults: ClassVar[Mapping[str, Scalar]] = {
+        "releaser": "recurrent",
+        "adversary_width": 32,
+        "batch_size": 64,
+    }
+
+    def __str__(self) -> str:
+        """Name of the file."""
+        return Path(self.series).name
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Columns of the secret."""
+        return (self.secret,) if isinstance(self.secret, str) else tuple(self.secret)
+
+    def describe(self, records: Path, labels: Path | None) -> SeriesProblemReference:
+        """Describes another table; see `OwnReference.describe`."""
+        refuse_labels(labels)
+        return self.model_copy(update={"series": str(records.absolute())})
+
+    def problem(self, encoding: RecordEncoding | None = None) -> SeriesProblem:
+        """Reads the table, once per process and content; see `OwnReference.problem`."""
+        path = absolute_path(self.series)
+        return _series_problem(self, path, digest_of(path, "series"), encoding)
+
+
+class SeriesEncoding(RecordEncoding):
+    """Windows of successive readings of each series, scaled; the last may lack readings.
+
+    Attributes:
+        id: Column of the series that a reading belongs to.
+        time: Column by which readings are ordered.
+        value: Column of the reading.
+        secrets: Columns of the secret.
+        classes: Classes of the secret, as texts.
+        window: Readings in a window.
+        mean: Mean of all readings.
+        std: Their standard deviation.
+    """
+
+    kind: Literal["series"] = "series"
+    id: str
+    time: str
+    value: str
+    secrets: tuple[str, ...] = Field(min_length=1)
+    classes: tuple[str, ...] = Field(min_length=2)
+    window: int = Field(ge=2, le=1024)
+    mean: float
+    std: float = Field(gt=0)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Readings in a window, and one number for each."""
+        return self.window, 1
+
+    def encode(self, records: pd.DataFrame) -> Array:
+        """Scaled readings, 0 where a window has none; see `RecordEncoding.encode`."""
+        require_columns(records, [self.value], "input")
+        if not is_number(records[self.value]) or records[self.value].isna().any():
+            raise UserFormError("value", f"{self.value!r} with other values", "finite numbers")
+        rows = window_rows(records, self.id, self.time, self.window)
+        values = (records[self.value].to_numpy(np.float64) - self.mean) / self.std
+        x: Array = np.where(rows >= 0, values[rows], 0.0)[..., None].astype(np.float32)
+        if not np.isfinite(x).all():
+            raise UserFormError("value", f"{self.value!r} with infinite values", "finite numbers")
+        return x
+
+    def secret_classes(self, records: pd.DataFrame) -> NDArray[np.int64]:
+        """Secret at each reading, which the releaser sees; see `RecordEncoding`."""
+        require_columns(records, self.secrets, "input")
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        texts = secret_texts(records, self.secrets)
+        codes = texts.map(numbers)
+        if (other := texts[codes.isna() & texts.notna()]).size:
+            listed = ", ".join(self.classes[:_LISTED_CLASSES])
+            expected = f"a class that the releaser was trained on, or none: {listed}"
+            raise UserFormError("secret", repr(other.iloc[0]), expected)
+        known = codes.fillna(_MISSING).to_numpy(np.int64)
+        rows = window_rows(records, self.id, self.time, self.window)
+        classes: NDArray[np.int64] = np.where(rows >= 0, known[rows], _MISSING)
+        return classes
+
+    def decode(self, z: Array, records: pd.DataFrame) -> pd.DataFrame:
+        """Id, time and released value of each reading, in the order of the records."""
+        rows = window_rows(records, self.id, self.time, self.window)
+        values = np.empty(len(records))
+        values[rows[rows >= 0]] = self.mean + self.std * z[..., 0][rows >= 0].astype(np.float64)
+        return records[[self.id, self.time]].assign(**{self.value: values})
+
+    def read(self, path: Path) -> pd.DataFrame:
+        """Reads a CSV or parquet file; see `RecordEncoding.read`."""
+        return read_frame(path)
+
+    def write(self, released: pd.DataFrame, path: Path) -> None:
+        """Writes a parquet file, or a CSV file for any other suffix."""
+        if path.suffix == ".parquet":
+            released.to_parquet(path, index=False)
+        else:
+            released.to_csv(path, index=False)
+
+
+class SeriesProblem(OwnProblem):
+    """Windows of the user's series; the secret is that of each reading.
+
+    If there are 20 series or more, each serves one split as a whole. Otherwise each is cut into
+    blocks of windows in a row, each of which serves one split. All series or blocks give equally
+    many windows; so some windows of long series, and all of short ones, may be left out.
+    """
+
+    encoding: SeriesEncoding
+
+    def __init__(
+        self,
+        reference: SeriesProblemReference,
+        path: Path,
+        digest: str,
+        encoding: RecordEncoding | None,
+    ) -> None:
+        """Reads a file; without an encoding, it is measured on the file.
+
+        Raises:
+            UserFormError: If the file does not fit its description.
+        """
+        frame = read_frame(path, "series")
+        for field in ("id", "time", "value"):
+            require_columns(frame, [getattr(reference, field)], field)
+        own = encoding if isinstance(encoding, SeriesEncoding) else _measure(reference, frame)
+        self.encoding, self.reference = own, reference
+        rows = window_rows(frame, own.id, own.time, own.window)
+        series = frame[own.id].to_numpy()[rows[:, 0]]
+        self._groups = _equal_groups(series)
+        self._kept = self._groups.ravel()
+        self._present = rows[self._kept] >= 0
+        self._x = own.encode(frame)[self._kept]
+        self._secret = own.secret_classes(frame)[self._kept]
+        for array in (self._x, self._secret):
+            array.setflags(write=False)
+        self._fingerprint = combined_fingerprint(reference.model_dump_json(), (digest,))
+        self.spec = ProblemSpec(
+            name=str(reference),
+            secret_classes=len(own.classes),
+            network="recurrent",
+            attacker_width=32,
+            releasers=("recurrent",),
+            unused_fields=(
+                *("dependence", "resolution", "side_information"),
+                *("utility_weight", "tradeoff", "estimator", "squaring"),
+            ),
+            defaults=reference.defaults,
+        )
+
+    @property
+    def x(self) -> NDArray[np.float32]:
+        """Windows, shape [n, T, 1]."""
+        return self._x
+
+    def encode_release(self, released: pd.DataFrame) -> Array:
+        """Windows of a released file; see `OwnProblem.encode_release`."""
+        return self.encoding.encode(released)[self._kept]
+
+    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
+        """40, 35, 10 and 15% of the series or blocks, or fewer windows where asked for."""
+        groups, each = self._groups.shape
+        train, attack, validation, test = (each * size for size in stratified_sizes(groups, SHARES))
+        sizes = config.train_size or train, attack_records(config, attack)
+        return SplitSizes(*sizes, validation, test, self.encoding.shape)
+
+    def size_limits(self) -> dict[str, int]:
+        """Size of the whole train split."""
+        groups, each = self._groups.shape
+        return {"train_size": each * stratified_sizes(groups, SHARES)[0]}
+
+    def fingerprint(self, config: AdversarialConfig) -> str:
+        """Identifies the content of the file and the way it is read."""
+        return self._fingerprint
+
+    def load_records(
+        self, configs: Sequence[AdversarialConfig]
+    ) -> tuple[RecordArrays, list[Splits]]:
+        """All windows, and a split for each configuration."""
+        groups, each = self._groups.shape
+        records = RecordArrays(
+            self._x,
+            self._secret,
+            present=self._present,
+            group=np.repeat(np.arange(groups), each),
+        )
+        return records, [self._split(config) for config in configs]
+
+    def original_units(self, config: AdversarialConfig) -> tuple[float, float]:
+        """Mean and standard deviation of the readings."""
+        return self.encoding.mean, self.encoding.std
+
+    def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
+        """All windows, of which each seed draws a test split at random."""
+        test = stratified_sizes(len(self._groups), SHARES)[-1]
+        return f"{self.name} {self._fingerprint[:8]}", test / len(self._groups)
+
+    def _split(self, config: AdversarialConfig) -> Splits:
+        """Splits whole groups, stratified by their most frequent secret."""
+        groups, each = self._groups.shape
+        secrets = self._secret.reshape(groups, -1)
+        counts = [(secrets == c).sum(axis=1) for c in range(self.spec.secret_classes)]
+        parts = stratified_split(np.argmax(counts, axis=0), SHARES, config.seed)
+        windows = [(part[:, None] * each + np.arange(each)).ravel() for part in parts]
+        train, attack, *others = windows
+        attack = subsample(attack, attack_records(config, len(attack)))
+        return Splits(subsample(train, config.train_size), attack, *others)
+
+
+def window_rows(frame: pd.DataFrame, series: str, time: str, window: int) -> NDArray[np.int64]:
+    """Rows of the readings of each window, shape [n, T]; -1 after the end of a series.
+
+    Windows of a series follow each other without a gap or an overlap.
+
+    Raises:
+        UserFormError: If a column is absent or has missing values, times have no order, or a series
+            has two readings at one time.
+    """
+    require_columns(frame, [series, time], "input")
+    ids = frame[series]
+    texts = ids if is_number(ids) else ids.astype(str).where(ids.notna())
+    keys = frame[[series, time]].assign(**{series: texts, time: ordered_times(frame[time])})
+    if keys.isna().any(axis=None):
+        raise UserFormError("time", "missing values", f"values of {series} and {time} in each row")
+    if keys.duplicated().any():
+        row = keys[keys.duplicated()].iloc[0]
+        given = f"two readings of {series} {row[series]} at {row[time]}"
+        raise UserFormError("time", given, "one reading at a time")
+    order = keys.reset_index(drop=True).sort_values([series, time]).index.to_numpy(np.int64)
+    names = keys[series].to_numpy()[order]
+    starts = np.flatnonzero(np.r_[True, names[1:] != names[:-1]])
+    windows = []
+    for own in np.split(order, starts[1:]):
+        padded = np.full(-(-len(own) // window) * window, _MISSING, dtype=np.int64)
+        padded[: len(own)] = own
+        windows.append(padded.reshape(-1, window))
+    return np.concatenate(windows)
+
+
+def ordered_times(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Times as numbers or instants, which have an order; texts without a zone count as UTC.
+
+    Raises:
+        UserFormError: If they are other texts than ISO 8601, or of another type.
+    """
+    import pandas as pd  # half a second to import
+
+    if is_number(column):
+        return column
+    try:
+        return pd.to_datetime(column, format="ISO8601", utc=True)
+    except (ValueError, TypeError) as error:
+        given = f"{column.name!r} with values such as {column.iloc[0]!r}"
+        expected = "numbers, or dates and times as 2026-01-31T08:00"
+        raise UserFormError("time", given, expected) from error
+
+
+def secret_texts(frame: pd.DataFrame, names: Sequence[str]) -> pd.Series[Any]:
+    """Secret of each reading as a text; missing if a column is."""
+    texts = [category_texts(frame[name]).where(frame[name].notna()) for name in names]
+    if len(names) == 1:
+        return texts[0]
+    joined = texts[0].radd(f"{names[0]}=")
+    for name, text in zip(names[1:], texts[1:], strict=True):
+        joined = joined + f", {name}=" + text
+    return joined
+
+
+def _measure(reference: SeriesProblemReference, frame: pd.DataFrame) -> SeriesEncoding:
+    """Measures scale and classes on a table."""
+    require_columns(frame, reference.secrets, "secret")
+    column = frame[reference.value]
+    if not is_number(column):
+        raise UserFormError("value", f"{reference.value!r} with texts", "a column of numbers")
+    texts = secret_texts(frame, reference.secrets).rename("secret")
+    labels = joint_classes(texts.dropna().to_frame(), ["secret"], "secret")
+    return SeriesEncoding(
+        id=reference.id,
+        time=reference.time,
+        value=reference.value,
+        secrets=reference.secrets,
+        classes=labels.classes,
+        window=reference.window,
+        mean=float(column.mean()),
+        std=float(column.std(ddof=0)) or 1.0,
+    )
+
+
+def _equal_groups(series: NDArray[Any]) -> NDArray[np.int64]:
+    """Windows by series or block, equally many of each, shape [groups, windows].
+
+    Args:
+        series: Id of each window, shape [n], sorted.
+
+    Raises:
+        UserFormError: If there are fewer than 20 groups.
+    """
+    starts = np.flatnonzero(np.r_[True, series[1:] != series[:-1]])
+    groups = np.split(np.arange(len(series)), starts[1:])
+    if len(groups) < MIN_RECORDS:
+        block = max(1, min(_BLOCK, len(series) // MIN_RECORDS))
+        groups = [b for own in groups for b in np.split(own, range(block, len(own), block))]
+    counts = np.array([len(group) for group in groups])
+    each = max(range(1, counts.max() + 1), key=lambda size: size * int((counts >= size).sum()))
+    whole = [subsample(group, each) for group in groups if len(group) >= each]
+    if len(whole) < MIN_RECORDS:
+        given = f"{len(series)} windows"
+        raise UserFormError(
+            "window", given, f"at least {MIN_RECORDS}: more readings, or fewer each"
+        )
+    return np.stack(whole)
+
+
+@lru_cache(maxsize=8)
+def _series_problem(
+    reference: SeriesProblemReference, path: Path, digest: str, encoding: RecordEncoding | None
+) -> SeriesProblem:
+    return SeriesProblem(reference, path, digest, encoding)

@@ -1,0 +1,302 @@
+"""Trained releasers: one safetensors file each, and their use on new records.
+
+The file's metadata describe network, noise and encoding as JSON. They name no code. The file is
+not trusted when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from privnets.adversarial.config import AdversarialConfig, NamedProblem, NetworkReference
+from privnets.adversarial.encodings import (
+    ArrayEncoding,
+    ImageEncoding,
+    RecordEncoding,
+    TableEncoding,
+)
+from privnets.adversarial.problem import Problem
+from privnets.adversarial.problems.own_series import SeriesEncoding
+from privnets.adversarial.records import MISSING, Minibatch
+from privnets.adversarial.training.releasers import (
+    RELEASERS,
+    Releaser,
+    build_releaser,
+    module_releaser,
+)
+from privnets.adversarial.training.user_networks import Factory
+from privnets.data import DataError, UserFormError
+from privnets.randomness import generator
+
+RELEASER_FILE: Final = "releaser.safetensors"
+"""Name of the artifact."""
+
+_KEY: Final = "releaser"  # of the description in the file's metadata
+_MAX_BYTES: Final = 2**30
+_MAX_NUMBERS: Final = 2**24  # of one record, and of the noise for one release
+_RELEASED_AT_ONCE: Final = 1024
+_MAX_REASON: Final = 500  # characters
+
+Encoding = Annotated[
+    ArrayEncoding | TableEncoding | ImageEncoding | SeriesEncoding, Field(discriminator="kind")
+]
+
+
+class ReleaserDescription(BaseModel):
+    """Everything about a trained releaser but its parameters.
+
+    Attributes:
+        format: Version of this description.
+        network: Value of the field `releaser`.
+        settings: Fields of the network, or keyword arguments of a user's factory.
+        noise_std: Scale of the noise.
+        encoding: Relation of the user's form of records to arrays.
+        problem: Problem that it was trained on.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    format: Literal[1] = 1
+    network: Literal["linear", "mlp", "convolutional", "recurrent", "torch"]
+    settings: dict[str, Any]
+    noise_std: float = Field(ge=0)
+    encoding: Encoding
+    problem: NamedProblem
+
+
+class ReleaseCounts(NamedTuple):
+    """Records of a file that were released, and those left out because values are missing."""
+
+    released: int
+    left_out: int
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedReleaser:
+    """A trained releaser as a function of records.
+
+    Attributes:
+        network: Its network.
+        parameters: Its parameters, each of shape [1, ...].
+        description: Noise, encoding and problem.
+    """
+
+    network: Releaser
+    parameters: Sequence[Tensor]
+    description: ReleaserDescription
+
+    def __call__(self, records: Any, seed: int | None = None) -> Any:
+        """Releases records, with noise of their own.
+
+        Args:
+            records: A table with the columns that the releaser was trained on; a mapping from
+                names to Pillow's images, or to their paths; or an array on the network's scale,
+                shape [n, ...].
+            seed: Makes the noise repeatable; None draws other noise at every call.
+
+        Returns:
+            The releases in the form of the records, in the same order. A table has the released
+            columns alone, numbers in original units.
+
+        Raises:
+            UserFormError: If the records have another form.
+        """
+        encoding: RecordEncoding = self.description.encoding
+        x, secret = encoding.encode(records), encoding.secret_classes(records)
+        return encoding.decode(self.release(x, seed, secret), records)
+
+    def release_files(
+        self, source: Path, target: Path, seed: int | None = None, keep: Sequence[str] = ()
+    ) -> ReleaseCounts:
+        """Releases a file or folder of records to another one.
+
+        Args:
+            source: CSV or parquet table, folder of images, or `.npy` array.
+            target: Written in the same form; neither the source nor a part of it.
+            seed: Makes the noise repeatable; None draws fresh noise.
+            keep: Columns of a table to copy without protection.
+
+        Raises:
+            UserFormError: If the records have another form, or the target is refused.
+            OSError: If the target cannot be written.
+        """
+        encoding: RecordEncoding = self.description.encoding
+        _require_target(source, target, encoding.suffixes)
+        records, count = encoding.read(source), 0
+        complete = encoding.complete(records)
+        for place, part in enumerate(encoding.parts(complete)):
+            own = seed if seed is None or not place else _part_seed(seed, place)
+            released = self(part, own)
+            encoding.write(_with_columns(released, part, keep) if keep else released, target)
+            count += len(released)
+        return ReleaseCounts(count, len(records) - len(complete))
+
+    @torch.no_grad()
+    def release(
+        self,
+        x: NDArray[np.float32],
+        seed: int | None = None,
+        secret: NDArray[np.int64] | None = None,
+    ) -> NDArray[np.float32]:
+        """Releases encoded records [n, ...]; the result has the same shape.
+
+        Recurrent releasers see the secret of each step, shape [n, T], `MISSING` if unknown.
+        """
+        source = torch.Generator()
+        if seed is None:
+            source.seed()
+        else:
+            source.manual_seed(seed)
+        shape = self.network.noise_shape(x.shape[1:])
+        classes = np.full(x.shape[:2], MISSING) if secret is None else secret
+        released = []
+        for first in range(0, len(x), _RELEASED_AT_ONCE):
+            part, own = (
+                torch.tensor(array[None, first : first + _RELEASED_AT_ONCE])
+                for array in (x, classes)
+            )
+            noise = self.network.draw_noise(source, (*part.shape[:2], *shape))
+            batch = Minibatch(part, own, noise=self.description.noise_std * noise)
+            released.append(self.network.release(self.parameters, batch)[0])
+        z: NDArray[np.float32] = torch.cat(released).numpy()
+        return z
+
+
+def save_releaser(
+    problem: Problem, config: AdversarialConfig, parameters: Sequence[Tensor]
+) -> bytes:
+    """Returns a trained releaser as a safetensors file.
+
+    Without an encoding of new records the file has the parameters alone.
+
+    Args:
+        parameters: Its parameters, without the stack's dimension.
+    """
+    tensors = {str(i): p.contiguous().cpu() for i, p in enumerate(parameters)}
+    encoding = problem.record_encoding(config)
+    if encoding is None:
+        return save(tensors)
+    if isinstance(config.releaser, NetworkReference):  # the file must not name code
+        network, settings = "torch", dict(config.releaser.params)
+    else:
+        network = config.releaser
+        settings = asdict(build_releaser(problem, config))  # type: ignore[call-overload]
+    description = ReleaserDescription.model_validate(
+        {
+            "network": network,
+            "settings": settings,
+            "noise_std": config.noise_std,
+            "encoding": encoding,
+            "problem": config.problem,
+        }
+    )
+    return save(tensors, {_KEY: description.model_dump_json()})
+
+
+def load_releaser(
+    source: str | os.PathLike[str] | bytes, factory: Factory | None = None
+) -> TrainedReleaser:
+    """Reads the releaser that a point of a sweep has stored: its artifact `releaser.safetensors`.
+
+    No code is loaded from the file.
+
+    Args:
+        source: Path of the file, or its content.
+        factory: Function that the study named by `releaser: {torch: ...}`, if it did.
+
+    Raises:
+        DataError: If the file is absent, malformed, or of a releaser that takes no new records.
+    """
+    if isinstance(source, bytes):
+        return _parse_releaser(source, RELEASER_FILE, factory)
+    file = Path(source)
+    try:
+        if file.stat().st_size > _MAX_BYTES:
+            raise DataError(f"{file} is larger than {_MAX_BYTES >> 20} MiB.")
+        content = file.read_bytes()
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}.") from error
+    return _parse_releaser(content, str(file), factory)
+
+
+def _parse_releaser(content: bytes, name: str, factory: Factory | None) -> TrainedReleaser:
+    """Reads a releaser from the content of a file with a name."""
+    try:
+        tensors = load(content)
+        # The line before has checked the header.
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        text = header.get("__metadata__", {}).get(_KEY)
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = str(error)[:_MAX_REASON]
+        raise DataError(f"{name} is not a valid safetensors file: {reason}") from error
+    if text is None:
+        raise DataError(f"{name} holds no releaser that can be applied to new records.")
+    try:
+        description = ReleaserDescription.model_validate_json(text)
+        network = _make_network(description, factory)
+        parameters = [tensors[str(i)].float()[None] for i in range(len(tensors))]
+        releaser = TrainedReleaser(network, parameters, description)
+        _require_consistent(releaser)
+    except (ValidationError, ValueError, KeyError, TypeError, IndexError, RuntimeError) as error:
+        raise DataError(f"{name} is not a valid releaser: {str(error)[:_MAX_REASON]}") from error
+    return releaser
+
+
+def _make_network(description: ReleaserDescription, factory: Factory | None) -> Releaser:
+    settings = description.settings
+    if description.network != "torch":
+        network: Releaser = TypeAdapter(RELEASERS[description.network]).validate_python(settings)
+        return network
+    if factory is None:
+        raise DataError("the releaser is a user's own network; name the function that makes it.")
+    return module_releaser(factory, description.encoding.shape, settings)
+
+
+def _require_consistent(releaser: TrainedReleaser) -> None:
+    """Raises an exception if the parameters do not fit the network and the encoding."""
+    shape = releaser.description.encoding.shape
+    if max(math.prod(shape), math.prod(releaser.network.noise_shape(shape))) > _MAX_NUMBERS:
+        raise ValueError(f"records of shape {list(shape)} are too large.")
+    if not all(bool(p.isfinite().all()) for p in releaser.parameters):
+        raise ValueError("parameters must be finite.")
+    if releaser.release(np.zeros((2, *shape), dtype=np.float32)).shape != (2, *shape):
+        raise ValueError("parameters and encoding differ in shape.")
+
+
+def _require_target(source: Path, target: Path, suffixes: tuple[str, ...]) -> None:
+    """Raises UserFormError if a release has another form than its file, or overwrites records."""
+    if suffixes and not target.name.endswith(suffixes):
+        raise UserFormError("output", str(target), f"a file that ends in {' or '.join(suffixes)}")
+    if not suffixes and target.exists() and not target.is_dir():
+        raise UserFormError("output", str(target), "a folder")
+    paths = source.resolve(), target.resolve()
+    if any(one.is_relative_to(other) for one, other in (paths, paths[::-1])):
+        given = f"{target}, where the records are"
+        raise UserFormError("output", given, "a place apart from the records")
+
+
+def _part_seed(seed: int, part: int) -> int:
+    """Seed of a later part of the records, whose noise must differ from that of the first."""
+    return int(generator(seed, f"part {part}").integers(2**62))
+
+
+def _with_columns(released: Any, original: Any, names: Sequence[str]) -> Any:
+    """Adds original columns to a released table."""
+    columns, kept = getattr(original, "columns", ()), getattr(released, "columns", ())
+    if wrong := [name for name in names if name not in columns or name in kept]:
+        raise UserFormError("keep", repr(wrong[0]), "a column of the table that is not released")
+    return released.join(original[list(names)])

@@ -1,0 +1,142 @@
+"""Torch modules of users as releasers and as inference networks, in stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call, vmap
+
+from privnets.adversarial.config import NetworkReference
+from privnets.data import UserFormError
+from privnets.data.user_files import describe_error, import_object
+
+Module: TypeAlias = torch.nn.Module
+Factory: TypeAlias = Callable[..., Any]
+
+_TRIED_RECORDS = 2
+
+
+class ModuleStack:
+    """Computes modules of equal shape from stacked parameters.
+
+    One call serves all modules where the module allows it (`torch.func.vmap`), else one call each.
+    """
+
+    def __init__(self, make: Callable[[], Module], entry: str, shapes: Sequence[tuple[int, ...]]):
+        """Makes a module and tries it on zeros of these shapes, with records in front.
+
+        Args:
+            entry: Field of the configuration, for errors.
+
+        Raises:
+            UserFormError: If the module fails, or has buffers.
+        """
+        self._make, self._entry = make, entry
+        self._module = self._create()
+        self._names = [name for name, _ in self._module.named_parameters()]
+        self._is_vectorised = True
+        zeros = [torch.zeros(2, _TRIED_RECORDS, *shape) for shape in shapes]
+        parameters = [torch.stack([p.detach()] * 2) for p in self._module.parameters()]
+        try:
+            self.output = self(parameters, *zeros).shape[2:]
+        except Exception:  # vmap raises several types, and so may the module
+            self._is_vectorised = False
+            try:
+                self.output = self(parameters, *zeros).shape[2:]
+            except Exception as error:
+                given = f"a module that fails: {describe_error(error)}"
+                expected = f"one that takes inputs of shapes {describe_shapes(shapes)}"
+                raise UserFormError(f"{entry}.torch", given, expected) from error
+
+    def initial(self, random: np.random.Generator) -> list[Tensor]:
+        """Parameters of one module, as its constructor draws them, float32."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(random.integers(2**62)))
+            return [p.detach().float().clone() for p in self._create().parameters()]
+
+    def __call__(self, parameters: Sequence[Tensor], *inputs: Tensor) -> Tensor:
+        """Outputs [S, n, ...] of inputs [S, n, ...] by parameters [S, ...]."""
+        if self._is_vectorised:
+            stacked: Tensor = vmap(self._call, randomness="error")(tuple(parameters), *inputs)
+            return stacked
+        members = zip(zip(*parameters, strict=True), *inputs, strict=True)
+        return torch.stack([self._call(*member) for member in members])
+
+    def _call(self, parameters: Sequence[Tensor], *inputs: Tensor) -> Tensor:
+        named = dict(zip(self._names, parameters, strict=True))
+        output: Tensor = functional_call(self._module, named, inputs)
+        return output
+
+    def _create(self) -> Module:
+        entry = f"{self._entry}.torch"
+        try:
+            module = self._make()
+        except UserFormError:
+            raise
+        except Exception as error:  # any exception of the user's code
+            given = f"a function that fails: {describe_error(error)}"
+            raise UserFormError(entry, given, "one that returns a torch module") from error
+        if not isinstance(module, Module) or not any(True for _ in module.parameters()):
+            raise UserFormError(entry, type(module).__name__, "a torch module with parameters")
+        if buffers := [name for name, _ in module.named_buffers()]:
+            given = f"a module with the buffer {buffers[0]}"
+            raise UserFormError(entry, given, "one without buffers or batch normalisation")
+        return module.float().eval()
+
+
+@dataclass(frozen=True)
+class ModuleClassifier:
+    """A module `forward(x)` that maps records or releases to logits [n, classes]."""
+
+    reference: NetworkReference
+    record_shape: tuple[int, ...]
+    classes: int
+
+    def initial(self, random: np.random.Generator) -> list[Tensor]:
+        """Parameters of one module; see `Architecture.initial`."""
+        return self._stack.initial(random)
+
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Logits [S, n, classes]; see `Architecture.forward`."""
+        return self._stack(parameters, x)
+
+    def check(self) -> None:
+        """Makes a module and tries it.
+
+        Raises:
+            UserFormError: If it fails, or its outputs have another shape than [n, classes].
+        """
+        assert self._stack
+
+    @cached_property
+    def _stack(self) -> ModuleStack:
+        factory = import_factory(self.reference.torch, "inference_network.torch")
+        shape, classes, params = self.record_shape, self.classes, self.reference.params
+        stack = ModuleStack(lambda: factory(shape, classes, **params), "inference_network", [shape])
+        if tuple(stack.output) != (classes,):
+            given = f"a module whose outputs have the shape {describe_shapes([stack.output])}"
+            raise UserFormError("inference_network.torch", given, describe_shapes([(classes,)]))
+        return stack
+
+
+def import_factory(location: str, field: str) -> Factory:
+    """Imports a factory of modules at `module:name`.
+
+    Raises:
+        UserFormError: If it cannot be imported or called.
+    """
+    factory = import_object(location, field)
+    if not callable(factory):
+        raise UserFormError(field, repr(location), "a class or function that returns a module")
+    return factory
+
+
+def describe_shapes(shapes: Sequence[Sequence[int]]) -> str:
+    """Shapes of several inputs or outputs in words."""
+    return " and ".join(f"[n, {', '.join(map(str, shape))}]" for shape in shapes)

@@ -1,0 +1,318 @@
+"""The user's own table as a data set: a CSV or parquet file, and which of its columns to use."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BeforeValidator
+
+from privnets.config import UserForm
+from privnets.data.catalog import DataReference, DataSource, Table, Target, combined_fingerprint
+from privnets.data.files import DatasetInfo, FileState, Task, UserFormError, digest
+from privnets.data.user_files import absolute_path
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# YAML has lists, and strict validation accepts only tuples.
+Names = Annotated[
+    tuple[str, ...], BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)
+]
+MissingValues = Literal["error", "drop", "replace"]
+_MAX_CLASSES: Final = 20
+"""Whole numbers with more distinct values are a regression target, unless the task is given."""
+_LISTED_COLUMNS = 20
+_MAX_CATEGORIES = 1000
+
+
+class TableAttributes(UserForm):
+    """Table in a file, and which of its columns are attributes.
+
+    Attributes:
+        table: Path of a CSV or parquet file, from the study's folder.
+        columns: Attributes; every column without another use if null.
+        ignore: Columns that are no attributes, such as identifiers.
+        categorical: Columns whose values are categories, besides those that hold texts.
+        missing: Whether a missing value is an error, removes its record, or is replaced by the
+            column's median or a category of its own.
+    """
+
+    table: str
+    columns: Names | None = None
+    ignore: Names = ()
+    categorical: Names = ()
+    missing: MissingValues = "error"
+
+    def __str__(self) -> str:
+        """Name of the file."""
+        return Path(self.table).name
+
+
+class TableReference(TableAttributes, DataReference):
+    """Table with a column to predict.
+
+    Attributes:
+        target: Column to predict.
+        task: Kind of target; if null, texts, truth values and whole numbers with at most 20
+            values are classes, and other numbers a regression target.
+        encoding: Whether a category becomes a column of zeros and ones, or a whole number in
+            alphabetical order.
+        scale: Whether attributes get mean 0 and standard deviation 1.
+    """
+
+    target: str
+    task: Task | None = None
+    encoding: Literal["one-hot", "integer"] = "one-hot"
+    scale: Literal["standard", "none"] = "standard"
+
+    def source(self) -> DataSource:
+        """Reads the file, once per process."""
+        path = absolute_path(self.table)
+        return _source(self, path, digest_of(path, "table"))
+
+
+class TableSource(DataSource):
+    """A user's table in memory."""
+
+    def __init__(self, reference: TableReference, path: Path, content: str) -> None:
+        """Reads and encodes the table; `content` is the file's digest.
+
+        Raises:
+            UserFormError: If the file cannot be parsed, or a column does not fit its use.
+        """
+        target = reference.target
+        frame = known_records(read_frame(path), reference, {"target": (target,)})
+        self.target, task, classes = encode_target(frame[target], reference.task)
+        columns = _replace_missing(frame.drop(columns=target), reference.categorical)
+        self.x, self.feature_names = encode_columns(
+            columns, reference.categorical, reference.encoding
+        )
+        self.x.setflags(write=False)
+        self._fingerprint = combined_fingerprint(reference.model_dump_json(), (content,))
+        self.info = DatasetInfo(
+            name=str(reference),
+            title=f"table {path.name}",
+            records=len(self.x),
+            attributes=self.x.shape[1],
+            task=task,
+            classes=len(classes),
+            source=str(path),
+            licence="the user's own",
+            citation="",
+        )
+
+    def state(self) -> FileState:
+        """The file was present when it was read."""
+        return "present"
+
+    def fingerprint(self) -> str:
+        """Identifies the file's content and the way it is read."""
+        return self._fingerprint
+
+    def read(self, paths: Sequence[Path]) -> Table:
+        """Returns the encoded attributes and targets."""
+        return self.x, self.target, self.feature_names
+
+
+@lru_cache(maxsize=8)
+def _source(reference: TableReference, path: Path, content: str) -> TableSource:
+    return TableSource(reference, path, content)
+
+
+def digest_of(path: Path, field: str) -> str:
+    """Returns the sha256 of a user's file.
+
+    Raises:
+        UserFormError: If it is absent or cannot be read; `field` is the entry with its path.
+    """
+    try:
+        return digest(path)
+    except OSError as error:
+        given = f"{path}, which cannot be read ({error.strerror})"
+        raise UserFormError(field, given, "a file that can be read") from error
+
+
+def read_frame(path: Path, field: str = "table") -> pd.DataFrame:
+    """Reads a CSV or parquet file; rows are numbered from 0, whatever index pandas stored.
+
+    Raises:
+        UserFormError: If it has another suffix, cannot be parsed, has no rows, or repeats a column;
+            `field` is the entry with its path.
+    """
+    import pandas as pd  # half a second to import
+
+    readers: dict[str, Any] = {".csv": pd.read_csv, ".parquet": pd.read_parquet}
+    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if suffix not in readers:
+        raise UserFormError(field, str(path), "a file that ends in .csv, .csv.gz or .parquet")
+    try:
+        frame: pd.DataFrame = readers[suffix](path)
+    except Exception as error:  # parsers raise many types
+        given = f"{path}, which cannot be parsed ({error})"
+        raise UserFormError(field, given, "a table with a header") from error
+    if frame.empty:
+        raise UserFormError(field, f"{path} without rows", "at least one row below the header")
+    if repeated := frame.columns[frame.columns.duplicated()].tolist():
+        raise UserFormError(field, f"{repeated[0]!r} twice in the header", "each column once")
+    return frame.rename(columns=str).reset_index(drop=True)
+
+
+def require_columns(frame: pd.DataFrame, names: Sequence[str], field: str) -> None:
+    """Raises UserFormError for names that are not columns; `field` is the entry that gave them."""
+    columns = [*map(str, frame.columns)]
+    for name in names:
+        if name not in columns:
+            close = difflib.get_close_matches(name, columns, n=1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            listed = ", ".join(columns[:_LISTED_COLUMNS])
+            raise UserFormError(field, repr(name), f"columns of the table: {listed}{hint}")
+
+
+def is_number(column: pd.Series[Any]) -> bool:
+    """Whether a column holds numbers, not texts or truth values."""
+    import pandas as pd
+
+    return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+
+
+def encode_target(
+    column: pd.Series[Any], task: Task | None
+) -> tuple[Target, Task, tuple[str, ...]]:
+    """Encodes a target column as `Dataset.y`.
+
+    Returns:
+        Targets [N], the task, and the classes in the order of their numbers, sorted.
+
+    Raises:
+        UserFormError: If the column does not fit the task.
+    """
+    has_numbers = is_number(column)
+    if task is None and has_numbers:
+        numbers = column.to_numpy(np.float64)
+        is_class = bool((numbers == np.round(numbers)).all()) and column.nunique() <= _MAX_CLASSES
+        task = None if is_class else "regression"
+    if task == "regression":
+        if not has_numbers or not np.isfinite(column.to_numpy(np.float64)).all():
+            given = f"{column.name!r}, which holds other values"
+            raise UserFormError("target", given, "a column of finite numbers")
+        return column.to_numpy(np.float64), "regression", ()
+    codes, classes = encode_classes(column)
+    if task == "binary" and len(classes) != 2:
+        raise UserFormError("task", f"binary and {len(classes)} classes", "a target of 2 classes")
+    if len(classes) < 2:
+        given = f"{column.name!r}, which always is {classes[0]}"
+        raise UserFormError("target", given, "a column of several values")
+    if task is None:
+        task = "binary" if len(classes) == 2 else "multiclass"
+    return (codes.astype(np.float64) if task == "binary" else codes), task, classes
+
+
+def encode_classes(column: pd.Series[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Numbers of the classes of a column, from 0 in sorted order, and the classes as texts.
+
+    Values other than numbers are sorted as texts.
+    """
+    column = column if is_number(column) else column.astype(str)
+    values = sorted(column.unique())
+    numbers = {value: number for number, value in enumerate(values)}
+    codes = column.map(numbers).to_numpy(np.int64)
+    return codes, tuple(map(str, values))
+
+
+def encode_columns(
+    frame: pd.DataFrame, categorical: Sequence[str], encoding: Literal["one-hot", "integer"]
+) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Encodes attributes as numbers.
+
+    Columns of texts or truth values are categorical, as are those that `categorical` lists.
+
+    Returns:
+        Attributes [N, d], and the names of the d columns; `column=category` for zeros and ones.
+
+    Raises:
+        UserFormError: If a number is infinite.
+    """
+    blocks: list[NDArray[np.float64]] = []
+    names: list[str] = []
+    for name, column in frame.items():
+        if is_number(column) and name not in categorical:
+            blocks.append(column.to_numpy(np.float64)[:, None])
+            names.append(str(name))
+            continue
+        codes, classes = encode_classes(column)
+        if encoding == "one-hot" and len(classes) > _MAX_CATEGORIES:
+            given = f"{name!r} with {len(classes):,} categories"
+            expected = f"at most {_MAX_CATEGORIES:,}; list identifiers under ignore"
+            raise UserFormError("columns", given, expected)
+        if encoding == "integer":
+            blocks.append(codes[:, None].astype(np.float64))
+            names.append(str(name))
+        else:
+            blocks.append(np.eye(len(classes))[codes])
+            names += [f"{name}={each}" for each in classes]
+    x = np.hstack(blocks)
+    if not np.isfinite(x).all():
+        raise UserFormError("columns", "infinite numbers", "finite ones")
+    return np.ascontiguousarray(x), tuple(names)
+
+
+def known_records(
+    frame: pd.DataFrame, reference: TableAttributes, labels: Mapping[str, Sequence[str]]
+) -> pd.DataFrame:
+    """Selects the records that a study uses, with the columns of attributes, then of labels.
+
+    Attributes may have missing values if those are to be replaced; labels have none.
+
+    Args:
+        labels: Columns that are no attributes, by the entry of the reference that names them.
+
+    Raises:
+        UserFormError: If columns or records are absent.
+    """
+    named = {name: getattr(reference, name) or () for name in ("columns", "ignore", "categorical")}
+    for field, names in {**labels, **named}.items():
+        require_columns(frame, names, field)
+    uses = {name: field for field, names in labels.items() for name in names}
+    others = list(uses)
+    used = frame[[*_attribute_names(frame, reference, uses), *others]]
+    counts = used.isna().sum()
+    if reference.missing == "error" and (total := int(counts.sum())):
+        lacking = ", ".join(f"{name} ({count})" for name, count in counts.items() if count)
+        given = f"{reference.missing} and {total:,} missing values: {lacking}"
+        raise UserFormError("missing", given, "drop or replace")
+    used = used.dropna(subset=None if reference.missing == "drop" else others)
+    if used.empty:
+        raise UserFormError("missing", "a missing value in every record", "replace")
+    return used
+
+
+def _attribute_names(
+    frame: pd.DataFrame, reference: TableAttributes, labels: Mapping[str, str]
+) -> list[str]:
+    """Names of the columns that are attributes; `labels` has the use of the others."""
+    excluded = {*labels, *reference.ignore}
+    chosen = reference.columns or [name for name in frame.columns if name not in excluded]
+    if wrong := [name for name in labels if name in chosen]:
+        raise UserFormError("columns", f"the {labels[wrong[0]]} {wrong[0]!r}", "attributes only")
+    if not chosen:
+        raise UserFormError("columns", "none", f"at least one column besides {', '.join(labels)}")
+    return list(chosen)
+
+
+def _replace_missing(frame: pd.DataFrame, categorical: Sequence[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    columns = {}
+    for name, column in frame.items():
+        if is_number(column) and name not in categorical:
+            numbers = column.astype("float64")
+            columns[name] = numbers.fillna(numbers.median())
+        else:
+            columns[name] = column.astype(object).fillna("missing")
+    return pd.DataFrame(columns)

@@ -1,0 +1,1 @@
+"""Differentially private training: sensitivities, accountants and DP-SGD for stacks of models."""

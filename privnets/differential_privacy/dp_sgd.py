@@ -1,0 +1,123 @@
+"""DP-SGD for stacks of models: Poisson batches, clipped gradients, Gaussian noise.
+
+Abadi et al., arXiv 1607.00133. In each step, every record is in the batch independently with the
+same probability. The noise is added to the sum of clipped gradients, which is then divided by the
+expected size of a batch: the actual size is secret. Any optimiser may follow; this one is Adam.
+There are no shuffled batches, since the accountants do not hold for them.
+
+Noise comes from a statistical generator in single precision, not from a cryptographic one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privnets.differential_privacy.per_example import ClippedGradients
+from privnets.networks.training import StackedAdam
+
+
+@dataclass(frozen=True)
+class PrivateSchedule:
+    """Settings of DP-SGD for a stack of S models.
+
+    Attributes:
+        steps: Number of batches, at least 1.
+        sample_rate: Probability of a record to be in a batch, in (0, 1].
+        clip: Largest norm of an example's gradient, above 0, shape [S].
+        noise_multiplier: Standard deviation of the noise in units of `clip`, at least 0, shape [S].
+        weight_decay: Weight lambda of the squared norm of the parameters, shape [S].
+    """
+
+    steps: int
+    sample_rate: float
+    clip: Tensor
+    noise_multiplier: Tensor
+    weight_decay: Tensor
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a setting out of range."""
+        if self.steps < 1:
+            raise ValueError(f"steps must be at least 1; got {self.steps}.")
+        if not 0 < self.sample_rate <= 1:
+            raise ValueError(f"sample_rate must be above 0 and at most 1; got {self.sample_rate}.")
+        if not bool((self.clip > 0).all()):
+            raise ValueError(f"clip must be above 0; got {self.clip.tolist()}.")
+        if not bool((self.noise_multiplier >= 0).all()):
+            given = self.noise_multiplier.tolist()
+            raise ValueError(f"noise_multiplier must be at least 0; got {given}.")
+
+
+def train_privately(
+    optimiser: StackedAdam,
+    gradients: ClippedGradients,
+    x: Tensor,
+    y: Tensor,
+    schedule: PrivateSchedule,
+    randoms: Sequence[np.random.Generator],
+) -> None:
+    """Trains the optimiser's parameters in place; each model draws from its own generator.
+
+    Args:
+        x: Records of each model's training set, shape [S, n, ...].
+        y: Targets, shape [S, n].
+        randoms: Generators of batches and noise, S of them.
+    """
+    size = x.shape[1]
+    mean = 1 / (schedule.sample_rate * size)
+    scale = mean * (schedule.noise_multiplier * schedule.clip).to(x)[:, None]
+    clip, decay = schedule.clip.to(x), schedule.weight_decay.to(x)
+    sources = [torch.Generator().manual_seed(int(r.integers(2**63))) for r in randoms]
+    for _ in range(schedule.steps):
+        index, counted = poisson_batches(randoms, size, schedule.sample_rate)
+        index, counted = index.to(x.device), counted.to(x)
+        batch = _select(x, index), _select(y, index)
+        sums = gradients(optimiser.parameters, *batch, clip, counted)
+        noise = _noise(sources, sum(p[0].numel() for p in sums)).to(x).mul_(scale)
+        parts = torch.split(noise, [p[0].numel() for p in sums], dim=1)
+        torch._foreach_mul_(sums, mean)
+        torch._foreach_add_(sums, [part.view_as(s) for part, s in zip(parts, sums, strict=True)])
+        for total, parameter in zip(sums, optimiser.parameters, strict=True):
+            total.addcmul_(decay.view(-1, *[1] * (parameter.ndim - 1)), parameter, value=2)
+        optimiser.step(sums)
+
+
+def poisson_batches(
+    randoms: Sequence[np.random.Generator], size: int, rate: float
+) -> tuple[Tensor, Tensor]:
+    """Draws a Poisson sample of `size` records for each model, padded to equal lengths.
+
+    A uniform subset of binomial size is a Poisson sample.
+
+    Returns:
+        Indices, int64, shape [S, B], and 1 where they count, else 0, shape [S, B].
+    """
+    batches = [
+        random.choice(size, random.binomial(size, rate), replace=False, shuffle=False)
+        for random in randoms
+    ]
+    index = np.zeros((len(batches), max(1, *map(len, batches))), dtype=np.int64)
+    counted = np.zeros(index.shape, dtype=np.float32)
+    for row, mask, batch in zip(index, counted, batches, strict=True):
+        row[: len(batch)], mask[: len(batch)] = batch, 1
+    return torch.from_numpy(index), torch.from_numpy(counted)
+
+
+def _select(values: Tensor, index: Tensor) -> Tensor:
+    """Values [S, n, ...] at indices [S, B] of each model; faster than indexing on a CPU."""
+    selected = values.new_empty(*index.shape, *values.shape[2:])
+    for own, rows, target in zip(values, index, selected, strict=True):
+        torch.index_select(own, 0, rows, out=target)
+    return selected
+
+
+def _noise(sources: Sequence[torch.Generator], count: int) -> Tensor:
+    """Draws standard normal numbers for each model, shape [S, count], float32."""
+    noise = torch.empty(len(sources), count)
+    for source, row in zip(sources, noise, strict=True):
+        row.normal_(generator=source)
+    return noise

@@ -1,0 +1,161 @@
+"""Outputs of trained models that all records share, and what attackers observe of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privnets.membership.attacks import Population, Trials
+from privnets.membership.config import MembershipConfig
+from privnets.membership.estimates import Mean
+from privnets.membership.leakage import shared_sides
+from privnets.membership.observations import (
+    Observations,
+    Universe,
+    attacked_records,
+    random_stream,
+)
+from privnets.membership.training_sets import Indices, find_members, shared_subsets
+from privnets.randomness import generator
+
+# Approximate number of records outside the training set on which utility is measured.
+_TEST_RECORDS = 1000
+
+
+@dataclass(frozen=True)
+class TrainingDesign:
+    """Training sets of one configuration.
+
+    Attributes:
+        records: Attacked records, shape [R].
+        sets: Training sets, shape [J, n].
+        member: Whether a record is in a set, shape [R, J].
+    """
+
+    config: MembershipConfig
+    records: np.ndarray
+    sets: Indices
+    member: np.ndarray
+
+    @classmethod
+    def draw(cls, config: MembershipConfig, population: int) -> TrainingDesign:
+        """Draws the training sets."""
+        records = attacked_records(config, population)
+        random = random_stream(config, "training sets")
+        sets, member = shared_subsets(random, population, records, config.train_size, config.draws)
+        return cls(config, records, sets, member)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Outputs of J models at n records each.
+
+    Attributes:
+        loss: Cross-entropy or squared error, shape [J, n].
+        merit: Whether the class is right (0 or 1), or the squared error, shape [J, n].
+        value: Log-odds of the true class, or the predicted number, shape [J, n].
+    """
+
+    loss: Tensor
+    merit: Tensor
+    value: Tensor
+
+
+class Predictor(ABC):
+    """Trained models of one configuration, J of them.
+
+    Attributes:
+        classifies: Whether they predict a class, rather than a number.
+    """
+
+    classifies: bool
+
+    @abstractmethod
+    def at(self, index: Tensor) -> Outputs:
+        """Outputs at records of each model, shape [J, n], or the same for all, shape [n]."""
+
+    def signal(self, value: Tensor, y: Tensor) -> Tensor:
+        """Log-odds of the true class, or the residual, from `Outputs.value` and the targets."""
+        return value if self.classifies else y - value
+
+
+def observe_outputs(
+    design: TrainingDesign, predictor: Predictor, universe: Universe
+) -> Observations:
+    """Observes the outputs of the models of one configuration, and not their parameters."""
+    device = universe.x.device
+    member = torch.from_numpy(design.member).to(device)
+    records = torch.from_numpy(design.records).to(device)
+    inside = predictor.at(torch.from_numpy(design.sets.astype(np.int64)).to(device))
+    test, outside = test_records(design, universe.size)
+    test, outside = test.to(device), outside.to(device)
+    at_test = predictor.at(test)
+    trials = replace(
+        _trials(predictor, universe, records, member, inside.loss.mean(1)),
+        population=_population(predictor, universe, records, test, at_test, outside),
+    )
+    return Observations(
+        records=records,
+        trials=trials,
+        sides=None,
+        halves=None,
+        output=shared_sides(trials.signal[..., None], member),
+        undefined="the parameters are not observed; privacy/rho_kl_output is a lower bound",
+        prior=design.config.train_size / universe.size,
+        test=Mean.two_way(at_test.merit, outside, 1 - len(test) / universe.size),
+        train=Mean.over(inside.merit.mean(1)),
+        shared_models=True,
+    )
+
+
+def _trials(
+    predictor: Predictor, universe: Universe, records: Tensor, member: Tensor, train_loss: Tensor
+) -> Trials:
+    outputs = predictor.at(records)
+    value = outputs.value.T
+    signal = predictor.signal(value, universe.y[records, None])
+    fold = torch.arange(member.shape[1], device=member.device) >= member.shape[1] // 2
+    return Trials(
+        member=member,
+        fold=fold.long(),
+        signal=signal,
+        error=torch.sigmoid(-value) if predictor.classifies else signal,
+        loss=outputs.loss.T,
+        train_loss=train_loss.expand_as(signal),
+        two_sided=not predictor.classifies,
+    )
+
+
+def test_records(design: TrainingDesign, population: int) -> tuple[Tensor, Tensor]:
+    """Random records [K], and whether each is outside each model's training set, [J, K]."""
+    size = design.config.train_size
+    count = min(population, -(-_TEST_RECORDS * population // (population - size)))
+    random = generator(design.config.seed, "test records")
+    test = random.permutation(population)[:count]
+    inside = torch.from_numpy(find_members(design.sets, test, population))
+    return torch.from_numpy(test), ~inside.T
+
+
+def _population(
+    predictor: Predictor,
+    universe: Universe,
+    records: Tensor,
+    test: Tensor,
+    outputs: Outputs,
+    outside: Tensor,
+) -> Population:
+    # Signals of attacked records would be known for non-members alone, which reveals membership.
+    other = ~torch.isin(test, records)
+    test, features = test[other], universe.regressors
+    signal = predictor.signal(outputs.value[:, other].T, universe.y[test, None])
+    return Population(
+        outside[:, other].T,
+        signal,
+        outputs.loss[:, other].T,
+        features[test],
+        features[records],
+    )

@@ -1,0 +1,1 @@
+"""Differentially private target models: what they require, their guarantees, and their training."""

@@ -1,0 +1,114 @@
+"""Guarantee of a private configuration: the noise it needs, and what the noise implies.
+
+Training sets of this experiment have a fixed, public size. So membership of a record means that it
+replaces another one, and bounds on attacks are those of `replace_one`. With `add_or_remove_one`,
+epsilon hides whether a record takes part or has no influence; bounds follow from the same noise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from scipy.optimize import brentq
+
+from privnets import data, measures
+from privnets.differential_privacy.accounting import (
+    Neighbours,
+    advantage_bound,
+    epsilon_spent,
+    noise_multiplier_for,
+)
+from privnets.differential_privacy.sensitivity import logistic_sensitivity, ridge_sensitivity
+from privnets.membership.config import MembershipConfig
+from privnets.membership.models import GRADIENT_TOLERANCE
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """Privacy that the noise of a configuration proves.
+
+    Attributes:
+        noise: Standard deviation of the noise on parameters, or the noise multiplier of DP-SGD.
+        epsilon: For the neighbours of the configuration, at its delta.
+        replace_one_epsilon: For replaced records, at the same delta.
+        advantage: Largest advantage of any attack that sees everything that is released.
+        assumption: Why the guarantee holds, in words.
+    """
+
+    noise: float
+    epsilon: float
+    replace_one_epsilon: float
+    advantage: float
+    assumption: str
+
+
+def guarantee_of(config: MembershipConfig) -> Guarantee:
+    """Returns the guarantee of a configuration with `epsilon`."""
+    if config.private_mechanism == "dp_sgd":
+        return _of_steps(config)
+    return _of_released_parameters(config)
+
+
+def parameter_noise(config: MembershipConfig) -> float:
+    """Standard deviation of the Gaussian noise that is added to trained parameters."""
+    if config.private_mechanism != "output_perturbation":
+        return config.noise_std
+    return guarantee_of(config).noise
+
+
+def _of_steps(config: MembershipConfig) -> Guarantee:
+    """DP-SGD (Abadi et al., arXiv 1607.00133)."""
+    schedule = config.sample_rate, config.steps
+    assert config.epsilon is not None
+    noise = noise_multiplier_for(config.epsilon, config.delta, *schedule, config.neighbours)
+    relations: tuple[Neighbours, ...] = (config.neighbours, "replace_one")
+    epsilon, replaced = (_cached_epsilon(noise, *schedule, config.delta, r) for r in relations)
+    sampling = f"batches are Poisson samples of rate {config.sample_rate:g}; PLD accountant"
+    return Guarantee(
+        noise, epsilon, replaced, advantage_bound(noise, *schedule), _describe(config, sampling)
+    )
+
+
+_cached_epsilon = lru_cache(maxsize=4096)(epsilon_spent)
+
+
+def _of_released_parameters(config: MembershipConfig) -> Guarantee:
+    """Noise on the minimiser, by the analytic Gaussian mechanism (arXiv 1805.06530)."""
+    assert config.epsilon is not None
+    sensitivity = _sensitivity(config, config.neighbours)
+    noise = float(measures.gaussian_mechanism_sigma(config.epsilon, config.delta, sensitivity))
+    replaced = _sensitivity(config, "replace_one")
+    return Guarantee(
+        noise,
+        config.epsilon,
+        _gaussian_epsilon(noise / replaced, config.delta),
+        float(measures.gaussian_noise_advantage_bound(replaced, noise)),
+        _describe(config, f"L2 sensitivity {sensitivity:.3g}; analytic Gaussian mechanism"),
+    )
+
+
+def _sensitivity(config: MembershipConfig, neighbours: Neighbours) -> float:
+    size, decay = config.train_size, config.weight_decay
+    if config.model == "linear":
+        return ridge_sensitivity(config.clip, 1.0, size, decay, neighbours)
+    info = data.info(config.dataset)
+    unknowns = (config.features or info.attributes) * info.classes
+    error = GRADIENT_TOLERANCE * math.sqrt(unknowns)
+    return logistic_sensitivity(config.clip, info.classes, size, decay, neighbours, error)
+
+
+def _gaussian_epsilon(noise: float, delta: float) -> float:
+    """Smallest epsilon of a Gaussian release with sensitivity 1; inverts its delta."""
+
+    def excess(epsilon: float) -> float:
+        return float(measures.gaussian_mechanism_delta(epsilon, noise, 1.0)) - delta
+
+    most = 1 / (2 * noise**2) + math.sqrt(2 * math.log(1 / delta)) / noise
+    return 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, most))
+
+
+def _describe(config: MembershipConfig, reason: str) -> str:
+    neighbours = config.neighbours.replace("_", " ")
+    return f"delta {config.delta:g}; neighbours: {neighbours} record; {reason}"

@@ -1,0 +1,1 @@
+"""Target models of users: scikit-learn estimators and torch modules that a study names."""

@@ -1,0 +1,65 @@
+"""Training of scikit-learn estimators, one by one, on all the cores of their pack."""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.parallel import Parallel, delayed
+
+from privnets.data.user_files import folder
+from privnets.membership.user_models.estimators import EstimatorModel, FitTask
+from privnets.membership.user_models.output_training import (
+    STAGE_SECONDS,
+    OutputRequest,
+    OutputTrainer,
+    UserCodeError,
+)
+from privnets.randomness import generator
+
+
+class EstimatorTrainer(OutputTrainer):
+    """Trains estimators in processes of their own where the pack has several cores."""
+
+    def fit(self, request: OutputRequest, models: range, device: str) -> NDArray[np.float64]:
+        """Trains one estimator on each core at a time."""
+        processes = min(torch.get_num_threads(), len(models))
+        tasks = _fit_tasks(request, models)
+        if processes == 1:
+            results = [each.run() for each in tasks]
+        else:
+            results = Parallel(n_jobs=processes)(delayed(each.run)() for each in tasks)
+        if failure := next((each for each in results if isinstance(each, str)), None):
+            raise UserCodeError(failure)
+        return np.stack(results)
+
+    def models_at_once(self, request: OutputRequest, seconds: float, device: str) -> int:
+        """Number of models that take a few seconds; at first one for each core."""
+        processes = torch.get_num_threads()
+        if math.isinf(seconds):
+            return processes
+        rounds = int(STAGE_SECONDS / max(processes * seconds, 1e-6))
+        return processes * max(1, rounds)
+
+
+def _fit_tasks(request: OutputRequest, models: range) -> list[FitTask]:
+    config, universe = request.design.config, request.universe
+    described = cast(EstimatorModel, config.target_model)
+    x, y = universe.x.cpu().numpy(), universe.y.cpu().numpy()
+    if universe.classes > 1:
+        y = y.astype(np.int64)
+    return [
+        FitTask(
+            folder=folder(),
+            reference=described.reference,
+            seed=int(generator(config.seed, f"model {j}").integers(2**31)),
+            x=x,
+            y=y,
+            members=request.design.sets[j],
+            asked=request.asked(j),
+        )
+        for j in models
+    ]

@@ -1,0 +1,71 @@
+"""Packaged classifiers of images, trained as the modules of users are."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from privnets.contract import InvalidField
+from privnets.data import DatasetInfo
+from privnets.membership.config import MembershipConfig
+from privnets.membership.user_models.forms import ModuleReference, TrainingRecipe
+from privnets.membership.user_models.modules import ModuleModel, input_shape
+
+_BATCH: Final = 64
+
+
+class ImageModel(ModuleModel):
+    """Classifier of images: batches of 64, and a learning rate that falls to 0."""
+
+    tasks = frozenset({"binary", "multiclass"})
+    fields = frozenset({"steps", "learning_rate"})
+    optimizer: ClassVar[str]
+    location: ClassVar[str]
+
+    def __init__(self) -> None:
+        """Describes the model."""
+        super().__init__(ModuleReference(torch=self.location))
+
+    @property
+    def description(self) -> str:
+        """Name of the model; its settings are fields of the configuration."""
+        return f"{self.name}, whose outputs alone are observed"
+
+    def recipe(self, config: MembershipConfig) -> ModuleReference:
+        """Takes the training from the fields of the configuration."""
+        training = TrainingRecipe.model_validate(
+            {
+                "optimizer": self.optimizer,
+                "steps": config.steps,
+                "batch_size": min(_BATCH, config.train_size),
+                "learning_rate": config.learning_rate,
+                "schedule": "cosine",
+                "weight_decay": config.weight_decay,
+            }
+        )
+        return self.reference.model_copy(update={"training": training})
+
+    def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
+        """Adds data sets that are not of images."""
+        without_decay = config.model_copy(update={"weight_decay": 0.0})
+        invalid = super().invalid_fields(without_decay, info)
+        if isinstance(input_shape(config, info), int):
+            given = info.name if config.features is None else f"features {config.features}"
+            expected = f"images, and features null, with {self.name}"
+            invalid.append(InvalidField("dataset", given, expected))
+        return invalid
+
+
+class Cnn(ImageModel):
+    """Small convolutional network, trained by Adam."""
+
+    name = "cnn"
+    optimizer = "adam"
+    location = "privnets.networks.image_classifiers:cnn"
+
+
+class Resnet(ImageModel):
+    """Residual network of 18 layers, trained by gradient descent with momentum."""
+
+    name = "resnet"
+    optimizer = "sgd"
+    location = "privnets.networks.image_classifiers:resnet18"

@@ -1,0 +1,180 @@
+"""Training of torch modules of users: as stacks where they allow it, otherwise one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.parameter import is_lazy
+
+from privnets import data
+from privnets.audit.references import ModelOutputs
+from privnets.data import UserFormError
+from privnets.data.user_files import describe_error
+from privnets.membership.user_models.estimators import true_outputs
+from privnets.membership.user_models.forms import ModuleReference
+from privnets.membership.user_models.module_stacks import StackedModules, loss_gradients, train
+from privnets.membership.user_models.modules import Inputs, ModuleModel, input_shape, make_module
+from privnets.membership.user_models.output_training import (
+    OutputRequest,
+    OutputTrainer,
+    UserCodeError,
+)
+from privnets.randomness import generator
+
+_CPU_MODELS, _GPU_MODELS = 16, 256
+# Parameters and inputs of a batch, over all models that train at once.
+_CPU_NUMBERS, _GPU_NUMBERS = 2**23, 2**30
+_ASKED_AT_ONCE = 32  # activations of more records exceed the cache
+_TRIAL_RECORDS = 4
+# Convolutions of a stack are grouped, which a CPU computes up to twice slower for larger images.
+_MAX_PIXELS = 512
+
+
+class ModuleTrainer(OutputTrainer):
+    """Trains modules in float32, each from a seed of its own."""
+
+    def fit(self, request: OutputRequest, models: range, device: str) -> NDArray[np.float64]:
+        """Trains modules and asks them in evaluation mode."""
+        try:
+            outputs = ModuleJob.make(request, device).run(models)
+        except UserFormError as error:
+            raise UserCodeError(error.given) from error
+        except Exception as error:  # any exception of the user's code
+            raise UserCodeError(describe_error(error)) from error
+        y = request.universe.y.cpu().numpy()
+        asked = map(request.asked, models)
+        return np.stack(
+            [true_outputs(each, y[records]) for records, each in zip(asked, outputs, strict=True)]
+        )
+
+    def models_at_once(self, request: OutputRequest, seconds: float, device: str) -> int:
+        """Number of models that fill the device, at least two."""
+        is_cpu = torch.device(device).type == "cpu"
+        most, numbers = (_CPU_MODELS, _CPU_NUMBERS) if is_cpu else (_GPU_MODELS, _GPU_NUMBERS)
+        job = ModuleJob.make(request, "cpu")
+        try:
+            parameters = sum(p.numel() for p in job.module(0).parameters())
+        except Exception:  # raised again, and reported, by `fit`
+            return 1
+        inputs = job.batch_size * request.universe.x.shape[1]
+        return max(2, min(most, numbers // (parameters + inputs)))
+
+    def notes(self, request: OutputRequest) -> str:
+        """Whether modules were stacked, and why not."""
+        reason = ModuleJob.make(request, str(request.universe.x.device)).obstacle()
+        return f"modules were trained one by one: {reason}" if reason else "modules were stacked"
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleJob:
+    """Data of one configuration on a device.
+
+    Attributes:
+        x: Records, float32, shape [N, *inputs].
+        y: Targets: int64 for classes, float32 for numbers.
+    """
+
+    request: OutputRequest
+    reference: ModuleReference
+    inputs: Inputs
+    outputs: int
+    x: Tensor
+    y: Tensor
+
+    @classmethod
+    def make(cls, request: OutputRequest, device: str) -> ModuleJob:
+        """Copies the data of a configuration to a device."""
+        config, universe = request.design.config, request.universe
+        described, info = cast(ModuleModel, config.target_model), data.info(config.dataset)
+        inputs, x = input_shape(config, info), universe.x.to(device).float()
+        x = x if isinstance(inputs, int) else x.reshape(len(x), *inputs)
+        y = universe.y.to(device)
+        classes = universe.classes if described.classifies(info) else 1
+        y = y.long() if classes > 1 else y.float()
+        return cls(request, described.recipe(config), inputs, classes, x, y)
+
+    @property
+    def batch_size(self) -> int:
+        """Records in a batch."""
+        return self.reference.training.batch_size or self.request.design.config.train_size
+
+    def run(self, models: range) -> list[ModelOutputs]:
+        """Trains modules and asks them."""
+        modules = [self.module(j) for j in models]
+        stack = StackedModules.of(modules, str(self.x.device), vectorised=not self.obstacle())
+        results = []
+        for part, own in zip(stack.split(), self._split(models, stack), strict=True):
+            with torch.random.fork_rng():
+                torch.manual_seed(self._seed(own[0], "training"))
+                train(part, self._batches(own), self.reference.training)
+            results += self._ask(part, own)
+        return results
+
+    def module(self, model: int) -> torch.nn.Module:
+        """Makes a module with the random parameters of a model."""
+        with torch.random.fork_rng():
+            torch.manual_seed(self._seed(model, "parameters"))
+            module: torch.nn.Module = make_module(self.reference, self.inputs, self.outputs)
+            if any(map(is_lazy, module.parameters())):
+                module(self.x[:2].cpu())  # sets the shapes of its parameters
+        return module
+
+    def obstacle(self) -> str:
+        """Reason why modules are not stacked, in words; empty if they are.
+
+        Two modules are tried on a few records.
+        """
+        if self.x.device.type == "cpu" and self.x.ndim > 2 and self.x[0].numel() > _MAX_PIXELS:
+            return "on a CPU that is faster for images of this size"
+        index = torch.from_numpy(self.request.design.sets[:2, :_TRIAL_RECORDS].astype(np.int64))
+        index = index.to(self.x.device)
+        modules = [self.module(0), self.module(1)]
+        try:
+            stack = StackedModules.of(modules, str(self.x.device), vectorised=True)
+            loss_gradients(stack, self.x[index], self.y[index])
+        except Exception as error:  # vmap raises several types, and so may the module
+            return str(error).partition("\n")[0].partition(". ")[0]
+        return ""
+
+    def _split(self, models: range, stack: StackedModules) -> list[range]:
+        return [models] if stack.vectorised else [models[i : i + 1] for i in range(len(models))]
+
+    def _batches(self, models: range) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of each model's training set, in an order of its own in each epoch."""
+        sets = self.request.design.sets[models.start : models.stop].astype(np.int64)
+        size, count = sets.shape[1], self.batch_size
+        randoms = [generator(self._seed(j, "batches"), "order") for j in models]
+        for step in range(self.reference.training.steps):
+            start = step % (size // count) * count
+            if start == 0 and count < size:
+                sets = np.stack([r.permutation(own) for r, own in zip(randoms, sets, strict=True)])
+            index = torch.from_numpy(sets[:, start : start + count]).to(self.x.device)
+            yield self.x[index], self.y[index]
+
+    @torch.no_grad()
+    def _ask(self, stack: StackedModules, models: range) -> list[ModelOutputs]:
+        asked = torch.from_numpy(np.stack([self.request.asked(j) for j in models]))
+        parts = torch.split(asked.to(self.x.device), _ASKED_AT_ONCE, dim=1)
+        raw = torch.cat([stack(self.x[index], training=False) for index in parts], dim=1)
+        values = raw.double().cpu().numpy()
+        if values.ndim == 2:
+            values = values[..., None]
+        if values.shape[1:] != (asked.shape[1], self.outputs):
+            shape = [asked.shape[1], *values.shape[2:]]
+            raise ValueError(
+                f"the module must return [records, {self.outputs}]; got {shape} for "
+                f"{asked.shape[1]} records"
+            )
+        if self.outputs == 1:
+            return [ModelOutputs("predictions", each[:, 0]) for each in values]
+        return [ModelOutputs("margins", each) for each in values]
+
+    def _seed(self, model: int, purpose: str) -> int:
+        seed = self.request.design.config.seed
+        return int(generator(seed, f"model {model} {purpose}").integers(2**31))

@@ -1,0 +1,200 @@
+"""Training of models whose outputs alone are observed, one configuration after the other.
+
+The state in training is the outputs of finished models at the records that evaluation needs; the
+models themselves are dropped, whatever their size.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from privnets import data
+from privnets.audit.model_signals import choose_limit
+from privnets.contract import Experiment, Stage, State
+from privnets.membership.config import MembershipConfig, metric_keys
+from privnets.membership.evaluation import evaluate
+from privnets.membership.models import attack_seconds
+from privnets.membership.observations import Trainer, Universe
+from privnets.membership.outputs import (
+    Outputs,
+    Predictor,
+    TrainingDesign,
+    observe_outputs,
+    test_records,
+)
+from privnets.points import Replicate
+
+STAGE_SECONDS: Final = 5.0
+"""Approximate time between two progress reports."""
+# A shorter measurement is repeated, as its first run includes imports.
+_SHORT_SECONDS: Final = 0.5
+
+
+class UserCodeError(Exception):
+    """Raised when code of the user fails to train a model; the message has file and line."""
+
+
+@dataclass(frozen=True)
+class OutputRequest:
+    """Models of one configuration, and the records at which their outputs are needed.
+
+    Attributes:
+        shared: Records that all models answer, shape [k]: attacked and test records.
+    """
+
+    design: TrainingDesign
+    universe: Universe
+    shared: NDArray[np.int64]
+
+    @classmethod
+    def draw(cls, config: MembershipConfig, universe: Universe) -> OutputRequest:
+        """Draws the training sets."""
+        design = TrainingDesign.draw(config, universe.size)
+        test, _ = test_records(design, universe.size)
+        both = np.concatenate([design.records, test.numpy()])
+        return cls(design, universe, np.unique(both))
+
+    def asked(self, model: int) -> NDArray[np.int64]:
+        """Records at which a model is asked, shape [k + n]; the last n are its training set."""
+        return np.concatenate([self.shared, self.design.sets[model].astype(np.int64)])
+
+
+class OutputTrainer(Trainer):
+    """Base class of trainers that keep only outputs of their models."""
+
+    @abstractmethod
+    def fit(self, request: OutputRequest, models: range, device: str) -> NDArray[np.float64]:
+        """Trains models and asks them; the result does not depend on which ones train together.
+
+        Returns:
+            Shape [models, 2, k + n]: for classes, the log-odds of the true class and whether the
+            class is right; for numbers, the prediction and its squared error.
+
+        Raises:
+            UserCodeError: If the user's code fails.
+        """
+
+    @abstractmethod
+    def models_at_once(self, request: OutputRequest, seconds: float, device: str) -> int:
+        """Number of models to train next.
+
+        Args:
+            seconds: Measured seconds of one model; infinite before the first.
+        """
+
+    def notes(self, request: OutputRequest) -> str:
+        """Remark on how the models were trained; empty by default."""
+        return ""
+
+    def stages(
+        self, experiment: Experiment, configs: Sequence[MembershipConfig], device: str, state: State
+    ) -> Iterator[Stage]:
+        """Trains the models of one configuration after the other."""
+        universe = Universe.load(configs[0], device)
+        outputs = state.get("outputs")
+        for index, config in enumerate(configs):
+            request = OutputRequest.draw(config, universe)
+            first = request.asked(0)
+            outputs = universe.x.new_zeros(0, 2, len(first)).cpu() if outputs is None else outputs
+            if outputs.shape[1:] != (2, len(first)) or len(outputs) > config.draws:
+                raise ValueError(f"state of shape {tuple(outputs.shape)} is of another stack.")
+            failure, seconds = None, math.inf
+            while len(outputs) < config.draws and failure is None:
+                count = self.models_at_once(request, seconds, device)
+                models = range(len(outputs), min(config.draws, len(outputs) + count))
+                start = time.monotonic()
+                try:
+                    trained = torch.from_numpy(self.fit(request, models, device))
+                except UserCodeError as error:
+                    failure = str(error)
+                    break
+                outputs = torch.cat([outputs, trained])
+                seconds = (time.monotonic() - start) / len(models)
+                if len(outputs) < config.draws:
+                    done = (index + len(outputs) / config.draws) / len(configs)
+                    yield Stage(done, (), partial(dict, outputs=outputs))
+            replicate = (
+                self._evaluate(request, outputs)
+                if failure is None
+                else _failure_replicate(config, failure)
+            )
+            outputs = None
+            yield Stage((index + 1) / len(configs), (experiment.point(config, replicate),), dict)
+
+    def estimate_seconds(self, configs: Sequence[MembershipConfig], device: str) -> float:
+        """Extrapolates the training of one model, or of a few at once."""
+        request = OutputRequest.draw(configs[0], Universe.load(configs[0], device))
+        count = min(configs[0].draws, self.models_at_once(request, math.inf, device))
+        seconds = 0.0
+        for _ in range(2):
+            start = time.monotonic()
+            try:
+                self.fit(request, range(count), device)
+            except UserCodeError:
+                break
+            seconds = time.monotonic() - start
+            if seconds > _SHORT_SECONDS:
+                break
+        each = seconds * configs[0].draws / count + attack_seconds(configs[0])
+        return len(configs) * each
+
+    def _evaluate(self, request: OutputRequest, outputs: Tensor) -> Replicate:
+        config, universe = request.design.config, request.universe
+        predictor = _StoredOutputs(request, outputs.to(universe.x.device))
+        observed = observe_outputs(request.design, predictor, universe)
+        texts = filter(None, (predictor.remark, self.notes(request)))
+        if text := "; ".join(texts):
+            observed = replace(observed, notes={"privacy/membership_advantage": text})
+        return evaluate(config, observed)
+
+
+def _failure_replicate(config: MembershipConfig, reason: str) -> Replicate:
+    metrics = dict.fromkeys(metric_keys(config), math.nan)
+    return Replicate(config.seed, metrics, failure=reason, finished_at=time.time())
+
+
+class _StoredOutputs(Predictor):
+    """Outputs of the models at the records of a request.
+
+    If some probabilities are 0 or 1, as those of forests are, all log-odds are clipped.
+    """
+
+    def __init__(self, request: OutputRequest, outputs: Tensor) -> None:
+        config = request.design.config
+        self.classifies = config.target_model.classifies(data.info(config.dataset))
+        self._request, self._values, self._merit = request, outputs[:, 0], outputs[:, 1]
+        self._limit = math.inf
+        if self.classifies and bool(self._values.isinf().any()):
+            shared = self._values[:, : len(request.shared)]
+            self._limit = choose_limit(shared.cpu().numpy())
+
+    @property
+    def remark(self) -> str:
+        """Clipping, in words."""
+        if math.isinf(self._limit):
+            return ""
+        return f"log-odds of the true class are clipped to {self._limit:.1f}"
+
+    def at(self, index: Tensor) -> Outputs:
+        """Outputs at the training sets, shape [J, n], or at shared records, shape [n]."""
+        if index.ndim == 1:
+            columns = torch.from_numpy(np.searchsorted(self._request.shared, index.cpu().numpy()))
+            columns = columns.to(index.device)
+        else:
+            columns = torch.arange(len(self._request.shared), self._values.shape[1])
+        value, merit = self._values[:, columns], self._merit[:, columns]
+        if not self.classifies:
+            return Outputs(merit, merit, value)
+        log_odds = value.clamp(-self._limit, self._limit)
+        return Outputs(-torch.nn.functional.logsigmoid(log_odds), merit, log_odds)

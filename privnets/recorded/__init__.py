@@ -1,0 +1,1 @@
+"""Experiment that replays the recorded points of a finished sweep."""

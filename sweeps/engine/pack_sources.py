@@ -1,0 +1,281 @@
+"""Sources of packs: the packs of a fixed plan, or those that an adaptive search asks for.
+
+An adaptive search is asked for some points at a time. Ask N is told the results of the asks before
+it, except of the last ones, which may still be in training: with two asks in flight, all but one.
+It never depends on which pack ended first. So the same records and the same ledger give the same
+next ask, wherever a driver was killed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import final
+
+import numpy as np
+
+from privnets.points import Replicate, TradeoffPoint
+from sweeps.analysis.pareto import pareto_front
+from sweeps.analysis.results import meets_constraints
+from sweeps.planning.packing import Pack
+from sweeps.planning.plan import Plan, PlannedReplicate, ask_size, confirmed_points
+from sweeps.store.asks import AskRecord, write_ask
+from sweeps.store.checkpoints import ReplicateKey
+from sweeps.store.ledger import Ledger
+from sweeps.study.search import SEARCHES, Proposal, Search, SearchResult
+from tracking.frame import points_frame
+
+
+class PackSource(ABC):
+    """Packs in the order in which they are trained.
+
+    Attributes:
+        known: Packs that are known from the start.
+    """
+
+    known: Sequence[Pack]
+
+    @property
+    @abstractmethod
+    def max_packs(self) -> int:
+        """Largest number of packs that there may be."""
+
+    @property
+    @abstractmethod
+    def is_finished(self) -> bool:
+        """Whether no pack will follow."""
+
+    @abstractmethod
+    def take(self) -> Pack | None:
+        """Returns the next pack; None if there is none now."""
+
+    @abstractmethod
+    def end_pack(self, pack_id: str) -> None:
+        """Notes that a pack is in the ledger, or has failed permanently."""
+
+
+@final
+class PlannedPacks(PackSource):
+    """Packs that are known from the start."""
+
+    def __init__(self, packs: Sequence[Pack]) -> None:
+        """Starts with the first pack."""
+        self.known = packs
+        self._packs = deque(packs)
+
+    @property
+    def max_packs(self) -> int:
+        """Number of packs."""
+        return len(self.known)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all packs were taken."""
+        return not self._packs
+
+    def take(self) -> Pack | None:
+        """Returns the next pack."""
+        return self._packs.popleft() if self._packs else None
+
+    def end_pack(self, pack_id: str) -> None:
+        """Changes nothing."""
+
+
+@final
+class SearchedPacks(PackSource):
+    """Packs of an adaptive search: what its recorded asks lack, then new asks, then confirmation.
+
+    Attributes:
+        plan: The plan, which grows by each ask.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        ledger: Ledger,
+        pending: Sequence[Pack],
+        make_packs: Callable[[Sequence[PlannedReplicate]], list[Pack]],
+        on_ask: Callable[[Plan, Sequence[Pack]], None],
+    ) -> None:
+        """Replays the recorded asks.
+
+        Args:
+            plan: Plan with the recorded asks.
+            ledger: Ledger that has the results.
+            pending: Packs of the replicates that recorded asks lack.
+            make_packs: Groups the replicates of a new ask into packs.
+            on_ask: Called with the grown plan and its new packs.
+        """
+        self.plan = plan
+        self.known = pending
+        self._ledger = ledger
+        self._make_packs = make_packs
+        self._on_ask = on_ask
+        self._search = make_search(plan)
+        self._is_exhausted = False
+        self._told = 0
+        self._ask_of: dict[ReplicateKey, int] = {}
+        self._unfinished: dict[str, set[int]] = {}  # asks of each pack that has not ended
+        self._queue: deque[Pack] = deque()
+        for number, ask in enumerate(plan.asks):
+            self._tell(ask.told)
+            if ask.kind == "search":
+                self._search.register(ask.proposals)
+            self._note_members(number, ask)
+        self._add_packs(pending)
+
+    @property
+    def max_packs(self) -> int:
+        """Number of trainings, as a pack has at least one."""
+        return self.plan.trainings + len(self.known)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every ask has ended and no other follows."""
+        return not self._queue and not self._unfinished and self._next_kind() is None
+
+    def take(self) -> Pack | None:
+        """Returns the next pack; asks the search if the results that it needs are there."""
+        while not self._queue and self._can_ask():
+            self._ask()
+        return self._queue.popleft() if self._queue else None
+
+    def end_pack(self, pack_id: str) -> None:
+        """Notes that a pack is in the ledger, or has failed permanently."""
+        self._unfinished.pop(pack_id, None)
+
+    def _next_kind(self) -> str | None:
+        """Purpose of the next ask; None if there is none."""
+        if not self._is_exhausted and searched_trainings(self.plan) < self.plan.searches:
+            return "search"
+        return "confirm" if lacks_confirmation(self.plan) else None
+
+    def _required_asks(self) -> int:
+        """Number of asks, the first ones, that must have ended before the next one."""
+        asked = len(self.plan.asks)
+        in_flight = self.plan.study.search.asks_in_flight
+        return asked if self._next_kind() == "confirm" else max(0, asked - in_flight + 1)
+
+    def _can_ask(self) -> bool:
+        unfinished = set().union(*self._unfinished.values())
+        return self._next_kind() is not None and all(n >= self._required_asks() for n in unfinished)
+
+    def _ask(self) -> None:
+        """Makes the next ask, records it and adds its packs."""
+        kind, told = self._next_kind(), self._required_asks()
+        self._tell(told)
+        if kind == "confirm":
+            ask = self.plan.propose("confirm", self._front(), told)
+        else:
+            proposals = self._propose()
+            if not proposals:
+                self._is_exhausted = True
+                return
+            ask = self.plan.propose("search", proposals, told)
+        number = len(self.plan.asks)
+        write_ask(self._ledger, number, ask)
+        self.plan = self.plan.grow(ask)
+        self._note_members(number, ask)
+        finished = self._ledger.finished_replicates()
+        planned = {(r.point_id, r.seed): r for r in self.plan.replicates()}
+        new = [key for key, asked in self._ask_of.items() if asked == number]
+        packs = self._make_packs([planned[key] for key in new if key not in finished])
+        self._add_packs(packs)
+        self._on_ask(self.plan, packs)
+
+    def _propose(self) -> list[Proposal]:
+        """Proposals of the next ask: first those that the study enqueues."""
+        study, asked = self.plan.study, searched_trainings(self.plan)
+        count = min(ask_size(study), self.plan.searches - asked)
+        enqueued = [dict(values) for values in study.search.enqueue[asked : asked + count]]
+        self._search.register(enqueued)
+        rest = count - len(enqueued)
+        return enqueued + (self._search.ask(rest) if rest else [])
+
+    def _front(self) -> list[Proposal]:
+        """Points to confirm: the front that the search estimates, else the front of the means."""
+        size = confirmed_points(self.plan.study)
+        front = self._search.front(size)
+        return mean_front(self.plan, self._ledger, size) if front is None else front
+
+    def _tell(self, told: int) -> None:
+        """Tells the search the results of the first asks, in their order."""
+        for ask in self.plan.asks[self._told : told]:
+            if ask.kind == "search":
+                self._search.tell(ask_results(self.plan, self._ledger, ask))
+        self._told = max(self._told, told)
+
+    def _note_members(self, number: int, ask: AskRecord) -> None:
+        for index, point_id in enumerate(ask.point_ids):
+            for seed in ask.seeds[index : index + 1] or self.plan.confirming_seeds:
+                self._ask_of.setdefault((point_id, seed), number)
+
+    def _add_packs(self, packs: Iterable[Pack]) -> None:
+        for pack in packs:
+            self._queue.append(pack)
+            keys = [(r.point_id, r.seed) for r in pack.replicates]
+            self._unfinished[pack.pack_id] = {self._ask_of[key] for key in keys}
+
+
+def make_search(plan: Plan) -> Search:
+    """Makes the search algorithm of a plan, before its first ask."""
+    study = plan.study
+    algorithm = type(SEARCHES.get(study.search.algorithm))
+    return algorithm(study.space, study.search, plan.objectives, study.constraints)
+
+
+def searched_trainings(plan: Plan) -> int:
+    """Number of trainings by which an adaptive search has looked for the front so far."""
+    return sum(len(ask.seeds) for ask in plan.asks)
+
+
+def lacks_confirmation(plan: Plan) -> bool:
+    """Whether points of the front are to be confirmed after the last search."""
+    is_confirmed = bool(plan.asks) and plan.asks[-1].kind == "confirm"
+    return bool(plan.confirming_seeds and plan.asks) and not is_confirmed
+
+
+def is_search_over(plan: Plan) -> bool:
+    """Whether a plan grows no more."""
+    return searched_trainings(plan) >= plan.searches and not lacks_confirmation(plan)
+
+
+def ask_results(plan: Plan, ledger: Ledger, ask: AskRecord) -> list[SearchResult]:
+    """Results of the proposals of an ask; what the ledger lacks has failed."""
+    points = {point.point_id: point for point in ledger.read_points(only=ask.point_ids)}
+    results = []
+    for proposal, point_id, seed in zip(ask.proposals, ask.point_ids, ask.seeds, strict=True):
+        point = points.get(point_id)
+        own = [] if point is None else [r for r in point.replicates if r.seed == seed]
+        replicate = own[0] if own else Replicate(seed, {}, failure="its pack failed")
+        config = {} if point is None else point.config
+        experiment = plan.study.experiment
+        results.append(
+            SearchResult(proposal, TradeoffPoint(point_id, experiment, config, (replicate,)))
+        )
+    return results
+
+
+def mean_front(plan: Plan, ledger: Ledger, size: int) -> list[Proposal]:
+    """Proposals on the front of the means of searching replicates, at most `size` of them.
+
+    They meet the study's constraints, and are spread along the first objective.
+    """
+    proposals = {
+        point_id: proposal
+        for ask in plan.asks
+        for point_id, proposal in zip(ask.point_ids, ask.proposals, strict=True)
+    }
+    searched = []
+    for point in ledger.read_points():
+        own = tuple(r for r in point.replicates if r.seed not in plan.confirming_seeds)
+        if own and point.point_id in proposals:
+            searched.append(TradeoffPoint(point.point_id, point.experiment, point.config, own))
+    frame = points_frame(searched, plan.study.name)
+    if not set(plan.objectives) <= set(frame.columns):
+        return []
+    front = pareto_front(meets_constraints(frame, plan.study.constraints), plan.objectives)
+    order = front.sort_values([*plan.objectives, "point_id"])["point_id"].tolist()
+    chosen = np.unique(np.linspace(0, len(order) - 1, min(size, len(order))).round().astype(int))
+    return [proposals[order[i]] for i in chosen]

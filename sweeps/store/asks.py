@@ -1,0 +1,84 @@
+"""Asks of an adaptive search: the proposals of each, stored in the sweep before they are trained.
+
+The files are only added to. A resumed sweep replays them and computes new asks alone.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from privnets.points import Scalar
+from sweeps.errors import InputError
+from sweeps.store.lease import check_lease
+from sweeps.store.ledger import Ledger
+
+AskKind = Literal["search", "confirm"]
+
+_MAX_BYTES: Final = 16 * 2**20
+
+
+class AskRecord(BaseModel):
+    """Content of `asks/NNNNN.json`: points that a search proposed, or that are confirmed.
+
+    Attributes:
+        kind: `search` for proposals; `confirm` for points of the estimated front.
+        told: Number of earlier asks, the first ones, whose results the search had received.
+        proposals: One value per swept field, for each training or confirmed point.
+        point_ids: Id of each proposal's point.
+        seeds: Seed of each proposal's training; empty where points get all confirming seeds.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    kind: AskKind
+    told: int = Field(ge=0)
+    proposals: tuple[dict[str, Scalar], ...]
+    point_ids: tuple[str, ...]
+    seeds: tuple[int, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> AskRecord:
+        seeds = len(self.proposals) if self.kind == "search" else 0
+        if len(self.point_ids) != len(self.proposals) or len(self.seeds) != seeds:
+            raise ValueError("an id, and in a search a seed, for each proposal")
+        return self
+
+
+def write_ask(ledger: Ledger, number: int, ask: AskRecord) -> None:
+    """Adds an ask to a sweep; `number` counts them from 0.
+
+    Raises:
+        OSError: If it cannot be written.
+        RunSupersededError: If the run has ended or was taken over.
+    """
+    check_lease(ledger.directory)
+    # Not pydantic's JSON, which has no infinity.
+    content = json.dumps(ask.model_dump(mode="python"), indent=1).encode()
+    if not (ledger.directory / "asks").create_exclusive(_file_name(number), content):
+        raise FileExistsError(f"{ledger.directory.path}/asks/{_file_name(number)} exists")
+
+
+def read_asks(ledger: Ledger) -> list[AskRecord]:
+    """Reads the asks of a sweep, in order; none for a search that is not adaptive.
+
+    Raises:
+        InputError: If one is missing or damaged.
+    """
+    directory = ledger.directory / "asks"
+    asks = []
+    for number, name in enumerate(directory.files(".json")):
+        try:
+            if name != _file_name(number):
+                raise ValueError(f"{_file_name(number)} is missing before it")
+            asks.append(AskRecord.model_validate(json.loads(directory.read(name, _MAX_BYTES))))
+        except (OSError, ValueError, ValidationError, RecursionError) as error:
+            raise InputError(f"{directory.path}/{name} cannot be used: {error}") from error
+    return asks
+
+
+def _file_name(number: int) -> str:
+    return f"{number:05d}.json"

@@ -1,0 +1,75 @@
+"""Errors of pydantic models, in the words of study files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from privnets.config import OneOf, form_of_tag, without_form_tags
+from sweeps.errors import FieldError, FieldPath, describe_choices, format_value
+
+_EXPECTED: Final = {
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "above {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "below {lt}",
+    "too_short": "at least {min_length} of them",
+    "too_long": "at most {max_length} of them",
+    "literal_error": "{expected}",
+    "finite_number": "a finite number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "tuple_type": "a list",
+    "missing": "a value, which is required",
+    "string_pattern_mismatch": (
+        "up to 100 letters, digits, dots, dashes and underscores, a letter or digit first"
+    ),
+}
+"""Type of a pydantic error to the words for the expected values."""
+
+
+def field_errors(error: ValidationError, model: type[BaseModel]) -> list[FieldError]:
+    """Translates every error that `model.model_validate` raised."""
+    return [_field_error(details, model) for details in error.errors(include_url=False)]
+
+
+def _field_error(details: ErrorDetails, model: type[BaseModel]) -> FieldError:
+    path, kind, value = without_form_tags(details["loc"]), details["type"], details["input"]
+    if kind == "extra_forbidden":
+        names = _field_names(model, details["loc"][:-1])
+        return FieldError(path, "an unknown key", describe_choices(names, path[-1]))
+    given = "nothing" if kind == "missing" else format_value(value)
+    if kind in _EXPECTED:
+        limits = {name: _format_limit(limit) for name, limit in details.get("ctx", {}).items()}
+        return FieldError(path, given, _EXPECTED[kind].format(**limits))
+    message = details["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    return FieldError(path, given, re.sub("^must be ", "a value that is ", message))
+
+
+def _format_limit(limit: object) -> str:
+    if isinstance(limit, float) and limit.is_integer():
+        limit = int(limit)
+    return str(limit).replace("'", "")
+
+
+def _field_names(model: type[BaseModel], location: FieldPath) -> list[str]:
+    """Returns the field names of the nested model at a location of a pydantic error."""
+    forms: Mapping[str, type[BaseModel]] = {}
+    for part in location:
+        if part in model.model_fields:  # others are positions, keys of mappings, or tags of forms
+            field = model.model_fields[str(part)]
+            forms = next((each.forms for each in field.metadata if isinstance(each, OneOf)), {})
+            candidates = (field.annotation, *get_args(field.annotation))
+            nested = (t for t in candidates if isinstance(t, type) and issubclass(t, BaseModel))
+            model = next(nested, model)
+        model = forms.get(form_of_tag(part), model)
+    return list(model.model_fields)

@@ -1,0 +1,19 @@
+"""A panel for tests of what does not depend on the strength of attackers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from privnets.adversarial.attackers.profiles import PROFILES, TrainingBudget
+
+
+@pytest.fixture(scope="module")
+def small_panel() -> Iterator[None]:
+    """Gives the quick panel few records and steps while the module's tests run."""
+    small = replace(PROFILES["quick"], records=400, budget=TrainingBudget(20, 200, 0), draws=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PROFILES, "quick", small)
+        yield

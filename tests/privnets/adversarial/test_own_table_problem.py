@@ -1,0 +1,180 @@
+"""The user's own table as a problem: labels, encoding, splits, and clear errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import privnets
+from privnets.adversarial.config import AdversarialConfig, problem_of
+from privnets.adversarial.encodings import TableEncoding
+from privnets.adversarial.trained_releaser import load_releaser, save_releaser
+from privnets.config import flatten, nest
+from privnets.data import UserFormError
+from privnets.data.user_files import set_folder
+
+FORM = {"table": "people.csv", "secret": "sex", "utility": "income", "ignore": ["id"]}
+RECORDS = 400
+
+
+@pytest.fixture
+def people(tmp_path):
+    """Writes a table: height depends on sex, and the three classes of income on age."""
+    random = np.random.default_rng(0)
+    sex, age = random.choice(["F", "M"], RECORDS), random.integers(18, 80, RECORDS)
+    frame = pd.DataFrame(
+        {
+            "id": range(RECORDS),
+            "height": 165 + 10 * (sex == "M") + random.standard_normal(RECORDS),
+            "age": age,
+            "town": random.choice(["Bonn", "Aachen"], RECORDS),
+            "sex": sex,
+            "hand": random.choice(["left", "right"], RECORDS),
+            "income": np.digitize(age, [35, 60]),
+        }
+    )
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    set_folder(tmp_path)
+    return frame
+
+
+def config_of(**changes) -> AdversarialConfig:
+    return AdversarialConfig.model_validate({"problem": {**FORM, **changes}, "panel": "quick"})
+
+
+def test_attributes_are_scaled_and_labels_are_no_attributes(people) -> None:
+    problem = problem_of(config_of())
+    records, (splits,) = problem.load_records([config_of()])
+    assert problem.encoding.names == ["height", "age", "town", "hand"]
+    assert records.x.shape == (RECORDS, 2 + 2 + 2)
+    np.testing.assert_allclose(records.x[:, :2].mean(0), 0, atol=1e-6)
+    np.testing.assert_allclose(records.x[:, :2].std(0), 1, atol=1e-6)
+    np.testing.assert_array_equal(records.x[:, 2:4].argmax(1), people["town"] == "Bonn")
+    np.testing.assert_array_equal(records.secret, people["sex"] == "M")
+    np.testing.assert_array_equal(records.utility, people["income"])
+    parts = np.concatenate(list(vars(splits).values()))
+    np.testing.assert_array_equal(np.sort(parts), np.arange(RECORDS))
+
+
+@pytest.mark.parametrize("index", [range(RECORDS)[::-1], [7] * RECORDS])
+def test_an_index_of_pandas_is_no_position(people, tmp_path, index) -> None:
+    people.loc[3, "sex"] = None
+    people.set_axis(index).to_parquet(tmp_path / "people.parquet")
+    problem = problem_of(config_of(table="people.parquet", missing="replace"))
+    expected = people.drop(3)["height"]
+    decoded = problem.encoding.decode(problem.encode_release(people), expected.to_frame())
+    np.testing.assert_allclose(decoded["height"], expected, rtol=1e-5)
+
+
+def test_several_secrets_are_one_of_all_combinations(people) -> None:
+    config = config_of(secret=["sex", "hand"], utility=None)
+    problem = problem_of(config)
+    records, (splits,) = problem.load_records([config])
+    assert (problem.spec.secret_classes, problem.spec.utility_classes) == (4, 0)
+    expected = 2 * (people["sex"] == "M") + (people["hand"] == "right")
+    np.testing.assert_array_equal(records.secret, expected)
+    for part in vars(splits).values():
+        assert set(records.secret[part]) == {0, 1, 2, 3}
+
+
+def test_every_part_of_every_seed_knows_every_secret(people) -> None:
+    problem = problem_of(config_of(secret="income", utility="sex"))
+    configs = [config_of().model_copy(update={"seed": seed}) for seed in range(5)]
+    records, splits = problem.load_records(configs)
+    for split in splits:
+        for part in vars(split).values():
+            assert set(records.secret[part]) == {0, 1, 2}
+
+
+def test_the_fingerprint_follows_the_content_and_the_reading(people, tmp_path) -> None:
+    experiment = privnets.experiment("adversarial")
+    first, other = config_of(), config_of(columns=["height", "age"])
+    identity = experiment.fingerprint(first)
+    assert experiment.fingerprint(first) == identity
+    assert experiment.fingerprint(other) != identity
+    people.assign(age=people["age"] + 1).to_csv(tmp_path / "people.csv", index=False)
+    assert experiment.fingerprint(first) != identity
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "words"),
+    [
+        ({"secret": "sxe"}, "secret", "did you mean 'sex'"),
+        ({"secret": "id"}, "secret", "400 classes; expected 2 to 100"),
+        ({"utility": "sox"}, "utility", "columns of the table"),
+        ({"columns": ["height", "sex"]}, "columns", "attributes only"),
+        ({"table": "absent.csv"}, "table", "cannot be read"),
+        ({"secret": ["sex", "age"]}, "secret", "2 to 100 classes"),
+    ],
+)
+def test_a_mistake_is_named_with_its_entry(people, changes, field, words) -> None:
+    with pytest.raises(UserFormError, match=words) as raised:
+        problem_of(config_of(**changes))
+    assert raised.value.field == field
+
+
+def test_a_rare_class_is_refused(people, tmp_path) -> None:
+    people.loc[:9, "sex"] = "X"
+    people.to_csv(tmp_path / "people.csv", index=False)
+    with pytest.raises(UserFormError, match=r"X has 10 records; expected at least 20"):
+        problem_of(config_of())
+
+
+def test_missing_values_are_refused_dropped_or_replaced(people, tmp_path) -> None:
+    people["age"] = people["age"].astype(float)
+    people.loc[:4, "age"] = np.nan
+    people.loc[2:5, "town"] = None
+    people.loc[6, "sex"] = None
+    people.to_csv(tmp_path / "people.csv", index=False)
+    with pytest.raises(UserFormError, match="10 missing values"):
+        problem_of(config_of())
+    assert len(problem_of(config_of(missing="drop")).x) == RECORDS - 7
+    replaced = problem_of(config_of(missing="replace"))
+    records, _ = replaced.load_records([config_of()])
+    assert len(records.x) == RECORDS - 1
+    frame = replaced.encoding.decode(records.x, people.drop(6))
+    assert set(frame.loc[:4, "age"].round(3)) == {people.drop(6)["age"].median()}
+    assert set(frame.loc[2:5, "town"]) == {"missing"}
+
+
+def test_a_release_leaves_out_incomplete_records_if_training_did(people, tmp_path) -> None:
+    people.loc[2:5, "town"] = None
+    people.loc[7, "sex"] = None  # released, although the check cannot use it
+    people.to_csv(tmp_path / "people.csv", index=False)
+    config = config_of(missing="drop").model_copy(update={"releaser": "linear", "noise_std": 0.0})
+    problem = problem_of(config)
+    releaser = load_releaser(save_releaser(problem, config, [torch.eye(6)]))
+    source, target = tmp_path / "people.csv", tmp_path / "out.csv"
+    assert releaser.release_files(source, target, keep=["id"]) == (RECORDS - 4, 4)
+    released = pd.read_csv(target)
+    assert released["id"].tolist() == people.drop(range(2, 6))["id"].tolist()
+    np.testing.assert_allclose(problem.encode_release(released), problem.x, atol=1e-5)
+
+
+def test_a_problem_without_use_for_a_field_says_so(people) -> None:
+    experiment = privnets.experiment("adversarial")
+    config = config_of(utility=None).model_copy(
+        update={"objective": "squared-kl", "releaser": "recurrent", "utility_weight": 2.0}
+    )
+    errors = {error.field: error.expected for error in experiment.invalid_fields(config)}
+    assert errors.keys() == {"objective", "releaser", "utility_weight"}
+    assert errors["releaser"] == "linear or mlp with people.csv"
+
+
+def test_dotted_names_describe_the_same_problem(people) -> None:
+    resolved = config_of().resolved()
+    assert resolved["problem.secret"] == "sex"
+    nested = nest(flatten({"problem": FORM}))
+    assert nested["problem"]["secret"] == "sex"
+
+
+def test_encoding_and_decoding_return_the_table(people) -> None:
+    attributes = people[["height", "age", "town", "income"]]
+    encoding = TableEncoding.fit(attributes, ["income"], "error")
+    decoded = encoding.decode(encoding.encode(attributes), attributes)
+    np.testing.assert_allclose(decoded["height"], people["height"], rtol=1e-5)
+    assert decoded["town"].tolist() == people["town"].tolist()
+    assert decoded["income"].tolist() == people["income"].astype(str).tolist()
+    assert TableEncoding.model_validate_json(encoding.model_dump_json()) == encoding

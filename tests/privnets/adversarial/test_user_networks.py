@@ -1,0 +1,149 @@
+"""Networks of the user in the game: equal in any stack, stored without code, checked early."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import privnets
+from privnets.adversarial.config import AdversarialConfig, problem_of
+from privnets.adversarial.problems import PROBLEMS
+from privnets.adversarial.records import load_pool
+from privnets.adversarial.trained_releaser import load_releaser, save_releaser
+from privnets.adversarial.training.game import Game
+from privnets.data import DataError, UserFormError
+from privnets.data.user_files import set_folder
+
+SOURCE = """\
+import torch
+
+
+class Copier(torch.nn.Module):
+    def __init__(self, shape, noise, scale=1.0):
+        super().__init__()
+        self.bias = torch.nn.Parameter(torch.randn(shape))
+        self.mix = torch.nn.Linear(noise, shape[0])
+        self.scale = scale
+
+    def forward(self, x, noise):
+        return self.scale * x + self.bias + self.mix(noise)
+
+
+class Branching(Copier):
+    def forward(self, x, noise):
+        return super().forward(x, noise) if x.sum() >= 0 else super().forward(x, 2 * noise)
+
+
+def classifier(shape, classes, width=8):
+    layers = torch.nn.Linear(shape[0], width), torch.nn.ReLU(), torch.nn.Linear(width, classes)
+    return torch.nn.Sequential(*layers)
+
+
+def normalised(shape, noise):
+    return torch.nn.BatchNorm1d(shape[0])
+
+
+def short(shape, noise):
+    return torch.nn.Bilinear(shape[0], noise, 1)
+
+
+def failing(shape, noise):
+    raise RuntimeError("no network today")
+"""
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path, monkeypatch):
+    (tmp_path / "own_networks.py").write_text(SOURCE)
+    set_folder(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("own_networks", None)
+
+
+def config_of(**changes) -> AdversarialConfig:
+    given = {
+        "problem": "gaussian-mixture",
+        "releaser": {"torch": "own_networks:Copier", "params": {"scale": 0.5}},
+        "inference_network": {"torch": "own_networks:classifier"},
+        "steps": 3,
+        "panel": "quick",
+        "train_size": 64,
+    }
+    return AdversarialConfig.model_validate({**given, **changes})
+
+
+def _parameters(configs) -> list[list[torch.Tensor]]:
+    problem = problem_of(configs[0])
+    pool, splits = load_pool(problem, configs, "cpu")
+    game = Game(problem, configs, pool, splits)
+    assert not game.advance(3)
+    return [game.parameters(member) for member in range(len(configs))]
+
+
+@pytest.mark.parametrize("name", ["Copier", "Branching"])
+def test_a_network_trains_the_same_alone_and_in_a_stack(name) -> None:
+    releaser = {"torch": f"own_networks:{name}"}
+    configs = [config_of(releaser=releaser, seed=seed) for seed in (0, 1)]
+    together = _parameters(configs)
+    for config, stacked in zip(configs, together, strict=True):
+        (alone,) = _parameters([config])
+        for one, other in zip(alone, stacked, strict=True):
+            torch.testing.assert_close(one, other)
+    assert not torch.equal(together[0][0], together[1][0])
+
+
+def test_a_stored_network_names_no_code_and_needs_its_function() -> None:
+    config = config_of()
+    (parameters,) = _parameters([config])
+    content = save_releaser(problem_of(config), config, parameters)
+    assert b"own_networks" not in content
+    with pytest.raises(DataError, match="name the function that makes it"):
+        load_releaser(content)
+    factory = sys.modules["own_networks"].Copier
+    releaser = load_releaser(content, factory)
+    bias, weight, offset = parameters
+    x = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
+    noise = (torch.from_numpy(releaser(x, seed=1)) - 0.5 * torch.from_numpy(x) - bias) - offset
+    drawn = torch.randn((1, 50, 16), generator=torch.Generator().manual_seed(1))[0]
+    torch.testing.assert_close(noise, config.noise_std * drawn @ weight.T, rtol=1e-4, atol=1e-5)
+
+
+def test_changed_code_is_another_point(tmp_path) -> None:
+    experiment = privnets.experiment("adversarial")
+    before = experiment.fingerprint(config_of())
+    assert experiment.fingerprint(config_of()) == before
+    (tmp_path / "own_networks.py").write_text(SOURCE + "\n# changed\n")
+    assert experiment.fingerprint(config_of()) != before
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("absent", "cannot be imported"),
+        ("normalised", "the buffer running_mean"),
+        ("short", r"have the shape \[n, 1\]; expected \[n, 2\]"),
+        ("failing", "no network today"),
+        ("SOURCE", "cannot be imported"),
+        ("classifier", "a module that fails"),
+    ],
+)
+def test_a_network_that_does_not_fit_is_named_before_training(name, words) -> None:
+    config = config_of(releaser={"torch": f"own_networks:{name}"})
+    with pytest.raises(UserFormError, match=words) as raised:
+        privnets.experiment("adversarial").fingerprint(config)
+    assert raised.value.field == "releaser.torch"
+
+
+def test_widths_have_no_effect_and_sequences_no_such_network() -> None:
+    experiment = privnets.experiment("adversarial")
+    changed = config_of().model_copy(update={"releaser_width": 5, "adversary_width": 5})
+    fields = {error.field for error in experiment.invalid_fields(changed)}
+    assert fields == {"releaser_width", "adversary_width"}
+    own = config_of().releaser
+    eco = AdversarialConfig(problem="eco", releaser=own, inference_network=own)
+    fields = {error.field for error in PROBLEMS.get("eco").invalid_fields(eco)}
+    assert fields == {"releaser", "inference_network"}

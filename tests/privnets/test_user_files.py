@@ -1,0 +1,47 @@
+"""Modules of users: which source identifies them, and when they are imported again."""
+
+import pytest
+
+from privnets.data.user_files import import_object, set_folder, source_digest
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes files into the folder of a study."""
+    set_folder(tmp_path)
+
+    def write_files(**texts):
+        for name, text in texts.items():
+            path = tmp_path / f"{name.replace('__in__', '/')}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+
+    return write_files
+
+
+@pytest.mark.parametrize(
+    ("location", "edited"),
+    [
+        ("alone_uf:value", "alone_uf"),
+        ("importing_uf:value", "helper_uf"),
+        ("space_uf.net:value", "space_uf__in__net"),
+    ],
+)
+def test_changed_source_is_another_digest_and_is_imported_again(write, location, edited):
+    write(
+        alone_uf="value = 1",
+        importing_uf="from helper_uf import value",
+        helper_uf="value = 1",
+        space_uf__in__net="value = 1",
+    )
+    before = source_digest(location, "model")
+    assert import_object(location, "model") == 1
+    assert source_digest(location, "model") == before
+    write(**{edited: "value = 2"})
+    assert source_digest(location, "model") != before
+    assert import_object(location, "model") == 2
+
+
+def test_an_installed_package_is_identified_by_its_version(write):
+    write(sklearn="value = 1")
+    assert source_digest("sklearn.linear_model:Ridge", "model").startswith("scikit-learn ")

@@ -1,0 +1,181 @@
+"""Adaptive searches: the same asks whatever ends first and wherever the driver is killed."""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+from small_sweeps import rows, study_file
+from test_chaos import drive, kill_with_descendants_watched, wait_until
+
+import tracking
+from privnets.points import Replicate, TradeoffPoint
+from sweeps.analysis.results import open_result
+from sweeps.engine.executor import RunOutcome
+from sweeps.engine.pack_sources import SearchedPacks
+from sweeps.engine.scheduler import pending_replicates
+from sweeps.errors import InputError
+from sweeps.planning.packing import Pack, make_packs
+from sweeps.planning.plan import Plan, PlannedReplicate, create_manifest, make_plan
+from sweeps.store.asks import AskRecord, read_asks
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import write_manifest
+from sweeps.study.spec import Study
+
+PRIVACY, UTILITY = "privacy/membership_advantage", "utility/test_accuracy"
+SEARCH = {"num_points": 18, "ask_size": 3, "confirm": 3}
+
+
+def adaptive_plan(algorithm: str, **search: object) -> Plan:
+    study = {
+        "name": "s",
+        "experiment": "membership",
+        "fixed": {"dataset": "digits", "model": "logistic", "train_size": 50, "seed": 5},
+        "space": {"weight_decay": {"loguniform": [1e-3, 1]}, "noise_std": {"uniform": [0, 1]}},
+        "search": {"algorithm": algorithm, **SEARCH, **search},
+        "objectives": {PRIVACY: "min", UTILITY: "max"},
+        "replicates": 2,
+    }
+    return make_plan(Study.model_validate(study))
+
+
+def train(ledger: Ledger, pack: Pack) -> None:
+    """Commits a pack with metrics of a formula; small noise stands for the seed."""
+    points = []
+    for member in pack.replicates:
+        decay, noise = member.config.weight_decay, member.config.noise_std  # type: ignore[attr-defined]
+        shift = random.Random(f"{member.point_id} {member.seed}").gauss(0, 0.01)
+        privacy = math.exp(-noise) + 0.1 * math.log10(decay) ** 2 + shift
+        metrics = {PRIVACY: privacy, UTILITY: 1 - noise**2 + shift}
+        failed = noise > 0.9
+        replicate = Replicate(
+            member.seed, {} if failed else metrics, failure="diverged" if failed else None
+        )
+        config = member.config.resolved()
+        points.append(TradeoffPoint(member.point_id, "membership", config, (replicate,)))
+    ledger.write_pack(pack.pack_id, points)
+
+
+def pack_singly(replicates: Sequence[PlannedReplicate]) -> list[Pack]:
+    pack = partial(make_packs, experiment="membership", size=1, workers=1, memory=2**30)
+    return pack(replicates)
+
+
+def search_until_kill(plan: Plan, ledger: Ledger, chance: random.Random, rate: float) -> bool:
+    """Trains in random order, two packs at once; returns whether the search came to its end."""
+    for ask in read_asks(ledger):
+        plan = plan.grow(ask)
+    pending = pack_singly(list(pending_replicates(plan, ledger).values()))
+    source = SearchedPacks(plan, ledger, pending, pack_singly, lambda plan, packs: None)
+    running: list[Pack] = []
+    while not source.is_finished:
+        while len(running) < 4 and (pack := source.take()) is not None:
+            running.append(pack)
+        if chance.random() < rate:
+            return False
+        pack = running.pop(chance.randrange(len(running)))
+        train(ledger, pack)
+        source.end_pack(pack.pack_id)
+    return True
+
+
+def search(plan: Plan, folder: Path, seed: int, rate: float) -> tuple[list[AskRecord], int]:
+    """Asks of a search, and the number of times it was killed."""
+    ledger, chance, kills = Ledger(str(folder), "s"), random.Random(seed), 0
+    while not search_until_kill(plan, ledger, chance, rate):
+        kills += 1
+    assert len(rows(ledger)) == len(set(rows(ledger)))
+    return read_asks(ledger), kills
+
+
+@pytest.mark.parametrize("algorithm", ["tpe", "nsga2", "frontier"])
+def test_asks_depend_neither_on_order_nor_on_kills(algorithm: str, tmp_path: Path) -> None:
+    plan = adaptive_plan(algorithm)
+    expected, _ = search(plan, tmp_path / "whole", 0, rate=0.0)
+    killed, kills = search(plan, tmp_path / "killed", 1, rate=0.5)
+    assert kills >= 10
+    assert killed == expected
+    assert [ask.kind for ask in expected] == ["search"] * 6 + ["confirm"]
+    assert [ask.told for ask in expected] == [0, 0, 1, 2, 3, 4, 6]
+    assert min(seed for ask in expected for seed in ask.seeds) == 5
+
+
+def test_points_to_try_first_come_first(tmp_path: Path) -> None:
+    first = [{"weight_decay": 0.5, "noise_std": x / 8} for x in range(4)]
+    asks, _ = search(adaptive_plan("tpe", enqueue=first), tmp_path, 0, rate=0.0)
+    assert [p for ask in asks for p in ask.proposals][:4] == first
+    assert len(asks[1].proposals) == 3
+
+
+def test_confirmed_points_count_by_fresh_seeds_alone(tmp_path: Path) -> None:
+    plan, ledger = adaptive_plan("tpe"), Ledger(str(tmp_path), "s")
+    write_manifest(ledger, create_manifest(plan, "s", command="", tracking_uri=""))
+    asks, _ = search(plan, tmp_path, 0, rate=0.0)
+    result = open_result("s", str(tmp_path))
+    points = result.points.set_index("point_id")
+    confirmed = {*asks[-1].point_ids}
+    assert result.confirmed == confirmed
+    assert {*points.index[points["phase"] == "confirming"]} == confirmed
+    assert {*result.front()["point_id"]} <= confirmed
+    seeds = result.replicates.groupby("point_id")["seed"].agg(set)
+    assert all(
+        seeds[point] == ({*plan.confirming_seeds} if point in confirmed else {5})
+        for point in seeds.index
+    )
+    assert result.pending == 0
+
+
+def test_a_damaged_ask_is_named(tmp_path: Path) -> None:
+    search(adaptive_plan("tpe"), tmp_path, 0, rate=0.0)
+    damaged = tmp_path / "s" / "asks" / "00002.json"
+    damaged.write_text("{")
+    with pytest.raises(InputError, match=r"00002\.json cannot be used"):
+        read_asks(Ledger(str(tmp_path), "s"))
+    damaged.unlink()
+    with pytest.raises(InputError, match=r"00002\.json is missing"):
+        read_asks(Ledger(str(tmp_path), "s"))
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_killed_search_gives_the_same_front(
+    kills: int, uninterrupted: RunOutcome, tmp_path: Path
+) -> None:
+    """The reference runs in this process, on the Ray of the tests."""
+    import sweeps
+    from sweeps.study.loader import load
+
+    changes = [
+        "space={weight_decay: {loguniform: [0.001, 1]}}",
+        "search={algorithm: tpe, num_points: 12, ask_size: 3, confirm: 2}",
+    ]
+    uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
+    study = study_file(tmp_path)
+    whole = sweeps.run(load(study, changes), name="whole", storage=str(tmp_path), tracking_uri=uri)
+    folder, chance = tmp_path / "killed", random.Random(kills)
+    settings = [word for change in changes for word in ("--set", change)]
+    command = ["run", str(study), "--name", "killed", *settings]
+    asks = 1
+
+    def is_killable(driver: subprocess.Popen[bytes]) -> bool:
+        return driver.poll() is not None or len(list(folder.glob("asks/*.json"))) >= asks
+
+    for _ in range(kills):
+        driver = drive(tmp_path, uri, command)
+        wait_until(partial(is_killable, driver))
+        if driver.poll() is None:
+            kill_with_descendants_watched(driver)
+        asks = min(asks + chance.randrange(2), 5)
+        command = ["resume", "killed"]
+    assert drive(tmp_path, uri, ["resume", "killed"]).wait(600) == 0
+    ledgers = [Ledger(str(tmp_path), name) for name in ("whole", "killed")]
+    assert read_asks(ledgers[0]) == read_asks(ledgers[1])
+    assert sorted(rows(ledgers[1])) == sorted(rows(ledgers[0]))
+    result = open_result("killed", str(tmp_path))
+    assert {*result.front()["point_id"]} == {*whole.front()["point_id"]}
+    assert tracking.compare(result.tradeoff_points, "killed", uri) == []

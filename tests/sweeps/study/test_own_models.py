@@ -1,0 +1,63 @@
+"""Studies of the user's own target models: swept parameters, and errors with lines."""
+
+import pandas as pd
+import pytest
+
+from sweeps.errors import StudyError
+from sweeps.planning.packing import make_packs
+from sweeps.planning.plan import make_plan
+from sweeps.study.loader import load
+
+STUDY = """\
+name: own
+experiment: membership
+fixed:
+  dataset: {table: t.csv, target: outcome}
+  model:
+    sklearn: sklearn.tree:DecisionTreeClassifier
+    params: {criterion: entropy}
+  train_size: 8
+  draws: 32
+  records: 4
+space:
+  model.params.max_depth: {grid: [1, 2, 3]}
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a study beside its table and returns the study's path."""
+    frame = pd.DataFrame({"age": range(40), "outcome": ["yes", "no"] * 20})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    (tmp_path / "broken_model.py").write_text("\n1 / 0\n")
+
+    def write_study(text):
+        (tmp_path / "own.yaml").write_text(text)
+        return tmp_path / "own.yaml"
+
+    return write_study
+
+
+def test_parameters_of_a_model_are_swept_and_share_a_pack(write):
+    plan = make_plan(load(write(STUDY)))
+    depths = [point.config.resolved()["model.params.max_depth"] for point in plan.points]
+    assert sorted(depths) == [1, 2, 3]
+    replicates = plan.replicates()
+    packs = make_packs(replicates, experiment="membership", size=3, workers=1, memory=2**30)
+    assert len(packs) == len(replicates) // 3
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("max_depth", "max_dept", r"own.yaml:12 space.model.params.max_dept: .*mean max_depth\?"),
+        ("criterion", "criterio", r"own.yaml:7 fixed.model.params.criterio: .*mean criterion\?"),
+        ("params: {crit", "param: {crit", r"own.yaml:7 .*an unknown key.*did you mean params"),
+        ("tree:DecisionTreeClassifier", "tree:Tree", r"own.yaml:6 fixed.model.sklearn: got 'skl"),
+        ("sklearn.tree:DecisionTreeClassifier", "broken_model:A", r"broken_model.py, line 2\)"),
+        ("train_size", "noise_std: 1.0\n  train_size", "noise_std: got 1"),
+    ],
+)
+def test_a_mistake_in_a_model_has_its_line(write, before, after, message):
+    with pytest.raises(StudyError, match=message):
+        make_plan(load(write(STUDY.replace(before, after))))
