@@ -6,6 +6,7 @@ import ast
 import hashlib
 import importlib
 import os
+import resource
 import sys
 import sysconfig
 import traceback
@@ -168,7 +169,15 @@ def describe_error(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith((_LIBRARIES, "<"))]
     place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
-    return f"{type(error).__name__}: {error}{place}"
+    is_limit = isinstance(error, MemoryError) and is_memory_limited()
+    reason = "memory limit of the process reached: " if is_limit else ""
+    message = f"{type(error).__name__}: {error}".removesuffix(": ")
+    return f"{reason}{message}{place}"
+
+
+def is_memory_limited() -> bool:
+    """Whether this process may not allocate all memory of its machine."""
+    return resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY
 
 
 def source_digest(location: str, field: str) -> str:

@@ -23,10 +23,10 @@ from sweeps.engine.node_data import data_variables
 from sweeps.errors import make_printable
 from sweeps.store.manifest import installed_versions
 from sweeps.study.loader import load
+from sweeps.study.shipped_files import shipped_name
 from sweeps.study.spec import Study
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "failed": "bold red"}
-_STUDY_FILE = "study.yaml"
 _REMOTE_SECONDS = 300.0
 _TLS_ADVICE = "use https:// (a proxy with TLS before the head), an SSH tunnel or a private network"
 
@@ -83,8 +83,8 @@ def examine_remotely(
     options = {"--storage": storage, "--tracking-uri": tracking_uri}
     shipped = dict(files)
     if study is not None:
-        options["--study"] = _STUDY_FILE
-        shipped[_STUDY_FILE] = yaml.safe_dump(study.to_dict(), sort_keys=False).encode()
+        options["--study"] = file = shipped_name(study)
+        shipped[file] = yaml.safe_dump(study.to_dict(), sort_keys=False).encode()
     words = [word for option, value in options.items() if value for word in (option, value)]
     words = ["doctor", "--address", "auto", "--json", *words]
     reply = remote.run_remotely(client, words, data=data, files=shipped, timeout=_REMOTE_SECONDS)

@@ -31,10 +31,9 @@ from sweeps.cli.remote import (
 from sweeps.cli.terminal import SUBMIT_COMMAND
 from sweeps.errors import InputError
 from sweeps.study.loader import load
-from sweeps.study.shipped_files import PACKAGES, read_study_files
+from sweeps.study.shipped_files import PACKAGES, read_study_files, shipped_name
 from sweeps.study.spec import Study
 
-STUDY_FILE: Final = "study.yaml"
 STOP_SECONDS: Final = 120
 """Time that a job has to store checkpoints and end, before it is killed."""
 
@@ -58,6 +57,7 @@ class SweepJob:
 
     Attributes:
         files: Files of the study, by their paths from its folder.
+        study_file: Name of the study's own file in the job.
     """
 
     study: Mapping[str, Any]
@@ -68,6 +68,7 @@ class SweepJob:
     command: str = ""
     large: bool = False
     files: Mapping[str, bytes] = field(default_factory=dict)
+    study_file: str = "study.yaml"
 
     def __post_init__(self) -> None:
         """Raises `InputError` for a place of one machine, or a value that holds a secret."""
@@ -101,7 +102,7 @@ class SweepJob:
     def job_spec(self) -> JobSpec:
         """Returns the job of a driver that continues from the storage."""
         text = yaml.safe_dump(dict(self.study), sort_keys=False, allow_unicode=True)
-        arguments = ["-m", "sweeps", "run", STUDY_FILE, "--name", self.name]
+        arguments = ["-m", "sweeps", "run", self.study_file, "--name", self.name]
         arguments += ["--address", "auto", "--storage", self.storage]
         arguments += ["--tracking-uri", self.tracking_uri] if self.tracking_uri else []
         arguments += ["--yes"] if self.large else []
@@ -112,7 +113,7 @@ class SweepJob:
             arguments=tuple(arguments),
             packages=PACKAGES,
             distribution=DISTRIBUTION,
-            files={**self.files, STUDY_FILE: text.encode()},
+            files={**self.files, self.study_file: text.encode()},
             environment=stop | ({"PRIVNETS_DATA": self.data} if self.data else {}),
             defaults=self.default_variables(),
             metadata=self.metadata(),
@@ -190,7 +191,9 @@ def prepare_job(
             "such as s3://BUCKET/sweeps"
         )
     uri, directory = tracking_uri or defaults.get("tracking_uri"), data or defaults.get("data")
-    job = SweepJob(values, sweep, storage, uri, directory, command, large, files)
+    job = SweepJob(
+        values, sweep, storage, uri, directory, command, large, files, shipped_name(study)
+    )
     if earlier is not None:
         check_same_sweep(job, earlier)
     return job, earlier

@@ -78,8 +78,9 @@ def check_data_on_nodes(plan: Plan) -> None:
         InputError: If a node lacks data, or has others under the same name.
     """
     expected = data_fingerprints(plan.study.experiment, plan.samples)
-    study, folder = plan.study.to_dict(), portable_folder(plan.study.source.folder)
-    answers = on_every_node(local_fingerprints, study, folder, seconds=LIST_SECONDS)
+    study, source = plan.study.to_dict(), plan.study.source
+    folder = portable_folder(source.folder)
+    answers = on_every_node(local_fingerprints, study, folder, source.file, seconds=LIST_SECONDS)
     names = node_names(answers)
     problems = {names[node]: _data_problem(expected, answer) for node, answer in answers.items()}
     if lines := [f"node {name}: {problem}" for name, problem in problems.items() if problem]:
@@ -97,15 +98,18 @@ def fetch_local(name: str, source: str | None) -> NodeData:
     return NodeData(files=tuple(map(str, paths)))
 
 
-def local_fingerprints(study: Mapping[str, Any], folder: str = ".") -> dict[str, str]:
+def local_fingerprints(
+    study: Mapping[str, Any], folder: str = ".", file: str = "study"
+) -> dict[str, str]:
     """Returns the fingerprint of each data set of a study; `DataError` if one is not intact.
 
     Args:
         study: The study as plain values.
         folder: Its folder, as `portable_folder` describes it.
+        file: Its file, for error messages.
     """
     set_portable_folder(folder)
-    loaded = read_study(study, StudySource(folder=user_files.folder()))
+    loaded = read_study(study, StudySource(file, folder=user_files.folder()))
     validated = validate_study(loaded, data=names_user_files(loaded))
     if validated.errors:
         raise StudyError(validated.errors)
@@ -125,4 +129,4 @@ def _data_problem(expected: Mapping[str, str], answer: Mapping[str, str] | NoAns
 
 
 def _reason(answer: NoAnswer) -> str:
-    return answer.reason.removeprefix("DataError: ")
+    return answer.reason.removeprefix("DataError: ").removeprefix("StudyError: ")

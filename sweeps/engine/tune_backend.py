@@ -6,6 +6,7 @@ no public way to:
 
 - keep packs that wait for an actor in order (`_PackScheduler`),
 - forget the history of metrics of a finished trial (`_TuneCallback.on_trial_complete`),
+- end one trial whose actor does not answer (`_TimeLimit`),
 - start actors in processes that are ready, and leave out MLflow (`_patched_tune`).
 """
 
@@ -22,6 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 from unittest.mock import patch
 
+import ray
 from ray import tune
 from ray.air._internal import usage
 from ray.tune import Callback, CheckpointConfig
@@ -79,6 +81,7 @@ def run_packs(
         run_id=ledger.directory.run_id,
         stopping=StoppingRule.from_plan(tracker.plan),
         folder=portable_folder(tracker.plan.study.source.folder),
+        memory_limit=resources.memory_limit,
     )
     search = _PackSearch(source, _concurrency(connection, resources))
     scheduler = _PackScheduler()  # type: ignore[no-untyped-call]
@@ -143,9 +146,11 @@ class _TuneCallback(Callback):
         self._scheduler = scheduler
         self._search = search
         self._updated_at = time.monotonic()
+        self._time_limit = _TimeLimit(tracker.plan.study.resources.time_limit)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **_: Any) -> None:
         self._tracker.set_waiting(self._scheduler.is_waiting)
+        self._time_limit.end_late_trials()
         now = time.monotonic()
         if self._connection.started or now - self._updated_at < _SLOTS_SECONDS:
             return
@@ -156,6 +161,7 @@ class _TuneCallback(Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         self._tracker.start_pack(trial.config["pack"])
+        self._time_limit.start(trial)
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         self._tracker.lose_pack(trial.config["pack"], _last_failure(_error_text(trial)))
@@ -175,6 +181,7 @@ class _TuneCallback(Callback):
         self, iteration: int, trials: list[Trial], trial: Trial, **_: Any
     ) -> None:
         self._source.end_pack(trial.config["pack"])
+        self._time_limit.finish(trial)
         # Tune keeps the history of metrics until its end: most of what a long sweep would hold.
         trial.run_metadata.metric_analysis.clear()
         trial.run_metadata.metric_n_steps.clear()
@@ -182,7 +189,38 @@ class _TuneCallback(Callback):
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         self._source.end_pack(trial.config["pack"])
         details = _error_text(trial)
-        self._tracker.fail_pack(trial.config["pack"], _last_failure(details), details)
+        reason = self._time_limit.finish(trial) or _last_failure(details)
+        self._tracker.fail_pack(trial.config["pack"], reason, details)
+
+
+class _TimeLimit:
+    """Ends the workers of packs that train longer than a limit; Tune does not try them again."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._deadlines: dict[Trial, float] = {}
+        self._late: set[Trial] = set()
+
+    def start(self, trial: Trial) -> None:
+        if self._seconds is not None:
+            self._deadlines[trial] = time.monotonic() + self._seconds
+
+    def end_late_trials(self) -> None:
+        now = time.monotonic()
+        for trial in [trial for trial, deadline in self._deadlines.items() if deadline < now]:
+            del self._deadlines[trial]
+            if (actor := trial.temporary_state.ray_actor) is not None:
+                self._late.add(trial)
+                trial.max_failures = 0
+                ray.kill(actor)
+
+    def finish(self, trial: Trial) -> str | None:
+        """Forgets a trial; returns the reason if it was ended."""
+        self._deadlines.pop(trial, None)
+        if trial not in self._late:
+            return None
+        self._late.remove(trial)
+        return f"time limit of {self._seconds:g} s reached (resources.time_limit)"
 
 
 def _concurrency(connection: Connection, resources: Resources) -> int:

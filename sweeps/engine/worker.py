@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import json
+import resource
 import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from socket import gethostname
 from typing import Any, Final
 
@@ -16,7 +18,7 @@ from ray import tune
 
 import privnets
 from privnets.data import DataError
-from privnets.data.user_files import describe_error, set_portable_folder
+from privnets.data.user_files import describe_error, is_memory_limited, set_portable_folder
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_trainer import PackProgress, PackTrainer
 from sweeps.planning.devices import select_device
@@ -31,6 +33,7 @@ _REPORT_SECONDS: Final = 0.5
 _DEVICE_ERRORS: Final = {"OutOfMemoryError", "AcceleratorError"}
 # A storage with one of these errors does not recover by itself.
 _STORAGE_IS_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+_ALLOCATED: Final = "VmData:"
 
 
 class Worker(tune.Trainable):
@@ -52,6 +55,7 @@ class Worker(tune.Trainable):
         run_id: str | None,
         stopping: StoppingRule | None,
         folder: str,
+        memory_limit: float | None,
     ) -> None:
         """Prepares the actor, and accepts its first pack.
 
@@ -64,6 +68,7 @@ class Worker(tune.Trainable):
             run_id: Id of the run; its lease is checked before every write.
             stopping: Rule by which points leave packs early; None keeps all.
             folder: The study's folder, as `portable_folder` describes it.
+            memory_limit: GiB that each process may allocate for packs; None without a limit.
         """
         context = ray.get_runtime_context()
         assigned = context.get_assigned_resources()  # type: ignore[no-untyped-call]
@@ -73,6 +78,8 @@ class Worker(tune.Trainable):
         self._ledger = Ledger(storage, sweep, run_id)
         self._stopping = stopping
         set_portable_folder(folder)
+        if memory_limit is not None:
+            limit_memory(memory_limit)
         self.reset_config(config)
 
     def step(self) -> dict[str, Any]:
@@ -138,6 +145,18 @@ class Worker(tune.Trainable):
         )
 
 
+def limit_memory(gibibytes: float) -> None:
+    """Limits the memory that this process, and each of its children, may allocate from now on.
+
+    An allocation beyond the limit raises a MemoryError. Only Linux counts what was allocated.
+    """
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    allocated = sum(1024 * int(line.split()[1]) for line in lines if line.startswith(_ALLOCATED))
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (allocated + int(gibibytes * 2**30), most))
+
+
 def train_for(seconds: float, trainer: PackTrainer) -> PackProgress:
     """Trains as many stages as the time allows, at least one; reports their first problem."""
     deadline = time.monotonic() + seconds
@@ -152,12 +171,14 @@ def train_for(seconds: float, trainer: PackTrainer) -> PackProgress:
 def may_succeed_elsewhere(error: Exception) -> bool:
     """Whether the same work may succeed on another worker, or later on this one.
 
-    This holds for a storage that fails for a while, for memory that runs out, and for errors of a
-    GPU, after which its process cannot use it.
+    This holds for a storage that fails for a while, for memory that runs out on a machine, and for
+    errors of a GPU, after which its process cannot use it. A limit on memory is the same anywhere.
     """
     if isinstance(error, OSError):
         return error.errno not in _STORAGE_IS_FULL
-    return isinstance(error, MemoryError) or type(error).__name__ in _DEVICE_ERRORS
+    if isinstance(error, MemoryError):
+        return not is_memory_limited()
+    return type(error).__name__ in _DEVICE_ERRORS
 
 
 def describe_failure(error: Exception) -> str:

@@ -13,6 +13,8 @@ from sweeps.study.spec import Study
 PACKAGES: Final = ("sweeps", "privnets", "tracking", "cluster")
 """Packages of this project, which every job has."""
 
+_STUDY_FILE: Final = "study.yaml"
+
 MAX_BYTES: Final = 64 * 2**20
 """Largest total size of the files that travel with a job."""
 
@@ -44,6 +46,13 @@ def read_study_files(study: Study, directories: Sequence[Path] = ()) -> dict[str
         if top.removesuffix(".py") in PACKAGES:
             raise InputError(f"rename {top}: the job has a package of this name already")
     return _read(paths)
+
+
+def shipped_name(study: Study) -> str:
+    """Name of a study's file in its job: that of the author's own file, for error messages."""
+    name = Path(study.source.file).name
+    is_file = name.endswith((".yaml", ".yml")) and not name.startswith("-")
+    return name if is_file else _STUDY_FILE
 
 
 def _named_files(folder: Path, text: str) -> dict[str, Path]:

@@ -115,6 +115,7 @@ Devices = Annotated[
 ]
 Fraction = Annotated[float, Field(strict=True, gt=0, le=1)]
 Limit = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 
 
 class Reproduces(_StudySection):
@@ -230,12 +231,17 @@ class Resources(_StudySection):
         gpus: GPUs of a pack; a fraction below 1 shares one.
         pack: Replicates per pack; `auto` measures the best number.
         concurrency: Packs that train at once; `auto` uses all CPUs and GPUs.
+        time_limit: Seconds that a pack may train; a longer one fails. None for no limit.
+        memory_limit: GiB of memory that a pack may allocate in each of its processes; one that
+            needs more fails. None for no limit. Linux only; it does not count a GPU's memory.
     """
 
     cpus: Devices = 1
     gpus: Devices = 0
     pack: Count = "auto"
     concurrency: Count = "auto"
+    time_limit: Positive | None = None
+    memory_limit: Positive | None = None
 
 
 class EarlyStopping(_StudySection):

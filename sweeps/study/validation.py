@@ -72,7 +72,8 @@ def _registry_error(
 ) -> FieldError:
     if isinstance(error, ExtensionError):
         return FieldError(path, str(error), f"an {path[-1]} that can be loaded")
-    return FieldError(path, format_value(name), describe_choices(registry.names(), name))
+    expected = describe_choices(registry.names(), name)
+    return FieldError(path, format_value(name), f"{expected}, or one of a package installed here")
 
 
 class StudyValidator:

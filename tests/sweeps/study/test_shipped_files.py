@@ -2,10 +2,11 @@
 
 import pytest
 
-from sweeps.errors import InputError
+from sweeps.engine.node_data import local_fingerprints
+from sweeps.errors import InputError, StudyError
 from sweeps.study import shipped_files
 from sweeps.study.loader import load
-from sweeps.study.shipped_files import read_study_files
+from sweeps.study.shipped_files import read_study_files, shipped_name
 
 STUDY = """\
 name: own
@@ -65,3 +66,13 @@ def test_files_outside_or_too_large_are_refused_with_advice(folder, monkeypatch)
     monkeypatch.setattr(shipped_files, "MAX_BYTES", 10)
     with pytest.raises(InputError, match="absolute path that every node has"):
         ship(folder)
+
+
+def test_a_node_without_the_experiment_names_the_file_of_the_author(folder):
+    ship(folder)
+    study = load(folder / "own.yaml")
+    assert shipped_name(study) == "own.yaml"
+    assert shipped_name(load({"name": "own", "experiment": "membership"})) == "study.yaml"
+    lacking = {**study.to_dict(), "experiment": "absent"}
+    with pytest.raises(StudyError, match=r'own.yaml experiment: got "absent"; .*installed here'):
+        local_fingerprints(lacking, str(folder), shipped_name(study))
