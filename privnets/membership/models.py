@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from privnets.membership.observations import Trainer
     from privnets.membership.user_models.forms import ModelReference
 
+MAX_COMPONENTS: Final = 64
+"""Principal components of the parameters that the white-box attack uses, where they are more."""
+
 MAX_NEWTON_UNKNOWNS: Final = 128
 """Logistic models with more coefficients are trained by descent instead of Newton's method."""
 
@@ -35,8 +38,10 @@ GRADIENT_TOLERANCE: Final = 1e-7
 
 # Core-seconds: for each index gathered and each cubed feature solved (linear), each multiplication
 # (networks and Newton steps), each record and class of a descent, each trial and attack, each
+# attack (resamples of its ROC curve), each number of a covariance in the white-box attack, each
 # number of noise and each batch of DP-SGD.
 _GATHER, _SOLVE, _MULTIPLY, _DESCENT, _TRIAL = 1.2e-8, 2.5e-9, 4e-11, 4e-6, 4e-7
+_ATTACK, _COVARIANCE = 0.03, 8e-9
 _NOISE, _BATCH = 1e-8, 5e-5
 _NEWTON_STEPS = 10
 # Models trained at once. On a CPU, more would exceed the cache and lengthen stages; on a GPU,
@@ -130,6 +135,10 @@ class SharedModel(TargetModel):
     def seconds_per_model(self, config: MembershipConfig, features: int, classes: int) -> float:
         """Estimates the core-seconds to train one model of a stack."""
 
+    @abstractmethod
+    def parameters(self, config: MembershipConfig, features: int, classes: int) -> int:
+        """Number of parameters that an attacker may see; 0 if only outputs are observed."""
+
     def cost(self, config: MembershipConfig, info: DatasetInfo) -> Cost:
         """Estimates training, then the attacks."""
         features = config.features or info.attributes
@@ -138,7 +147,8 @@ class SharedModel(TargetModel):
         numbers = config.train_size * (features + widest) * _CPU_MODELS
         numbers += config.draws * (config.train_size * 4 + config.records * 40)
         training = config.draws * self.seconds_per_model(config, features, classes)
-        return Cost(training + attack_seconds(config), 16 * numbers)
+        attacks = attack_seconds(config, self.parameters(config, features, classes))
+        return Cost(training + attacks, 16 * numbers)
 
     def non_members(self, config: MembershipConfig, info: DatasetInfo) -> float:
         """The models without a record, for each record."""
@@ -198,13 +208,17 @@ class Logistic(SharedModel):
 
     def seconds_per_model(self, config: MembershipConfig, features: int, classes: int) -> float:
         """Newton's method for few coefficients; else descent, longer for small weight decay."""
-        unknowns, size = features * classes, config.train_size
+        unknowns, size = self.parameters(config, features, classes), config.train_size
         if config.private_mechanism == "dp_sgd":
             return _private_seconds(config, unknowns)
         if unknowns <= MAX_NEWTON_UNKNOWNS:
             return _NEWTON_STEPS * (1e-5 + unknowns**2 * (2.5 * size + 200) * _MULTIPLY)
         factor = min(10.0, max(1.0, math.sqrt(1e-2 / max(config.weight_decay, 1e-9))))
         return size * classes * _DESCENT * features / 16 * factor
+
+    def parameters(self, config: MembershipConfig, features: int, classes: int) -> int:
+        """Number of coefficients."""
+        return features * classes
 
 
 class Mlp(SharedModel):
@@ -218,11 +232,15 @@ class Mlp(SharedModel):
 
     def seconds_per_model(self, config: MembershipConfig, features: int, classes: int) -> float:
         """Multiplications of all steps, plus an overhead for each step."""
-        units, layers = config.hidden_units, config.hidden_layers
-        weights = features * units + (layers - 1) * units**2 + units * classes
+        weights = self.parameters(config, features, classes)
         if config.private_mechanism == "dp_sgd":
             return _private_seconds(config, weights)
         return config.steps * (config.train_size * weights * 6 * _MULTIPLY + 2e-5)
+
+    def parameters(self, config: MembershipConfig, features: int, classes: int) -> int:
+        """Number of weights."""
+        units, layers = config.hidden_units, config.hidden_layers
+        return features * units + (layers - 1) * units**2 + units * classes
 
 
 class UserModel(SharedModel):
@@ -245,6 +263,10 @@ class UserModel(SharedModel):
         """A guess, as the user's code is unknown."""
         return _USER_MODEL_SECONDS
 
+    def parameters(self, config: MembershipConfig, features: int, classes: int) -> int:
+        """Always 0."""
+        return 0
+
     def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
         """Adds fields that act on parameters, which are not observed."""
         unused = {"noise_std": config.noise_std, "weight_decay": config.weight_decay}
@@ -259,6 +281,13 @@ def _private_seconds(config: MembershipConfig, weights: int) -> float:
     return config.steps * (weights * (batch * 6 * _MULTIPLY + _NOISE) + _BATCH)
 
 
-def attack_seconds(config: MembershipConfig) -> float:
-    """Estimates the core-seconds of all attacks on shared models."""
-    return config.draws * config.records * len(ATTACKS.names()) * _TRIAL
+def attack_seconds(config: MembershipConfig, parameters: int = 0) -> float:
+    """Estimates the core-seconds of all attacks on shared models.
+
+    Args:
+        parameters: Parameters of a model that the attacker sees.
+    """
+    seen = min(MAX_COMPONENTS, parameters)
+    white_box = config.records * (config.draws + seen) * seen**2 * _COVARIANCE
+    trials = config.draws * config.records
+    return len(ATTACKS.names()) * (_ATTACK + trials * _TRIAL) + white_box

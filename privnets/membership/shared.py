@@ -132,7 +132,8 @@ class SharedTrainer(Trainer):
 
         whole = first.steps if has_steps else 1
         seconds = extrapolate_seconds(work, least=_ESTIMATE_STEPS, whole=whole, device=device)
-        return seconds * models / count + len(configs) * attack_seconds(first)
+        attacks = attack_seconds(first, self.model.parameters(first, features, classes))
+        return seconds * models / count + len(configs) * attacks
 
     def observe(
         self, design: TrainingDesign, flat: Tensor, unconverged: int, universe: Universe

@@ -13,10 +13,10 @@ from privnets.membership.attacks.base import (
     best_threshold,
 )
 from privnets.membership.leakage import gaussian_log_ratios, left_out_log_ratios
+from privnets.membership.models import MAX_COMPONENTS
 
 # From two separate covariances to one that both sides share.
 _SHRINKAGES = (1e-9, 1e-3, 0.1, 10.0)
-_MAX_COMPONENTS = 64
 _THRESHOLD_TRIALS = 2**15
 _MIN_SHADOWS = 3
 
@@ -81,8 +81,8 @@ def _fit_shrinkage(shadows: Tensor, member: Tensor, partner: Tensor | None) -> t
 
 def _leading_components(parameters: Tensor) -> Tensor:
     """Leading principal components of models that every record shares, if they are many."""
-    if parameters.ndim == 3 or parameters.shape[1] <= _MAX_COMPONENTS:
+    if parameters.ndim == 3 or parameters.shape[1] <= MAX_COMPONENTS:
         return parameters
     left, values, _ = torch.linalg.svd(parameters - parameters.mean(0), full_matrices=False)
-    components: Tensor = left[:, :_MAX_COMPONENTS] * values[:_MAX_COMPONENTS]
+    components: Tensor = left[:, :MAX_COMPONENTS] * values[:MAX_COMPONENTS]
     return components
