@@ -32,6 +32,7 @@ _BEST: Final = "privacy/attacker_balanced_accuracy"
 _FLOOR: Final = "floor/attacker_balanced_accuracy"
 _LEAKAGE: Final = "privacy/leakage"
 _INTERVAL: Final = 1.96  # standard errors, for 95%
+_SMALL: Final = 0.05  # excess of balanced accuracy that a check must be able to see
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,18 +61,30 @@ class ReleaseCheck:
         accuracy, low, high = self.interval(_BEST)
         floor, notes = self.result.metrics[_FLOOR], self.result.notes
         leakage, least, most = self.interval(_LEAKAGE)
-        above = "above" if low > floor else "not clearly above"
         raised = [notes[key] for key in sorted(notes) if key.startswith("flag/")]
         return "\n".join(
             [
                 f"balanced accuracy of the strongest attacker: {accuracy:.3f} "
-                f"({low:.3f} to {high:.3f}), {above} the floor {floor:.3f}",
+                f"({low:.3f} to {high:.3f}), floor {floor:.3f}",
+                self._conclusion(low - floor, high - floor),
                 f"strongest attacker: {notes[_BEST]}",
                 f"floor: {notes[_FLOOR]}",
                 f"leakage of the secret: {leakage:.3f} nats ({least:.3f} to {most:.3f})",
                 f"{self.attack:,} records to learn from, {self.test:,} to test on; 95% intervals",
                 *(f"warning: {reason}" for reason in raised),
             ]
+        )
+
+    def _conclusion(self, least: float, most: float) -> str:
+        """Sentence about the interval of the excess over the floor."""
+        if least > 0:
+            return f"the release reveals the secret: at least {least:.3f} above the floor"
+        unseen = max(most, (most - least) / 2)
+        if unseen <= _SMALL:
+            return f"these attackers find no leak: at most {unseen:.3f} above the floor"
+        return (
+            f"cannot tell: with {self.test:,} records to test on, a leak of {unseen:.3f} above the "
+            "floor may go unseen; check more records"
         )
 
 
@@ -95,11 +108,8 @@ def check_release(
     Raises:
         DataError: If secrets are absent, or the releaser was trained on a packaged problem.
     """
-    reference = releaser.description.problem
     encoding: RecordEncoding = releaser.description.encoding
-    if not isinstance(reference, OwnReference):
-        raise DataError(f"a check needs a releaser of the user's own records; got {reference}.")
-    problem = reference.describe(records, labels).problem(encoding)
+    problem = checked_problem(releaser, records, labels)
     z = torch.from_numpy(problem.encode_release(encoding.read(released)))
     config = AdversarialConfig.model_validate({"problem": problem.reference, "panel": panel})
     pool, (splits,) = load_pool(problem, [config], "cpu")
@@ -119,6 +129,20 @@ def check_release(
     evidence = Evidence(*exposures, is_random=is_random, redraw=redraw if is_random else None)
     (result,) = filter(None, _score(problem, config, evidence))
     return ReleaseCheck(result, len(own), len(splits.test))
+
+
+def checked_problem(
+    releaser: TrainedReleaser, records: Path, labels: Path | None = None
+) -> OwnProblem:
+    """Problem of the original records, with their secrets; arguments as of `check_release`.
+
+    Raises:
+        DataError: If secrets are absent, or the releaser was trained on a packaged problem.
+    """
+    reference = releaser.description.problem
+    if not isinstance(reference, OwnReference):
+        raise DataError(f"a check needs a releaser of the user's own records; got {reference}.")
+    return reference.describe(records, labels).problem(releaser.description.encoding)
 
 
 def _score(

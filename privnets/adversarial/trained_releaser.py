@@ -120,7 +120,13 @@ class TrainedReleaser:
         return encoding.decode(self.release(x, seed, secret), records)
 
     def release_files(
-        self, source: Path, target: Path, seed: int | None = None, keep: Sequence[str] = ()
+        self,
+        source: Path,
+        target: Path,
+        seed: int | None = None,
+        keep: Sequence[str] = (),
+        *,
+        overwrite: bool = False,
     ) -> ReleaseCounts:
         """Releases a file or folder of records to another one.
 
@@ -129,13 +135,14 @@ class TrainedReleaser:
             target: Written in the same form; neither the source nor a part of it.
             seed: Makes the noise repeatable; None draws fresh noise.
             keep: Columns of a table to copy without protection.
+            overwrite: Whether the target may exist, if it is not an empty folder.
 
         Raises:
             UserFormError: If the records have another form, or the target is refused.
             OSError: If the target cannot be written.
         """
         encoding: RecordEncoding = self.description.encoding
-        _require_target(source, target, encoding.suffixes)
+        _require_target(source, target, encoding.suffixes, overwrite)
         records, count = encoding.read(source), 0
         complete = encoding.complete(records)
         for place, part in enumerate(encoding.parts(complete)):
@@ -277,7 +284,7 @@ def _require_consistent(releaser: TrainedReleaser) -> None:
         raise ValueError("parameters and encoding differ in shape.")
 
 
-def _require_target(source: Path, target: Path, suffixes: tuple[str, ...]) -> None:
+def _require_target(source: Path, target: Path, suffixes: tuple[str, ...], overwrite: bool) -> None:
     """Raises UserFormError if a release has another form than its file, or overwrites records."""
     if suffixes and not target.name.endswith(suffixes):
         raise UserFormError("output", str(target), f"a file that ends in {' or '.join(suffixes)}")
@@ -287,6 +294,9 @@ def _require_target(source: Path, target: Path, suffixes: tuple[str, ...]) -> No
     if any(one.is_relative_to(other) for one, other in (paths, paths[::-1])):
         given = f"{target}, where the records are"
         raise UserFormError("output", given, "a place apart from the records")
+    is_used = any(target.iterdir()) if target.is_dir() else target.exists()
+    if is_used and not overwrite:
+        raise UserFormError("output", f"{target}, which exists", "a new place, or --overwrite")
 
 
 def _part_seed(seed: int, part: int) -> int:

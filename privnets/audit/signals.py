@@ -33,6 +33,10 @@ MIN_RECORDS: Final = 10
 _SUM_TOLERANCE = 1e-3
 _LABELS = ("labels", "label")
 _PROBABILITY_COLUMN = "probability_"
+_MEANINGS: Final = {
+    "member": "1 for records of the training set and 0 for others",
+    "labels": "the true class of each record",
+}
 _HIGHER_FOR_OTHERS = ("loss", "entropy")
 # exp(-loss) of larger losses is not a normal number, so they are not cross-entropies.
 _MAX_CROSS_ENTROPY = 700.0
@@ -162,7 +166,11 @@ def _find_column(name: str, value: ArrayLike | str, columns: Mapping[str, Any]) 
         return value
     if value not in columns:
         known = ", ".join(map(repr, list(columns)[:8]))
-        raise AuditError(f"{name} names the column {value!r}, which is absent; columns: {known}")
+        meaning = _MEANINGS[name]
+        raise AuditError(
+            f"{name} must name the column that has {meaning}; got {value!r}, which is absent. "
+            f"Columns: {known}"
+        )
     return columns[value]
 
 
@@ -274,7 +282,11 @@ def _check_labels(value: Any, records: int, classes: int) -> NDArray[np.int64]:
 
 
 def _check_member(value: Any, single: bool) -> BoolArray:
-    numbers = _numbers("member", value)
+    array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    if array.dtype.kind not in "fiub":
+        given = _example(array)
+        raise AuditError(f"member must be booleans, or 0 and 1; got values such as {given}")
+    numbers = _numbers("member", array)
     if not np.isin(numbers, (0, 1)).all():
         wrong = numbers[~np.isin(numbers, (0, 1))][0]
         raise AuditError(f"member must be booleans, or 0 and 1; got {wrong:g}")

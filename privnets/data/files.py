@@ -8,6 +8,7 @@ import io
 import os
 import stat
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -35,11 +36,14 @@ class UserFormError(DataError):
             in the configuration, as `model.params`.
         given: The value, or what was found.
         expected: Values that are accepted.
+        others: Further mistakes that were found together with this one.
     """
 
-    def __init__(self, field: str, given: str, expected: str) -> None:
+    def __init__(
+        self, field: str, given: str, expected: str, others: Sequence[UserFormError] = ()
+    ) -> None:
         """Joins the attributes to a message."""
-        self.field, self.given, self.expected = field, given, expected
+        self.field, self.given, self.expected, self.others = field, given, expected, tuple(others)
         super().__init__(f"{field}: got {given}; expected {expected}")
 
 

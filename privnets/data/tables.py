@@ -165,13 +165,23 @@ def read_frame(path: Path, field: str = "table") -> pd.DataFrame:
 
 def require_columns(frame: pd.DataFrame, names: Sequence[str], field: str) -> None:
     """Raises UserFormError for names that are not columns; `field` is the entry that gave them."""
-    columns = [*map(str, frame.columns)]
-    for name in names:
-        if name not in columns:
-            close = difflib.get_close_matches(name, columns, n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            listed = ", ".join(columns[:_LISTED_COLUMNS])
-            raise UserFormError(field, repr(name), f"columns of the table: {listed}{hint}")
+    _require_named_columns(frame, {field: names})
+
+
+def _require_named_columns(frame: pd.DataFrame, fields: Mapping[str, Sequence[str]]) -> None:
+    """Raises one UserFormError for all names, by the entry that gave them, that are no columns."""
+    columns, errors = [*map(str, frame.columns)], []
+    for field, names in fields.items():
+        for name in names:
+            if name not in columns:
+                close = difflib.get_close_matches(name, columns, n=1)
+                hint = f" (did you mean {close[0]!r}?)" if close else ""
+                listed = ", ".join(columns[:_LISTED_COLUMNS])
+                expected = f"columns of the table: {listed}{hint}"
+                errors.append(UserFormError(field, repr(name), expected))
+    if errors:
+        first, *others = errors
+        raise UserFormError(first.field, first.given, first.expected, others)
 
 
 def is_number(column: pd.Series[Any]) -> bool:
@@ -276,8 +286,7 @@ def known_records(
         UserFormError: If columns or records are absent.
     """
     named = {name: getattr(reference, name) or () for name in ("columns", "ignore", "categorical")}
-    for field, names in {**labels, **named}.items():
-        require_columns(frame, names, field)
+    _require_named_columns(frame, {**labels, **named})
     uses = {name: field for field, names in labels.items() for name in names}
     others = list(uses)
     used = frame[[*_attribute_names(frame, reference, uses), *others]]

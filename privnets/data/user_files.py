@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import hashlib
 import importlib
 import os
@@ -23,7 +24,12 @@ _folder: Path | None = None
 _searched: str | None = None
 _imported: dict[str, str] = {}
 _ROOT = Path(__file__).parents[2]
-_LIBRARIES = sysconfig.get_path("purelib")
+_LIBRARIES = (
+    sysconfig.get_path("purelib"),
+    sysconfig.get_path("stdlib"),
+    str(_ROOT / "privnets"),
+    "<",  # code without a file
+)
 
 
 def set_folder(folder: str | os.PathLike[str]) -> None:
@@ -87,8 +93,19 @@ def import_object(location: str, field: str) -> object:
     except Exception as error:  # any exception of the user's module
         given = f"{location!r}, which cannot be imported ({describe_error(error)})"
         expected = f"a module in {folder()} or an installed package, and a name in it"
+        expected += _similar_name(module_name, name)
         raise UserFormError(field, given, expected) from error
     return value
+
+
+def _similar_name(module_name: str, name: str) -> str:
+    """Hint at a name of a module, or at a module of the study's folder, that resembles another."""
+    if module := sys.modules.get(module_name):
+        wanted, known = name, [each for each in dir(module) if not each.startswith("_")]
+    else:
+        wanted, known = module_name, [path.stem for path in folder().glob("*.py")]
+    closest = difflib.get_close_matches(wanted, known, n=1)
+    return f" (did you mean {closest[0]}?)" if closest else ""
 
 
 def _search_folder() -> None:
@@ -167,7 +184,7 @@ def _forget(tops: set[str]) -> None:
 def describe_error(error: BaseException) -> str:
     """Type and message of an exception, with the innermost file and line outside of libraries."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith((_LIBRARIES, "<"))]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
     place = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
     is_limit = isinstance(error, MemoryError) and is_memory_limited()
     reason = "memory limit of the process reached: " if is_limit else ""

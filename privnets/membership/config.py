@@ -108,7 +108,8 @@ class MembershipConfig(ExperimentConfig):
     draws: int = Field(
         400,
         ge=8,
-        description="training sets: with/without pairs per record for linear, in all for others",
+        description="training sets, an even number: with/without pairs per record for linear; in "
+        "all for others, at least 32 and at least 16 records / train_size",
     )
     records: int = Field(200, ge=4, description="records whose membership is attacked")
     paired: bool = Field(

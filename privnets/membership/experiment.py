@@ -19,6 +19,7 @@ from privnets.contract import (
     State,
     require_equal_structures,
 )
+from privnets.data import DatasetInfo, UserFormError
 from privnets.membership.config import (
     ATTACKS,
     FALSE_POSITIVE_RATES,
@@ -69,7 +70,7 @@ class Membership(Experiment):
     def invalid_fields(self, config: ExperimentConfig) -> list[InvalidField]:
         """Returns sizes beyond the data set, and models that cannot predict its target."""
         typed = _membership(config)
-        info = data.info(typed.dataset)
+        info = _described_data(typed)
         limits = {
             "train_size": (typed.train_size, info.records - 1),
             "records": (typed.records, info.records),
@@ -108,6 +109,19 @@ class Membership(Experiment):
         require_equal_structures(configs)
         typed = [_membership(config) for config in configs]
         return typed[0].target_model.load_trainer().stages(self, typed, device, state or {})
+
+
+def _described_data(config: MembershipConfig) -> DatasetInfo:
+    """Description of the data set; `UserFormError` has the mistakes in the model's code too."""
+    try:
+        return data.info(config.dataset)
+    except UserFormError as error:
+        if isinstance(config.model, ModelReference):
+            try:
+                config.model.digest()
+            except UserFormError as other:
+                error.others += (other,)
+        raise
 
 
 def _membership(config: ExperimentConfig) -> MembershipConfig:

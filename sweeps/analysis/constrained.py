@@ -110,7 +110,7 @@ class ConstrainedBest:
             return f"No point has the {asked} (probability {self.none:.3f})."
         if self.point_id is None:
             return f"Cannot tell the {asked}: no interval meets it.{self._reservations()}"
-        found = f"{self.metric} = {self.value} at point {self.point_id}"
+        found = f"{self.metric} = {self.value} (95% interval) at point {self.point_id}"
         if self.is_certain:
             return f"The {asked} is {found} (probability {self.probability:.3f})."
         return (
@@ -120,7 +120,11 @@ class ConstrainedBest:
 
     def _reservations(self) -> str:
         """Sentences that name the other points which may be the answer."""
-        others = [f"{name} ({p:.3f})" for name, p in self.shares.items() if name != self.point_id]
+        others = [
+            f"{name} (probability {p:.3f})"
+            for name, p in self.shares.items()
+            if name != self.point_id
+        ]
         more = f" and {len(others) - _MAX_LISTED} more" if len(others) > _MAX_LISTED else ""
         text = f" The answer may be {', '.join(others[:_MAX_LISTED])}{more}." if others else ""
         if self.unknown:

@@ -199,6 +199,18 @@ class Result:
         return frame
 
     @property
+    def front_reservation(self) -> str | None:
+        """Sentence on what a confirmed front may lack; None for other fronts."""
+        if not self.confirmed:
+            return None
+        count = len(self.confirmed)
+        return (
+            f"The front is that of the {count} confirmed point{'s' * (count > 1)}. Its ends may be "
+            "missing: the search chose the points that cover most hypervolume; a larger "
+            "search.confirm adds others."
+        )
+
+    @property
     def candidates(self) -> pd.DataFrame:
         """Rows of `points` that may be on the front: confirmed ones, if any, that meet constraints.
 

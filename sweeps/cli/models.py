@@ -12,6 +12,7 @@ import typer
 
 import privnets
 from privnets.adversarial.attackers.profiles import ProfileName
+from privnets.adversarial.release_check import checked_problem
 from privnets.audit.attacks import Family
 from privnets.audit.evaluation import audit_signals
 from privnets.audit.files import AuditError
@@ -185,6 +186,9 @@ def release(
     panel: Annotated[
         ProfileName, typer.Option(metavar="PANEL", help="Attackers of --check: full or quick.")
     ] = "full",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Write to OUTPUT although it exists.")
+    ] = False,
 ) -> None:
     """Release new records by the trained releaser of a point, with its noise.
 
@@ -196,8 +200,10 @@ def release(
     factory: Any = None if network is None else import_object(network, "--network")
     content = _stored_releaser(open_result(sweep, storage), point, replicate)
     releaser = privnets.load_releaser(content, factory)
+    if check:  # before anything is written
+        checked_problem(releaser, records, labels)
     try:
-        counts = releaser.release_files(records, output, seed, keep or ())
+        counts = releaser.release_files(records, output, seed, keep or (), overwrite=overwrite)
     except OSError as error:
         raise InputError(f"{output} cannot be written: {error}") from error
     say(f"released {counts.released:,} records to {output}")
@@ -209,10 +215,14 @@ def release(
 
 def _stored_releaser(result: Result, prefix: str, seed: int | None) -> bytes:
     """Returns the file of a trained releaser of a sweep."""
-    ids = [each for each in result.points["point_id"] if each.startswith(prefix)]
+    known = sorted(result.points["point_id"])
+    ids = [each for each in known if each.startswith(prefix)]
     if len(ids) != 1:
-        given = f"{prefix!r}, which begins the ids of {len(ids)} finished points"
-        raise InputError(f"point: got {given}; see `sweeps points {result.sweep}`")
+        begun = f"the ids of {len(ids)} points" if ids else "no id of a finished point"
+        raise InputError(
+            f"point: got {prefix!r}, which begins {begun}; expected "
+            f"{describe_choices(ids or known, prefix)}"
+        )
     stored = {each.seed: each for each in result.select_points(ids)[ids[0]].replicates}
     replicate = stored.get(min(stored) if seed is None else seed)
     if replicate is None:

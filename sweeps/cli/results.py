@@ -92,6 +92,8 @@ def pareto(
         raise InputError(str(error)) from error
     print_table(front_table(front, objectives, result.swept_fields))
     typer.echo(_count_excluded(front, result.points))
+    if result.front_reservation:
+        say(result.front_reservation)
     for line in (*_hypervolume(result, objectives, include_flagged), *answers):
         typer.echo(line)
     _print_pending(result)

@@ -231,6 +231,8 @@ def _print_outcome(outcome: RunOutcome, tracking_uri: str | None, resume_command
     typer.echo(", ".join(parts))
     if len(front := result.front()):
         print_table(front_table(front, result.objectives, result.swept_fields))
+        if result.front_reservation:
+            say(result.front_reservation)
     elif finished:
         typer.echo(
             "No point is on the front: each has a raised flag or an undefined objective. The "

@@ -23,6 +23,7 @@ from sweeps.study.validation import validate_study
 from sweeps.study.yaml_reader import dump_yaml
 
 _LISTED_POINTS: Final = 40
+_START: Final = "plus the start of Ray, up to half a minute on a busy machine"
 
 
 def list_studies() -> None:
@@ -31,6 +32,7 @@ def list_studies() -> None:
         study = load(name)
         typer.echo(f"{name}  ({'; '.join(_facts(study))})")
         typer.echo(f"    {study.description.strip()}")
+    typer.echo(f"Times are those of training alone, {_START}.")
 
 
 def show(study: Study, set_: Changes = None, num_points: NumPoints = None) -> None:
@@ -65,7 +67,7 @@ def _facts(study: spec.Study) -> Iterator[str]:
 
 def _comments(plan: Plan) -> Iterator[str]:
     if plan.is_adaptive:
-        yield f"{format_count(plan.trainings, 'training')}, {_cost(plan)}"
+        yield f"{format_count(plan.trainings, 'training')}, {_cost(plan)}, {_START}"
     else:
         points, replicates = len(plan.points), len(plan.seeds)
         size = f"{format_count(points, 'point')} x {format_count(replicates, 'replicate')}"
@@ -119,7 +121,7 @@ def _describe_packs(plan: Plan) -> Iterator[str]:
     cost = _cost(plan)
     if busy > 1:
         cost += f", {format_duration(seconds / busy)} with {busy} packs in parallel"
-    yield f"{cost}, plus the start of Ray"
+    yield f"{cost}, {_START}"
 
 
 def _describe_points(plan: Plan) -> Iterator[str]:

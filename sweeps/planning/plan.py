@@ -365,7 +365,9 @@ def _points(
 def _asks_note(study: Study) -> str:
     size, at_once = ask_size(study), study.search.asks_in_flight
     confirmed = confirmed_points(study)
-    text = f"The search proposes {size} points at a time, {at_once} such groups train at once."
+    groups = "1 such group trains" if at_once == 1 else f"{at_once} such groups train"
+    proposed = f"{size} point{'s' * (size > 1)} at a time"
+    text = f"The search proposes {proposed}; {groups} at once."
     if not confirmed:
         return text
     return (

@@ -268,8 +268,9 @@ class StudyValidator:
         if self._checks_data:
             field = self._experiment.data_field
             if isinstance(error, UserFormError):
-                name = error.field if "." in error.field else f"{field}.{error.field}"
-                self._add_to_field(name, error.given, error.expected)
+                for each in (error, *error.others):
+                    name = each.field if "." in each.field else f"{field}.{each.field}"
+                    self._add_to_field(name, each.given, each.expected)
                 return
             expected = "a data set that is present and intact"
             self._add_to_field(field, str(error).rstrip("."), expected)

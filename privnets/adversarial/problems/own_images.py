@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -67,13 +68,13 @@ class ImageProblemReference(LabelledReference):
         return self.model_copy(update=paths)
 
     def problem(self, encoding: RecordEncoding | None = None) -> ImageProblem:
-        """Reads the table and lists the images, once per process and content of the table."""
+        """Reads the table and the images, once per process and state of these files."""
         folder, table = absolute_path(self.images), absolute_path(self.attributes)
         if not folder.is_dir():
             raise UserFormError("images", f"{folder}, which is not a folder", "a folder of images")
-        # A change of a listed image is noticed by the next process.
-        changed = folder.stat().st_mtime_ns
-        return _image_problem(self, folder, table, digest_of(table, "attributes"), changed)
+        content = digest_of(table, "attributes")
+        state = _files_state(folder, _listed_names(table, content, self.file))
+        return _image_problem(self, folder, table, content, state)
 
 
 class ImageProblem(LabelledRecords):
@@ -124,9 +125,26 @@ class ImageProblem(LabelledRecords):
 
 @lru_cache(maxsize=2)
 def _image_problem(
-    reference: ImageProblemReference, folder: Path, table: Path, content: str, _changed: int
+    reference: ImageProblemReference, folder: Path, table: Path, content: str, _state: int
 ) -> ImageProblem:
     return ImageProblem(reference, folder, table, content)
+
+
+@lru_cache(maxsize=2)
+def _listed_names(table: Path, _content: str, column: str) -> tuple[str, ...]:
+    """Names of images in a column of a table; empty without the column."""
+    frame = read_frame(table, "attributes")
+    return tuple(frame[column].dropna().astype(str)) if column in frame else ()
+
+
+def _files_state(folder: Path, names: Sequence[str]) -> int:
+    """Hash of the sizes and time stamps of files, which another content changes."""
+    states = []
+    for name in names:
+        with suppress(OSError):  # an absent image is reported when the problem is read
+            status = (folder / name).stat()
+            states.append((name, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return hash(tuple(states))
 
 
 def _listed_images(folder: Path, names: pd.Series[str]) -> dict[str, Path]:

@@ -87,6 +87,17 @@ def test_labels_belong_to_their_images(photos) -> None:
     assert [len(part) for part in vars(splits).values()] == [48, 42, 12, 18]
 
 
+def test_a_changed_image_is_another_problem_in_the_same_process(photos, tmp_path) -> None:
+    config, folder = config_of(), tmp_path / "photos"
+    before = problem_of(config)
+    assert problem_of(config) is before
+    image = next(folder.rglob("*.*"))
+    Image.new("RGB", (9, 9), "green").save(image)
+    after = problem_of(config)
+    assert after.fingerprint(config) != before.fingerprint(config)
+    assert not np.array_equal(after.x, before.x)
+
+
 @pytest.fixture
 def trained_release(photos):
     """The problem, and the release of a short game."""

@@ -193,7 +193,7 @@ WRONG = {
     "dimensions": ({"loss": np.stack([SCORE, SCORE])}, MEMBER, r"shape \[models, records\]"),
     "signals": ({"loss": SCORE, "entropy": SCORE[:-1]}, MEMBER, "entropy has 1 x 59"),
     "few": ({"loss": SCORE[:18]}, MEMBER[:18], "at least 10 members.*got 9 and 9"),
-    "no column": ({"loss": SCORE}, "inside", "column 'inside', which is absent"),
+    "no column": ({"loss": SCORE}, "inside", "got 'inside', which is absent"),
     "two models": ({"loss": np.zeros((2, 5))}, np.eye(2, 5), "too few records"),
 }
 
@@ -231,7 +231,7 @@ def test_wrong_options_are_refused(options: dict[str, object], message: str) -> 
         (table_of(PROBABILITIES).drop(columns="probability_1"), "must be probability_0"),
         (table_of(PROBABILITIES).assign(model=0), "also needs the column 'record'"),
         (table_of(PROBABILITIES).assign(model=MEMBER, record=0), "one row for each record"),
-        (table_of(PROBABILITIES).drop(columns="member"), "column 'member', which is absent"),
+        (table_of(PROBABILITIES).drop(columns="member"), "got 'member', which is absent"),
     ],
 )
 def test_wrong_tables_are_refused(frame: pd.DataFrame, message: str) -> None:

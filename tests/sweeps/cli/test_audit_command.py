@@ -83,7 +83,7 @@ def test_the_report_and_the_records_are_written(run, saved, tmp_path) -> None:
     ("arguments", "message"),
     [
         (["absent.csv"], "absent.csv is not a file"),
-        (["saved.csv", "--member", "inside"], "member names the column 'inside', which is absent"),
+        (["saved.csv", "--member", "inside"], "member must name the column that has 1 for"),
         (["saved.csv", "--target", "3"], "target must be a model from 0 to 0; got 3"),
         (["saved.csv", "--family", "online"], "family must be one of threshold"),
         (["saved.csv", "--fail-above", "advantag=1"], "did you mean advantage?"),

@@ -56,8 +56,20 @@ def test_parameters_of_a_model_are_swept_and_share_a_pack(write):
         ("tree:DecisionTreeClassifier", "tree:Tree", r"own.yaml:6 fixed.model.sklearn: got 'skl"),
         ("sklearn.tree:DecisionTreeClassifier", "broken_model:A", r"broken_model.py, line 2\)"),
         ("train_size", "noise_std: 1.0\n  train_size", "noise_std: got 1"),
+        ("TreeClassifier", "TreeClasifier", "did you mean DecisionTreeClassifier"),
+        ("sklearn.tree:DecisionTreeClassifier", "brokn_model:A", "did you mean broken_model"),
     ],
 )
 def test_a_mistake_in_a_model_has_its_line(write, before, after, message):
     with pytest.raises(StudyError, match=message):
         make_plan(load(write(STUDY.replace(before, after))))
+
+
+def test_mistakes_in_data_and_model_are_reported_together(write):
+    text = STUDY.replace("outcome}", "outcom, ignore: [nam]}").replace("tree:Dec", "tree:Doc")
+    with pytest.raises(StudyError) as refused:
+        make_plan(load(write(text)))
+    message = str(refused.value)
+    for part in ("dataset.target: got 'outcom'", "dataset.ignore: got 'nam'", "model.sklearn: got"):
+        assert part in message
+    assert "user_files.py" not in message
