@@ -291,8 +291,8 @@ def record_sweep(
         study: Name of the experiment; by default the one that holds the sweep, or else `sweep`.
         tracking_uri: See `resolve_uri`.
         files: Path within the run to a local file; skipped where the run holds the same content.
-        hypervolume: Step, value and Unix time (seconds) of the hypervolume so far. Steps that the
-            run already holds do not change.
+        hypervolume: Step, value and Unix time (seconds) of the hypervolume so far. A step that the
+            run holds with another value, as before an extension, gets a second one.
         params: Parameters. MLflow writes a parameter once: the first value stays.
         tags: Tags; `mlflow.note.content` replaces the description.
         status: New status; None leaves it, and a new run is RUNNING.
@@ -387,8 +387,8 @@ def _log(
     tags: Mapping[str, str],
 ) -> None:
     history = client.get_metric_history(run_id, _HYPERVOLUME) if hypervolume else ()
-    steps = {metric.step for metric in history}
-    new = [entry for entry in hypervolume if entry[0] not in steps]
+    known = {(metric.step, metric.value) for metric in history}
+    new = [entry for entry in hypervolume if entry[:2] not in known]
     client.log_batch(
         run_id,
         [Metric(_HYPERVOLUME, value, milliseconds(when), step) for step, value, when in new],

@@ -164,8 +164,10 @@ class Result:
         plan, asks = self.manifest.plan, self._asks
         if not plan.is_adaptive:
             return plan.points
-        planned = {point_id for ask in asks for point_id in ask.point_ids}
-        later = plan.points - sum(len(ask.seeds) for ask in asks)
+        planned = {point_id for ask in asks for point_id in ask.point_ids} - {""}
+        if asks and asks[-1].ends(self.study.search):
+            return len(planned)
+        later = plan.points - sum(len(ask.seeds) for ask in asks if ask.kind == "search")
         return len(planned) + max(later, 0)
 
     @property

@@ -57,6 +57,14 @@ Changes = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the study; repeatable."),
 ]
 NumPoints = Annotated[int | None, typer.Option(min=1, help="Number of points the search draws.")]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N_OR_TIME",
+        help="Trainings that this run may begin, or its time: 500, 90s, 30m, 2h, 1d.",
+        show_default="no limit",
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Accept a plan of more than 10,000 points.")]
 
 Data = Annotated[

@@ -18,6 +18,7 @@ from sweeps.analysis.results import DEFAULT_STORAGE
 from sweeps.analysis.tables import front_table
 from sweeps.analysis.text import format_count
 from sweeps.cli.options import (
+    Budget,
     Changes,
     NumPoints,
     RayAddress,
@@ -39,7 +40,7 @@ from sweeps.planning.continuation import (
     replan,
     require_packaged_names,
 )
-from sweeps.planning.plan import Plan, check_confirmed, make_plan
+from sweeps.planning.plan import Plan, check_confirmed, make_plan, set_budget
 from sweeps.store.filesystem import absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest
@@ -66,6 +67,7 @@ def run(
             help="Copy trainings of SWEEP or STORAGE/SWEEP; auto: of the storage. Repeatable.",
         ),
     ] = None,
+    budget: Budget = None,
     yes: Yes = False,
 ) -> None:
     """Run a sweep: train every point, record it in MLflow, report the Pareto front.
@@ -73,7 +75,10 @@ def run(
     Exit codes: 0 done; 1 some points failed, the others are kept; 2 bad input, nothing started;
     130 after Ctrl-C and 143 after SIGTERM, with the command that continues.
     """
-    planned = make_plan(load(study, set_ or ()), num_points)
+    loaded = load(study, set_ or ())
+    if budget is not None:
+        loaded = set_budget(loaded, _read_budget(budget))
+    planned = make_plan(loaded, num_points)
     check_confirmed(planned.study, planned.samples, yes)
     directory = absolute_storage(storage or DEFAULT_STORAGE)
     sweep = name or new_sweep_name(directory, planned.study.name)
@@ -86,14 +91,15 @@ def resume(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change resources.KEY; repeatable."),
     ] = None,
+    budget: Budget = None,
     address: RayAddress = None,
     tracking_uri: TrackingUri = None,
     storage: Storage = None,
 ) -> None:
     """Continue an interrupted sweep; finished points are never trained again.
 
-    Resources may change, as `--set resources.concurrency=2`. The exit codes are those of
-    `sweeps run`.
+    It has no budget unless one is given. Resources may change, as
+    `--set resources.concurrency=2`. The exit codes are those of `sweeps run`.
     """
     directory = absolute_storage(storage or DEFAULT_STORAGE)
     manifest = read_manifest(Ledger(directory, sweep))
@@ -104,7 +110,7 @@ def resume(
                 f"resume changes only resources.KEY=VALUE; got {change!r}. To add points or "
                 f"replicates: sweeps extend {sweep}"
             )
-    study = change_study(manifest.study, set_ or ())
+    study = set_budget(change_study(manifest.study, set_ or ()), _read_budget(budget))
     uri = choose_tracking_uri(manifest, tracking_uri)
     plan = replan(manifest.model_copy(update={"study": study}))
     _run_plan(plan, sweep, directory, uri, address)
@@ -126,6 +132,7 @@ def extend(
     address: RayAddress = None,
     tracking_uri: TrackingUri = None,
     storage: Storage = None,
+    budget: Budget = None,
     yes: Yes = False,
 ) -> None:
     """Add points, replicates or values of a grid to a sweep; only what is missing is trained.
@@ -137,9 +144,14 @@ def extend(
     manifest = read_manifest(Ledger(directory, sweep))
     uri = choose_tracking_uri(manifest, tracking_uri)
     base = None if study is None else load(study)
-    plan = plan_extension(manifest, num_points, replicates, set_ or (), base)
+    limit = _read_budget(budget)
+    plan = plan_extension(manifest, num_points, replicates, set_ or (), base, limit)
     check_confirmed(plan.study, plan.samples, yes)
     _run_plan(plan, sweep, directory, uri, address, extends=True)
+
+
+def _read_budget(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.isdecimal() else text
 
 
 def _run_plan(
@@ -243,7 +255,9 @@ def _print_outcome(outcome: RunOutcome, tracking_uri: str | None, resume_command
     if outcome.interrupted_by is not None:
         typer.echo(f"Stopped. Continue with:\n  {resume_command}", err=True)
         return
-    if result.pending:
+    if outcome.is_budget_spent:
+        typer.echo(f"The budget of this run is spent. Continue with:\n  {resume_command}", err=True)
+    elif result.pending:
         points = format_count(result.pending, "point")
         typer.echo(f"{points} without all replicates. Try again with:\n  {resume_command}")
     _print_places(outcome, tracking_uri)

@@ -29,10 +29,11 @@ from sweeps.engine.scheduler import SweepRun, pending_replicates, run_pending_pa
 from sweeps.engine.signals import Interrupted, catch_stop_signals
 from sweeps.errors import InputError
 from sweeps.planning.continuation import plan_extension, prepare_manifest
-from sweeps.planning.plan import Plan, make_plan
+from sweeps.planning.plan import Plan, make_plan, set_budget
 from sweeps.publishing.process import PublisherProcess, start_publisher
 from sweeps.publishing.publisher import PublishOutcome
 from sweeps.report.summary import preload_plotting, write_summary
+from sweeps.store.asks import AskRecord, read_asks, write_ask
 from sweeps.store.filesystem import absolute_storage, check_writable, open_directory
 from sweeps.store.lease import HeartbeatWriter, acquire_lease
 from sweeps.store.ledger import Ledger
@@ -42,7 +43,7 @@ from sweeps.store.manifest import (
     read_manifest,
     write_manifest,
 )
-from sweeps.store.reuse import copy_replicates, find_origins, find_sources
+from sweeps.store.reuse import copy_replicates, find_origins, find_sources, finished_points
 from sweeps.study.loader import load
 from sweeps.study.spec import Study
 from tracking import redact
@@ -57,6 +58,7 @@ class RunOutcome:
         failures: Packs that failed permanently, with the reason.
         interrupted_by: Signal that ended the run early; None without one.
         problems: Other problems, in words.
+        is_budget_spent: Whether the run ended early because its budget was spent.
     """
 
     result: Result
@@ -64,13 +66,18 @@ class RunOutcome:
     failures: Mapping[str, str]
     interrupted_by: int | None
     problems: tuple[str, ...]
+    is_budget_spent: bool = False
 
     @property
     def exit_code(self) -> int:
-        """0 if every point finished, 1 if some failed, 128 + signal after an interruption."""
+        """0 if every point finished, 1 if some failed, 128 + signal after an interruption.
+
+        Points that a spent budget left out have not failed.
+        """
         if self.interrupted_by is not None:
             return 128 + self.interrupted_by
-        return 1 if self.result.counts["failed"] or self.result.pending else 0
+        has_failed = self.result.counts["failed"] or self.failures
+        return 1 if has_failed or (self.result.pending and not self.is_budget_spent) else 0
 
 
 def run(
@@ -81,6 +88,7 @@ def run(
     name: str | None = None,
     num_points: int | None = None,
     reuse: Sequence[str] = (),
+    budget: int | str | None = None,
 ) -> Result:
     """Runs a sweep of a study to its end.
 
@@ -92,6 +100,7 @@ def run(
         name: Name of the sweep; derived from the study's if None.
         num_points: Number of points, in place of the study's own.
         reuse: Sweeps whose finished trainings are copied: `SWEEP`, `STORAGE/SWEEP` or `auto`.
+        budget: Trainings that this run may begin, or its time as `2h`, in place of the study's own.
 
     Raises:
         StudyError: With every mistake of the study, before anything starts.
@@ -99,7 +108,7 @@ def run(
         KeyboardInterrupt: If it was interrupted; finished points are kept.
     """
     study = study if isinstance(study, Study) else load(study)
-    plan = make_plan(study, num_points)
+    plan = make_plan(study if budget is None else set_budget(study, budget), num_points)
     directory = absolute_storage(storage or DEFAULT_STORAGE)
     return _run_to_end(
         plan,
@@ -120,6 +129,7 @@ def extend(
     tracking_uri: str | None = None,
     address: str | None = None,
     storage: str | None = None,
+    budget: int | str | None = None,
 ) -> Result:
     """Extends a sweep and runs it to its end: only what is missing is trained.
 
@@ -132,6 +142,7 @@ def extend(
         tracking_uri: URI of the MLflow store; the sweep's own if None.
         address: Address of the Ray cluster; None starts a local one.
         storage: Directory or URI of the sweep; `./sweep-results` if None.
+        budget: Trainings that this run may begin, or its time as `2h`; no limit if None.
 
     Raises:
         InputError: If the sweep does not exist, or would lose points; nothing starts.
@@ -141,7 +152,7 @@ def extend(
     directory = absolute_storage(storage or DEFAULT_STORAGE)
     manifest = read_manifest(Ledger(directory, sweep))
     base = study if study is None or isinstance(study, Study) else load(study)
-    plan = plan_extension(manifest, num_points, replicates, overrides, base)
+    plan = plan_extension(manifest, num_points, replicates, overrides, base, budget)
     return _run_to_end(
         plan,
         sweep=sweep,
@@ -224,7 +235,7 @@ def _prepare(run: SweepRun) -> None:
     """Checks everything that can be checked before anything is started or written."""
     bypass_proxies_for_loopback()
     _manifest(run)
-    _find_sources(run)
+    find_sources(run.reuse, run.ledger)
     tracking.check(run.tracking_uri)
     try:
         check_address(run.address)
@@ -258,23 +269,27 @@ def _open(run: SweepRun) -> Iterator[tuple[HeartbeatWriter, PublisherProcess]]:
 
 def _reuse(run: SweepRun, manifest: Manifest) -> None:
     """Copies trainings of other sweeps, and records their origins."""
-    wanted = {(r.point_id, r.seed) for r in run.plan.replicates()}
-    origins = find_origins(_find_sources(run), wanted)
+    sources, ledger = find_sources(run.reuse, run.ledger), run.ledger
+    ask = _reuse_for_search(run, sources) if run.plan.is_adaptive else None
+    if ask is None:
+        wanted = {(r.point_id, r.seed) for r in run.plan.replicates()}
+    else:
+        wanted = set(zip(ask.point_ids, ask.seeds, strict=True))
+    origins = find_origins(sources, wanted)
     stored = [o.model_copy(update={"storage": redact(o.storage)}) for o in origins]
     reused = tuple(dict.fromkeys((*manifest.reused, *stored)))
     # First, so that no copy is without its origin.
-    write_manifest(run.ledger, manifest.model_copy(update={"reused": reused}))
-    copy_replicates(origins, run.ledger, wanted)
+    write_manifest(ledger, manifest.model_copy(update={"reused": reused}))
+    copy_replicates(origins, ledger, wanted)
+    if ask is not None and ask.proposals:
+        write_ask(ledger, 0, ask)
 
 
-def _find_sources(run: SweepRun) -> list[Ledger]:
-    """Ledgers of the sweeps to reuse."""
-    if run.reuse and run.plan.is_adaptive:
-        raise InputError(
-            f"reuse needs a search whose points are known before, as grid, random or sobol; got "
-            f"{run.plan.study.search.algorithm}"
-        )
-    return find_sources(run.reuse, run.ledger)
+def _reuse_for_search(run: SweepRun, sources: Sequence[Ledger]) -> AskRecord | None:
+    """Trainings from which an adaptive search starts; None if it has started without them."""
+    if read_asks(run.ledger):
+        return None
+    return run.plan.reuse(point for source in sources for point in finished_points(source))
 
 
 def _schedule(run: SweepRun, heartbeat: HeartbeatWriter) -> None:
@@ -305,8 +320,11 @@ def _publish(
     run: SweepRun, heartbeat: HeartbeatWriter, publisher: PublisherProcess
 ) -> PublishOutcome:
     """Waits until MLflow holds everything; if the run must end, only for the points being sent."""
-    outcome = publisher.stop() if run.should_stop() else publisher.finish(run.should_stop)
     if run.should_stop():
+        outcome = publisher.stop()
+    else:
+        outcome = publisher.finish(run.should_stop, is_final=not run.is_budget_spent)
+    if run.should_stop() or run.is_budget_spent:
         heartbeat.phase = "stopped"
     return outcome
 
@@ -319,7 +337,9 @@ def _close(
     result = result or read_result(run.ledger)
     # A full disk keeps some failures out of the storage.
     failures = {**result.failures, **run.tracker.failures}
-    return RunOutcome(result, published, failures, run.stop.signal, run.tracker.problems)
+    return RunOutcome(
+        result, published, failures, run.stop.signal, run.tracker.problems, run.is_budget_spent
+    )
 
 
 def _manifest(run: SweepRun) -> Manifest:

@@ -1,5 +1,7 @@
 """Sources of packs: the packs of a fixed plan, or those that an adaptive search asks for.
 
+A budget limits either.
+
 An adaptive search is asked for some points at a time. Ask N is told the results of the asks before
 it, except of the last ones, which may still be in training: with two asks in flight, all but one.
 It never depends on which pack ended first. So the same records and the same ledger give the same
@@ -8,6 +10,8 @@ next ask, wherever a driver was killed.
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -19,11 +23,13 @@ from privnets.points import Replicate, TradeoffPoint
 from sweeps.analysis.pareto import pareto_front
 from sweeps.analysis.results import meets_constraints
 from sweeps.planning.packing import Pack
-from sweeps.planning.plan import Plan, PlannedReplicate, ask_size, confirmed_points
+from sweeps.planning.plan import Plan, PlannedReplicate, ask_size
 from sweeps.store.asks import AskRecord, write_ask
 from sweeps.store.checkpoints import ReplicateKey
 from sweeps.store.ledger import Ledger
-from sweeps.study.search import SEARCHES, Proposal, Search, SearchResult
+from sweeps.study.search import SEARCHES, Search, SearchResult
+from sweeps.study.search_space import Proposal
+from sweeps.study.spec import budget_seconds
 from tracking.frame import points_frame
 
 
@@ -83,6 +89,51 @@ class PlannedPacks(PackSource):
 
 
 @final
+class LimitedPacks(PackSource):
+    """Packs of another source, until a budget is spent."""
+
+    def __init__(self, source: PackSource, budget: int | str) -> None:
+        """Starts to count, from now on; see `SearchSpec.budget`."""
+        self.known = source.known
+        self._source = source
+        self._trainings_left, self._end = math.inf, math.inf
+        seconds = budget_seconds(budget)
+        if seconds is None:
+            self._trainings_left = float(budget)
+        else:
+            self._end = time.monotonic() + seconds
+
+    @property
+    def max_packs(self) -> int:
+        """Largest number of packs of the other source."""
+        return self._source.max_packs
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the budget is spent, or the other source is finished."""
+        return self._is_spent or self._source.is_finished
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the budget is spent and the other source is not finished."""
+        return self._is_spent and not self._source.is_finished
+
+    def take(self) -> Pack | None:
+        """Returns the next pack; None once the budget is spent."""
+        pack = None if self._is_spent else self._source.take()
+        self._trainings_left -= 0 if pack is None else len(pack.replicates)
+        return pack
+
+    def end_pack(self, pack_id: str) -> None:
+        """Tells the other source."""
+        self._source.end_pack(pack_id)
+
+    @property
+    def _is_spent(self) -> bool:
+        return self._trainings_left <= 0 or time.monotonic() >= self._end
+
+
+@final
 class SearchedPacks(PackSource):
     """Packs of an adaptive search: what its recorded asks lack, then new asks, then confirmation.
 
@@ -120,7 +171,7 @@ class SearchedPacks(PackSource):
         self._queue: deque[Pack] = deque()
         for number, ask in enumerate(plan.asks):
             self._tell(ask.told)
-            if ask.kind == "search":
+            if ask.kind != "confirm":
                 self._search.register(ask.proposals)
             self._note_members(number, ask)
         self._add_packs(pending)
@@ -147,15 +198,17 @@ class SearchedPacks(PackSource):
 
     def _next_kind(self) -> str | None:
         """Purpose of the next ask; None if there is none."""
-        if not self._is_exhausted and searched_trainings(self.plan) < self.plan.searches:
-            return "search"
-        return "confirm" if lacks_confirmation(self.plan) else None
+        if is_search_over(self.plan):
+            return None
+        has_more = not self._is_exhausted and searched_trainings(self.plan) < self.plan.searches
+        return "search" if has_more else "confirm"
 
     def _required_asks(self) -> int:
         """Number of asks, the first ones, that must have ended before the next one."""
         asked = len(self.plan.asks)
         in_flight = self.plan.study.search.asks_in_flight
-        return asked if self._next_kind() == "confirm" else max(0, asked - in_flight + 1)
+        reused = sum(ask.kind == "reuse" for ask in self.plan.asks)
+        return asked if self._next_kind() == "confirm" else max(reused, asked - in_flight + 1)
 
     def _can_ask(self) -> bool:
         unfinished = set().union(*self._unfinished.values())
@@ -185,8 +238,12 @@ class SearchedPacks(PackSource):
         self._on_ask(self.plan, packs)
 
     def _propose(self) -> list[Proposal]:
-        """Proposals of the next ask: first those that the study enqueues."""
+        """Proposals of the next ask: first those that the study enqueues; none ends the search."""
         study, asked = self.plan.study, searched_trainings(self.plan)
+        if (limit := study.search.front_tolerance) is not None:
+            uncertainty = self._search.front_uncertainty()
+            if uncertainty is not None and uncertainty <= limit:
+                return []
         count = min(ask_size(study), self.plan.searches - asked)
         enqueued = [dict(values) for values in study.search.enqueue[asked : asked + count]]
         self._search.register(enqueued)
@@ -195,21 +252,22 @@ class SearchedPacks(PackSource):
 
     def _front(self) -> list[Proposal]:
         """Points to confirm: the front that the search estimates, else the front of the means."""
-        size = confirmed_points(self.plan.study)
-        front = self._search.front(size)
+        size = self.plan.study.search.confirmed_points
+        front = self._search.front(size) if size else []
         return mean_front(self.plan, self._ledger, size) if front is None else front
 
     def _tell(self, told: int) -> None:
         """Tells the search the results of the first asks, in their order."""
         for ask in self.plan.asks[self._told : told]:
-            if ask.kind == "search":
+            if ask.kind != "confirm":
                 self._search.tell(ask_results(self.plan, self._ledger, ask))
         self._told = max(self._told, told)
 
     def _note_members(self, number: int, ask: AskRecord) -> None:
         for index, point_id in enumerate(ask.point_ids):
             for seed in ask.seeds[index : index + 1] or self.plan.confirming_seeds:
-                self._ask_of.setdefault((point_id, seed), number)
+                if index not in ask.refusals:
+                    self._ask_of.setdefault((point_id, seed), number)
 
     def _add_packs(self, packs: Iterable[Pack]) -> None:
         for pack in packs:
@@ -227,28 +285,24 @@ def make_search(plan: Plan) -> Search:
 
 def searched_trainings(plan: Plan) -> int:
     """Number of trainings by which an adaptive search has looked for the front so far."""
-    return sum(len(ask.seeds) for ask in plan.asks)
-
-
-def lacks_confirmation(plan: Plan) -> bool:
-    """Whether points of the front are to be confirmed after the last search."""
-    is_confirmed = bool(plan.asks) and plan.asks[-1].kind == "confirm"
-    return bool(plan.confirming_seeds and plan.asks) and not is_confirmed
+    return sum(len(ask.seeds) for ask in plan.asks if ask.kind == "search")
 
 
 def is_search_over(plan: Plan) -> bool:
     """Whether a plan grows no more."""
-    return searched_trainings(plan) >= plan.searches and not lacks_confirmation(plan)
+    is_over = bool(plan.asks) and plan.asks[-1].ends(plan.study.search)
+    return is_over or not plan.is_adaptive
 
 
 def ask_results(plan: Plan, ledger: Ledger, ask: AskRecord) -> list[SearchResult]:
-    """Results of the proposals of an ask; what the ledger lacks has failed."""
+    """Results of the proposals of an ask; one that was refused or is not in the ledger failed."""
     points = {point.point_id: point for point in ledger.read_points(only=ask.point_ids)}
     results = []
-    for proposal, point_id, seed in zip(ask.proposals, ask.point_ids, ask.seeds, strict=True):
-        point = points.get(point_id)
+    for index, proposal in enumerate(ask.proposals):
+        point_id, seed = ask.point_ids[index], ask.seeds[index]
+        point, reason = points.get(point_id), ask.refusals.get(index, "its pack failed")
         own = [] if point is None else [r for r in point.replicates if r.seed == seed]
-        replicate = own[0] if own else Replicate(seed, {}, failure="its pack failed")
+        replicate = own[0] if own else Replicate(seed, {}, failure=reason)
         config = {} if point is None else point.config
         experiment = plan.study.experiment
         results.append(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import cycle
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from sweeps.engine.capacity import (
     wait_for_capacity,
 )
 from sweeps.engine.pack_sources import (
+    LimitedPacks,
     PackSource,
     PlannedPacks,
     SearchedPacks,
@@ -36,6 +38,7 @@ from sweeps.planning.plan import Plan, PlannedReplicate
 from sweeps.store.asks import read_asks
 from sweeps.store.checkpoints import Checkpoint, ReplicateKey, checkpointed_packs
 from sweeps.store.ledger import Ledger
+from sweeps.study.spec import Study
 
 if TYPE_CHECKING:
     from cluster.connection import Connection, Machine
@@ -55,6 +58,7 @@ class SweepRun:
         resume_command: Command that continues the sweep.
         extends: Whether the plan may extend the recorded sweep.
         reuse: Sweeps whose trainings are copied; see `sweeps.store.reuse.find_sources`.
+        is_budget_spent: Whether packs were left untrained because the budget was spent.
         is_superseded: Returns whether another driver has taken the sweep over.
     """
 
@@ -66,6 +70,7 @@ class SweepRun:
     tracker: ProgressTracker
     extends: bool = False
     reuse: Sequence[str] = ()
+    is_budget_spent: bool = False
     stop: StopRequest = field(default_factory=StopRequest)
     is_superseded: Callable[[], bool] = lambda: False
 
@@ -124,9 +129,12 @@ def _train(
     if should_stop():
         return
     make_source = _searched_packs if run.plan.is_adaptive else _planned_packs
-    source = make_source(run, machines, replicates, should_stop)
+    source: PackSource = make_source(run, machines, replicates, should_stop)
+    if (budget := run.plan.study.search.budget) is not None:
+        source = LimitedPacks(source, budget)
     if not should_stop():
         run_packs(source, connection, run.tracker, should_stop)
+        run.is_budget_spent = isinstance(source, LimitedPacks) and source.is_cut_off
 
 
 def _planned_packs(
@@ -136,7 +144,9 @@ def _planned_packs(
     should_stop: Callable[[], bool],
 ) -> PackSource:
     """Packs of a plan that does not grow."""
-    packs = _make_packs(run, machines, replicates, should_stop)
+    capacity = cluster_capacity(machines, run.plan.study.resources)
+    conditions = _calibrate(run, machines, capacity, list(replicates.values()), should_stop)
+    packs = pending_packs(run.plan, run.ledger, replicates, *conditions)
     run.tracker.expect(packs, pack_costs(packs))
     return PlannedPacks(packs)
 
@@ -148,24 +158,29 @@ def _searched_packs(
     should_stop: Callable[[], bool],
 ) -> PackSource:
     """Packs of an adaptive search; asks in flight share the cluster."""
-    study = run.plan.study
+    plan, study, ledger = run.plan, run.plan.study, run.ledger
     capacity = cluster_capacity(machines, study.resources)
     workers = math.ceil(capacity.workers / study.search.asks_in_flight)
+    examples = [
+        PlannedReplicate(str(i), i, config.model_copy(update={"seed": i}))
+        for i, config in zip(range(plan.trainings), cycle(plan.samples), strict=False)
+    ]
+    conditions = _calibrate(
+        run, machines, Capacity(workers, capacity.memory), examples, should_stop
+    )
 
     def pack(members: Sequence[PlannedReplicate]) -> list[Pack]:
-        size = study.resources.pack
-        memory = capacity.memory
-        return make_packs(
-            members, experiment=study.experiment, size=size, workers=workers, memory=memory
-        )
+        return _new_packs(study, members, *conditions)
 
     def expect(plan: Plan, packs: Sequence[Pack]) -> None:
         run.tracker.plan = plan
         run.tracker.expect(packs, pack_costs(packs))
+        for reason in plan.asks[-1].refusals.values() if plan.asks else ():
+            run.tracker.add_problem(f"the experiment refused points of the search: {reason}")
 
-    pending = pending_packs(run.plan, run.ledger, replicates, Capacity(workers, capacity.memory))
-    expect(run.plan, pending)
-    return SearchedPacks(run.plan, run.ledger, pending, pack, expect)
+    pending = pending_packs(plan, ledger, replicates, *conditions)
+    expect(plan, pending)
+    return SearchedPacks(plan, ledger, pending, pack, expect)
 
 
 def pending_replicates(plan: Plan, ledger: Ledger) -> dict[ReplicateKey, PlannedReplicate]:
@@ -199,10 +214,19 @@ def pending_packs(
             packs.append(Pack(pack_id, name, tuple(remaining.pop(member) for member in members)))
         else:
             checkpoint.remove()
-    return packs + make_packs(
-        list(remaining.values()),
-        experiment=name,
-        size=plan.study.resources.pack,
+    return packs + _new_packs(plan.study, list(remaining.values()), capacity, curves)
+
+
+def _new_packs(
+    study: Study,
+    replicates: Sequence[PlannedReplicate],
+    capacity: Capacity,
+    curves: Mapping[str, CostCurve],
+) -> list[Pack]:
+    return make_packs(
+        replicates,
+        experiment=study.experiment,
+        size=study.resources.pack,
         workers=capacity.workers,
         memory=capacity.memory,
         curves=curves,
@@ -266,22 +290,22 @@ def _stop_condition(run: SweepRun, connection: Connection) -> Callable[[], bool]
     return should_stop
 
 
-def _make_packs(
+def _calibrate(
     run: SweepRun,
     machines: Sequence[Machine],
-    replicates: Replicates,
+    capacity: Capacity,
+    replicates: Sequence[PlannedReplicate],
     should_stop: Callable[[], bool],
-) -> list[Pack]:
-    """Packs for the machines of a cluster, by measured cost curves where measuring pays."""
+) -> tuple[Capacity, Mapping[str, CostCurve]]:
+    """Capacity and cost curves for replicates such as these, measured where measuring pays."""
     study, tracker = run.plan.study, run.tracker
-    capacity = cluster_capacity(machines, study.resources)
 
     def announce() -> None:
         tracker.doing = "measuring pack sizes"
 
     calibration = calibrate(
         study.experiment,
-        list(replicates.values()),
+        replicates,
         CalibrationSettings(
             study.resources,
             machines,
@@ -297,4 +321,4 @@ def _make_packs(
         tracker.add_problem(problem)
     if calibration.memory is not None:  # of a GPU
         capacity = Capacity(capacity.workers, calibration.memory)
-    return pending_packs(run.plan, run.ledger, replicates, capacity, calibration.curves)
+    return capacity, calibration.curves

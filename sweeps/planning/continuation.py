@@ -16,6 +16,7 @@ from sweeps.planning.plan import (
     create_manifest,
     make_plan,
     plan_fingerprints,
+    set_budget,
     summarize_plan,
 )
 from sweeps.store.ledger import Ledger
@@ -30,7 +31,9 @@ from sweeps.study.loader import change_study
 from sweeps.study.spec import Study
 
 _GROWING: Final = ("replicates", "search.num_points")
-_FREE: Final = ("search.confirm", "search.ask_size", "search.asks_in_flight")
+_FREE: Final = tuple(
+    f"search.{key}" for key in ("confirm", "ask_size", "asks_in_flight", "front_tolerance")
+)
 _MAX_VALUE_LENGTH: Final = 200
 
 
@@ -40,6 +43,7 @@ def plan_extension(
     replicates: int | None = None,
     overrides: Sequence[str] = (),
     study: Study | None = None,
+    budget: int | str | None = None,
 ) -> Plan:
     """Plans an extension of a recorded sweep.
 
@@ -49,9 +53,10 @@ def plan_extension(
         replicates: Seeds per point; unchanged if None.
         overrides: Other changes, as `space.weight_decay.grid=[0, 1]`.
         study: Study that takes the place of the recorded one.
+        budget: Budget of this run; none if None, whatever the study's own is.
 
     Raises:
-        InputError: See `replan`.
+        InputError: See `replan`; also if the budget is invalid.
         StudyError: With every mistake of the changed study.
     """
     if study is None and names_user_files(manifest.study):
@@ -62,7 +67,7 @@ def plan_extension(
     changes = [*overrides]
     changes += [] if num_points is None else [f"search.num_points={num_points}"]
     changes += [] if replicates is None else [f"replicates={replicates}"]
-    return replan(manifest, change_study(study or manifest.study, changes))
+    return replan(manifest, set_budget(change_study(study or manifest.study, changes), budget))
 
 
 def replan(manifest: Manifest, study: Study | None = None) -> Plan:
@@ -215,7 +220,7 @@ def _advice(manifest: Manifest, plan: Plan) -> str:
         if "replicates" in changed:
             command += f" --replicates {study.replicates}"
         return f"It can be extended, with the same --set and --storage: {command}"
-    if plan.is_adaptive or manifest.study.experiment != study.experiment:
+    if manifest.study.experiment != study.experiment:
         return "Choose another name, or leave --name out"
     return (
         f"Choose another name; --reuse {sweep} copies the trainings that both have instead of "

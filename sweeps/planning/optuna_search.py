@@ -26,8 +26,8 @@ from optuna.trial import Trial, TrialState
 from privnets.points import Scalar
 from sweeps.planning.frontier.sampler import FrontierSampler
 from sweeps.planning.searches import SobolSearch
-from sweeps.study.search import Proposal, Search, SearchResult
-from sweeps.study.search_space import Axis
+from sweeps.study.search import Search, SearchResult
+from sweeps.study.search_space import Axis, Proposal, lists_applicable
 
 _DIRECTIONS: Final = {"min": StudyDirection.MINIMIZE, "max": StudyDirection.MAXIMIZE}
 _TPE_STARTUP: Final = 16
@@ -51,9 +51,10 @@ class OptunaSearch(Search):
     def register(self, proposals: Sequence[Proposal]) -> None:
         """Adds pending proposals; those with a value outside the space are left out."""
         for proposal in proposals:
-            if all(
-                p.encode(proposal.get(name)) is not None for name, p in self._parameters.items()
-            ):
+            is_known = lists_applicable(self.space, proposal) and all(
+                self._parameters[name].encode(value) is not None for name, value in proposal.items()
+            )
+            if is_known:
                 self._start_trial(proposal)
 
     def tell(self, results: Sequence[SearchResult]) -> None:
@@ -105,12 +106,15 @@ class OptunaSearch(Search):
         # A seeded sampler would not repeat its draws in a rebuilt study.
         seeds = np.random.SeedSequence((self.spec.seed, self._next_number))
         self._study.sampler = self._sampler(int(seeds.generate_state(1)[0]))
-        parameters = self._parameters
         if proposal is not None:
-            self._study.enqueue_trial({n: p.encode(proposal[n]) for n, p in parameters.items()})
-        trial = self._study.ask({name: p.distribution for name, p in parameters.items()})
-        if proposal is None:
-            proposal = self._decode(trial.params)
+            known = {name: self._parameters[name].encode(v) for name, v in proposal.items()}
+            self._study.enqueue_trial(known)
+        trial, started = self._study.ask(), Proposal()
+        for name, parameter in self._parameters.items():
+            if self.space[name].applies(started):
+                started[name] = parameter.suggest(trial, name)
+        # An encoded value may be another one of the axis, equal to it.
+        proposal = proposal or started
         self._running[_key(proposal)].append(trial)
         return proposal
 
@@ -129,9 +133,6 @@ class OptunaSearch(Search):
             for name, excess in excesses.items():
                 trial.set_constraint(name, excess)
             self._study.tell(trial, values)
-
-    def _decode(self, params: dict[str, Any]) -> Proposal:
-        return {name: p.decode(params[name]) for name, p in self._parameters.items()}
 
 
 @final
@@ -181,7 +182,15 @@ class FrontierSearch(OptunaSearch):
         """Selects at most `size` proposals on the front of the posterior means."""
         trials = self._study.get_trials(deepcopy=False)
         numbers = self._frontier.estimated_front(self._study, size)
-        return [self._decode(trials[number].params) for number in numbers]
+        parameters = self._parameters
+        return [
+            {name: parameters[name].decode(x) for name, x in trials[number].params.items()}
+            for number in numbers
+        ]
+
+    def front_uncertainty(self) -> float:
+        """Returns the share x for which the front is known to ± x; see `FrontierSampler`."""
+        return self._frontier.front_uncertainty(self._study)
 
     @cached_property
     def _frontier(self) -> FrontierSampler:
@@ -212,6 +221,16 @@ class _Parameter:
             ordered = values if axis.range is not None else sorted(numbers)
             return cls(IntDistribution(0, len(values) - 1), ordered)
         return cls(CategoricalDistribution(range(len(values))), values)
+
+    def suggest(self, trial: Trial, name: str) -> Scalar:
+        """Returns the value that a trial's sampler chooses."""
+        d = self.distribution
+        if isinstance(d, FloatDistribution):
+            return self.decode(trial.suggest_float(name, d.low, d.high, log=d.log))
+        if isinstance(d, IntDistribution):
+            return self.decode(trial.suggest_int(name, d.low, d.high))
+        assert isinstance(d, CategoricalDistribution)
+        return self.decode(trial.suggest_categorical(name, d.choices))
 
     def encode(self, value: Scalar) -> float | None:
         """Returns the parameter of a value; None for a value outside the axis."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from itertools import count
 from typing import Final
 
 import privnets
 from privnets.config import ExperimentConfig, nest, point_id
 from privnets.contract import Direction
+from privnets.points import TradeoffPoint
 from sweeps.errors import FieldError, InputError, StudyError
 from sweeps.store.asks import AskKind, AskRecord
 from sweeps.store.manifest import (
@@ -24,9 +25,10 @@ from sweeps.store.manifest import (
     git_commit,
     installed_versions,
 )
-from sweeps.study.search import SEARCHES, Proposal
-from sweeps.study.spec import MAX_POINTS, Study
-from sweeps.study.validation import ValidationResult, validate_study
+from sweeps.study.search import SEARCHES
+from sweeps.study.search_space import Proposal, is_in_space, keep_applicable
+from sweeps.study.spec import MAX_POINTS, Study, budget_seconds
+from sweeps.study.validation import ValidationResult, configure, validate_study
 from tracking.redaction import strip_credentials
 
 CONFIRM_ABOVE_POINTS: Final = 10_000
@@ -35,11 +37,14 @@ CONFIRM_ABOVE_POINTS: Final = 10_000
 MAX_TRAININGS: Final = 10_000_000
 """Limit on points times replicates; their list must fit into memory."""
 
+MAX_REUSED: Final = 1_000
+"""Most trainings of other sweeps from which an adaptive search starts."""
+
 _CONFIRMING_SEEDS: Final = MAX_POINTS
 """Distance of the first confirming seed from the base seed; a search uses fewer seeds."""
 
-_CONFIRMED_POINTS: Final = 16
 _MAX_ASK_SIZE: Final = 16
+_MAX_SHOWN: Final = 200
 _MIN_ASKS: Final = 12
 
 
@@ -96,7 +101,8 @@ class Plan:
     @property
     def trainings(self) -> int:
         """Number of trainings, those included that an adaptive search has not proposed yet."""
-        return planned_trainings(self.study, len(self.points))
+        refused = sum(len(ask.refusals) for ask in self.asks)
+        return planned_trainings(self.study, len(self.points)) - refused
 
     @property
     def searches(self) -> int:
@@ -124,45 +130,88 @@ class Plan:
             proposals: Points, of which some may be in the plan already.
             told: Number of asks whose results the search has received.
         """
-        points = self._planned_points(proposals)
-        searched = {p.point_id: {*p.seeds} - {*self.confirming_seeds} for p in self.points}
-        counts = Counter({point_id: len(seeds) for point_id, seeds in searched.items()})
+        planned = self._plan_proposals(proposals)
+        used = {point.point_id: {*point.seeds} for point in self.points}
         seeds = []
-        for point in points if kind == "search" else ():
-            seeds.append(self.seeds[0] + counts[point.point_id])
-            counts[point.point_id] += 1
-        ids = tuple(point.point_id for point in points)
+        for point in planned if kind == "search" else ():
+            own = set() if isinstance(point, str) else used.setdefault(point.point_id, set())
+            seeds.append(next(seed for seed in count(self.seeds[0]) if seed not in own))
+            own.add(seeds[-1])
         return AskRecord(
-            kind=kind, told=told, proposals=tuple(proposals), point_ids=ids, seeds=tuple(seeds)
+            kind=kind,
+            told=told,
+            proposals=tuple(proposals),
+            point_ids=tuple(map(_identity, planned)),
+            seeds=tuple(seeds),
+            refusals={i: point for i, point in enumerate(planned) if isinstance(point, str)},
+            goal=self.study.search.goal if kind == "confirm" else {},
         )
 
     def grow(self, ask: AskRecord) -> Plan:
         """Adds the trainings of an ask.
 
         Raises:
-            InputError: If its points have other ids now, for example by changed data.
+            InputError: If a proposal is not in the study's space, or if points have other ids now,
+                for example by changed data.
         """
+        space, first = self.study.space, self.study.search.enqueue
+        for proposal in ask.proposals:
+            if proposal not in first and not is_in_space(space, proposal):
+                raise InputError(
+                    f"a recorded proposal must have a value of the search space for each of "
+                    f"{', '.join(space)}; got {json.dumps(proposal)[:_MAX_SHOWN]}"
+                )
         points = {point.point_id: point for point in self.points}
         new_seeds: Sequence[tuple[int, ...]] = [(seed,) for seed in ask.seeds]
         new_seeds = new_seeds or [self.confirming_seeds] * len(ask.proposals)
-        planned = self._planned_points(ask.proposals)
-        if tuple(point.point_id for point in planned) != ask.point_ids:
+        planned = self._plan_proposals(ask.proposals)
+        if tuple(map(_identity, planned)) != ask.point_ids:
             raise InputError(
                 "the points that the search proposed have other ids now: the experiment's version "
                 "or its data has changed"
             )
         for point, seeds in zip(planned, new_seeds, strict=True):
-            known = points.get(point.point_id, replace(point, seeds=()))
-            own = tuple(dict.fromkeys((*known.seeds, *seeds)))
-            points[point.point_id] = replace(known, seeds=own)
+            if not isinstance(point, str):
+                known = points.get(point.point_id, replace(point, seeds=()))
+                own = tuple(dict.fromkeys((*known.seeds, *seeds)))
+                points[point.point_id] = replace(known, seeds=own)
         return replace(self, points=tuple(points.values()), asks=(*self.asks, ask))
 
-    def _planned_points(self, proposals: Sequence[Proposal]) -> list[PlannedPoint]:
-        """Returns one point per proposal."""
-        config = privnets.experiment(self.study.experiment).Config
+    def reuse(self, points: Iterable[TradeoffPoint]) -> AskRecord:
+        """Makes the record of trainings of other sweeps, from which an adaptive search starts.
+
+        Args:
+            points: Points of other sweeps. Those outside the study's space, or without the first
+                seed, are left out, and so are replicates with confirming seeds.
+        """
+        seeds: dict[str, tuple[int, ...]] = {}
+        proposals: dict[str, Proposal] = {}
+        for point in points:
+            values = {n: point.config[n] for n in self.study.space if n in point.config}
+            own = {r.seed for r in point.replicates} - {*self.confirming_seeds}
+            values = keep_applicable(self.study.space, values)
+            if self.seeds[0] in own and is_in_space(self.study.space, values):
+                proposals[point.point_id] = values
+                seeds[point.point_id] = tuple(sorted(own | {*seeds.get(point.point_id, ())}))
+        planned = self._plan_proposals([*proposals.values()])
+        known = [i for i, p in zip(proposals, planned, strict=True) if _identity(p) == i]
+        chosen = [(i, seed) for i in known for seed in seeds[i]][:MAX_REUSED]
+        return AskRecord(
+            kind="reuse",
+            told=0,
+            proposals=tuple(proposals[i] for i, _ in chosen),
+            point_ids=tuple(i for i, _ in chosen),
+            seeds=tuple(seed for _, seed in chosen),
+        )
+
+    def _plan_proposals(self, proposals: Sequence[Proposal]) -> list[PlannedPoint | str]:
+        """Returns the point of each proposal, or the reason why the experiment refuses it."""
+        experiment = privnets.experiment(self.study.experiment)
         values = [nest({**self.study.fixed, **proposal}) for proposal in proposals]
-        configs = [config.model_validate(each, strict=True) for each in values]
-        return _points(self.study.experiment, configs, self.seeds)
+        configs = [configure(experiment, each) for each in values]
+        valid = [config for config in configs if not isinstance(config, str)]
+        points = iter(_points(self.study.experiment, valid, self.seeds))
+        return [config if isinstance(config, str) else next(points) for config in configs]
 
     def cost_seconds(self) -> float:
         """Estimates the seconds that one core takes for all trainings."""
@@ -211,13 +260,13 @@ def make_plan(study: Study, num_points: int | None = None) -> Plan:
         log_fields=frozenset(name for name, axis in study.space.items() if axis.is_log_scaled),
         notes=result.notes,
     )
-    base, count = configs[0].seed, study.replicates
+    base = configs[0].seed
     if is_adaptive(study):
         first = base + _CONFIRMING_SEEDS
-        confirming = range(first, first + count) if confirmed_points(study) else ()
+        confirming = range(first, first + study.replicates) if study.search.confirmed_points else ()
         notes = (*result.notes, _asks_note(study))
         return replace(plan, seeds=(base,), confirming_seeds=tuple(confirming), notes=notes)
-    seeds = tuple(range(base, base + count))
+    seeds = tuple(range(base, base + study.replicates))
     points = tuple({p.point_id: p for p in _points(study.experiment, configs, seeds)}.values())
     notes = (*result.notes, *_merge_notes(study, result, len(points)))
     return replace(plan, points=points, seeds=seeds, notes=notes)
@@ -232,13 +281,7 @@ def planned_trainings(study: Study, points: int) -> int:
     """Number of trainings of a study, of which an algorithm that is not adaptive has `points`."""
     if not is_adaptive(study):
         return points * study.replicates
-    return (study.search.num_points or 0) + confirmed_points(study) * study.replicates
-
-
-def confirmed_points(study: Study) -> int:
-    """Number of points that an adaptive search confirms."""
-    confirm, searched = study.search.confirm, study.search.num_points or 0
-    return min(_CONFIRMED_POINTS if confirm is None else confirm, searched)
+    return (study.search.num_points or 0) + study.search.confirmed_points * study.replicates
 
 
 def ask_size(study: Study) -> int:
@@ -287,6 +330,21 @@ def set_num_points(study: Study, num_points: int | None) -> Study:
     if not 1 <= num_points <= MAX_POINTS:
         raise InputError(f"num_points must be from 1 to {MAX_POINTS:,}; got {num_points}.")
     search = study.search.model_copy(update={"num_points": num_points})
+    return study.model_copy(update={"search": search})
+
+
+def set_budget(study: Study, budget: int | str | None) -> Study:
+    """Returns the study with another budget of a run; see `SearchSpec.budget`.
+
+    Raises:
+        InputError: If the budget is neither a number of trainings nor a time.
+    """
+    try:
+        if budget is not None:
+            budget_seconds(budget)
+    except ValueError as error:
+        raise InputError(f"budget must be {error}; got {budget!r}.") from error
+    search = study.search.model_copy(update={"budget": budget})
     return study.model_copy(update={"search": search})
 
 
@@ -362,9 +420,13 @@ def _points(
     return points
 
 
+def _identity(point: PlannedPoint | str) -> str:
+    return "" if isinstance(point, str) else point.point_id
+
+
 def _asks_note(study: Study) -> str:
     size, at_once = ask_size(study), study.search.asks_in_flight
-    confirmed = confirmed_points(study)
+    confirmed = study.search.confirmed_points
     groups = "1 such group trains" if at_once == 1 else f"{at_once} such groups train"
     proposed = f"{size} point{'s' * (size > 1)} at a time"
     text = f"The search proposes {proposed}; {groups} at once."

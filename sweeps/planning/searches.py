@@ -14,8 +14,8 @@ from typing import Final, final
 import numpy as np
 
 from sweeps.errors import FieldError
-from sweeps.study.search import Proposal, Search
-from sweeps.study.search_space import Axis, grid_size
+from sweeps.study.search import Search
+from sweeps.study.search_space import Axis, Proposal, grid_points, grid_size, keep_applicable
 from sweeps.study.spec import MAX_POINTS, SearchSpec
 
 _SOBOL_BITS: Final = 30
@@ -47,25 +47,17 @@ class GridSearch(Search):
 
     def ask(self, count: int) -> list[Proposal]:
         """Proposes the next combinations."""
-        return [self._combination(position) for position in islice(self._positions, count)]
+        return list(islice(self._combinations, count))
 
     @cached_property
-    def _positions(self) -> Iterator[int]:
-        """Positions in the grid that are still to propose."""
+    def _combinations(self) -> Iterator[Proposal]:
+        """Combinations that are still to propose."""
         size, wanted = grid_size(self.space), self.spec.num_points
         if wanted is None or wanted >= size:
-            return iter(range(size))
+            return iter(grid_points(self.space))
         order = np.random.default_rng(self.spec.seed).permutation(size)
-        return iter(np.sort(order[:wanted]).tolist())
-
-    def _combination(self, position: int) -> Proposal:
-        """Reads a position as a number with one digit per axis."""
-        proposal: Proposal = {}
-        for name, axis in reversed([*self.space.items()]):
-            values = axis.values() or ()
-            position, digit = divmod(position, len(values))
-            proposal[name] = values[digit]
-        return {name: proposal[name] for name in self.space}
+        chosen = set(order[:wanted].tolist())
+        return (point for i, point in enumerate(grid_points(self.space)) if i in chosen)
 
 
 class _SequenceSearch(Search):
@@ -77,10 +69,9 @@ class _SequenceSearch(Search):
         """Proposes the next points of the sequence."""
         rows = self._sequence(self._proposed + count)[self._proposed :]
         self._proposed += count
-        return [
-            {name: axis.at(x) for (name, axis), x in zip(self.space.items(), row, strict=True)}
-            for row in rows
-        ]
+        axes = self.space.items()
+        points = [{name: axis.at(x) for (name, axis), x in zip(axes, r, strict=True)} for r in rows]
+        return [keep_applicable(self.space, point) for point in points]
 
     @abstractmethod
     def _sequence(self, length: int) -> list[list[float]]:

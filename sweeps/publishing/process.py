@@ -2,8 +2,9 @@
 
 The process gets the tracking URI in `MLFLOW_TRACKING_URI` and the storage in
 `SWEEPS_PUBLISHER_STORAGE`, because either may hold credentials. A line `finish` on its standard
-input asks for everything that is left. The end of the input, which also a dead driver leaves, asks
-to stop after the points being sent. Its last line of output is a `PublishOutcome` as JSON.
+input asks for everything that is left; `pause` does so for a sweep that a later run continues. The
+end of the input, which also a dead driver leaves, asks to stop after the points being sent. Its
+last line of output is a `PublishOutcome` as JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from tempfile import TemporaryFile
 from typing import IO, Final
 
 from sweeps.garbage import collect_rarely
-from sweeps.publishing.publisher import FINISH, Publisher, PublishOutcome, publish_until_ordered
+from sweeps.publishing.publisher import (
+    FINISH,
+    PAUSE,
+    Publisher,
+    PublishOutcome,
+    publish_until_ordered,
+)
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
 from tracking import redact
@@ -43,11 +50,16 @@ class PublisherProcess:
     _output: IO[bytes]
     _errors: IO[bytes]
 
-    def finish(self, should_stop: Callable[[], bool] = lambda: False) -> PublishOutcome:
-        """Waits until everything is published; once `should_stop` is true, as `stop`."""
+    def finish(
+        self, should_stop: Callable[[], bool] = lambda: False, *, is_final: bool = True
+    ) -> PublishOutcome:
+        """Waits until everything is published; once `should_stop` is true, as `stop`.
+
+        Unless it is final, the sweep counts as ended early.
+        """
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):  # the process is dead, which the outcome shows
-                self._process.stdin.write(f"{FINISH}\n".encode())
+                self._process.stdin.write(f"{FINISH if is_final else PAUSE}\n".encode())
                 self._process.stdin.flush()
         while self._process.poll() is None and not should_stop():
             with suppress(subprocess.TimeoutExpired):

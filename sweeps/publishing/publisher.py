@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field, TypeAdapter
@@ -28,10 +29,14 @@ if TYPE_CHECKING:
     from tracking.recorder import Status
 
 FINISH: Final = "finish"
-"""Order to publish everything that is left; any other order asks to stop."""
+"""Order to publish everything that is left."""
+
+PAUSE: Final = "pause"
+"""As `FINISH`, for a sweep that ended early; any other order asks to stop."""
 
 _REFERENCE_TAG: Final = "hypervolume_reference"
 _REFERENCE: Final = TypeAdapter(dict[str, Annotated[float, Field(allow_inf_nan=False)]])
+_NO_TAGS: Final[Mapping[str, str]] = MappingProxyType({})
 _BATCH_POINTS: Final = 32
 _MAX_ROUNDS: Final = 3
 _POLL_SECONDS: Final = 2.0
@@ -202,13 +207,14 @@ class Publisher:
         stored = _parse_reference(tags.get(_REFERENCE_TAG, ""), result.objectives)
         return stored or worst_values(result.points, result.objectives)
 
-    def _record_sweep(self, **fields: Any) -> bool:
+    def _record_sweep(self, tags: Mapping[str, str] = _NO_TAGS, **fields: Any) -> bool:
         try:
             tracking.record_sweep(
                 self._manifest.sweep,
                 study=self._manifest.study.name,
                 tracking_uri=self._uri,
                 params=_sweep_params(self._manifest),
+                tags={**_size_tags(self._manifest), **tags},
                 **fields,
             )
         except (TrackingError, OSError, ValueError) as error:
@@ -251,16 +257,17 @@ def publish_until_ordered(publisher: Publisher, orders: queue.Queue[str]) -> Non
             if publisher.error
             else _POLL_SECONDS
         )
-    if order != FINISH or not _finish(publisher, orders):
+    is_published = order in (FINISH, PAUSE) and _finish(publisher, orders, order == FINISH)
+    if order != FINISH or not is_published:
         publisher.close()
 
 
-def _finish(publisher: Publisher, orders: queue.Queue[str]) -> bool:
+def _finish(publisher: Publisher, orders: queue.Queue[str], is_final: bool) -> bool:
     """Publishes the rest and the summary; tries again while the server is away for a moment."""
     deadline = time.monotonic() + _FINISH_SECONDS
     while not (
         publisher.publish_and_confirm(lambda: not orders.empty())
-        and publisher.publish_summary(is_final=True)
+        and publisher.publish_summary(is_final=is_final)
     ):
         if time.monotonic() > deadline or _next_order(orders, _POLL_SECONDS) is not None:
             return False
@@ -294,8 +301,14 @@ def _sweep_params(manifest: Manifest) -> dict[str, str]:
     return {
         "study": manifest.study.name,
         "experiment": manifest.study.experiment,
-        "points": str(manifest.plan.points),
-        "replicates": str(len(manifest.plan.seeds)),
         "objectives": ", ".join(objectives),
         "command": manifest.command,
+    }
+
+
+def _size_tags(manifest: Manifest) -> dict[str, str]:
+    """Points, and seeds per point, as tags: an extension changes them, and parameters stay."""
+    return {
+        "points": str(manifest.plan.points),
+        "replicates": str(manifest.study.replicates),
     }

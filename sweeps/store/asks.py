@@ -14,8 +14,9 @@ from privnets.points import Scalar
 from sweeps.errors import InputError
 from sweeps.store.lease import check_lease
 from sweeps.store.ledger import Ledger
+from sweeps.study.spec import SearchSpec
 
-AskKind = Literal["search", "confirm"]
+AskKind = Literal["reuse", "search", "confirm"]
 
 _MAX_BYTES: Final = 16 * 2**20
 
@@ -24,11 +25,14 @@ class AskRecord(BaseModel):
     """Content of `asks/NNNNN.json`: points that a search proposed, or that are confirmed.
 
     Attributes:
-        kind: `search` for proposals; `confirm` for points of the estimated front.
+        kind: `reuse` for trainings of other sweeps, before the first proposals; `search` for
+            proposals; `confirm` for points of the estimated front, which may be none.
         told: Number of earlier asks, the first ones, whose results the search had received.
-        proposals: One value per swept field, for each training or confirmed point.
-        point_ids: Id of each proposal's point.
+        proposals: Values of the swept fields, for each training or confirmed point.
+        point_ids: Id of each proposal's point; empty for one that the experiment refused.
         seeds: Seed of each proposal's training; empty where points get all confirming seeds.
+        refusals: Position of each refused proposal, with the reason.
+        goal: Settings of the search that ended with this confirmation; see `SearchSpec.goal`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -39,13 +43,19 @@ class AskRecord(BaseModel):
     proposals: tuple[dict[str, Scalar], ...]
     point_ids: tuple[str, ...]
     seeds: tuple[int, ...] = ()
+    refusals: dict[int, str] = Field(default_factory=dict)
+    goal: dict[str, float | None] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check_lengths(self) -> AskRecord:
-        seeds = len(self.proposals) if self.kind == "search" else 0
+        seeds = 0 if self.kind == "confirm" else len(self.proposals)
         if len(self.point_ids) != len(self.proposals) or len(self.seeds) != seeds:
             raise ValueError("an id, and in a search a seed, for each proposal")
         return self
+
+    def ends(self, search: SearchSpec) -> bool:
+        """Whether a search with these settings has ended by this ask."""
+        return self.kind == "confirm" and self.goal == search.goal
 
 
 def write_ask(ledger: Ledger, number: int, ask: AskRecord) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -33,6 +33,13 @@ def find_sources(names: Sequence[str], ledger: Ledger) -> list[Ledger]:
         source.read_spec()
     place = (ledger.storage, ledger.sweep)
     return [source for source in sources if (source.storage, source.sweep) != place]
+
+
+def finished_points(source: Ledger) -> Iterator[TradeoffPoint]:
+    """Points of a sweep with their replicates that finished, if there are any."""
+    for point in source.read_points():
+        if point.succeeded:
+            yield replace(point, replicates=point.succeeded)
 
 
 def find_origins(sources: Sequence[Ledger], wanted: Collection[tuple[str, int]]) -> list[Origin]:

@@ -13,14 +13,11 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple
 
 from privnets.contract import Direction
-from privnets.points import Scalar, TradeoffPoint
+from privnets.points import TradeoffPoint
 from privnets.registry import Registry
-from sweeps.errors import FieldError
-from sweeps.study.search_space import Axis
+from sweeps.errors import FieldError, format_value
+from sweeps.study.search_space import Axis, Proposal, lists_applicable
 from sweeps.study.spec import Bounds, SearchSpec
-
-Proposal = dict[str, Scalar]
-"""One value per swept field."""
 
 _DEFAULT_SPEC: Final = SearchSpec()
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -105,6 +102,39 @@ class Search(ABC):
         The points of a search without a model are chosen by the means of their replicates.
         """
         return None
+
+    def front_uncertainty(self) -> float | None:
+        """Returns the share x for which the front is known to ± x; None without a model."""
+        return None
+
+
+def find_setting_errors(
+    search: type[Search], space: Mapping[str, Axis], spec: SearchSpec
+) -> list[FieldError]:
+    """Finds settings that an algorithm does not have, and points to try outside of the space."""
+    errors = []
+    if not search.is_adaptive:
+        settings = ["confirm", "ask_size", "front_tolerance"]
+        expected = f"nothing, as the algorithm {spec.algorithm} does not learn from results"
+    else:
+        has_model = search.front_uncertainty is not Search.front_uncertainty
+        settings = [] if has_model else ["front_tolerance"]
+        expected = f"nothing, as the algorithm {spec.algorithm} has no model of the front"
+    for name in settings:
+        if (value := getattr(spec, name)) is not None:
+            errors.append(FieldError(("search", name), format_value(value), expected))
+    if search.is_adaptive and not space:
+        expected = f"at least one axis, for the algorithm {spec.algorithm}"
+        errors.append(FieldError(("space",), "no axis", expected))
+    expected = f"a value for each of {', '.join(space) or 'no field'}"
+    if any(axis.when for axis in space.values()):
+        expected += ", without those whose condition it does not meet"
+    errors += [
+        FieldError(("search", "enqueue", i), format_value(values), expected)
+        for i, values in enumerate(spec.enqueue)
+        if not lists_applicable(space, values)
+    ]
+    return errors
 
 
 SEARCHES: Final[Registry[Search]] = Registry(

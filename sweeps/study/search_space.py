@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, get_args
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
 from privnets.points import Scalar
-from sweeps.errors import describe_choices
+from sweeps.errors import FieldError, describe_choices, format_value
 
 AxisKind = Literal["grid", "choice", "uniform", "loguniform", "range"]
 AXIS_KINDS: Final[tuple[AxisKind, ...]] = get_args(AxisKind)
 _MAX_WHOLE: Final = 2**53
 _MIN_LOG_DECADES: Final = 2.0
 _MAX_CHECKED_VALUES: Final = 10_000
+_MAX_SHOWN_VALUES: Final = 5
 
 
 def _check_scalar(value: object) -> object:
@@ -41,8 +43,12 @@ Whole = Annotated[int, Field(strict=True, ge=-_MAX_WHOLE, le=_MAX_WHOLE)]
 _UNSET: Any = Field(None, exclude_if=lambda values: values is None)
 
 
+Proposal = dict[str, Scalar]
+"""One value per swept field, without the fields whose condition the others do not meet."""
+
+
 class Axis(BaseModel):
-    """Values that a sweep tries for one field; exactly one of the attributes is set.
+    """Values that a sweep tries for one field; exactly one of the first five attributes is set.
 
     Attributes:
         grid: Listed values that a grid search crosses with those of the other axes.
@@ -50,6 +56,8 @@ class Axis(BaseModel):
         uniform: Ends of an interval.
         loguniform: Ends of an interval of positive numbers, uniform in the logarithm.
         range: First and last of a range of whole numbers, and the step (1 by default).
+        when: Values of other swept fields beside which the field has an effect. A point with other
+            values leaves it at its default.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,15 +67,17 @@ class Axis(BaseModel):
     uniform: tuple[Real, Real] | None = _UNSET
     loguniform: tuple[Real, Real] | None = _UNSET
     range: Annotated[tuple[Whole, ...], Field(min_length=2, max_length=3)] | None = _UNSET
+    when: Annotated[dict[str, Value], Field(min_length=1)] | None = _UNSET
 
     @model_validator(mode="before")
     @classmethod
     def _check_kind(cls, raw: object) -> object:
         if isinstance(raw, Axis):
             return raw
-        if not isinstance(raw, Mapping) or len(raw) != 1 or None in raw.values():
-            raise ValueError(f"a mapping of exactly one key: {', '.join(AXIS_KINDS)}")
-        (kind,) = raw
+        kinds = [key for key in raw if key != "when"] if isinstance(raw, Mapping) else []
+        if not isinstance(raw, Mapping) or len(kinds) != 1 or None in raw.values():
+            raise ValueError(f"a mapping of exactly one key (beside when): {', '.join(AXIS_KINDS)}")
+        (kind,) = kinds
         if kind not in AXIS_KINDS:
             raise ValueError(describe_choices(AXIS_KINDS, kind))
         return raw
@@ -106,6 +116,20 @@ class Axis(BaseModel):
             value = math.exp(math.log(low) * (1 - fraction) + math.log(high) * fraction)
         return min(max(value, low), high)
 
+    def contains(self, value: object) -> bool:
+        """Returns whether a value is one of the axis, of the same type as well."""
+        values = self.values()
+        if isinstance(values, range):
+            return type(value) is int and value in values
+        if values is not None:
+            return any(type(value) is type(each) and value == each for each in values)
+        low, high = self.uniform or self.loguniform or (0.0, 1.0)
+        return type(value) in (int, float) and low <= cast(float, value) <= high
+
+    def applies(self, values: Mapping[str, object]) -> bool:
+        """Returns whether values of other fields meet the axis's condition."""
+        return all(n in values and values[n] == v for n, v in (self.when or {}).items())
+
     def check_values(self) -> Sequence[Scalar]:
         """Returns the values to validate: all, or both ends of an interval or a long range."""
         values = self.values()
@@ -128,6 +152,90 @@ class Axis(BaseModel):
         return max(decades) - min(decades) >= _MIN_LOG_DECADES
 
 
+def keep_applicable(space: Mapping[str, Axis], values: Mapping[str, Scalar]) -> Proposal:
+    """Returns values without those of fields whose condition the others do not meet."""
+    kept: Proposal = {}
+    for name, axis in space.items():
+        if name in values and axis.applies(kept):
+            kept[name] = values[name]
+    return kept
+
+
+def lists_applicable(space: Mapping[str, Axis], values: Mapping[str, object]) -> bool:
+    """Returns whether values are of exactly the fields whose condition they meet."""
+    return values.keys() == {name for name, axis in space.items() if axis.applies(values)}
+
+
+def is_in_space(space: Mapping[str, Axis], values: Mapping[str, object]) -> bool:
+    """Returns whether each field that applies, and no other, has a value of its axis."""
+    return lists_applicable(space, values) and all(
+        space[name].contains(value) for name, value in values.items()
+    )
+
+
+def example_point(
+    space: Mapping[str, Axis], values: Mapping[str, Scalar] | None = None
+) -> Proposal:
+    """Returns a point with some given values, or with others only where conditions contradict.
+
+    Fields that the conditions of given ones name get those values, all others their first one.
+    """
+    wanted = dict(values or {})
+    for name in reversed([*space]):
+        if name in wanted:
+            wanted = {**(space[name].when or {}), **wanted}
+    first = {name: axis.at(0.0) for name, axis in space.items()}
+    return keep_applicable(space, first | {n: v for n, v in wanted.items() if n in space})
+
+
+def grid_points(space: Mapping[str, Axis]) -> Iterable[Proposal]:
+    """Combinations of the listed values of a space, the last axis changing fastest."""
+    points: Iterable[Proposal] = [{}]
+    for name, axis in space.items():
+        points = _cross(points, name, axis)
+    return points
+
+
+def _cross(points: Iterable[Proposal], name: str, axis: Axis) -> Iterator[Proposal]:
+    for point in points:
+        if axis.applies(point):
+            yield from ({**point, name: value} for value in axis.values() or ())
+        else:
+            yield point
+
+
 def grid_size(space: Mapping[str, Axis]) -> int:
     """Counts the combinations of the listed values of a space; an interval counts as one."""
-    return math.prod(len(axis.values() or (None,)) for axis in space.values())
+    conditions = [item for axis in space.values() for item in (axis.when or {}).items()]
+    # Number of points by the values that conditions name.
+    sizes = Counter[tuple[tuple[str, Scalar], ...]]([()])
+    for name, axis in space.items():
+        values, grown = axis.values() or (None,), Counter[tuple[tuple[str, Scalar], ...]]()
+        named = {value for field, value in conditions if field == name}
+        for chosen, size in sizes.items():
+            if not axis.applies(dict(chosen)):
+                grown[chosen] += size
+                continue
+            counts = {value: values.count(value) for value in named}
+            for value, count in counts.items():
+                grown[(*chosen, (name, value))] += size * count
+            grown[chosen] += size * (len(values) - sum(counts.values()))
+        sizes = grown
+    return sum(sizes.values())
+
+
+def find_condition_errors(space: Mapping[str, Axis]) -> list[FieldError]:
+    """Finds conditions on fields that are not swept before, and on values that they never have."""
+    errors = []
+    for position, (name, axis) in enumerate(space.items()):
+        before = [*space][:position]
+        for field, value in (axis.when or {}).items():
+            path = ("space", name, "when", field)
+            if field not in before:
+                expected = f"a field above it in space: {', '.join(before) or 'there is none'}"
+                errors.append(FieldError(path, field, expected))
+            elif value not in (values := space[field].values() or ()):
+                listed = ", ".join(map(format_value, values[:_MAX_SHOWN_VALUES]))
+                expected = f"a listed value of {field}: {listed or 'it has none'}"
+                errors.append(FieldError(path, format_value(value), expected))
+    return errors

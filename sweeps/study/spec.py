@@ -35,6 +35,9 @@ MAX_CONFIRMED: Final = 1_000
 MAX_ASK_SIZE: Final = 10_000
 MAX_IN_FLIGHT: Final = 64
 _MAX_COUNT: Final = 1_000_000
+_CONFIRMED_POINTS: Final = 16
+_UNIT_SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _COMPARISON: Final = re.compile(r"\s*(>=|<=)\s*(\S+)\s*")
 
 
@@ -66,6 +69,26 @@ def _check_count(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_COUNT:
         return value
     raise ValueError(f"auto, or a whole number from 1 to {_MAX_COUNT}")
+
+
+def budget_seconds(budget: int | str) -> float | None:
+    """Returns the seconds of a budget such as `2h`; None for a number of trainings.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    if isinstance(budget, int) and not isinstance(budget, bool) and budget >= 1:
+        return None
+    match = _DURATION.fullmatch(budget) if isinstance(budget, str) else None
+    seconds = 0.0 if match is None else float(match[1]) * _UNIT_SECONDS[match[2]]
+    if match is None or seconds <= 0:
+        raise ValueError("a number of trainings, or a time as 90s, 30m, 2h or 1.5d")
+    return seconds
+
+
+def _check_budget(value: Any) -> object:
+    budget_seconds(value)
+    return value
 
 
 def _check_share(value: float) -> float:
@@ -113,6 +136,7 @@ Count = Annotated[int | Literal["auto"], PlainValidator(_check_count)]
 Devices = Annotated[
     float, Field(strict=True, ge=0, le=4096, allow_inf_nan=False), AfterValidator(_check_share)
 ]
+Budget = Annotated[int | str, PlainValidator(_check_budget)]
 Fraction = Annotated[float, Field(strict=True, gt=0, le=1)]
 Limit = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
@@ -200,27 +224,48 @@ class Claim(Bounds):
 
 
 class SearchSpec(_StudySection):
-    """Search algorithm with its settings. The last three are of adaptive algorithms only.
+    """Search algorithm with its settings. The last four are of adaptive algorithms only.
 
     Attributes:
         algorithm: Name of the algorithm; see `sweeps.study.search`.
         num_points: Number of points to try; None for every point of a grid.
         seed: Seed of the algorithm's random draws.
+        budget: Trainings that one run may begin, or its time as `90s`, `30m`, `2h` or `1d`. The run
+            finishes the packs that it has begun; `sweeps resume` continues without a budget.
         enqueue: Points to try first, as a value for every swept field.
         confirm: Points of the front that are trained again, each with `replicates` fresh seeds; 16
             by default.
         ask_size: Points proposed at once; a twelfth of `num_points`, at most 16, by default.
         asks_in_flight: Groups of proposals that train at once. Each one more makes the search
             slower to learn.
+        front_tolerance: Share x of the front's hypervolume, such as 0.02. The search ends early
+            once the front is known to ± x; only with `frontier`.
     """
 
     algorithm: Text = "grid"
     num_points: Annotated[int, Field(strict=True, ge=1, le=MAX_POINTS)] | None = None
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = 0
+    budget: Budget | None = None
     enqueue: tuple[dict[str, Value], ...] = ()
     confirm: Annotated[int, Field(strict=True, ge=0, le=MAX_CONFIRMED)] | None = None
     ask_size: Annotated[int, Field(strict=True, ge=1, le=MAX_ASK_SIZE)] | None = None
     asks_in_flight: Annotated[int, Field(strict=True, ge=1, le=MAX_IN_FLIGHT)] = 2
+    front_tolerance: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = None
+
+    @property
+    def confirmed_points(self) -> int:
+        """Largest number of points that an adaptive search confirms."""
+        confirm = _CONFIRMED_POINTS if self.confirm is None else self.confirm
+        return min(confirm, self.num_points or 0)
+
+    @property
+    def goal(self) -> dict[str, float | None]:
+        """Settings that decide when an adaptive search has ended."""
+        return {
+            "num_points": self.num_points,
+            "confirm": self.confirmed_points,
+            "front_tolerance": self.front_tolerance,
+        }
 
 
 class Resources(_StudySection):
@@ -313,6 +358,7 @@ class Study(_StudySection):
         settings = {key: raw[key] for key in ("experiment", "replicates", "early_stopping")}
         for part in ("fixed", "search", "objectives", "constraints"):
             settings |= {f"{part}.{key}": value for key, value in (raw[part] or {}).items()}
+        del settings["search.budget"]  # of one run, not of the sweep
         for name, axis in raw["space"].items():
             settings |= {f"space.{name}.{kind}": values for kind, values in axis.items()}
         return settings

@@ -19,8 +19,13 @@ from privnets.data import DataError, UserFormError, user_files
 from privnets.registry import EXPERIMENTS, ExtensionError, Registry
 from sweeps.errors import FieldError, FieldPath, describe_choices, format_value
 from sweeps.study.field_errors import field_errors
-from sweeps.study.search import SEARCHES, Proposal, Search
-from sweeps.study.search_space import grid_size
+from sweeps.study.search import SEARCHES, Search, find_setting_errors
+from sweeps.study.search_space import (
+    Proposal,
+    example_point,
+    find_condition_errors,
+    grid_size,
+)
 from sweeps.study.spec import MAX_POINTS, Claim, Study
 
 _MAX_SEED: Final = 2**31
@@ -126,6 +131,7 @@ class StudyValidator:
             except ValueError:
                 above = name.rpartition(".")[0]
                 self._add(("space", name), f"an entry of {above}", f"a mapping at {above} in fixed")
+        self.errors += find_condition_errors(study.space)
         if "seed" in study.space:
             expected = "replicates: N, which gives every point N seeds"
             self._add(("space", "seed"), "an axis", expected)
@@ -162,10 +168,11 @@ class StudyValidator:
     def _is_valid_field(self, name: str) -> bool:
         return name in self._fields and name not in self._invalid_fields
 
-    def _check_value(self, path: FieldPath, value: object) -> None:
+    def _check_value(self, path: FieldPath, value: Any) -> None:
         """Checks a value together with the other entries of its field's mapping."""
         name, study = str(path[1]), self._study
-        values = {**study.fixed, **{n: axis.at(0.0) for n, axis in study.space.items()}}
+        given = {name: value} if name in study.space else {}
+        values = {**study.fixed, **example_point(study.space, given)}
         field = {n: v for n, v in values.items() if _head(n) == _head(name)}
         keys = tuple(name.split("."))
         try:
@@ -205,9 +212,12 @@ class StudyValidator:
         if search is not None and not search.is_adaptive:
             size = study.search.num_points or grid_size(space)
             return first_points + search(space, study.search).ask(size)
-        first = {name: axis.at(0.0) for name, axis in space.items()}
-        others = [{**first, n: v} for n, axis in space.items() for v in axis.check_values()]
-        return [*first_points, first, *others]
+        others = [
+            example_point(space, {name: value})
+            for name, axis in space.items()
+            for value in axis.check_values()
+        ]
+        return [*first_points, example_point(space), *others]
 
     def _search_class(self) -> type[Search] | None:
         """Returns the search algorithm; None if it cannot search the space."""
@@ -221,7 +231,7 @@ class StudyValidator:
             self.errors.append(_registry_error(path, spec.algorithm, SEARCHES, error))
             return None
         errors = search.find_errors(self._study.space, spec)
-        errors += _search_errors(search, self._study)
+        errors += find_setting_errors(search, self._study.space, spec)
         self.errors += errors
         return None if errors else search
 
@@ -357,27 +367,17 @@ class StudyValidator:
         self.errors.append(FieldError(path, given, expected))
 
 
-def _search_errors(search: type[Search], study: Study) -> list[FieldError]:
-    """Finds settings that the algorithm does not have, and points outside of the space."""
-    spec, errors = study.search, []
-    if not search.is_adaptive:
-        expected = f"nothing, as the algorithm {spec.algorithm} does not learn from results"
-        given = {"confirm": spec.confirm, "ask_size": spec.ask_size}
-        errors += [
-            FieldError(("search", name), format_value(value), expected)
-            for name, value in given.items()
-            if value is not None
-        ]
-    elif not study.space:
-        expected = f"at least one axis, for the algorithm {spec.algorithm}"
-        errors.append(FieldError(("space",), "no axis", expected))
-    expected = f"a value for each of {', '.join(study.space) or 'no field'}"
-    errors += [
-        FieldError(("search", "enqueue", i), format_value(values), expected)
-        for i, values in enumerate(spec.enqueue)
-        if values.keys() != study.space.keys()
-    ]
-    return errors
+def configure(experiment: Experiment, values: Mapping[str, Any]) -> ExperimentConfig | str:
+    """Returns the configuration with these values, or the reason why it is invalid."""
+    try:
+        config = experiment.Config.model_validate(values, strict=True)
+    except ValidationError as validation_error:
+        error = field_errors(validation_error, experiment.Config)[0]
+        place = f"{error.key}: " if error.path else ""
+        return f"{place}got {error.given}; expected {error.expected}"
+    problems = experiment.invalid_fields(config)
+    texts = (f"{p.field}: got {p.value}; expected {p.expected}" for p in problems)
+    return next(texts, config)
 
 
 def _head(name: str | int) -> str:

@@ -66,6 +66,14 @@ class PackProposer:
         best_row: Array = self._candidates[gains.argmax()]
         return best_row
 
+    def front_uncertainty(self) -> float:
+        """Half the distance of what places may reach from what trials do, as a share of it."""
+        self._sample(np.empty((0, self._model.rows.shape[1])))
+        known = self._best.mean(axis=1)
+        attainable = np.maximum(self._best, self._reach.max(axis=1)).mean(axis=1)
+        distance = np.quantile(attainable, 0.975) - np.quantile(known, 0.025)
+        return float(distance / 2 / known.mean())
+
     def _draw_candidates(self) -> Array:
         """Draws places in the whole space and near the front, and keeps the most promising."""
         model, random = self._model, np.random.default_rng(self._seed)

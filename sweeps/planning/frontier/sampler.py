@@ -60,11 +60,9 @@ class FrontierSampler(BaseSampler):
         cube = UnitCube(space)
         if sum(t.state is TrialState.COMPLETE for t in trials) < _STARTUP_TRIALS:
             return cube.decode(self._sequence_point(trial.number, len(space)))
-        outcomes, proposer = _outcomes(study, cube, trials), self._proposer
         # Small matrices are slower on several threads.
         with _threadpools().limit(limits=1):
-            if proposer is None or cube != proposer.cube or not outcomes.equals(proposer.outcomes):
-                self._proposer = proposer = PackProposer(cube, outcomes, self.seed)
+            proposer = self._fit(study, cube, trials)
             running = [t.params for t in trials if t.state is TrialState.RUNNING and t.params]
             return cube.decode(proposer.propose(cube.encode(running), trial.number))
 
@@ -103,6 +101,30 @@ class FrontierSampler(BaseSampler):
             rays = spread_rays(len(study.directions), _SELECTION_RAYS)
             front = front[select_points(model.box.reach(model.means[front], rays), size)]
         return sorted(complete[place].number for place in front)
+
+    def front_uncertainty(self, study: Study) -> float:
+        """Returns the share x of its hypervolume for which the front is known to ± x.
+
+        The model draws objectives of the finished trials near the front and of the 256 most
+        promising other places. The front of all places may be as good as the 97.5% quantile of
+        their hypervolume, and the trials as bad as the 2.5% quantile of their own. Half of this
+        distance, divided by the mean hypervolume of the trials, is x; it is infinite before the
+        model has ten trials.
+        """
+        trials = study.get_trials(deepcopy=False)
+        cube = UnitCube(_space(trials))
+        complete = sum(t.state is TrialState.COMPLETE for t in trials)
+        if complete < _STARTUP_TRIALS or not cube.distributions:
+            return math.inf
+        with _threadpools().limit(limits=1):
+            return self._fit(study, cube, trials).front_uncertainty()
+
+    def _fit(self, study: Study, cube: UnitCube, trials: Sequence[FrozenTrial]) -> PackProposer:
+        """Proposer that knows the finished trials; the last one if nothing has changed."""
+        outcomes, proposer = _outcomes(study, cube, trials), self._proposer
+        if proposer is None or cube != proposer.cube or not outcomes.equals(proposer.outcomes):
+            self._proposer = proposer = PackProposer(cube, outcomes, self.seed)
+        return proposer
 
     def _sequence_point(self, position: int, dimensions: int) -> Array:
         """Point of a scrambled Sobol sequence, shape [dimensions]."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,26 +18,36 @@ import tracking
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.analysis.results import open_result
 from sweeps.engine.executor import RunOutcome
-from sweeps.engine.pack_sources import SearchedPacks
+from sweeps.engine.pack_sources import LimitedPacks, PlannedPacks, SearchedPacks, ask_results
 from sweeps.engine.scheduler import pending_replicates
 from sweeps.errors import InputError
 from sweeps.planning.packing import Pack, make_packs
 from sweeps.planning.plan import Plan, PlannedReplicate, create_manifest, make_plan
-from sweeps.store.asks import AskRecord, read_asks
+from sweeps.store.asks import AskRecord, read_asks, write_ask
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import write_manifest
+from sweeps.store.manifest import Origin, write_manifest
+from sweeps.store.reuse import copy_replicates, finished_points
 from sweeps.study.spec import Study
 
 PRIVACY, UTILITY = "privacy/membership_advantage", "utility/test_accuracy"
 SEARCH = {"num_points": 18, "ask_size": 3, "confirm": 3}
 
 
-def adaptive_plan(algorithm: str, **search: object) -> Plan:
+FIXED = {"dataset": "digits", "model": "logistic", "train_size": 50, "seed": 5}
+SPACE = {"weight_decay": {"loguniform": [1e-3, 1]}, "noise_std": {"uniform": [0, 1]}}
+
+
+def adaptive_plan(
+    algorithm: str,
+    space: Mapping[str, object] = SPACE,
+    fixed: Mapping[str, object] = FIXED,
+    **search: object,
+) -> Plan:
     study = {
         "name": "s",
         "experiment": "membership",
-        "fixed": {"dataset": "digits", "model": "logistic", "train_size": 50, "seed": 5},
-        "space": {"weight_decay": {"loguniform": [1e-3, 1]}, "noise_std": {"uniform": [0, 1]}},
+        "fixed": fixed,
+        "space": space,
         "search": {"algorithm": algorithm, **SEARCH, **search},
         "objectives": {PRIVACY: "min", UTILITY: "max"},
         "replicates": 2,
@@ -48,7 +59,8 @@ def train(ledger: Ledger, pack: Pack) -> None:
     """Commits a pack with metrics of a formula; small noise stands for the seed."""
     points = []
     for member in pack.replicates:
-        decay, noise = member.config.weight_decay, member.config.noise_std  # type: ignore[attr-defined]
+        decay = max(member.config.weight_decay, 1e-3)  # type: ignore[attr-defined]
+        noise = member.config.noise_std  # type: ignore[attr-defined]
         shift = random.Random(f"{member.point_id} {member.seed}").gauss(0, 0.01)
         privacy = math.exp(-noise) + 0.1 * math.log10(decay) ** 2 + shift
         metrics = {PRIVACY: privacy, UTILITY: 1 - noise**2 + shift}
@@ -61,6 +73,12 @@ def train(ledger: Ledger, pack: Pack) -> None:
     ledger.write_pack(pack.pack_id, points)
 
 
+def grown(plan: Plan, asks: Sequence[AskRecord]) -> Plan:
+    for ask in asks:
+        plan = plan.grow(ask)
+    return plan
+
+
 def pack_singly(replicates: Sequence[PlannedReplicate]) -> list[Pack]:
     pack = partial(make_packs, experiment="membership", size=1, workers=1, memory=2**30)
     return pack(replicates)
@@ -68,8 +86,7 @@ def pack_singly(replicates: Sequence[PlannedReplicate]) -> list[Pack]:
 
 def search_until_kill(plan: Plan, ledger: Ledger, chance: random.Random, rate: float) -> bool:
     """Trains in random order, two packs at once; returns whether the search came to its end."""
-    for ask in read_asks(ledger):
-        plan = plan.grow(ask)
+    plan = grown(plan, read_asks(ledger))
     pending = pack_singly(list(pending_replicates(plan, ledger).values()))
     source = SearchedPacks(plan, ledger, pending, pack_singly, lambda plan, packs: None)
     running: list[Pack] = []
@@ -103,6 +120,19 @@ def test_asks_depend_neither_on_order_nor_on_kills(algorithm: str, tmp_path: Pat
     assert [ask.kind for ask in expected] == ["search"] * 6 + ["confirm"]
     assert [ask.told for ask in expected] == [0, 0, 1, 2, 3, 4, 6]
     assert min(seed for ask in expected for seed in ask.seeds) == 5
+
+
+@pytest.mark.parametrize("budget", [3, "0.05s"])
+def test_a_spent_budget_cuts_packs_off(budget: int | str, tmp_path: Path) -> None:
+    replicates = grown(adaptive_plan("tpe"), search(adaptive_plan("tpe"), tmp_path, 0, 0.0)[0])
+    packs = pack_singly(replicates.replicates())
+    source, taken = LimitedPacks(PlannedPacks(packs), budget), 0
+    while (pack := source.take()) is not None and taken < 3:
+        source.end_pack(pack.pack_id)
+        taken += 1
+    if budget != 3:
+        time.sleep(0.05)
+    assert (taken, source.take(), source.is_finished, source.is_cut_off) == (3, None, True, True)
 
 
 def test_points_to_try_first_come_first(tmp_path: Path) -> None:
@@ -139,6 +169,94 @@ def test_a_damaged_ask_is_named(tmp_path: Path) -> None:
     damaged.unlink()
     with pytest.raises(InputError, match=r"00002\.json is missing"):
         read_asks(Ledger(str(tmp_path), "s"))
+
+
+def test_a_changed_ask_is_refused(tmp_path: Path) -> None:
+    """Storage is not trusted: it must not set fields that the study does not sweep."""
+    plan = adaptive_plan("tpe")
+    asks, _ = search(plan, tmp_path, 0, rate=0.0)
+    first, *others = asks[0].proposals
+    changes = [{"dataset": "/etc/passwd"}, {"noise_std": 7.0}, {"noise_std": True}]
+    for proposal in [*({**first, **change} for change in changes), {"noise_std": 0.5}]:
+        changed = asks[0].model_copy(update={"proposals": (proposal, *others)})
+        with pytest.raises(InputError, match="a value of the search space"):
+            plan.grow(changed)
+    assert {point.point_id for point in plan.grow(asks[0]).points} == {*asks[0].point_ids}
+
+
+def test_a_refused_proposal_counts_as_a_failed_one(tmp_path: Path) -> None:
+    """Noise and epsilon exclude each other, but each value is valid beside the other's first."""
+    space = {"epsilon": {"choice": [None, 1.0]}, "noise_std": {"choice": [0.0, 0.25, 0.5]}}
+    plan = adaptive_plan("tpe", space=space, fixed={**FIXED, "weight_decay": 0.01})
+    asks, _ = search(plan, tmp_path, 0, rate=0.0)
+    ledger = Ledger(str(tmp_path), "s")
+    refused = [(ask.proposals[i], text) for ask in asks for i, text in ask.refusals.items()]
+    assert refused
+    for proposal, reason in refused:
+        assert proposal["epsilon"] == 1.0
+        noise = proposal["noise_std"]
+        assert reason.startswith(f"noise_std: got {noise}; expected 0 with epsilon")
+    searching = [(ask, i) for ask in asks[:-1] for i in range(len(ask.seeds))]
+    assert len(searching) == 18
+    states = [ask_results(grown(plan, asks), ledger, ask)[i].point.status for ask, i in searching]
+    assert states.count("failed") == len(refused)
+    assert len(rows(ledger)) == 18 - len(refused) + 2 * len(asks[-1].proposals)
+    write_manifest(ledger, create_manifest(plan, "s", command="", tracking_uri=""))
+    assert open_result("s", str(tmp_path)).pending == 0
+
+
+def test_raising_confirm_alone_confirms_more_points(tmp_path: Path) -> None:
+    search(adaptive_plan("frontier"), tmp_path, 0, rate=0.0)
+    asks, _ = search(adaptive_plan("frontier", confirm=6), tmp_path, 0, rate=0.0)
+    assert [ask.kind for ask in asks] == ["search"] * 6 + ["confirm"] * 2
+    assert [len(ask.proposals) for ask in asks[-2:]] == [3, 6]
+    again, _ = search(adaptive_plan("frontier", confirm=6), tmp_path, 0, rate=0.0)
+    assert again == asks
+
+
+def test_a_search_ends_once_the_front_is_known(tmp_path: Path) -> None:
+    changes = {"num_points": 90, "front_tolerance": 0.2}
+    plan = adaptive_plan("frontier", **changes)
+    asks, _ = search(plan, tmp_path / "whole", 0, rate=0.0)
+    killed, kills = search(plan, tmp_path / "killed", 1, rate=0.4)
+    assert kills >= 10
+    assert killed == asks
+    assert 4 <= len(asks) < 30
+    assert asks[-1].kind == "confirm"
+    again, _ = search(plan, tmp_path / "whole", 0, rate=0.0)
+    assert again == asks
+
+
+def test_reused_trainings_are_the_first_that_a_search_knows(tmp_path: Path) -> None:
+    """Points outside the space, without the first seed or with confirming seeds are left out."""
+    old, ledger = adaptive_plan("tpe"), Ledger(str(tmp_path), "s")
+    search(old, tmp_path / "old", 0, rate=0.0)
+    wide = {"weight_decay": {"loguniform": [1e-4, 1]}, "noise_std": {"uniform": [0, 0.5]}}
+    plan = adaptive_plan("frontier", space=wide)
+    points = list(finished_points(Ledger(str(tmp_path / "old"), "s")))
+    ask = plan.reuse(points)
+    inside = {p.point_id for p in points if p.config["noise_std"] <= 0.5}
+    assert {*ask.point_ids} == inside
+    assert {*ask.seeds} == {5}
+    origin = Origin(
+        storage=str(tmp_path / "old"),
+        sweep="s",
+        packs=tuple(Ledger(str(tmp_path / "old"), "s").pack_ids()),
+    )
+    copy_replicates([origin], ledger, {*zip(ask.point_ids, ask.seeds, strict=True)})
+    write_ask(ledger, 0, ask)
+    before = len(rows(ledger))
+    asks, _ = search(plan, tmp_path, 0, rate=0.0)
+    assert [each.kind for each in asks] == ["reuse", *["search"] * 6, "confirm"]
+    assert [each.told for each in asks] == [0, 1, 1, 2, 3, 4, 5, 7]
+    keys = rows(ledger)
+    assert len(keys) == len(set(keys)) == before + 18 + 2 * 3
+    other = adaptive_plan(
+        "frontier",
+        space=wide,
+        fixed={"dataset": "digits", "model": "mlp", "train_size": 50, "seed": 5},
+    )
+    assert not other.reuse(points).proposals
 
 
 @pytest.mark.ray

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import tracking
 from sweeps.analysis.results import open_result
+from sweeps.store.asks import read_asks
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
 
@@ -85,3 +86,52 @@ def test_a_wider_grid_extends_and_a_narrower_one_does_not(
     assert len(result.points) == 5
     with pytest.raises(InputError, match="1 of its points would not be in it"):
         sweeps.extend("reference", overrides=[narrow], **where)
+
+
+def sweep_status(uri: str, sweep: str) -> str:
+    client = MlflowClient(uri)
+    experiments = [e.experiment_id for e in client.search_experiments()]
+    (run,) = client.search_runs(experiments, f"tags.sweep = '{sweep}' and tags.kind = 'sweep'")
+    assert (run.data.tags["points"], run.data.tags["replicates"]) == ("4", "2")
+    return str(run.info.status)
+
+
+def test_a_run_ends_once_its_budget_is_spent_and_resume_trains_the_rest(
+    uninterrupted: RunOutcome, tmp_path: Path
+) -> None:
+    uri, ledger = tracking.create(f"sqlite:///{tmp_path}/mlflow.db"), Ledger(str(tmp_path), "s")
+    where = ["--storage", str(tmp_path), "--tracking-uri", uri]
+    study = str(study_file(tmp_path))
+    output = invoke("run", study, "--name", "s", "--budget", "3", *where)
+    assert "The budget of this run is spent" in output
+    assert len(rows(ledger)) == 3
+    assert sweep_status(uri, "s") == "KILLED"
+    assert "budget" not in invoke("resume", "s", *where)
+    assert len(rows(ledger)) == len(set(rows(ledger))) == 8
+    assert sweep_status(uri, "s") == "FINISHED"
+
+
+def test_an_adaptive_search_starts_from_reused_trainings(
+    uninterrupted: RunOutcome, tmp_path: Path
+) -> None:
+    uri, ledger = tracking.create(f"sqlite:///{tmp_path}/mlflow.db"), Ledger(str(tmp_path), "s")
+    old = uninterrupted.result
+    changes = [
+        "space={weight_decay: {loguniform: [0.0001, 1]}}",
+        "search={algorithm: frontier, num_points: 3, ask_size: 3, confirm: 1}",
+    ]
+    settings = [word for change in changes for word in ("--set", change)]
+    command = ["run", str(study_file(tmp_path)), "--name", "s", *settings]
+    command += ["--reuse", f"{old.storage}/{old.sweep}", "--budget", "3"]
+    where = ["--storage", str(tmp_path), "--tracking-uri", uri]
+    invoke(*command, *where)
+    before = rows(Ledger(old.storage, old.sweep))
+    reuse, search = read_asks(ledger)
+    assert {*zip(reuse.point_ids, reuse.seeds, strict=True)} == {*before}
+    assert (reuse.kind, search.kind, search.told) == ("reuse", "search", 1)
+    assert len(rows(ledger)) == len(before) + 3
+    assert len(read_manifest(ledger).reused) == 1
+    invoke("resume", "s", *where)
+    result = open_result("s", str(tmp_path))
+    assert (len(result.confirmed), result.pending) == (1, 0)
+    assert tracking.compare(result.tradeoff_points, "s", uri) == []

@@ -8,7 +8,8 @@ from optuna.trial import TrialState
 
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.planning.optuna_search import OptunaSearch
-from sweeps.study.search import SEARCHES, Proposal, SearchResult
+from sweeps.study.search import SEARCHES, SearchResult
+from sweeps.study.search_space import Proposal
 from sweeps.study.spec import Study
 
 ADAPTIVE = ("tpe", "nsga2", "frontier")
@@ -130,3 +131,14 @@ def test_the_front_of_the_frontier_search_has_proposals_of_the_search():
     assert len(front) == 5
     assert all(proposal in proposals for proposal in front)
     assert start("tpe").front(5) is None
+
+
+def test_a_front_is_known_the_better_the_more_trials_there_are():
+    search, uncertainties = start("frontier", {n: SPACE[n] for n in ("noise", "weight")}), []
+    for _ in range(5):
+        uncertainties.append(search.front_uncertainty())
+        search.tell([result(proposal) for proposal in search.ask(8)])
+    assert uncertainties[:2] == [math.inf, math.inf]
+    assert uncertainties[2] > 2 * uncertainties[4] > 0
+    assert uncertainties[4] < 0.05
+    assert start("tpe").front_uncertainty() is None

@@ -242,3 +242,31 @@ def test_an_objective_that_too_few_trials_support_is_a_mistake():
     (error,) = plan_errors(fixed={**FIXED, "records": 20}, objectives={rate: "min"})
     assert f"{rate}, which is undefined (too few non-members: 6.0 expected" in error
     assert make_plan(study(fixed={**FIXED, "records": 40}, objectives={rate: "min"})).points
+
+
+def conditional_study(**axes: object) -> Study:
+    fixed = {"dataset": "digits", "train_size": 50, "weight_decay": 0.01}
+    space = {"model": {"choice": ["logistic", "mlp"]}, **axes}
+    raw = {"name": "s", "experiment": "membership", "fixed": fixed, "space": space}
+    return Study.model_validate(raw)
+
+
+def test_points_leave_a_field_at_its_default_where_its_condition_is_not_met():
+    units = {"grid": [16, 64], "when": {"model": "mlp"}}
+    plan = make_plan(conditional_study(hidden_units=units))
+    values = [(point.config.model, point.config.hidden_units) for point in plan.points]
+    assert values == [("logistic", 50), ("mlp", 16), ("mlp", 64)]
+    assert not plan.notes
+
+
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [
+        ({"draws": 400}, "a field above it in space: model"),
+        ({"model": "tree"}, 'a listed value of model: "logistic", "mlp"'),
+    ],
+)
+def test_a_condition_names_a_field_above_it_and_one_of_its_values(when, expected):
+    study = conditional_study(hidden_units={"grid": [16], "when": when}, draws={"grid": [400]})
+    with pytest.raises(StudyError, match=expected):
+        make_plan(study)

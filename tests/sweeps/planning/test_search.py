@@ -6,10 +6,10 @@ from itertools import pairwise, product
 import pytest
 from scipy.stats import kstest, qmc
 
-from privnets.points import TradeoffPoint
+from privnets.points import Replicate, TradeoffPoint
 from sweeps.planning.plan import make_plan
-from sweeps.study.search import SEARCHES, Proposal, Search, SearchResult
-from sweeps.study.search_space import grid_size
+from sweeps.study.search import SEARCHES, Search, SearchResult
+from sweeps.study.search_space import Axis, Proposal, grid_size, is_in_space
 from sweeps.study.spec import Study
 
 LISTED = {"a": {"grid": [1, 2, 3]}, "b": {"choice": ["x", "y"]}, "c": {"range": [0, 4, 2]}}
@@ -157,6 +157,52 @@ def test_a_sobol_sequence_fills_the_space_more_evenly_than_random_draws():
 )
 def test_an_unsuitable_space_is_an_error(space, search, path):
     assert path in error_paths(space, **search)
+
+
+CONDITIONAL = {
+    "model": {"choice": ["linear", "mlp"]},
+    "width": {"grid": [8, 16, 32], "when": {"model": "mlp"}},
+    "depth": {"range": [1, 2], "when": {"model": "mlp", "width": 16}},
+    "rate": {"grid": [0.1, 0.2]},
+}
+
+
+def test_a_grid_leaves_out_fields_whose_condition_is_not_met():
+    proposals = propose(CONDITIONAL)
+    linear = [{"model": "linear", "rate": rate} for rate in (0.1, 0.2)]
+    plain = [{"model": "mlp", "width": w, "rate": r} for w in (8, 32) for r in (0.1, 0.2)]
+    deep = [
+        {"model": "mlp", "width": 16, "depth": d, "rate": r} for d in (1, 2) for r in (0.1, 0.2)
+    ]
+    assert proposals == linear + plain[:2] + deep + plain[2:]
+    assert len(propose(CONDITIONAL, num_points=7)) == 7
+    space = {name: Axis.model_validate(axis) for name, axis in CONDITIONAL.items()}
+    assert grid_size(space) == len(proposals) == 10
+
+
+@pytest.mark.parametrize("algorithm", SEARCHES.names())
+def test_every_proposal_has_exactly_the_fields_whose_condition_it_meets(algorithm):
+    space = dict(CONDITIONAL)
+    if algorithm != "grid":
+        space["width"] = {"uniform": [8, 32], "when": {"model": "mlp"}}
+        del space["depth"]
+    axes = {name: Axis.model_validate(axis) for name, axis in space.items()}
+    search = start(space, algorithm=algorithm, num_points=32)
+    search.objectives = {"privacy/leakage": "min", "utility/accuracy": "max"}
+    models = set()
+    for _ in range(4):
+        pack = search.ask(8)
+        assert all(is_in_space(axes, proposal) for proposal in pack)
+        models |= {proposal["model"] for proposal in pack}
+        search.tell([_result(proposal) for proposal in pack])
+    assert models == {"linear", "mlp"}
+
+
+def _result(proposal: Proposal) -> SearchResult:
+    width = float(proposal.get("width", 0))  # type: ignore[arg-type]
+    metrics = {"privacy/leakage": width / 32, "utility/accuracy": 0.5 + (width / 64) ** 2}
+    replicate = Replicate(0, metrics)
+    return SearchResult(proposal, TradeoffPoint("0" * 20, "membership", proposal, (replicate,)))
 
 
 def test_the_size_of_a_grid_too_large_to_list_is_known():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sweeps.study.spec import Claim, Study, StudySource
+from sweeps.study.spec import Claim, SearchSpec, Study, StudySource, budget_seconds
 
 COMPLETE = {
     "name": "s",
@@ -169,3 +169,17 @@ def test_invalid_values_are_refused(changes):
 def test_a_claim_has_exactly_one_form(form, expected):
     with pytest.raises(ValidationError, match=expected):
         Claim(statement="s", metric="m", **form)
+
+
+@pytest.mark.parametrize(
+    ("budget", "seconds"), [(500, None), ("90s", 90), ("30m", 1800), ("1.5h", 5400), ("1d", 86400)]
+)
+def test_a_budget_is_a_number_of_trainings_or_a_time(budget, seconds):
+    assert SearchSpec(budget=budget).budget == budget
+    assert budget_seconds(budget) == seconds
+
+
+@pytest.mark.parametrize("budget", [0, -1, True, 2.5, "2", "0h", "2 hours", "h"])
+def test_other_budgets_are_refused(budget):
+    with pytest.raises(ValidationError, match="a number of trainings, or a time"):
+        SearchSpec(budget=budget)
