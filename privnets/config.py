@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,16 @@ class ExperimentConfig(BaseModel):
     stackable: ClassVar[frozenset[str]] = frozenset({"seed"})
 
     seed: int = Field(0, ge=0, lt=2**31, description="source of every random draw")
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        """Adds the fields to the class's docstring, which `help` shows."""
+        lines = []
+        for name, each in cls.model_fields.items():
+            default = "" if each.is_required() else f" (default {each.default!r})"
+            lines.append(f"    {name}: {each.description or 'no description'}{default}.")
+        text = inspect.cleandoc(cls.__doc__ or "").partition("\n\nAttributes:\n")[0]
+        cls.__doc__ = "\n".join([f"{text}\n\nAttributes:", *lines])
 
     def redundant_fields(self) -> frozenset[str]:
         """Fields without effect beside the other values, which `canonical` resets."""

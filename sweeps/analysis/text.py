@@ -32,6 +32,12 @@ def label_setting(value: object) -> str:
     return "∞" if setting_as_number(value) == math.inf else shorten(format_setting(value))
 
 
+def first_sentence(text: str) -> str:
+    """The text up to its first full stop that is followed by a space, on one line."""
+    first, stop, _ = " ".join(text.split()).partition(". ")
+    return first + stop.rstrip()
+
+
 def shorten(text: str) -> str:
     """A text of at most 32 characters, with an ellipsis if it was longer."""
     return text if len(text) <= _MAX_LABEL_LENGTH else f"{text[: _MAX_LABEL_LENGTH - 1]}…"

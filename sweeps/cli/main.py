@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Any, Final
+from importlib.metadata import version
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -21,8 +22,9 @@ from tracking.redaction import redact
 
 # Command: panel of the help, module, function (or Typer app), one line of help.
 _COMMANDS: Final[dict[str, tuple[str, str, str, str]]] = {
-    "list": ("Studies", "studies", "list_studies", "List the packaged studies."),
+    "list": ("Studies", "studies", "list_studies", "List the packaged studies, or your sweeps."),
     "show": ("Studies", "studies", "show", "Show what a study would train, and its cost."),
+    "fields": ("Studies", "studies", "fields", "Show the fields of an experiment."),
     "run": ("Sweeps", "run", "run", "Run a sweep: train, record, report the Pareto front."),
     "resume": ("Sweeps", "run", "resume", "Continue an interrupted sweep."),
     "extend": ("Sweeps", "run", "extend", "Add points or replicates to a sweep."),
@@ -83,8 +85,21 @@ app = typer.Typer(
 )
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"sweeps {version('privnets-sweeps')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _sweeps() -> None:
+def _sweeps(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
     """Draw privacy-utility trade-off curves: run sweeps, compare them, extract Pareto fronts."""
 
 

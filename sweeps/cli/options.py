@@ -66,6 +66,9 @@ Budget = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Accept a plan of more than 10,000 points.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Show no progress: only warnings and the outcome.")
+]
 
 Data = Annotated[
     str | None,

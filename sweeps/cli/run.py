@@ -21,6 +21,7 @@ from sweeps.cli.options import (
     Budget,
     Changes,
     NumPoints,
+    Quiet,
     RayAddress,
     Storage,
     Study,
@@ -30,7 +31,7 @@ from sweeps.cli.options import (
 )
 from sweeps.cli.status import status_file
 from sweeps.cli.terminal import SUBMIT_COMMAND, command_line, print_table, say
-from sweeps.engine.display import SweepProgress, display_progress
+from sweeps.engine.display import display_progress
 from sweeps.engine.executor import RunOutcome, execute, new_sweep_name
 from sweeps.engine.signals import Interrupted
 from sweeps.errors import InputError
@@ -69,6 +70,7 @@ def run(
     ] = None,
     budget: Budget = None,
     yes: Yes = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a sweep: train every point, record it in MLflow, report the Pareto front.
 
@@ -82,7 +84,7 @@ def run(
     check_confirmed(planned.study, planned.samples, yes)
     directory = absolute_storage(storage or DEFAULT_STORAGE)
     sweep = name or new_sweep_name(directory, planned.study.name)
-    _run_plan(planned, sweep, directory, tracking_uri, address, reuse=reuse or ())
+    _run_plan(planned, sweep, directory, tracking_uri, address, reuse=reuse or (), quiet=quiet)
 
 
 def resume(
@@ -95,6 +97,7 @@ def resume(
     address: RayAddress = None,
     tracking_uri: TrackingUri = None,
     storage: Storage = None,
+    quiet: Quiet = False,
 ) -> None:
     """Continue an interrupted sweep; finished points are never trained again.
 
@@ -113,7 +116,7 @@ def resume(
     study = set_budget(change_study(manifest.study, set_ or ()), _read_budget(budget))
     uri = choose_tracking_uri(manifest, tracking_uri)
     plan = replan(manifest.model_copy(update={"study": study}))
-    _run_plan(plan, sweep, directory, uri, address)
+    _run_plan(plan, sweep, directory, uri, address, quiet=quiet)
 
 
 def extend(
@@ -134,6 +137,7 @@ def extend(
     storage: Storage = None,
     budget: Budget = None,
     yes: Yes = False,
+    quiet: Quiet = False,
 ) -> None:
     """Add points, replicates or values of a grid to a sweep; only what is missing is trained.
 
@@ -147,7 +151,7 @@ def extend(
     limit = _read_budget(budget)
     plan = plan_extension(manifest, num_points, replicates, set_ or (), base, limit)
     check_confirmed(plan.study, plan.samples, yes)
-    _run_plan(plan, sweep, directory, uri, address, extends=True)
+    _run_plan(plan, sweep, directory, uri, address, extends=True, quiet=quiet)
 
 
 def _read_budget(text: str | None) -> int | str | None:
@@ -163,27 +167,21 @@ def _run_plan(
     *,
     extends: bool = False,
     reuse: Sequence[str] = (),
+    quiet: bool = False,
 ) -> None:
     """Runs a plan, prints its outcome, and exits with the command's exit code."""
     with _closed_output_allowed():
-        _announce(plan, sweep)
+        _announce(plan, sweep, quiet)
     resume_command = _resume_command(plan, sweep, storage, tracking_uri, address)
-    has_trained = False
     try:
-        with display_progress() as show, status_file(sweep, storage):
-
-            def on_progress(progress: SweepProgress) -> None:
-                nonlocal has_trained
-                has_trained = True
-                show(progress)
-
+        with display_progress(quiet=quiet) as show, status_file(sweep, storage):
             outcome = execute(
                 plan,
                 sweep=sweep,
                 storage=storage,
                 tracking_uri=tracking_uri,
                 address=address,
-                on_progress=on_progress,
+                on_progress=show,
                 command=command_line(),
                 resume_command=resume_command,
                 extends=extends,
@@ -195,7 +193,7 @@ def _run_plan(
         number = stop.signal if isinstance(stop, Interrupted) else signal.SIGINT
         raise typer.Exit(128 + number) from None
     with _closed_output_allowed():
-        if not has_trained and outcome.interrupted_by is None:
+        if not outcome.has_trained and outcome.interrupted_by is None:
             typer.echo(f"{sweep} was already finished; nothing to train.", err=True)
         _print_outcome(outcome, tracking_uri, resume_command)
     raise typer.Exit(outcome.exit_code)
@@ -226,9 +224,11 @@ def _redirect_closed_output() -> None:
             os.close(null)
 
 
-def _announce(plan: Plan, sweep: str) -> None:
+def _announce(plan: Plan, sweep: str, quiet: bool) -> None:
     for note in plan.notes:
         say(f"Note: {note}", err=True)
+    if quiet:
+        return
     points = max(len(plan.points), plan.searches)
     size = f"{format_count(points, 'point')}, {format_count(plan.trainings, 'training')}"
     typer.echo(f"sweep {sweep}: {size}", err=True)

@@ -261,7 +261,7 @@ def _describe_work(status: SweepStatus) -> Iterator[tuple[str, str]]:
     if beat.trainings is not None:
         done, total = beat.trainings
         parts += [f"{done:,} of {format_count(total, 'training')} done"]
-    parts += [f"{beat.rate:.1f} points per minute"] if beat.rate is not None else []
+    parts += [f"{beat.rate:.3g} trainings per minute"] if beat.rate is not None else []
     parts += [f"about {format_duration(beat.eta)} left"] if beat.eta is not None else []
     yield "work", ", ".join(parts)
     if (use := beat.use) is not None:

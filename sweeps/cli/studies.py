@@ -1,21 +1,30 @@
-"""`sweeps list` and `sweeps show`: the packaged studies, and what one study would train."""
+"""`sweeps list`, `show` and `fields`: studies, sweeps, and the fields of an experiment."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Final
+from datetime import UTC, datetime
+from typing import Annotated, Final
 
 import typer
 
 import privnets
 from privnets.config import flatten
-from sweeps.analysis.text import format_count, format_setting
-from sweeps.cli.options import Changes, NumPoints, Study
-from sweeps.cli.terminal import say
+from privnets.fields import describe_fields
+from sweeps.analysis.results import DEFAULT_STORAGE
+from sweeps.analysis.tables import Table
+from sweeps.analysis.text import first_sentence, format_count, format_setting
+from sweeps.cli.options import Changes, NumPoints, Storage, Study
+from sweeps.cli.terminal import print_table, say, say_wrapped
+from sweeps.engine.progress import SweepCounter
+from sweeps.errors import InputError, describe_choices
 from sweeps.planning.calibration import cached_curves
 from sweeps.planning.packing import local_capacity, make_packs
 from sweeps.planning.plan import Plan, cost_seconds, format_duration, make_plan
+from sweeps.store.lease import ABANDONED_SECONDS, read_heartbeat
+from sweeps.store.ledger import Ledger, list_sweeps
+from sweeps.store.manifest import read_manifest
 from sweeps.study import spec
 from sweeps.study.loader import load, study_names
 from sweeps.study.search_space import grid_size
@@ -26,13 +35,39 @@ _LISTED_POINTS: Final = 40
 _START: Final = "plus the start of Ray, up to half a minute on a busy machine"
 
 
-def list_studies() -> None:
-    """List the packaged studies: size, cost, and the figure that each reproduces."""
+def list_studies(
+    sweeps: Annotated[bool, typer.Option("--sweeps", help="List your sweeps instead.")] = False,
+    storage: Storage = None,
+) -> None:
+    """List the packaged studies: size, cost, and the figure that each reproduces.
+
+    With --sweeps, list the sweeps of a storage: state, points, age.
+    """
+    if sweeps:
+        print_table(_sweep_table(storage or DEFAULT_STORAGE))
+        return
     for name in study_names():
         study = load(name)
-        typer.echo(f"{name}  ({'; '.join(_facts(study))})")
-        typer.echo(f"    {study.description.strip()}")
-    typer.echo(f"Times are those of training alone, {_START}.")
+        say_wrapped(f"{name}  ({'; '.join(_facts(study))})", "    ")
+        # The rest of a description is for `sweeps show`.
+        say_wrapped(f"    {first_sentence(study.description)}{_source(study)}", "    ")
+    say_wrapped(f"Times are those of training alone, {_START}.", "")
+
+
+def fields(
+    experiment: Annotated[str, typer.Argument(help="Name of an experiment, as membership.")],
+) -> None:
+    """Show every field of an experiment: values, default and meaning.
+
+    The values are the type and its bounds, or the allowed names.
+    """
+    if experiment not in privnets.experiments():
+        choices = describe_choices(privnets.experiments(), experiment)
+        raise InputError(f"no experiment is named {experiment!r}; expected {choices}")
+    for field in describe_fields(privnets.experiment(experiment).Config):
+        default = "" if field.default == "required" else "default "
+        say_wrapped(f"{field.name}: {field.values}; {default}{field.default}", "    ")
+        say_wrapped(f"    {field.meaning}", "    ")
 
 
 def show(study: Study, set_: Changes = None, num_points: NumPoints = None) -> None:
@@ -50,6 +85,45 @@ def show(study: Study, set_: Changes = None, num_points: NumPoints = None) -> No
         say(f"# {line}".rstrip().replace("\n", " "))
 
 
+def _sweep_table(storage: str) -> Table:
+    """Table of the sweeps of a storage, those that ran last first."""
+    rows = []
+    for name in list_sweeps(storage):
+        try:
+            rows.append(_sweep_row(Ledger(storage, name)))
+        except InputError:  # a folder that is not a sweep
+            continue
+    rows.sort(key=lambda row: row[0])
+    if not rows:
+        raise InputError(
+            f"{storage} has no sweep; give another --storage, or start one: sweeps run"
+        )
+    return Table(
+        ("sweep", "study", "state", "points", "failed", "last active"),
+        tuple(row[1] for row in rows),
+    )
+
+
+def _sweep_row(ledger: Ledger) -> tuple[float, tuple[str, ...]]:
+    """Seconds since a sweep was active, and its row."""
+    manifest = read_manifest(ledger)
+    plan = manifest.plan
+    counts = SweepCounter(ledger, plan.seed_rule, plan.objectives).read()
+    beat = read_heartbeat(ledger.directory)
+    began = datetime.fromisoformat(manifest.created_at)
+    active_at = began.astimezone(UTC) if beat is None else beat.updated_at
+    seconds = max(0.0, (datetime.now(UTC) - active_at).total_seconds())
+    state: str = "not started" if beat is None else beat.phase
+    if beat is not None and not beat.is_final and seconds > ABANDONED_SECONDS:
+        state = "lost: no sign of life"
+    elif state == "ended":
+        state = "done" if counts.complete >= plan.points else "incomplete"
+    points = f"{counts.complete:,} of {plan.points:,}"
+    age = f"{format_duration(seconds)} ago"
+    row = (ledger.sweep, manifest.study.name, state, points, f"{counts.failed:,}", age)
+    return seconds, row
+
+
 def _facts(study: spec.Study) -> Iterator[str]:
     points, size = study.search.num_points, grid_size(study.space)
     if points is None or study.search.algorithm == "grid":
@@ -57,12 +131,15 @@ def _facts(study: spec.Study) -> Iterator[str]:
     yield f"{points} points x {study.replicates} replicates"
     seconds = cost_seconds(study, validate_study(study, data=False).configs)
     yield f"about {format_duration(seconds)} of one core"
+
+
+def _source(study: spec.Study) -> str:
+    """Sentence that names the publication that a study reproduces; empty without one."""
     if study.reproduces is None:
-        yield "reproduces no publication"
-    else:
-        paper, figure = study.reproduces.paper, study.reproduces.figure
-        name = figure if isinstance(figure, str) else f"figure {figure}"
-        yield f"reproduces {paper}" + ("" if figure is None else f", {name}")
+        return ""
+    paper, figure = study.reproduces.paper, study.reproduces.figure
+    name = figure if isinstance(figure, str) else f"figure {figure}"
+    return f" Reproduces {paper}{'' if figure is None else f', {name}'}."
 
 
 def _comments(plan: Plan) -> Iterator[str]:

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -21,12 +22,23 @@ from tracking.redaction import redact
 SUBMIT_COMMAND: Final = "SWEEPS_SUBMITTED_BY"
 """Environment variable of a cluster's job: the command line that submitted the sweep."""
 
+_TEXT_WIDTH = 100
 _PIPED_WIDTH = 400  # Without a terminal, no cell is broken over lines.
 
 
 def say(text: object, *, err: bool = False) -> None:
     """Prints a line that may come from a file or another machine, without control characters."""
     typer.echo(make_printable(str(text)), err=err)
+
+
+def say_wrapped(text: str, indent: str) -> None:
+    """Prints a text within the terminal's width, at most 100 columns; later lines are indented."""
+    width = min(make_console().width, _TEXT_WIDTH)
+    lines = textwrap.wrap(
+        make_printable(text), width, subsequent_indent=indent, break_on_hyphens=False,
+        break_long_words=False,
+    )  # fmt: skip
+    typer.echo("\n".join(lines))
 
 
 def print_table(table: Table) -> None:

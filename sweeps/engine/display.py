@@ -1,18 +1,20 @@
-"""Display of a sweep's progress: a bar on a terminal, a line now and then elsewhere."""
+"""Display of a sweep's progress on a terminal, in a notebook, or in a log."""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.control import Control
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.segment import ControlType
 from rich.text import Text
 
 from sweeps.analysis.text import format_count
@@ -23,7 +25,11 @@ from sweeps.store.lease import RunProgress
 LINE_SECONDS: Final = 10.0
 """Time between two lines of progress without a terminal."""
 
+STOPPING: Final = "stopping: finishing checkpoints, up to 20 s; press again to stop at once"
+"""Current work after the first signal."""
+
 _BAR_WIDTH: Final = 24
+_ECHO_WIDTH: Final = 2  # Terminals print ^C at the end of the last line.
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +78,14 @@ class SweepProgress(RunProgress):
         return f"{self.share:.0%} trained, about {format_duration(seconds)} left"
 
     def describe_points(self) -> str:
-        """Counts of points, and their rate; the points of a pack are done at its end."""
+        """Counts of points, and the rate of trainings; the points of a pack are done at its end."""
         counts = self.counts
         parts = [f"{counts.complete:,} of {format_count(self.points, 'point')} done"]
         if self.trainings is not None and self.trainings[1] > self.points:
             parts[0] += f" ({self.trainings[0]:,} of {format_count(self.trainings[1], 'training')})"
         parts += [f"{counts.failed} failed"] if counts.failed else []
         parts += [f"{counts.stopped} stopped early"] if counts.stopped else []
-        parts += [f"{self.rate:.1f} points per minute"] if self.rate is not None else []
+        parts += [f"{self.rate:.3g} trainings per minute"] if self.rate is not None else []
         if counts.complete < self.points and self.doing is None and self.use and self.use.packs:
             parts += [f"{format_count(self.use.packs, 'pack')} in training"]
         return ", ".join(parts)
@@ -94,22 +100,118 @@ Display = Callable[[SweepProgress], None]
 
 
 @contextmanager
-def display_progress() -> Iterator[Display]:
-    """Display on standard error: a bar on a terminal, a line now and then elsewhere."""
-    if not sys.stderr.isatty():
-        yield _with_warnings(_line_display(), _print_line)
-        return
-    live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
-    live.start()
-    try:
-        # Three lines that stay in place; each is cut where the terminal is too narrow.
-        yield _with_warnings(
-            lambda progress: live.update(_render(progress), refresh=True),
-            lambda warning: live.console.print(Text(warning)),
-        )
-    finally:
-        with suppress(OSError):  # the terminal is closed
-            live.stop()
+def display_progress(*, quiet: bool = False) -> Iterator[Display]:
+    """Display of progress: a bar on a terminal or in a notebook, a line now and then elsewhere.
+
+    All but a notebook's is on standard error. A quiet display prints warnings and the stop alone.
+    """
+    if quiet:
+        yield _with_warnings(_quiet_display(), print_line)
+    elif _is_notebook():
+        yield _NotebookDisplay()
+    elif not sys.stderr.isatty():
+        yield line_display(print_line)
+    else:
+        live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
+        block = ProgressBlock()
+        live.start()
+        try:
+
+            def show(progress: SweepProgress) -> None:
+                block.progress = progress
+                live.update(block, refresh=True)
+
+            yield _with_warnings(show, lambda warning: live.console.print(Text(warning)))
+        finally:
+            with suppress(OSError):  # the terminal is closed
+                live.stop()
+
+
+class ProgressBlock:
+    """Three lines that stay in place; each is cut where the terminal is too narrow.
+
+    A terminal that becomes narrower breaks the lines of the last drawing, so the block then takes
+    more rows than were drawn. Rich erases the drawn number of rows, and this block the others.
+    """
+
+    def __init__(self) -> None:
+        """Starts without progress, which must be set before the block is drawn."""
+        self.progress: SweepProgress | None = None
+        self._lengths: list[int] = []
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yields control codes for broken lines, then the lines."""
+        width = options.max_width
+        broken = sum(math.ceil(length / width) - 1 for length in self._lengths)
+        for _ in range(broken):
+            yield Control((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2))
+        lines = [] if self.progress is None else _render(self.progress)
+        for line in lines:
+            line.no_wrap = True
+            line.truncate(max(1, width - _ECHO_WIDTH), overflow="ellipsis")
+            yield line
+        self._lengths = [max(1, line.cell_len + _ECHO_WIDTH) for line in lines]
+
+
+def line_display(print_text: Callable[[str], None]) -> Display:
+    """Display that prints a line now and then, and each warning once."""
+    printed_at = time.monotonic()
+    last_state: str | None = None
+
+    def show(progress: SweepProgress) -> None:
+        nonlocal printed_at, last_state
+        state = progress.doing or progress.waiting
+        is_new, last_state = state not in (None, last_state), state
+        if is_new or time.monotonic() - printed_at >= LINE_SECONDS:
+            printed_at = time.monotonic()
+            print_text(str(progress))
+
+    return _with_warnings(show, print_text)
+
+
+def print_line(text: str) -> None:
+    """Prints a line on standard error at once."""
+    print(text, file=sys.stderr, flush=True)
+
+
+class _NotebookDisplay:
+    """Output of a notebook's cell that is replaced in place: all warnings, then the progress."""
+
+    def __init__(self) -> None:
+        self._warnings: list[str] = []
+        self._handle: Any = None
+        self._show = _with_warnings(self._replace, self._warnings.append)
+
+    def __call__(self, progress: SweepProgress) -> None:
+        self._show(progress)
+
+    def _replace(self, progress: SweepProgress) -> None:
+        lines = [*self._warnings, *(line.plain for line in _render(progress))]
+        content = {"text/plain": "\n".join(lines)}
+        if self._handle is None:
+            show = import_module("IPython.display").display  # exists in a notebook alone
+            self._handle = show(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)
+
+
+def _is_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
+
+
+def _quiet_display() -> Display:
+    is_told = False
+
+    def show(progress: SweepProgress) -> None:
+        nonlocal is_told
+        if progress.doing == STOPPING and not is_told:
+            is_told = True
+            print_line(STOPPING)
+
+    return show
 
 
 def _with_warnings(display: Display, print_warning: Callable[[str], None]) -> Display:
@@ -126,28 +228,9 @@ def _with_warnings(display: Display, print_warning: Callable[[str], None]) -> Di
     return show
 
 
-def _render(progress: SweepProgress) -> Group:
-    first = Table.grid(padding=(0, 1))
-    bar = ProgressBar(total=1.0, completed=progress.share, width=_BAR_WIDTH)
-    first.add_row(bar, Text(progress.describe_training(), no_wrap=True, overflow="ellipsis"))
+def _render(progress: SweepProgress) -> list[Text]:
+    """The lines: bar and current work, points, front."""
+    done = round(_BAR_WIDTH * progress.share)
+    bar = Text.assemble(("━" * done, "green"), ("━" * (_BAR_WIDTH - done), "bright_black"))
     others = (progress.describe_points(), progress.describe_front() or "no front yet")
-    return Group(first, *(Text(line, no_wrap=True, overflow="ellipsis") for line in others))
-
-
-def _line_display() -> Display:
-    printed_at = time.monotonic()
-    last_state: str | None = None
-
-    def show(progress: SweepProgress) -> None:
-        nonlocal printed_at, last_state
-        state = progress.doing or progress.waiting
-        is_new, last_state = state not in (None, last_state), state
-        if is_new or time.monotonic() - printed_at >= LINE_SECONDS:
-            printed_at = time.monotonic()
-            _print_line(str(progress))
-
-    return show
-
-
-def _print_line(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    return [bar + Text(f" {progress.describe_training()}"), *map(Text, others)]

@@ -59,6 +59,7 @@ class RunOutcome:
         interrupted_by: Signal that ended the run early; None without one.
         problems: Other problems, in words.
         is_budget_spent: Whether the run ended early because its budget was spent.
+        has_trained: Whether there was anything to train.
     """
 
     result: Result
@@ -67,6 +68,7 @@ class RunOutcome:
     interrupted_by: int | None
     problems: tuple[str, ...]
     is_budget_spent: bool = False
+    has_trained: bool = True
 
     @property
     def exit_code(self) -> int:
@@ -89,6 +91,7 @@ def run(
     num_points: int | None = None,
     reuse: Sequence[str] = (),
     budget: int | str | None = None,
+    progress: bool = True,
 ) -> Result:
     """Runs a sweep of a study to its end.
 
@@ -101,6 +104,7 @@ def run(
         num_points: Number of points, in place of the study's own.
         reuse: Sweeps whose finished trainings are copied: `SWEEP`, `STORAGE/SWEEP` or `auto`.
         budget: Trainings that this run may begin, or its time as `2h`, in place of the study's own.
+        progress: Whether progress is shown, on the terminal or in the notebook.
 
     Raises:
         StudyError: With every mistake of the study, before anything starts.
@@ -117,6 +121,7 @@ def run(
         tracking_uri=tracking_uri,
         address=address,
         reuse=reuse,
+        progress=progress,
     )
 
 
@@ -130,6 +135,7 @@ def extend(
     address: str | None = None,
     storage: str | None = None,
     budget: int | str | None = None,
+    progress: bool = True,
 ) -> Result:
     """Extends a sweep and runs it to its end: only what is missing is trained.
 
@@ -143,6 +149,7 @@ def extend(
         address: Address of the Ray cluster; None starts a local one.
         storage: Directory or URI of the sweep; `./sweep-results` if None.
         budget: Trainings that this run may begin, or its time as `2h`; no limit if None.
+        progress: Whether progress is shown, on the terminal or in the notebook.
 
     Raises:
         InputError: If the sweep does not exist, or would lose points; nothing starts.
@@ -161,16 +168,17 @@ def extend(
         address=address,
         command=f"sweeps extend {sweep}",
         extends=True,
+        progress=progress,
     )
 
 
-def _run_to_end(plan: Plan, **arguments: Any) -> Result:
+def _run_to_end(plan: Plan, *, progress: bool, **arguments: Any) -> Result:
     """Executes a plan with a display.
 
     Raises:
         KeyboardInterrupt: If it was interrupted; finished points are kept.
     """
-    with display_progress() as show:
+    with display_progress(quiet=not progress) as show:
         outcome = execute(plan, on_progress=show, **arguments)
     if outcome.interrupted_by is not None:
         raise Interrupted(outcome.interrupted_by)
@@ -224,7 +232,11 @@ def execute(
         tracker=ProgressTracker(plan, ledger, [on_progress]),
     )
     _prepare(run)
-    with catch_stop_signals() as run.stop, _open(run) as (heartbeat, publisher):
+    with (
+        catch_stop_signals(run.tracker.announce_stop) as run.stop,
+        _open(run) as (heartbeat, publisher),
+        run.tracker.displaying(),
+    ):
         _schedule(run, heartbeat)
         result = _summarise(run, heartbeat)
         published = _publish(run, heartbeat, publisher)
@@ -308,6 +320,7 @@ def _summarise(run: SweepRun, heartbeat: HeartbeatWriter) -> Result | None:
     heartbeat.phase = "publishing"
     if run.should_stop():
         return None
+    run.tracker.doing = "writing the report"
     result = read_result(run.ledger)
     try:
         write_summary(run.ledger, result)
@@ -320,6 +333,7 @@ def _publish(
     run: SweepRun, heartbeat: HeartbeatWriter, publisher: PublisherProcess
 ) -> PublishOutcome:
     """Waits until MLflow holds everything; if the run must end, only for the points being sent."""
+    run.tracker.doing = "publishing to MLflow"
     if run.should_stop():
         outcome = publisher.stop()
     else:
@@ -338,7 +352,13 @@ def _close(
     # A full disk keeps some failures out of the storage.
     failures = {**result.failures, **run.tracker.failures}
     return RunOutcome(
-        result, published, failures, run.stop.signal, run.tracker.problems, run.is_budget_spent
+        result,
+        published,
+        failures,
+        run.stop.signal,
+        run.tracker.problems,
+        run.is_budget_spent,
+        run.tracker.has_packs,
     )
 
 

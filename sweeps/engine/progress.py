@@ -16,7 +16,7 @@ from privnets.contract import Direction
 from sweeps.analysis.flags import BELOW_FLOOR
 from sweeps.analysis.pareto import pareto_front
 from sweeps.engine.capacity import describe_wait
-from sweeps.engine.display import Display, SweepCounts, SweepProgress
+from sweeps.engine.display import STOPPING, Display, SweepCounts, SweepProgress
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan
 from sweeps.store.lease import ResourceUse
@@ -112,11 +112,12 @@ class ProgressTracker:
         """Starts without counts; the first update reads the ledger."""
         self._counter = SweepCounter(self.ledger, self.plan.seed_rule, self.plan.objectives)
         self._counts = SweepCounts()
-        self._complete_before: int | None = None
         self._next_count = self._next_machines = 0.0
         self._alive: Sequence[Machine] = ()
         self._hosts: dict[str, str] = {}
         self._lock = threading.RLock()
+        self._showing, self._asking = threading.Lock(), threading.Lock()
+        self._is_stopping = False
         self._problems: dict[str, str] = {}
         self._packs: dict[str, Pack] = {}
         self._costs: dict[str, float] = {}
@@ -132,6 +133,11 @@ class ProgressTracker:
     def problems(self) -> tuple[str, ...]:
         """Problems that did not end the run, in words."""
         return tuple(self._problems.values())
+
+    @property
+    def has_packs(self) -> bool:
+        """Whether there was anything to train."""
+        return bool(self._packs)
 
     def expect(self, packs: Sequence[Pack], costs: Mapping[str, float]) -> None:
         """Adds the packs of a round, with costs in seconds; the first round starts the clock."""
@@ -227,18 +233,39 @@ class ProgressTracker:
         try:
             yield
         finally:
-            self.machines = tuple
             is_over.set()
             thread.join(_JOIN_SECONDS)
             if not thread.is_alive():
                 self._next_count = 0.0
                 self.show()
 
+    @contextmanager
+    def watching(self, machines: Callable[[], Sequence[Machine]]) -> Iterator[None]:
+        """Asks for the machines of a cluster while the block runs, and never after it."""
+        self.machines = machines
+        try:
+            yield
+        finally:
+            is_idle = self._asking.acquire(timeout=_JOIN_SECONDS)  # a call of a dead Ray hangs
+            self.machines = tuple
+            if is_idle:
+                self._asking.release()
+
     def show(self) -> None:
         """Reads what is new and calls every display."""
         self._update_machines()
         with self.recording("progress could not be read"):
             self._update_counts()
+            self._call_displays()
+
+    def announce_stop(self) -> None:
+        """Shows at once that the run stops; later progress shows it too."""
+        self._is_stopping = True
+        with self.recording("progress could not be shown"):
+            self._call_displays()
+
+    def _call_displays(self) -> None:
+        with self._showing:
             progress = self.snapshot()
             for display in list(self.displays):
                 try:
@@ -256,17 +283,18 @@ class ProgressTracker:
             elapsed = now - self._started_at
             waiting = 0.0 if self._waiting_since is None else now - self._waiting_since
             has_eta = share > _MIN_SHARE_FOR_ETA and self._waiting_since is None
-            fresh = counts.complete - (self._complete_before or 0)
+            minutes = (elapsed - self._waited - waiting) / 60
+            trained = sum(n * len(self._packs[pack].replicates) for pack, n in self._shares.items())
             points = max(len(self.plan.points), self.plan.searches)
             resources = self.plan.study.resources
             is_waiting = waiting >= _WAITING_SECONDS
             return SweepProgress(
                 points=points,
                 counts=replace(counts, failed=counts.failed + len(self._failed_points)),
-                doing=self.doing,
+                doing=STOPPING if self._is_stopping else self.doing,
                 waiting=describe_wait(self._alive, resources) if is_waiting else None,
                 share=share,
-                rate=60 * fresh / elapsed if fresh else None,
+                rate=trained / minutes if trained and minutes > 0 else None,
                 eta=(elapsed - self._waited) * (1 - share) / share if has_eta else None,
                 use=self._resource_use(),
                 trainings=(counts.trainings, self.plan.trainings),
@@ -279,8 +307,6 @@ class ProgressTracker:
         if started < self._next_count:
             return
         self._counts = self._counter.read()
-        if self._complete_before is None:
-            self._complete_before = self._counts.complete
         now = time.monotonic()
         self._next_count = now + (now - started) / _COUNTING_SHARE
 
@@ -291,7 +317,8 @@ class ProgressTracker:
             return
         self._next_machines = now + _MACHINES_SECONDS
         with self.recording("the cluster's machines could not be listed"):
-            alive = self.machines()
+            with self._asking:
+                alive = self.machines()
             with self._lock:
                 self._alive = alive
                 self._hosts.update({machine.node: machine.host for machine in alive})

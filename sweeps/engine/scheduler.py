@@ -249,15 +249,18 @@ def pack_costs(packs: Sequence[Pack]) -> dict[str, float]:
 
 @contextmanager
 def _open_ray(run: SweepRun) -> Iterator[Connection]:
-    """Joins a cluster or starts a Ray, and shows progress while the block runs."""
+    """Joins a cluster or starts a Ray for a block; progress then counts its machines."""
     tracker = run.tracker
+    tracker.doing = "starting Ray" if run.address is None else f"joining Ray at {run.address}"
     with run.stop.interruptible():
         connection = connect_ray(run.plan, run.address, run.resume_command)
-    with connection:
-        # Calls of a Ray that died hang.
-        tracker.machines = lambda: [] if connection.dead_processes() else connection.machines()
-        with tracker.displaying():
-            yield connection
+    tracker.doing = None
+
+    def machines() -> Sequence[Machine]:
+        return [] if connection.dead_processes() else connection.machines()  # else calls hang
+
+    with connection, tracker.watching(machines):
+        yield connection
 
 
 def connect_ray(plan: Plan, address: str | None, resume_command: str) -> Connection:

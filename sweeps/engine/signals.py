@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -64,11 +65,15 @@ class StopRequest:
 
 
 @contextmanager
-def catch_stop_signals() -> Iterator[StopRequest]:
+def catch_stop_signals(on_stop: Callable[[], None] = lambda: None) -> Iterator[StopRequest]:
     """Handles SIGINT, SIGTERM and SIGHUP alike while the block runs.
 
     A signal that this process ignores already (as under `nohup`) stays ignored. Python delivers
     signals to the main thread only, so in other threads the request is never set.
+
+    Args:
+        on_stop: Called once at the first signal, in another thread: the main thread may be inside
+            a call of Ray, where Python handles signals late.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -77,7 +82,31 @@ def catch_stop_signals() -> Iterator[StopRequest]:
     handled = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     previous = {number: signal.signal(number, request._receive) for number in handled}
     try:
-        yield request
+        with _calling_at_once(on_stop, handled):
+            yield request
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _calling_at_once(on_stop: Callable[[], None], numbers: Collection[int]) -> Iterator[None]:
+    """Calls a function in a thread when the first of these signals arrives."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+
+    def wait_for_signal() -> None:
+        with os.fdopen(reader, "rb", buffering=0) as signals:
+            while received := signals.read(1):  # the number of a signal
+                if received[0] in numbers:
+                    on_stop()
+                    return
+
+    thread = threading.Thread(target=wait_for_signal, name="stop signals", daemon=True)
+    thread.start()
+    previous = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(previous)
+        os.close(writer)

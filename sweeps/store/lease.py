@@ -99,7 +99,7 @@ class RunProgress(BaseModel):
         doing: Preparation in progress, in words; None while packs are trained.
         waiting: What training waits for, in words; None while packs are trained.
         share: Share of this run's work that is done.
-        rate: Points per minute in this run; None before the first.
+        rate: Trainings per minute in this run, parts of trainings included; None before any.
         eta: Estimated seconds left; None while unknown.
         use: Resources in use; None before they are known.
         trainings: Replicates finished, and replicates in all; None if unknown.

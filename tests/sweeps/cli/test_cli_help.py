@@ -9,8 +9,8 @@ from support import run_command
 
 HEAVY = ("ray", "mlflow", "torch", "pandas", "pydantic", "scipy", "numpy", "plotly", "sklearn")
 COMMANDS = (
-    "list", "show", "run", "resume", "points", "pareto", "report", "compare", "sync", "verify",
-    "ui", "data", "audit",
+    "list", "show", "fields", "run", "resume", "points", "pareto", "report", "compare", "sync",
+    "verify", "ui", "data", "audit",
 )  # fmt: skip
 
 

@@ -2,14 +2,20 @@
 
 import os
 import re
+from importlib.metadata import version
 
 import pytest
+from small_sweeps import small_plan
 from typer.testing import CliRunner
 
 import privnets
+from privnets.points import Replicate, TradeoffPoint
 from sweeps.cli.main import app
 from sweeps.planning.cost_curves import CostCurve, cache_curve, curve_key
-from sweeps.planning.plan import format_duration, make_plan
+from sweeps.planning.plan import create_manifest, format_duration, make_plan
+from sweeps.store.lease import acquire_lease
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import write_manifest
 from sweeps.study.loader import load, study_names
 from sweeps.study.spec import Resources
 
@@ -91,15 +97,60 @@ def test_list_tells_each_study_s_size_cost_and_what_it_reproduces():
     assert all(f"{name}  (" in output for name in study_names())
     (noise,) = (line for line in output.splitlines() if line.startswith("adult-noise "))
     assert noise.startswith("adult-noise  (7 points x 16 replicates; about ")
-    assert noise.endswith(" of one core; reproduces arXiv:2001.10648, figure 5)")
-    assert "of one core; reproduces no publication)" in output
+    assert noise.endswith(" of one core)")
+    assert "Reproduces arXiv:2001.10648, figure 5." in " ".join(output.split())
+
+
+def test_list_fits_100_columns_and_names_no_command():
+    output = run("list")
+    assert max(map(len, output.splitlines())) <= 100
+    assert "--set" not in output
+
+
+def test_list_of_sweeps_tells_state_points_and_age(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, finished in (("whole", 4), ("part", 1)):
+        plan = small_plan(tmp_path)
+        ledger = Ledger(str(tmp_path / "sweep-results"), name)
+        with acquire_lease(ledger.directory):
+            manifest = create_manifest(plan, name, command="sweeps run it", tracking_uri="")
+            write_manifest(ledger, manifest)
+            metrics = dict.fromkeys(plan.objectives, 0.5)
+            replicates = tuple(Replicate(seed, metrics, finished_at=1.0) for seed in plan.seeds)
+            points = [
+                TradeoffPoint(p.point_id, "membership", p.config.resolved(), replicates)
+                for p in plan.points[:finished]
+            ]
+            ledger.write_pack("pack", points)
+    (whole,), (part,) = (
+        [line for line in run("list", "--sweeps").splitlines() if name in line]
+        for name in ("whole", "part")
+    )
+    assert all(text in whole for text in ("done", "4 of 4", " ago"))
+    assert all(text in part for text in ("incomplete", "1 of 4", " ago"))
+
+
+@pytest.mark.parametrize("experiment", ["adversarial", "membership"])
+def test_fields_prints_each_field_with_its_values_default_and_meaning(experiment):
+    output = " ".join(run("fields", experiment).split())
+    config = privnets.experiment(experiment).Config
+    for name, field in config.model_fields.items():
+        assert f"{name}: " in output
+        assert field.description in output
+        assert f"{name}: {field.description}" in config.__doc__
+    assert "seed: integer ≥ 0 and < 2147483648; default 0" in output
+
+
+def test_version_is_that_of_the_installed_distribution():
+    assert run("--version").split() == ["sweeps", version("privnets-sweeps")]
 
 
 @pytest.mark.parametrize(("num_points", "listed"), [(2, 2), (20, 3)])
 def test_list_counts_no_more_points_than_a_grid_has(study, monkeypatch, num_points, listed):
     study.write_text(f"{STUDY}search: {{num_points: {num_points}}}\n")
     monkeypatch.setattr("sweeps.cli.studies.study_names", lambda: [str(study)])
-    assert f"{study}  ({listed} points x 2 replicates; " in run("list")
+    shown = " ".join(run("list").split())
+    assert f"{study} ({listed} points x 2 replicates; " in shown
 
 
 @pytest.mark.parametrize("name", ["quickstart", "toy-gaussian", "digits-quick"])

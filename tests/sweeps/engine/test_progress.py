@@ -131,7 +131,11 @@ def test_rate_and_time_left_are_those_of_this_run(tracker: ProgressTracker, cloc
     tracker.advance_pack("p", 0.25, "node")
     tracker.show()
     now = tracker.snapshot()
-    assert (now.counts.complete, now.rate, now.eta) == (2, pytest.approx(1.0), pytest.approx(180.0))
+    assert (now.counts.complete, now.rate, now.eta) == (
+        2,
+        pytest.approx(0.25),
+        pytest.approx(180.0),
+    )
 
 
 def test_nothing_is_done_before_packs_are_expected(tracker: ProgressTracker) -> None:
@@ -272,7 +276,7 @@ def test_without_a_terminal_a_line_appears_now_and_then(
             show(state)
     line = (
         "25% trained, about 90 seconds left, 6 of 24 points done, 1 failed, "
-        "12.0 points per minute, front of 3 (best utility/accuracy 0.9)"
+        "12 trainings per minute, front of 3 (best utility/accuracy 0.9)"
     )
     assert capsys.readouterr().err.splitlines() == [line, line]
 
@@ -295,12 +299,51 @@ def test_a_terminal_shows_three_lines_however_narrow_it_is(width: int) -> None:
         state_with(counts=counts, rate=12.5, eta=7000.0),
     ]
     for state in states:
-        output = io.StringIO()
-        console = Console(file=output, width=width, force_terminal=True)
-        console.print(display._render(state), end="")
-        assert output.getvalue().count("\n") == 3
-        lines = Text.from_ansi(output.getvalue()).plain.splitlines()
+        lines = draw(state, [width])[0].splitlines()
+        assert len(lines) == 3
         assert max(map(cell_len, lines)) <= width
+
+
+def draw(state: SweepProgress, widths: Sequence[int]) -> list[str]:
+    """Text of a block drawn on a terminal of each of these widths in turn."""
+    block = display.ProgressBlock()
+    block.progress = state
+    texts = []
+    for width in widths:
+        output = io.StringIO()
+        Console(file=output, width=width, force_terminal=True).print(block, end="")
+        texts.append(output.getvalue())
+    return [Text.from_ansi(text).plain if len(widths) == 1 else text for text in texts]
+
+
+def test_a_narrower_terminal_leaves_no_stale_line() -> None:
+    """Two lines of more than 50 columns take two rows each on a terminal of 50."""
+    state = state_with(doing="x" * 60, rate=1.0, trainings=(5, 128))
+    drawn = draw(state, [100, 50, 50])
+    assert [text.count("\x1b[1A\x1b[2K") for text in drawn] == [0, 2, 0]
+
+
+def test_the_first_signal_is_answered_at_once_while_the_ledger_is_read(
+    tracker: ProgressTracker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with display_progress() as show:
+        tracker.displays.append(show)
+        tracker.announce_stop()
+        tracker.doing = "something else"
+        tracker.show()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "stopping: finishing checkpoints, up to 20 s; press again to stop at once"
+    )
+
+
+def test_a_quiet_display_prints_warnings_and_the_stop_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with display_progress(quiet=True) as show:
+        for changes in ({}, {"setbacks": 1, "setback": "a node"}, {"doing": display.STOPPING}):
+            show(state_with(**changes))
+    assert capsys.readouterr().err.splitlines() == ["Warning: a node", display.STOPPING]
 
 
 @pytest.mark.parametrize(
@@ -323,7 +366,7 @@ def test_points_are_counted_beside_packs_in_training_and_replicates() -> None:
     counts = SweepCounts(complete=1)
     state = SweepProgress(points=12, counts=counts, share=0.52, rate=0.1, trainings=(25, 48))
     assert state.describe_points() == (
-        "1 of 12 points done (25 of 48 trainings), 0.1 points per minute"
+        "1 of 12 points done (25 of 48 trainings), 0.1 trainings per minute"
     )
     single = SweepProgress(points=1, trainings=(0, 1))
     assert single.describe_points() == "0 of 1 point done"

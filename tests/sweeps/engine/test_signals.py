@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -85,3 +87,12 @@ def test_previous_handlers_are_restored() -> None:
         assert [signal.getsignal(number) for number in SIGNALS] != previous
         assert not stop.is_requested()
     assert [signal.getsignal(number) for number in SIGNALS] == previous
+
+
+def test_the_first_signal_calls_on_stop_once_in_another_thread() -> None:
+    """The main thread may be inside a call of Ray, where Python handles signals late."""
+    callers: queue.Queue[threading.Thread] = queue.Queue()
+    with catch_stop_signals(lambda: callers.put(threading.current_thread())):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert callers.get(timeout=0.5) is not threading.main_thread()
+    assert callers.empty()
