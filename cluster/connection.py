@@ -69,10 +69,12 @@ class Connection(AbstractContextManager["Connection"]):
     Attributes:
         address: `HOST:PORT` of the head.
         started: Whether `connect` started the Ray, so that `close` ends it.
+        dashboard: Address of Ray's dashboard, with the token that it asks for; says so without one.
     """
 
     address: str
     started: bool
+    dashboard: str = field(default="this Ray has no dashboard", repr=False)
     _undo: ExitStack = field(default_factory=ExitStack, repr=False)
 
     def machines(self) -> list[Machine]:
@@ -105,6 +107,7 @@ def connect(
     cpus: int | None = None,
     modules: Sequence[str] = (),
     advice: str = "",
+    dashboard: bool = False,
 ) -> Connection:
     """Starts a Ray for this process alone, or joins one.
 
@@ -120,6 +123,7 @@ def connect(
             process ready for each.
         modules: Modules that processes of a Ray that is started load while they are idle.
         advice: Sentence for the user, printed if the head of a joined Ray stops answering.
+        dashboard: Whether a Ray that is started serves Ray's dashboard, on loopback.
 
     Raises:
         ConnectError: If Ray cannot be started, or the Ray at the address cannot be joined.
@@ -132,13 +136,13 @@ def connect(
         if ray.is_initialized():
             if not ray_internals.owns_head():
                 undo.enter_context(_warn_of_silence(_head_address(), advice))
-            return Connection(_head_address(), False, undo)
+            return Connection(_head_address(), False, _undo=undo)
         with ray_internals.keeping_sigterm():
             if head is None:
-                _start(undo, cpus, modules)
+                page = _start(undo, cpus, modules, dashboard)
             else:
-                _join(undo, head, advice, is_own=address == AUTO)
-        return Connection(_head_address(), head is None, undo)
+                page = _join(undo, head, advice, is_own=address == AUTO)
+        return Connection(_head_address(), head is None, page, undo)
     except BaseException as error:
         undo.close()
         if isinstance(error, ClusterError) or not isinstance(error, Exception):
@@ -178,28 +182,31 @@ def alive_nodes() -> list[dict[str, Any]]:
     return [node for node in nodes if node["Alive"]]
 
 
-def _start(undo: ExitStack, cpus: int | None, modules: Sequence[str]) -> None:
-    directory = undo.enter_context(ray_directory())
-    undo.enter_context(_authentication({MODE: WITH_TOKEN, TOKEN: secrets.token_hex(32)}))
+def _start(undo: ExitStack, cpus: int | None, modules: Sequence[str], dashboard: bool) -> str:
+    """Starts a Ray; returns the address of its dashboard."""
+    directory, token = undo.enter_context(ray_directory()), secrets.token_hex(32)
+    undo.enter_context(_authentication({MODE: WITH_TOKEN, TOKEN: token}))
     undo.enter_context(ray_internals.without_worker_messages())
     preloaded = {_PRELOADED_MODULES: ",".join(modules)} if modules else {}
     with (
         ray_internals.loopback_only(),
-        ray_internals.without_extra_servers(),
+        nullcontext() if dashboard else ray_internals.without_extra_servers(),
         _environment(_WORKER_NICENESS | preloaded),
     ):
         undo.callback(_shut_down)
-        ray.init(
+        context = ray.init(
             num_cpus=cpus,
-            include_dashboard=False,
+            include_dashboard=dashboard,
             log_to_driver=False,
             logging_level=logging.ERROR,
             object_store_memory=_OBJECT_STORE_BYTES,
             _temp_dir=directory,
         )
+    return f"{_page(context)} (its token: {token})" if dashboard else Connection.dashboard
 
 
-def _join(undo: ExitStack, head: str, advice: str, is_own: bool) -> None:
+def _join(undo: ExitStack, head: str, advice: str, is_own: bool) -> str:
+    """Joins a Ray; returns the address of its dashboard."""
     has_token = uses_token() and bool(os.environ.get(MODE) or read_token())
     if not has_token and is_remote(head) and not is_own:
         _warn_of_no_token(head)
@@ -211,7 +218,13 @@ def _join(undo: ExitStack, head: str, advice: str, is_own: bool) -> None:
     own: AbstractContextManager[None]
     own = nullcontext() if is_remote(head) else ray_internals.loopback_only()
     with _environment({_ATTEMPTS: os.environ.get(_ATTEMPTS, "1")}), own:
-        ray.init(address=head, log_to_driver=False, logging_level=logging.ERROR)
+        context = ray.init(address=head, log_to_driver=False, logging_level=logging.ERROR)
+    return _page(context)
+
+
+def _page(context: Any) -> str:
+    page = context.dashboard_url
+    return f"http://{page}" if page else Connection.dashboard
 
 
 def _warn_of_silence(head: str, advice: str) -> AbstractContextManager[None]:

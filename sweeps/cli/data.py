@@ -15,7 +15,7 @@ from rich.progress import DownloadColumn, Progress, TaskID, TextColumn, Transfer
 from privnets import data as datasets
 from sweeps.cli.options import AnyAddress, Data, Json
 from sweeps.cli.remote import check_remote_path, is_job_server, parse_reply, run_remotely
-from sweeps.cli.terminal import make_console, make_grid, say
+from sweeps.cli.terminal import print_rows, say
 from sweeps.engine.node_data import (
     FETCH_SECONDS,
     LIST_SECONDS,
@@ -26,7 +26,6 @@ from sweeps.engine.node_data import (
     place_of,
     run_on_nodes,
 )
-from sweeps.errors import make_printable
 
 _NODES = TypeAdapter(dict[str, NodeData])
 _JOB_SECONDS = 120.0  # Ray needs them to start a job.
@@ -88,12 +87,12 @@ def fetch_dataset(
 
 
 def _print_datasets() -> None:
-    grid = make_grid("name", "records", "task", "source", "licence", "state", "where")
+    rows = []
     for name in datasets.names():
         info = datasets.info(name)
         records, state = f"{info.records:,}", datasets.status(name)
-        grid.add_row(name, records, info.task, info.source, info.licence, state, place_of(name))
-    make_console().print(grid)
+        rows.append((name, records, info.task, info.source, info.licence, state, place_of(name)))
+    print_rows(("name", "records", "task", "source", "licence", "state", "where"), rows)
 
 
 def _download(name: str) -> list[Path]:
@@ -148,9 +147,10 @@ def _print_nodes(nodes: Mapping[str, NodeData], as_json: bool) -> None:
 
 
 def _print_states(nodes: Mapping[str, NodeData]) -> None:
-    grid = make_grid("name", "node", "state", "where")
-    for dataset in dict.fromkeys(name for node in nodes.values() for name in node.sets):
-        for name, node in nodes.items():
-            if dataset in node.sets:
-                grid.add_row(*map(make_printable, (dataset, name, *node.sets[dataset])))
-    make_console().print(grid)
+    rows = [
+        (dataset, name, *node.sets[dataset])
+        for dataset in dict.fromkeys(name for node in nodes.values() for name in node.sets)
+        for name, node in nodes.items()
+        if dataset in node.sets
+    ]
+    print_rows(("name", "node", "state", "where"), rows)

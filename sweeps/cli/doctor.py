@@ -18,9 +18,8 @@ from cluster.auth import is_loopback
 from cluster.jobs import JobClient
 from sweeps.cli import remote
 from sweeps.cli.options import AnyAddress, Data, Json, Storage, TrackingUri
-from sweeps.cli.terminal import make_console, make_grid
+from sweeps.cli.terminal import print_rows
 from sweeps.engine.node_data import data_variables
-from sweeps.errors import make_printable
 from sweeps.store.manifest import installed_versions
 from sweeps.study.loader import load
 from sweeps.study.shipped_files import shipped_name
@@ -104,11 +103,10 @@ def _check_job_server(client: JobClient) -> list[examination.Check]:
 
 
 def _print(report: examination.Report) -> None:
-    grid = make_grid("subject", "node", "state", "found", "remedy")
-    for check in report.checks:
-        state = Text(check.state, style=_STYLES[check.state])
-        node, *texts = map(make_printable, (check.node, check.found, check.remedy))
-        grid.add_row(check.subject, node, state, *texts)
-    make_console().print(grid)
+    rows = [
+        (c.subject, c.node, Text(c.state, style=_STYLES[c.state]), c.found, c.remedy)
+        for c in report.checks
+    ]
+    print_rows(("subject", "node", "state", "found", "remedy"), rows)
     failed, total = len(report.failed), len(report.checks)
     typer.echo(f"{failed} of {total} checks failed." if failed else "No check failed.")

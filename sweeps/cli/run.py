@@ -31,7 +31,7 @@ from sweeps.cli.options import (
 )
 from sweeps.cli.status import status_file
 from sweeps.cli.terminal import SUBMIT_COMMAND, command_line, print_table, say
-from sweeps.engine.display import display_progress
+from sweeps.engine.display import display_progress, print_line
 from sweeps.engine.executor import RunOutcome, execute, new_sweep_name
 from sweeps.engine.signals import Interrupted
 from sweeps.errors import InputError
@@ -71,6 +71,9 @@ def run(
     budget: Budget = None,
     yes: Yes = False,
     quiet: Quiet = False,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Serve Ray's dashboard, and print its address.")
+    ] = False,
 ) -> None:
     """Run a sweep: train every point, record it in MLflow, report the Pareto front.
 
@@ -84,7 +87,10 @@ def run(
     check_confirmed(planned.study, planned.samples, yes)
     directory = absolute_storage(storage or DEFAULT_STORAGE)
     sweep = name or new_sweep_name(directory, planned.study.name)
-    _run_plan(planned, sweep, directory, tracking_uri, address, reuse=reuse or (), quiet=quiet)
+    _run_plan(
+        planned, sweep, directory, tracking_uri, address,
+        reuse=reuse or (), quiet=quiet, dashboard=dashboard,
+    )  # fmt: skip
 
 
 def resume(
@@ -168,6 +174,7 @@ def _run_plan(
     extends: bool = False,
     reuse: Sequence[str] = (),
     quiet: bool = False,
+    dashboard: bool = False,
 ) -> None:
     """Runs a plan, prints its outcome, and exits with the command's exit code."""
     with _closed_output_allowed():
@@ -186,6 +193,7 @@ def _run_plan(
                 resume_command=resume_command,
                 extends=extends,
                 reuse=reuse,
+                on_dashboard=_print_dashboard if dashboard else None,
             )
     except KeyboardInterrupt as stop:
         with _closed_output_allowed():
@@ -222,6 +230,10 @@ def _redirect_closed_output() -> None:
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, stream.fileno())
             os.close(null)
+
+
+def _print_dashboard(address: str) -> None:
+    print_line(f"Ray's dashboard: {address}")  # The display moves below it.
 
 
 def _announce(plan: Plan, sweep: str, quiet: bool) -> None:

@@ -22,7 +22,7 @@ from sweeps.errors import InputError, describe_choices
 from sweeps.planning.calibration import cached_curves
 from sweeps.planning.packing import local_capacity, make_packs
 from sweeps.planning.plan import Plan, cost_seconds, format_duration, make_plan
-from sweeps.store.lease import ABANDONED_SECONDS, read_heartbeat
+from sweeps.store.lease import read_heartbeat
 from sweeps.store.ledger import Ledger, list_sweeps
 from sweeps.store.manifest import read_manifest
 from sweeps.study import spec
@@ -110,14 +110,13 @@ def _sweep_row(ledger: Ledger) -> tuple[float, tuple[str, ...]]:
     plan = manifest.plan
     counts = SweepCounter(ledger, plan.seed_rule, plan.objectives).read()
     beat = read_heartbeat(ledger.directory)
-    began = datetime.fromisoformat(manifest.created_at)
-    active_at = began.astimezone(UTC) if beat is None else beat.updated_at
-    seconds = max(0.0, (datetime.now(UTC) - active_at).total_seconds())
-    state: str = "not started" if beat is None else beat.phase
-    if beat is not None and not beat.is_final and seconds > ABANDONED_SECONDS:
-        state = "lost: no sign of life"
-    elif state == "ended":
-        state = "done" if counts.complete >= plan.points else "incomplete"
+    if beat is None:
+        began = datetime.fromisoformat(manifest.created_at).astimezone(UTC)
+        state, seconds = "not started", max(0.0, (datetime.now(UTC) - began).total_seconds())
+    elif beat.phase == "ended":
+        state, seconds = "done" if counts.complete >= plan.points else "incomplete", beat.age
+    else:
+        state, seconds = "lost: no sign of life" if beat.is_abandoned else beat.phase, beat.age
     points = f"{counts.complete:,} of {plan.points:,}"
     age = f"{format_duration(seconds)} ago"
     row = (ledger.sweep, manifest.study.name, state, points, f"{counts.failed:,}", age)

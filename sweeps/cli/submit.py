@@ -11,14 +11,18 @@ import typer
 
 from cluster.errors import JobError, UnreachableError
 from cluster.jobs import Job, JobClient
+from sweeps.analysis.results import DEFAULT_STORAGE
 from sweeps.cli.doctor import examine_remotely
-from sweeps.cli.options import Changes, Data, JobServer, NumPoints, Study, Sweep, Yes
-from sweeps.cli.remote import address_option, connect_job_server
+from sweeps.cli.options import Changes, Data, JobServer, NumPoints, Storage, Study, Sweep, Yes
+from sweeps.cli.remote import address_option, connect_job_server, default_job_server
 from sweeps.cli.submission import STOP_SECONDS, SweepJob, find_job, job_id, prepare_job, submit_job
 from sweeps.cli.terminal import command_line, say
 from sweeps.doctor import Check
 from sweeps.errors import InputError, StudyError, make_printable
 from sweeps.planning.plan import check_confirmed, set_num_points
+from sweeps.store.lease import read_heartbeat
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import read_manifest
 from sweeps.study import spec
 from sweeps.study.loader import load
 from sweeps.study.shipped_files import read_study_files
@@ -113,14 +117,19 @@ def submit(
 def logs(
     sweep: Sweep,
     address: JobServer = None,
+    storage: Storage = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Continue until the job ends, or Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Continue until the sweep ends, or Ctrl-C.")
     ] = False,
 ) -> None:
-    """Print the log of a submitted sweep; Ctrl-C ends the printing, not the sweep.
+    """Print the log of a sweep; Ctrl-C ends the printing, not the sweep.
 
-    With --follow, a lost connection is restored for up to ten minutes.
+    With the address of a cluster, prints the log of the sweep's job there; with --follow, a lost
+    connection is restored for up to ten minutes. Otherwise reads a storage that this machine sees.
     """
+    if address is None and (storage is not None or default_job_server() is None):
+        _print_stored_log(Ledger(storage or DEFAULT_STORAGE, sweep), follow)
+        return
     client = connect_job_server(address)
     job = find_job(client, sweep)
     if not follow:
@@ -174,6 +183,24 @@ def _check_cluster(client: JobClient, study: spec.Study, job: SweepJob) -> None:
 
 def _describe(check: Check) -> str:
     return f"{check.subject}{f' on {check.node}' if check.node else ''}: {check.found}"
+
+
+def _print_stored_log(ledger: Ledger, follow: bool) -> None:
+    """Prints the log in a sweep's directory; while its driver runs, also what follows."""
+    read_manifest(ledger)  # raises an error if there is no such sweep
+    path = ledger.log_path
+    if path is None or not path.exists():
+        raise InputError(
+            f"the sweep {ledger.sweep!r} has no log in {ledger.directory.path}: only runs that "
+            "write to a local directory have one; for a submitted sweep give --address"
+        )
+    with path.open(encoding="utf-8", errors="replace") as file:
+        while True:
+            beat = read_heartbeat(ledger.directory)  # before the log, whose end it announces
+            _print_log(file.read())
+            if not follow or beat is None or beat.is_final or beat.is_abandoned:
+                return
+            time.sleep(_POLL_SECONDS)
 
 
 def _follow(client: JobClient, job_id: str) -> None:

@@ -7,12 +7,15 @@ import re
 import shlex
 import sys
 import textwrap
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import typer
-from rich.box import HEAVY_HEAD, SIMPLE_HEAD, Box
+from rich.box import HEAVY_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as RichTable
+from rich.text import Text
 
 if TYPE_CHECKING:
     from sweeps.analysis.tables import Table
@@ -43,18 +46,66 @@ def say_wrapped(text: str, indent: str) -> None:
 
 def print_table(table: Table) -> None:
     """Prints a table of points at the width of the terminal, if there is one."""
-    console = make_console()
-    if console.is_terminal:  # Metric names are long: break them over lines.
-        names = [re.sub("([/_])", "\\1\n", column) for column in table.columns]
-        grid = make_grid(*names, box=SIMPLE_HEAD)
-    else:
-        grid = make_grid(*table.columns)
-    grid.columns[-1].no_wrap = table.columns[-1] == "point"  # An id must be copied whole.
-    for row in table.rows:
-        grid.add_row(*map(make_printable, row))
-    console.print(grid)
+    print_rows(table.columns, table.rows)
     if table.note:
         say(table.note)
+
+
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
+    """Prints rows as a table that breaks no word; where that is too wide, a block per row.
+
+    Without a terminal, every row is one line.
+    """
+    console = make_console()
+    cells = [[_printable(cell) for cell in row] for row in rows]
+    if not console.is_terminal:
+        grid = RichTable(*map(make_printable, columns), box=HEAVY_HEAD)
+    else:
+        plain = [[cell.plain for cell in row] for row in cells]
+        widths = [
+            max(cell_len(word) for text in texts for word in _words(text))
+            for texts in zip(columns, *plain, strict=True)
+        ]
+        spare = console.width - sum(widths) - (len(widths) - 1)
+        if spare < 0:
+            _print_blocks(console, columns, cells)
+            return
+        gap = 2 if spare >= len(widths) - 1 else 1
+        spare -= (gap - 1) * (len(widths) - 1)
+        grid = RichTable(box=None, padding=(0, gap, 0, 0), pad_edge=False)
+        for name, width, *texts in zip(columns, widths, *plain, strict=True):
+            extra = min(spare, max(map(cell_len, texts), default=0) - width)
+            spare -= max(extra, 0)
+            # Metric names are long: break them over lines.
+            heading = re.sub(r"([/_])|\s", "\\1\n", make_printable(name))
+            grid.add_column(heading, width=width + max(extra, 0), overflow="fold")
+    for row in cells:
+        grid.add_row(*row)
+    console.print(grid)
+
+
+def _print_blocks(
+    console: Console, columns: Sequence[str], cells: Sequence[Sequence[Text]]
+) -> None:
+    name_width = max(map(cell_len, columns))
+    for row in cells:
+        grid = RichTable.grid(padding=(0, 2))
+        grid.add_column(min_width=min(name_width, console.width // 2))
+        grid.add_column(overflow="fold")
+        for name, cell in zip(columns, row, strict=True):
+            grid.add_row(make_printable(name), cell)
+        console.print(grid)
+        console.print()
+
+
+def _printable(cell: str | Text) -> Text:
+    """A cell without control characters."""
+    return cell if isinstance(cell, Text) else Text(make_printable(cell))
+
+
+def _words(text: str) -> list[str]:
+    """Parts of a heading or cell that must not be broken."""
+    return re.split(r"(?<=[/_])|\s", text)
 
 
 def make_console() -> Console:
@@ -63,14 +114,6 @@ def make_console() -> Console:
     if not console.is_terminal:
         console.width = _PIPED_WIDTH
     return console
-
-
-def make_grid(*columns: str, box: Box = HEAVY_HEAD) -> RichTable:
-    """Returns an empty table whose long cells fold instead of being cut."""
-    grid = RichTable(*map(make_printable, columns), box=box, pad_edge=box is not SIMPLE_HEAD)
-    for column in grid.columns:
-        column.overflow = "fold"
-    return grid
 
 
 def command_line() -> str:

@@ -229,8 +229,9 @@ def _with_warnings(display: Display, print_warning: Callable[[str], None]) -> Di
 
 
 def _render(progress: SweepProgress) -> list[Text]:
-    """The lines: bar and current work, points, front."""
+    """The lines: bar and current work, points, front; a stop needs the whole first line."""
     done = round(_BAR_WIDTH * progress.share)
     bar = Text.assemble(("━" * done, "green"), ("━" * (_BAR_WIDTH - done), "bright_black"))
     others = (progress.describe_points(), progress.describe_front() or "no front yet")
-    return [bar + Text(f" {progress.describe_training()}"), *map(Text, others)]
+    first = bar + Text(f" {progress.describe_training()}")
+    return [Text(STOPPING) if progress.doing == STOPPING else first, *map(Text, others)]

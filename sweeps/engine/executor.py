@@ -9,7 +9,7 @@ one ends it at once. Neither loses anything that is in the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +22,7 @@ from cluster.connection import check_address, connect, local_machine
 from cluster.errors import ConnectError
 from sweeps.analysis.results import DEFAULT_STORAGE, Result, read_result
 from sweeps.engine.capacity import cluster_capacity
-from sweeps.engine.display import Display, display_progress
+from sweeps.engine.display import Display, display_progress, line_display
 from sweeps.engine.node_data import check_data_on_nodes
 from sweeps.engine.progress import ProgressTracker
 from sweeps.engine.scheduler import SweepRun, pending_replicates, run_pending_packs
@@ -197,6 +197,7 @@ def execute(
     resume_command: str | None = None,
     extends: bool = False,
     reuse: Sequence[str] = (),
+    on_dashboard: Callable[[str], None] | None = None,
 ) -> RunOutcome:
     """Runs what a sweep lacks: all of it, or the rest after an interruption.
 
@@ -211,6 +212,7 @@ def execute(
         resume_command: Command that continues the sweep; `sweeps resume SWEEP` if None.
         extends: Whether the plan may extend the recorded sweep of this name.
         reuse: Sweeps whose finished trainings are copied; see `sweeps.store.reuse.find_sources`.
+        on_dashboard: Called with the address of Ray's dashboard, which a local Ray then starts.
 
     Raises:
         InputError: If the name belongs to another sweep, another driver runs it, no Ray is at the
@@ -229,6 +231,7 @@ def execute(
         resume_command=resume_command or f"sweeps resume {sweep}",
         extends=extends,
         reuse=reuse,
+        on_dashboard=on_dashboard,
         tracker=ProgressTracker(plan, ledger, [on_progress]),
     )
     _prepare(run)
@@ -274,6 +277,8 @@ def _open(run: SweepRun) -> Iterator[tuple[HeartbeatWriter, PublisherProcess]]:
         if run.reuse:
             _reuse(run, manifest)
         run.tracker.displays.insert(0, heartbeat.update)
+        run.ledger.log(run.command)
+        run.tracker.displays.append(line_display(run.ledger.log))
         run.is_superseded = lambda: heartbeat.is_superseded
         with start_publisher(run.ledger, run.tracking_uri) as publisher:
             yield heartbeat, publisher
@@ -351,6 +356,8 @@ def _close(
     result = result or read_result(run.ledger)
     # A full disk keeps some failures out of the storage.
     failures = {**result.failures, **run.tracker.failures}
+    counts = ", ".join(f"{count} {state}" for state, count in result.counts.items())
+    run.ledger.log("\n".join([f"{heartbeat.phase}: {counts}", *run.tracker.problems]))
     return RunOutcome(
         result,
         published,

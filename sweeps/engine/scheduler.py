@@ -60,6 +60,7 @@ class SweepRun:
         reuse: Sweeps whose trainings are copied; see `sweeps.store.reuse.find_sources`.
         is_budget_spent: Whether packs were left untrained because the budget was spent.
         is_superseded: Returns whether another driver has taken the sweep over.
+        on_dashboard: Called with the address of Ray's dashboard; None leaves a local Ray without.
     """
 
     ledger: Ledger
@@ -73,6 +74,7 @@ class SweepRun:
     is_budget_spent: bool = False
     stop: StopRequest = field(default_factory=StopRequest)
     is_superseded: Callable[[], bool] = lambda: False
+    on_dashboard: Callable[[str], None] | None = None
 
     @property
     def plan(self) -> Plan:
@@ -253,8 +255,12 @@ def _open_ray(run: SweepRun) -> Iterator[Connection]:
     tracker = run.tracker
     tracker.doing = "starting Ray" if run.address is None else f"joining Ray at {run.address}"
     with run.stop.interruptible():
-        connection = connect_ray(run.plan, run.address, run.resume_command)
+        connection = connect_ray(
+            run.plan, run.address, run.resume_command, dashboard=run.on_dashboard is not None
+        )
     tracker.doing = None
+    if run.on_dashboard is not None:
+        run.on_dashboard(connection.dashboard)
 
     def machines() -> Sequence[Machine]:
         return [] if connection.dead_processes() else connection.machines()  # else calls hang
@@ -263,10 +269,13 @@ def _open_ray(run: SweepRun) -> Iterator[Connection]:
         yield connection
 
 
-def connect_ray(plan: Plan, address: str | None, resume_command: str) -> Connection:
+def connect_ray(
+    plan: Plan, address: str | None, resume_command: str, *, dashboard: bool = False
+) -> Connection:
     """Joins a cluster, or starts a Ray that is as large as packs need and loads their modules.
 
-    If the cluster's head dies, Ray's message shows `resume_command`.
+    If the cluster's head dies, Ray's message shows `resume_command`. A Ray that is started has
+    Ray's dashboard if `dashboard` is true.
     """
     advice = f"What is finished is kept; continue on any cluster with `{resume_command}`."
     if address is not None:
@@ -276,7 +285,9 @@ def connect_ray(plan: Plan, address: str | None, resume_command: str) -> Connect
     experiment = privnets.experiment(plan.study.experiment)
     own_modules = (type(experiment).__module__, *experiment.training_modules)
     modules = ("sweeps.engine.preload", "sweeps.engine.worker", *own_modules)
-    return connect(cpus=max(1, math.ceil(cpus)), modules=modules, advice=advice)
+    return connect(
+        cpus=max(1, math.ceil(cpus)), modules=modules, advice=advice, dashboard=dashboard
+    )
 
 
 def _stop_condition(run: SweepRun, connection: Connection) -> Callable[[], bool]:

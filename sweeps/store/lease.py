@@ -137,6 +137,16 @@ class Heartbeat(RunProgress):
         """Whether the driver announced its end."""
         return self.phase in ("ended", "stopped")
 
+    @property
+    def age(self) -> float:
+        """Seconds since it was written, at least 0, by this machine's clock."""
+        return max(0.0, (datetime.now(UTC) - self.updated_at).total_seconds())
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the driver stopped writing without announcing its end."""
+        return not self.is_final and self.age > ABANDONED_SECONDS
+
 
 class HeartbeatWriter:
     """Writes the heartbeat of a run every few seconds.

@@ -12,7 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -33,6 +35,7 @@ from sweeps.store.filesystem import Directory, absolute_storage, open_directory
 from sweeps.store.lease import check_lease
 from sweeps.study.yaml_reader import dump_yaml, parse_yaml
 
+_LOG_FILE: Final = "log.txt"
 _SPEC_FILE: Final = "spec.yaml"
 _MAX_SPEC_BYTES: Final = 1024**2
 _MAX_SPEC_VALUES: Final = 200_000
@@ -73,6 +76,18 @@ class Ledger:
     @property
     def _packs(self) -> Directory:
         return self.directory / "ledger"
+
+    @property
+    def log_path(self) -> Path | None:
+        """Log of the sweep's runs; None where the storage is not a local directory."""
+        folder = self.directory.local_path
+        return None if folder is None else folder / _LOG_FILE
+
+    def log(self, text: str) -> None:
+        """Appends lines with the local time to the log; a failure to do so is harmless."""
+        if self.log_path is not None:
+            with suppress(OSError), self.log_path.open("a", encoding="utf-8") as file:
+                file.writelines(f"{datetime.now():%F %T} {line}\n" for line in text.splitlines())
 
     def write_pack(self, pack_id: str, points: Iterable[TradeoffPoint]) -> None:
         """Commits a finished pack: its artifacts, then its file, which appears whole.

@@ -5,7 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from rich.text import Text
 from support import run_command
+
+from sweeps.cli.terminal import print_rows
 
 HEAVY = ("ray", "mlflow", "torch", "pandas", "pydantic", "scipy", "numpy", "plotly", "sklearn")
 COMMANDS = (
@@ -68,3 +71,30 @@ def test_a_package_s_names_are_those_of_the_modules_that_define_them():
     assert set(dir(sweeps)) == set(sweeps.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = sweeps.nothing
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_table_on_a_terminal_breaks_no_word_and_cuts_no_cell(width, monkeypatch, capsys):
+    for name, value in {"COLUMNS": str(width), "FORCE_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    columns = (
+        "privacy/membership_advantage",
+        "utility/test_accuracy",
+        "train_size",
+        "status",
+        "point",
+    )
+    row = ("0.249 ± 0.030", "0.5890 ± 0.0066", "50", "finished", "56c4620c8eaa5b5f06ee")
+    print_rows(columns, [row])
+    words = Text.from_ansi(capsys.readouterr().out).plain.split()
+    assert set(" ".join(row).split()) <= set(words)
+    assert {"membership_", "advantage", "accuracy"} <= set(words)
+
+
+def test_a_table_that_is_too_wide_for_a_terminal_becomes_a_block_per_row(monkeypatch, capsys):
+    for name, value in {"COLUMNS": "80", "FORCE_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    columns = [f"{'x' * 20}{i}" for i in range(6)]
+    print_rows(columns, [[f"value{i}" for i in range(6)]])
+    lines = Text.from_ansi(capsys.readouterr().out).plain.split("\n")
+    assert [line.split() for line in lines[:6]] == [[n, f"value{i}"] for i, n in enumerate(columns)]

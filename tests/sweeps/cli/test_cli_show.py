@@ -6,6 +6,7 @@ from importlib.metadata import version
 
 import pytest
 from small_sweeps import small_plan
+from support import run_command
 from typer.testing import CliRunner
 
 import privnets
@@ -128,6 +129,17 @@ def test_list_of_sweeps_tells_state_points_and_age(tmp_path, monkeypatch):
     )
     assert all(text in whole for text in ("done", "4 of 4", " ago"))
     assert all(text in part for text in ("incomplete", "1 of 4", " ago"))
+
+
+def test_logs_print_what_runs_wrote_into_the_storage(tmp_path):
+    ledger = Ledger(str(tmp_path), "mine")
+    with acquire_lease(ledger.directory):
+        manifest = create_manifest(small_plan(tmp_path), "mine", command="c", tracking_uri="")
+        write_manifest(ledger, manifest)
+        assert "has no log" in run_command("logs", "mine", "--storage", str(tmp_path)).stderr
+        ledger.log("first\nsecond")
+    shown = run("logs", "mine", "--follow", "--storage", tmp_path).splitlines()
+    assert [line.split()[-1] for line in shown] == ["first", "second"]
 
 
 @pytest.mark.parametrize("experiment", ["adversarial", "membership"])
