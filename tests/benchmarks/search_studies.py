@@ -2,9 +2,10 @@
 
 `grid` runs a packaged study as it is. `frontier` searches the same ranges, with intervals in place
 of listed values: half of its trainings search, the others confirm points with four fresh seeds
-each. `plane` is the toy at a dependence of 0.4, over 48 weights. `volume` is the hypervolume of the true means, as `Result.hypervolume` estimates it, with its
-95% interval; the reference is the worst point of the grid. Of the toy the best linear filters are
-known, and `of truth` is the share of their hypervolume. It trains 300 steps instead of 2,000.
+each. `plane` is the toy at a dependence of 0.4, over 48 weights. `volume` is the hypervolume of the
+true means, as `Result.hypervolume` estimates it, with its 95% interval; the reference is the worst
+point of the grid. Of the toy the best linear filters are known, and `of truth` is the share of
+their hypervolume. It trains 300 steps instead of 2,000.
 Another round has other seeds.
 """
 
