@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from sweeps.analysis.results import Result, open_result
 from sweeps.errors import InputError
-from sweeps.planning.plan import cost_seconds, format_duration
+from sweeps.planning.costs import cost_seconds, format_duration
 from sweeps.report.findings import findings_markdown, judge_sweep
 from sweeps.study.loader import load, study_names
 from sweeps.study.validation import validate_study

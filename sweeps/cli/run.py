@@ -41,7 +41,8 @@ from sweeps.planning.continuation import (
     replan,
     require_packaged_names,
 )
-from sweeps.planning.plan import Plan, check_confirmed, make_plan, set_budget
+from sweeps.planning.costs import check_confirmed
+from sweeps.planning.plan import Plan, make_plan, set_budget
 from sweeps.store.filesystem import absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest

@@ -39,7 +39,7 @@ from sweeps.cli.remote import (
 from sweeps.cli.submission import find_job, job_id
 from sweeps.cli.terminal import SUBMIT_COMMAND, print_table, say
 from sweeps.errors import InputError
-from sweeps.planning.plan import format_duration
+from sweeps.planning.costs import format_duration
 from sweeps.store.lease import Heartbeat, read_heartbeat
 from sweeps.store.ledger import Ledger
 from tracking.redaction import redact

@@ -20,8 +20,9 @@ from sweeps.cli.terminal import print_table, say, say_wrapped
 from sweeps.engine.progress import SweepCounter
 from sweeps.errors import InputError, describe_choices
 from sweeps.planning.calibration import cached_curves
+from sweeps.planning.costs import cost_seconds, format_duration
 from sweeps.planning.packing import local_capacity, make_packs
-from sweeps.planning.plan import Plan, cost_seconds, format_duration, make_plan
+from sweeps.planning.plan import Plan, make_plan
 from sweeps.store.lease import read_heartbeat
 from sweeps.store.ledger import Ledger, list_sweeps
 from sweeps.store.manifest import read_manifest

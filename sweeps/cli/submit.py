@@ -19,7 +19,8 @@ from sweeps.cli.submission import STOP_SECONDS, SweepJob, find_job, job_id, prep
 from sweeps.cli.terminal import command_line, say
 from sweeps.doctor import Check
 from sweeps.errors import InputError, StudyError, make_printable
-from sweeps.planning.plan import check_confirmed, set_num_points
+from sweeps.planning.costs import check_confirmed
+from sweeps.planning.plan import set_num_points
 from sweeps.store.lease import read_heartbeat
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest

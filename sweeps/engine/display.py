@@ -19,7 +19,7 @@ from rich.text import Text
 
 from sweeps.analysis.text import format_count
 from sweeps.errors import make_printable
-from sweeps.planning.plan import format_duration
+from sweeps.planning.costs import format_duration
 from sweeps.store.lease import RunProgress
 
 LINE_SECONDS: Final = 10.0

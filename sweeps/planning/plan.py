@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property
 from itertools import count
 from typing import Final
@@ -17,6 +16,7 @@ from privnets.config import ExperimentConfig, nest, point_id
 from privnets.contract import Direction
 from privnets.points import TradeoffPoint
 from sweeps.errors import FieldError, InputError, StudyError
+from sweeps.planning.costs import cost_seconds, planned_trainings
 from sweeps.store.asks import AskKind, AskRecord
 from sweeps.store.manifest import (
     Manifest,
@@ -25,14 +25,11 @@ from sweeps.store.manifest import (
     git_commit,
     installed_versions,
 )
-from sweeps.study.search import SEARCHES
+from sweeps.study.search import is_adaptive
 from sweeps.study.search_space import Proposal, is_in_space, keep_applicable
 from sweeps.study.spec import MAX_POINTS, Study, budget_seconds
 from sweeps.study.validation import ValidationResult, configure, validate_study
 from tracking.redaction import strip_credentials
-
-CONFIRM_ABOVE_POINTS: Final = 10_000
-"""Larger plans run only after the user has confirmed them."""
 
 MAX_TRAININGS: Final = 10_000_000
 """Limit on points times replicates; their list must fit into memory."""
@@ -272,18 +269,6 @@ def make_plan(study: Study, num_points: int | None = None) -> Plan:
     return replace(plan, points=points, seeds=seeds, notes=notes)
 
 
-def is_adaptive(study: Study) -> bool:
-    """Whether the search algorithm of a study learns from results."""
-    return SEARCHES.get(study.search.algorithm).is_adaptive
-
-
-def planned_trainings(study: Study, points: int) -> int:
-    """Number of trainings of a study, of which an algorithm that is not adaptive has `points`."""
-    if not is_adaptive(study):
-        return points * study.replicates
-    return (study.search.num_points or 0) + study.search.confirmed_points * study.replicates
-
-
 def ask_size(study: Study) -> int:
     """Number of points that an adaptive search proposes at once."""
     asks = (study.search.num_points or 0) // _MIN_ASKS
@@ -346,40 +331,6 @@ def set_budget(study: Study, budget: int | str | None) -> Study:
         raise InputError(f"budget must be {error}; got {budget!r}.") from error
     search = study.search.model_copy(update={"budget": budget})
     return study.model_copy(update={"search": search})
-
-
-def check_confirmed(study: Study, configs: Sequence[ExperimentConfig], is_confirmed: bool) -> None:
-    """Raises `InputError` for a plan above `CONFIRM_ABOVE_POINTS` that is not confirmed."""
-    points = (study.search.num_points or 0) if is_adaptive(study) else len(configs)
-    if points > CONFIRM_ABOVE_POINTS and not is_confirmed:
-        trainings = planned_trainings(study, points)
-        cost = format_duration(cost_seconds(study, configs))
-        raise InputError(
-            f"the plan has {points:,} points, {trainings:,} trainings in all, about {cost} of one "
-            "core; pass --yes to accept it"
-        )
-
-
-def format_duration(seconds: float) -> str:
-    """Formats a duration with one unit."""
-    if seconds < 1.5:
-        return "1 second"
-    if seconds < 120:
-        return f"{seconds:.0f} seconds"
-    if seconds < 2 * 3600:
-        return f"{seconds / 60:.0f} minutes"
-    if seconds < 48 * 3600:
-        return f"{seconds / 3600:.1f} hours"
-    return f"{timedelta(seconds=seconds).days:,} days"
-
-
-def cost_seconds(study: Study, configs: Collection[ExperimentConfig]) -> float:
-    """Estimates the seconds that one core takes for a study, from the costs of configurations."""
-    if not configs:
-        return 0.0
-    experiment = privnets.experiment(study.experiment)
-    mean = math.fsum(experiment.cost(config).seconds for config in configs) / len(configs)
-    return mean * planned_trainings(study, len(configs))
 
 
 def plan_fingerprints(plan: Plan) -> dict[str, str]:

@@ -17,7 +17,7 @@ from privnets.points import TradeoffPoint
 from privnets.registry import Registry
 from sweeps.errors import FieldError, format_value
 from sweeps.study.search_space import Axis, Proposal, lists_applicable
-from sweeps.study.spec import Bounds, SearchSpec
+from sweeps.study.spec import Bounds, SearchSpec, Study
 
 _DEFAULT_SPEC: Final = SearchSpec()
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -150,3 +150,8 @@ SEARCHES: Final[Registry[Search]] = Registry(
         "frontier": "sweeps.planning.optuna_search:FrontierSearch",
     },
 )
+
+
+def is_adaptive(study: Study) -> bool:
+    """Whether the search algorithm of a study learns from results."""
+    return SEARCHES.get(study.search.algorithm).is_adaptive

@@ -13,7 +13,8 @@ import privnets
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.cli.main import app
 from sweeps.planning.cost_curves import CostCurve, cache_curve, curve_key
-from sweeps.planning.plan import create_manifest, format_duration, make_plan
+from sweeps.planning.costs import format_duration
+from sweeps.planning.plan import create_manifest, make_plan
 from sweeps.store.lease import acquire_lease
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import write_manifest

@@ -7,7 +7,8 @@ import pytest
 
 import privnets
 from sweeps.errors import InputError, StudyError
-from sweeps.planning.plan import check_confirmed, format_duration, make_plan
+from sweeps.planning.costs import check_confirmed, format_duration
+from sweeps.planning.plan import make_plan
 from sweeps.study.spec import Study
 
 FIXED = {"dataset": "digits", "model": "logistic", "train_size": 50}
