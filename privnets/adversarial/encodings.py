@@ -30,7 +30,7 @@ _MISSING = "missing"  # category of missing values
 
 
 class RecordEncoding(BaseModel):
-    """Base class of encodings."""
+    """Base class of encodings, which by default read and write tables."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".csv.gz", ".parquet")
@@ -61,13 +61,13 @@ class RecordEncoding(BaseModel):
         """Returns releases [n, *shape] as they are after `decode` and `encode`."""
         return z
 
-    @abstractmethod
     def read(self, path: Path) -> Any:
-        """Reads records from a file or folder of the user.
+        """Reads records from a file or folder of the user: here a CSV or parquet file.
 
         Raises:
             UserFormError: If that is not possible.
         """
+        return read_frame(path)
 
     def complete(self, records: Any) -> Any:
         """Records of a file that can be released."""
@@ -77,13 +77,16 @@ class RecordEncoding(BaseModel):
         """Splits records into parts that fit into memory once released."""
         yield records
 
-    @abstractmethod
     def write(self, released: Any, path: Path) -> None:
-        """Writes the decoded releases of one part.
+        """Writes the decoded releases of one part: here a parquet file, else a CSV file.
 
         Raises:
             OSError: If that is not possible.
         """
+        if path.suffix == ".parquet":
+            released.to_parquet(path, index=False)
+        else:
+            released.to_csv(path, index=False)
 
 
 class ArrayEncoding(RecordEncoding):
@@ -280,17 +283,6 @@ class TableEncoding(RecordEncoding):
         values = zip(self.columns, self._blocks(z), strict=True)
         columns = {column.name: column.decode(block) for column, block in values}
         return pd.DataFrame(columns, index=records.index)
-
-    def read(self, path: Path) -> pd.DataFrame:
-        """Reads a CSV or parquet file; see `RecordEncoding.read`."""
-        return read_frame(path)
-
-    def write(self, released: pd.DataFrame, path: Path) -> None:
-        """Writes a parquet file, or a CSV file for any other suffix."""
-        if path.suffix == ".parquet":
-            released.to_parquet(path, index=False)
-        else:
-            released.to_csv(path, index=False)
 
     def _blocks(self, z: Array) -> list[NDArray[np.float64]]:
         """Encoded values of each column, [n, width]."""

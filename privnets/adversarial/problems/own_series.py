@@ -155,17 +155,6 @@ class SeriesEncoding(RecordEncoding):
         values[rows[rows >= 0]] = self.mean + self.std * z[..., 0][rows >= 0].astype(np.float64)
         return records[[self.id, self.time]].assign(**{self.value: values})
 
-    def read(self, path: Path) -> pd.DataFrame:
-        """Reads a CSV or parquet file; see `RecordEncoding.read`."""
-        return read_frame(path)
-
-    def write(self, released: pd.DataFrame, path: Path) -> None:
-        """Writes a parquet file, or a CSV file for any other suffix."""
-        if path.suffix == ".parquet":
-            released.to_parquet(path, index=False)
-        else:
-            released.to_csv(path, index=False)
-
 
 class SeriesProblem(OwnProblem):
     """Windows of the user's series; the secret is that of each reading.
