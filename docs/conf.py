@@ -13,9 +13,11 @@ import study_reference
 
 project = "privnets-sweeps"
 copyright = "the privnets-sweeps authors"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
+nb_execution_timeout = 600  # seconds for a cell; the notebooks run small sweeps
+nb_execution_raise_on_error = True
 exclude_patterns = ["_build", "_generated"]
 html_theme = "pydata_sphinx_theme"
 html_title = "privnets-sweeps"

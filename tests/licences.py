@@ -39,6 +39,9 @@ What `pip install .` brings, with the licences that packages state of themselves
 `make licences`, which fails where one cannot go along with Apache-2.0; not to edit. Versions are
 those of `constraints.txt` as installed on Linux for CPython {python}.
 
+The pages of reports contain the basic bundle of plotly.js 4.1.1 (MIT); it lies with its licence in
+`sweeps/report/templates`.
+
 | package | version | licence |
 |---|---|---|
 """

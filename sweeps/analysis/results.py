@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from privnets.contract import Direction
 from privnets.points import TradeoffPoint
 from sweeps.analysis.constrained import ConstrainedBest, Constraint, best_under_constraints
-from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.fronts import (
     debiased_interval,
     front_probabilities,
@@ -34,9 +33,10 @@ from sweeps.analysis.statistics import Interval, summarize_replicates
 from sweeps.analysis.tables import (
     FRONT_GROUP,
     FRONT_PROBABILITY,
-    INTERVAL_SUFFIXES,
+    front_table,
     varying_fields,
 )
+from sweeps.analysis.text import field_label, metric_label
 from sweeps.store.asks import AskRecord, read_asks
 from sweeps.store.codec import parse_object
 from sweeps.store.ledger import Ledger
@@ -100,13 +100,15 @@ class Result:
         return f"Result({self.sweep!r}: {size}, in {redact(self.storage)})"
 
     def _repr_html_(self) -> str:
-        """The sweep's size and its Pareto front, for notebooks."""
-        columns = [f"config/{field}" for field in self.swept_fields]
-        columns += [m + suffix for m in self.objectives for suffix in ("", *INTERVAL_SUFFIXES)]
-        columns += [FRONT_PROBABILITY, FRONT_GROUP]
+        """The sweep's size, its result in words and its Pareto front, for notebooks."""
+        from sweeps.report.headline import headline
+
         front = self.front()
-        table = front[[column for column in columns if column in front]].to_html(index=False)
-        return f"<p>{html.escape(repr(self))}</p><p>Pareto front:</p>{table}"
+        table = front_table(front, self.objectives, self.swept_fields)
+        names = [metric_label(c) if "/" in c else field_label(c) for c in table.columns]
+        content = pd.DataFrame(list(table.rows), columns=names).to_html(index=False)
+        lines = [repr(self), headline(self, front), "Pareto front:"]
+        return "".join(f"<p>{html.escape(line)}</p>" for line in lines) + content
 
     @property
     def sweep(self) -> str:
@@ -340,26 +342,37 @@ class Result:
         return table.loc[is_wanted[replicates.points]]
 
     def plot_front(self, x: str | None = None, y: str | None = None) -> Figure:
-        """Plots two metrics of finished points, by default the first and the last objective."""
-        import plotly.express as px
+        """Plots the Pareto front among all finished points, with 95% intervals.
 
-        metrics = [x or next(iter(self.objectives)), y or list(self.objectives)[-1]]
-        points = self.points.loc[self.points["status"] == "finished"]
-        kinds = is_flagged(points).map({True: "flagged", False: "dominated"})
-        on_front = points["point_id"].isin(self.front()["point_id"])
-        errors = {
-            f"error_{axis}{side}": (points.get(metric + end, points[metric]) - points[metric]).abs()
-            for axis, metric in zip("xy", metrics, strict=True)
-            for side, end in zip(("_minus", ""), INTERVAL_SUFFIXES, strict=True)
-        }
-        return px.scatter(
-            points,
-            x=metrics[0],
-            y=metrics[1],
-            color=kinds.mask(on_front, "Pareto front").rename("points"),
-            hover_data=[f"config/{field}" for field in self.swept_fields],
-            **errors,
-        )
+        Args:
+            x: Another metric for the x axis; the utility by default.
+            y: Another metric for the y axis; the privacy metric by default.
+
+        Raises:
+            ValueError: If no point has a metric.
+        """
+        from sweeps.report.plots import plot_front
+
+        return plot_front(self, x, y)
+
+    def plot_curves(self, point_ids: Collection[str] = ()) -> Figure:
+        """Plots recorded curves of training, with 95% bands over replicates.
+
+        Args:
+            point_ids: Points to draw; a few of the front by default.
+
+        Raises:
+            ValueError: If these points recorded none.
+        """
+        from sweeps.report.plots import plot_recorded
+
+        return plot_recorded(self, "training", point_ids)
+
+    def plot_roc(self, point_ids: Collection[str] = ()) -> Figure:
+        """Plots ROC curves of the attacks, with 95% bands over replicates; see `plot_curves`."""
+        from sweeps.report.plots import plot_recorded
+
+        return plot_recorded(self, "roc", point_ids)
 
 
 def open_result(sweep: str, storage: str | None = None) -> Result:

@@ -39,12 +39,6 @@ RAW_DATA_VALUES: Mapping[str, str | float] = {
 }
 """Metric to its value on unmodified data: another metric, or a constant."""
 
-METRICS_IN_NATS = (
-    *("privacy/leakage", "privacy/alpha_leakage", "utility/censored"),
-    *("privacy/rho_kl", "privacy/rho_mi", "privacy/worst_record_rho_kl"),
-)
-"""Metrics of information; shares and relative errors have no unit."""
-
 JUDGES: Mapping[str, tuple[str, str]] = {"panel": ("evaluation", "attackers")}
 """Field of the yardstick, shown beside every result, to the field and value that make it count."""
 

@@ -1,11 +1,42 @@
-"""Numbers, settings and counts as short text for tables, figures and messages."""
+"""Names, numbers, settings and counts as short text for tables, figures and messages."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from numbers import Real
 
 _MAX_LABEL_LENGTH = 32
+_NAMES: Mapping[str, str] = {
+    "attacker_auc": "attacker's AUC",
+    "attacker_balanced_accuracy": "attacker's balanced accuracy",
+    "rho_kl": "KL leakage",
+    "rho_mi": "MI leakage",
+    "alpha": "order alpha",
+    "tradeoff": "tradeoff weight",
+    "train_size": "training records",
+}
+_IN_NATS = ("leakage", "alpha_leakage", "censored", "rho_kl", "rho_mi", "worst_record_rho_kl")
+
+
+def metric_label(metric: str) -> str:
+    """A metric's name for people, with its unit: `MI leakage, nats`.
+
+    The family is named unless it is `privacy` or `utility`, and so is the attack or attacker.
+    """
+    family, *middle, last = metric.split("/") if "/" in metric else ("", metric)
+    name, _, rate = last.partition("_at_fpr_")
+    words = _NAMES.get(name, name.replace("_", " "))
+    words = f"TPR at FPR {rate}" if rate and name == "tpr" else words
+    prefix = {"baseline": "raw data: ", "bound": "bound: ", "floor": "floor: "}.get(family, "")
+    others = [part.replace("_", " ") for part in middle if part not in ("attack", "attacker")]
+    unit = ", nats" if last in _IN_NATS else ""
+    return f"{prefix}{words}{f' ({others[0]})' if others else ''}{unit}"
+
+
+def field_label(field: str) -> str:
+    """A configuration field's name for people; dots reach into mappings."""
+    return _NAMES.get(field, field.rsplit(".", 1)[-1].replace("_", " "))
 
 
 def format_count(number: float, noun: str) -> str:

@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import pandas as pd
 import typer
 
 import tracking
-from sweeps.analysis.comparison import Comparison, compare_sweeps, comparison_json
+from sweeps.analysis.comparison import compare_sweeps, comparison_json
 from sweeps.analysis.constrained import Constraint
 from sweeps.analysis.export import check_output_path, save_frame
 from sweeps.analysis.pareto import Objectives, worst_values
 from sweeps.analysis.results import DEFAULT_STORAGE, Result, open_result
-from sweeps.analysis.tables import Table, front_table, points_table, varying_fields
+from sweeps.analysis.tables import front_table, points_table, varying_fields
 from sweeps.analysis.text import format_count
 from sweeps.cli.options import Json, Maximize, Minimize, Output, Storage, Sweep
 from sweeps.cli.terminal import print_table, say
 from sweeps.errors import InputError
+from sweeps.report.comparison_tables import comparison_table, contrast_table
 from sweeps.report.findings import findings_markdown, findings_text, judge_sweep
 from sweeps.store.ledger import list_sweeps
+
+if TYPE_CHECKING:
+    from sweeps.report.figures.charts import Chart
 
 _MLFLOW_METRICS = 4
 
@@ -100,7 +104,10 @@ def pareto(
     if output is not None:
         _save(front, output)
     if plot is not None:
-        _plot(result.points, front, objectives, plot)
+        # Matplotlib takes half a second to load, which most commands need not wait for.
+        from sweeps.report.figures.metrics import front_chart
+
+        _save_chart(front_chart(result.points, front, objectives), plot)
 
 
 def _answer(
@@ -131,6 +138,10 @@ def compare(
     minimize: Minimize = None,
     maximize: Maximize = None,
     json: Json = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the fronts: .html is interactive, .png for print."),
+    ] = None,
 ) -> None:
     """Compare the fronts of sweeps: hypervolume, attainment, mutual domination.
 
@@ -139,14 +150,20 @@ def compare(
     point, the worst values over all these sweeps.
     """
     objectives = _parse_objectives(minimize or (), maximize or ())
+    check_output_path(plot, (".html", ".png"))
     results = [open_result(name, storage) for name in sweeps]
     comparison = compare_sweeps(results, objectives or None)
+    if plot is not None:
+        from sweeps.report.figures.overview import fronts_chart
+
+        points = {result.sweep: result.points for result in results}
+        _save_chart(fronts_chart(points, comparison.objectives), plot)
     if json:
         typer.echo(dumps(comparison_json(comparison), allow_nan=False))
         return
-    print_table(_comparison_table(comparison))
+    print_table(comparison_table(comparison))
     say(f"Differences from {sweeps[0]}, with 95% intervals:")
-    print_table(_contrast_table(comparison))
+    print_table(contrast_table(comparison))
     say("Joint front of all sweeps:")
     front = comparison.front.rename(columns={"sweep": "config/sweep"})
     fields = ["sweep", *varying_fields(comparison.front)]
@@ -175,19 +192,53 @@ def claims(
 
 
 def report(
-    sweep: Sweep,
+    sweeps: Annotated[list[str], typer.Argument(metavar="SWEEP...", help="Their names.")],
     storage: Storage = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="HTML file to write.")
-    ] = Path("report.html"),
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="HTML file to write.",
+            show_default="(report.html in the first sweep's folder)",
+        ),
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write every figure as PNG, SVG and PDF, and every table as CSV, instead.",
+        ),
+    ] = None,
 ) -> None:
-    """Write a report of a sweep: one HTML page that needs no network."""
+    """Write a report of a sweep: one HTML page that needs no network.
+
+    The page of several sweeps compares them. With --figures, each sweep of several has a folder.
+    """
     # The page loads all figures, which takes a second.
+    from sweeps.report.contents import Report, write_figures
     from sweeps.report.page import write_report
 
     check_output_path(output, (".html",))
-    write_report(open_result(sweep, storage), output)
-    typer.echo(output)
+    results = [open_result(name, storage) for name in dict.fromkeys(sweeps)]
+    if figures is None:
+        typer.echo(write_report(results, output or _report_path(results[0])))
+        return
+    for result in results:
+        folder = figures if len(results) == 1 else figures / result.sweep
+        try:
+            written = write_figures(Report(result), folder)
+        except OSError as error:
+            raise InputError(f"cannot write {folder}: {error.strerror}") from error
+        typer.echo(f"{format_count(len(written), 'file')} written to {folder}")
+
+
+def _report_path(result: Result) -> Path:
+    """The report in the sweep's folder; in the working directory if the storage is remote."""
+    is_remote = "://" in result.storage
+    name = f"{result.sweep}.html" if is_remote else "report.html"
+    return Path(name) if is_remote else Path(result.storage, result.sweep, name)
 
 
 def _parse_objectives(minimize: Sequence[str], maximize: Sequence[str]) -> Objectives:
@@ -227,57 +278,11 @@ def _count_excluded(front: pd.DataFrame, points: pd.DataFrame) -> str:
     return f"{format_count(len(front), 'point')} on the front; excluded: {', '.join(excluded)}"
 
 
-def _plot(points: pd.DataFrame, front: pd.DataFrame, objectives: Objectives, path: Path) -> None:
-    # Matplotlib takes half a second to load, which most commands need not wait for.
-    from sweeps.report.figures.metrics import front_chart, save_front
+def _save_chart(chart: Chart, path: Path) -> None:
+    from sweeps.report.figures.metrics import save_chart
 
     try:
-        save_front(front_chart(points, front, objectives), path)
+        save_chart(chart, path)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from error
     typer.echo(f"plot saved in {path}")
-
-
-def _comparison_table(comparison: Comparison) -> Table:
-    rows = [tuple(row) for row in _comparison_rows(comparison)]
-    worst = ", ".join(f"{metric} {value:.4g}" for metric, value in comparison.reference.items())
-    notes = [f"Hypervolume reference, the worst values over all these sweeps: {worst}."]
-    for subject, values in comparison.differences.items():
-        notes.append(f"Differences in {subject}: {'; '.join(values)}.")
-    columns = ("", *(side.sweep for side in comparison.sweeps))
-    return Table(columns, tuple(rows), " ".join(notes))
-
-
-def _contrast_table(comparison: Comparison) -> Table:
-    rows = [
-        (
-            each.sweep,
-            each.metric,
-            str(each.difference),
-            each.verdict,
-            str(each.points) if each.points else "front",
-            str(each.seeds) if each.seeds else "none",
-        )
-        for each in comparison.contrasts
-    ]
-    columns = ("sweep", "quantity", "difference", "verdict", "equal settings", "common seeds")
-    return Table(columns, tuple(rows))
-
-
-def _comparison_rows(comparison: Comparison) -> Iterator[list[str]]:
-    sides = comparison.sweeps
-    yield ["points compared", *(str(side.points) for side in sides)]
-    yield ["replicates", *(str(side.replicates) for side in sides)]
-    yield ["points on its own front", *(str(side.on_front) for side in sides)]
-    yield ["points on the joint front", *(str(side.on_joint_front) for side in sides)]
-    yield ["hypervolume", *(_format(side.hypervolume) for side in sides)]
-    yield ["hypervolume of true means", *(str(side.hypervolume_interval) for side in sides)]
-    yield ["hypervolume attained by half", *(_format(side.attained) for side in sides)]
-    for rival in sides:
-        shares = (side.dominated.get(rival.sweep) for side in sides)
-        cells = ("" if share is None else f"{share:.0%}" for share in shares)
-        yield [f"front dominated by {rival.sweep}", *cells]
-
-
-def _format(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"

@@ -27,6 +27,7 @@ from sweeps.report.figures.curves import CurveSet
 from sweeps.store.reader import Note
 
 _KINDS = ("flag", "undefined", "note")
+_NOT_CONVERGED = "flag/attacker_not_converged"
 _NUMBER = re.compile(r"\d+(\.\d+)?(e[-+]?\d+)?")
 _REASON_COLUMNS = ("item, or the first of them", "reason", "points", "id")
 
@@ -66,13 +67,13 @@ def attacker_report(curves: CurveSet) -> AttackerReport | None:
         *names,
         *("in-loop adversary (no measure of privacy)", "point"),
     )
-    flags = _flag_texts(points)
+    flags = flag_texts(points)
     cells = [
         _attacker_cells(row, fields, names, raised)
         for row, raised in list(zip(rows, flags, strict=True))[:_MAX_ATTACKER_ROWS]
     ]
     table = limit_rows(columns, cells, len(rows), _MAX_ATTACKER_ROWS)
-    return AttackerReport(table, tuple(_warnings(flags)), _count_verdicts(rows))
+    return AttackerReport(table, tuple(flag_warnings(points)), _count_verdicts(rows))
 
 
 def compare_with_floor(row: Row) -> str:
@@ -125,7 +126,7 @@ def _largest(values: Mapping[str, float]) -> str:
     return max(defined, key=defined.__getitem__, default="")
 
 
-def _flag_texts(points: pd.DataFrame) -> list[list[str]]:
+def flag_texts(points: pd.DataFrame) -> list[list[str]]:
     """Raised flags of each point in words, and attackers that are under their floor by chance."""
     raised, texts = raised_flags(points), []
     values = points.get(BELOW_FLOOR, pd.Series(0.0, index=points.index))
@@ -136,7 +137,9 @@ def _flag_texts(points: pd.DataFrame) -> list[list[str]]:
     return texts
 
 
-def _warnings(flags: Sequence[Sequence[str]]) -> list[str]:
+def flag_warnings(points: pd.DataFrame) -> list[str]:
+    """Each raised flag in words, with the number of points."""
+    flags = flag_texts(points)
     counts = Counter(flag for own in flags for flag in own)
     ordered = dict.fromkeys([*FLAG_TEXTS.values(), *counts])
     return [f"{flag} at {counts[flag]} of {len(flags)} points." for flag in ordered if counts[flag]]
@@ -145,30 +148,41 @@ def _warnings(flags: Sequence[Sequence[str]]) -> list[str]:
 def _count_verdicts(rows: Sequence[Row]) -> str:
     counts = Counter(compare_with_floor(row) for row in rows)
     parts = [f"{words} at {counts[key]}" for key, words in _VERDICTS.items() if counts[key]]
-    return f"Of {len(rows)} points, the strongest attacker's 95% interval {'; '.join(parts)}."
+    converged = sum(row.get(_NOT_CONVERGED) == 0 for row in rows)
+    return (
+        f"Of {len(rows)} points, the strongest attacker's 95% interval {'; '.join(parts)}. "
+        f"Attackers trained to convergence in every replicate at {converged}."
+    )
 
 
 def notes_table(notes: Sequence[Note], points: pd.DataFrame, fields: Sequence[str]) -> Table:
     """Reasons of raised flags and undefined metrics, and other notes, with numbers of points.
 
-    Reasons that differ only in numbers are one row, with the numbers of its first point.
+    Reasons that differ only in numbers are one row, with the numbers of its first point, and the
+    metrics that have it, one a line.
     """
     keys = {note.key for note in notes} & {*points.columns}
     undefined = {key: {*points.loc[points[key].isna(), "point_id"]} for key in keys}
-    groups: dict[tuple[str, str, str], list[Note]] = {}
+    groups: dict[tuple[str, str], list[Note]] = {}
     for note in notes:
         kind = "flag" if note.key.startswith("flag/") else "note"
         kind = "undefined" if note.point_id in undefined.get(note.key, ()) else kind
-        groups.setdefault((kind, note.key, _NUMBER.sub("#", note.reason)), []).append(note)
+        groups.setdefault((kind, _NUMBER.sub("#", note.reason)), []).append(note)
     entries = sorted(groups.items(), key=lambda entry: (_KINDS.index(entry[0][0]), -len(entry[1])))
     examples = {own[0].point_id for _, own in entries[:MAX_ROWS]}
     chosen = points.loc[points["point_id"].isin(examples)].to_dict("records")
     configs = {row["point_id"]: describe_config(row, fields) for row in chosen}
     rows = [
-        (kind, key, own[0].reason, str(len(own)), configs[own[0].point_id])
-        for (kind, key, _), own in entries[:MAX_ROWS]
+        (
+            kind,
+            own[0].reason,
+            str(len({note.point_id for note in own})),
+            "\n".join(sorted({note.key for note in own})),
+            configs[own[0].point_id],
+        )
+        for (kind, _), own in entries[:MAX_ROWS]
     ]
-    columns = ("kind", "metric or flag", "reason", "points", "example")
+    columns = ("kind", "reason", "points", "metrics or flags", "example")
     return limit_rows(columns, rows, len(groups))
 
 

@@ -6,6 +6,7 @@ PNG files. All texts are plain: the drawing modules escape them.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,24 +18,26 @@ from numpy.typing import NDArray
 from plotly.colors import sample_colorscale
 
 from privnets.contract import Direction
+from privnets.summary import metric_range
 from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.tables import (
     INTERVAL_SUFFIXES,
     METRIC_BOUNDS,
-    METRICS_IN_NATS,
     row_interval,
     select_records,
 )
-from sweeps.analysis.text import format_setting
+from sweeps.analysis.text import field_label, format_setting, metric_label
 
 ORANGE, GREY, BLUE, PURPLE, RED = "#e8590c", "#7a848e", "#1c7ed6", "#9c6ade", "#c2255c"
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon")
 DASHES = ("solid", "dash", "dot", "dashdot")
 MAX_DETAILED_POINTS = 1000
-"""A series of more points is drawn by WebGL and without intervals."""
+"""A series of more points is drawn without intervals."""
+
+FLOOR, BASELINE, BOUND = "floor: no release", "baseline: raw data", "bound: theory"
+"""Names of reference values in every figure."""
 
 Errors = tuple[NDArray[np.float64], NDArray[np.float64]]
-_LOG_RATIO = 100.0
 _PADDING = 0.05
 _BETTER: dict[Direction, str] = {"min": "smaller is better", "max": "larger is better"}
 
@@ -65,6 +68,7 @@ class ChartSeries:
         x_errors: Lengths of the interval left and right of each point.
         y_errors: Lengths of the interval below and above each point.
         hover: Text of each point; None shows its position, an empty list nothing.
+        places: Row of each point in the frame of all points, by which pages link figures.
         fill: Filling of the polygon through the points.
     """
 
@@ -82,6 +86,7 @@ class ChartSeries:
     x_errors: Errors | None = None
     y_errors: Errors | None = None
     hover: Sequence[str] | None = None
+    places: Sequence[int] = ()
     fill: Literal["", "shade", "hatch"] = ""
     opacity: float = 1
 
@@ -124,6 +129,12 @@ class Chart:
         return -(-len(self.panels) // columns), columns
 
 
+def axis_pairs(objectives: Objectives) -> list[tuple[str, str]]:
+    """Pairs of objectives for the axes x and y: utility lies on x, privacy on y."""
+    ordered = sorted(objectives, key=lambda metric: metric.startswith("privacy/"))
+    return list(itertools.combinations(ordered, 2))
+
+
 def metric_axis(
     points: pd.DataFrame, metric: str, objectives: Objectives, levels: Sequence[float] = ()
 ) -> ChartAxis:
@@ -138,12 +149,11 @@ def metric_axis(
     bounds = points[points.columns.intersection([METRIC_BOUNDS.get(metric, "")])]
     visible = np.concatenate([values, levels, bounds.to_numpy(dtype=np.float64).ravel()])
     limits = view_limits(visible, ends, log=log)
-    if limits is not None and metric.endswith("accuracy"):
-        margin = _PADDING * (limits[1] - limits[0])
-        limits = max(limits[0], -margin), min(limits[1], 1 + margin)
-    unit = ", nats" if metric in METRICS_IN_NATS else ""
+    if limits is not None and not log:
+        margin, (least, greatest) = _PADDING * (limits[1] - limits[0]), metric_range(metric)
+        limits = max(limits[0], least - margin), min(limits[1], greatest + margin)
     better = f"\n({_BETTER[objectives[metric]]})" if metric in objectives else ""
-    return ChartAxis(f"{metric}{unit}{better}", log, limits)
+    return ChartAxis(f"{metric_label(metric)}{better}", log, limits)
 
 
 def view_limits(
@@ -168,10 +178,10 @@ def view_limits(
     return low - padding, high + padding
 
 
-def is_wide(values: NDArray[np.float64]) -> bool:
-    """Whether values are all positive and span two decades, which needs a logarithmic axis."""
+def is_wide(values: NDArray[np.float64], ratio: float = 100.0) -> bool:
+    """Whether values are all positive and span a ratio, which needs a logarithmic axis."""
     finite = values[np.isfinite(values)]
-    return bool(len(finite) and finite.min() > 0 and finite.max() >= _LOG_RATIO * finite.min())
+    return bool(len(finite) and finite.min() > 0 and finite.max() >= ratio * finite.min())
 
 
 def interval_errors(points: pd.DataFrame, metric: str) -> Errors | None:
@@ -190,7 +200,13 @@ def points_series(
     """Points at two columns, with the intervals of both."""
     x_errors, y_errors = interval_errors(points, x), interval_errors(points, y)
     return ChartSeries(
-        points[x], points[y], x_errors=x_errors, y_errors=y_errors, hover=hover, **style
+        points[x],
+        points[y],
+        x_errors=x_errors,
+        y_errors=y_errors,
+        hover=hover,
+        places=points.index.tolist(),
+        **style,
     )
 
 
@@ -198,8 +214,8 @@ def hover_texts(points: pd.DataFrame, fields: Sequence[str], metrics: Sequence[s
     """Each point in words: metrics with intervals, configuration, point id."""
     texts = []
     for row in select_records(points, fields, metrics):
-        measured = [f"{metric}: {row_interval(row, metric).plus_minus}" for metric in metrics]
-        config = [f"{name} = {format_setting(row.get(f'config/{name}'))}" for name in fields]
+        measured = [f"{metric_label(m)}: {row_interval(row, m).plus_minus}" for m in metrics]
+        config = [f"{field_label(f)} = {format_setting(row.get(f'config/{f}'))}" for f in fields]
         texts.append("\n".join([*measured, *config, f"point {row['point_id']}"]))
     return texts
 

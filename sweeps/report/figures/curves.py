@@ -19,7 +19,7 @@ from sweeps.analysis.tables import (
     row_interval,
     varying_fields,
 )
-from sweeps.analysis.text import label_setting, setting_as_number
+from sweeps.analysis.text import field_label, label_setting, setting_as_number
 from sweeps.report.figures.charts import ColorScale, is_wide
 
 CURVE_FIELDS = ("privacy_weight", "tradeoff")
@@ -124,7 +124,9 @@ def curve_samples(curve: TradeoffCurve, metric: str) -> list[CurveSample]:
 
 def label_settings(settings: Mapping[str, Any]) -> str:
     """Settings as `field = value`, for a figure."""
-    return ", ".join(f"{field} = {label_setting(value)}" for field, value in settings.items())
+    return ", ".join(
+        f"{field_label(field)} = {label_setting(value)}" for field, value in settings.items()
+    )
 
 
 def label_point(row: Row, fields: Sequence[str]) -> str:
@@ -147,7 +149,7 @@ def field_scale(points: pd.DataFrame, fields: Sequence[str]) -> ColorScale | Non
     for field in fields:
         numbers = field_numbers(points, field)
         if np.isfinite(numbers).all():
-            return ColorScale(numbers, field, log=is_wide(numbers))
+            return ColorScale(numbers, field_label(field), log=is_wide(numbers))
     return None
 
 

@@ -1,4 +1,4 @@
-"""Charts of metrics: the Pareto front with its files, metrics along a field, and ROC curves."""
+"""Charts of metrics: the Pareto front with its files, and metrics along a field."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from plotly.colors import qualitative
 
 from privnets.contract import Direction
-from privnets.points import TradeoffPoint
 from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.pareto import Objectives, comparable_points
 from sweeps.analysis.tables import METRIC_BOUNDS, varying_fields
 from sweeps.analysis.text import (
+    field_label,
     format_number,
     format_setting,
     is_boolean,
     label_setting,
+    metric_label,
     shorten,
 )
 from sweeps.report.figures.charts import (
     BLUE,
+    BOUND,
     GREY,
     MAX_DETAILED_POINTS,
     ORANGE,
@@ -36,15 +37,18 @@ from sweeps.report.figures.charts import (
     ChartAxis,
     ChartPanel,
     ChartSeries,
+    axis_pairs,
     hover_texts,
+    is_wide,
     metric_axis,
     points_series,
     ramp,
     view_limits,
 )
 from sweeps.report.figures.curves import TradeoffCurve, field_scale, group_points, label_settings
-from sweeps.report.figures.plotly_charts import plotly_figure
+from sweeps.report.figures.plotly_charts import plotly_page
 from sweeps.report.figures.png_charts import chart_png
+from sweeps.report.figures.tradeoff import level_series
 
 MAX_LINES = 12
 """Largest number of groups of points that lines join; more are drawn as points."""
@@ -58,7 +62,7 @@ _BOUND: dict[str, Any] = {"color": BLUE, "symbol": "diamond", "hollow": True, "s
 _RANK = "rank, best first"
 _POSITION = "position on the axis"
 _MAX_TICKS = 5
-_ROC_PREFIX, _LOWEST_RATE = "roc/", 1e-3
+_KNOB_RATIO = 20.0
 _STEPS: Mapping[Direction, Literal["hv", "vh"]] = {"min": "hv", "max": "vh"}
 
 
@@ -67,61 +71,73 @@ def front_chart(
     front: pd.DataFrame,
     objectives: Objectives,
     attained: pd.DataFrame | None = None,
+    axes: tuple[str, str] | None = None,
 ) -> Chart:
     """The front among all points, with 95% intervals and theoretical bounds.
 
     Each pair of objectives has a panel; a single objective is drawn by rank. Points with a raised
-    flag are hollow. `attained` is the median attainment surface of two objectives.
+    flag are hollow. `attained` is the median attainment surface of two objectives. With `axes`, two
+    other metrics are drawn, x and y.
     """
     rows, _ = comparable_points(points, objectives, include_flagged=True)
-    names = list(objectives)
-    pairs = list(itertools.combinations(names, 2))
+    names, pairs = list(objectives), axis_pairs(objectives)
     if len(names) == 1:
         rank = rows[names[0]].rank(method="first", ascending=objectives[names[0]] == "min")
         rows, pairs = rows.assign(**{_RANK: rank}), [(_RANK, names[0])]
+    pairs = pairs if axes is None else [axes]
     best, flagged = rows["point_id"].isin(front["point_id"]), is_flagged(rows)
+    # Only the front's bounds are drawn; others would stretch the axes.
+    bounds = rows.columns.intersection([*METRIC_BOUNDS.values()])
+    rows = rows.assign(**{bound: rows[bound].where(best) for bound in bounds})
     fields = varying_fields(points)
+    parts = {
+        "dominated": rows.loc[~best & ~flagged],
+        "flagged": rows.loc[~best & flagged],
+        "Pareto front": rows.loc[best],
+    }
     panels = []
     for x, y in pairs:
-        series = []
-        if attained is not None:
-            name = "attained by half the replicates"
-            series.append(_edge(attained, objectives, name, PURPLE, "dash"))
-        dominated, left_out = rows.loc[~best & ~flagged], rows.loc[~best & flagged]
-        series.append(_points(dominated, x, y, objectives, fields, "dominated"))
-        if len(left_out):
-            series.append(_points(left_out, x, y, objectives, fields, "flagged"))
-        if len(names) == 2:
-            series.append(_edge(rows.loc[best], objectives, "edge of the front", ORANGE, "solid"))
-        shown = _points(rows.loc[best], x, y, objectives, fields, "Pareto front")
-        series.append(replace(shown, hollow=flagged[best].tolist()))
-        series += _bounds(rows.loc[best], x, y)
         x_axis, y_axis = (metric_axis(rows, metric, objectives) for metric in (x, y))
+        series = list(level_series(rows, x_axis.limits or (0, 1), y, fields)) if len(rows) else []
+        if len(names) == 2 and {x, y} == set(names):
+            if attained is not None:
+                name = "attained by half the replicates"
+                series.append(front_edge(attained, x, y, objectives, name, PURPLE, "dash"))
+            name = "edge of the front"
+            series.append(
+                front_edge(parts["Pareto front"], x, y, objectives, name, ORANGE, "solid")
+            )
+        series += [
+            _points(part, x, y, objectives, fields, name)
+            for name, part in parts.items()
+            if len(part) or name != "flagged"
+        ]
+        series[-1] = replace(series[-1], hollow=flagged[best].tolist())
+        series += _bounds(rows.loc[best], x, y)
         panels.append(ChartPanel(x_axis, y_axis, series))
     return Chart(panels, columns=3, panel_height=420)
 
 
-def save_front(chart: Chart, path: Path) -> None:
-    """Writes the chart of a front as `.html`, to explore offline, or `.png`, to print."""
+def save_chart(chart: Chart, path: Path) -> None:
+    """Writes a chart as `.html`, to explore offline, or `.png`, to print."""
     if path.suffix.lower() == ".png":
         path.write_bytes(chart_png(chart))
     else:
-        figure = plotly_figure(chart).update_layout(paper_bgcolor="white", plot_bgcolor="white")
-        figure.write_html(path, include_plotlyjs=True, config={"displaylogo": False})
+        path.write_text(plotly_page(chart), encoding="utf-8")
 
 
 def _points(
     rows: pd.DataFrame, x: str, y: str, objectives: Objectives, fields: list[str], name: str
 ) -> ChartSeries:
-    hover = hover_texts(rows, fields, list(objectives))
+    detailed = len(rows) <= MAX_DETAILED_POINTS
+    hover = hover_texts(rows, fields, list(objectives)) if detailed else None
     return points_series(rows, x, y, hover, name=f"{name} ({len(rows)})", **_POINTS[name])
 
 
-def _edge(
-    corners: pd.DataFrame, objectives: Objectives, name: str, color: str, dash: str
+def front_edge(
+    corners: pd.DataFrame, x: str, y: str, objectives: Objectives, name: str, color: str, dash: str
 ) -> ChartSeries:
     """Boundary of the dominated area; its steps run through dominated places."""
-    x, y = objectives
     ordered = corners.sort_values([x, y])
     step = _STEPS[objectives[x]]
     return ChartSeries(ordered[x], ordered[y], name, color, line=dash, step=step, hover=[])
@@ -132,9 +148,8 @@ def _bounds(front: pd.DataFrame, x: str, y: str) -> Iterator[ChartSeries]:
     x_bound, y_bound = METRIC_BOUNDS.get(x, ""), METRIC_BOUNDS.get(y, "")
     for bound, across, up in ((x_bound, x_bound, y), (y_bound, x, y_bound)):
         if bound in front and front[bound].notna().any():
-            hover = [f"{bound}: {format_number(value)}" for value in front[bound]]
-            name = f"{bound}, which theory allows"
-            yield ChartSeries(front[across], front[up], name, hover=hover, **_BOUND)
+            hover = [f"{metric_label(bound)}: {format_number(value)}" for value in front[bound]]
+            yield ChartSeries(front[across], front[up], BOUND, hover=hover, **_BOUND)
 
 
 def field_chart(
@@ -177,18 +192,20 @@ def field_positions(
     Numbers lie at their value, or by rank if one is infinite. On a logarithmic axis zeros lie a
     decade left of the smallest positive value. Values that are not all numbers are categories.
     """
+    label = field_label(name)
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
     if numbers.isna().any() or values.map(is_boolean).any():
         words = list(dict.fromkeys(values.loc[numbers.sort_values().index].map(format_setting)))
-        axis = _ranked_axis(name, [shorten(word) for word in words])
+        axis = _ranked_axis(label, [shorten(word) for word in words])
         return values.map(format_setting).map(words.index).astype("float64"), axis, False
     if np.isinf(numbers).any():
-        axis = _ranked_axis(name, [label_setting(value) for value in sorted(numbers.unique())])
+        axis = _ranked_axis(label, [label_setting(value) for value in sorted(numbers.unique())])
         return numbers.rank(method="dense") - 1, axis, True
-    log = log and bool((numbers > 0).any()) and not (numbers < 0).any()
+    positive = np.array(numbers[numbers > 0])
+    log = (log or is_wide(positive, _KNOB_RATIO)) and len(positive) > 0 and not (numbers < 0).any()
     positions, ticks = _zero_beside(numbers) if log else (numbers, None)
     limits = view_limits(np.array(positions), np.array(positions), log=log)
-    return positions, ChartAxis(name, log, limits, ticks), True
+    return positions, ChartAxis(label, log, limits, ticks), True
 
 
 def _ranked_axis(name: str, labels: list[str]) -> ChartAxis:
@@ -222,7 +239,7 @@ def _lines(
         hover, name = hover_texts(points, fields, [metric]), label_settings(settings)
         yield points_series(points, _POSITION, metric, hover, name=name, size=7, **style)
         if joined and bound in points and points[bound].notna().any():
-            hover = [f"{bound}: {value:.4g}" for value in points[bound]]
+            hover = [f"{BOUND}: {value:.4g}" for value in points[bound]]
             x, y = points[_POSITION], points[bound]
             yield ChartSeries(x, y, "", color, line="dot", width=1, hover=hover)
 
@@ -234,28 +251,3 @@ def _cloud(placed: pd.DataFrame, fields: Sequence[str], metric: str) -> ChartSer
     style: dict[str, Any] = {"symbol": "circle", "size": 6}
     scale = field_scale(placed, fields[1:])
     return points_series(placed, _POSITION, metric, hover, scale=scale, **style)
-
-
-def roc_chart(points: Sequence[TradeoffPoint], titles: Mapping[str, str]) -> Chart | None:
-    """True- against false-positive rate of each attack, one panel per point; None without curves.
-
-    Curves under `roc/` have true-positive rates at false-positive rates in thousandths. Both axes
-    are logarithmic, as small rates matter most (Carlini et al., arXiv 2112.03570); rates of zero
-    are not drawn. `titles` has the panel's title of each `point_id`.
-    """
-    names = sorted({key for p in points for key in p.curves if key.startswith(_ROC_PREFIX)})
-    colors = dict(zip(names, qualitative.Plotly * len(names), strict=False))
-    limits, ends = (_LOWEST_RATE, 10**0.02), [_LOWEST_RATE, 1]
-    x_axis, y_axis = (
-        ChartAxis(f"{kind}-positive rate", True, limits) for kind in ("false", "true")
-    )
-    panels = []
-    for point in points:
-        series = [ChartSeries(ends, ends, "chance", line="dash", width=1, hover=[])]
-        for name in sorted(colors.keys() & point.curves.keys()):
-            curve, attack = point.curves[name], name.removeprefix(_ROC_PREFIX)
-            rates = [step / 1000 for step in curve.steps]
-            series.append(ChartSeries(rates, curve.values, attack, colors[name], line="solid"))
-        if len(series) > 1:
-            panels.append(ChartPanel(x_axis, y_axis, series, titles[point.point_id]))
-    return Chart(panels) if panels else None

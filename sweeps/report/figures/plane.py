@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from privnets.measures.best_release import release_boundary
 from privnets.points import TradeoffPoint
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import Row, evenly_spaced, row_interval
-from sweeps.analysis.text import setting_as_number
+from sweeps.analysis.text import field_label, setting_as_number
 from sweeps.report.figures.charts import (
     GREY,
     Chart,
@@ -96,15 +97,22 @@ def _panel(
         series += _point_series(row, label_point(row, fields), color, point, boundary)
     series += [legend_entry(name, color=GREY, **style) for name, style in _STYLES.items()]
     for value, color in colors.items():
-        series.append(legend_entry(f"{along} = {value:g}", symbol="square", color=color, size=10))
+        name = f"{field_label(along or '')} = {value:g}"
+        series.append(legend_entry(name, symbol="square", color=color, size=10))
     limits = _limits_of_view(part, bound, boundary)
     x_axis, y_axis = (
-        ChartAxis(f"{name}, nats", limits=limits)
-        for name in ("leakage I(S;Q)", "censored I(U;X|Q)")
+        ChartAxis(f"{name}, nats\n(smaller is better)", limits=limits)
+        for name in ("censored utility I(U;X|Q)", "leakage I(S;Q)")
     )
     hidden = f" ({len(part)} of {total:,} points)" if len(part) < total else ""
     title = f"{_DEPENDENCE} = {dependence:g}{hidden}"
-    return ChartPanel(x_axis, y_axis, series, title, square=True)
+    return ChartPanel(x_axis, y_axis, [_transpose(each) for each in series], title, square=True)
+
+
+def _transpose(series: ChartSeries) -> ChartSeries:
+    """The series with utility on x; everything else here is computed with leakage first."""
+    x_errors, y_errors = series.y_errors, series.x_errors
+    return replace(series, x=series.y, y=series.x, x_errors=x_errors, y_errors=y_errors)
 
 
 def _limits(bound: float, boundary: _Line | None) -> Iterator[ChartSeries]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import math
+from functools import cache
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -81,6 +83,21 @@ def plotly_figure(chart: Chart) -> go.Figure:
     ).update_annotations(font={"size": 13})
 
 
+def plotly_page(chart: Chart) -> str:
+    """A chart as a page that opens without a network."""
+    figure = plotly_figure(chart).update_layout(paper_bgcolor="white", plot_bgcolor="white")
+    body = figure.to_html(include_plotlyjs=False, full_html=False, config={"displaylogo": False})
+    head = f'<meta charset="utf-8"><title>Figure</title><script>{plotly_script()}</script>'
+    return f'<!DOCTYPE html><html lang="en"><head>{head}</head><body>{body}</body></html>'
+
+
+@cache
+def plotly_script() -> str:
+    """Basic bundle of plotly.js 4.1.1 (MIT licence), which draws lines and markers."""
+    path = resources.files("sweeps.report") / "templates" / "plotly-basic.min.js"
+    return path.read_text(encoding="utf-8")
+
+
 def escape(text: str) -> str:
     """A text that Plotly shows as it is, with its line breaks."""
     return html.escape(text).replace("\n", "<br>")
@@ -88,9 +105,8 @@ def escape(text: str) -> str:
 
 def _trace(series: ChartSeries) -> go.Scatter:
     many = len(series.x) > MAX_DETAILED_POINTS
-    kind = go.Scattergl if many and not series.line else go.Scatter
     modes = ["lines"] * bool(series.line) + ["markers"] * bool(series.symbol)
-    trace = kind(
+    trace = go.Scatter(
         x=series.x,
         y=series.y,
         name=escape(series.name),
@@ -102,6 +118,7 @@ def _trace(series: ChartSeries) -> go.Scatter:
             "shape": series.step or "linear",
         },
         opacity=series.opacity,
+        customdata=list(series.places) or None,
         error_x=None if many else _error_bars(series.x_errors, series),
         error_y=None if many else _error_bars(series.y_errors, series),
         **_hover(series),
@@ -109,13 +126,17 @@ def _trace(series: ChartSeries) -> go.Scatter:
     )
     if series.symbol:
         trace.marker = _marker(series)
-        if kind is go.Scatter:
-            trace.cliponaxis = False
+        trace.cliponaxis = False
     return trace
 
 
 def _marker(series: ChartSeries) -> dict[str, Any]:
-    symbols = np.where(series.hollow, f"{series.symbol}-open", series.symbol).tolist()
+    names = (f"{series.symbol}-open", series.symbol)
+    symbols = (
+        names[not series.hollow]
+        if isinstance(series.hollow, bool)
+        else np.where(series.hollow, *names).tolist()
+    )
     marker: dict[str, Any] = {"symbol": symbols, "size": series.size, "color": series.color}
     if series.hollow is True:
         marker["line"] = {"width": 2}

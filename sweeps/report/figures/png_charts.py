@@ -1,10 +1,13 @@
-"""Charts and images drawn by Matplotlib, for PNG files. No text is parsed as a formula."""
+"""Charts and images drawn by Matplotlib, for PNG, SVG and PDF files.
+
+No text is parsed as a formula. Texts of SVG and PDF files stay texts, to be searched and edited.
+"""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib import colormaps, rc_context
@@ -24,6 +27,8 @@ from sweeps.report.figures.charts import (
 
 ImageRow = tuple[str, NDArray[np.float64], Sequence[str], float]
 """Caption, images in [0, 1] of shape [m, h, w], labels above, and space above in inches."""
+
+ImageKind = Literal["png", "svg", "pdf"]
 
 _DOTS_PER_INCH, _PIXELS_PER_INCH = 150, 90
 _PANEL_WIDTH, _SIDE_LEGEND_WIDTH = 5.6, 2.6
@@ -51,8 +56,15 @@ def chart_png(chart: Chart) -> bytes:
 
 def figure_png(figure: Figure) -> bytes:
     """A Matplotlib figure as the bytes of a PNG file."""
+    return figure_file(figure, "png")
+
+
+@rc_context({"svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "sweeps"})
+def figure_file(figure: Figure, kind: ImageKind) -> bytes:
+    """A Matplotlib figure as the bytes of a file; equal figures give equal files."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=_DOTS_PER_INCH)
+    dates = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    figure.savefig(buffer, format=kind, dpi=_DOTS_PER_INCH, metadata=dates[kind])
     return buffer.getvalue()
 
 
@@ -110,9 +122,10 @@ def _draw_panel(axes: Axes, panel: ChartPanel, legend: dict[str, Any]) -> None:
         handle = _draw_polygons(axes, series) if series.fill else _draw_points(axes, series)
         if series.name:
             legend.setdefault(series.name, handle)
-    if panel.x.ticks is not None:
-        axes.set_xticks(list(panel.x.ticks[0]), list(panel.x.ticks[1]), parse_math=False)
-        axes.minorticks_off()
+    for axis, set_ticks in ((panel.x, axes.set_xticks), (panel.y, axes.set_yticks)):
+        if axis.ticks is not None:
+            set_ticks(list(axis.ticks[0]), list(axis.ticks[1]), parse_math=False)
+            axes.minorticks_off()
     if panel.x.date:
         axes.xaxis.set_major_locator(DayLocator())  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_formatter(DateFormatter("%a %d %b"))  # type: ignore[no-untyped-call]

@@ -21,9 +21,17 @@ from sweeps.analysis.tables import (
     raw_data_interval,
     row_interval,
 )
-from sweeps.analysis.text import format_number, format_setting, label_setting
+from sweeps.analysis.text import (
+    field_label,
+    format_number,
+    format_setting,
+    label_setting,
+    metric_label,
+)
 from sweeps.report.figures.charts import (
+    BASELINE,
     DASHES,
+    FLOOR,
     GREY,
     RED,
     SYMBOLS,
@@ -79,10 +87,10 @@ def _panel(curves: CurveSet, pair: PointPair, objectives: Objectives) -> ChartPa
         for metric in (x, y)
     )
     series = [
-        *_level_series(points, x_axis.limits or (0, 1), y, curves.fields),
+        *level_series(points, x_axis.limits or (0, 1), y, curves.fields),
         *(_curve_series(curves, pair) if curves.joined else [_cloud(curves, pair)]),
         *_marks(curves, pair),
-        *_raw_data_series(rows, x, y, log=x_axis.log),
+        *raw_data_series(rows, x, y, log=x_axis.log),
     ]
     return ChartPanel(x_axis, y_axis, series)
 
@@ -93,17 +101,17 @@ def _reference_values(rows: Sequence[Row], metric: str) -> list[float]:
     return floors + [raw_data_interval(row, metric).mean for row in rows]
 
 
-def _level_series(
+def level_series(
     points: pd.DataFrame, limits: tuple[float, float], y: str, fields: Sequence[str]
 ) -> Iterator[ChartSeries]:
     """Floors and raw-data values as horizontal lines; floors with bands for their intervals."""
     raw = RAW_DATA_VALUES.get(y)
     for metric, name, color, dash in (
-        (METRIC_FLOORS.get(y, ""), "floor", GREY, "dot"),
-        (raw if isinstance(raw, str) else "", "attacker on raw data", RED, "dash"),
+        (METRIC_FLOORS.get(y, ""), FLOOR, GREY, "dot"),
+        (raw if isinstance(raw, str) else "", BASELINE, RED, "dash"),
     ):
         for level, suffix in metric_levels(points, y, metric, fields):
-            if name == "floor" and level.high > level.low:
+            if name == FLOOR and level.high > level.low:
                 band = [level.low, level.low, level.high, level.high]
                 yield ChartSeries([*limits, *limits[::-1]], band, hover=[], fill="shade")
             label, hover = f"{name}{suffix}", [f"{name}{suffix}: {level}"] * 2
@@ -137,7 +145,7 @@ def _suffixes(groups: Sequence[pd.DataFrame], fields: Sequence[str]) -> list[str
         values = [sorted({*map(label_setting, group[f"config/{field}"])}) for group in groups]
         every = [value for own in values for value in own]
         if len(groups) > 1 and len(every) == len(set(every)):
-            return [f", {field} = {' or '.join(own)}" for own in values]
+            return [f", {field_label(field)} = {' or '.join(own)}" for own in values]
     return [""] * len(groups)
 
 
@@ -191,7 +199,7 @@ def _marks(curves: CurveSet, pair: PointPair) -> Iterator[ChartSeries]:
         yield legend_entry(FLAGGED, **_RING)
 
 
-def _raw_data_series(rows: Sequence[Row], x: str, y: str, *, log: bool) -> Iterator[ChartSeries]:
+def raw_data_series(rows: Sequence[Row], x: str, y: str, *, log: bool) -> Iterator[ChartSeries]:
     """Stars at the utility and privacy of raw data, once for values that look alike."""
     pairs: dict[tuple[str, str], tuple[Interval, Interval]] = {}
     for row in rows:
@@ -203,13 +211,16 @@ def _raw_data_series(rows: Sequence[Row], x: str, y: str, *, log: bool) -> Itera
         yield ChartSeries(
             [one.mean for one in xs],
             [one.mean for one in ys],
-            "raw data",
+            f"{BASELINE} (both axes)",
             RED,
             symbol="star",
             size=14,
             x_errors=_errors(xs),
             y_errors=_errors(ys),
-            hover=[f"raw data\n{x}: {a}\nattacker: {b}" for a, b in zip(xs, ys, strict=True)],
+            hover=[
+                f"{BASELINE}\n{metric_label(x)}: {a}\n{metric_label(y)}: {b}"
+                for a, b in zip(xs, ys, strict=True)
+            ],
         )
 
 

@@ -21,15 +21,26 @@ def result(tmp_path: Path) -> sweeps.Result:
 def test_a_notebook_shows_the_size_and_the_front(result: sweeps.Result) -> None:
     page = result._repr_html_()
     assert "2 of 2 points, 2 replicates each" in page
-    assert "privacy/membership_advantage.ci_low" in page
+    assert "the strongest attack gains 0.1" in page
+    assert "<th>membership advantage</th>" in page
     assert page.count("<tr") == 2, "a heading and the only point of the front"
 
 
 def test_the_plot_holds_every_finished_point(result: sweeps.Result) -> None:
     traces = {trace.name: trace for trace in result.plot_front().data}
-    assert list(traces["Pareto front"].x) == [0.1]
-    assert list(traces["dominated"].x) == [0.5]
-    assert list(result.plot_front(x="utility/test_accuracy").data[0].x) in ([0.5], [0.4])
+    assert list(traces["Pareto front (1)"].x) == [0.5], "utility on x"
+    assert list(traces["Pareto front (1)"].y) == [0.1]
+    assert list(traces["dominated (1)"].y) == [0.5]
+    turned = result.plot_front(x="privacy/membership_advantage", y="utility/test_accuracy")
+    assert turned.layout.xaxis.title.text.startswith("membership advantage")
+
+
+def test_metrics_and_curves_that_no_point_has_are_named(result: sweeps.Result) -> None:
+    with pytest.raises(ValueError, match="no point has privacy/typo; the metrics are"):
+        result.plot_front(y="privacy/typo")
+    for draw in (result.plot_curves, result.plot_roc):
+        with pytest.raises(ValueError, match="no chosen point of first recorded"):
+            draw()
 
 
 def test_a_study_and_a_result_are_public_types(result: sweeps.Result) -> None:

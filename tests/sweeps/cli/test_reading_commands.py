@@ -17,7 +17,7 @@ from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import write_manifest
 from sweeps.study.spec import Study
 
-SWEEP = "made-up"
+SWEEP, OTHER = "made-up", "other"
 ADVANTAGE, ACCURACY = "privacy/membership_advantage", "utility/test_accuracy"
 
 
@@ -45,11 +45,11 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for point in planned.points
     ]
     place = tmp_path_factory.mktemp("storage")
-    ledger = Ledger(str(place), SWEEP)
-    write_manifest(
-        ledger, create_manifest(planned, SWEEP, command="sweeps run it", tracking_uri="")
-    )
-    ledger.write_pack("pack", points)
+    for name in (SWEEP, OTHER):
+        ledger = Ledger(str(place), name)
+        manifest = create_manifest(planned, name, command="sweeps run it", tracking_uri="")
+        write_manifest(ledger, manifest)
+        ledger.write_pack("pack", points)
     return place
 
 
@@ -124,10 +124,37 @@ def test_front_on_other_objectives(run, tmp_path):
 
 
 def test_report_is_written(run, tmp_path):
-    assert run("report", SWEEP) == (0, "report.html\n", "")
+    assert run("report", SWEEP, "-o", "report.html") == (0, "report.html\n", "")
     text = (tmp_path / "report.html").read_text()
     assert "sweeps run it" in text
     assert "diverged (1 of 2 replicates failed)" in text
+    code, shown, _ = run("report", SWEEP)
+    assert code == 0
+    assert Path(shown.strip()).parent.name == SWEEP, "into the folder of the sweep"
+
+
+def test_report_of_several_sweeps_is_one_page(run, tmp_path):
+    assert run("report", SWEEP, OTHER, "-o", "both.html")[0] == 0
+    text = (tmp_path / "both.html").read_text()
+    assert "Sweeps compared" in text
+    assert 'id="s1-front"' in text
+    assert 'id="s2-front"' in text
+
+
+def test_compared_fronts_are_drawn(run, tmp_path):
+    assert run("compare", SWEEP, OTHER, "--plot", "fronts.png")[0] == 0
+    assert (tmp_path / "fronts.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_and_tables_are_written_for_a_paper(run, tmp_path):
+    code, shown, _ = run("report", SWEEP, "--figures", "figures")
+    assert code == 0
+    assert "files written to figures" in shown
+    names = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert {"front.png", "front.svg", "front.pdf", "points.csv", "front.csv"} <= names
+    points = pd.read_csv(tmp_path / "figures" / "points.csv")
+    assert f"{ADVANTAGE}.ci_low" in points.columns
+    assert "membership advantage" in (tmp_path / "figures" / "front.svg").read_text()
 
 
 @pytest.mark.parametrize(
@@ -157,7 +184,7 @@ def test_bad_input_gets_one_message_and_writes_nothing(run, tmp_path, arguments,
 def test_a_misspelt_sweep_gets_the_names_there_are(run):
     code, _, errors = run("pareto", "mad-up")
     assert code == 2
-    assert "choose one of made-up (did you mean made-up?)" in errors
+    assert "choose one of made-up, other (did you mean made-up?)" in errors
 
 
 def test_an_unfinished_sweep_says_so(tmp_path, storage, monkeypatch, capsys):

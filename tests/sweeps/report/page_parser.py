@@ -5,14 +5,23 @@ from __future__ import annotations
 import json
 from html.parser import HTMLParser
 
+from sweeps.report.contents import Report
+from sweeps.report.page import render_page
+
+
+def render(sweep) -> str:
+    """The page of one sweep."""
+    return render_page([Report(sweep)])
+
 
 class ReportPage(HTMLParser):
-    """Sections' texts, figures by name, and everything that could load or run."""
+    """Sections' texts, figures and data by name, and everything that could load or run."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
         self.sections: dict[str, str] = {}
         self.figures: dict[str, dict] = {}
+        self.data: dict[str, dict] = {}
         self.tags: list[tuple[str, dict]] = []
         self._section = self._figure = ""
         self.feed(page)
@@ -30,6 +39,7 @@ class ReportPage(HTMLParser):
 
     def handle_data(self, data):
         if self._figure and data.strip():
-            self.figures[self._figure.removesuffix("-figure")] = json.loads(data)
+            parsed = self.figures if self._figure.endswith("-figure") else self.data
+            parsed[self._figure.removesuffix("-figure")] = json.loads(data)
         elif self._section:
             self.sections[self._section] = self.sections.get(self._section, "") + data

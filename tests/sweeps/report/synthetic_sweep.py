@@ -14,6 +14,7 @@ import pandas as pd
 from privnets.contract import Direction
 from privnets.points import Curve, Replicate, TradeoffPoint
 from sweeps.analysis.pareto import pareto_front
+from sweeps.analysis.tables import varying_fields
 from sweeps.store.reader import Note
 from sweeps.study.spec import Study
 from tracking.frame import points_frame, replicates_frame
@@ -37,6 +38,12 @@ class SyntheticSweep:
     pending: int = 0
     failures: Mapping[str, str] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    storage: str = ""
+
+    @property
+    def swept_fields(self) -> list[str]:
+        """See `Result.swept_fields`."""
+        return list(dict.fromkeys([*self.study.space, *varying_fields(self.points)]))
 
     @property
     def points(self) -> pd.DataFrame:

@@ -24,7 +24,7 @@ def test_lines_join_points_that_agree_in_the_other_fields():
     panel, _ = draw(points, "train_size", "weight_decay").panels
     lines = [series for series in panel.series if series.name]
     decays = (0.0, 1e-4, 1e-2, 1.0)
-    assert [line.name for line in lines] == [f"weight_decay = {decay:g}" for decay in decays]
+    assert [line.name for line in lines] == [f"weight decay = {decay:g}" for decay in decays]
     for line, decay in zip(lines, decays, strict=True):
         group = points[points["config/weight_decay"] == decay].sort_values("config/train_size")
         assert line.line == "solid"
@@ -49,7 +49,7 @@ def test_many_groups_are_colored_points_without_lines():
     for panel in chart.panels:
         (cloud,) = panel.series
         assert cloud.line == ""
-        assert (cloud.scale.label, cloud.scale.log) == ("weight_decay", True)
+        assert (cloud.scale.label, cloud.scale.log) == ("weight decay", True)
         assert len(cloud.x) == 5 * len(decays)
 
 
@@ -80,7 +80,8 @@ def test_long_categories_leave_room_for_the_figure():
     ("values", "log", "is_log", "ordered"),
     [
         ([1, 10, 100], True, True, True),
-        ([1, 10, 100], False, False, True),
+        ([1, 10, 100], False, True, True),
+        ([1, 10, 19], False, False, True),
         ([-1.0, 1.0], True, False, True),
         ([0.0, 0.0], True, False, True),
         (["linear", "mlp"], False, False, False),

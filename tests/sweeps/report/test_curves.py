@@ -50,7 +50,7 @@ def test_a_curve_has_the_points_that_differ_only_in_the_weight():
 def test_settings_begin_with_the_number_of_most_values():
     found = group_curves(image_sweep())
     assert [one.settings["alpha"] for one in found.curves[::2]] == [0.5, 1.0, 2.0, math.inf]
-    assert label_settings(found.curves[-1].settings) == "alpha = ∞, gradient = posterior"
+    assert label_settings(found.curves[-1].settings) == "order alpha = ∞, gradient = posterior"
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from chart_series import all_series, find_series
 from matplotlib.image import imread
 
 from sweeps.analysis.pareto import attainment, pareto_front
-from sweeps.report.figures.charts import MAX_DETAILED_POINTS, is_wide, metric_axis
-from sweeps.report.figures.metrics import front_chart, save_front
+from sweeps.report.figures.charts import BOUND, MAX_DETAILED_POINTS, is_wide, metric_axis
+from sweeps.report.figures.metrics import front_chart, save_chart
 from sweeps.report.figures.plotly_charts import plotly_figure
 
 ADVANTAGE, ERROR = "privacy/membership_advantage", "utility/test_mse"
@@ -30,10 +30,10 @@ def test_every_comparable_point_is_drawn_once_with_both_intervals(membership_swe
     front = pareto_front(points, OBJECTIVES)
     chart = draw(points)
     (marks,), (dominated,) = find_series(chart, "Pareto front"), find_series(chart, "dominated")
-    assert list(marks.x) == list(front[ADVANTAGE])
-    assert list(marks.y) == list(front[ERROR])
+    assert list(marks.x) == list(front[ERROR])
+    assert list(marks.y) == list(front[ADVANTAGE])
     assert len(dominated.x) == (points["status"] == "finished").sum() - len(front)
-    for metric, (below, above) in ((ADVANTAGE, marks.x_errors), (ERROR, marks.y_errors)):
+    for metric, (below, above) in ((ERROR, marks.x_errors), (ADVANTAGE, marks.y_errors)):
         assert below == pytest.approx(front[metric] - front[f"{metric}.ci_low"])
         assert above == pytest.approx(front[f"{metric}.ci_high"] - front[metric])
 
@@ -41,16 +41,15 @@ def test_every_comparable_point_is_drawn_once_with_both_intervals(membership_swe
 def test_bound_is_drawn_for_each_front_point(membership_sweep):
     points = membership_sweep.points
     front = pareto_front(points, OBJECTIVES)
-    (bound,) = find_series(draw(points), "bound/advantage")
-    assert list(bound.x) == list(front["bound/advantage"])
-    assert list(bound.y) == list(front[ERROR])
-    (swapped,) = find_series(draw(points, {ERROR: "min", ADVANTAGE: "min"}), "bound/advantage")
-    assert list(swapped.y) == list(front["bound/advantage"])
+    for objectives in (OBJECTIVES, {ERROR: "min", ADVANTAGE: "min"}):
+        (bound,) = find_series(draw(points, objectives), BOUND)
+        assert list(bound.x) == list(front[ERROR])
+        assert list(bound.y) == list(front["bound/advantage"])
 
 
 @pytest.mark.parametrize("directions", list(itertools.product(("min", "max"), repeat=2)))
 def test_edge_of_the_front_runs_through_dominated_places(directions):
-    x, y = "privacy/a", "utility/b"
+    x, y = "utility/b", "privacy/a"
     objectives = dict(zip((x, y), directions, strict=True))
     rising = directions[0] != directions[1]
     points = pd.DataFrame(
@@ -66,7 +65,7 @@ def test_edge_of_the_front_runs_through_dominated_places(directions):
 def test_median_attainment_is_drawn(membership_sweep):
     surface = attainment(membership_sweep.replicates, OBJECTIVES)
     (line,) = find_series(draw(membership_sweep.points, attained=surface), "attained by half")
-    assert list(line.x) == list(surface[ADVANTAGE])
+    assert sorted(line.y) == sorted(surface[ADVANTAGE])
 
 
 @pytest.mark.parametrize(
@@ -76,7 +75,7 @@ def test_median_attainment_is_drawn(membership_sweep):
 def test_each_pair_of_objectives_has_a_panel(membership_sweep, objectives, panels, tmp_path):
     chart = draw(membership_sweep.points, objectives)
     assert len(chart.panels) == panels
-    save_front(chart, tmp_path / "front.png")
+    save_chart(chart, tmp_path / "front.png")
     height, width, _ = imread(tmp_path / "front.png").shape
     assert width > 0.9 * panels * height
 
@@ -89,13 +88,13 @@ def test_single_objective_is_drawn_best_first(membership_sweep):
 
 
 def test_png_holds_the_front_in_its_color(membership_sweep, tmp_path):
-    save_front(draw(membership_sweep.points), tmp_path / "front.png")
+    save_chart(draw(membership_sweep.points), tmp_path / "front.png")
     image = imread(tmp_path / "front.png")
     orange = np.abs(image[..., :3] - np.array([0xE8, 0x59, 0x0C]) / 255).max(axis=-1) < 0.02
     assert orange.sum() > 100
 
 
-def test_many_points_are_drawn_by_webgl_without_intervals():
+def test_many_points_are_drawn_without_intervals():
     count = MAX_DETAILED_POINTS + 2
     values = np.arange(count, dtype=float)
     points = pd.DataFrame({"point_id": values.astype(str), "a/x": values, "a/y": values})
@@ -103,7 +102,6 @@ def test_many_points_are_drawn_by_webgl_without_intervals():
         points[f"{metric}.ci_low"], points[f"{metric}.ci_high"] = values - 1, values + 1
     figure = plotly_figure(draw(points, {"a/x": "min", "a/y": "min"}))
     traces = {trace.name.split(" (")[0]: trace for trace in figure.data}
-    assert traces["dominated"].type == "scattergl"
     assert traces["dominated"].error_x.array is None
     assert traces["Pareto front"].error_x.array is not None
 
@@ -132,9 +130,10 @@ def test_hover_is_escaped(membership_sweep):
 
 
 def test_page_needs_no_network(membership_sweep, tmp_path: Path):
-    save_front(draw(membership_sweep.points), tmp_path / "front.html")
+    save_chart(draw(membership_sweep.points), tmp_path / "front.html")
     page = (tmp_path / "front.html").read_text()
     assert "Plotly.newPlot" in page
+    assert len(page) < 1.5e6
     assert "<script src" not in page.replace("'", '"')
     assert "<link" not in page
 

@@ -49,14 +49,14 @@ def test_each_dependence_has_a_panel_with_its_points_in_order(toy, chart):
     for panel, dependence in zip(chart.panels, DEPENDENCES, strict=True):
         own = points[points["config/dependence"] == dependence].sort_values("config/tradeoff")
         rings = estimates(panel)
-        assert [ring.x.iloc[0] for ring in rings] == list(own["privacy/leakage"])
-        assert [ring.y.iloc[0] for ring in rings] == list(own["utility/censored"])
+        assert [ring.y.iloc[0] for ring in rings] == list(own["privacy/leakage"])
+        assert [ring.x.iloc[0] for ring in rings] == list(own["utility/censored"])
         low = own["privacy/leakage"] - own["privacy/leakage.ci_low"]
-        assert [ring.x_errors[0][0] for ring in rings] == pytest.approx(list(low))
+        assert [ring.y_errors[0][0] for ring in rings] == pytest.approx(list(low))
         names = [ring.hover[0].split("\n")[0] for ring in rings]
-        assert names == [f"tradeoff = {weight}" for weight in WEIGHTS]
+        assert names == [f"tradeoff weight = {weight}" for weight in WEIGHTS]
         exact = [s for s in panel.series if s.symbol == "circle" and s.size == 8 and not s.name]
-        assert [(s.x[0], s.y[0]) for s in exact] == list(
+        assert [(s.y[0], s.x[0]) for s in exact] == list(
             zip(own["exact/leakage"], own["exact/censored"], strict=True)
         )
 
@@ -87,9 +87,9 @@ def test_chart_holds_the_bound_and_explains_every_symbol(toy, chart):
     bounds = [find_series(replace(chart, panels=[panel]), "bound")[0] for panel in chart.panels]
     for bound, dependence in zip(bounds, DEPENDENCES, strict=True):
         own = toy.points[toy.points["config/dependence"] == dependence]
-        assert bound.x == [0, own["bound/release"].iloc[0]]
+        assert bound.y == [0, own["bound/release"].iloc[0]]
     names = {series.name for series in all_series(chart)} - {""}
-    assert {"tradeoff = 0.1", "learned, exact", "best release of any kind"} <= names
+    assert {"tradeoff weight = 0.1", "learned, exact", "best release of any kind"} <= names
     entries = [trace.name for trace in plotly_figure(chart).data if trace.showlegend]
     assert sorted(entries) == sorted(names)
     printed = draw_chart(chart)

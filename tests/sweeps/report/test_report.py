@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from page_parser import ReportPage
+from page_parser import ReportPage, render
 from synthetic_sweep import (
     OBJECTIVES,
     SyntheticSweep,
@@ -24,7 +24,7 @@ from synthetic_sweep import (
 
 from privnets.points import Replicate
 from sweeps.analysis.pareto import pareto_front
-from sweeps.report.page import render_report, write_report
+from sweeps.report.page import write_report
 from sweeps.report.tables import failures_table, notes_table
 from sweeps.store.reader import Note
 
@@ -36,7 +36,7 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def page(membership_sweep) -> ReportPage:
-    return ReportPage(render_report(membership_sweep))
+    return ReportPage(render(membership_sweep))
 
 
 def test_front_chart_and_table_agree_with_the_front(page, membership_sweep):
@@ -54,9 +54,7 @@ def test_a_sweep_of_flagged_points_alone_shows_them_and_says_so():
         return replace(made, metrics={**made.metrics, "flag/attack_beats_bound": 1.0})
 
     points = membership_points(sizes=(30, 100), replicate=replicate)
-    page = ReportPage(
-        render_report(SyntheticSweep(study=membership_study(), tradeoff_points=points))
-    )
+    page = ReportPage(render(SyntheticSweep(study=membership_study(), tradeoff_points=points)))
     names = {trace["name"] for trace in page.figures["front-chart"]["data"] if trace.get("name")}
     assert any(name.startswith("flagged") for name in names)
     assert "each one that reports every objective has a raised flag" in page.sections["front"]
@@ -67,15 +65,15 @@ def test_a_sweep_of_flagged_points_alone_shows_them_and_says_so():
 
 
 def test_every_swept_field_has_a_chart_of_every_objective(page):
-    for index, field in enumerate(["train_size", "weight_decay"]):
-        layout = page.figures[f"axis-chart-{index}"]["layout"]
+    labels = {"train-size": "training records", "weight-decay": "weight decay"}
+    for name, label in labels.items():
+        layout = page.figures[f"along-{name}-chart"]["layout"]
         titles = json.dumps(layout)
-        assert layout["xaxis"]["title"]["text"] == field
+        assert layout["xaxis"]["title"]["text"] == label
         assert layout["xaxis"]["type"] == "log"
-        assert all(metric in titles for metric in OBJECTIVES)
-    assert "privacy/rho_kl" in json.dumps(page.figures["axis-chart-0"]["layout"]), (
-        "a claim's metric"
-    )
+        assert all(metric in titles for metric in ("membership advantage", "test mse"))
+    titles = json.dumps(page.figures["along-train-size-chart"]["layout"])
+    assert "KL leakage, nats" in titles, "a claim's metric"
 
 
 def test_claims_are_judged_with_their_intervals_and_caveats(page):
@@ -93,7 +91,7 @@ def test_claim_about_all_points_is_left_open_while_points_are_unfinished():
     verdicts = []
     for pending in (0, 1):
         sweep = SyntheticSweep(membership_study(claims=[claim]), points, pending=pending)
-        verdicts.append(ReportPage(render_report(sweep)).sections["claims"])
+        verdicts.append(ReportPage(render(sweep)).sections["claims"])
     assert "cannot tell — small" not in verdicts[0]
     assert "cannot tell — small" in verdicts[1]
     assert "Points are unfinished: 1." in verdicts[1]
@@ -112,9 +110,7 @@ def test_stopped_points_are_separate_from_failed_ones():
     points = membership_points()
     points[0] = fail_point(points[0], "diverged")
     points[1] = stop_point(points[1], "dominated at 25% of training by point ab12")
-    page = ReportPage(
-        render_report(SyntheticSweep(study=membership_study(), tradeoff_points=points))
-    )
+    page = ReportPage(render(SyntheticSweep(study=membership_study(), tradeoff_points=points)))
     assert "Points left out of the front: 1 failed; 1 stopped early." in page.sections["front"]
     assert "dominated at 25% of training by point ab12" in page.sections["stopped"]
     assert "dominated" not in page.sections["failures"]
@@ -124,7 +120,9 @@ def test_roc_curves_of_the_strongest_points(page, membership_sweep):
     figure = page.figures["roc-chart"]
     front = pareto_front(membership_sweep.points, OBJECTIVES)
     attacks = [trace["name"] for trace in figure["data"]]
-    assert attacks.count("lira_online") == attacks.count("threshold_gaussian") == len(front)
+    assert attacks.count("lira online") == attacks.count("threshold gaussian") == len(front)
+    bands = [trace for trace in figure["data"] if trace.get("fill")]
+    assert len(bands) == 2 * len(front)
 
 
 def test_the_page_loads_nothing(page):
@@ -170,7 +168,7 @@ def hostile_sweep() -> SyntheticSweep:
 
 
 def test_names_and_reasons_are_escaped():
-    text = render_report(hostile_sweep())
+    text = render(hostile_sweep())
     assert HOSTILE not in text
     assert "<img" not in text
     assert text.count("<script") == text.count("</script>")
@@ -183,7 +181,7 @@ def test_names_and_reasons_are_escaped():
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium: the page is not opened in a browser")
 def test_a_browser_draws_the_charts_and_runs_no_foreign_script(tmp_path):
     """In a browser without a network; its console reports any refusal or error."""
-    page = write_report(hostile_sweep(), tmp_path / "report.html")
+    page = write_report([hostile_sweep()], tmp_path / "report.html")
     flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-sync"
     quiet = "--disable-background-networking --disable-component-update --enable-logging=stderr"
     shown = subprocess.run(
@@ -210,7 +208,7 @@ def test_a_browser_draws_the_charts_and_runs_no_foreign_script(tmp_path):
 
 def test_sweep_without_a_finished_point_still_reports():
     points = [fail_point(p, "diverged") for p in membership_points(seeds=1)]
-    found = ReportPage(render_report(SyntheticSweep(membership_study(), points)))
+    found = ReportPage(render(SyntheticSweep(membership_study(), points)))
     assert "there is no front" in found.sections["front"]
     assert "diverged" in found.sections["failures"]
     assert found.sections["claims"].count("cannot tell —") == 2
@@ -220,12 +218,12 @@ def test_failed_packs_and_damaged_files_are_listed():
     sweep = SyntheticSweep(
         membership_study(), [], failures={"p1": "worker died"}, unreadable={"f1": "torn"}
     )
-    text = ReportPage(render_report(sweep)).sections["failures"]
+    text = ReportPage(render(sweep)).sections["failures"]
     assert all(word in text for word in ("p1", "worker died", "damaged file", "f1", "torn"))
 
 
 def test_empty_sweep_still_reports():
-    found = ReportPage(render_report(SyntheticSweep(membership_study(), [], pending=20)))
+    found = ReportPage(render(SyntheticSweep(membership_study(), [], pending=20)))
     assert "20 points are not finished yet" in found.sections["failures"]
 
 
@@ -235,7 +233,7 @@ def test_objective_undefined_everywhere_leaves_no_front():
         return replace(made, metrics={**made.metrics, "utility/test_mse": math.nan})
 
     found = ReportPage(
-        render_report(SyntheticSweep(membership_study(), membership_points(replicate=replicate)))
+        render(SyntheticSweep(membership_study(), membership_points(replicate=replicate)))
     )
     assert "there is no front" in found.sections["front"]
 
@@ -243,13 +241,13 @@ def test_objective_undefined_everywhere_leaves_no_front():
 def test_a_report_replaces_an_older_one(membership_sweep, tmp_path):
     path = tmp_path / "report.html"
     path.write_text("an older report")
-    assert write_report(membership_sweep, path) == path
-    assert path.read_text(encoding="utf-8") == render_report(membership_sweep)
+    assert write_report([membership_sweep], path) == path
+    assert path.read_text(encoding="utf-8") == render(membership_sweep)
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_large_sweep_stays_small():
-    """2,000 points are drawn by WebGL, their tables cut with a note, in a page below 10 MB."""
+    """2,000 points are drawn without intervals, their notes cut, in a page below 5 MB."""
 
     def replicate(size: float, decay: float, seed: int) -> Replicate:
         words = f"{size} {decay}".translate(str.maketrans("0123456789", "abcdefghij"))
@@ -260,12 +258,13 @@ def test_large_sweep_stays_small():
     study = membership_study(
         space={"train_size": {"grid": sizes}, "weight_decay": {"grid": decays}}, replicates=1
     )
-    text = render_report(SyntheticSweep(study, points))
+    text = render(SyntheticSweep(study, points))
     found = ReportPage(text)
-    assert len(text) < 10e6
+    assert len(text) < 5e6
     assert "1,950 more are not shown" in found.sections["notes"]
-    kinds = {trace["type"] for trace in found.figures["axis-chart-0"]["data"]}
-    assert kinds == {"scattergl"}
+    drawn = found.figures["front-chart"]["data"]
+    assert not [t for t in drawn if t.get("name", "").startswith("dominated") and "error_x" in t]
+    assert len(found.data["points-data"]["ids"]) == 2000
 
 
 def test_equal_reasons_are_one_row_with_a_count():
@@ -285,6 +284,6 @@ def test_reasons_that_differ_only_in_numbers_are_one_row_after_flags():
     notes.append(Note(ids[2], "flag/weak", "too weak"))
     rows = notes_table(notes, sweep.points, []).rows
     assert [row[:4] for row in rows] == [
-        ("flag", "flag/weak", "too weak", "1"),
-        ("note", "privacy/x", "the best of 0 (0.01)", "3"),
+        ("flag", "too weak", "1", "flag/weak"),
+        ("note", "the best of 0 (0.01)", "3", "privacy/x"),
     ]

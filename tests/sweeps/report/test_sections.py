@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 from matplotlib.image import imread
-from page_parser import ReportPage
+from page_parser import ReportPage, render
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
 from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifact, with_metrics
 from synthetic_sweep import SyntheticSweep
 
-from sweeps.report.page import figure_sections, render_report, write_report
+from sweeps.report.contents import figure_sections
+from sweeps.report.page import write_report
 from sweeps.report.summary import FIGURE_FILES, copy_summary_files, write_summary
 from sweeps.store.ledger import Ledger
 
@@ -42,7 +43,7 @@ def test_figure_sections_follow_columns_and_files(kind):
 
 def test_membership_sweeps_have_no_figure_sections(membership_sweep):
     assert figure_sections(membership_sweep) == []
-    page = render_report(membership_sweep)
+    page = render(membership_sweep)
     assert 'id="attackers"' not in page
     assert "<img" not in page
 
@@ -73,7 +74,7 @@ def test_png_files_and_a_small_page_with_every_figure_are_written_and_copied(kin
 
 
 def test_only_images_have_a_source():
-    page = ReportPage(render_report(image_sweep(alphas=(1.0,))))
+    page = ReportPage(render(image_sweep(alphas=(1.0,))))
     assert [tag for tag, found in page.tags if "src" in found] == ["img"]
     policy = next(found["content"] for _, found in page.tags if "http-equiv" in found)
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
@@ -88,7 +89,7 @@ def test_excluded_points_are_counted(kind):
         with_metrics(sweep.tradeoff_points[0], **{metric: math.nan}),
         *sweep.tradeoff_points[1:],
     ]
-    page = render_report(replace(sweep, tradeoff_points=points))
+    page = render(replace(sweep, tradeoff_points=points))
     if kind == "toy":
         assert "an undefined objective" in page
     else:
@@ -111,7 +112,7 @@ def hostile() -> SyntheticSweep:
 
 
 def test_settings_attackers_and_flags_are_escaped():
-    page = render_report(hostile())
+    page = render(hostile())
     assert HOSTILE not in page
     assert page.count("<script") == page.count("</script>")
     assert [found["class"] for tag, found in ReportPage(page).tags if tag == "img"] == ["still"]
@@ -130,7 +131,7 @@ def test_a_browser_draws_every_figure_and_runs_no_foreign_script(tmp_path: Path)
         options.add_argument(flag)
     with Chrome(options=options, service=Service(str(DRIVER))) as browser:
         for sweep in (hostile(), power_sweep(alphas=(1.0,)), toy_sweep((0.1, 0.8), (0.4,))):
-            browser.get(write_report(sweep, tmp_path / "report.html").as_uri())
+            browser.get(write_report([sweep], tmp_path / "report.html").as_uri())
             WebDriverWait(browser, 240).until(
                 lambda page: page.execute_script(
                     "return [...document.querySelectorAll('[data-figure]')]"
@@ -139,7 +140,7 @@ def test_a_browser_draws_every_figure_and_runs_no_foreign_script(tmp_path: Path)
             )
             assert browser.title != "taken"
             widths = browser.execute_script(
-                "return [...document.images].map(image => image.naturalWidth)"
+                "return [...document.querySelectorAll('.still')].map(image => image.naturalWidth)"
             )
             assert all(width > 600 for width in widths)
             assert json.dumps(browser.get_log("browser")) == "[]"

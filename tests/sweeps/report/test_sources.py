@@ -13,6 +13,7 @@ from safetensors.numpy import load, save
 from synthetic_releases import image_sweep, power_sweep, toy_sweep, with_artifact
 
 from privnets.points import TradeoffPoint
+from sweeps.report.contents import figure_sections
 from sweeps.report.figures.releases import (
     UnusableError,
     read_images,
@@ -20,7 +21,6 @@ from sweeps.report.figures.releases import (
     read_tensors,
     read_week,
 )
-from sweeps.report.page import figure_sections
 
 IMAGE = "release.safetensors"
 SWEEPS = {
@@ -121,11 +121,11 @@ def test_unusable_files_are_named_beside_usable_ones():
     ]
     found = {p.name: p for p in figure_sections(replace(sweep, tradeoff_points=broken))}
     (told,) = found["releases"].missing
-    assert told.startswith("privacy_weight = 30 is not shown: release.safetensors is not a valid")
-    assert found["releases"].png is not None
+    assert told.startswith("privacy weight = 30 is not shown: release.safetensors is not a valid")
+    assert found["releases"].file("png") is not None
     junk = [with_artifact(p, IMAGE, b"junk") for p in sweep.tradeoff_points]
     found = {p.name: p for p in figure_sections(replace(sweep, tradeoff_points=junk))}
     assert len(found["releases"].missing) == 2
-    assert found["releases"].png is None
+    assert found["releases"].file("png") is None
     none = [with_artifact(p, IMAGE, None) for p in sweep.tradeoff_points]
     assert [p.name for p in figure_sections(replace(sweep, tradeoff_points=none))] == ["tradeoff"]

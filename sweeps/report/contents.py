@@ -1,0 +1,364 @@
+"""Contents of a report: figures and tables of a sweep, prepared once for pages and files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from privnets.points import TradeoffPoint
+from sweeps.analysis.claims import ClaimFinding, judge_claim
+from sweeps.analysis.flags import is_flagged
+from sweeps.analysis.pareto import attainment
+from sweeps.analysis.results import Result
+from sweeps.analysis.tables import Table, best_first, evenly_spaced, front_table, varying_fields
+from sweeps.analysis.text import field_label, metric_label
+from sweeps.report import tables
+from sweeps.report.figures.charts import Chart
+from sweeps.report.figures.curves import CurveSet, group_curves, label_point
+from sweeps.report.figures.metrics import field_chart, front_chart
+from sweeps.report.figures.overview import effects_chart, parallel_chart
+from sweeps.report.figures.plane import information_plane
+from sweeps.report.figures.png_charts import ImageKind, draw_chart, figure_file
+from sweeps.report.figures.recorded import roc_chart, training_chart
+from sweeps.report.figures.releases import (
+    IMAGES_FILE,
+    RECORDS_FILE,
+    WEEK_FILE,
+    choose_points,
+    draw_images,
+    read_images,
+    read_records,
+    read_week,
+    records_chart,
+    week_chart,
+)
+from sweeps.report.figures.tradeoff import tradeoff_chart, tradeoff_pairs
+from sweeps.report.headline import headline
+from sweeps.study.spec import Claim
+
+KEPT_FIGURES = ("front", "tradeoff", "releases", "week", "information-plane", "scatter")
+"""Figures that the sweep's folder keeps as PNG files."""
+
+_SAMPLE_POINTS = 4
+_MAX_TREND_POINTS = 300
+_READINGS: Mapping[str, str] = {"agrees": "rises", "disagrees": "falls"}
+
+
+@dataclass(frozen=True, eq=False)
+class ReportFigure:
+    """Figure of a report: a chart, or images.
+
+    Attributes:
+        name: Name of the figure, and of its files without the suffix.
+        label: Content in words.
+        chart: The chart, if any.
+        image: Drawn images in place of a chart.
+        missing: Sentences about data that could not be shown.
+    """
+
+    name: str
+    label: str
+    chart: Chart | None = None
+    image: Figure | None = None
+    missing: Sequence[str] = ()
+
+    @cached_property
+    def drawn(self) -> Figure | None:
+        """The figure as Matplotlib draws it; None if nothing could be shown."""
+        return self.image if self.chart is None else draw_chart(self.chart)
+
+    def file(self, kind: ImageKind) -> bytes | None:
+        """Content of an image file; None if nothing could be shown."""
+        return None if self.drawn is None else figure_file(self.drawn, kind)
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """Everything that a report of a sweep shows; each part is computed once."""
+
+    result: Result
+
+    @cached_property
+    def front(self) -> pd.DataFrame:
+        """The Pareto front on the study's objectives."""
+        return self.result.front()
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """All complete points."""
+        return self.result.points
+
+    @cached_property
+    def fields(self) -> list[str]:
+        """Fields in which points differ."""
+        return varying_fields(self.points)
+
+    @cached_property
+    def curves(self) -> CurveSet:
+        """Finished points by curve."""
+        return group_curves(self.result)
+
+    @cached_property
+    def headline(self) -> str:
+        """The result in words."""
+        return headline(self.result, self.front)
+
+    @cached_property
+    def flagged(self) -> list[str]:
+        """Ids of points with a raised flag."""
+        return self.points.loc[is_flagged(self.points), "point_id"].tolist()
+
+    @cached_property
+    def findings(self) -> list[ClaimFinding]:
+        """Verdicts on the study's claims."""
+        result = self.result
+        return [
+            judge_claim(claim, result.replicates, self.flagged, result.pending)
+            for claim in result.study.claims
+        ]
+
+    @cached_property
+    def attackers(self) -> tables.AttackerReport | None:
+        """Attackers of the adversarial experiment."""
+        return tables.attacker_report(self.curves)
+
+    @cached_property
+    def effects(self) -> Mapping[str, list[tuple[str, ClaimFinding]]]:
+        """Metric to the trend along each knob, as findings of a rising trend."""
+        knobs = [field for field in self.fields if field in self.result.study.space]
+        metrics = [metric for metric in self.result.objectives if metric in self.points]
+        ids = self.points["point_id"].iloc[evenly_spaced(len(self.points), _MAX_TREND_POINTS)]
+        chosen = self.result.replicates
+        chosen = chosen.loc[chosen["point_id"].isin(ids)]
+        claims = {
+            metric: [(knob, Claim.model_validate(_rising(metric, knob))) for knob in knobs]
+            for metric in metrics
+        }
+        return {
+            metric: [(knob, judge_claim(claim, chosen, self.flagged)) for knob, claim in pairs]
+            for metric, pairs in claims.items()
+        }
+
+    @cached_property
+    def figures(self) -> dict[str, ReportFigure]:
+        """Every figure that the sweep's data allow, by name, in the order of the report."""
+        figures = [*self._figures(), *figure_sections(self.result, self.curves)]
+        return {figure.name: figure for figure in figures}
+
+    @property
+    def files(self) -> list[ReportFigure]:
+        """Figures that the sweep's folder keeps as PNG files."""
+        return [each for name, each in self.figures.items() if name in KEPT_FIGURES]
+
+    @cached_property
+    def tables(self) -> dict[str, Table]:
+        """Every table, by name; empty ones have no rows."""
+        result = self.result
+        shown = {
+            "front": self._front_table(),
+            "effects": self._effects_table(),
+            "notes": tables.notes_table(result.notes, self.points, self.fields),
+            "failures": tables.failures_table(result, self.fields),
+            "stopped": tables.stopped_table(result, self.fields),
+            "facts": tables.facts_table(result),
+        }
+        return shown | ({"attackers": self.attackers.table} if self.attackers else {})
+
+    @property
+    def front_groups(self) -> list[tuple[str, list[tuple[str, ...]]]]:
+        """Rows of the front's table by group of points that intervals cannot separate, in words.
+
+        Empty if each point is alone in its group.
+        """
+        table = self.tables["front"]
+        place = table.columns.index("group") if "group" in table.columns else 0
+        groups: dict[str, list[tuple[str, ...]]] = {}
+        for row in table.rows:
+            groups.setdefault(row[place], []).append(row)
+        if not place or len(groups) == len(table.rows):
+            return []
+        counts = {
+            name: "one point" if len(rows) == 1 else f"{len(rows)} points that cannot be told apart"
+            for name, rows in groups.items()
+        }
+        return [(f"Group {name}: {counts[name]}", rows) for name, rows in groups.items()]
+
+    @cached_property
+    def is_attained(self) -> bool:
+        """Whether the front's figure shows what half of the replicates attain."""
+        is_plane = len(self.result.objectives) == 2
+        return len(self.front) > 0 and is_plane and self.result.study.replicates > 1
+
+    @property
+    def exclusions(self) -> Iterator[str]:
+        """Causes that kept points off the front, with their numbers."""
+        points, stopped = self.points, self.result.counts["stopped"]
+        counts = self.front.attrs.get("excluded")
+        if counts is None:  # Without any finished point nothing was counted.
+            return
+        gaps = points.loc[points["status"] == "finished", list(self.result.objectives)].isna().sum()
+        undefined = ", ".join(f"{metric} at {count}" for metric, count in gaps.items() if count)
+        for count, cause in (
+            (counts["not_finished"] - stopped, "failed"),
+            (stopped, "stopped early"),
+            (counts["undefined"], f"have an undefined objective ({undefined})"),
+            (counts["flagged"], "have a raised flag"),
+        ):
+            if count:
+                yield f"{count} {cause}"
+
+    def sample(self, ids: Collection[str] = ()) -> tuple[list[TradeoffPoint], dict[str, str]]:
+        """Points by their ids, or a few of the front; and their settings in words by id."""
+        chosen = self.points.loc[self.points["point_id"].isin(ids)]
+        if not ids and len(self.front):
+            ordered = best_first(self.front, self.result.objectives)
+            chosen = ordered.iloc[evenly_spaced(len(ordered), _SAMPLE_POINTS)]
+        rows = chosen.to_dict("records")
+        titles = {row["point_id"]: label_point(row, self.fields) for row in rows}
+        return list(self.result.select_points(titles).values()), titles
+
+    def _figures(self) -> Iterator[ReportFigure]:
+        objectives = self.result.objectives
+        excluded = self.front.attrs.get("excluded", {})
+        if len(self.front) or excluded.get("flagged", 0):
+            chart = front_chart(self.points, self.front, objectives, self._attained())
+            yield ReportFigure("front", "Pareto front with 95% intervals", chart)
+            parallel = parallel_chart(self.points, self.front, self.fields, objectives)
+            if parallel:
+                label = "Settings and objectives of every point in parallel coordinates"
+                yield ReportFigure("parallel", label, parallel)
+        if effects := effects_chart(self.effects):
+            yield ReportFigure("effects", "Trend of each objective along each knob", effects)
+        for field, chart in self._field_charts():
+            yield ReportFigure(f"along-{_file_name(field)}", f"Metrics along {field}", chart)
+        if self.front.empty:
+            return
+        stored, titles = self.sample()
+        roc, training = roc_chart(stored, titles), training_chart(stored, titles)
+        if roc:
+            yield ReportFigure("roc", "ROC curves of attacks with 95% intervals", roc)
+        if training:
+            yield ReportFigure("training", "Recorded curves of training", training)
+
+    def _front_table(self) -> Table:
+        if self.front.empty:
+            return Table((), ())
+        return front_table(self.front, self.result.objectives, self.fields)
+
+    def _attained(self) -> pd.DataFrame | None:
+        if not self.is_attained:
+            return None
+        replicates = self.result.replicates
+        judged = replicates.loc[~replicates["point_id"].isin(self.flagged)]
+        return attainment(judged, self.result.objectives)
+
+    def _field_charts(self) -> Iterator[tuple[str, Chart]]:
+        """Each swept field in which finished points differ, with its chart."""
+        result = self.result
+        finished = self.points.loc[self.points["status"] == "finished"]
+        swept = [field for field in varying_fields(finished) if field in result.study.space]
+        defined = set(finished.columns[finished.notna().any()])
+        for field in swept:
+            claimed = [claim.metric for claim in result.study.claims if claim.axis == field]
+            metrics = [m for m in dict.fromkeys([*result.objectives, *claimed]) if m in defined]
+            if metrics:
+                fields = [field, *(other for other in swept if other != field)]
+                log = field in result.log_fields
+                yield field, field_chart(finished, fields, metrics, result.objectives, log=log)
+
+    def _effects_table(self) -> Table:
+        rows = [
+            (
+                field_label(knob),
+                metric_label(metric),
+                _READINGS.get(finding.verdict, finding.verdict),
+                str(finding.measured),
+                finding.why,
+            )
+            for metric, pairs in self.effects.items()
+            for knob, finding in pairs
+            if finding.measured is not None
+        ]
+        return Table(("knob", "metric", "trend", "Kendall's tau", "reason and change"), tuple(rows))
+
+
+def figure_sections(result: Result, curves: CurveSet | None = None) -> list[ReportFigure]:
+    """Figures of trade-off curves and of stored releases that the sweep's data allow."""
+    curves, total = curves or group_curves(result), len(result.points)
+    pairs = tradeoff_pairs(curves, result.objectives)
+    hidden = total - len(pairs[0][2]) if pairs else 0
+    reason = f"{hidden} of {total} points are not shown: unfinished, or a metric is undefined."
+    images, bad_images = choose_points(result, curves, IMAGES_FILE, read_images, 4)
+    weeks, bad_weeks = choose_points(result, curves, WEEK_FILE, read_week, 3)
+    records, bad_records = choose_points(result, curves, RECORDS_FILE, read_records, 4)
+    sections = [
+        ReportFigure(
+            "tradeoff",
+            "The strongest attacker against utility, with 95% intervals, floor and raw data",
+            tradeoff_chart(curves, pairs, result.objectives),
+            missing=[reason] if hidden else [],
+        ),
+        ReportFigure(
+            "releases",
+            "Original and released images",
+            image=draw_images(images) if images else None,
+            missing=bad_images,
+        ),
+        ReportFigure(
+            "week",
+            "Power before and after its release, with occupancy",
+            week_chart(weeks),
+            missing=bad_weeks,
+        ),
+        ReportFigure(
+            "information-plane",
+            "Leakage against censored information: training, estimates, bound and optimum",
+            information_plane(result, curves),
+        ),
+        ReportFigure(
+            "scatter",
+            "Released records by their two bits",
+            records_chart(records),
+            None,
+            bad_records,
+        ),
+    ]
+    return [section for section in sections if section.chart or section.image or section.missing]
+
+
+def write_figures(report: Report, folder: Path) -> list[Path]:
+    """Writes every figure as PNG, SVG and PDF, and every table as CSV; returns the paths.
+
+    The table of points has every column and full precision, and so has that of the front.
+
+    Raises:
+        OSError: If a file cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files: dict[str, bytes | None] = {}
+    kinds: tuple[ImageKind, ...] = ("png", "svg", "pdf")
+    for figure in report.figures.values():
+        files |= {f"{figure.name}.{kind}": figure.file(kind) for kind in kinds}
+    frames = {"points": report.points, "front": report.front}
+    for name, table in report.tables.items():
+        if name not in frames and table.rows:
+            frames[name] = pd.DataFrame(table.rows, columns=list(table.columns))
+    files |= {f"{name}.csv": frame.to_csv(index=False).encode() for name, frame in frames.items()}
+    written = {folder / name: content for name, content in files.items() if content is not None}
+    for path, content in written.items():
+        path.write_bytes(content)
+    return list(written)
+
+
+def _rising(metric: str, knob: str) -> dict[str, str]:
+    return {"statement": "It rises.", "metric": metric, "axis": knob, "trend": "increasing"}
+
+
+def _file_name(text: str) -> str:
+    """A name for a file and an element of a page."""
+    return "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in text)

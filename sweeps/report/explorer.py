@@ -1,0 +1,111 @@
+"""Data of the page's table of all points, which sorts, filters, and follows figures."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from sweeps.analysis.tables import (
+    FRONT_GROUP,
+    FRONT_PROBABILITY,
+    add_judges,
+    row_interval,
+    select_records,
+)
+from sweeps.analysis.text import field_label, format_setting, metric_label, setting_as_number
+from sweeps.report.contents import Report
+from sweeps.report.figures.releases import IMAGES_FILE, UnusableError, read_images
+from sweeps.report.tables import flag_texts
+
+_MAX_THUMBNAILS, _THUMBNAIL_IMAGES = 60, 4
+
+
+def explorer_data(report: Report, artifacts: str = "") -> dict[str, Any]:
+    """Columns of the table of all points; rows are in the order of `report.points`.
+
+    Each column has a key, a heading, texts, and numbers (None for NaN) if it has any.
+
+    Args:
+        report: A sweep's report.
+        artifacts: Address of the folder that has a folder of each point; empty for no links.
+    """
+    points = report.points
+    return {
+        "columns": list(_columns(report, points)),
+        "ids": points["point_id"].tolist(),
+        "artifacts": artifacts,
+        "thumbnails": _thumbnails(report),
+    }
+
+
+def _columns(report: Report, points: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    result = report.result
+    claimed = [claim.metric for claim in result.study.claims]
+    metrics = [m for m in dict.fromkeys([*result.objectives, *claimed]) if m in points]
+    fields = [f for f in add_judges(points, report.fields) if f"config/{f}" in points]
+    rows = select_records(points, fields, metrics)
+    for metric in metrics:
+        means = [row_interval(row, metric).plus_minus for row in rows]
+        yield _column(metric, metric_label(metric), means, points[metric].to_numpy())
+    for field in fields:
+        values = points[f"config/{field}"].tolist()
+        numbers = np.array([setting_as_number(value) for value in values])
+        has_numbers = bool(np.isfinite(numbers).any())
+        texts = [format_setting(value) for value in values]
+        yield _column(
+            f"config/{field}", field_label(field), texts, numbers if has_numbers else None
+        )
+    front = report.front.set_index("point_id")
+    for name, heading in ((FRONT_GROUP, "front group"), (FRONT_PROBABILITY, "on front")):
+        if name in front:
+            numbers = front[name].reindex(points["point_id"]).to_numpy(dtype=np.float64)
+            yield _column(name, heading, [_short(number) for number in numbers], numbers)
+    flags = ["; ".join(own) for own in flag_texts(points)]
+    if any(flags):
+        yield _column("flags", "flags", flags)
+    if points["status"].nunique() > 1:
+        yield _column("status", "status", points["status"].tolist())
+
+
+def _column(
+    key: str, heading: str, texts: Sequence[str], numbers: Any | None = None
+) -> dict[str, Any]:
+    column: dict[str, Any] = {"key": key, "label": heading, "texts": list(texts)}
+    if numbers is not None:
+        known = (float(number) for number in numbers)
+        # JSON has no infinities; far numbers sort alike.
+        column["numbers"] = [
+            None if math.isnan(v) else float(f"{max(min(v, 1e300), -1e300):.6g}") for v in known
+        ]
+    return column
+
+
+def _short(number: float) -> str:
+    return "" if math.isnan(number) else f"{number:.2g}"
+
+
+def _thumbnails(report: Report) -> Mapping[str, str]:
+    """Point id to a small picture of a few released images; empty for large sweeps."""
+    ids = report.points["point_id"].tolist()
+    if IMAGES_FILE not in report.result.files or len(ids) > _MAX_THUMBNAILS:
+        return {}
+    thumbnails = {}
+    for point_id, point in report.result.select_points(ids).items():
+        try:
+            images = read_images(point).released[:_THUMBNAIL_IMAGES]
+        except UnusableError:
+            continue
+        row = (255 * (1 - np.concatenate(list(images), axis=1))).astype(np.uint8)
+        picture, buffer = Image.fromarray(row), io.BytesIO()
+        picture.thumbnail((160, 40))
+        picture.save(buffer, format="PNG", optimize=True)
+        content = base64.b64encode(buffer.getvalue()).decode()
+        thumbnails[point_id] = f"data:image/png;base64,{content}"
+    return thumbnails

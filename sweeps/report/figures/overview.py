@@ -1,0 +1,182 @@
+"""Charts of all points at once: parallel coordinates, effects of knobs, and fronts of sweeps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sweeps.analysis.claims import ClaimFinding
+from sweeps.analysis.pareto import Objectives, comparable_points, pareto_front
+from sweeps.analysis.tables import INTERVAL_SUFFIXES, evenly_spaced, varying_fields
+from sweeps.analysis.text import field_label, format_setting, metric_label
+from sweeps.report.figures.charts import (
+    GREY,
+    ORANGE,
+    SYMBOLS,
+    Chart,
+    ChartAxis,
+    ChartPanel,
+    ChartSeries,
+    axis_pairs,
+    hover_texts,
+    is_wide,
+    metric_axis,
+    points_series,
+    ramp,
+)
+from sweeps.report.figures.metrics import field_positions, front_edge
+
+_MAX_LINES = 400
+
+
+def parallel_chart(
+    points: pd.DataFrame, front: pd.DataFrame, fields: Sequence[str], objectives: Objectives
+) -> Chart | None:
+    """A line for each point through its settings and objectives, each from least to greatest.
+
+    Objectives are drawn at the right. Of many points 400 are drawn, and all of the front.
+    """
+    rows, _ = comparable_points(points, objectives, include_flagged=True)
+    if len(rows) < 2 or not fields:
+        return None
+    scaled, ticks = _scaled_columns(rows, fields, objectives)
+    best = rows["point_id"].isin(front["point_id"])
+    others = rows.loc[~best]
+    others = others.iloc[evenly_spaced(len(others), _MAX_LINES)]
+    series = []
+    for part, name, color in ((others, "other points", GREY), (rows.loc[best], "front", ORANGE)):
+        lines = scaled.loc[part.index].assign(end=math.nan).to_numpy()
+        count = lines.shape[1]
+        hover = hover_texts(part, list(fields), list(objectives))
+        series.append(
+            ChartSeries(
+                np.tile([*range(count - 1), math.nan], len(part)),
+                lines.ravel(),
+                f"{name} ({len(part)})",
+                color,
+                line="solid",
+                width=1.2,
+                symbol="circle",
+                size=4,
+                opacity=0.55 if color == GREY else 0.9,
+                hover=[text for text in hover for _ in range(count)],
+                places=np.repeat(part.index, count).tolist(),
+            )
+        )
+    x_axis = ChartAxis("", limits=(-0.5, len(ticks) - 0.5), ticks=(range(len(ticks)), ticks))
+    y_axis = ChartAxis("least to greatest value", limits=(-0.06, 1.06), ticks=([0, 1], ["", ""]))
+    return Chart([ChartPanel(x_axis, y_axis, series)], panel_height=320)
+
+
+def _scaled_columns(
+    rows: pd.DataFrame, fields: Sequence[str], objectives: Objectives
+) -> tuple[pd.DataFrame, list[str]]:
+    """Each column in [0, 1], and its name with the range."""
+    columns, ticks = {}, []
+    for field in fields:
+        values = rows[f"config/{field}"]
+        positions, axis, _ = field_positions(values, field, log=False)
+        columns[field] = np.log10(positions) if axis.log and (positions > 0).all() else positions
+        ordered = values.loc[positions.sort_values().index]
+        ends = [format_setting(value) for value in (ordered.iloc[0], ordered.iloc[-1])]
+        ticks.append(f"{field_label(field)}\n{ends[0]} to {ends[1]}")
+    for metric in sorted(objectives, key=lambda name: name.startswith("privacy/")):
+        values = rows[metric].replace([math.inf, -math.inf], math.nan)
+        columns[metric] = np.log10(values) if is_wide(values.to_numpy()) else values
+        ticks.append(f"{metric_label(metric)}\n{values.min():.3g} to {values.max():.3g}")
+    table = pd.DataFrame(columns)
+    span = (table.max() - table.min()).replace(0, math.nan)
+    return ((table - table.min()) / span).fillna(0.5), ticks
+
+
+def effects_chart(findings: Mapping[str, Sequence[tuple[str, ClaimFinding]]]) -> Chart | None:
+    """Trend of each metric along each knob with its 95% interval, a panel per metric.
+
+    Args:
+        findings: Metric to pairs of a knob and the finding about its trend.
+    """
+    panels = []
+    for metric, pairs in findings.items():
+        measured = [(field, each.measured) for field, each in pairs if each.measured is not None]
+        if not measured:
+            continue
+        knobs, trends = zip(*measured, strict=True)
+        means = np.array([trend.mean for trend in trends])
+        errors = (
+            np.nan_to_num([trend.mean - trend.low for trend in trends]),
+            np.nan_to_num([trend.high - trend.mean for trend in trends]),
+        )
+        labels = [field_label(knob) for knob in knobs]
+        heights = list(range(len(knobs)))
+        hover = [f"{label}: {trend}" for label, trend in zip(labels, trends, strict=True)]
+        ends = (-0.6, len(knobs) - 0.4)
+        zero = ChartSeries([0, 0], ends, "no trend", line="dot", width=1, hover=[])
+        marks = ChartSeries(
+            means,
+            heights,
+            "trend with its 95% interval",
+            ORANGE,
+            symbol="circle",
+            size=10,
+            x_errors=errors,
+            hover=hover,
+        )
+        x_axis = ChartAxis(
+            f"trend of {metric_label(metric)}\n-1 falls, 1 rises", False, (-1.1, 1.1)
+        )
+        y_axis = ChartAxis("", limits=ends, ticks=(heights, labels))
+        panels.append(ChartPanel(x_axis, y_axis, [zero, marks]))
+    height = 60 + 50 * max((len(panel.y.ticks[0]) for panel in panels if panel.y.ticks), default=0)
+    return Chart(panels, panel_height=height) if panels else None
+
+
+def fronts_chart(points: Mapping[str, pd.DataFrame], objectives: Objectives) -> Chart:
+    """Fronts of several sweeps in one figure, with their other points pale.
+
+    Args:
+        points: Sweep to its points.
+        objectives: Metrics that all sweeps have.
+    """
+    frames = {name: comparable_points(own, objectives)[0] for name, own in points.items()}
+    every = pd.concat([frame[list(_shown_columns(frame, objectives))] for frame in frames.values()])
+    panels = []
+    for x, y in axis_pairs(objectives) or [(next(iter(objectives)),) * 2]:
+        x_axis, y_axis = (metric_axis(every, metric, objectives) for metric in (x, y))
+        colors = zip(frames.items(), ramp(len(frames)), strict=True)
+        series = [
+            each
+            for place, ((name, rows), color) in enumerate(colors)
+            for each in _front_series(name, rows, (x, y), objectives, color, SYMBOLS[place % 6])
+        ]
+        panels.append(ChartPanel(x_axis, y_axis, series))
+    return Chart(panels, panel_height=420)
+
+
+def _shown_columns(frame: pd.DataFrame, objectives: Objectives) -> Iterator[str]:
+    """Columns of the objectives and their intervals."""
+    for metric in objectives:
+        yield from (metric + end for end in ("", *INTERVAL_SUFFIXES) if metric + end in frame)
+
+
+def _front_series(
+    name: str,
+    rows: pd.DataFrame,
+    axes: tuple[str, str],
+    objectives: Objectives,
+    color: str,
+    symbol: str,
+) -> Iterator[ChartSeries]:
+    x, y = axes
+    front = pareto_front(rows, objectives)
+    others = rows.loc[~rows["point_id"].isin(front["point_id"])]
+    style: dict[str, Any] = {"color": color, "symbol": symbol}
+    yield ChartSeries(others[x], others[y], opacity=0.25, size=5, hover=[], **style)
+    if len(objectives) == 2:
+        yield front_edge(front, x, y, objectives, "", color, "solid")
+    texts = hover_texts(front, varying_fields(rows), list(objectives))
+    hover = [f"{name}\n{text}" for text in texts]
+    yield points_series(front, x, y, hover, name=f"{name} ({len(front)})", **style)

@@ -1,0 +1,103 @@
+"""Charts of recorded curves: ROC curves of attacks, and the course of training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from plotly.colors import qualitative
+
+from privnets.points import TradeoffPoint
+from privnets.summary import LEVEL, Array, student_quantile
+from sweeps.report.figures.charts import Chart, ChartAxis, ChartPanel, ChartSeries, ramp
+
+ROC = "roc/"
+
+_LOWEST_RATE = 1e-3
+_SHARES = (ROC, "accuracy/")
+_MAX_PANELS = 8
+
+
+class CurveBand(NamedTuple):
+    """Mean of a curve over replicates with its 95% interval, each of shape [steps]."""
+
+    steps: Array
+    mean: Array
+    low: Array
+    high: Array
+
+
+def curve_band(point: TradeoffPoint, name: str) -> CurveBand | None:
+    """A point's curve over the replicates with the same steps; None if no replicate has it."""
+    curves = [each.curves[name] for each in point.succeeded if name in each.curves]
+    if not curves:
+        return None
+    steps = curves[0].steps
+    values = np.array([each.values for each in curves if each.steps == steps])
+    mean, half = values.mean(axis=0), np.full(len(steps), np.nan)
+    if (count := len(values)) > 1:
+        quantile = float(student_quantile(count - 1, (1 + LEVEL) / 2))
+        half = quantile * values.std(axis=0, ddof=1) / np.sqrt(count)
+    low, high = mean - half, mean + half
+    if name.startswith(_SHARES):
+        low, high = low.clip(0, 1), high.clip(0, 1)
+    return CurveBand(np.array(steps, dtype=np.float64), mean, low, high)
+
+
+def roc_chart(points: Sequence[TradeoffPoint], titles: Mapping[str, str]) -> Chart | None:
+    """True- against false-positive rate of each attack, one panel per point; None without curves.
+
+    Curves under `roc/` have true-positive rates at false-positive rates in thousandths. Both axes
+    are logarithmic, as small rates matter most (Carlini et al., arXiv 2112.03570); rates below a
+    thousandth are drawn as one. `titles` has the panel's title of each `point_id`.
+    """
+    names = sorted({key for p in points for key in p.curves if key.startswith(ROC)})
+    colors = dict(zip(names, qualitative.Plotly * len(names), strict=False))
+    limits, ends = (_LOWEST_RATE, 10**0.02), [_LOWEST_RATE, 1]
+    x_axis, y_axis = (
+        ChartAxis(f"{kind}-positive rate", True, limits) for kind in ("false", "true")
+    )
+    panels = []
+    for point in points:
+        series = [ChartSeries(ends, ends, "chance", line="dash", width=1, hover=[])]
+        for name in names:
+            if (band := curve_band(point, name)) is not None:
+                shown = band.steps > 0
+                rates, *parts = (part[shown] for part in band)
+                clipped = (part.clip(_LOWEST_RATE) for part in parts)
+                label = name.removeprefix(ROC).replace("_", " ")
+                series += _draw(CurveBand(rates / 1000, *clipped), label, colors[name])
+        if len(series) > 1:
+            panels.append(ChartPanel(x_axis, y_axis, series, titles[point.point_id]))
+    return Chart(panels) if panels else None
+
+
+def training_chart(points: Sequence[TradeoffPoint], titles: Mapping[str, str]) -> Chart | None:
+    """Recorded curves of training, a panel for each quantity and a line for each point.
+
+    Returns None if nothing was recorded. `titles` has the legend of each `point_id`.
+    """
+    names = sorted({key for p in points for key in p.curves if not key.startswith(ROC)})
+    colors = dict(zip(titles, ramp(len(titles)), strict=True))
+    panels = []
+    for name in names[:_MAX_PANELS]:
+        series: list[ChartSeries] = []
+        for point in points:
+            if (band := curve_band(point, name)) is not None:
+                series += _draw(band, titles[point.point_id], colors[point.point_id])
+        kind, _, owner = name.partition("/")
+        kind = ", nats" if kind == "information" else f" {kind}"
+        label = f"{owner.replace('_', ' ')}{kind}".strip()
+        panels.append(ChartPanel(ChartAxis("training step"), ChartAxis(label), series))
+    return Chart(panels, panel_height=260) if panels else None
+
+
+def _draw(band: CurveBand, name: str, color: str) -> Iterator[ChartSeries]:
+    """The band, if there is one, and the mean above it."""
+    known = np.isfinite(band.low + band.high)
+    if known.any():
+        steps, low, high = (part[known] for part in (band.steps, band.low, band.high))
+        around = np.concatenate([steps, steps[::-1]]), np.concatenate([high, low[::-1]])
+        yield ChartSeries(*around, color=color, hover=[], fill="shade")
+    yield ChartSeries(band.steps, band.mean, name, color, line="solid")

@@ -1,0 +1,89 @@
+"""Result of a sweep in one or two sentences, for its report and its description in MLflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from sweeps.analysis.pareto import Objectives
+from sweeps.analysis.results import Result
+from sweeps.analysis.tables import FRONT_GROUP, Row, best_first, row_interval
+from sweeps.analysis.text import field_label, format_count, label_setting, metric_label
+
+_PHRASES: Mapping[str, str] = {
+    "privacy/membership_advantage": "the strongest attack gains {}",
+    "privacy/attacker_balanced_accuracy": "the strongest attacker's balanced accuracy is {}",
+}
+_BEST: Mapping[str, str] = {"min": "lowest", "max": "highest"}
+
+
+def headline(result: Result, front: pd.DataFrame | None = None) -> str:
+    """The most private and the most useful point of the front in words, with 95% intervals.
+
+    Args:
+        result: A sweep.
+        front: `result.front()`, if it is known already.
+    """
+    front = result.front() if front is None else front
+    objectives = result.objectives
+    if front.empty:
+        finished = format_count(result.counts["finished"], "finished point")
+        return f"No front: none of {finished} reports every objective without a raised flag."
+    metrics = list(objectives)
+    leading = next((m for m in metrics if m.startswith("privacy/")), metrics[0])
+    fields = [field for field in result.swept_fields if field in result.study.space]
+    private = _best_row(front, objectives, leading)
+    sentences = [
+        f"At {_place(private, fields)} {_measured(private, metrics)}.",
+        _equals(private, front),
+    ]
+    useful = next((m for m in metrics if m.startswith("utility/") and m != leading), None)
+    other = private if useful is None else _best_row(front, objectives, useful)
+    if useful is not None and other["point_id"] != private["point_id"]:
+        others = [metric for metric in metrics if metric != useful]
+        sentences.append(
+            f"The {_BEST[objectives[useful]]} {metric_label(useful)}, "
+            f"{row_interval(other, useful).plus_minus}, is at {_place(other, fields)}, "
+            f"where {_measured(other, others)}."
+        )
+    if result.pending:
+        sentences.append(f"{format_count(result.pending, 'point')} unfinished.")
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _best_row(front: pd.DataFrame, objectives: Objectives, metric: str) -> Row:
+    rows: list[Row] = list(best_first(front, {metric: objectives[metric]}).to_dict("records"))
+    return rows[0]
+
+
+def _place(row: Row, fields: Sequence[str]) -> str:
+    """A point's swept settings in words: `120 training records and weight decay 1`."""
+    named = ((field_label(field), label_setting(row.get(f"config/{field}"))) for field in fields)
+    settings = [f"{v} {name}" if name.endswith("s") else f"{name} {v}" for name, v in named]
+    return _join(settings) or "the only setting"
+
+
+def _measured(row: Row, metrics: Sequence[str]) -> str:
+    phrases = [
+        _PHRASES.get(metric, f"{metric_label(metric)} is {{}}").format(
+            row_interval(row, metric).plus_minus
+        )
+        for metric in metrics
+    ]
+    return _join(phrases)
+
+
+def _equals(row: Row, front: pd.DataFrame) -> str:
+    """Number of points of the front that intervals cannot separate from a point."""
+    if FRONT_GROUP not in front:
+        return ""
+    others = int((front[FRONT_GROUP] == row[FRONT_GROUP]).sum()) - 1
+    rest = format_count(len(front) - 1, "other point")
+    if not others:
+        return f"Intervals separate it from the {rest} of the front." if len(front) > 1 else ""
+    return f"Of the {rest} of the front, {others} cannot be told apart from it."
+
+
+def _join(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))

@@ -1,0 +1,40 @@
+"""Figures of a result for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+from plotly.graph_objects import Figure
+
+from privnets.contract import Direction
+from sweeps.analysis.results import Result
+from sweeps.report.contents import Report
+from sweeps.report.figures.metrics import front_chart
+from sweeps.report.figures.plotly_charts import plotly_figure
+from sweeps.report.figures.recorded import roc_chart, training_chart
+
+
+def plot_front(result: Result, x: str | None = None, y: str | None = None) -> Figure:
+    """Figure of a result's front; see `Result.plot_front`."""
+    objectives: Mapping[str, Direction] = result.objectives
+    axes = None
+    if x is not None or y is not None:
+        ordered = sorted(objectives, key=lambda metric: metric.startswith("privacy/"))
+        axes = (x or ordered[0], y or ordered[-1])
+        unknown = [metric for metric in axes if metric not in result.points]
+        if unknown:
+            known = [name for name in result.manifest.plan.metrics if name in result.points]
+            raise ValueError(f"no point has {unknown[0]}; the metrics are {', '.join(known)}")
+    return plotly_figure(front_chart(result.points, result.front(), objectives, axes=axes))
+
+
+def plot_recorded(
+    result: Result, kind: Literal["training", "roc"], point_ids: Collection[str]
+) -> Figure:
+    """Figure of recorded curves; see `Result.plot_curves` and `Result.plot_roc`."""
+    draw = {"training": training_chart, "roc": roc_chart}[kind]
+    chart = draw(*Report(result).sample(point_ids))
+    if chart is None:
+        raise ValueError(f"no chosen point of {result.sweep} recorded {kind} curves")
+    return plotly_figure(chart)
