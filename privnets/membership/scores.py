@@ -161,6 +161,16 @@ def _area_and_rates(counts: np.ndarray) -> np.ndarray:
     cumulative = np.pad(counts.cumsum(-1), ((0, 0), (0, 0), (1, 0)))
     false, true = cumulative / np.maximum(cumulative[..., -1:], 1)
     area = np.trapezoid(true, false, axis=1)
-    rates = [[np.interp(rate, f, t) for f, t in zip(false, true, strict=True)]
-             for rate in FALSE_POSITIVE_RATES]  # fmt: skip
-    return np.stack([area, *map(np.array, rates)], axis=1)
+    return np.stack([area, *(_interpolate(false, true, r) for r in FALSE_POSITIVE_RATES)], axis=1)
+
+
+def _interpolate(false: np.ndarray, true: np.ndarray, rate: float) -> np.ndarray:
+    """True-positive rates of ascending curves [curves, points] at a false-positive rate below 1."""
+    place = np.minimum((false <= rate).sum(1), false.shape[1] - 1)[:, None]
+    (f0, t0), (f1, t1) = (
+        [np.take_along_axis(v, i, 1)[:, 0] for v in (false, true)] for i in (place - 1, place)
+    )
+    # Without outsiders all false-positive rates are 0, and the last point counts.
+    share = np.where(f1 > f0, (rate - f0) / np.where(f1 > f0, f1 - f0, 1), 1)
+    interpolated: np.ndarray = t0 + share * (t1 - t0)
+    return interpolated
