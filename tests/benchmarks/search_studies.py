@@ -1,11 +1,12 @@
-"""The search `frontier` on real studies, at a quarter of the trainings of their grids.
+"""The search `frontier` on real studies, at most at a quarter of the trainings of their grids.
 
 `grid` runs a packaged study as it is. `frontier` searches the same ranges, with intervals in place
 of listed values: half of its trainings search, the others confirm points with four fresh seeds
 each. `plane` is the toy at a dependence of 0.4, over 48 weights. `volume` is the hypervolume of the
 true means, as `Result.hypervolume` estimates it, with its 95% interval; the reference is the worst
 point of the grid. Of the toy the best linear filters are known, and `of truth` is the share of
-their hypervolume. It trains 300 steps instead of 2,000.
+their hypervolume. It trains 300 steps instead of 2,000. `replicates` are those that results rest
+on: of a confirmed point the fresh seeds alone.
 Another round has other seeds.
 """
 
@@ -121,7 +122,7 @@ def compete(name: str, seed: int, storage: str) -> list[dict[str, object]]:
                 "contestant": contestant,
                 "rounds": 1,
                 "seed": seed,
-                "trainings": len(result.replicates),
+                "replicates": len(result.replicates),
                 "points of front": len(result.front()),
                 "volume": f"{volume.mean:.4g} [{volume.low:.4g}, {volume.high:.4g}]",
                 "of truth": f"{volume.mean / truth:.3f}",
