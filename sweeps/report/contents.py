@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,14 @@ from sweeps.analysis.claims import ClaimFinding, judge_claim
 from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.pareto import attainment
 from sweeps.analysis.results import Result
-from sweeps.analysis.tables import Table, best_first, evenly_spaced, front_table, varying_fields
+from sweeps.analysis.tables import (
+    FRONT_PROBABILITY,
+    Table,
+    best_first,
+    evenly_spaced,
+    front_table,
+    varying_fields,
+)
 from sweeps.analysis.text import field_label, metric_label
 from sweeps.report import tables
 from sweeps.report.figures.charts import Chart
@@ -187,6 +195,12 @@ class Report:
             for name, rows in groups.items()
         }
         return [(f"Group {name}: {counts[name]}", rows) for name, rows in groups.items()]
+
+    @property
+    def is_separate(self) -> bool:
+        """Whether intervals separate every point of the front from every other."""
+        known = self.front.get(FRONT_PROBABILITY, pd.Series([math.nan])).notna().all()
+        return bool(known) and not self.front_groups
 
     @cached_property
     def is_attained(self) -> bool:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.results import Result
-from sweeps.analysis.tables import FRONT_GROUP, Row, best_first, row_interval
+from sweeps.analysis.tables import (
+    FRONT_GROUP,
+    FRONT_PROBABILITY,
+    Row,
+    best_first,
+    row_interval,
+    varying_fields,
+)
 from sweeps.analysis.text import field_label, format_count, label_setting, metric_label
 
 _PHRASES: Mapping[str, str] = {
@@ -32,7 +40,8 @@ def headline(result: Result, front: pd.DataFrame | None = None) -> str:
         return f"No front: none of {finished} reports every objective without a raised flag."
     metrics = list(objectives)
     leading = next((m for m in metrics if m.startswith("privacy/")), metrics[0])
-    fields = [field for field in result.swept_fields if field in result.study.space]
+    varying, space = varying_fields(result.points), list(result.study.space)
+    fields = [field for field in space if field in varying] or space
     private = _best_row(front, objectives, leading)
     sentences = [
         f"At {_place(private, fields)} {_measured(private, metrics)}.",
@@ -75,9 +84,11 @@ def _measured(row: Row, metrics: Sequence[str]) -> str:
 
 
 def _equals(row: Row, front: pd.DataFrame) -> str:
-    """Number of points of the front that intervals cannot separate from a point."""
-    if FRONT_GROUP not in front:
+    """Number of points of the front that intervals cannot separate from a point, in words."""
+    if not {FRONT_GROUP, FRONT_PROBABILITY} <= set(front.columns):
         return ""
+    if math.isnan(row[FRONT_PROBABILITY]):
+        return "Its error is unknown, so no other point can be told apart from it."
     others = int((front[FRONT_GROUP] == row[FRONT_GROUP]).sum()) - 1
     rest = format_count(len(front) - 1, "other point")
     if not others:

@@ -69,7 +69,7 @@ def parallel_chart(
         )
     x_axis = ChartAxis("", limits=(-0.5, len(ticks) - 0.5), ticks=(range(len(ticks)), ticks))
     y_axis = ChartAxis("least to greatest value", limits=(-0.06, 1.06), ticks=([0, 1], ["", ""]))
-    return Chart([ChartPanel(x_axis, y_axis, series)], panel_height=320)
+    return Chart([ChartPanel(x_axis, y_axis, series)], columns=1, panel_height=320)
 
 
 def _scaled_columns(
