@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from privnets.config import ExperimentConfig, point_id
@@ -63,11 +63,13 @@ class Stage:
         done: Share of the stack's work that is finished, in [0, 1].
         points: Points (of one replicate each) finished since the previous stage.
         state: Returns the tensors from which `stages` continues the unfinished members.
+        live: Returns values to watch while training runs, such as losses: means over the stack.
     """
 
     done: float
     points: tuple[TradeoffPoint, ...]
     state: Callable[[], State]
+    live: Callable[[], Mapping[str, float]] = field(default=dict, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

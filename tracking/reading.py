@@ -201,7 +201,7 @@ def _metrics(run: Run, *, curves: bool) -> dict[str, float]:
     return {
         key.removeprefix(runs.CURVES): _restore_infinity(value)
         for key, value in run.data.metrics.items()
-        if key.startswith(runs.CURVES) == curves
+        if key.startswith(runs.CURVES) == curves and not key.startswith(runs.FIRST)
     }
 
 

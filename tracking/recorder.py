@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
 from privnets.points import TradeoffPoint, merge_replicates
-from tracking import runs, sqlite
+from tracking import runs, sqlite, views
 from tracking.client import connect, translate_errors
 from tracking.errors import TrackingError
 from tracking.frame import SUFFIXES
@@ -37,7 +38,7 @@ Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 _HYPERVOLUME = "hypervolume"
 _NO_FILES: Mapping[str, Path] = MappingProxyType({})
 _NO_TEXT: Mapping[str, str] = MappingProxyType({})
-_CONTENT = "sha256."
+_CONTENT = "mlflow.sha256."  # MLflow's pages hide tags of this prefix.
 _MAX_ROUNDS = 5
 
 
@@ -101,7 +102,8 @@ class _Target(NamedTuple):
 class Recorder:
     """Records the points of one sweep in batches, like `record` but with fewer reads.
 
-    Its fields are the arguments of `record`, and `labels`, which returns more tags for a point. It
+    Its fields are the arguments of `record`; `labels`, which returns more tags for a point; and
+    `objectives`, metrics of which a run has a second copy that leads MLflow's sorted lists. It
     reads MLflow's runs before the first batch, after a failed call, and in `confirm`. Between these
     it relies on its own writes. Runs that another process adds meanwhile under the same sweep are
     resolved at the next read.
@@ -114,6 +116,7 @@ class Recorder:
     name_fields: Sequence[str] = ()
     keys: Collection[str] = ()
     labels: Callable[[TradeoffPoint], Mapping[str, str]] = lambda point: {}
+    objectives: Sequence[str] = ()
     _target: _Target | None = field(default=None, init=False)
     _children: dict[str, runs.ChildRun] = field(default_factory=dict, init=False)
     _contents: dict[str, str] = field(default_factory=dict, init=False)
@@ -142,6 +145,22 @@ class Recorder:
         """
         records = self._build(points)
         return self._write(records, self._target or self._read()) if records else 0
+
+    def record_live(self, values: Mapping[str, float], step: int) -> None:
+        """Adds values of a running sweep to its parent run, in one call.
+
+        Args:
+            values: Key to value; the run has them as `live/<key>`.
+            step: Seconds since the sweep began.
+
+        Raises:
+            TrackingError: If the store fails or does not respond.
+        """
+        client, parent = self._target or self._read()
+        now = milliseconds(time.time())
+        metrics = [Metric(f"live/{key}", value, now, step) for key, value in values.items()]
+        with translate_errors(self._uri):
+            client.log_batch(parent.run_id, metrics)
 
     def confirm(self) -> set[str]:
         """Reads MLflow's runs again, and resolves those that other processes recorded.
@@ -175,7 +194,9 @@ class Recorder:
     def _build(self, points: Iterable[TradeoffPoint]) -> list[RunRecord]:
         merged = merge_replicates(points)
         return [
-            build_run_record(point, self.log_scaled, self.name_fields, self.labels(point))
+            build_run_record(
+                point, self.log_scaled, self.name_fields, self.labels(point), self.objectives
+            )
             for point in merged
         ]
 
@@ -283,6 +304,9 @@ def record_sweep(
     params: Mapping[str, str] = _NO_TEXT,
     tags: Mapping[str, str] = _NO_TEXT,
     status: Status | None = None,
+    started: float | None = None,
+    ended: float | None = None,
+    axes: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> None:
     """Updates the parent run of a sweep; a repeated call adds nothing.
 
@@ -296,6 +320,9 @@ def record_sweep(
         params: Parameters. MLflow writes a parameter once: the first value stays.
         tags: Tags; `mlflow.note.content` replaces the description.
         status: New status; None leaves it, and a new run is RUNNING.
+        started: Unix time in seconds at which a new run began; None for now.
+        ended: Unix time in seconds of a status that ends the run; None for now.
+        axes: Parameters and metrics that MLflow's view of the sweep shows first; see `sweep_pages`.
 
     Raises:
         TrackingError: If the store fails or does not respond; a later call continues.
@@ -306,15 +333,18 @@ def record_sweep(
     uri = create(tracking_uri)
     client = connect(uri)
     with translate_errors(uri):
-        run_id = runs.get_or_create_parent(client, sweep, study, uri).run_id
+        run_id = runs.get_or_create_parent(client, sweep, study, uri, started).run_id
         run = client.get_run(run_id)
+        if axes is not None:
+            view = views.sweep_view(sweep, *axes)
+            client.set_experiment_tag(run.info.experiment_id, f"{runs.VIEW}{sweep}", view)
         new_params = {key: params[key] for key in params.keys() - run.data.params.keys()}
         _log(client, run_id, hypervolume, new_params, tags)
         _upload(client, run_id, contents, run.data.tags)
         if status == "RUNNING" and status != run.info.status:
             client.update_run(run_id, status)
         elif status is not None and status != run.info.status:
-            client.set_terminated(run_id, status)
+            client.set_terminated(run_id, status, None if ended is None else milliseconds(ended))
 
 
 def sweep_tags(

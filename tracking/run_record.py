@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -29,6 +30,7 @@ MAX_PARAM = 6000
 TEXT_TAGS = ("failure", "stopped", "notes")
 """Tags that only some runs have."""
 
+_NAME_WIDTH, _VALUE_WIDTH = 20, 5  # Characters of a name in MLflow's table, and of "=0.1 ".
 _RUN_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
 
@@ -44,6 +46,7 @@ class RunRecord:
         files: Artifacts by their path within the run.
         params: Configuration as parameters of the run.
         labels: Further tags of the run.
+        objectives: Metrics of which the run has a second copy, which sorts first.
     """
 
     point: TradeoffPoint
@@ -53,6 +56,7 @@ class RunRecord:
     files: Mapping[PurePosixPath, bytes]
     params: Sequence[Param]
     labels: Mapping[str, str]
+    objectives: Sequence[str] = ()
 
     @property
     def started(self) -> int:
@@ -77,7 +81,11 @@ class RunRecord:
             for name, curve in self.point.curves.items()
             for step, value in zip(curve.steps, curve.values, strict=True)
         ]
-        return [Metric(key, float(values.get(key, math.nan)), when, 0) for key in keys] + curves
+        named = [(key, key) for key in keys]
+        named += [(f"{runs.FIRST}objective/{key}", key) for key in self.objectives]
+        return [Metric(name, float(values.get(key, math.nan)), when, 0) for name, key in named] + (
+            curves
+        )
 
     def tags(self, sweep: str, parent_id: str) -> dict[str, str]:
         """Returns the tags of the run, with the current time as its creation time."""
@@ -109,14 +117,17 @@ def build_run_record(
     log_scaled: frozenset[str],
     fields: Sequence[str],
     labels: Mapping[str, str],
+    objectives: Sequence[str] = (),
 ) -> RunRecord:
     """Builds the run record of a point.
 
     Args:
         point: The point.
         log_scaled: Configuration fields that get a `log10_<field>` parameter.
-        fields: Configuration fields that form the name of the run; its id if there are none.
+        fields: Configuration fields that form the name of the run, its id if there are none. The
+            run has a second copy of these parameters too.
         labels: Further tags of the run.
+        objectives: Metrics of which the run has a second copy, which sorts first.
 
     Raises:
         ValueError: If a `log_scaled` field is negative, a configuration is too long for a tag or
@@ -129,8 +140,9 @@ def build_run_record(
         config=_config_tag(point.config),
         content=_content(point),
         files={relative_path(name): content for name, content in point.artifacts.items()},
-        params=_parameters(point.config, log_scaled),
+        params=_parameters(point.config, log_scaled, fields),
         labels=labels,
+        objectives=objectives,
     )
 
 
@@ -166,14 +178,23 @@ def _config_tag(config: Mapping[str, Scalar]) -> str:
     return text
 
 
-def _parameters(config: Mapping[str, Scalar], log_scaled: frozenset[str]) -> list[Param]:
-    """Returns a configuration as MLflow parameters, with `log10_` companions."""
+def _parameters(
+    config: Mapping[str, Scalar], log_scaled: frozenset[str], fields: Sequence[str]
+) -> list[Param]:
+    """Returns a configuration as MLflow parameters, with `log10_` companions.
+
+    The swept fields have a copy that sorts first: the companion of a field that has one.
+    """
     parameters = []
     for field, value in sorted(config.items()):
         text = value if isinstance(value, str) else json.dumps(value)
         parameters.append(Param(field, truncate(text, MAX_PARAM)))
         if field in log_scaled and value is not None:
             parameters.append(Param(f"log10_{field}", repr(_log10(field, value))))
+    values = {param.key: param.value for param in parameters}
+    for field in fields:
+        name = f"log10_{field}" if f"log10_{field}" in values else field
+        parameters.append(Param(f"{runs.FIRST}swept/{name}", values.get(name, "null")))
     return parameters
 
 
@@ -188,7 +209,17 @@ def _log10(field: str, value: Scalar) -> float:
 
 
 def _run_name(point: TradeoffPoint, fields: Sequence[str]) -> str:
-    parts = [f"{field}={_short(point.config.get(field))}" for field in fields]
+    """Swept fields with their values: by initials if the names would not fit MLflow's column.
+
+    The values do not decide, so that all runs of a sweep have names of one form.
+    """
+    names = [field.rpartition(".")[2] for field in fields]
+    if sum(len(name) + _VALUE_WIDTH for name in names) > _NAME_WIDTH or len({*names}) < len(names):
+        names = ["".join(part[0] for part in re.findall("[^_.]+", field)) for field in fields]
+        if len({*names}) < len(names):
+            names = list(fields)
+    values = (_short(point.config.get(field)) for field in fields)
+    parts = [f"{name}={value}" for name, value in zip(names, values, strict=True)]
     return truncate(" ".join(parts), 250) or point.point_id
 
 

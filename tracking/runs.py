@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
+from urllib.parse import quote
 
 from mlflow import MlflowClient
 from mlflow.entities import Run
@@ -36,6 +37,12 @@ RECORDED_AT = "recorded_at"
 FINISHED_AT = "finished_at"
 CONTENT = "content"
 CURVES = "curve/"
+FIRST = "_"
+"""Prefix of copies of objectives and swept fields, so that they lead MLflow's sorted lists."""
+
+VIEW = "mlflow.sharedViewState."
+"""Prefix of an experiment's tag that holds a view of MLflow's pages: filter, columns, charts."""
+
 COMPLETE = ("FINISHED", "KILLED", "FAILED")
 CHILD_TAGS = (PARENT, POINT_ID, CONTENT, ATTEMPTED, FINISHED_AT, RECORDED_AT)
 
@@ -110,11 +117,12 @@ def find_parent(client: MlflowClient, sweep: str, study: str | None) -> ParentRu
 
 
 def get_or_create_parent(
-    client: MlflowClient, sweep: str, study: str | None, uri: str
+    client: MlflowClient, sweep: str, study: str | None, uri: str, started: float | None = None
 ) -> ParentRun:
     """Returns the parent run of a sweep, created where absent; of several one remains.
 
     Without a study it uses the experiment that holds the sweep, or else one of the sweep's name.
+    A run that is created began at `started`, in Unix seconds; by default now.
 
     Raises:
         TrackingError: If the experiment was deleted, or several hold a sweep of that name.
@@ -122,7 +130,7 @@ def get_or_create_parent(
     parents = _search_parents(client, sweep, study)
     if not parents:
         experiment_id = _get_or_create_experiment(client, study or sweep, uri)
-        _create_parent(client, experiment_id, sweep, study or sweep)
+        _create_parent(client, experiment_id, sweep, study or sweep, started)
         parents = _search_parents(client, sweep, study or sweep)
     if not parents:
         raise TrackingError(f"the sweep {sweep!r} was deleted while it was being recorded.")
@@ -216,6 +224,37 @@ def study_pages(uri: str, limit: int) -> dict[str, str]:
         )
     ids = {e.name: e.experiment_id for e in experiments if e.name != _MLFLOW_DEFAULT_EXPERIMENT}
     return {name: runs_page(number) for name, number in list(ids.items())[:limit]}
+
+
+def sweep_pages(uri: str, limit: int) -> dict[str, str]:
+    """Returns the pages that compare the points of at most `limit` sweeps, the latest first.
+
+    Returns:
+        `SWEEP of STUDY` to the path of its page below the server's address. The page shows the
+        sweep's points with the objectives as columns, or as axes of charts.
+
+    Raises:
+        TrackingError: If the store fails or does not exist.
+    """
+    client = connect(uri)
+    with translate_errors(uri):
+        experiments = {
+            e.experiment_id: e for e in client.search_experiments(max_results=_PAGE_SIZE)
+        }
+        parents = client.search_runs(
+            list(experiments),
+            f"tags.{KIND} = 'sweep'",
+            max_results=limit,
+            order_by=["attributes.start_time DESC"],
+        )
+    pages = {}
+    for parent in parents:
+        sweep, experiment = parent.data.tags[SWEEP], experiments[parent.info.experiment_id]
+        page = runs_page(experiment.experiment_id)
+        if f"{VIEW}{sweep}" in experiment.tags:
+            page += f"&compareRunsMode=CHART&viewStateShareKey={quote(sweep)}"
+        pages[f"{sweep} of {experiment.name}"] = page
+    return pages
 
 
 def study_page(uri: str, study: str) -> str | None:
@@ -318,17 +357,24 @@ def _get_or_create_experiment(client: MlflowClient, name: str, uri: str) -> str:
     return str(experiment.experiment_id)
 
 
-def _create_parent(client: MlflowClient, experiment_id: str, sweep: str, study: str) -> None:
-    note = (
+def sweep_note(sweep: str, study: str, headline: str = "") -> str:
+    """Returns the description of a sweep's parent run, which leads with the headline."""
+    return f"{headline}\n\n".lstrip() + (
         f"Sweep **{sweep}** of the study **{study}**. Each child run is a trade-off point: one "
-        "configuration. Every metric is a mean over replicates, with `.std`, `.ci_low` and "
-        "`.ci_high` (95%) beside it. To compare points, select them in the table. For a knob on a "
-        "logarithmic scale choose its `log10_` parameter. The artifacts of this run are the "
-        "specification, all points, the Pareto front and the report.\n\n"
+        "configuration. Every metric is a mean over replicates. To compare points, select them in "
+        "the table. For a knob on a logarithmic scale choose its `log10_` parameter. The artifacts "
+        "of this run are the specification, all points, the Pareto front and the report.\n\n"
         f"`sweeps points {sweep}` and `sweeps pareto {sweep}` print the same tables."
     )
+
+
+def _create_parent(
+    client: MlflowClient, experiment_id: str, sweep: str, study: str, started: float | None
+) -> None:
+    note = sweep_note(sweep, study)
     tags = {KIND: "sweep", SWEEP: sweep, RECORDED_AT: creation_timestamp(), NOTE: note}
-    client.create_run(experiment_id, tags=tags, run_name=sweep)
+    moment = None if started is None else max(1, round(started * 1000))
+    client.create_run(experiment_id, moment, tags=tags, run_name=sweep)
 
 
 def _quote(text: str) -> str:

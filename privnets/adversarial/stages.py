@@ -90,7 +90,9 @@ class StackRun:
             estimate_objectives(self._problem, self._game, i, self._pool, splits)
             for i, splits in enumerate(self._splits)
         )
-        removed = yield Rung(stage.done, stage.points, stage.state, share, estimates)
+        removed = yield Rung(
+            stage.done, stage.points, stage.state, share, estimates, live=stage.live
+        )
         if removed:
             self._remove(removed)
             self._finished += len(removed)
@@ -137,4 +139,4 @@ class StackRun:
         finished = self._finished / self._members
         trained = self._game.done if self._game.configs else 1.0
         done = _GAME_SHARE * trained + (1 - _GAME_SHARE) * finished
-        return Stage(max(done, finished), tuple(points), self._game.state)
+        return Stage(max(done, finished), tuple(points), self._game.state, live=self._game.live)

@@ -22,7 +22,7 @@ from sweeps.report.summary import write_summary
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest
 from tracking.redaction import holds_secret, redact, strip_credentials
-from tracking.runs import study_pages
+from tracking.runs import study_pages, sweep_pages
 from tracking.server import (
     ADMIN,
     PASSWORD_VARIABLE,
@@ -32,7 +32,7 @@ from tracking.server import (
 )
 
 _HOST = "127.0.0.1"
-_LISTED_STUDIES = 10
+_LISTED_STUDIES = _LISTED_SWEEPS = 10
 _LISTED_DIFFERENCES = 50
 
 Permission = Literal["READ", "EDIT", "MANAGE", "NO_PERMISSIONS"]
@@ -83,9 +83,9 @@ def ui(
     if uri.startswith(("http://", "https://")):
         server = strip_credentials(uri).rstrip("/")
         typer.echo(f"A server is already running; open {server}")
-        _print_pages(server, study_pages(uri, _LISTED_STUDIES))
+        _print_pages(server, _pages(uri))
         return
-    pages = study_pages(uri, _LISTED_STUDIES)
+    pages = _pages(uri)
     with _exit_on_signals(), mlflow_server(uri, _HOST, port) as running:
         typer.echo(f"MLflow UI on {redact(uri)}: {running.uri} (Ctrl-C stops it)")
         _print_pages(running.uri, pages)
@@ -148,6 +148,11 @@ def _exit_on_signals() -> Iterator[None]:
         except ServerStoppedError as error:
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(1) from None
+
+
+def _pages(uri: str) -> dict[str, str]:
+    """Pages of the latest studies, and of the points of the latest sweeps."""
+    return study_pages(uri, _LISTED_STUDIES) | sweep_pages(uri, _LISTED_SWEEPS)
 
 
 def _print_pages(server: str, pages: Mapping[str, str]) -> None:

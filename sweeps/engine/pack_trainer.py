@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -32,11 +32,13 @@ class PackProgress:
         share: Share of the pack's work that is done, in [0, 1].
         committed: Whether the pack is in the ledger.
         problem: Problem that costs time but no results; None without one.
+        live: Returns values to watch while training runs.
     """
 
     share: float
     committed: bool
     problem: str | None = None
+    live: Callable[[], Mapping[str, float]] = dict
 
 
 class PackTrainer:
@@ -105,7 +107,7 @@ class PackTrainer:
                 self.save()
             except OSError as error:
                 self._problem = f"a checkpoint could not be written: {error}"
-        return PackProgress(min(stage.done, 1.0), False, self._problem)
+        return PackProgress(min(stage.done, 1.0), False, self._problem, stage.live)
 
     def save(self) -> None:
         """Writes a checkpoint, unless the pack has not started or is committed."""

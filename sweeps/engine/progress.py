@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -38,6 +40,7 @@ _MIN_SHARE_FOR_ETA: Final = 0.02
 _MAX_REASON: Final = 200
 _NODE_DIED: Final = "its node has died"  # Ray's words about an actor
 _FLAG_PREFIX: Final = "metric/flag/"
+_NO_VALUES: Final[Mapping[str, float]] = MappingProxyType({})
 _COLUMNS: Final = ("point_id", "seed", "failure", "stopped", "finished_at")
 
 
@@ -123,6 +126,7 @@ class ProgressTracker:
         self._costs: dict[str, float] = {}
         self._shares: dict[str, float] = {}
         self._nodes: dict[str, str | None] = {}  # of packs in training
+        self._live: dict[str, dict[str, float]] = {}
         self._failed_points: set[str] = set()
         self._setbacks: list[str] = []
         self._started_at = time.monotonic()
@@ -152,19 +156,30 @@ class ProgressTracker:
         with self._lock:
             self._nodes[pack_id] = None
 
-    def advance_pack(self, pack_id: str, share: float, node: str) -> None:
-        """Records the share of a pack's work that is done, and Ray's id of the node it is on."""
+    def advance_pack(
+        self,
+        pack_id: str,
+        share: float,
+        node: str,
+        live: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        """Records the share of a pack's work that is done, and Ray's id of the node it is on.
+
+        Values of `live` that are not finite are left out.
+        """
         with self._lock:
+            self._live[pack_id] = {k: v for k, v in live.items() if math.isfinite(v)}
             self._shares[pack_id] = share
             self._nodes[pack_id] = node
             if share >= 1:
-                del self._nodes[pack_id]
+                del self._nodes[pack_id], self._live[pack_id]
 
     def lose_pack(self, pack_id: str, reason: str) -> None:
         """Records that a worker was lost; its pack will be tried again."""
         self._update_machines(at_once=True)
         with self._lock:
             node = self._nodes.pop(pack_id, None)
+            self._live.pop(pack_id, None)
             effect = "its pack continues from its last checkpoint, or from the start"
             if node is not None and not self._is_alive(node):
                 setback = f"node {self._hosts[node]} ({node[:8]}) was lost: {effect}"
@@ -182,6 +197,7 @@ class ProgressTracker:
             self._failed_points.update(str(point_id) for point_id, _ in members)
             self._shares[pack_id] = 1.0
             self._nodes.pop(pack_id, None)
+            self._live.pop(pack_id, None)
         with self.recording(f"the failure of pack {pack_id} could not be stored"):
             record = {"reason": reason, "members": members, "details": details}
             self.ledger.write_failure(pack_id, record)
@@ -297,6 +313,7 @@ class ProgressTracker:
                 rate=trained / minutes if trained and minutes > 0 else None,
                 eta=(elapsed - self._waited) * (1 - share) / share if has_eta else None,
                 use=self._resource_use(),
+                live=self._mean_live(),
                 trainings=(counts.trainings, self.plan.trainings),
                 setbacks=len(self._setbacks),
                 setback=self._setbacks[-1] if self._setbacks else None,
@@ -338,6 +355,14 @@ class ProgressTracker:
             gpus=sum(machine.gpus for machine in self._alive),
             busy_gpus=packs * resources.gpus,
         )
+
+    def _mean_live(self) -> dict[str, float]:
+        """Mean over the packs in training of each value that they report."""
+        values: dict[str, list[float]] = {}
+        for live in self._live.values():
+            for name, value in live.items():
+                values.setdefault(name, []).append(value)
+        return {name: math.fsum(each) / len(each) for name, each in values.items()}
 
     def _is_alive(self, node: str) -> bool:
         """Whether a node is alive, or too new to have been listed."""

@@ -173,7 +173,7 @@ class _TuneCallback(Callback):
         if result["failure"]:
             self._tracker.fail_pack(pack_id, result["failure"], result["details"])
         else:
-            self._tracker.advance_pack(pack_id, result["share"], result["node"])
+            self._tracker.advance_pack(pack_id, result["share"], result["node"], result["live"])
         if result["problem"]:
             self._tracker.warn(result["problem"])
 

@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Final
@@ -90,7 +91,7 @@ class Worker(tune.Trainable):
         experiment, a full storage, a run that has ended.
 
         Returns:
-            `share`, `node` and `done`; `problem`, `failure` and `details` are texts or None.
+            `share`, `live`, `node` and `done`; `problem`, `failure`, `details`, texts or None.
         """
         failure = details = None
         try:
@@ -105,6 +106,7 @@ class Worker(tune.Trainable):
             failure, details = describe_failure(error), traceback.format_exc()
         return {
             "share": progress.share,
+            "live": dict(progress.live()),
             "node": self._node,
             "done": progress.committed,
             "problem": progress.problem,
@@ -165,7 +167,7 @@ def train_for(seconds: float, trainer: PackTrainer) -> PackProgress:
         progress = trainer.advance()
         problem = problem or progress.problem
         if progress.committed or time.monotonic() >= deadline:
-            return PackProgress(progress.share, progress.committed, problem)
+            return replace(progress, problem=problem)
 
 
 def may_succeed_elsewhere(error: Exception) -> bool:

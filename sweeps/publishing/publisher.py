@@ -6,7 +6,9 @@ import json
 import queue
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -20,10 +22,12 @@ from sweeps.analysis.pareto import hypervolume_history, worst_values
 from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, Result, read_result
 from sweeps.analysis.text import format_count
 from sweeps.report.summary import copy_summary_files
+from sweeps.store.lease import read_heartbeat
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest
 from sweeps.store.reader import PointReader
 from tracking.errors import RejectedRecordError, TrackingError
+from tracking.runs import FIRST
 
 if TYPE_CHECKING:
     from tracking.recorder import Status
@@ -42,6 +46,7 @@ _MAX_ROUNDS: Final = 3
 _POLL_SECONDS: Final = 2.0
 _MAX_POLL_SECONDS: Final = 30.0
 _FINISH_SECONDS: Final = 10.0
+_LIVE_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +93,12 @@ class Publisher:
             name_fields=tuple(manifest.study.space),
             keys=manifest.plan.metrics,
             labels=self._labels,
+            objectives=tuple(manifest.plan.objectives),
         )
         self._is_announced = False
+        self._started = datetime.fromisoformat(manifest.created_at).timestamp()
+        self._live_at = -_LIVE_SECONDS
+        self._beat_at: datetime | None = None
         self._restart()
 
     def _labels(self, point: TradeoffPoint) -> dict[str, str]:
@@ -126,6 +135,25 @@ class Publisher:
             self._sent += len(batch)
         return False
 
+    def publish_live(self) -> None:
+        """Publishes the progress and live values of the last heartbeat, at most every ten seconds.
+
+        A failure loses these values alone.
+        """
+        now = time.monotonic()
+        if now - self._live_at < _LIVE_SECONDS:
+            return
+        self._live_at = now
+        beat = read_heartbeat(self._ledger.directory)
+        if beat is None or beat.phase != "training" or beat.updated_at == self._beat_at:
+            return
+        self._beat_at = beat.updated_at
+        values = {"share": beat.share, **beat.live}
+        if beat.trainings is not None:
+            values["trainings"] = float(beat.trainings[0])
+        with suppress(TrackingError):
+            self._recorder.record_live(values, round(beat.updated_at.timestamp() - self._started))
+
     def publish_and_confirm(self, should_stop: Callable[[], bool] = lambda: False) -> bool:
         """Publishes until MLflow confirms it; returns whether it holds what is complete by now."""
         for _ in range(_MAX_ROUNDS):
@@ -156,6 +184,7 @@ class Publisher:
                     hypervolume=hypervolume_history(result.points, result.objectives, reference),
                     tags={_REFERENCE_TAG: json.dumps(reference)} if reference else {},
                     status=_sweep_status(result, is_final=is_final),
+                    ended=max((p.finished_at for p in result.tradeoff_points), default=None),
                 )
         except (TrackingError, OSError, ValueError) as error:
             self.error = str(error)
@@ -251,6 +280,7 @@ def publish_until_ordered(publisher: Publisher, orders: queue.Queue[str]) -> Non
     wait_seconds = 0.0
     while (order := _next_order(orders, wait_seconds)) is None:
         if publisher.announce():
+            publisher.publish_live()
             publisher.publish(has_order)
         wait_seconds = (
             min(max(wait_seconds, _POLL_SECONDS) * 2, _MAX_POLL_SECONDS)
@@ -294,6 +324,16 @@ def _parse_reference(text: str, objectives: Mapping[str, str]) -> dict[str, floa
     except ValueError:
         return None
     return reference if reference.keys() == objectives.keys() else None
+
+
+def _axes(manifest: Manifest) -> tuple[list[str], list[str]]:
+    """Swept parameters and objectives, in the form in which they lead MLflow's lists."""
+    plan = manifest.plan
+    fields = [f"log10_{n}" if n in plan.log_fields else n for n in manifest.study.space]
+    return (
+        [f"{FIRST}swept/{name}" for name in fields],
+        [f"{FIRST}objective/{metric}" for metric in plan.objectives],
+    )
 
 
 def _sweep_params(manifest: Manifest) -> dict[str, str]:

@@ -102,6 +102,7 @@ class RunProgress(BaseModel):
         rate: Trainings per minute in this run, parts of trainings included; None before any.
         eta: Estimated seconds left; None while unknown.
         use: Resources in use; None before they are known.
+        live: Values to watch, such as losses: means over the packs in training.
         trainings: Replicates finished, and replicates in all; None if unknown.
         setbacks: Number of warnings, mostly of packs that were lost and are tried again.
         setback: The last warning.
@@ -115,6 +116,7 @@ class RunProgress(BaseModel):
     rate: _Amount | None = None
     eta: _Amount | None = None
     use: ResourceUse | None = None
+    live: dict[str, float] = {}
     trainings: tuple[_Count, _Count] | None = None
     setbacks: _Count = 0
     setback: str | None = None

@@ -263,8 +263,8 @@ def test_a_run_shows_the_configuration_as_numbers(uri: str, sweep: str) -> None:
         name_fields=("train_size", "weight_decay", "features"),
     )  # fmt: skip
     first, second = (_children(uri, sweep)[point.point_id] for point in points)
-    assert first.info.run_name == "train_size=10 weight_decay=0 features=5"
-    assert second.info.run_name == "train_size=20 weight_decay=1e-06 features=null"
+    assert first.info.run_name == "ts=10 wd=0 f=5"
+    assert second.info.run_name == "ts=20 wd=1e-06 f=null"
     assert float(second.data.params["train_size"]) == 20
     assert float(second.data.params["weight_decay"]) == 1e-6
     assert float(second.data.params["log10_weight_decay"]) == pytest.approx(-6)

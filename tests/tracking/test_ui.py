@@ -23,7 +23,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 import privnets
 import tracking
 from tracking.run_record import LOG10_OF_ZERO
-from tracking.runs import runs_page, study_pages
+from tracking.runs import runs_page, study_pages, sweep_pages
 
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 FLAGS = (
@@ -33,6 +33,8 @@ FLAGS = (
 )  # fmt: skip
 STUDY, SWEEP = "shown in the UI", "shown"
 PRIVACY, UTILITY = "privacy/membership_advantage", "utility/test_mse"
+FIELDS = ("_swept/train_size", "_swept/log10_weight_decay")
+OBJECTIVES = (f"_objective/{PRIVACY}", f"_objective/{UTILITY}")
 WAIT = 240
 T = TypeVar("T")
 PASSING = (
@@ -84,13 +86,13 @@ def shown(server_uri: str) -> Shown:
         for point in experiment.run([c for c in configs if c.train_size == size])
     )  # fmt: skip
     assert any(math.isnan(value) for point in points for value in point.metrics.values())
-    tracking.record(
-        points, sweep=SWEEP, study=STUDY, tracking_uri=server_uri,
+    tracking.Recorder(
+        SWEEP, study=STUDY, tracking_uri=server_uri, objectives=(PRIVACY, UTILITY),
         log_scaled=frozenset({"weight_decay"}), name_fields=("train_size", "weight_decay"),
-    )  # fmt: skip
+    ).record_until_settled(points)  # fmt: skip
     tracking.record_sweep(
         SWEEP, study=STUDY, tracking_uri=server_uri, hypervolume=[(1, 0.5, 1.8e9)],
-        params={"replicates": "2"}, status="FINISHED",
+        params={"replicates": "2"}, status="FINISHED", axes=(FIELDS, OBJECTIVES),
     )  # fmt: skip
     return Shown(server_uri, _experiment_id(server_uri), points)
 
@@ -146,6 +148,29 @@ def test_a_study_s_page_opens_with_its_runs_whatever_was_chosen(
     assert "Runs\nModels" in browser.find_element(By.CSS_SELECTOR, "nav").text
 
 
+def test_a_sweep_s_page_opens_with_its_objectives_as_axes_and_all_points(
+    browser: Chrome, shown: Shown, tmp_path: Path
+) -> None:
+    browser.get(f"{shown.uri}/{sweep_pages(shown.uri, 1)[f'{SWEEP} of {STUDY}']}")
+
+    def charts() -> dict[str, Any]:
+        found: list[dict[str, Any]] = browser.execute_script(
+            """return [...document.querySelectorAll(".js-plotly-plot")].map(plot => {
+                const {type, x, y, dimensions} = plot.data[0];
+                return {type, x: [...(x ?? [])], y: [...(y ?? [])],
+                        axes: (dimensions ?? []).map(axis => axis.label)};
+            })"""
+        )
+        drawn = {chart["type"]: chart for chart in found}
+        return drawn if drawn.keys() >= {"scatter", "parcoords"} else {}
+
+    drawn = _await(browser, charts)
+    browser.save_screenshot(str(tmp_path / "view.png"))
+    scatter = drawn["scatter"]
+    assert sorted(zip(scatter["x"], scatter["y"], strict=True)) == shown.rows(UTILITY, PRIVACY)
+    assert len(drawn["parcoords"]["axes"]) == len((*FIELDS, *OBJECTIVES))
+
+
 def test_every_point_of_a_sweep_can_be_compared(
     browser: Chrome, shown: Shown, tmp_path: Path
 ) -> None:
@@ -157,7 +182,7 @@ def test_every_point_of_a_sweep_can_be_compared(
     names = {row.find_element(By.CSS_SELECTOR, "a").text for row in _rows(browser, 25)[1:]}
     browser.save_screenshot(str(tmp_path / "runs.png"))
     assert names == {
-        f"train_size={size} weight_decay={decay:g}"
+        f"ts={size} wd={decay:g}"
         for size in (8, 16, 32, 64, 128, 256) for decay in (0.0, 1e-4, 1e-2, 1.0)
     }  # fmt: skip
     _select(browser, _rows(browser, 25)[1:])

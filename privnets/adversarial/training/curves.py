@@ -87,6 +87,10 @@ class TrainingCurves:
             for name, values in self._points.items()
         }
 
+    def latest_means(self) -> dict[str, float]:
+        """Last point of each settled curve, the mean over members."""
+        return {name: float(values[-1].mean()) for name, values in self._points.items() if values}
+
     def keep(self, index: Tensor) -> None:
         """Continues with some members; int64, shape [kept]."""
         self._log_prior = self._log_prior[index]

@@ -125,6 +125,10 @@ class Game:
         """One member's training curves."""
         return self._curves.member(member)
 
+    def live(self) -> dict[str, float]:
+        """Latest value of each training curve, the mean over members; empty before the first."""
+        return self._curves.latest_means()
+
     def keep(self, members: Sequence[int]) -> None:
         """Continues with these members only."""
         index = torch.tensor(list(members), dtype=torch.int64, device=self._log_prior.device)

@@ -113,6 +113,13 @@ def test_a_stack_resumed_from_any_stage_ends_the_same(digits):
             _close(point, whole[point.point_id, point.replicates[0].seed], 1e-4)
 
 
+def test_stages_report_losses_and_the_adversary_s_accuracy_while_training():
+    stages = ADVERSARIAL.stages(_three_configs("digits"))
+    live = next(values for values in (stage.live() for stage in stages) if values)
+    assert {"loss/releaser", "loss/adversary", "accuracy/adversary"} <= live.keys()
+    assert all(math.isfinite(value) for value in live.values())
+
+
 def test_a_stack_resumed_from_within_its_pretraining_ends_the_same(monkeypatch):
     monkeypatch.setattr(stages_module, "_STAGE_SECONDS", 0.0)  # one step a stage
     quick = {"scenario": "fixed-utility", "pretrain_steps": 3, "steps": 2}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import shutil
 import subprocess
@@ -112,6 +113,13 @@ def test_the_share_weighs_packs_by_their_cost(tracker: ProgressTracker) -> None:
     tracker.advance_pack("long", 0.5, "node")
     tracker.advance_pack("short", 1.0, "node")
     assert tracker.snapshot().share == pytest.approx(25 / 40)
+
+
+def test_live_values_are_means_over_the_packs_in_training(tracker: ProgressTracker) -> None:
+    expect(tracker, dict.fromkeys("abc", 1.0))
+    for pack, share, loss in (("a", 0.5, 1.0), ("b", 0.1, 3.0), ("c", 1.0, 9.0)):
+        tracker.advance_pack(pack, share, "node", {"loss": loss, "undefined": math.nan})
+    assert tracker.snapshot().live == {"loss": 2.0}
 
 
 def test_packs_of_a_later_round_add_to_the_work(tracker: ProgressTracker) -> None:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -30,6 +31,7 @@ from sweeps.engine.executor import prepare_manifest
 from sweeps.planning.plan import Plan
 from sweeps.publishing.process import start_publisher
 from sweeps.publishing.publisher import Publisher, publish_all, publish_until_ordered
+from sweeps.store.lease import Heartbeat
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest, write_manifest
 from sweeps.store.reader import PointReader
@@ -103,6 +105,27 @@ def holds_any(uri: str) -> bool:
         return bool(held(uri))
     except tracking.TrackingError:  # the sweep has not been announced yet
         return False
+
+
+def test_progress_and_losses_are_published_while_training_runs_once_per_heartbeat(
+    uri: str, ledger: Ledger, manifest: Manifest
+) -> None:
+    publisher = Publisher(ledger, manifest, uri)
+    beat = Heartbeat(
+        phase="training", updated_at=datetime.now(UTC), share=0.25, trainings=(2, 8),
+        live={"loss/releaser": 1.5},
+    )  # fmt: skip
+    ledger.directory.write("progress.json", beat.model_dump_json().encode())
+    for _ in range(2):
+        publisher.publish_live()
+        publisher._live_at -= 10.0
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name(manifest.study.name)
+    assert experiment is not None
+    (parent,) = client.search_runs([experiment.experiment_id])
+    expected = {"live/share": 0.25, "live/trainings": 2.0, "live/loss/releaser": 1.5}
+    assert parent.data.metrics == expected
+    assert len(client.get_metric_history(parent.info.run_id, "live/share")) == 1
 
 
 def ids(plan: Plan, *indices: int) -> list[str]:
