@@ -7,7 +7,7 @@ unlike with `ray.autoscaler.sdk.request_resources`, which has one slot for a who
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
@@ -21,10 +21,13 @@ Outlook = Literal["none", "possible", "refused"]
 
 
 @contextmanager
-def demand_node(cpus: float, gpus: float) -> Iterator[None]:
-    """Demands room for one pack while the block runs, and holds that room if there is some."""
-    bundle = _bundle(cpus, gpus)
-    group = placement_group([bundle]) if bundle else None
+def demand_node(bundle: Mapping[str, float]) -> Iterator[None]:
+    """Demands room for one pack while the block runs, and holds that room if there is some.
+
+    Args:
+        bundle: Amounts of Ray's resources, as `{"CPU": 1}`.
+    """
+    group = placement_group([dict(bundle)]) if bundle else None
     try:
         yield
     finally:
@@ -32,7 +35,7 @@ def demand_node(cpus: float, gpus: float) -> Iterator[None]:
             remove_placement_group(group)
 
 
-def autoscaler_outlook(cpus: float, gpus: float) -> Outlook:
+def autoscaler_outlook(bundle: Mapping[str, float]) -> Outlook:
     """Whether an autoscaler may bring a node with room for a pack that is in demand.
 
     Returns:
@@ -45,7 +48,7 @@ def autoscaler_outlook(cpus: float, gpus: float) -> Outlook:
             return "none"
     except RpcError:  # a busy head answers the next call
         return "possible"
-    return "refused" if _bundle(cpus, gpus) in refused else "possible"
+    return "refused" if dict(bundle) in refused else "possible"
 
 
 def _has_autoscaler() -> bool:
@@ -56,7 +59,3 @@ def _has_autoscaler() -> bool:
     types = ray_internals.old_autoscaler_report().get("active_nodes") or {}
     # The older autoscaler counts nodes that it does not manage by these names.
     return any(not kind.startswith(("node_", "local.cluster.node")) for kind in types)
-
-
-def _bundle(cpus: float, gpus: float) -> dict[str, float]:
-    return {name: amount for name, amount in (("CPU", cpus), ("GPU", gpus)) if amount}

@@ -22,6 +22,7 @@ from cluster.probe import AUTO, check_head, is_remote, monitor_head
 
 _OBJECT_STORE_BYTES = 128 * 2**20
 _ACCELERATOR = "accelerator_type:"
+_OWN = {"CPU", "GPU", "memory", "object_store_memory"}
 _PRELOADED_MODULES = "RAY_preload_python_modules"
 # Ray's default of 15 would give background processes of niceness 19 a third of a worker's share.
 _WORKER_NICENESS = {"RAY_worker_niceness": "5"}
@@ -38,6 +39,8 @@ class Machine:
         accelerator: Kind of its GPUs, as Ray names it; empty without GPUs.
         host: Host name.
         node: Ray's id of the node.
+        address: Its IP address.
+        custom: Custom resources and their amounts.
     """
 
     cpus: float
@@ -46,6 +49,13 @@ class Machine:
     accelerator: str = ""
     host: str = ""
     node: str = ""
+    address: str = ""
+    custom: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Host name and IP address, for people."""
+        return f"{self.host} ({self.address})" if self.address else self.host
 
     @classmethod
     def from_node(cls, node: Mapping[str, Any]) -> Machine:
@@ -59,6 +69,10 @@ class Machine:
             kinds[0].removeprefix(_ACCELERATOR) if kinds else "",
             node["NodeManagerHostname"],
             node["NodeID"],
+            node["NodeManagerAddress"],
+            tuple(
+                (name, n) for name, n in resources.items() if name not in _OWN and ":" not in name
+            ),
         )
 
 

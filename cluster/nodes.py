@@ -75,13 +75,13 @@ def on_every_node(
 
 
 def node_names(machines: Iterable[Machine]) -> dict[Machine, str]:
-    """Returns a name for each machine: its host, with Ray's node id where a host has several."""
+    """Returns a name for each machine: host and IP, with Ray's node id where these are equal."""
     listed = list(machines)
-    hosts = Counter(machine.host for machine in listed)
+    names = Counter(machine.name for machine in listed)
     return {
-        machine: machine.host
-        if hosts[machine.host] == 1
-        else f"{machine.host} ({machine.node[:_NAME_LENGTH]})"
+        machine: machine.name
+        if names[machine.name] == 1
+        else f"{machine.name}, {machine.node[:_NAME_LENGTH]}"
         for machine in listed
     }
 

@@ -82,7 +82,7 @@ def wait_for_capacity(
     """
     machines = connection.machines()
     started = time.monotonic()
-    with demand_node(resources.cpus, resources.gpus):
+    with demand_node(resources.bundle()):
         while not (slots(machines, resources) or should_stop()):
             _check_hope(machines, resources, time.monotonic() - started)
             time.sleep(_POLL_SECONDS)
@@ -92,7 +92,7 @@ def wait_for_capacity(
 
 def _check_hope(machines: Sequence[Machine], resources: Resources, waited: float) -> None:
     """Raises an InputError once it is unlikely that a large enough machine will come."""
-    outlook = autoscaler_outlook(resources.cpus, resources.gpus)
+    outlook = autoscaler_outlook(resources.bundle())
     is_empty = not any(machine.cpus or machine.gpus for machine in machines)
     if outlook == "none" and is_empty:
         if waited >= _EMPTY_SECONDS:
@@ -115,10 +115,12 @@ def describe_wait(machines: Sequence[Machine], resources: Resources) -> str:
 
 def _too_small_error(machines: Sequence[Machine], resources: Resources) -> InputError:
     sizes = ", ".join(sorted({f"{m.cpus:g} and {m.gpus:g}" for m in machines})) or "none"
+    others = _format_others(resources)
+    reduced = "resources.cpus or resources.gpus" + (" or the others" if others else "")
     return InputError(
         f"resources: a pack requires {format_count(resources.cpus, 'CPU')} and "
-        f"{format_count(resources.gpus, 'GPU')} on one machine; got machines with {sizes}. Reduce "
-        "resources.cpus or resources.gpus, or add a machine"
+        f"{format_count(resources.gpus, 'GPU')}{others} on one machine; got machines with {sizes}. "
+        f"Reduce {reduced}, or add a machine"
     )
 
 
@@ -130,6 +132,12 @@ def _machine_slots(machine: Machine, resources: Resources) -> int:
         limits.append(_quotient(machine.gpus, resources.gpus))
     elif resources.gpus:
         limits.append(math.floor(machine.gpus) * _quotient(1, resources.gpus))
+    if resources.memory and machine.memory:
+        limits.append(_quotient(machine.memory, resources.memory * 2**30))
+    if resources.accelerator is not None and resources.accelerator != machine.accelerator:
+        limits.append(0)
+    amounts = dict(machine.custom)
+    limits += [_quotient(amounts.get(name, 0), need) for name, need in resources.custom.items()]
     return min(limits, default=1)
 
 
@@ -140,4 +148,12 @@ def _quotient(amount: float, part: float) -> int:
 
 def _format_amount(resources: Resources) -> str:
     gpus = f" and {format_count(resources.gpus, 'GPU')}" if resources.gpus else ""
-    return format_count(resources.cpus, "CPU") + gpus
+    return format_count(resources.cpus, "CPU") + gpus + _format_others(resources)
+
+
+def _format_others(resources: Resources) -> str:
+    """Memory, accelerator and custom resources of a pack, each after a comma."""
+    parts = [f"{resources.memory:g} GiB of memory"] if resources.memory else []
+    parts += [f"the accelerator {resources.accelerator}"] if resources.accelerator else []
+    parts += [f"{amount:g} {name}" for name, amount in resources.custom.items()]
+    return "".join(f", {part}" for part in parts)

@@ -257,7 +257,7 @@ def _prepare(run: SweepRun) -> None:
     except ConnectError as error:
         raise InputError(str(error)) from error
     resources = run.plan.study.resources
-    if run.address is None and (resources.cpus > 1 or resources.gpus):  # each machine has a CPU
+    if run.address is None and resources.bundle() != {"CPU": 1}:  # each machine has a CPU
         cluster_capacity([local_machine()], resources)
     check_writable(open_directory(run.ledger.storage))
     has_work = run.plan.is_adaptive or pending_replicates(run.plan, run.ledger)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,11 +38,31 @@ _COUNTING_SHARE: Final = 0.05
 # Actors need a while to get free resources.
 _WAITING_SECONDS: Final = 10.0
 _MIN_SHARE_FOR_ETA: Final = 0.02
-_MAX_REASON: Final = 200
 _NODE_DIED: Final = "its node has died"  # Ray's words about an actor
+_MAX_REASON: Final = 200
+# Parts of Ray's reasons, and what they mean.
+_CAUSES: Final = {
+    "memory running low": "its node ran out of memory",
+    "OutOfMemory": "it ran out of memory",
+    "killed by": "it was killed",
+    "SIGKILL": "it was killed",
+    "worker died": "its process ended",
+    "worker process has died": "its process ended",
+}
 _FLAG_PREFIX: Final = "metric/flag/"
 _NO_VALUES: Final[Mapping[str, float]] = MappingProxyType({})
 _COLUMNS: Final = ("point_id", "seed", "failure", "stopped", "finished_at")
+
+
+def describe_loss(reason: str) -> str:
+    """Why Ray lost a worker, in words that follow `was lost`; empty if its text names no cause.
+
+    Args:
+        reason: Ray's own text, which is long and names its internals.
+    """
+    if re.match(r"(?!ray\.)[\w.]*Error: ", reason):  # an exception of the worker's own code
+        return f" ({reason[:_MAX_REASON]})"
+    return next((f" ({words})" for text, words in _CAUSES.items() if text in reason), "")
 
 
 class SweepCounter:
@@ -180,13 +201,16 @@ class ProgressTracker:
         with self._lock:
             node = self._nodes.pop(pack_id, None)
             self._live.pop(pack_id, None)
-            effect = "its pack continues from its last checkpoint, or from the start"
+            effect = f"pack {pack_id} continues from its last checkpoint, or from the start"
             if node is not None and not self._is_alive(node):
-                setback = f"node {self._hosts[node]} ({node[:8]}) was lost: {effect}"
+                lost = f"node {self._hosts[node]}"
             elif _NODE_DIED in reason:
-                setback = f"a node was lost: {effect}"
+                lost = "a node"
             else:
-                setback = f"a worker was lost: {effect} ({reason[:_MAX_REASON]})"
+                place = f" on {self._hosts[node]}" if node in self._hosts else ""
+                lost = f"a worker{place}"
+            why = describe_loss(reason)
+            setback = f"{lost} was lost{why}: {effect}"
             self._setbacks.append(setback)
 
     def fail_pack(self, pack_id: str, reason: str, details: str) -> None:
@@ -338,7 +362,7 @@ class ProgressTracker:
                 alive = self.machines()
             with self._lock:
                 self._alive = alive
-                self._hosts.update({machine.node: machine.host for machine in alive})
+                self._hosts.update({machine.node: machine.name for machine in alive})
 
     def _resource_use(self) -> ResourceUse | None:
         if not self._alive:

@@ -88,7 +88,7 @@ def run_packs(
     with _patched_tune(), _state_directory(ledger.directory) as state:
         # Not `Tuner`, which unpickles the errors that it finds on disk.
         tune.run(
-            tune.with_resources(trainable, {"cpu": resources.cpus, "gpu": resources.gpus}),
+            tune.with_resources(trainable, tune.PlacementGroupFactory([resources.bundle()])),
             name="tune",
             storage_path=state,
             config={"pack": tune.sample_from(lambda spec: search.pack_id)},

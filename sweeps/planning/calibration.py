@@ -274,7 +274,14 @@ def _measure_on_workers(
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     resources = settings.resources
-    remote = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus, max_retries=0)
+    others = {k: n for k, n in resources.bundle().items() if k not in ("CPU", "GPU", "memory")}
+    remote = ray.remote(
+        num_cpus=resources.cpus,
+        num_gpus=resources.gpus,
+        memory=resources.bundle().get("memory", 0),
+        resources=others,
+        max_retries=0,
+    )
     deadline = time.monotonic() + _PATIENCE_SECONDS + 4 * seconds
     kinds = {(m.cpus, m.gpus, m.accelerator): m for m in settings.machines if m.gpus}
     probes = [

@@ -268,6 +268,9 @@ class SearchSpec(_StudySection):
         }
 
 
+_ANY_SHARE: Final = 0.001  # A node has 1 of its accelerator's type, however many GPUs it has.
+
+
 class Resources(_StudySection):
     """Resources of one pack, and the number of packs that run at once.
 
@@ -279,6 +282,9 @@ class Resources(_StudySection):
         time_limit: Seconds that a pack may train; a longer one fails. None for no limit.
         memory_limit: GiB of memory that a pack may allocate in each of its processes; one that
             needs more fails. None for no limit. Linux only; it does not count a GPU's memory.
+        memory: GiB of a node's memory that Ray reserves for a pack; 0 reserves none.
+        accelerator: Type of GPU as Ray names it, such as `A100`; None for any.
+        custom: Custom resources of Ray's nodes that a pack takes, with the amount of each.
     """
 
     cpus: Devices = 1
@@ -287,6 +293,17 @@ class Resources(_StudySection):
     concurrency: Count = "auto"
     time_limit: Positive | None = None
     memory_limit: Positive | None = None
+    memory: Annotated[float, Field(ge=0, le=2**20, allow_inf_nan=False)] = 0.0
+    accelerator: Text | None = None
+    custom: dict[Text, Positive] = Field(default_factory=dict)
+
+    def bundle(self) -> dict[str, float]:
+        """Everything that Ray reserves for a pack, by Ray's names."""
+        memory = float(round(self.memory * 2**30))
+        amounts = {"CPU": self.cpus, "GPU": self.gpus, "memory": memory, **self.custom}
+        if self.accelerator is not None:
+            amounts[f"accelerator_type:{self.accelerator}"] = _ANY_SHARE
+        return {name: amount for name, amount in amounts.items() if amount}
 
 
 class EarlyStopping(_StudySection):

@@ -57,6 +57,26 @@ def test_a_machine_needs_both_cpus_and_gpus_for_a_pack() -> None:
     assert (slots([cpus_only], resources), slots([cpus_only, both], resources)) == (0, 1)
 
 
+def test_memory_accelerator_and_custom_resources_limit_packs() -> None:
+    machine = Machine(8, 2, memory=16 * 2**30, accelerator="A100", custom=(("licence", 3.0),))
+    for resources, packs in (
+        (Resources(memory=6.0), 2),
+        (Resources(custom={"licence": 1.0}), 3),
+        (Resources(custom={"absent": 1.0}), 0),
+        (Resources(gpus=1, accelerator="A100"), 2),
+        (Resources(gpus=1, accelerator="H100"), 0),
+    ):
+        assert slots([machine], resources) == packs
+    with pytest.raises(InputError, match="the accelerator H100, 1 licence on one machine"):
+        cluster_capacity([machine], Resources(accelerator="H100", custom={"licence": 1.0}))
+
+
+def test_a_bundle_has_ray_s_names_and_no_zero() -> None:
+    resources = Resources(memory=0.5, accelerator="A100", custom={"licence": 2.0})
+    expected = {"CPU": 1, "memory": 2.0**29, "accelerator_type:A100": 0.001, "licence": 2.0}
+    assert resources.bundle() == expected
+
+
 def test_a_wait_names_the_resources_and_whether_others_use_them() -> None:
     machines = [Machine(cpus=2, gpus=0)]
     assert describe_wait(machines, Resources(cpus=1, gpus=1)) == (

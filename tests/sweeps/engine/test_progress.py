@@ -171,13 +171,19 @@ def test_a_pack_on_a_node_that_has_just_joined_is_in_training(tracker: ProgressT
 @pytest.mark.parametrize(
     ("alive", "reason", "message"),
     [
-        ([], "any", "node there (a) was lost: its pack continues from"),
-        (["a"], "its node has died", "a node was lost: its pack continues from"),
+        ([], "any", "node there was lost: pack a continues from"),
+        (["a"], "its node has died", "a node was lost: pack a continues from"),
         (
             ["a"],
-            "killed",
-            "a worker was lost: its pack continues from its last checkpoint, or from the start (k",
+            "Task was killed due to the node running low on memory: memory running low",
+            "a worker on there was lost (its node ran out of memory): pack a continues from",
         ),
+        (
+            ["a"],
+            "DataError: node b: no data",
+            "a worker on there was lost (DataError: node b: no data): pack a continues from",
+        ),
+        (["a"], "ray.exceptions.RayActorError: raw", "a worker on there was lost: pack a"),
     ],
 )
 def test_a_lost_worker_is_reported_once_and_at_once(
