@@ -15,7 +15,7 @@ from tracking.redaction import redact
 
 if TYPE_CHECKING:
     from tracking.frame import points_frame, replicates_frame
-    from tracking.reading import compare, load_points
+    from tracking.reading import compare, load_points, read_sweep_file
     from tracking.recorder import Recorder, record, record_sweep, sweep_tags
     from tracking.runs import study_page
     from tracking.store import check, create
@@ -28,6 +28,7 @@ _MODULES = {
     "create": "tracking.store",
     "load_points": "tracking.reading",
     "points_frame": "tracking.frame",
+    "read_sweep_file": "tracking.reading",
     "record": "tracking.recorder",
     "record_sweep": "tracking.recorder",
     "replicates_frame": "tracking.frame",
@@ -44,6 +45,7 @@ __all__ = [
     "create",
     "load_points",
     "points_frame",
+    "read_sweep_file",
     "record",
     "record_sweep",
     "redact",

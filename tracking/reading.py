@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pandas as pd
@@ -84,6 +86,27 @@ def load_points(
         if group[0].info.status in runs.COMPLETE
     ]
     return table_from_rows([_row(run) for run in complete], sweep)
+
+
+def read_sweep_file(
+    sweep: str, name: str, tracking_uri: str | None = None, study: str | None = None
+) -> bytes:
+    """Returns a file of a sweep's parent run. It is untrusted input.
+
+    The sweep is given as to `load_points`.
+
+    Raises:
+        TrackingError: If MLflow has no such sweep or file, or does not respond.
+    """
+    uri = resolve_uri(tracking_uri)
+    client = connect(uri)
+    with translate_errors(uri), tempfile.TemporaryDirectory(prefix="tracking-file-") as folder:
+        parent = runs.find_parent(client, sweep, study)
+        if parent is None:
+            raise TrackingError(f"{uri} does not contain a sweep named {sweep!r}.")
+        if name not in {file.path for file in client.list_artifacts(parent.run_id)}:
+            raise TrackingError(f"the sweep {sweep!r} has no file {name} in {uri}.")
+        return Path(client.download_artifacts(parent.run_id, name, folder)).read_bytes()
 
 
 def compare(

@@ -52,6 +52,16 @@ AnyAddress = Annotated[
     ),
 ]
 
+ReadFrom = Annotated[
+    str | None, typer.Option("--tracking-uri", metavar="URI", help="Read from this MLflow store.")
+]
+ReadAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--address", metavar="http://HEAD:8265", help="Read a sweep that was submitted there."
+    ),
+]
+
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the study; repeatable."),

@@ -77,6 +77,7 @@ def run_remotely(
     cluster: str | JobClient,
     arguments: Sequence[str],
     *,
+    module: str = "sweeps",
     data: str | None = None,
     files: Mapping[str, bytes] | None = None,
     timeout: float = COMMAND_SECONDS,
@@ -85,6 +86,8 @@ def run_remotely(
 
     Args:
         cluster: Address of the job server, or a client of it.
+        arguments: Arguments of the command.
+        module: Module of this project that runs as the command.
         data: Data directory on the nodes; None for their own.
         files: Names and contents of files for the command's working directory.
         timeout: Time limit in seconds.
@@ -94,7 +97,7 @@ def run_remotely(
     """
     spec = JobSpec(
         submission_id="",
-        arguments=("-m", "sweeps", *arguments),
+        arguments=("-m", module, *arguments),
         packages=PACKAGES,
         distribution=DISTRIBUTION,
         environment={} if data is None else {"PRIVNETS_DATA": data},

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator, Sequence
 from json import dumps
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import pandas as pd
@@ -18,12 +21,24 @@ from sweeps.analysis.pareto import Objectives, worst_values
 from sweeps.analysis.results import DEFAULT_STORAGE, Result, open_result
 from sweeps.analysis.tables import front_table, points_table, varying_fields
 from sweeps.analysis.text import format_count
-from sweeps.cli.options import Json, Maximize, Minimize, Output, Storage, Sweep
+from sweeps.cli.options import (
+    Json,
+    Maximize,
+    Minimize,
+    Output,
+    ReadAddress,
+    ReadFrom,
+    Storage,
+    Sweep,
+)
+from sweeps.cli.remote import connect_job_server
+from sweeps.cli.submission import fetch_archive
 from sweeps.cli.terminal import print_table, say
 from sweeps.errors import InputError
 from sweeps.report.comparison_tables import comparison_table, contrast_table
 from sweeps.report.findings import findings_markdown, findings_text, judge_sweep
 from sweeps.store.ledger import list_sweeps
+from sweeps.store.transfer import ARCHIVE_FILE, unpack_sweep
 
 if TYPE_CHECKING:
     from sweeps.report.figures.charts import Chart
@@ -34,9 +49,8 @@ _MLFLOW_METRICS = 4
 def points(
     sweep: Sweep,
     storage: Storage = None,
-    tracking_uri: Annotated[
-        str | None, typer.Option(metavar="URI", help="Read from this MLflow store instead.")
-    ] = None,
+    tracking_uri: ReadFrom = None,
+    address: ReadAddress = None,
     output: Output = None,
 ) -> None:
     """Show every point of a sweep: configuration, metrics, intervals.
@@ -44,7 +58,7 @@ def points(
     -o saves the whole table as .parquet or .csv.
     """
     check_output_path(output, (".parquet", ".csv"))
-    result = open_result(sweep, storage) if tracking_uri is None else None
+    result = _open(sweep, storage, address=address) if tracking_uri is None else None
     if result is not None:
         frame, metrics, fields = result.points, list(result.objectives), result.swept_fields
     else:
@@ -60,6 +74,8 @@ def points(
 def pareto(
     sweep: Sweep,
     storage: Storage = None,
+    tracking_uri: ReadFrom = None,
+    address: ReadAddress = None,
     minimize: Minimize = None,
     maximize: Maximize = None,
     output: Output = None,
@@ -87,7 +103,7 @@ def pareto(
     check_output_path(output, (".parquet", ".csv", ".json"))
     check_output_path(plot, (".html", ".png"))
     chosen = _parse_objectives(minimize or (), maximize or ())
-    result = open_result(sweep, storage)
+    result = _open(sweep, storage, tracking_uri, address)
     objectives = chosen or result.objectives
     try:
         front = result.front(objectives, include_flagged=include_flagged)
@@ -108,6 +124,29 @@ def pareto(
         from sweeps.report.figures.metrics import front_chart
 
         _save_chart(front_chart(result.points, front, objectives), plot)
+
+
+def _open(
+    sweep: str,
+    storage: str | None,
+    tracking_uri: str | None = None,
+    address: str | None = None,
+) -> Result:
+    """Reads a sweep from a storage, or a copy of its ledger from MLflow or a cluster."""
+    given = {"--storage": storage, "--tracking-uri": tracking_uri, "--address": address}
+    named = [option for option, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise InputError(f"give one place to read {sweep} from; got {' and '.join(named)}")
+    if tracking_uri is not None:
+        archive = tracking.read_sweep_file(sweep, ARCHIVE_FILE, tracking_uri)
+    elif address is not None:
+        archive = fetch_archive(connect_job_server(address), sweep)
+    else:
+        return open_result(sweep, storage)
+    folder = Path(mkdtemp(prefix="sweeps-copy-"))
+    atexit.register(rmtree, folder, ignore_errors=True)
+    unpack_sweep(archive, folder, sweep)
+    return open_result(sweep, str(folder))
 
 
 def _answer(
@@ -135,6 +174,8 @@ def _hypervolume(result: Result, objectives: Objectives, include_flagged: bool) 
 def compare(
     sweeps: Annotated[list[str], typer.Argument(metavar="SWEEP SWEEP...", help="Their names.")],
     storage: Storage = None,
+    tracking_uri: ReadFrom = None,
+    address: ReadAddress = None,
     minimize: Minimize = None,
     maximize: Maximize = None,
     json: Json = False,
@@ -151,7 +192,7 @@ def compare(
     """
     objectives = _parse_objectives(minimize or (), maximize or ())
     check_output_path(plot, (".html", ".png"))
-    results = [open_result(name, storage) for name in sweeps]
+    results = [_open(name, storage, tracking_uri, address) for name in sweeps]
     comparison = compare_sweeps(results, objectives or None)
     if plot is not None:
         from sweeps.report.figures.overview import fronts_chart
@@ -194,6 +235,8 @@ def claims(
 def report(
     sweeps: Annotated[list[str], typer.Argument(metavar="SWEEP...", help="Their names.")],
     storage: Storage = None,
+    tracking_uri: ReadFrom = None,
+    address: ReadAddress = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -221,9 +264,10 @@ def report(
     from sweeps.report.page import write_report
 
     check_output_path(output, (".html",))
-    results = [open_result(name, storage) for name in dict.fromkeys(sweeps)]
+    results = [_open(name, storage, tracking_uri, address) for name in dict.fromkeys(sweeps)]
     if figures is None:
-        typer.echo(write_report(results, output or _report_path(results[0])))
+        is_copy = tracking_uri is not None or address is not None
+        typer.echo(write_report(results, output or _report_path(results[0], is_copy)))
         return
     for result in results:
         folder = figures if len(results) == 1 else figures / result.sweep
@@ -234,9 +278,9 @@ def report(
         typer.echo(f"{format_count(len(written), 'file')} written to {folder}")
 
 
-def _report_path(result: Result) -> Path:
-    """The report in the sweep's folder; in the working directory if the storage is remote."""
-    is_remote = "://" in result.storage
+def _report_path(result: Result, is_copy: bool) -> Path:
+    """The report in the sweep's folder; in the working directory if that is remote or a copy."""
+    is_remote = is_copy or "://" in result.storage
     name = f"{result.sweep}.html" if is_remote else "report.html"
     return Path(name) if is_remote else Path(result.storage, result.sweep, name)
 

@@ -6,6 +6,7 @@ submitted again.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -27,6 +28,7 @@ from sweeps.cli.remote import (
     TRACKING_ADVICE,
     check_public,
     check_remote_path,
+    run_remotely,
 )
 from sweeps.cli.terminal import SUBMIT_COMMAND
 from sweeps.errors import InputError
@@ -237,6 +239,21 @@ def find_job(client: JobClient, sweep: str) -> Job:
         "cluster loses its jobs, but not the storage: sweeps submit continues the sweep, and "
         "sweeps status --storage shows it"
     )
+
+
+def fetch_archive(client: JobClient, sweep: str) -> bytes:
+    """Returns the archive of a submitted sweep's ledger; see `sweeps.store.transfer`.
+
+    Raises:
+        InputError: If the cluster has no job of the sweep, or its reply cannot be parsed.
+        JobError: If the sweep cannot be read there.
+    """
+    storage = find_job(client, sweep).metadata.get("storage", "")
+    reply = run_remotely(client, [storage, sweep], module="sweeps.store.transfer")
+    try:
+        return base64.b64decode(reply, validate=True)
+    except ValueError as error:
+        raise InputError(f"cannot parse the cluster's reply: {error}") from error
 
 
 def default_sweep_name(study: Mapping[str, Any]) -> str:

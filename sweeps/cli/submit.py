@@ -137,7 +137,7 @@ def logs(
         _print_log(client.log(job.job_id))
         return
     try:
-        _follow(client, job.job_id)
+        _follow(client, sweep)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -204,16 +204,20 @@ def _print_stored_log(ledger: Ledger, follow: bool) -> None:
             time.sleep(_POLL_SECONDS)
 
 
-def _follow(client: JobClient, job_id: str) -> None:
-    """Prints a log as it grows, until its job has ended."""
+def _follow(client: JobClient, sweep: str) -> None:
+    """Prints the log of a sweep's job as it grows, until the job has ended.
+
+    A head that was replaced does not know the job until the sweep is submitted again.
+    """
     printed, lost_at = 0, None
     while True:
         began = time.monotonic()
         try:
-            job, text = client.find(job_id), client.log(job_id)
-        except UnreachableError as error:
+            job = find_job(client, sweep)
+            text = client.log(job.job_id)
+        except (UnreachableError, JobError, InputError) as error:
             if lost_at is None:
-                typer.echo(f"Connection lost, trying again: {error}", err=True)
+                say(f"Connection lost, trying again: {error}", err=True)
             lost_at = lost_at or began
             if began - lost_at > _RECONNECT_SECONDS:
                 raise
@@ -224,7 +228,7 @@ def _follow(client: JobClient, job_id: str) -> None:
         lost_at, printed = None, printed if len(text) >= printed else 0
         _print_log(text[printed:])
         printed = len(text)
-        if job is None or not job.is_active:
+        if not job.is_active:
             return
         time.sleep(max(_POLL_SECONDS, _POLL_PAUSE * (time.monotonic() - began)))
 

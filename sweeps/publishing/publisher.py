@@ -26,6 +26,7 @@ from sweeps.store.lease import read_heartbeat
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest
 from sweeps.store.reader import PointReader
+from sweeps.store.transfer import ARCHIVE_FILE, pack_sweep
 from tracking.errors import RejectedRecordError, TrackingError
 from tracking.runs import FIRST
 
@@ -179,8 +180,10 @@ class Publisher:
             result = read_result(self._ledger)
             reference = self._reference(result)
             with TemporaryDirectory(prefix="sweeps-publisher-") as folder:
+                archive = Path(folder, ARCHIVE_FILE)
+                archive.write_bytes(pack_sweep(self._ledger))
                 return self._record_sweep(
-                    files=copy_summary_files(self._ledger, Path(folder)),
+                    files={ARCHIVE_FILE: archive, **copy_summary_files(self._ledger, Path(folder))},
                     hypervolume=hypervolume_history(result.points, result.objectives, reference),
                     tags={_REFERENCE_TAG: json.dumps(reference)} if reference else {},
                     status=_sweep_status(result, is_final=is_final),

@@ -16,11 +16,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pandas as pd
 import psutil
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from small_sweeps import small_plan
+from support import run_command
 
 import privnets
 import tracking
@@ -105,6 +107,19 @@ def holds_any(uri: str) -> bool:
         return bool(held(uri))
     except tracking.TrackingError:  # the sweep has not been announced yet
         return False
+
+
+def test_a_sweep_s_front_can_be_read_from_mlflow_alone(
+    uri: str, ledger: Ledger, plan: Plan, manifest: Manifest, tmp_path: Path
+) -> None:
+    write(ledger, plan, *((index, seed) for index in range(2) for seed in plan.seeds))
+    publish_all(ledger, manifest, uri)
+    found = run_command("pareto", "sweep", "--tracking-uri", uri, "-o", str(tmp_path / "f.csv"))
+    assert found.exit_code == 0, found.stderr
+    expected = read_result(ledger).front()
+    assert list(pd.read_csv(tmp_path / "f.csv")["point_id"]) == list(expected["point_id"])
+    absent = run_command("pareto", "absent", "--tracking-uri", uri)
+    assert "does not contain a sweep named 'absent'" in absent.stderr
 
 
 def test_progress_and_losses_are_published_while_training_runs_once_per_heartbeat(

@@ -1,0 +1,90 @@
+"""Archive of a sweep's manifest and ledger, for machines that do not see its storage.
+
+`python -m sweeps.store.transfer STORAGE SWEEP` prints one as base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import re
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from sweeps.errors import InputError
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import read_manifest
+
+ARCHIVE_FILE: Final = "ledger.tar.gz"
+"""Name of the archive among the files of a sweep in MLflow."""
+
+MAX_BYTES: Final = 2**30
+"""Size limit of an archive's content."""
+
+_FOLDERS: Final = ("ledger", "failures", "asks")
+_NAME: Final = re.compile(r"(spec\.yaml|(ledger|failures|asks)/[A-Za-z0-9][A-Za-z0-9._-]{0,199})")
+
+
+def pack_sweep(ledger: Ledger) -> bytes:
+    """Returns an archive of a sweep's manifest, ledger, failures and asks.
+
+    Equal content gives equal archives.
+
+    Raises:
+        InputError: If there is no such sweep.
+        OSError: If it cannot be read.
+    """
+    read_manifest(ledger)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, content in _files(ledger):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return gzip.compress(buffer.getvalue(), mtime=0)
+
+
+def unpack_sweep(archive: bytes, storage: Path, sweep: str) -> None:
+    """Writes the files of an archive, which is not trusted, below a new storage directory.
+
+    Raises:
+        InputError: If the archive is damaged, too large, or has other files than a sweep's.
+    """
+    try:
+        content = gzip.GzipFile(fileobj=io.BytesIO(archive)).read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise InputError(f"the archive of {sweep} must have at most {MAX_BYTES:,} bytes")
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as members:
+            for member in members:
+                file = members.extractfile(member) if member.isreg() else None
+                if file is None or not _NAME.fullmatch(member.name):
+                    raise InputError(f"the archive of {sweep} has the foreign file {member.name!r}")
+                path = storage / sweep / member.name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(file.read())
+    except (OSError, EOFError, tarfile.TarError) as error:
+        raise InputError(f"the archive of {sweep} is damaged: {error}") from error
+
+
+def _files(ledger: Ledger) -> Iterator[tuple[str, bytes]]:
+    yield "spec.yaml", ledger.directory.read("spec.yaml")
+    present = ledger.directory.directories()
+    for folder in (name for name in _FOLDERS if name in present):
+        directory = ledger.directory / folder
+        for name in sorted(directory.files()):
+            if _NAME.fullmatch(f"{folder}/{name}"):
+                yield f"{folder}/{name}", directory.read(name)
+
+
+def main() -> None:
+    """Prints the archive of the sweep that the command line names."""
+    storage, sweep = sys.argv[1:]
+    print(base64.b64encode(pack_sweep(Ledger(storage, sweep))).decode())
+
+
+if __name__ == "__main__":
+    main()

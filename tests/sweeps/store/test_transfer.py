@@ -1,0 +1,68 @@
+"""Archives of sweeps: read like the sweep itself, and refused if they hold anything else."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from small_sweeps import small_plan
+
+from privnets.points import Replicate, TradeoffPoint
+from sweeps.analysis.results import open_result
+from sweeps.errors import InputError
+from sweeps.planning.plan import create_manifest
+from sweeps.store.ledger import Ledger
+from sweeps.store.manifest import write_manifest
+from sweeps.store.transfer import pack_sweep, unpack_sweep
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    plan = small_plan(tmp_path)
+    ledger = Ledger(str(tmp_path / "there"), "sweep")
+    write_manifest(ledger, create_manifest(plan, "sweep", command="c", tracking_uri=""))
+    for index, point in enumerate(plan.points):
+        metrics = dict.fromkeys(plan.objectives, 0.1 * index)
+        replicates = tuple(Replicate(seed, metrics, finished_at=1.0) for seed in plan.seeds)
+        written = TradeoffPoint(point.point_id, "membership", point.config.resolved(), replicates)
+        ledger.write_pack(f"pack{index}", [written])
+    ledger.write_failure("lost", {"reason": "r", "members": [], "details": ""})
+    return ledger
+
+
+def test_an_unpacked_archive_reads_like_the_sweep(ledger: Ledger, tmp_path: Path) -> None:
+    archive = pack_sweep(ledger)
+    assert pack_sweep(ledger) == archive
+    unpack_sweep(archive, tmp_path / "here", "sweep")
+    there, here = (open_result("sweep", str(tmp_path / name)) for name in ("there", "here"))
+    pd.testing.assert_frame_equal(here.points, there.points)
+    pd.testing.assert_frame_equal(here.front(), there.front())
+    assert here.failures == there.failures == {"lost": "r"}
+
+
+@pytest.mark.parametrize(
+    "name", ["../spec.yaml", "/etc/x", "ledger/../../x", "other/x", "ledger/.x"]
+)
+def test_an_archive_with_a_foreign_file_is_refused(name: str, tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo(name), io.BytesIO())
+    with pytest.raises(InputError, match="foreign file"):
+        unpack_sweep(gzip.compress(buffer.getvalue()), tmp_path / "here", "sweep")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["symlink", "damaged"])
+def test_links_and_damaged_archives_are_refused(kind: str, tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        link = tarfile.TarInfo("spec.yaml")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    content = gzip.compress(buffer.getvalue())
+    with pytest.raises(InputError, match=r"foreign file|damaged"):
+        unpack_sweep(content if kind == "symlink" else content[:20], tmp_path / "here", "sweep")
