@@ -102,11 +102,13 @@ class _Target(NamedTuple):
 class Recorder:
     """Records the points of one sweep in batches, like `record` but with fewer reads.
 
-    Its fields are the arguments of `record`; `labels`, which returns more tags for a point; and
-    `objectives`, metrics of which a run has a second copy that leads MLflow's sorted lists. It
-    reads MLflow's runs before the first batch, after a failed call, and in `confirm`. Between these
-    it relies on its own writes. Runs that another process adds meanwhile under the same sweep are
-    resolved at the next read.
+    Its fields are the arguments of `record`; `labels`, which returns more tags for a point;
+    `objectives`, metrics of which a run has a second copy that leads MLflow's sorted lists; and
+    `draw`, which returns more files for a point.
+
+    It reads MLflow's runs before the first batch, after a failed call, and in `confirm`. Between
+    these it relies on its own writes. Runs that another process adds meanwhile under the same sweep
+    are resolved at the next read.
     """
 
     sweep: str
@@ -117,6 +119,7 @@ class Recorder:
     keys: Collection[str] = ()
     labels: Callable[[TradeoffPoint], Mapping[str, str]] = lambda point: {}
     objectives: Sequence[str] = ()
+    draw: Callable[[TradeoffPoint], Mapping[str, bytes]] = lambda point: {}
     _target: _Target | None = field(default=None, init=False)
     _children: dict[str, runs.ChildRun] = field(default_factory=dict, init=False)
     _contents: dict[str, str] = field(default_factory=dict, init=False)
@@ -195,7 +198,12 @@ class Recorder:
         merged = merge_replicates(points)
         return [
             build_run_record(
-                point, self.log_scaled, self.name_fields, self.labels(point), self.objectives
+                point,
+                self.log_scaled,
+                self.name_fields,
+                self.labels(point),
+                self.objectives,
+                self.draw(point),
             )
             for point in merged
         ]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from textwrap import indent
+from types import MappingProxyType
 
 from mlflow.entities import Metric, Param
 
@@ -31,6 +32,7 @@ TEXT_TAGS = ("failure", "stopped", "notes")
 """Tags that only some runs have."""
 
 _NAME_WIDTH, _VALUE_WIDTH = 20, 5  # Characters of a name in MLflow's table, and of "=0.1 ".
+_NO_FILES: Mapping[str, bytes] = MappingProxyType({})
 _RUN_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
 
@@ -118,6 +120,7 @@ def build_run_record(
     fields: Sequence[str],
     labels: Mapping[str, str],
     objectives: Sequence[str] = (),
+    pictures: Mapping[str, bytes] = _NO_FILES,
 ) -> RunRecord:
     """Builds the run record of a point.
 
@@ -128,18 +131,23 @@ def build_run_record(
             run has a second copy of these parameters too.
         labels: Further tags of the run.
         objectives: Metrics of which the run has a second copy, which sorts first.
+        pictures: Further files of the run.
 
     Raises:
         ValueError: If a `log_scaled` field is negative, a configuration is too long for a tag or
             holds NaN, or a file's name leads outside the run.
         OSError: If a file cannot be read.
     """
+    files = {**pictures, **point.artifacts}
     return RunRecord(
         point=point,
         run_name=_run_name(point, fields),
         config=_config_tag(point.config),
         content=_content(point),
-        files={relative_path(name): content for name, content in point.artifacts.items()},
+        files={
+            relative_path(name): content
+            for name, content in {**pictures, **point.artifacts}.items()
+        },
         params=_parameters(point.config, log_scaled, fields),
         labels=labels,
         objectives=objectives,

@@ -21,6 +21,7 @@ from privnets.points import TradeoffPoint
 from sweeps.analysis.pareto import hypervolume_history, worst_values
 from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, Result, read_result
 from sweeps.analysis.text import format_count
+from sweeps.report.figures.point_picture import PICTURE_FILE, point_picture
 from sweeps.report.summary import copy_summary_files
 from sweeps.store.lease import read_heartbeat
 from sweeps.store.ledger import Ledger
@@ -95,6 +96,7 @@ class Publisher:
             keys=manifest.plan.metrics,
             labels=self._labels,
             objectives=tuple(manifest.plan.objectives),
+            draw=self._draw,
         )
         self._is_announced = False
         self._started = datetime.fromisoformat(manifest.created_at).timestamp()
@@ -109,6 +111,11 @@ class Publisher:
             return {}
         is_confirmed = point.replicates[0].seed in plan.confirming_seeds
         return {PHASE: CONFIRMING if is_confirmed else SEARCHING}
+
+    def _draw(self, point: TradeoffPoint) -> dict[str, bytes]:
+        """Picture of a point's metrics."""
+        picture = point_picture(point, tuple(self._manifest.plan.objectives))
+        return {} if picture is None else {PICTURE_FILE: picture}
 
     def announce(self) -> bool:
         """Records in MLflow, once, that the sweep runs (again); returns whether it succeeded."""
