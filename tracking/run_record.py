@@ -144,10 +144,7 @@ def build_run_record(
         run_name=_run_name(point, fields),
         config=_config_tag(point.config),
         content=_content(point),
-        files={
-            relative_path(name): content
-            for name, content in {**pictures, **point.artifacts}.items()
-        },
+        files={relative_path(name): content for name, content in files.items()},
         params=_parameters(point.config, log_scaled, fields),
         labels=labels,
         objectives=objectives,
