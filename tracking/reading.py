@@ -27,7 +27,7 @@ from pydantic import (
 )
 
 from privnets.points import Scalar, TradeoffPoint, merge_replicates
-from tracking import runs
+from tracking import runs, views
 from tracking.client import connect, translate_errors
 from tracking.errors import TrackingError
 from tracking.frame import TableRow, point_row, table_from_rows
@@ -224,7 +224,7 @@ def _metrics(run: Run, *, curves: bool) -> dict[str, float]:
     return {
         key.removeprefix(runs.CURVES): _restore_infinity(value)
         for key, value in run.data.metrics.items()
-        if key.startswith(runs.CURVES) == curves and not key.startswith(runs.FIRST)
+        if key.startswith(runs.CURVES) == curves and not key.startswith(views.FIRST)
     }
 
 

@@ -103,8 +103,8 @@ class Recorder:
     """Records the points of one sweep in batches, like `record` but with fewer reads.
 
     Its fields are the arguments of `record`; `labels`, which returns more tags for a point;
-    `objectives`, metrics of which a run has a second copy that leads MLflow's sorted lists; and
-    `draw`, which returns more files for a point.
+    `objectives`, metrics of which a run has a second copy that leads MLflow's sorted lists; `draw`,
+    which returns more files for a point; and `started`, Unix seconds at which the sweep began.
 
     It reads MLflow's runs before the first batch, after a failed call, and in `confirm`. Between
     these it relies on its own writes. Runs that another process adds meanwhile under the same sweep
@@ -120,6 +120,7 @@ class Recorder:
     labels: Callable[[TradeoffPoint], Mapping[str, str]] = lambda point: {}
     objectives: Sequence[str] = ()
     draw: Callable[[TradeoffPoint], Mapping[str, bytes]] = lambda point: {}
+    started: float | None = None
     _target: _Target | None = field(default=None, init=False)
     _children: dict[str, runs.ChildRun] = field(default_factory=dict, init=False)
     _contents: dict[str, str] = field(default_factory=dict, init=False)
@@ -215,7 +216,9 @@ class Recorder:
         client = connect(self._uri)
         path = sqlite_path(self._uri)
         with translate_errors(self._uri):
-            parent = runs.get_or_create_parent(client, self.sweep, self.study, self._uri)
+            parent = runs.get_or_create_parent(
+                client, self.sweep, self.study, self._uri, self.started
+            )
             children = None if path is None else sqlite.children(path, parent, self.sweep)
             if children is None:
                 children = list(map(runs.child_run, runs.children(client, parent, self.sweep)))
@@ -311,6 +314,7 @@ def record_sweep(
     hypervolume: Sequence[tuple[int, float, float]] = (),
     params: Mapping[str, str] = _NO_TEXT,
     tags: Mapping[str, str] = _NO_TEXT,
+    headline: str = "",
     status: Status | None = None,
     started: float | None = None,
     ended: float | None = None,
@@ -326,7 +330,8 @@ def record_sweep(
         hypervolume: Step, value and Unix time (seconds) of the hypervolume so far. A step that the
             run holds with another value, as before an extension, gets a second one.
         params: Parameters. MLflow writes a parameter once: the first value stays.
-        tags: Tags; `mlflow.note.content` replaces the description.
+        tags: Tags.
+        headline: Result in words, with which the description then begins.
         status: New status; None leaves it, and a new run is RUNNING.
         started: Unix time in seconds at which a new run began; None for now.
         ended: Unix time in seconds of a status that ends the run; None for now.
@@ -344,10 +349,12 @@ def record_sweep(
         run_id = runs.get_or_create_parent(client, sweep, study, uri, started).run_id
         run = client.get_run(run_id)
         if axes is not None:
-            view = views.sweep_view(sweep, *axes)
-            client.set_experiment_tag(run.info.experiment_id, f"{runs.VIEW}{sweep}", view)
+            condition = f"tags.{runs.KIND} = 'point' and tags.{runs.SWEEP} = '{sweep}'"
+            view = views.sweep_view(condition, *axes)
+            client.set_experiment_tag(run.info.experiment_id, f"{views.VIEW}{sweep}", view)
         new_params = {key: params[key] for key in params.keys() - run.data.params.keys()}
-        _log(client, run_id, hypervolume, new_params, tags)
+        note = {runs.NOTE: views.sweep_note(sweep, study or sweep, headline)} if headline else {}
+        _log(client, run_id, hypervolume, new_params, {**tags, **note})
         _upload(client, run_id, contents, run.data.tags)
         if status == "RUNNING" and status != run.info.status:
             client.update_run(run_id, status)

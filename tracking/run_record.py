@@ -15,7 +15,7 @@ from types import MappingProxyType
 from mlflow.entities import Metric, Param
 
 from privnets.points import Scalar, TradeoffPoint
-from tracking import runs
+from tracking import runs, views
 
 LOG10_OF_ZERO = -12.0
 """Value of `log10_<field>` for a knob of 0, which is that of 1e-12.
@@ -84,7 +84,7 @@ class RunRecord:
             for step, value in zip(curve.steps, curve.values, strict=True)
         ]
         named = [(key, key) for key in keys]
-        named += [(f"{runs.FIRST}objective/{key}", key) for key in self.objectives]
+        named += [(f"{views.FIRST}objective/{key}", key) for key in self.objectives]
         return [Metric(name, float(values.get(key, math.nan)), when, 0) for name, key in named] + (
             curves
         )
@@ -199,7 +199,7 @@ def _parameters(
     values = {param.key: param.value for param in parameters}
     for field in fields:
         name = f"log10_{field}" if f"log10_{field}" in values else field
-        parameters.append(Param(f"{runs.FIRST}swept/{name}", values.get(name, "null")))
+        parameters.append(Param(f"{views.FIRST}swept/{name}", values.get(name, "null")))
     return parameters
 
 

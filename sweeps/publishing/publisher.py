@@ -22,6 +22,7 @@ from sweeps.analysis.pareto import hypervolume_history, worst_values
 from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, Result, read_result
 from sweeps.analysis.text import format_count
 from sweeps.report.figures.point_picture import PICTURE_FILE, point_picture
+from sweeps.report.headline import headline
 from sweeps.report.summary import copy_summary_files
 from sweeps.store.lease import read_heartbeat
 from sweeps.store.ledger import Ledger
@@ -29,7 +30,7 @@ from sweeps.store.manifest import Manifest
 from sweeps.store.reader import PointReader
 from sweeps.store.transfer import ARCHIVE_FILE, pack_sweep
 from tracking.errors import RejectedRecordError, TrackingError
-from tracking.runs import FIRST
+from tracking.views import FIRST
 
 if TYPE_CHECKING:
     from tracking.recorder import Status
@@ -87,6 +88,7 @@ class Publisher:
         self._ledger = ledger
         self._manifest = manifest
         self._uri = tracking_uri
+        self._started = datetime.fromisoformat(manifest.created_at).timestamp()
         self._recorder = tracking.Recorder(
             manifest.sweep,
             study=manifest.study.name,
@@ -97,9 +99,9 @@ class Publisher:
             labels=self._labels,
             objectives=tuple(manifest.plan.objectives),
             draw=self._draw,
+            started=self._started,
         )
         self._is_announced = False
-        self._started = datetime.fromisoformat(manifest.created_at).timestamp()
         self._live_at = -_LIVE_SECONDS
         self._beat_at: datetime | None = None
         self._restart()
@@ -193,6 +195,7 @@ class Publisher:
                     files={ARCHIVE_FILE: archive, **copy_summary_files(self._ledger, Path(folder))},
                     hypervolume=hypervolume_history(result.points, result.objectives, reference),
                     tags={_REFERENCE_TAG: json.dumps(reference)} if reference else {},
+                    headline="" if result.points.empty else headline(result),
                     status=_sweep_status(result, is_final=is_final),
                     ended=max((p.finished_at for p in result.tradeoff_points), default=None),
                 )

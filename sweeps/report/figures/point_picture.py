@@ -1,4 +1,4 @@
-"""Picture of one point for its MLflow run: metrics that are shares, with 95% intervals, as SVG.
+"""Picture of one point for its MLflow run: metrics from 0 to 1, with 95% intervals, as SVG.
 
 It is written as text: the publisher draws thousands of them beside training, without a plotting
 library.
@@ -17,11 +17,11 @@ PICTURE_FILE = "metrics.svg"
 
 _FAMILIES = ("privacy", "utility", "bound", "floor", "baseline")
 _MAX_ROWS = 24
-_LABEL, _PLOT, _VALUE, _ROW, _MARGIN = 300, 320, 150, 22, 12
+_LABEL, _PLOT, _VALUE, _ROW, _MARGIN = 300, 320, 200, 22, 12
 
 
 def point_picture(point: TradeoffPoint, objectives: Sequence[str]) -> bytes | None:
-    """Returns the picture of a point; None if no metric of it is a share, from 0 to 1.
+    """Returns the picture of a point; None if no metric of it is from 0 to 1.
 
     Args:
         point: A finished point.
@@ -69,5 +69,5 @@ def _is_shown(name: str, metrics: Mapping[str, float]) -> bool:
 
 
 def _x(value: float) -> float:
-    """Horizontal place of a share, in pixels."""
+    """Horizontal place of a value from 0 to 1, in pixels."""
     return round(_LABEL + _PLOT * value, 1)

@@ -33,6 +33,7 @@ from sweeps.engine.executor import prepare_manifest
 from sweeps.planning.plan import Plan
 from sweeps.publishing.process import start_publisher
 from sweeps.publishing.publisher import Publisher, publish_all, publish_until_ordered
+from sweeps.report.headline import headline
 from sweeps.store.lease import Heartbeat
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest, write_manifest
@@ -120,6 +121,14 @@ def test_a_sweep_s_front_can_be_read_from_mlflow_alone(
     assert list(pd.read_csv(tmp_path / "f.csv")["point_id"]) == list(expected["point_id"])
     absent = run_command("pareto", "absent", "--tracking-uri", uri)
     assert "does not contain a sweep named 'absent'" in absent.stderr
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name(manifest.study.name)
+    assert experiment is not None
+    (parent,) = client.search_runs([experiment.experiment_id], "tags.kind = 'sweep'")
+    began = datetime.fromisoformat(manifest.created_at).timestamp()
+    assert parent.info.start_time == pytest.approx(1000 * began, abs=1)
+    assert parent.data.tags[runs.NOTE].startswith(headline(read_result(ledger)))
+    assert not [key for key in parent.data.tags if "sha256" in key and key[:7] != "mlflow."]
 
 
 def test_progress_and_losses_are_published_while_training_runs_once_per_heartbeat(

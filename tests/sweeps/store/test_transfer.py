@@ -30,7 +30,7 @@ def ledger(tmp_path: Path) -> Ledger:
         replicates = tuple(Replicate(seed, metrics, finished_at=1.0) for seed in plan.seeds)
         written = TradeoffPoint(point.point_id, "membership", point.config.resolved(), replicates)
         ledger.write_pack(f"pack{index}", [written])
-    ledger.write_failure("lost", {"reason": "r", "members": [], "details": ""})
+    ledger.write_failure("lost", {"reason": "r", "members": [["absent", 0]], "details": ""})
     return ledger
 
 
