@@ -166,7 +166,7 @@ def test_a_sweep_s_page_opens_with_its_objectives_as_axes_and_all_points(
     browser.save_screenshot(str(tmp_path / "view.png"))
     assert sorted(zip(drawn["x"], drawn["y"], strict=True)) == shown.rows(UTILITY, PRIVACY)
     assert "Objectives and swept fields" in browser.page_source
-    assert "Parallel coordinates" in browser.page_source
+    _await(browser, lambda: "Parallel Coordinates" in browser.page_source)
 
 
 def test_every_point_of_a_sweep_can_be_compared(
