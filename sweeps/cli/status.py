@@ -25,8 +25,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cluster.errors import JobError
 from cluster.jobs import Job, JobClient, last_line
 from sweeps.analysis.export import json_value, write_file_atomically
-from sweeps.analysis.results import Result, open_result
-from sweeps.analysis.tables import METRIC_BOUNDS, front_table, select_records
+from sweeps.analysis.results import DEFAULT_STORAGE, Result, open_result
+from sweeps.analysis.tables import METRIC_BOUNDS, Table, front_table, select_records
 from sweeps.analysis.text import format_count
 from sweeps.cli.options import JobServer, Json, Storage, Sweep
 from sweeps.cli.remote import (
@@ -38,10 +38,12 @@ from sweeps.cli.remote import (
 )
 from sweeps.cli.submission import find_job, job_id
 from sweeps.cli.terminal import SUBMIT_COMMAND, print_table, say
+from sweeps.engine.progress import SweepCounter
 from sweeps.errors import InputError
 from sweeps.planning.costs import format_duration
 from sweeps.store.lease import Heartbeat, read_heartbeat
-from sweeps.store.ledger import Ledger
+from sweeps.store.ledger import Ledger, list_sweeps
+from sweeps.store.manifest import read_manifest
 from tracking.redaction import redact
 
 _STALE_SECONDS = 60.0
@@ -148,6 +150,45 @@ def read_status(sweep: str, storage: str | None = None) -> SweepStatus:
         heartbeat=heartbeat,
         age=None if heartbeat is None else (now - heartbeat.updated_at).total_seconds(),
     )
+
+
+def sweep_table(storage: str | None) -> Table:
+    """Table of the sweeps of a storage, those that ran last first."""
+    storage = storage or DEFAULT_STORAGE
+    rows = []
+    for name in list_sweeps(storage):
+        try:
+            rows.append(_sweep_row(Ledger(storage, name)))
+        except InputError:  # a folder that is not a sweep
+            continue
+    rows.sort(key=lambda row: row[0])
+    if not rows:
+        raise InputError(
+            f"{storage} has no sweep; give another --storage, or start one: sweeps run"
+        )
+    return Table(
+        ("sweep", "study", "state", "points", "failed", "last active"),
+        tuple(row[1] for row in rows),
+    )
+
+
+def _sweep_row(ledger: Ledger) -> tuple[float, tuple[str, ...]]:
+    """Seconds since a sweep was active, and its row."""
+    manifest = read_manifest(ledger)
+    plan = manifest.plan
+    counts = SweepCounter(ledger, plan.seed_rule, plan.objectives).read()
+    beat = read_heartbeat(ledger.directory)
+    if beat is None:
+        began = datetime.fromisoformat(manifest.created_at).astimezone(UTC)
+        state, seconds = "not started", max(0.0, (datetime.now(UTC) - began).total_seconds())
+    elif beat.phase == "ended":
+        state, seconds = "done" if counts.complete >= plan.points else "incomplete", beat.age
+    else:
+        state, seconds = "lost: no sign of life" if beat.is_abandoned else beat.phase, beat.age
+    points = f"{counts.complete:,} of {plan.points:,}"
+    age = f"{format_duration(seconds)} ago"
+    row = (ledger.sweep, manifest.study.name, state, points, f"{counts.failed:,}", age)
+    return seconds, row
 
 
 def _failure_reasons(result: Result) -> dict[str, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import typer
@@ -12,20 +11,14 @@ import typer
 import privnets
 from privnets.config import flatten
 from privnets.fields import describe_fields
-from sweeps.analysis.results import DEFAULT_STORAGE
-from sweeps.analysis.tables import Table
 from sweeps.analysis.text import first_sentence, format_count, format_setting
 from sweeps.cli.options import Changes, NumPoints, Storage, Study
 from sweeps.cli.terminal import print_table, say, say_wrapped
-from sweeps.engine.progress import SweepCounter
 from sweeps.errors import InputError, describe_choices
 from sweeps.planning.calibration import cached_curves
 from sweeps.planning.costs import cost_seconds, format_duration
 from sweeps.planning.packing import local_capacity, make_packs
 from sweeps.planning.plan import Plan, make_plan
-from sweeps.store.lease import read_heartbeat
-from sweeps.store.ledger import Ledger, list_sweeps
-from sweeps.store.manifest import read_manifest
 from sweeps.study import spec
 from sweeps.study.loader import load, study_names
 from sweeps.study.search_space import grid_size
@@ -45,7 +38,10 @@ def list_studies(
     With --sweeps, list the sweeps of a storage: state, points, age.
     """
     if sweeps:
-        print_table(_sweep_table(storage or DEFAULT_STORAGE))
+        # It loads what reads results, which takes a second.
+        from sweeps.cli.status import sweep_table
+
+        print_table(sweep_table(storage))
         return
     for name in study_names():
         study = load(name)
@@ -84,44 +80,6 @@ def show(study: Study, set_: Changes = None, num_points: NumPoints = None) -> No
     say(text.rstrip())
     for line in _comments(planned):
         say(f"# {line}".rstrip().replace("\n", " "))
-
-
-def _sweep_table(storage: str) -> Table:
-    """Table of the sweeps of a storage, those that ran last first."""
-    rows = []
-    for name in list_sweeps(storage):
-        try:
-            rows.append(_sweep_row(Ledger(storage, name)))
-        except InputError:  # a folder that is not a sweep
-            continue
-    rows.sort(key=lambda row: row[0])
-    if not rows:
-        raise InputError(
-            f"{storage} has no sweep; give another --storage, or start one: sweeps run"
-        )
-    return Table(
-        ("sweep", "study", "state", "points", "failed", "last active"),
-        tuple(row[1] for row in rows),
-    )
-
-
-def _sweep_row(ledger: Ledger) -> tuple[float, tuple[str, ...]]:
-    """Seconds since a sweep was active, and its row."""
-    manifest = read_manifest(ledger)
-    plan = manifest.plan
-    counts = SweepCounter(ledger, plan.seed_rule, plan.objectives).read()
-    beat = read_heartbeat(ledger.directory)
-    if beat is None:
-        began = datetime.fromisoformat(manifest.created_at).astimezone(UTC)
-        state, seconds = "not started", max(0.0, (datetime.now(UTC) - began).total_seconds())
-    elif beat.phase == "ended":
-        state, seconds = "done" if counts.complete >= plan.points else "incomplete", beat.age
-    else:
-        state, seconds = "lost: no sign of life" if beat.is_abandoned else beat.phase, beat.age
-    points = f"{counts.complete:,} of {plan.points:,}"
-    age = f"{format_duration(seconds)} ago"
-    row = (ledger.sweep, manifest.study.name, state, points, f"{counts.failed:,}", age)
-    return seconds, row
 
 
 def _facts(study: spec.Study) -> Iterator[str]:
