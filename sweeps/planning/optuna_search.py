@@ -179,9 +179,9 @@ class FrontierSearch(OptunaSearch):
     name = "frontier"
 
     def front(self, size: int) -> list[Proposal]:
-        """Selects at most `size` proposals on the front of the posterior means."""
+        """Selects at most `size` proposals on the front of the posterior means, or near it."""
         trials = self._study.get_trials(deepcopy=False)
-        numbers = self._frontier.estimated_front(self._study, size)
+        numbers = self._frontier.trials_to_confirm(self._study, size)
         parameters = self._parameters
         return [
             {name: parameters[name].decode(x) for name, x in trials[number].params.items()}

@@ -84,6 +84,14 @@ class FrontModel:
         """Returns the probability that a trial neither fails nor is infeasible, shape [M]."""
         return _success([*self._constraints, *self._failures], self.cube.inputs(rows))
 
+    def hoped_gains(self, rows: Array, rays: Array) -> Array:
+        """Hypervolume improvements by values one standard deviation better than the means, [M]."""
+        means, spreads = self.predict(rows)
+        best = self.box.reach(self.means[self.front], rays).max(axis=0, initial=0.0)
+        hoped = self.box.reach(means - spreads, rays)
+        gains: Array = np.maximum(hoped - best, 0.0).mean(axis=1)
+        return gains
+
     def sample(
         self, rows: Array, finished: NDArray[np.bool_], count: int, random: np.random.Generator
     ) -> tuple[Array, NDArray[np.bool_]]:

@@ -85,7 +85,7 @@ class PackProposer:
         redrawn = np.isnan(near) | (random.random(near.shape) < 0.1)
         pool = np.concatenate([everywhere, np.where(redrawn, everywhere, near)])
         pool = self._without_unused(self.cube.round(pool))
-        gains = self._hoped_gains(pool) * model.success(pool)
+        gains = model.hoped_gains(pool, self._rays) * model.success(pool)
         return pool[np.sort(np.argsort(-gains, kind="stable")[:_CANDIDATES])]
 
     def _without_unused(self, pool: Array) -> Array:
@@ -97,19 +97,10 @@ class PackProposer:
         unused = alike.any(axis=1, keepdims=True) & ~(alike @ present)
         return np.where(unused, np.nan, pool)
 
-    def _hoped_gains(self, rows: Array) -> Array:
-        """Hypervolume improvements by values one standard deviation better than the means."""
-        means, spreads = self._model.predict(rows)
-        front = self._model.means[self._model.front]
-        best = self._model.box.reach(front, self._rays).max(axis=0, initial=0.0)
-        hoped = self._model.box.reach(means - spreads, self._rays)
-        gains: Array = np.maximum(hoped - best, 0.0).mean(axis=1)
-        return gains
-
     def _rows_near_front(self) -> Array:
         """Returns the rows of the front, then those that may come nearest to it."""
         model = self._model
-        gains = self._hoped_gains(model.rows) * model.success(model.rows)
+        gains = model.hoped_gains(model.rows, self._rays) * model.success(model.rows)
         gains[model.front] = np.inf
         return model.rows[np.argsort(-gains, kind="stable")[:_KNOWN]]
 

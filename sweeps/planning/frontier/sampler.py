@@ -89,18 +89,39 @@ class FrontierSampler(BaseSampler):
         Returns:
             Trial numbers in ascending order; of replicates, the first.
         """
+        return sorted(self._select(study, size))
+
+    def trials_to_confirm(self, study: Study, size: int) -> list[int]:
+        """Selects the estimated front; if it has fewer than `size` trials, also those near it.
+
+        These are the trials whose values would improve the front most if they were one standard
+        deviation of the model better than its means.
+
+        Returns:
+            At most `size` trial numbers in ascending order; of replicates, the first.
+        """
+        return sorted(self._select(study, size, fills=True))
+
+    def _select(self, study: Study, size: int | None, *, fills: bool = False) -> list[int]:
         trials = study.get_trials(deepcopy=False)
         complete = [t for t in trials if t.state is TrialState.COMPLETE and t.params]
         cube = UnitCube(_space(complete))
         if not cube.distributions:
             return [t.number for t in study.best_trials]
+        rays = spread_rays(len(study.directions), _SELECTION_RAYS)
         with _threadpools().limit(limits=1):
             model = FrontModel(cube, _outcomes(study, cube, trials))
+            gains = model.hoped_gains(model.rows, rays) * model.success(model.rows)
         front = model.front
         if size is not None and size < len(front):
-            rays = spread_rays(len(study.directions), _SELECTION_RAYS)
             front = front[select_points(model.box.reach(model.means[front], rays), size)]
-        return sorted(complete[place].number for place in front)
+        chosen = {complete[place].number: complete[place].params for place in front}
+        limit = size if fills and size is not None else 0
+        for place in np.argsort(-gains, kind="stable"):
+            trial = complete[place]
+            if len(chosen) < limit and gains[place] > 0 and trial.params not in chosen.values():
+                chosen[trial.number] = trial.params
+        return [*chosen]
 
     def front_uncertainty(self, study: Study) -> float:
         """Returns the share x of its hypervolume for which the front is known to ± x.

@@ -169,3 +169,15 @@ def test_a_small_space_is_searched_until_it_is_exhausted_and_beyond():
         trial = study.ask(space)
         study.tell(trial, [trial.params["a"], trial.params["a"] * (trial.params["b"] == "x")])
     assert len({tuple(t.params.values()) for t in study.trials}) == 6
+
+
+def test_free_places_of_a_confirmation_go_to_trials_near_the_front():
+    study = finished_study(3, noise=0.3)
+    sampler, trials = study.sampler, study.get_trials(deepcopy=False)
+    assert isinstance(sampler, FrontierSampler)
+    front = sampler.estimated_front(study)
+    more = sampler.trials_to_confirm(study, len(front) + 3)
+    assert len(more) == len(front) + 3
+    assert set(front) < set(more)
+    assert len({tuple(trials[number].params.values()) for number in more}) == len(more)
+    assert sampler.trials_to_confirm(study, 2) == sampler.estimated_front(study, 2)
