@@ -1,0 +1,59 @@
+"""The examples below `docs/examples` run from the data that their own scripts write."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import privnets
+from sweeps.analysis.results import open_result
+from sweeps.planning.plan import make_plan
+from sweeps.study.loader import load
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "docs" / "examples"
+NAMES = sorted(path.name for path in EXAMPLES.iterdir())
+SMALLER = {
+    "own-table": ["fixed.records=8", "fixed.model.params.n_estimators=3"],
+    "own-images": ["fixed.problem.size=8", "fixed.steps=3", "fixed.releaser_width=8"],
+}
+
+
+@pytest.fixture
+def example(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Study of a copy of an example, beside its data."""
+    folder = tmp_path / request.param
+    shutil.copytree(EXAMPLES / request.param, folder)
+    subprocess.run([sys.executable, "write_data.py"], cwd=folder, check=True)
+    return folder / f"{request.param}.yaml"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_takes_at_most_twenty_lines(name: str) -> None:
+    assert len((EXAMPLES / name / f"{name}.yaml").read_text().splitlines()) <= 20
+
+
+@pytest.mark.parametrize("example", NAMES, indirect=True)
+def test_a_point_of_an_example_trains_at_a_small_size(example: Path) -> None:
+    plan = make_plan(load(example, SMALLER[example.stem]))
+    assert len(plan.points) == 3
+    experiment = privnets.experiment(plan.study.experiment)
+    stages = experiment.stages([plan.points[0].config])
+    assert next(stages).done > 0
+    stages.close()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize("example", NAMES, indirect=True)
+def test_an_example_runs_as_a_user_runs_it(example: Path) -> None:
+    command = [sys.executable, "-m", "sweeps", "run", example.name, "--name", "own"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, cwd=example.parent, env=environment, check=True)
+    result = open_result("own", str(example.parent / "sweep-results"))
+    assert result.counts["finished"] == 3
