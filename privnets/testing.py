@@ -5,15 +5,24 @@ Each function raises AssertionError with the property that does not hold.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import torch
 
 from privnets import data
+from privnets.adversarial.config import AdversarialConfig
+from privnets.adversarial.problem import Problem
 from privnets.audit.attacks import AuditAttack
 from privnets.audit.model_signals import ModelSignals
 from privnets.audit.rates import ScoredTrials
+from privnets.config import ExperimentConfig
+from privnets.contract import Experiment, Stage
 from privnets.membership.attacks import Attack, Population, Trials
 from privnets.membership.scores import score_guesses
+
+_SPLITS = ("train", "attack", "validation", "test")
 
 
 def check_attack(attack: Attack) -> None:
@@ -151,3 +160,72 @@ def check_table(name: str) -> None:
         expected = set(range(info.classes))
         assert classes == expected, f"classes must be 0 to {info.classes - 1}; got {classes}"
     assert table.fingerprint == data.fingerprint(name), "the fingerprint must be reproducible"
+
+
+def check_experiment(experiment: Experiment, configs: Sequence[ExperimentConfig]) -> None:
+    """Checks an experiment on a stack; those of a new target model or problem check that as well.
+
+    Each point must report the declared metrics, have the same numbers alone as in the stack, and
+    the same numbers when training continues from the state of a stage.
+
+    Args:
+        configs: At least two configurations of equal structure, small enough to train in seconds.
+    """
+    stages: list[Stage] = []
+    states: list[dict[str, torch.Tensor]] = []
+
+    def keep(stage: Stage) -> None:
+        stages.append(stage)
+        states.append(dict(stage.state()))
+
+    stacked = experiment.run(configs, report=keep)
+    for config, point in zip(configs, stacked, strict=True):
+        (replicate,) = point.replicates
+        assert replicate.failure is None, f"a point failed: {replicate.failure}"
+        declared, reported = set(experiment.metric_keys(config)), set(replicate.metrics)
+        assert declared == reported, f"metrics that differ: {sorted(declared ^ reported)}"
+        assert point.point_id == experiment.point_id(config), "the point has another identity"
+        (alone,) = experiment.run([config])
+        _check_equal(alone.replicates[0].metrics, replicate.metrics, "alone and in a stack")
+    finished = {(p.point_id, p.replicates[0].seed) for p in stages[0].points}
+    keys = [(experiment.point_id(config), config.seed) for config in configs]
+    rest = [c for c, key in zip(configs, keys, strict=True) if key not in finished]
+    for stage in experiment.stages(rest, state=states[0]) if rest else ():
+        for point in stage.points:
+            (replicate,) = point.replicates
+            original = stacked[keys.index((point.point_id, replicate.seed))]
+            _check_equal(replicate.metrics, original.replicates[0].metrics, "after a restart")
+
+
+def _check_equal(ours: Mapping[str, float], theirs: Mapping[str, float], when: str) -> None:
+    for key, value in ours.items():
+        other = theirs[key]
+        is_equal = math.isclose(value, other, rel_tol=1e-5, abs_tol=1e-7)
+        are_undefined = math.isnan(value) and math.isnan(other)
+        assert is_equal or are_undefined, f"{key} is {value} and {other}: it differs {when}"
+
+
+def check_problem(problem: Problem) -> None:
+    """Checks that a problem's splits are disjoint, repeatable and of the stated sizes.
+
+    Records must be finite float32 numbers of the stated shape, and labels classes of the problem.
+    """
+    config = AdversarialConfig.model_validate({"problem": problem.spec.name})
+    sizes = problem.split_sizes(config)
+    arrays, (splits,) = problem.load_records([config])
+    _, (again,) = problem.load_records([config])
+    parts = [getattr(splits, name) for name in _SPLITS]
+    for name, part in zip(_SPLITS, parts, strict=True):
+        assert len(part) == getattr(sizes, name), f"the split {name} has {len(part)} records"
+        assert np.array_equal(part, getattr(again, name)), f"the split {name} is not repeatable"
+    together = np.concatenate(parts)
+    assert len(np.unique(together)) == len(together), "a record is in several splits"
+    records = np.asarray(arrays.x)[together]
+    assert records.dtype == np.float32, f"records have type {records.dtype}"
+    assert np.isfinite(records).all(), "records must be finite"
+    for name in ("secret", "utility"):
+        labels, classes = getattr(arrays, name), getattr(problem.spec, f"{name}_classes")
+        if labels is not None and classes:
+            used = set(np.unique(np.asarray(labels)[together]).tolist())
+            assert used <= set(range(-1, classes)), f"{name} has classes {sorted(used)}"
+    assert problem.fingerprint(config) == problem.fingerprint(config), "the fingerprint changes"

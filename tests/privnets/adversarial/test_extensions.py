@@ -11,6 +11,7 @@ import pytest
 import privnets
 from privnets.adversarial.attackers import ATTACKERS, added_names
 from privnets.adversarial.problems import PROBLEMS
+from privnets.testing import check_problem
 
 EXPERIMENT = privnets.experiment("adversarial")
 ENTRY_POINTS = """
@@ -91,6 +92,7 @@ def _added_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 def test_an_added_problem_is_trained_and_attacked_like_the_others():
     config = EXPERIMENT.Config.model_validate({"problem": "coins", **SMALL})
     assert config.releaser_width == 8
+    check_problem(PROBLEMS.get("coins"))
     (point,) = EXPERIMENT.run([config])
     assert point.status == "finished"
     assert tuple(sorted(point.replicates[0].metrics)) == EXPERIMENT.metric_keys(config)
@@ -118,3 +120,8 @@ def test_without_added_packages_the_fingerprint_is_that_of_the_records():
 def test_a_problem_that_cannot_be_imported_is_a_validation_error():
     with pytest.raises(ValueError, match="cannot load problem 'broken'"):
         EXPERIMENT.Config.model_validate({"problem": "broken"})
+
+
+@pytest.mark.parametrize("name", ["gaussian-mixture", "digits"])
+def test_packaged_problems_pass_the_checks_of_packages(name):
+    check_problem(PROBLEMS.get(name))
