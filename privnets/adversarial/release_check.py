@@ -68,7 +68,7 @@ class ReleaseCheck:
                 f"({low:.3f} to {high:.3f}), floor {floor:.3f}",
                 self._conclusion(low - floor, high - floor),
                 f"strongest attacker: {notes[_BEST]}",
-                f"floor: {notes[_FLOOR]}",
+                f"the floor is that {notes[_FLOOR]}",
                 f"leakage of the secret: {leakage:.3f} nats ({least:.3f} to {most:.3f})",
                 f"{self.attack:,} records to learn from, {self.test:,} to test on; 95% intervals",
                 *(f"warning: {reason}" for reason in raised),

@@ -169,7 +169,7 @@ def _find_column(name: str, value: ArrayLike | str, columns: Mapping[str, Any]) 
         meaning = _MEANINGS[name]
         raise AuditError(
             f"{name} must name the column that has {meaning}; got {value!r}, which is absent. "
-            f"Columns: {known}"
+            f"Columns: {known}; name one by --{name} or {name}="
         )
     return columns[value]
 

@@ -14,6 +14,8 @@ from privnets.contract import Cost
 _STACK_PASS, _MEMBER_PASS, _DENSE, _OTHER = 1e-3, 2e-4, 2.5e-11, 4e-11
 # Core-seconds per panel, per number that it reads, and per step of its networks.
 _PANEL, _PANEL_NUMBER, _ATTACK_STEP = 1.0, 2.5e-6, 3e-4
+# Share of a panel's time that each doubling of the releases adds which attackers learn from.
+_DRAWING = 0.4
 # Neural attackers together cost this many of the smaller one, trained with this batch size.
 _ATTACKERS, _ATTACK_BATCH = 8, 128
 # Share of the networks' core-seconds on a GPU.
@@ -55,8 +57,13 @@ def evaluation_seconds(problem: Problem, config: AdversarialConfig, device: str 
         return 0.0
     sizes, profile = problem.split_sizes(config), PROFILES[config.panel]
     records = sizes.attack + sizes.validation + sizes.test
-    panel = _PANEL + records * math.prod(sizes.record_shape) * _PANEL_NUMBER
-    steps, width = profile.budget.steps, profile.width(problem.spec.attacker_width)
+    numbers = math.prod(sizes.record_shape)
+    panel = _PANEL + records * numbers * _PANEL_NUMBER
+    if config.noise_std:  # other attackers than networks train on releases with other noise too
+        panel *= 1 + _DRAWING * math.log2(profile.most_draws(numbers))
+    # Restarts are rare, and few networks need all their steps. Two rates are tried side by side.
+    steps = profile.budget.trial + profile.budget.steps
+    width = profile.width(problem.spec.attacker_width)
     products = steps * _ATTACK_BATCH * _sequence_steps(config, sizes)
     networks = products * _inference_multiplications(config, sizes, width)
     networks *= _ATTACKERS * _multiplication_seconds(config)

@@ -223,7 +223,18 @@ def _add_control_flags(draft: _Draft) -> None:
     above = values[_RAW] - values["floor/prior"]
     reason = f"the strongest attacker of raw records reaches {values[_RAW]:.4f}, as by guessing"
     excess = _CERTAIN_ERRORS * errors[_RAW] - above
+    if split := _mislabelled_split(draft.release):
+        excess, reason = 1.0, f"secrets of the {split} split differ from those of the raw records"
     _add_flag(draft, "flag/attacker_fails_on_raw_data", excess, reason)
+
+
+def _mislabelled_split(release: Release) -> str | None:
+    """First split whose attackers have other secrets than those of raw records; None if equal.
+
+    The success on raw records then says nothing about these attackers, however private the release.
+    """
+    splits = zip(PARTS, release.original.splits, release.released.splits, strict=True)
+    return next((p for p, raw, ours in splits if not torch.equal(raw.secret, ours.secret)), None)
 
 
 def _add_flag(draft: _Draft, key: str, excess: float, reason: str) -> None:

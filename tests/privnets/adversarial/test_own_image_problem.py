@@ -91,11 +91,12 @@ def test_a_changed_image_is_another_problem_in_the_same_process(photos, tmp_path
     config, folder = config_of(), tmp_path / "photos"
     before = problem_of(config)
     assert problem_of(config) is before
+    pixels = before.x  # read at first use
     image = next(folder.rglob("*.*"))
     Image.new("RGB", (9, 9), "green").save(image)
     after = problem_of(config)
     assert after.fingerprint(config) != before.fingerprint(config)
-    assert not np.array_equal(after.x, before.x)
+    assert not np.array_equal(after.x, pixels)
 
 
 @pytest.fixture
@@ -144,7 +145,7 @@ def test_a_folder_is_released_as_png_files_of_one_size(photos, tmp_path) -> None
     with pytest.raises(UserFormError, match=r"no release 0/000\.png"):
         problem.encode_release(read(tmp_path / "out"))
     with pytest.raises(UserFormError, match="holds no such file"):
-        releaser.release_files(tmp_path / "empty", tmp_path / "out")
+        releaser.release_files(tmp_path / "empty", tmp_path / "other")
 
 
 @pytest.mark.parametrize(

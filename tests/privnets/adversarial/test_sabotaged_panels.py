@@ -80,7 +80,12 @@ def test_shuffled_labels_are_flagged(release):
     source = torch.Generator().manual_seed(0)
     order = torch.randperm(len(release.released.attack.secret), generator=source)
     mislabelled = _with_secrets(release.released, lambda secret: secret[order])
-    assert "flag/attacker_below_adversary" in _flags(replace(release, released=mislabelled))
+    replicate = _judge(replace(release, released=mislabelled))
+    assert "flag/attacker_below_adversary" in _raised(replicate)
+    # This flag needs no leak to be found, so it is raised for private releases too.
+    assert "flag/attacker_fails_on_raw_data" in _raised(replicate)
+    note = replicate.notes["flag/attacker_fails_on_raw_data"]
+    assert note == "secrets of the attack split differ from those of the raw records"
 
 
 def test_leakage_below_the_bound_is_flagged(dependent_release):

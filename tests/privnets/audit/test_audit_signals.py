@@ -184,7 +184,11 @@ WRONG = {
     "members only": ({"loss": SCORE}, np.ones(RECORDS), "have no non-members"),
     "non-members only": ({"loss": SCORE}, np.zeros(RECORDS), "have no members"),
     "member is a count": ({"loss": SCORE}, 2 * MEMBER, "0 and 1; got 2"),
-    "member is text": ({"loss": SCORE}, ["yes"] * RECORDS, "member must be numbers"),
+    "member is text": (
+        {"loss": SCORE},
+        ["yes"] * RECORDS,
+        "0 and 1; got values such as",
+    ),
     "shapes": (
         {"loss": SCORE},
         MEMBER[:-1],
