@@ -23,12 +23,15 @@ _ROUNDS = 50
 _ROUND_SECONDS = 0.1
 _WORKER_TITLE = b"ray::"
 # Unix sockets lie below the directory, and their paths must stay under 108 characters.
-_MAX_PARENT = 24
+_MAX_PARENT = 22
 
 
 @contextmanager
 def ray_directory() -> Iterator[str]:
-    """Yields a new directory for a Ray; it and Ray's processes go at the end, or at our death."""
+    """Yields a new directory for a Ray; it and Ray's processes go at the end, or at our death.
+
+    Ray lets every user write to its directory, so that lies in one which only we can enter.
+    """
     parent = tempfile.gettempdir()
     parent = parent if len(parent) <= _MAX_PARENT else "/tmp"
     directory = tempfile.mkdtemp(prefix="local-ray-", dir=parent)
@@ -41,7 +44,7 @@ def ray_directory() -> Iterator[str]:
         start_new_session=True,
     )
     try:
-        yield directory
+        yield f"{directory}/ray"
     finally:
         if cleaner.stdin is not None:
             cleaner.stdin.close()

@@ -147,6 +147,8 @@ def test_a_local_ray_listens_on_loopback_for_its_token_and_leaves_nothing_behind
         report = made.report
         assert (report["started"], report["cpus"], report["threads"]) == (True, 2, "1")
         assert report["handled"]
+        (directory,) = made.temporary.iterdir()
+        assert directory.stat().st_mode & 0o077 == 0, "others can enter Ray's directory"
         assert report["listening"], "Ray listens somewhere"
         assert {ip.removeprefix("::ffff:") for _, ip in report["listening"]} == {"127.0.0.1"}
         servers = ("autoscaler", "dashboard/dashboard.py", "log_monitor.py")
