@@ -31,7 +31,7 @@ from tracking import runs, views
 from tracking.client import connect, translate_errors
 from tracking.errors import TrackingError
 from tracking.frame import TableRow, point_row, table_from_rows
-from tracking.run_record import MAX_TAG, truncate
+from tracking.run_record import MAX_TAG, decode_details, truncate
 from tracking.uris import resolve_uri
 
 _Integer = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
@@ -209,6 +209,12 @@ def _row(run: Run) -> TableRow:
         raise TrackingError(
             f"the run {run.info.run_id} was not written by `record`: {reason}"
         ) from error
+    try:
+        details = decode_details(run.data.tags)
+    except ValueError as error:
+        raise TrackingError(
+            f"the run {run.info.run_id} was not written by `record`: {runs.DETAILS}: {error}"
+        ) from error
     return TableRow(
         point_id=tags.point_id,
         experiment=tags.experiment,
@@ -216,7 +222,7 @@ def _row(run: Run) -> TableRow:
         finished_at=tags.finished_at,
         own={"replicates": tags.replicates},
         config=tags.config,
-        metrics=_metrics(run, curves=False),
+        metrics=details | _metrics(run, curves=False),
     )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -105,6 +107,8 @@ class Recorder:
     Its fields are the arguments of `record`; `labels`, which returns more tags for a point;
     `objectives`, metrics of which a run has a second copy that leads MLflow's sorted lists; `draw`,
     which returns more files for a point; and `started`, Unix seconds at which the sweep began.
+    `headline` names the metrics to log, each once a point defines it; then runs that were recorded
+    before get it as NaN. Others go to hidden tags and a table. None logs all metrics.
 
     It reads MLflow's runs before the first batch, after a failed call, and in `confirm`. Between
     these it relies on its own writes. Runs that another process adds meanwhile under the same sweep
@@ -121,6 +125,7 @@ class Recorder:
     objectives: Sequence[str] = ()
     draw: Callable[[TradeoffPoint], Mapping[str, bytes]] = lambda point: {}
     started: float | None = None
+    headline: Collection[str] | None = None
     _target: _Target | None = field(default=None, init=False)
     _children: dict[str, runs.ChildRun] = field(default_factory=dict, init=False)
     _contents: dict[str, str] = field(default_factory=dict, init=False)
@@ -133,7 +138,8 @@ class Recorder:
         """
         self._uri = resolve_uri(self.tracking_uri)
         # Failed points have no metrics; NaN keeps the keys of all runs equal.
-        self._columns = {f"{key}{suffix}" for key in self.keys for suffix in ("", *SUFFIXES)}
+        self._declared = {f"{key}{suffix}" for key in self.keys for suffix in ("", *SUFFIXES)}
+        self._columns = set[str]() if self.headline is not None else self._declared
 
     def record(self, points: Iterable[TradeoffPoint]) -> int:
         """Records a batch of points with all their replicates.
@@ -205,6 +211,8 @@ class Recorder:
                 self.labels(point),
                 self.objectives,
                 self.draw(point),
+                self.headline,
+                self._declared,
             )
             for point in merged
         ]
@@ -223,15 +231,18 @@ class Recorder:
             if children is None:
                 children = list(map(runs.child_run, runs.children(client, parent, self.sweep)))
             self._children = runs.resolve_duplicates(client, parent, children)
+            if self.headline is not None:
+                self._columns |= _logged_keys(client, self._children.values())
         self._target = _Target(client, parent)
         return self._target
 
     def _write(self, records: Sequence[RunRecord], target: _Target) -> int:
         missing = [record for record in records if not self._is_recorded(record)]
-        keys = self._columns.union(*(record.point.metrics for record in records))
+        keys = self._columns.union(*map(self._logged_metrics, records))
         columns = sorted(keys)
         try:
             with translate_errors(self._uri):
+                self._add_undefined(keys - self._columns, missing, target)
                 remaining = self._insert(missing, columns, target)
                 self._write_with_client(remaining, columns, target)
         except TrackingError:
@@ -239,6 +250,30 @@ class Recorder:
             raise
         self._columns = keys  # only now: a rejected key would make the store reject all points
         return len(missing)
+
+    def _logged_metrics(self, record: RunRecord) -> Collection[str]:
+        """Metrics for which a point needs columns."""
+        if self.headline is None:
+            return record.point.metrics
+        return {key for key in record.point.metrics if key not in record.details}
+
+    def _add_undefined(
+        self, keys: Collection[str], records: Sequence[RunRecord], target: _Target
+    ) -> None:
+        """Logs NaN for new metrics in runs that were recorded before, so that keys stay equal."""
+        own = {record.point.point_id for record in records}
+        earlier = [child for child in self._children.values() if child.point_id not in own]
+        if self.headline is None or not keys or not earlier:
+            return
+
+        def log(child: runs.ChildRun) -> None:
+            when = milliseconds(child.finished_at)
+            metrics = [Metric(key, math.nan, when, 0) for key in sorted(keys)]
+            with suppress(MlflowException):  # another process may have deleted the run
+                target.client.log_batch(child.run_id, metrics)
+
+        with ThreadPoolExecutor(parallel_calls(self._uri)) as pool:
+            list(pool.map(log, earlier))
 
     def _insert(
         self, records: Sequence[RunRecord], columns: Sequence[str], target: _Target
@@ -375,6 +410,16 @@ def sweep_tags(
     with translate_errors(uri):
         parent = runs.find_parent(client, sweep, study)
         return {} if parent is None else dict(client.get_run(parent.run_id).data.tags)
+
+
+def _logged_keys(client: MlflowClient, children: Collection[runs.ChildRun]) -> set[str]:
+    """Metrics of the run that was recorded last, which has those of all."""
+    complete = [child for child in children if child.complete and child.recorded_at < math.inf]
+    if not complete:
+        return set()
+    last = max(complete, key=lambda child: child.recorded_at)
+    metrics = client.get_run(last.run_id).data.metrics
+    return {key for key in metrics if not key.startswith((runs.CURVES, views.FIRST))}
 
 
 def _create_run(target: _Target, sweep: str, record: RunRecord) -> str:

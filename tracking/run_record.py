@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import csv
 import hashlib
+import io
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from textwrap import indent
@@ -16,6 +20,7 @@ from mlflow.entities import Metric, Param
 
 from privnets.points import Scalar, TradeoffPoint
 from tracking import runs, views
+from tracking.frame import SUFFIXES
 
 LOG10_OF_ZERO = -12.0
 """Value of `log10_<field>` for a knob of 0, which is that of 1e-12.
@@ -28,6 +33,12 @@ LOG10_OF_INFINITY = -LOG10_OF_ZERO
 
 MAX_TAG = 8000
 MAX_PARAM = 6000
+MAX_DETAILS = 2**20
+"""Largest JSON text of metrics that are not logged, in bytes."""
+
+TABLE_FILE = "metrics.csv"
+"""Artifact with every metric of a point, for people; programs read the tags."""
+
 TEXT_TAGS = ("failure", "stopped", "notes")
 """Tags that only some runs have."""
 
@@ -49,6 +60,7 @@ class RunRecord:
         params: Configuration as parameters of the run.
         labels: Further tags of the run.
         objectives: Metrics of which the run has a second copy, which sorts first.
+        details: Metrics that MLflow does not hold as metrics of the run.
     """
 
     point: TradeoffPoint
@@ -58,6 +70,7 @@ class RunRecord:
     files: Mapping[PurePosixPath, bytes]
     params: Sequence[Param]
     labels: Mapping[str, str]
+    details: Mapping[str, float]
     objectives: Sequence[str] = ()
 
     @property
@@ -106,6 +119,7 @@ class RunRecord:
             runs.CONTENT: self.content,
             "config": self.config,
             **self.labels,
+            **_encode_details(self.details),
         }
         notes = "\n".join(f"{key}: {reason}" for key, reason in point.notes.items())
         texts = dict(zip(TEXT_TAGS, (point.failure, point.stopped, notes), strict=True))
@@ -121,6 +135,8 @@ def build_run_record(
     labels: Mapping[str, str],
     objectives: Sequence[str] = (),
     pictures: Mapping[str, bytes] = _NO_FILES,
+    headline: Collection[str] | None = None,
+    keys: Collection[str] = (),
 ) -> RunRecord:
     """Builds the run record of a point.
 
@@ -132,6 +148,8 @@ def build_run_record(
         labels: Further tags of the run.
         objectives: Metrics of which the run has a second copy, which sorts first.
         pictures: Further files of the run.
+        headline: Metrics to log; the others go to hidden tags and to `TABLE_FILE`. None logs all.
+        keys: Metrics that such a record has beside those of its point, as NaN.
 
     Raises:
         ValueError: If a `log_scaled` field is negative, a configuration is too long for a tag or
@@ -139,6 +157,12 @@ def build_run_record(
         OSError: If a file cannot be read.
     """
     files = {**pictures, **point.artifacts}
+    details: dict[str, float] = {}
+    if headline is not None:
+        metrics = dict.fromkeys(keys, math.nan) | dict(point.metrics)
+        # An undefined metric may be logged nowhere, and is a column of the table all the same.
+        details = {k: v for k, v in metrics.items() if k not in headline or math.isnan(v)}
+        files[TABLE_FILE] = _metrics_table(metrics)
     return RunRecord(
         point=point,
         run_name=_run_name(point, fields),
@@ -148,7 +172,53 @@ def build_run_record(
         params=_parameters(point.config, log_scaled, fields),
         labels=labels,
         objectives=objectives,
+        details=details,
     )
+
+
+def decode_details(tags: Mapping[str, str]) -> dict[str, float]:
+    """Reads the metrics that a run has in tags. The tags are untrusted input.
+
+    Raises:
+        ValueError: If they are damaged.
+    """
+    count = tags.get(f"{runs.DETAILS}count", "0")
+    if not (count.isascii() and count.isdigit() and len(count) < 4):
+        raise ValueError(f"must have a number of parts; got {count[:100]!r}")
+    parts = [tags.get(f"{runs.DETAILS}{index}", "") for index in range(int(count))]
+    if not parts:
+        return {}
+    try:
+        reader = zlib.decompressobj()
+        text = reader.decompress(base64.b85decode("".join(parts)), MAX_DETAILS)
+        values = json.loads(text) if reader.eof else None
+    except (zlib.error, ValueError, RecursionError) as error:
+        raise ValueError(f"must be compressed JSON; got {parts[0][:100]!r}") from error
+    if not isinstance(values, dict) or not all(isinstance(v, float) for v in values.values()):
+        raise ValueError("must map metrics to numbers")
+    return values
+
+
+def _encode_details(details: Mapping[str, float]) -> dict[str, str]:
+    """Returns tags that hold metrics exactly; none if there are none."""
+    if not details:
+        return {}
+    text = json.dumps({key: float(value) for key, value in details.items()}, sort_keys=True)
+    encoded = base64.b85encode(zlib.compress(text.encode())).decode()
+    parts = [encoded[start : start + MAX_TAG] for start in range(0, len(encoded), MAX_TAG)]
+    numbered = {f"{runs.DETAILS}{index}": part for index, part in enumerate(parts)}
+    return {f"{runs.DETAILS}count": str(len(parts)), **numbered}
+
+
+def _metrics_table(metrics: Mapping[str, float]) -> bytes:
+    """Returns a CSV table of every metric: its mean, deviation and interval."""
+    spread = {f"{key}{suffix}" for key in metrics for suffix in SUFFIXES}
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["metric", "mean", *(suffix[1:] for suffix in SUFFIXES)])
+    for key in sorted(metrics.keys() - spread):
+        writer.writerow([key, *(metrics.get(f"{key}{suffix}", "") for suffix in ("", *SUFFIXES))])
+    return text.getvalue().encode()
 
 
 def milliseconds(seconds: float) -> int:

@@ -38,6 +38,9 @@ RECORDED_AT = "recorded_at"
 FINISHED_AT = "finished_at"
 CONTENT = "content"
 CURVES = "curve/"
+DETAILS = "mlflow.details."
+"""Prefix of tags with the metrics that are not logged; MLflow's pages hide such tags."""
+
 COMPLETE = ("FINISHED", "KILLED", "FAILED")
 CHILD_TAGS = (PARENT, POINT_ID, CONTENT, ATTEMPTED, FINISHED_AT, RECORDED_AT)
 

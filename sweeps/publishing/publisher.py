@@ -30,6 +30,7 @@ from sweeps.store.manifest import Manifest
 from sweeps.store.reader import PointReader
 from sweeps.store.transfer import ARCHIVE_FILE, pack_sweep
 from tracking.errors import RejectedRecordError, TrackingError
+from tracking.frame import SUFFIXES
 from tracking.views import FIRST
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ _REFERENCE_TAG: Final = "hypervolume_reference"
 _REFERENCE: Final = TypeAdapter(dict[str, Annotated[float, Field(allow_inf_nan=False)]])
 _NO_TAGS: Final[Mapping[str, str]] = MappingProxyType({})
 _BATCH_POINTS: Final = 32
+_HEADLINES: Final = 40
+_SINGLE_ATTACKS: Final = ("privacy/attack/", "privacy/attacker/")
+_MAIN_OF_ATTACKS: Final = ("/advantage", "/balanced_accuracy")
 _MAX_ROUNDS: Final = 3
 _POLL_SECONDS: Final = 2.0
 _MAX_POLL_SECONDS: Final = 30.0
@@ -100,6 +104,7 @@ class Publisher:
             objectives=tuple(manifest.plan.objectives),
             draw=self._draw,
             started=self._started,
+            headline=headline_metrics(manifest),
         )
         self._is_announced = False
         self._live_at = -_LIVE_SECONDS
@@ -315,6 +320,20 @@ def _finish(publisher: Publisher, orders: queue.Queue[str], is_final: bool) -> b
         if time.monotonic() > deadline or _next_order(orders, _POLL_SECONDS) is not None:
             return False
     return True
+
+
+def headline_metrics(manifest: Manifest) -> list[str]:
+    """Metrics that MLflow's pages show, at most 40: first objectives, with their intervals.
+
+    Then those that the study names, those of no single attack, and the main one of each attack.
+    """
+    objectives, declared = manifest.plan.objectives, manifest.plan.metrics
+    spread = [f"{metric}{suffix}" for metric in objectives for suffix in ("", *SUFFIXES)]
+    named = [*manifest.study.constraints, *(claim.metric for claim in manifest.study.claims)]
+    shared = [key for key in declared if not key.startswith(_SINGLE_ATTACKS)]
+    single = [key for key in declared if key.endswith(_MAIN_OF_ATTACKS)]
+    chosen = dict.fromkeys([*spread, *named, *shared, *single])
+    return list(chosen)[: _HEADLINES - len(objectives)]  # objectives have a second copy
 
 
 def _next_order(orders: queue.Queue[str], wait_seconds: float) -> str | None:

@@ -10,6 +10,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run
 
 from tests.benchmarks.toy import CURVES, EVERY, Value
+from tracking.run_record import decode_details
 
 EXPERIMENT = "toy"
 
@@ -85,7 +86,8 @@ def _check_run(client: MlflowClient, run: Run, metrics: Collection[str], steps: 
     if run.info.status != "FINISHED":
         raise ValueError(f"a run is {run.info.status}")
     curves = [f"curve/{name}" for name in CURVES]
-    if missing := {*metrics, *curves} - set(run.data.metrics):
+    stored = {*run.data.metrics, *decode_details(run.data.tags)}
+    if missing := {*metrics, *curves} - stored:
         raise ValueError(f"a run lacks {sorted(missing)}")
     for name in curves:
         values = client.get_metric_history(run.info.run_id, name)

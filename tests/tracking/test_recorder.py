@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from made_points import ADVANTAGE, made_point, made_points
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from tracking import Recorder, compare, load_points, runs
+from tracking.errors import TrackingError
+from tracking.frame import points_frame
+from tracking.run_record import TABLE_FILE
 
 
 def _runs_of(client: MlflowClient, home: runs.ParentRun, sweep: str, point_id: str) -> list[Run]:
@@ -89,3 +95,54 @@ def test_later_batches_have_the_keys_of_earlier_ones(
     assert home is not None
     (failed,) = _runs_of(client, home, sweep, made_point(1).point_id)
     assert set(made_point(0).metrics) <= set(failed.data.metrics)
+
+
+def test_headline_metrics_are_logged_once_a_point_defines_them(uri: str, sweep: str) -> None:
+    mse, attack = "utility/test_mse", "privacy/attack/lira/tpr_at_fpr_0.1"
+    headline = [ADVANTAGE, f"{ADVANTAGE}.std", "privacy/rho_kl", mse]
+    ours = Recorder(sweep, tracking_uri=uri, headline=headline, keys=[ADVANTAGE, attack])
+    first, failed = made_point(0), made_point(1, failed=True)
+    lacking = [replace(r, metrics={**r.metrics, mse: math.nan}) for r in first.replicates]
+    first = replace(first, replicates=tuple(lacking))
+    client = MlflowClient(uri)
+
+    def logged() -> dict[str, set[str]]:
+        home = runs.find_parent(client, sweep, None)
+        assert home is not None
+        children = runs.children(client, home, sweep)
+        curves = runs.CURVES
+        return {
+            run.data.tags[runs.POINT_ID]: {k for k in run.data.metrics if not k.startswith(curves)}
+            for run in children
+        }
+
+    ours.record([failed, first])
+    assert set(map(frozenset, logged().values())) == {frozenset({ADVANTAGE, f"{ADVANTAGE}.std"})}
+    again = Recorder(sweep, tracking_uri=uri, headline=headline, keys=[ADVANTAGE, attack])
+    again.record([made_point(3)])
+    shown = {ADVANTAGE, f"{ADVANTAGE}.std", mse}
+    assert set(map(frozenset, logged().values())) == {frozenset(shown)}
+    points = [first, failed, made_point(3)]
+    assert compare(points, sweep, uri) == []
+    stored, own = load_points(sweep, uri), points_frame(points, sweep)
+    pd.testing.assert_frame_equal(stored, own)
+    run_id = next(run_id for run_id in _run_ids(client, sweep, first.point_id))
+    table = Path(client.download_artifacts(run_id, TABLE_FILE)).read_text()
+    assert f"{attack},{first.metrics[attack]!r}," in table
+
+
+def test_damaged_details_are_refused(uri: str, sweep: str) -> None:
+    recorder = Recorder(sweep, tracking_uri=uri, headline=[ADVANTAGE])
+    recorder.record([made_point(0)])
+    client = MlflowClient(uri)
+    (run_id,) = _run_ids(client, sweep, made_point(0).point_id)
+    for key, value in (("0", "not compressed"), ("count", "-1"), ("count", "9999")):
+        client.set_tag(run_id, f"{runs.DETAILS}{key}", value)
+        with pytest.raises(TrackingError, match=r"was not written by `record`: mlflow\.details"):
+            load_points(sweep, uri)
+
+
+def _run_ids(client: MlflowClient, sweep: str, point_id: str) -> list[str]:
+    home = runs.find_parent(client, sweep, None)
+    assert home is not None
+    return [run.info.run_id for run in _runs_of(client, home, sweep, point_id)]
