@@ -67,6 +67,7 @@ def make_trials(shift: float, records: int = 60, draws: int = 40, seed: int = 0)
         error=torch.special.ndtr(-signal),
         loss=torch.nn.functional.softplus(-signal),
         train_loss=torch.ones_like(signal),
+        trajectory=torch.nn.functional.softplus(-signal)[None],
         two_sided=False,
         parameters=signal[..., None],
         population=_make_population(random, records, 2 * draws),

@@ -26,6 +26,9 @@ STUDIES = {
     "adult-features",
     "adult-noise",
     "adult-epsilon",
+    "adult-leakage-regularizer",
+    "cifar10-shadows",
+    "mnist-dp-sgd",
 }
 HEAVY = {"matplotlib", "mlflow", "numpy", "optuna", "pandas", "plotly", "pyarrow", "ray", "scipy"}
 HEAVY |= {"sklearn", "torch"}

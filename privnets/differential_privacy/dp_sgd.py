@@ -10,7 +10,7 @@ Noise comes from a statistical generator in single precision, not from a cryptog
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from privnets.differential_privacy.per_example import ClippedGradients
-from privnets.networks.training import StackedAdam
+from privnets.networks.training import StackedAdam, StackedMomentum
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class PrivateSchedule:
         clip: Largest norm of an example's gradient, above 0, shape [S].
         noise_multiplier: Standard deviation of the noise in units of `clip`, at least 0, shape [S].
         weight_decay: Weight lambda of the squared norm of the parameters, shape [S].
+        learning_rate_factor: Factor on the learning rate in each step, from its number.
     """
 
     steps: int
@@ -38,6 +39,7 @@ class PrivateSchedule:
     clip: Tensor
     noise_multiplier: Tensor
     weight_decay: Tensor
+    learning_rate_factor: Callable[[int], float] = lambda step: 1.0
 
     def __post_init__(self) -> None:
         """Raises ValueError for a setting out of range."""
@@ -53,29 +55,38 @@ class PrivateSchedule:
 
 
 def train_privately(
-    optimiser: StackedAdam,
+    optimiser: StackedAdam | StackedMomentum,
     gradients: ClippedGradients,
     x: Tensor,
     y: Tensor,
     schedule: PrivateSchedule,
     randoms: Sequence[np.random.Generator],
+    members: Tensor | None = None,
+    after_step: Callable[[int], None] = lambda steps: None,
 ) -> None:
     """Trains the optimiser's parameters in place; each model draws from its own generator.
 
     Args:
-        x: Records of each model's training set, shape [S, n, ...].
-        y: Targets, shape [S, n].
+        x: Records of each model's training set, shape [S, n, ...]; all records [N, ...] with
+            `members`.
+        y: Targets, shape [S, n]; [N] with `members`.
         randoms: Generators of batches and noise, S of them.
+        members: Indices of each model's training set, int64, shape [S, n].
+        after_step: Called with the number of steps taken.
     """
-    size = x.shape[1]
+    size = x.shape[1] if members is None else members.shape[1]
     mean = 1 / (schedule.sample_rate * size)
     scale = mean * (schedule.noise_multiplier * schedule.clip).to(x)[:, None]
     clip, decay = schedule.clip.to(x), schedule.weight_decay.to(x)
     sources = [torch.Generator().manual_seed(int(r.integers(2**63))) for r in randoms]
-    for _ in range(schedule.steps):
+    for step in range(schedule.steps):
         index, counted = poisson_batches(randoms, size, schedule.sample_rate)
         index, counted = index.to(x.device), counted.to(x)
-        batch = _select(x, index), _select(y, index)
+        if members is None:
+            batch = _select(x, index), _select(y, index)
+        else:
+            records = members.gather(1, index)
+            batch = x[records], y[records]
         sums = gradients(optimiser.parameters, *batch, clip, counted)
         noise = _noise(sources, sum(p[0].numel() for p in sums)).to(x).mul_(scale)
         parts = torch.split(noise, [p[0].numel() for p in sums], dim=1)
@@ -83,7 +94,8 @@ def train_privately(
         torch._foreach_add_(sums, [part.view_as(s) for part, s in zip(parts, sums, strict=True)])
         for total, parameter in zip(sums, optimiser.parameters, strict=True):
             total.addcmul_(decay.view(-1, *[1] * (parameter.ndim - 1)), parameter, value=2)
-        optimiser.step(sums)
+        optimiser.step(sums, schedule.learning_rate_factor(step))
+        after_step(step + 1)
 
 
 def poisson_batches(

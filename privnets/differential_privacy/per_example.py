@@ -13,13 +13,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from torch import Tensor
-from torch.nn.functional import unfold
+from torch.nn.functional import pad
 
 from privnets.networks.convolution import convolve
 from privnets.networks.layers import dense
+
+WeightedSums = Callable[[Tensor], list[Tensor]]
+"""Sums of gradients over examples with weights [S, B], a tensor for each parameter of a layer."""
 
 
 class LayerForm(ABC):
@@ -30,12 +34,8 @@ class LayerForm(ABC):
     """
 
     @abstractmethod
-    def squared_norms(self, inputs: Tensor, gradient: Tensor) -> Tensor:
-        """Squared norm of each example's gradient of all parameters of the layer, shape [S, B]."""
-
-    @abstractmethod
-    def weighted_sums(self, inputs: Tensor, gradient: Tensor, weight: Tensor) -> list[Tensor]:
-        """Sums of gradients over examples with a `weight` [S, B], a tensor for each parameter."""
+    def gradients(self, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, WeightedSums]:
+        """Squared norm of each example's gradient of all parameters, [S, B], and their sums."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class DenseForm(LayerForm):
 
     has_bias: bool
 
-    def squared_norms(self, inputs: Tensor, gradient: Tensor) -> Tensor:
-        """Computes (|a|^2 + 1) |g|^2, or |a|^2 |g|^2 without a bias."""
+    def gradients(self, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, WeightedSums]:
+        """Squared norms are (|a|^2 + 1) |g|^2, or |a|^2 |g|^2 without a bias."""
         sizes = torch.linalg.vecdot(inputs, inputs) + float(self.has_bias)
-        squares: Tensor = sizes * torch.linalg.vecdot(gradient, gradient)
-        return squares
+        squares = sizes * torch.linalg.vecdot(gradient, gradient)
 
-    def weighted_sums(self, inputs: Tensor, gradient: Tensor, weight: Tensor) -> list[Tensor]:
-        """One product for the weight, one sum for the bias."""
-        scaled = gradient * weight[..., None]
-        sums = [inputs.mT @ scaled]
-        return [*sums, scaled.sum(1, keepdim=True)] if self.has_bias else sums
+        def sums(weight: Tensor) -> list[Tensor]:
+            scaled = gradient * weight[..., None]
+            of_weight = [inputs.mT @ scaled]
+            return [*of_weight, scaled.sum(1, keepdim=True)] if self.has_bias else of_weight
+
+        return squares, sums
 
 
 @dataclass(frozen=True)
@@ -69,29 +69,40 @@ class ConvolutionForm(LayerForm):
     kernel: int
     stride: int
 
-    def squared_norms(self, inputs: Tensor, gradient: Tensor) -> Tensor:
+    def gradients(self, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, WeightedSums]:
         """Uses the products of positions, or each example's gradient if that is smaller."""
         patches, slopes = self._patches(inputs), gradient.flatten(3)
-        positions = patches.shape[-1]
-        if positions**2 <= patches.shape[-2] * slopes.shape[-2]:
-            for_weight = ((patches.mT @ patches) * (slopes.mT @ slopes)).sum((-2, -1))
-        else:
-            for_weight = (slopes @ patches.mT).square().sum((-2, -1))
-        return for_weight + slopes.sum(-1).square().sum(-1)
-
-    def weighted_sums(self, inputs: Tensor, gradient: Tensor, weight: Tensor) -> list[Tensor]:
-        """One product over examples and positions for the weight, one sum for the bias."""
-        slopes = gradient.flatten(3) * weight[..., None, None]
-        patches = self._patches(inputs).transpose(1, 2).flatten(2)
-        sums = slopes.transpose(1, 2).flatten(2) @ patches.mT
+        positions, biases = patches.shape[-1], slopes.sum(-1)
         shape = (*gradient.shape[:1], gradient.shape[2], inputs.shape[2], self.kernel, self.kernel)
-        return [sums.view(shape), slopes.sum((1, 3))]
+        if positions**2 <= patches.shape[-2] * slopes.shape[-2]:
+            squares = ((patches.mT @ patches) * (slopes.mT @ slopes)).sum((-2, -1))
+
+            def weighted(weight: Tensor) -> Tensor:
+                scaled = (slopes * weight[..., None, None]).transpose(1, 2).flatten(2)
+                return scaled @ patches.transpose(1, 2).flatten(2).mT
+        else:
+            single = (slopes @ patches.mT).flatten(2)
+            squares = torch.linalg.vecdot(single, single)
+
+            def weighted(weight: Tensor) -> Tensor:
+                return weight[:, None] @ single
+
+        def sums(weight: Tensor) -> list[Tensor]:
+            return [weighted(weight).reshape(shape), (weight[:, None] @ biases)[:, 0]]
+
+        return squares + biases.square().sum(-1), sums
 
     def _patches(self, inputs: Tensor) -> Tensor:
-        """Patches under the kernel, shape [S, B, in k^2, positions]."""
-        padding = self.kernel // 2
-        columns = unfold(inputs.flatten(0, 1), self.kernel, padding=padding, stride=self.stride)
-        return columns.view(*inputs.shape[:2], *columns.shape[1:])
+        """Patches under the kernel, shape [S, B, in k^2, positions]; faster than `unfold`."""
+        edge, stride = self.kernel // 2, self.stride
+        padded = pad(inputs, (edge, edge, edge, edge))
+        height, width = (-(-side // stride) for side in inputs.shape[-2:])
+        patches = inputs.new_empty(*inputs.shape[:3], self.kernel, self.kernel, height, width)
+        for i, j in product(range(self.kernel), repeat=2):
+            rows = slice(i, i + stride * (height - 1) + 1, stride)
+            columns = slice(j, j + stride * (width - 1) + 1, stride)
+            patches[:, :, :, i, j] = padded[..., rows, columns]
+        return patches.view(*inputs.shape[:2], -1, height * width)
 
 
 @dataclass(frozen=True)
@@ -125,11 +136,15 @@ class LayerTape:
         """Sums of gradients; see `ClippedGradients`. Losses have shape [S, B]."""
         gradients = torch.autograd.grad(losses.sum(), [layer.outputs for layer in self._layers])
         with torch.no_grad():
-            pairs = list(zip(self._layers, gradients, strict=True))
-            squares = [layer.form.squared_norms(layer.inputs, g) for layer, g in pairs]
+            squares, sums = zip(
+                *(
+                    layer.form.gradients(layer.inputs, gradient)
+                    for layer, gradient in zip(self._layers, gradients, strict=True)
+                ),
+                strict=True,
+            )
             weight = counted * _clip_factors(torch.stack(squares).sum(0).sqrt(), clip)
-            sums = [layer.form.weighted_sums(layer.inputs, g, weight) for layer, g in pairs]
-        return [each for layer in sums for each in layer]
+            return [each for layer in sums for each in layer(weight)]
 
     def _keep(self, form: LayerForm, inputs: Tensor, outputs: Tensor) -> Tensor:
         if not outputs.requires_grad:
@@ -170,7 +185,7 @@ def materialised_clipping(
 ) -> ClippedGradients:
     """Clips each example's gradient as it is: for any network that `torch.func` can map over.
 
-    On a CPU it takes tens of times as long as `ghost_clipping`, and memory for B gradients.
+    On a CPU it takes tens of times as long as `ghost_clipping`.
 
     Args:
         forward: From parameters [S, ...] and records [S, B, ...] to outputs [S, B, q].

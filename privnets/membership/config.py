@@ -49,6 +49,7 @@ ATTACKS: Final[Registry[Attack]] = Registry(
             "lira_online": "lira:LiraOnline",
             "rmia_online": "rmia:RmiaOnline",
             "bavaria_online": "bavaria:BavariaOnline",
+            "loss_trajectory": "loss_trajectory:LossTrajectory",
             "white_box": "white_box:WhiteBox",
         }.items()
     },
@@ -65,14 +66,18 @@ NO_POPULATION: Final = (
 """Reason why an attack that needs losses at other records cannot be run."""
 
 Mechanism = Literal["output_perturbation", "dp_sgd"]
+Augmentation = Literal["none", "shift", "flip_and_shift"]
 
 _MODEL_FIELDS = frozenset({"hidden_layers", "hidden_units", "steps", "learning_rate"})
 _MECHANISM_FIELDS: Final[Mapping[Mechanism, frozenset[str]]] = {
     "output_perturbation": frozenset({"delta", "neighbours", "clip"}),
-    "dp_sgd": frozenset({"delta", "neighbours", "clip", "sample_rate", "steps", "learning_rate"}),
+    "dp_sgd": frozenset({"delta", "neighbours", "clip", "sample_rate"}),
 }
-PRIVACY_FIELDS: Final = frozenset({"mechanism"}.union(*_MECHANISM_FIELDS.values()) - _MODEL_FIELDS)
+PRIVACY_FIELDS: Final = frozenset({"mechanism"}.union(*_MECHANISM_FIELDS.values()))
 """Fields without effect where `epsilon` is null."""
+
+OPTIONAL_FIELDS: Final = frozenset({"leakage_weight", "augmentation", "queries", "checkpoints"})
+"""Fields that change nothing at their defaults; models without them refuse other values."""
 
 
 class MembershipConfig(ExperimentConfig):
@@ -87,8 +92,11 @@ class MembershipConfig(ExperimentConfig):
     """
 
     stackable: ClassVar[frozenset[str]] = frozenset(
-        {"seed", "weight_decay", "noise_std", "learning_rate", "epsilon", "delta", "clip"}
-    )
+        {
+            "seed", "weight_decay", "leakage_weight", "noise_std", "learning_rate", "epsilon",
+            "delta", "clip",
+        }
+    )  # fmt: skip
 
     dataset: Annotated[
         str | data.DataReference, OneOf(partial(data.names, "table"), DATA_FORMS)
@@ -98,6 +106,9 @@ class MembershipConfig(ExperimentConfig):
     )
     train_size: int = Field(ge=2, description="records in a training set, n")
     weight_decay: float = Field(0.0, ge=0, description="weight of the squared norm, lambda")
+    leakage_weight: float = Field(
+        0.0, ge=0, description="weight of the leakage in training (linear with noise_std, mlp)"
+    )
     features: int | None = Field(None, ge=1, description="principal components kept; all if null")
     noise_std: float = Field(
         0.0,
@@ -123,6 +134,18 @@ class MembershipConfig(ExperimentConfig):
     )
     learning_rate: float = Field(
         0.01, gt=0, le=1, description="learning rate of Adam in mlp and dp_sgd"
+    )
+    augmentation: Augmentation = Field(
+        "none", description="random changes of images in training: shifts, or flips too"
+    )
+    queries: int = Field(
+        1, ge=1, le=18, description="changed copies of an image at which LiRA asks a model"
+    )
+    checkpoints: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="moments of training whose losses the attack loss_trajectory sees",
     )
     epsilon: float | None = Field(
         None, gt=0, le=100, description="differential privacy of training; none if null"
@@ -163,6 +186,8 @@ class MembershipConfig(ExperimentConfig):
         used = model.fields
         if self.private_mechanism is not None:
             used = used | _MECHANISM_FIELDS[self.private_mechanism]
+            if self.private_mechanism == "dp_sgd":
+                used = used | model.private_fields
             used = used | ({"mechanism"} if len(model.mechanisms) > 1 else frozenset())
         return (_MODEL_FIELDS | PRIVACY_FIELDS) - used
 

@@ -83,12 +83,12 @@ class ControlVariate:
 
 
 def influence_covariates(
-    x: Tensor, y: Tensor, size: int, weight_decay: float, noise_std: float
+    x: Tensor, y: Tensor, size: int, penalty: Tensor, noise_std: float
 ) -> Tensor:
     """Computes functions of leverage and influence that predict rho_KL of ridge regression.
 
-    With H = X'X/N + lambda I, residuals r of the fit to all records, influences
-    psi_i = H^-1 (x_i r_i - lambda theta), their covariance S, leverages l_i = x_i'H^-1 x_i and
+    With H = X'X/N + K, residuals r of the fit to all records, influences
+    psi_i = H^-1 (x_i r_i - K theta), their covariance S, leverages l_i = x_i'H^-1 x_i and
     g_i = psi_i'(S + n sigma^2 I)^-1 psi_i, the divergence of record i is to first order
     (p + (2n - 1) g_i) / (2n(n - 1)) without noise. The other functions follow the departures of
     small training sets from it.
@@ -97,13 +97,14 @@ def influence_covariates(
         x: Features of all records, shape [N, p].
         y: Targets, shape [N].
         size: Records in a training set, n.
+        penalty: Matrix K of the penalty theta'K theta, shape [p, p].
         noise_std: Standard deviation sigma of the noise added to parameters.
 
     Returns:
         1, g, l, l^2, g l, min(g, 20)^2, ln(1 + l), ln(1 + g), sqrt(g), sqrt(l): shape [N, 10].
     """
     identity = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
-    curvature = x.T @ x / len(x) + weight_decay * identity
+    curvature = x.T @ x / len(x) + penalty
     inverse = torch.linalg.pinv(curvature, hermitian=True)
     parameters = inverse @ (x.T @ y) / len(x)
     residual = y - x @ parameters

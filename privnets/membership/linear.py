@@ -24,6 +24,7 @@ from privnets.membership.config import MembershipConfig
 from privnets.membership.estimates import ControlVariate, Mean, influence_covariates
 from privnets.membership.evaluation import evaluate
 from privnets.membership.leakage import Sides, paired_sides
+from privnets.membership.leakage_penalty import ridge_penalty
 from privnets.membership.observations import (
     Observations,
     Trainer,
@@ -109,26 +110,28 @@ class Moments:
         return torch.from_numpy(ones @ self.products.numpy())
 
 
-def solve(sums: Tensor, features: int, size: int, weight_decay: float) -> tuple[Tensor, Tensor]:
-    """Minimises the mean squared error plus `weight_decay` times the squared norm.
+def solve(sums: Tensor, size: int, penalty: Tensor) -> tuple[Tensor, Tensor]:
+    """Minimises the mean squared error plus theta'K theta.
 
-    arXiv 2001.10648, eq. 1: theta = (X'X/n + lambda I)^-1 X'y/n, the minimum-norm solution where
-    the inverse does not exist.
+    arXiv 2001.10648, eq. 1, with K = lambda I: theta = (X'X/n + K)^-1 X'y/n, the minimum-norm
+    solution where the inverse does not exist.
 
     Args:
         sums: From `Moments.sums`, shape [count, columns].
+        penalty: Matrix K, symmetric and positive semidefinite, shape [p, p].
 
     Returns:
         Parameters, shape [count, p], and whether the problem lacks full rank, shape [count].
     """
+    features = len(penalty)
     system = _systems(sums, features)
+    system[:, :features] += size * penalty[..., None]
     diagonal = torch.arange(features, device=sums.device)
-    system[diagonal, diagonal] += size * weight_decay
     original = system[diagonal, diagonal].clone()
     parameters, pivots = _eliminate(system)
     deficient = (pivots <= _MIN_PIVOT * original).any(dim=0) | (original <= 0).any(dim=0)
     if bool(deficient.any()):
-        parameters[deficient] = _least_norm(sums[deficient], features, size * weight_decay)
+        parameters[deficient] = _least_norm(sums[deficient], size * penalty)
     return parameters, deficient
 
 
@@ -187,13 +190,14 @@ def _eliminate(system: Tensor) -> tuple[Tensor, Tensor]:
     return solution.T.contiguous(), pivots
 
 
-def _least_norm(sums: Tensor, p: int, penalty: float) -> Tensor:
+def _least_norm(sums: Tensor, penalty: Tensor) -> Tensor:
     """Least-norm solutions by eigendecomposition."""
+    p = len(penalty)
     system = _systems(sums, p).movedim(-1, 0)
-    values, vectors = torch.linalg.eigh(system[:, :, :p])
+    values, vectors = torch.linalg.eigh(system[:, :, :p] + penalty)
     smallest = _MIN_PIVOT * values.amax(dim=1, keepdim=True).clamp_min(1e-300)
     in_rank = values > smallest
-    inverse = torch.where(in_rank, 1 / torch.where(in_rank, values + penalty, 1.0), 0.0)
+    inverse = torch.where(in_rank, 1 / torch.where(in_rank, values, 1.0), 0.0)
     target = torch.einsum("bij,bi->bj", vectors, system[:, :, p])
     return torch.einsum("bij,bj->bi", vectors, inverse * target)
 
@@ -216,26 +220,38 @@ class Fits:
 def _observe_all(
     configs: Sequence[MembershipConfig], universe: Universe
 ) -> Iterator[tuple[MembershipConfig, Observations]]:
-    """Observes all configurations, group by group; equal weight decays share the models."""
+    """Observes all configurations, group by group; equal penalties share the models."""
     moments = Moments.of(universe.x, universe.y)
     # Replicates of a point follow one another, and share the predictors of their divergence.
     data = universe.x, universe.y, configs[0].train_size
-    predictors = lru_cache(maxsize=1)(partial(influence_covariates, *data))
+    predictors = lru_cache(maxsize=1)(partial(_covariates, *data))
     for group in _sharing(configs):
         records = attacked_records(group[0], universe.size)
         sums = training_sums(group[0], moments, records)
-        for _, of_decay in groupby(group, key=lambda c: c.weight_decay):
-            same = list(of_decay)
-            fits = fit(same[0], sums, moments.features)
+        for weights, equal in groupby(group, key=_penalty_weights):
+            same = list(equal)
+            fits = fit(same[0], sums, ridge_penalty(*data, *weights))
             for config in same:
                 noise = parameter_noise(config)
-                covariates = predictors(config.weight_decay, noise)
+                covariates = predictors(weights, noise)
                 yield config, _observe(config, universe, moments, records, fits, noise, covariates)
 
 
+def _covariates(
+    x: Tensor, y: Tensor, size: int, weights: tuple[float, float, float], noise: float
+) -> Tensor:
+    return influence_covariates(x, y, size, ridge_penalty(x, y, size, *weights), noise)
+
+
+def _penalty_weights(config: MembershipConfig) -> tuple[float, float, float]:
+    """Weight decay, weight of the leakage, and the noise on which the penalty depends."""
+    noise = parameter_noise(config) if config.leakage_weight else 0.0
+    return config.weight_decay, config.leakage_weight, noise
+
+
 def _sharing(configs: Sequence[MembershipConfig]) -> list[list[MembershipConfig]]:
-    """Groups of configurations with the same training sets, each ordered by weight decay."""
-    ordered = sorted(configs, key=lambda c: (c.weight_decay, parameter_noise(c)))
+    """Groups of configurations with the same training sets, each ordered by penalty."""
+    ordered = sorted(configs, key=lambda c: (*_penalty_weights(c), parameter_noise(c)))
     if not configs[0].paired:
         return [[config] for config in ordered]
     ordered.sort(key=lambda c: c.seed)
@@ -264,18 +280,16 @@ def training_sums(config: MembershipConfig, moments: Moments, records: np.ndarra
     return sums
 
 
-def fit(config: MembershipConfig, sums: Tensor, features: int) -> Fits:
-    """Trains one model for each of the `training_sums`."""
+def fit(config: MembershipConfig, sums: Tensor, penalty: Tensor) -> Fits:
+    """Trains one model for each of the `training_sums`, with a penalty matrix [p, p]."""
     flat = sums.view(-1, sums.shape[-1])
-    parameters = flat.new_empty(len(flat), features)
+    parameters = flat.new_empty(len(flat), len(penalty))
     deficient = 0
     for start in range(0, len(flat), _SETS):
         part = slice(start, start + _SETS)
-        parameters[part], singular = solve(
-            flat[part], features, config.train_size, config.weight_decay
-        )
+        parameters[part], singular = solve(flat[part], config.train_size, penalty)
         deficient += int(singular.sum())
-    return Fits(parameters.view(*sums.shape[:-1], features), sums, deficient)
+    return Fits(parameters.view(*sums.shape[:-1], len(penalty)), sums, deficient)
 
 
 def _observe(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from privnets import data
 from privnets.differential_privacy.per_example import LayerTape, ghost_clipping
 from privnets.membership.config import MembershipConfig
+from privnets.membership.leakage_penalty import output_leakage
 from privnets.membership.models import Mlp
 from privnets.membership.private.training import fit_privately
 from privnets.membership.shared import ModelBatch, SharedTrainer
@@ -40,7 +41,9 @@ class MlpTrainer(SharedTrainer):
         if config.private_mechanism == "dp_sgd":
             return fit_privately(batch, network.unpack(flat), ghost_clipping(_on_tape, _losses))
         decay, rates = batch.weight_decay.float(), batch.learning_rate.float()
-        _descend(network.unpack(flat), batch.x.float(), batch.y.float(), batch.steps, decay, rates)
+        penalty = _leakage_penalty(batch) if batch.references is not None else None
+        data = batch.x.float(), batch.y.float()
+        _descend(network.unpack(flat), *data, batch.steps, decay, rates, penalty)
         return flat.double(), torch.ones(len(flat), dtype=torch.bool, device=device)
 
     def outputs(self, config: MembershipConfig, flat: Tensor, x: Tensor, classes: int) -> Tensor:
@@ -55,21 +58,56 @@ def _network(config: MembershipConfig, features: int, classes: int) -> FlatPerce
     return FlatPerceptron((features, *hidden, outputs))
 
 
+_Penalty = Callable[[Sequence[Tensor], Tensor], Tensor]
+
+
+def _leakage_penalty(batch: ModelBatch) -> _Penalty:
+    """Weighted leakage of each model's output, from its parameters and its outputs at members."""
+    assert batch.references is not None
+    reference_x, reference_y = (values.float() for values in batch.references)
+    weight, y = batch.leakage_weight.float(), batch.y.float()
+
+    def penalty(parameters: Sequence[Tensor], output: Tensor) -> Tensor:
+        with torch.no_grad():
+            outside = _signals(forward(parameters, reference_x), reference_y)
+        return weight * output_leakage(_signals(output, y), outside)
+
+    return penalty
+
+
 def _descend(
-    parameters: Sequence[Tensor], x: Tensor, y: Tensor, steps: int, decay: Tensor, rate: Tensor
+    parameters: Sequence[Tensor],
+    x: Tensor,
+    y: Tensor,
+    steps: int,
+    decay: Tensor,
+    rate: Tensor,
+    penalty: _Penalty | None,
 ) -> None:
-    """Minimises the mean loss plus `decay` times the squared norm, in place."""
+    """Minimises the mean loss plus `decay` times the squared norm and a penalty, in place."""
     for parameter in parameters:
         parameter.requires_grad_()
     optimiser = StackedAdam(parameters, rate)
     for _ in range(steps):
-        loss = _losses(forward(parameters, x), y).mean(1)
+        output = forward(parameters, x)
+        loss = _losses(output, y).mean(1)
+        if penalty is not None:
+            loss = loss + penalty(parameters, output)
         gradients = torch.autograd.grad(loss.sum(), parameters)
         with torch.no_grad():
             regularised = [
                 g + 2 * decay.view(-1, 1, 1) * p for g, p in zip(gradients, parameters, strict=True)
             ]
             optimiser.step(regularised)
+
+
+def _signals(output: Tensor, y: Tensor) -> Tensor:
+    """Residual, or log-odds of the true class, of each record, shape [S, n]."""
+    if output.shape[-1] == 1:
+        return y - output[..., 0]
+    true = y.long()[..., None]
+    others = output.scatter(-1, true, -torch.inf).logsumexp(-1)
+    return output.gather(-1, true)[..., 0] - others
 
 
 def _losses(output: Tensor, y: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from privnets.membership.config import (
     ATTACKS,
     MODELS,
     NO_POPULATION,
+    OPTIONAL_FIELDS,
     Mechanism,
     MembershipConfig,
 )
@@ -62,6 +63,7 @@ class TargetModel(ABC):
         unavailable: Reasons why attacks cannot be run on the model, by name.
         rotates: Whether records are rotated onto principal components where `features` is null.
         mechanisms: Forms of differentially private training; none if empty.
+        private_fields: Fields that the model uses only with DP-SGD.
         trainer: Location of a subclass of `Trainer`, as `module:class`.
     """
 
@@ -71,6 +73,7 @@ class TargetModel(ABC):
     unavailable: ClassVar[Mapping[str, str]] = {}
     rotates: ClassVar[bool] = True
     mechanisms: ClassVar[tuple[Mechanism, ...]] = ()
+    private_fields: ClassVar[frozenset[str]] = frozenset()
     trainer: ClassVar[str]
 
     def classifies(self, info: DatasetInfo) -> bool:
@@ -85,13 +88,23 @@ class TargetModel(ABC):
     def non_members(self, config: MembershipConfig, info: DatasetInfo) -> float:
         """Number of trials of records outside the training set, or its expectation."""
 
+    def steps(self, config: MembershipConfig) -> int:
+        """Number of steps of DP-SGD."""
+        return config.steps
+
     def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
         """Returns values that the model rules out for this data set."""
+        defaults = {n: type(config).model_fields[n].default for n in OPTIONAL_FIELDS - self.fields}
+        unknown = [
+            InvalidField(n, str(getattr(config, n)), f"{default} with {self.name}")
+            for n, default in sorted(defaults.items())
+            if getattr(config, n) != default
+        ]
         if info.task in self.tasks:
-            return []
+            return unknown
         others = [name for name in MODELS.names() if info.task in MODELS.get(name).tasks]
         listed = " or ".join(filter(None, (", ".join(others[:-1]), others[-1])))
-        return [InvalidField("model", self.name, f"{listed} with {info.name}")]
+        return [*unknown, InvalidField("model", self.name, f"{listed} with {info.name}")]
 
     def load_trainer(self) -> Trainer:
         """Imports the trainer, and torch with it."""
@@ -104,6 +117,7 @@ class Linear(TargetModel):
 
     name = "linear"
     tasks = frozenset({"regression", "binary"})
+    fields = frozenset({"leakage_weight"})
     unavailable: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("attack_p", "quantile_regression"), NO_POPULATION
     )
@@ -126,6 +140,14 @@ class Linear(TargetModel):
     def non_members(self, config: MembershipConfig, info: DatasetInfo) -> float:
         """One for each pair of training sets."""
         return config.records * config.draws
+
+    def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
+        """Adds a weight of the leakage that noise alone makes meaningful."""
+        invalid = super().invalid_fields(config, info)
+        if config.leakage_weight and config.noise_std == 0:
+            expected = "0 without noise_std: no penalty changes the leakage of exact parameters"
+            invalid.append(InvalidField("leakage_weight", str(config.leakage_weight), expected))
+        return invalid
 
 
 class SharedModel(TargetModel):
@@ -200,6 +222,7 @@ class Logistic(SharedModel):
     name = "logistic"
     tasks = frozenset({"binary", "multiclass"})
     mechanisms = ("output_perturbation", "dp_sgd")
+    private_fields = frozenset({"steps", "learning_rate"})
     trainer = "privnets.membership.logistic:LogisticTrainer"
 
     def classifies(self, info: DatasetInfo) -> bool:
@@ -226,9 +249,20 @@ class Mlp(SharedModel):
 
     name = "mlp"
     tasks = frozenset({"regression", "binary", "multiclass"})
-    fields = frozenset({"hidden_layers", "hidden_units", "steps", "learning_rate"})
+    fields = frozenset(
+        {"hidden_layers", "hidden_units", "steps", "learning_rate", "leakage_weight"}
+    )
     mechanisms = ("dp_sgd",)
     trainer = "privnets.membership.mlp:MlpTrainer"
+
+    def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
+        """Adds training sets that leave too few reference records for the leakage."""
+        invalid = super().invalid_fields(config, info)
+        if config.leakage_weight and 2 * config.train_size + config.records > info.records:
+            most = (info.records - config.records) // 2
+            expected = f"at most {most} with leakage_weight: as many other records are needed"
+            invalid.append(InvalidField("train_size", str(config.train_size), expected))
+        return invalid
 
     def seconds_per_model(self, config: MembershipConfig, features: int, classes: int) -> float:
         """Multiplications of all steps, plus an overhead for each step."""
@@ -278,7 +312,8 @@ class UserModel(SharedModel):
 def _private_seconds(config: MembershipConfig, weights: int) -> float:
     """Estimates the core-seconds of one model by DP-SGD: products, noise, draws of batches."""
     batch = config.sample_rate * config.train_size
-    return config.steps * (weights * (batch * 6 * _MULTIPLY + _NOISE) + _BATCH)
+    steps = config.target_model.steps(config)
+    return steps * (weights * (batch * 6 * _MULTIPLY + _NOISE) + _BATCH)
 
 
 def attack_seconds(config: MembershipConfig, parameters: int = 0) -> float:

@@ -18,7 +18,7 @@ from privnets import data
 from privnets.contract import Experiment, Stage, State
 from privnets.membership.attacks import Trials
 from privnets.membership.attacks.quantile_regression import regressors
-from privnets.membership.config import PRIVACY_FIELDS, MembershipConfig
+from privnets.membership.config import OPTIONAL_FIELDS, PRIVACY_FIELDS, MembershipConfig
 from privnets.membership.estimates import ControlVariate, Mean
 from privnets.membership.leakage import Sides
 from privnets.randomness import generator
@@ -120,8 +120,11 @@ def random_stream(config: MembershipConfig, purpose: str) -> np.random.Generator
     if config.paired:
         return generator(config.seed, purpose)
     resolved = config.canonical().resolved()
-    # Without privacy, draws are those of versions that had none of its fields.
-    dropped = PRIVACY_FIELDS | {"epsilon"} if config.epsilon is None else frozenset()
+    # Fields of no effect are left out: draws are those of versions that had none of them.
+    defaults = {name: type(config).model_fields[name].default for name in OPTIONAL_FIELDS}
+    dropped = {name for name, default in defaults.items() if resolved[name] == default}
+    if config.epsilon is None:
+        dropped |= PRIVACY_FIELDS | {"epsilon"}
     fields = json.dumps({k: v for k, v in resolved.items() if k not in dropped}, sort_keys=True)
     return generator(config.seed, f"{purpose} {hashlib.sha256(fields.encode()).hexdigest()}")
 

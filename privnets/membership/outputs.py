@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from privnets.membership.attacks import Population, Trials
@@ -49,6 +50,16 @@ class TrainingDesign:
         sets, member = shared_subsets(random, population, records, config.train_size, config.draws)
         return cls(config, records, sets, member)
 
+    def references(self, model: int, population: int) -> NDArray[np.int64]:
+        """Draws as many records outside a training set as in it; none is attacked, shape [n]."""
+        free = np.ones(population, dtype=bool)
+        free[self.records] = free[self.sets[model]] = False
+        random = random_stream(self.config, f"reference records {model}")
+        chosen: NDArray[np.int64] = random.choice(
+            np.flatnonzero(free), self.config.train_size, replace=False
+        )
+        return chosen
+
 
 @dataclass(frozen=True)
 class Outputs:
@@ -77,6 +88,14 @@ class Predictor(ABC):
     @abstractmethod
     def at(self, index: Tensor) -> Outputs:
         """Outputs at records of each model, shape [J, n], or the same for all, shape [n]."""
+
+    def changed_copies(self) -> Tensor | None:
+        """`Outputs.value` at changed copies of the attacked records, shape [Q, J, R]."""
+        return None
+
+    def trajectory(self) -> Tensor | None:
+        """Losses at the attacked records in the course of training, shape [E, J, R]."""
+        return None
 
     def signal(self, value: Tensor, y: Tensor) -> Tensor:
         """Log-odds of the true class, or the residual, from `Outputs.value` and the targets."""
@@ -119,6 +138,7 @@ def _trials(
     value = outputs.value.T
     signal = predictor.signal(value, universe.y[records, None])
     fold = torch.arange(member.shape[1], device=member.device) >= member.shape[1] // 2
+    copies, losses = predictor.changed_copies(), predictor.trajectory()
     return Trials(
         member=member,
         fold=fold.long(),
@@ -127,6 +147,8 @@ def _trials(
         loss=outputs.loss.T,
         train_loss=train_loss.expand_as(signal),
         two_sided=not predictor.classifies,
+        queries=None if copies is None else predictor.signal(copies, universe.y[records]).mT,
+        trajectory=None if losses is None else losses.mT,
     )
 
 

@@ -53,6 +53,9 @@ class ModelBatch:
         steps: Steps to take, for models that are trained by steps.
         weight_decay: Shape [S], float64.
         learning_rate: Shape [S], float64.
+        leakage_weight: Shape [S], float64.
+        references: Features [S, n, p] and targets [S, n] of records outside each training set,
+            for the leakage of outputs; None if no model weighs it.
     """
 
     config: MembershipConfig
@@ -63,6 +66,8 @@ class ModelBatch:
     steps: int
     weight_decay: Tensor
     learning_rate: Tensor
+    leakage_weight: Tensor
+    references: tuple[Tensor, Tensor] | None = None
 
 
 class SharedTrainer(Trainer):
@@ -177,6 +182,11 @@ def make_batch(parts: Sequence[tuple[TrainingDesign, range]], universe: Universe
     sets = np.concatenate([design.sets[models.start : models.stop] for design, models in parts])
     index = torch.from_numpy(sets.astype(np.int64)).to(device)
     configs = [design.config for design, models in parts for _ in models]
+    references = None
+    if any(config.leakage_weight for config in configs):
+        drawn = [design.references(j, universe.size) for design, models in parts for j in models]
+        outside = torch.from_numpy(np.stack(drawn)).to(device)
+        references = universe.x[outside], universe.y[outside]
     return ModelBatch(
         config=configs[0],
         members=tuple((design.config, models) for design, models in parts),
@@ -186,6 +196,8 @@ def make_batch(parts: Sequence[tuple[TrainingDesign, range]], universe: Universe
         steps=configs[0].steps,
         weight_decay=torch.tensor([c.weight_decay for c in configs], device=device).double(),
         learning_rate=torch.tensor([c.learning_rate for c in configs], device=device).double(),
+        leakage_weight=torch.tensor([c.leakage_weight for c in configs], device=device).double(),
+        references=references,
     )
 
 

@@ -116,16 +116,16 @@ class StackedMomentum:
             learning_rate: Shape [S].
             momentum: Share of the previous change that remains, in [0, 1).
         """
-        self._parameters, self._momentum = list(parameters), momentum
-        self._rates = [learning_rate.view(-1, *[1] * (p.ndim - 1)) for p in self._parameters]
-        self._velocity = [torch.zeros_like(p) for p in self._parameters]
+        self.parameters, self._momentum = list(parameters), momentum
+        self._rates = [learning_rate.view(-1, *[1] * (p.ndim - 1)) for p in self.parameters]
+        self._velocity = [torch.zeros_like(p) for p in self.parameters]
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], scale: float = 1.0) -> None:
         """Updates every parameter once; see `StackedAdam.step`."""
         torch._foreach_mul_(self._velocity, self._momentum)
         torch._foreach_add_(self._velocity, list(gradients))
-        torch._foreach_addcmul_(self._parameters, self._velocity, self._rates, -scale)
+        torch._foreach_addcmul_(self.parameters, self._velocity, self._rates, -scale)
 
 
 @contextmanager

@@ -100,7 +100,7 @@ def _our_ridge(universe: Universe, size: int, records: int) -> None:
     moments = linear.Moments.of(universe.x, universe.y)
     asked = attacked_records(config, universe.size)
     sums = linear.training_sums(config, moments, asked)
-    linear.fit(config, sums, _FEATURES)
+    linear.fit(config, sums, _RIDGE_DECAY * torch.eye(_FEATURES).double())
 
 
 def _torch_ridge(universe: Universe, size: int, count: int) -> None:

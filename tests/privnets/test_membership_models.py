@@ -29,7 +29,7 @@ def test_ridge_equals_scikit_learn_with_alpha_n_lambda(decay, size, features):
     x, y = _regression(200, features)
     moments = Moments.of(torch.from_numpy(x), torch.from_numpy(y))
     rows = distinct_subsets(generator(0, "test"), 200, size, 8)
-    found = solve(moments.sums(rows), features, size, decay)[0].numpy()
+    found = solve(moments.sums(rows), size, decay * torch.eye(features).double())[0].numpy()
     for theta, row in zip(found, rows, strict=True):
         model = Ridge(alpha=size * decay, fit_intercept=False, solver="svd", tol=1e-12)
         np.testing.assert_allclose(theta, model.fit(x[row], y[row]).coef_, rtol=1e-6, atol=1e-8)
@@ -40,7 +40,9 @@ def test_without_decay_the_solution_is_of_least_norm(size, features):
     x, y = _regression(100, features)
     moments = Moments.of(torch.from_numpy(x), torch.from_numpy(y))
     rows = distinct_subsets(generator(1, "test"), 100, size, 8)
-    parameters, deficient = solve(moments.sums(rows), features, size, 0.0)
+    parameters, deficient = solve(
+        moments.sums(rows), size, torch.zeros(features, features).double()
+    )
     for theta, row in zip(parameters.numpy(), rows, strict=True):
         expected = np.linalg.lstsq(x[row], y[row], rcond=1e-9)[0]
         np.testing.assert_allclose(theta, expected, rtol=1e-6, atol=1e-8)
@@ -51,7 +53,9 @@ def test_a_constant_zero_feature_makes_a_set_deficient_and_gets_no_weight():
     x, y = _regression(20, 3)
     x[:10, 1] = 0
     moments = Moments.of(torch.from_numpy(x), torch.from_numpy(y))
-    parameters, deficient = solve(moments.sums(np.arange(10, dtype=np.int32)[None]), 3, 10, 0.0)
+    parameters, deficient = solve(
+        moments.sums(np.arange(10, dtype=np.int32)[None]), 10, torch.zeros(3, 3).double()
+    )
     assert deficient.tolist() == [True]
     assert abs(float(parameters[0, 1])) < 1e-12
 

@@ -196,7 +196,13 @@ def test_covariates_are_leverages_and_distances_of_influences():
     leverage = np.einsum("ni,ij,nj->n", x, inverse, x)
     expected = [np.ones(40), g, leverage, leverage**2, g * leverage, np.minimum(g, 20) ** 2,
                 np.log1p(leverage), np.log1p(g), np.sqrt(g), np.sqrt(leverage)]  # fmt: skip
-    found = influence_covariates(torch.from_numpy(x), torch.from_numpy(y), size, decay, noise)
+    found = influence_covariates(
+        torch.from_numpy(x),
+        torch.from_numpy(y),
+        size,
+        decay * torch.eye(x.shape[1]).double(),
+        noise,
+    )
     np.testing.assert_allclose(found.numpy(), np.stack(expected, axis=1), rtol=1e-6)
 
 

@@ -17,7 +17,7 @@ from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import Minibatch
 from privnets.adversarial.training.user_networks import (
     Factory,
-    ModuleStack,
+    UserModules,
     describe_shapes,
     import_factory,
 )
@@ -229,16 +229,16 @@ class ModuleReleaser(Releaser):
         Raises:
             UserFormError: If its output has another shape than its input.
         """
-        self._stack = ModuleStack(make, "releaser", [record_shape, (_MODULE_NOISE,)])
-        if tuple(self._stack.output) != record_shape:
+        self._modules = UserModules(make, "releaser", [record_shape, (_MODULE_NOISE,)])
+        if tuple(self._modules.output) != record_shape:
             given = (
-                f"a module whose releases have the shape {describe_shapes([self._stack.output])}"
+                f"a module whose releases have the shape {describe_shapes([self._modules.output])}"
             )
             raise UserFormError("releaser.torch", given, describe_shapes([record_shape]))
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
         """Parameters of one module; see `Releaser.initial`."""
-        return self._stack.initial(random)
+        return self._modules.initial(random)
 
     def noise_shape(self, record_shape: Sequence[int]) -> tuple[int, ...]:
         """One number per noise input."""
@@ -246,7 +246,7 @@ class ModuleReleaser(Releaser):
 
     def release(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
         """Releases records of any shape; see `Releaser.release`."""
-        return self._stack(parameters, batch.x, batch.noise)
+        return self._modules(parameters, batch.x, batch.noise)
 
 
 def module_releaser(

@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import functional_call, vmap
 
 from privnets.adversarial.config import NetworkReference
 from privnets.data import UserFormError
 from privnets.data.user_files import describe_error, import_object
+from privnets.networks.module_stacks import ModuleStack, stack_states
 
 Module: TypeAlias = torch.nn.Module
 Factory: TypeAlias = Callable[..., Any]
@@ -22,11 +22,8 @@ Factory: TypeAlias = Callable[..., Any]
 _TRIED_RECORDS = 2
 
 
-class ModuleStack:
-    """Computes modules of equal shape from stacked parameters.
-
-    One call serves all modules where the module allows it (`torch.func.vmap`), else one call each.
-    """
+class UserModules:
+    """Modules of a user: their random parameters, and their outputs as a stack."""
 
     def __init__(self, make: Callable[[], Module], entry: str, shapes: Sequence[tuple[int, ...]]):
         """Makes a module and tries it on zeros of these shapes, with records in front.
@@ -38,15 +35,14 @@ class ModuleStack:
             UserFormError: If the module fails, or has buffers.
         """
         self._make, self._entry = make, entry
-        self._module = self._create()
-        self._names = [name for name, _ in self._module.named_parameters()]
-        self._is_vectorised = True
+        module = self._create()
         zeros = [torch.zeros(2, _TRIED_RECORDS, *shape) for shape in shapes]
-        parameters = [torch.stack([p.detach()] * 2) for p in self._module.parameters()]
+        parameters, _ = stack_states([module, module], "cpu")
+        self._stack = ModuleStack(module)
         try:
             self.output = self(parameters, *zeros).shape[2:]
         except Exception:  # vmap raises several types, and so may the module
-            self._is_vectorised = False
+            self._stack = ModuleStack(module, vectorised=False)
             try:
                 self.output = self(parameters, *zeros).shape[2:]
             except Exception as error:
@@ -62,16 +58,7 @@ class ModuleStack:
 
     def __call__(self, parameters: Sequence[Tensor], *inputs: Tensor) -> Tensor:
         """Outputs [S, n, ...] of inputs [S, n, ...] by parameters [S, ...]."""
-        if self._is_vectorised:
-            stacked: Tensor = vmap(self._call, randomness="error")(tuple(parameters), *inputs)
-            return stacked
-        members = zip(zip(*parameters, strict=True), *inputs, strict=True)
-        return torch.stack([self._call(*member) for member in members])
-
-    def _call(self, parameters: Sequence[Tensor], *inputs: Tensor) -> Tensor:
-        named = dict(zip(self._names, parameters, strict=True))
-        output: Tensor = functional_call(self._module, named, inputs)
-        return output
+        return self._stack(parameters, *inputs)
 
     def _create(self) -> Module:
         entry = f"{self._entry}.torch"
@@ -100,11 +87,11 @@ class ModuleClassifier:
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
         """Parameters of one module; see `Architecture.initial`."""
-        return self._stack.initial(random)
+        return self._modules.initial(random)
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """Logits [S, n, classes]; see `Architecture.forward`."""
-        return self._stack(parameters, x)
+        return self._modules(parameters, x)
 
     def check(self) -> None:
         """Makes a module and tries it.
@@ -112,17 +99,20 @@ class ModuleClassifier:
         Raises:
             UserFormError: If it fails, or its outputs have another shape than [n, classes].
         """
-        assert self._stack
+        assert self._modules
 
     @cached_property
-    def _stack(self) -> ModuleStack:
+    def _modules(self) -> UserModules:
         factory = import_factory(self.reference.torch, "inference_network.torch")
         shape, classes, params = self.record_shape, self.classes, self.reference.params
-        stack = ModuleStack(lambda: factory(shape, classes, **params), "inference_network", [shape])
-        if tuple(stack.output) != (classes,):
-            given = f"a module whose outputs have the shape {describe_shapes([stack.output])}"
+        inputs = shape[0] if len(shape) == 1 else shape
+        modules = UserModules(
+            lambda: factory(inputs, classes, **params), "inference_network", [shape]
+        )
+        if tuple(modules.output) != (classes,):
+            given = f"a module whose outputs have the shape {describe_shapes([modules.output])}"
             raise UserFormError("inference_network.torch", given, describe_shapes([(classes,)]))
-        return stack
+        return modules
 
 
 def import_factory(location: str, field: str) -> Factory:

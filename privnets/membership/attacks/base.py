@@ -73,6 +73,9 @@ class Trials:
             but the record. None if no two models do.
         population: Observations of other records by the same models; None if every record has
             models of its own.
+        queries: Signals at changed copies of the records, shape [Q, R, J]; None without any.
+        trajectory: Losses at the records in the course of training, shape [E, R, J]; the last ones
+            are those of the trained models. None if the attacker sees no training.
     """
 
     member: Tensor
@@ -85,6 +88,8 @@ class Trials:
     parameters: Tensor | None = None
     draw: Tensor | None = None
     population: Population | None = None
+    queries: Tensor | None = None
+    trajectory: Tensor | None = None
 
     def fewest_shadows(self, *sides: bool) -> int:
         """Least number of models with a record, or without it, in one fold.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -44,6 +45,7 @@ class Shadows:
     is_shadow: BoolArray
     two_sided: bool
     population_logs: Array | None = None
+    queries: tuple[Array, ...] = ()
 
     @classmethod
     def of(cls, trials: Trials, fold: int) -> Shadows:
@@ -59,7 +61,8 @@ class Shadows:
             of_population = np.where(
                 population.outside.T.cpu(), -_rows(population.loss) / scale, np.nan
             )
-        return cls(signal, logs, member, shadow, trials.two_sided, of_population)
+        copies = () if trials.queries is None else tuple(map(_rows, trials.queries))
+        return cls(signal, logs, member, shadow, trials.two_sided, of_population, copies)
 
     @property
     def count(self) -> int:
@@ -70,6 +73,11 @@ class Shadows:
         """Moments of the shadow models with a record, or without it, shape [1, R]."""
         chosen = self.is_shadow
         return ReferenceMoments.over(self.signal[chosen], self.member[chosen] == member)
+
+    def by_query(self) -> Iterator[Shadows]:
+        """The same with the signal at the record, and at each of its changed copies."""
+        for signal in (self.signal, *self.queries):
+            yield replace(self, signal=signal)
 
     def log_mean(self, *, member: bool) -> Array:
         """Logarithm of their mean probability, shape [1, R]."""

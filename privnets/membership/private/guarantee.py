@@ -60,7 +60,7 @@ def parameter_noise(config: MembershipConfig) -> float:
 
 def _of_steps(config: MembershipConfig) -> Guarantee:
     """DP-SGD (Abadi et al., arXiv 1607.00133)."""
-    schedule = config.sample_rate, config.steps
+    schedule = config.sample_rate, config.target_model.steps(config)
     assert config.epsilon is not None
     noise = noise_multiplier_for(config.epsilon, config.delta, *schedule, config.neighbours)
     relations: tuple[Neighbours, ...] = (config.neighbours, "replace_one")

@@ -20,7 +20,10 @@ def invalid_privacy_fields(config: MembershipConfig, info: DatasetInfo) -> list[
     if config.noise_std > 0:
         expected = "0 with epsilon, which determines the noise"
         invalid.append(InvalidField("noise_std", str(config.noise_std), expected))
-    limit = probability_of_use(config.sample_rate, config.steps)
+    if config.leakage_weight > 0:
+        expected = "0 with epsilon, whose noise does not cover this penalty"
+        invalid.append(InvalidField("leakage_weight", str(config.leakage_weight), expected))
+    limit = probability_of_use(config.sample_rate, config.target_model.steps(config))
     if config.private_mechanism == "dp_sgd" and config.delta >= limit:
         expected = f"below {limit:.4g}, the probability of a record to be in any batch"
         invalid.append(InvalidField("delta", str(config.delta), expected))

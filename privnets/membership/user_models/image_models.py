@@ -17,7 +17,7 @@ class ImageModel(ModuleModel):
     """Classifier of images: batches of 64, and a learning rate that falls to 0."""
 
     tasks = frozenset({"binary", "multiclass"})
-    fields = frozenset({"steps", "learning_rate"})
+    fields = ModuleModel.fields | {"steps", "learning_rate"}
     optimizer: ClassVar[str]
     location: ClassVar[str]
 
@@ -68,4 +68,5 @@ class Resnet(ImageModel):
 
     name = "resnet"
     optimizer = "sgd"
+    mechanisms = ()  # batch normalisation mixes records
     location = "privnets.networks.image_classifiers:resnet18"

@@ -2,42 +2,75 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from privnets.contract import InvalidField
 from privnets.data import DatasetInfo, UserFormError
 from privnets.data.user_files import describe_error, import_object
-from privnets.membership.config import MembershipConfig
+from privnets.membership.config import Augmentation, Mechanism, MembershipConfig
 from privnets.membership.models import UserModel
 from privnets.membership.user_models.forms import ModuleReference
 from privnets.membership.user_models.parameters import unknown_parameters
 
 Inputs: TypeAlias = int | tuple[int, ...]
 
+MOST_QUERIES: Final[dict[Augmentation, int]] = {"none": 1, "shift": 9, "flip_and_shift": 18}
+"""Copies of an image, itself included, that attacks may ask about with each augmentation."""
+
 
 class ModuleModel(UserModel):
     """Torch module of the user."""
 
     trainer = "privnets.membership.user_models.module_training:ModuleTrainer"
+    fields = frozenset({"augmentation", "queries", "checkpoints"})
+    mechanisms: ClassVar[tuple[Mechanism, ...]] = ("dp_sgd",)
     reference: ModuleReference
 
     def recipe(self, config: MembershipConfig) -> ModuleReference:
         """Module and training of a configuration."""
         return self.reference
 
+    def steps(self, config: MembershipConfig) -> int:
+        """Number of steps of training."""
+        return self.recipe(config).training.steps
+
     def classifies(self, info: DatasetInfo) -> bool:
         """Whether the data set has classes."""
         return info.task != "regression"
 
     def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
-        """Adds unknown parameters, and a batch that is larger than the training set."""
+        """Adds unknown parameters, batches that do not fit, and changes of what is no image."""
         invalid = super().invalid_fields(config, info)
         invalid += unknown_parameters(self.reference, skipped=2)
         size = self.reference.training.batch_size
-        if size is not None and size > config.train_size:
+        if size is not None and (config.epsilon is not None or size > config.train_size):
             expected = f"at most train_size, {config.train_size}"
+            if config.epsilon is not None:
+                expected = "null with epsilon: batches are Poisson samples of rate sample_rate"
             invalid.append(InvalidField("model.training.batch_size", str(size), expected))
-        return invalid
+        steps = self.steps(config)
+        if config.checkpoints > steps:
+            expected = f"at most the steps of training, {steps}"
+            invalid.append(InvalidField("checkpoints", str(config.checkpoints), expected))
+        return invalid + _invalid_changes(config, info)
+
+
+def _invalid_changes(config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
+    """Augmentation without images or with privacy, and more queries than it has."""
+    invalid = []
+    if config.augmentation != "none":
+        expected = ""
+        if isinstance(input_shape(config, info), int):
+            expected = f"none with {info.name}, whose records are no images"
+        elif config.epsilon is not None:
+            expected = "none with epsilon"
+        if expected:
+            invalid.append(InvalidField("augmentation", config.augmentation, expected))
+    most = MOST_QUERIES[config.augmentation]
+    if config.queries > most:
+        expected = f"at most {most} with augmentation {config.augmentation}"
+        invalid.append(InvalidField("queries", str(config.queries), expected))
+    return invalid
 
 
 def input_shape(config: MembershipConfig, info: DatasetInfo) -> Inputs:

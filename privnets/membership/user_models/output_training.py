@@ -69,6 +69,12 @@ class OutputRequest:
         """Records at which a model is asked, shape [k + n]; the last n are its training set."""
         return np.concatenate([self.shared, self.design.sets[model].astype(np.int64)])
 
+    @property
+    def repeated(self) -> NDArray[np.int64]:
+        """Attacked records once for each changed copy, then for each checkpoint, shape [r]."""
+        config = self.design.config
+        return np.tile(self.design.records, config.queries - 1 + config.checkpoints)
+
 
 class OutputTrainer(Trainer):
     """Base class of trainers that keep only outputs of their models."""
@@ -78,8 +84,8 @@ class OutputTrainer(Trainer):
         """Trains models and asks them; the result does not depend on which ones train together.
 
         Returns:
-            Shape [models, 2, k + n]: for classes, the log-odds of the true class and whether the
-            class is right; for numbers, the prediction and its squared error.
+            Shape [models, 2, k + n + r]: for classes, the log-odds of the true class and whether
+            the class is right; for numbers, the prediction and its squared error.
 
         Raises:
             UserCodeError: If the user's code fails.
@@ -105,9 +111,9 @@ class OutputTrainer(Trainer):
         outputs = state.get("outputs")
         for index, config in enumerate(configs):
             request = OutputRequest.draw(config, universe)
-            first = request.asked(0)
-            outputs = universe.x.new_zeros(0, 2, len(first)).cpu() if outputs is None else outputs
-            if outputs.shape[1:] != (2, len(first)) or len(outputs) > config.draws:
+            columns = len(request.asked(0)) + len(request.repeated)
+            outputs = universe.x.new_zeros(0, 2, columns).cpu() if outputs is None else outputs
+            if outputs.shape[1:] != (2, columns) or len(outputs) > config.draws:
                 raise ValueError(f"state of shape {tuple(outputs.shape)} is of another stack.")
             failure, seconds = None, math.inf
             while len(outputs) < config.draws and failure is None:
@@ -192,7 +198,32 @@ class _StoredOutputs(Predictor):
             columns = torch.from_numpy(np.searchsorted(self._request.shared, index.cpu().numpy()))
             columns = columns.to(index.device)
         else:
-            columns = torch.arange(len(self._request.shared), self._values.shape[1])
+            start = len(self._request.shared)
+            columns = torch.arange(start, start + self._request.design.sets.shape[1])
+        return self._outputs(columns)
+
+    def changed_copies(self) -> Tensor | None:
+        """See `Predictor.changed_copies`."""
+        copies = self._request.design.config.queries - 1
+        return self._repeated(0, copies).value if copies else None
+
+    def trajectory(self) -> Tensor | None:
+        """See `Predictor.trajectory`."""
+        config = self._request.design.config
+        copies = config.queries - 1
+        return self._repeated(copies, config.checkpoints).loss if config.checkpoints else None
+
+    def _repeated(self, first: int, count: int) -> Outputs:
+        """Outputs [count, J, R] at some repetitions of the attacked records."""
+        records = len(self._request.design.records)
+        start = self._values.shape[1] - len(self._request.repeated) + first * records
+        columns = torch.arange(start, start + count * records)
+        outputs = self._outputs(columns)
+        parts = (outputs.loss, outputs.merit, outputs.value)
+        shape = len(self._values), count, records
+        return Outputs(*(each.view(shape).transpose(0, 1) for each in parts))
+
+    def _outputs(self, columns: Tensor) -> Outputs:
         value, merit = self._values[:, columns], self._merit[:, columns]
         if not self.classifies:
             return Outputs(merit, merit, value)

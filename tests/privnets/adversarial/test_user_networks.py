@@ -37,8 +37,8 @@ class Branching(Copier):
         return super().forward(x, noise) if x.sum() >= 0 else super().forward(x, 2 * noise)
 
 
-def classifier(shape, classes, width=8):
-    layers = torch.nn.Linear(shape[0], width), torch.nn.ReLU(), torch.nn.Linear(width, classes)
+def classifier(inputs, classes, width=8):
+    layers = torch.nn.Linear(inputs, width), torch.nn.ReLU(), torch.nn.Linear(width, classes)
     return torch.nn.Sequential(*layers)
 
 
@@ -48,6 +48,10 @@ def normalised(shape, noise):
 
 def short(shape, noise):
     return torch.nn.Bilinear(shape[0], noise, 1)
+
+
+def misfit(shape, noise):
+    return torch.nn.Bilinear(shape[0] + 1, noise, 2)
 
 
 def failing(shape, noise):
@@ -128,7 +132,7 @@ def test_changed_code_is_another_point(tmp_path) -> None:
         ("short", r"have the shape \[n, 1\]; expected \[n, 2\]"),
         ("failing", "no network today"),
         ("SOURCE", "cannot be imported"),
-        ("classifier", "a module that fails"),
+        ("misfit", "a module that fails"),
     ],
 )
 def test_a_network_that_does_not_fit_is_named_before_training(name, words) -> None:

@@ -81,7 +81,7 @@ def test_noise_has_the_scale_that_the_accountant_assumes():
     class Recorder:
         parameters = (torch.zeros(2, 5000),)
 
-        def step(self, gradients):
+        def step(self, gradients, scale):
             self.gradients = gradients
 
     recorder, schedule = Recorder(), _schedule(2, steps=1, noise=3.0, clip=2.0, rate=0.5)

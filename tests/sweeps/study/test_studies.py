@@ -26,7 +26,13 @@ FIGURES = {
     "adult-features": 4,
     "adult-noise": 5,
 }
-PRIVATE = {"adult-epsilon"}
+LEAKAGE = {
+    "adult-epsilon": "adult",
+    "adult-leakage-regularizer": "adult",
+    "cifar10-shadows": "cifar10_jpeg",
+    "mnist-dp-sgd": "mnist",
+}
+"""Further studies of membership to the data set that their reduced size needs."""
 RELEASES = {
     "digits-gradients": None,
     "digits-quick": None,
@@ -52,7 +58,7 @@ def reduced_settings(name: str) -> list[str]:
 
 
 def test_names_of_the_packaged_studies():
-    assert study_names() == sorted([*FIGURES, *PRIVATE, *RELEASES, "quickstart"])
+    assert study_names() == sorted([*FIGURES, *LEAKAGE, *RELEASES, "quickstart"])
     assert [load(name).name for name in study_names()] == study_names()
 
 
@@ -161,6 +167,15 @@ def test_each_release_study_can_be_planned_at_full_and_reduced_size(name, reduce
     settings = reduced_settings(name)
     assert settings or name in SMALL
     plan = make_plan(load(name, settings if reduced else []))
+    assert len(plan.points) >= 4
+    assert not plan.notes
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=requires_data(data)) for name, data in LEAKAGE.items()]
+)
+def test_each_study_of_leakage_can_be_planned_at_reduced_size(name):
+    plan = make_plan(load(name, reduced_settings(name)))
     assert len(plan.points) >= 4
     assert not plan.notes
 

@@ -1,0 +1,196 @@
+"""Clipped gradients of torch modules, as stacks: by ghost clipping where every layer has a form.
+
+A sequence of convolutions, dense layers and layers without parameters runs on a `LayerTape`. Any
+other module has its per-example gradients materialised by `torch.func`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from privnets.differential_privacy.per_example import (
+    ClippedGradients,
+    LayerTape,
+    Loss,
+    ghost_clipping,
+    materialised_clipping,
+)
+from privnets.networks.module_stacks import ModuleStack
+
+_ELEMENTWISE: Final = (
+    nn.Identity, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid,
+    nn.Softplus,
+)  # fmt: skip
+_POOLING: Final = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
+# Examples of all models whose activations are held at once, on a CPU in its cache.
+_CPU_EXAMPLES, _GPU_EXAMPLES = 32, 4096
+_MATERIALISED_NUMBERS = 2**25
+
+
+def clipped_gradients(
+    stack: ModuleStack, record_shape: Sequence[int], loss: Loss
+) -> tuple[ClippedGradients, str]:
+    """Chooses how the per-example gradients of a module are clipped.
+
+    Args:
+        record_shape: Shape of a record without its example dimension.
+
+    Returns:
+        Clipped gradients, for parameters in the order of the module, and in words why they are
+        materialised; empty with ghost clipping.
+
+    Raises:
+        ValueError: If the module normalises batches, so that no example has a gradient of its own,
+            or if layers share parameters, which `torch.func` cannot differentiate so.
+    """
+    names = [name for name, _ in stack.module.named_parameters(remove_duplicate=False)]
+    if len(names) > sum(1 for _ in stack.module.parameters()):
+        raise ValueError("DP-SGD needs layers that share no parameters.")
+    for name, layer in stack.module.named_modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            raise ValueError(
+                f"layer {name} is a {type(layer).__name__}, which mixes the records of a batch; "
+                "DP-SGD needs normalisation of single records, such as nn.GroupNorm."
+            )
+    try:
+        network = _Sequence.of(stack.module, is_vector=len(record_shape) == 1)
+    except _WithoutForm as reason:
+        forward = _single_forward(stack)
+        per_example = sum(p.numel() for p in stack.module.parameters())
+        chunk = max(1, _MATERIALISED_NUMBERS // per_example)
+        return _in_chunks(materialised_clipping(forward, loss), chunk, chunk), str(reason)
+    clipped = ghost_clipping(network, loss)
+
+    def in_module_order(
+        parameters: Sequence[Tensor], x: Tensor, y: Tensor, clip: Tensor, counted: Tensor
+    ) -> list[Tensor]:
+        return network.to_module(clipped(network.from_module(parameters), x, y, clip, counted))
+
+    return _in_chunks(in_module_order, _CPU_EXAMPLES, _GPU_EXAMPLES), ""
+
+
+class _WithoutForm(Exception):
+    """Raised for a module that a `LayerTape` cannot run; the message says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Sequence:
+    """Layers that a `LayerTape` can run in turn."""
+
+    layers: list[nn.Module]
+
+    @classmethod
+    def of(cls, module: nn.Module, *, is_vector: bool) -> _Sequence:
+        """Checks the layers of a module.
+
+        Raises:
+            _WithoutForm: If a layer has no form, or does not fit the shape of its input.
+        """
+        layers = list(_leaves(module))
+        for layer in layers:
+            if isinstance(layer, nn.Flatten):
+                if (layer.start_dim, layer.end_dim) != (1, -1):
+                    raise _WithoutForm("nn.Flatten keeps some dimensions")
+                is_vector = True
+            elif isinstance(layer, nn.Linear):
+                if not is_vector:
+                    raise _WithoutForm("nn.Linear acts on more than vectors")
+            elif isinstance(layer, (nn.Conv2d, *_POOLING)):
+                if is_vector or (isinstance(layer, nn.Conv2d) and not _has_form(layer)):
+                    raise _WithoutForm(f"{layer} has no form for ghost clipping")
+            elif not isinstance(layer, _ELEMENTWISE):
+                raise _WithoutForm(f"{type(layer).__name__} has no form for ghost clipping")
+        return cls(layers)
+
+    def __call__(self, tape: LayerTape, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Computes outputs [S, B, q]; dense weights have shape [S, in, out]."""
+        remaining = iter(parameters)
+        for layer in self.layers:
+            own = [next(remaining) for _ in layer.parameters()]
+            if isinstance(layer, nn.Linear):
+                x = tape.dense(x, *own)
+            elif isinstance(layer, nn.Conv2d):
+                x = tape.convolve(x, own[0], own[1], layer.stride[0])
+            elif isinstance(layer, nn.Flatten):
+                x = x.flatten(2)
+            elif isinstance(layer, _POOLING):
+                x = layer(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+            else:
+                x = layer(x)
+        return x
+
+    def from_module(self, parameters: Sequence[Tensor]) -> list[Tensor]:
+        """Parameters as the tape has them: dense weights [S, in, out] and biases [S, 1, out]."""
+        return self._convert(parameters, lambda weight: weight.mT, lambda bias: bias[:, None])
+
+    def to_module(self, values: Sequence[Tensor]) -> list[Tensor]:
+        """The inverse of `from_module`."""
+        return self._convert(values, lambda weight: weight.mT, lambda bias: bias[:, 0])
+
+    def _convert(
+        self,
+        tensors: Sequence[Tensor],
+        of_weight: Callable[[Tensor], Tensor],
+        of_bias: Callable[[Tensor], Tensor],
+    ) -> list[Tensor]:
+        remaining, converted = iter(tensors), []
+        for layer in self.layers:
+            own = [next(remaining) for _ in layer.parameters()]
+            if isinstance(layer, nn.Linear):
+                own = [change(t) for change, t in zip((of_weight, of_bias), own, strict=False)]
+            converted += own
+        return converted
+
+
+def _leaves(module: nn.Module) -> Iterator[nn.Module]:
+    if isinstance(module, nn.Sequential):
+        for child in module:
+            yield from _leaves(child)
+    else:
+        yield module
+
+
+def _has_form(layer: nn.Conv2d) -> bool:
+    """Whether a convolution is one of `privnets.networks.convolution`."""
+    side = layer.kernel_size[0]
+    padding = layer.padding if layer.padding != "same" else (side // 2, side // 2)
+    return (
+        side % 2 == 1
+        and layer.kernel_size == (side, side)
+        and padding == (side // 2, side // 2)
+        and layer.stride[0] == layer.stride[1]
+        and layer.dilation == (1, 1)
+        and layer.groups == 1
+        and layer.padding_mode == "zeros"
+        and layer.bias is not None
+    )
+
+
+def _single_forward(stack: ModuleStack) -> Callable[[Sequence[Tensor], Tensor], Tensor]:
+    """Forward pass of one module, with a leading dimension 1, for `materialised_clipping`."""
+    alone = ModuleStack(stack.module, vectorised=False)
+    return lambda parameters, x: alone(parameters, x)
+
+
+def _in_chunks(clipped: ClippedGradients, cpu: int, gpu: int) -> ClippedGradients:
+    """Adds up the gradients of a few examples of all models at a time."""
+
+    def total(
+        parameters: Sequence[Tensor], x: Tensor, y: Tensor, clip: Tensor, counted: Tensor
+    ) -> list[Tensor]:
+        size = max(1, (gpu if x.is_cuda else cpu) // len(x))
+        sums: list[Tensor] = []
+        for own in zip(*(torch.split(each, size, dim=1) for each in (x, y, counted)), strict=True):
+            part = clipped(parameters, own[0], own[1], clip, own[2])
+            if not sums:
+                sums = [each.contiguous() for each in part]
+            else:
+                torch._foreach_add_(sums, part)
+        return sums
+
+    return total
