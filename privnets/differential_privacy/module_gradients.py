@@ -27,7 +27,7 @@ _ELEMENTWISE: Final = (
     nn.Softplus,
 )  # fmt: skip
 _POOLING: Final = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
-# Examples of all models whose activations are held at once, on a CPU in its cache.
+# Images of all models whose activations are held at once, on a CPU in its cache.
 _CPU_EXAMPLES, _GPU_EXAMPLES = 32, 4096
 _MATERIALISED_NUMBERS = 2**25
 
@@ -71,6 +71,8 @@ def clipped_gradients(
     ) -> list[Tensor]:
         return network.to_module(clipped(network.from_module(parameters), x, y, clip, counted))
 
+    if len(record_shape) == 1:
+        return in_module_order, ""
     return _in_chunks(in_module_order, _CPU_EXAMPLES, _GPU_EXAMPLES), ""
 
 

@@ -151,9 +151,9 @@ def test_the_course_of_losses_tells_more_than_the_last_loss():
 
 
 def test_outputs_hold_copies_and_checkpoints_of_the_attacked_records():
-    own = config(augmentation="shift", queries=3, checkpoints=4)
+    own = config(augmentation="shift", queries=3, checkpoints=4, paired=True)
     outputs, request = fitted(own)
-    plain, _ = fitted(config(augmentation="shift"))
+    plain, _ = fitted(config(augmentation="shift", paired=True))
     shared = plain.shape[-1]
     np.testing.assert_allclose(outputs[..., :shared], plain, rtol=1e-4, atol=1e-4)
     extra = outputs[:, 0, shared:].reshape(2, 6, 8)
@@ -165,10 +165,10 @@ def test_outputs_hold_copies_and_checkpoints_of_the_attacked_records():
 
 
 def test_augmented_training_does_not_depend_on_the_stack():
-    own = config(augmentation="flip_and_shift")
+    own = config(augmentation="flip_and_shift", paired=True)
     stacked, alone = fitted(own, range(2))[0], fitted(own, range(1, 2))[0]
     np.testing.assert_allclose(stacked[1:], alone, rtol=1e-3, atol=1e-3)
-    assert np.abs(stacked - fitted(config())[0]).max() > 0.1
+    assert np.abs(stacked - fitted(config(paired=True))[0]).max() > 0.1
 
 
 def test_a_point_reports_the_trajectory_attack_where_it_has_checkpoints():
