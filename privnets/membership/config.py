@@ -64,6 +64,10 @@ NO_POPULATION: Final = (
     "every record has models of its own, whose losses at other records are not observed"
 )
 """Reason why an attack that needs losses at other records cannot be run."""
+NO_TRAJECTORY: Final = (
+    "the attacker sees no losses during training; torch modules with checkpoints do"
+)
+"""Reason why an attack that needs losses in the course of training cannot be run."""
 
 Mechanism = Literal["output_perturbation", "dp_sgd"]
 Augmentation = Literal["none", "shift", "flip_and_shift"]

@@ -57,9 +57,10 @@ class Membership(Experiment):
         typed = _membership(config)
         model = typed.target_model
         non_members = model.non_members(typed, data.info(typed.dataset))
-        unavailable = {
-            key: reason for name, reason in model.unavailable.items() for key in attack_keys(name)
-        }
+        reasons = dict(model.unavailable)
+        if typed.checkpoints:
+            del reasons["loss_trajectory"]
+        unavailable = {key: reason for n, reason in reasons.items() for key in attack_keys(n)}
         return unavailable | {
             f"privacy/attack/{name}/tpr_at_fpr_{rate}": reason
             for rate in FALSE_POSITIVE_RATES

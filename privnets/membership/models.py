@@ -19,6 +19,7 @@ from privnets.membership.config import (
     ATTACKS,
     MODELS,
     NO_POPULATION,
+    NO_TRAJECTORY,
     OPTIONAL_FIELDS,
     Mechanism,
     MembershipConfig,
@@ -60,7 +61,7 @@ class TargetModel(ABC):
     Attributes:
         tasks: Tasks of data sets that the model can predict.
         fields: Fields of the configuration that not every model uses, but this one does.
-        unavailable: Reasons why attacks cannot be run on the model, by name.
+        unavailable: Reasons why attacks cannot be run on the model without checkpoints, by name.
         rotates: Whether records are rotated onto principal components where `features` is null.
         mechanisms: Forms of differentially private training; none if empty.
         private_fields: Fields that the model uses only with DP-SGD.
@@ -70,7 +71,7 @@ class TargetModel(ABC):
     name: ClassVar[str]
     tasks: ClassVar[frozenset[str]]
     fields: ClassVar[frozenset[str]] = frozenset()
-    unavailable: ClassVar[Mapping[str, str]] = {}
+    unavailable: ClassVar[Mapping[str, str]] = {"loss_trajectory": NO_TRAJECTORY}
     rotates: ClassVar[bool] = True
     mechanisms: ClassVar[tuple[Mechanism, ...]] = ()
     private_fields: ClassVar[frozenset[str]] = frozenset()
@@ -118,9 +119,11 @@ class Linear(TargetModel):
     name = "linear"
     tasks = frozenset({"regression", "binary"})
     fields = frozenset({"leakage_weight"})
-    unavailable: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("attack_p", "quantile_regression"), NO_POPULATION
-    )
+    unavailable: ClassVar[Mapping[str, str]] = {
+        "attack_p": NO_POPULATION,
+        "quantile_regression": NO_POPULATION,
+        "loss_trajectory": NO_TRAJECTORY,
+    }
     mechanisms = ("output_perturbation",)
     trainer = "privnets.membership.linear:LinearTrainer"
 

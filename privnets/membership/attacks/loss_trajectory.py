@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from privnets.membership.attacks.base import Attack, Guesses, Trials, threshold_of_shadows
+from privnets.membership.config import NO_TRAJECTORY
 
 _NEWTON_STEPS = 30
 _PENALTY = 1e-3
@@ -28,9 +29,7 @@ class LossTrajectory(Attack):
 
     def why_unavailable(self, trials: Trials) -> str | None:
         """The attacker must see losses in the course of training."""
-        if trials.trajectory is None:
-            return "the attacker sees no losses during training; torch modules with checkpoints do"
-        return None
+        return NO_TRAJECTORY if trials.trajectory is None else None
 
     def guess(self, trials: Trials) -> Guesses:
         """Scores the log-odds of membership, given the trajectory."""
