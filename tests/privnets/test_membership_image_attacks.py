@@ -173,7 +173,7 @@ def test_augmented_training_does_not_depend_on_the_stack():
 
 def test_a_point_reports_the_trajectory_attack_where_it_has_checkpoints():
     own = config(augmentation="shift", queries=2, checkpoints=2)
-    with_curves, without = (p.replicates[0] for p in EXPERIMENT.run([own, config()]))
+    with_curves, without = (EXPERIMENT.run([c])[0].replicates[0] for c in (own, config()))
     key = "privacy/attack/loss_trajectory/auc"
     assert 0 <= with_curves.metrics[key] <= 1
     assert np.isnan(without.metrics[key])
