@@ -12,24 +12,26 @@ if TYPE_CHECKING:
     from sweeps.analysis.pareto import attainment as attainment
     from sweeps.analysis.pareto import hypervolume as hypervolume
     from sweeps.analysis.pareto import pareto_front as pareto_front
-    from sweeps.analysis.results import Result as Result
-    from sweeps.analysis.results import open_result as open_result
     from sweeps.cli.submission import submit as submit
     from sweeps.engine.executor import extend as extend
     from sweeps.engine.executor import run as run
     from sweeps.planning.frontier.sampler import FrontierSampler as FrontierSampler
+    from sweeps.report import display
     from sweeps.study.loader import load as load
     from sweeps.study.spec import Study as Study
 
+    Result = display.DisplayedResult
+    open_result = display.open_displayed
+
 _DEFINED_IN = {
     "FrontierSampler": "sweeps.planning.frontier.sampler",
-    "Result": "sweeps.analysis.results",
+    "Result": "sweeps.report.display:DisplayedResult",
     "Study": "sweeps.study.spec",
     "attainment": "sweeps.analysis.pareto",
     "extend": "sweeps.engine.executor",
     "hypervolume": "sweeps.analysis.pareto",
     "load": "sweeps.study.loader",
-    "open_result": "sweeps.analysis.results",
+    "open_result": "sweeps.report.display:open_displayed",
     "pareto_front": "sweeps.analysis.pareto",
     "run": "sweeps.engine.executor",
     "submit": "sweeps.cli.submission",
@@ -41,7 +43,8 @@ def __getattr__(name: str) -> object:
     """Imports the module of a public name."""
     if name not in _DEFINED_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_DEFINED_IN[name]), name)
+    module, _, other = _DEFINED_IN[name].partition(":")
+    return getattr(import_module(module), other or name)
 
 
 def __dir__() -> list[str]:

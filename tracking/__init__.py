@@ -15,8 +15,8 @@ from tracking.redaction import redact
 
 if TYPE_CHECKING:
     from tracking.frame import points_frame, replicates_frame
-    from tracking.reading import compare, load_points, read_sweep_file
-    from tracking.recorder import Recorder, record, record_sweep, sweep_tags
+    from tracking.reading import compare, load_points, read_sweep_file, sweep_tags
+    from tracking.recorder import Recorder, record, record_sweep
     from tracking.runs import study_page
     from tracking.store import check, create
     from tracking.uris import resolve_uri
@@ -34,7 +34,7 @@ _MODULES = {
     "replicates_frame": "tracking.frame",
     "resolve_uri": "tracking.uris",
     "study_page": "tracking.runs",
-    "sweep_tags": "tracking.recorder",
+    "sweep_tags": "tracking.reading",
 }
 
 __all__ = [

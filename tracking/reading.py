@@ -32,12 +32,28 @@ from tracking.client import connect, translate_errors
 from tracking.errors import TrackingError
 from tracking.frame import TableRow, point_row, table_from_rows
 from tracking.run_record import MAX_TAG, decode_details, truncate
+from tracking.store import create
 from tracking.uris import resolve_uri
 
 _Integer = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 _Float = Annotated[float, Field(strict=True, ge=-math.inf)]  # may be infinite, but not NaN
 _Value = StrictBool | _Integer | _Float | StrictStr | None
 _MAX_TIME = 253402300799.0  # the end of the year 9999
+
+
+def sweep_tags(
+    sweep: str, tracking_uri: str | None = None, study: str | None = None
+) -> dict[str, str]:
+    """Returns the tags of a sweep's parent run, empty without one. They are untrusted input.
+
+    Raises:
+        TrackingError: If the store fails or does not respond.
+    """
+    uri = create(tracking_uri)
+    client = connect(uri)
+    with translate_errors(uri):
+        parent = runs.find_parent(client, sweep, study)
+        return {} if parent is None else dict(client.get_run(parent.run_id).data.tags)
 
 
 def _check_text(text: str) -> str:

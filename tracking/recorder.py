@@ -397,21 +397,6 @@ def record_sweep(
             client.set_terminated(run_id, status, None if ended is None else milliseconds(ended))
 
 
-def sweep_tags(
-    sweep: str, tracking_uri: str | None = None, study: str | None = None
-) -> dict[str, str]:
-    """Returns the tags of a sweep's parent run, empty without one. They are untrusted input.
-
-    Raises:
-        TrackingError: If the store fails or does not respond.
-    """
-    uri = create(tracking_uri)
-    client = connect(uri)
-    with translate_errors(uri):
-        parent = runs.find_parent(client, sweep, study)
-        return {} if parent is None else dict(client.get_run(parent.run_id).data.tags)
-
-
 def _logged_keys(client: MlflowClient, children: Collection[runs.ChildRun]) -> set[str]:
     """Metrics of the run that was recorded last, which has those of all."""
     complete = [child for child in children if child.complete and child.recorded_at < math.inf]

@@ -6,6 +6,7 @@ This module answers what planning needs; training, and torch with it, loads with
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import ClassVar, cast
 
 from privnets.adversarial import metrics
@@ -85,10 +86,7 @@ class Adversarial(Experiment):
         networks = {name: n for name, n in fields.items() if isinstance(n, NetworkReference)}
         sources = [source_digest(n.torch, f"{name}.torch") for name, n in networks.items()]
         if networks:  # fails early
-            from privnets.adversarial.training import inference_networks, releasers
-
-            releasers.build_releaser(_problem(config), own)
-            inference_networks.build_game_networks(_problem(config), own)
+            _stages().build_networks(_problem(config), own)
         return "; ".join([_problem(config).fingerprint(own), *added_names(), *sources])
 
     def cost(self, config: ExperimentConfig) -> Cost:
@@ -97,10 +95,9 @@ class Adversarial(Experiment):
 
     def estimate_runtime(self, configs: Sequence[ExperimentConfig], device: str = "cpu") -> float:
         """Measures a few steps of a stack's game; see `Experiment.estimate_runtime`."""
-        from privnets.adversarial import stages
-
         require_equal_structures(configs)
-        return stages.estimate_runtime([_own(config) for config in configs], device)
+        seconds: float = _stages().estimate_runtime([_own(config) for config in configs], device)
+        return seconds
 
     def stages(
         self, configs: Sequence[ExperimentConfig], device: str = "cpu", state: State | None = None
@@ -123,11 +120,19 @@ class Adversarial(Experiment):
 
         Shares are of the game's steps, including pretraining.
         """
-        from privnets.adversarial import stages
-
         require_equal_structures(configs)
         own = [_own(config) for config in configs]
-        return stages.StackRun(self, own, device, state).stages(shares)
+        run: Generator[Stage, Sequence[int] | None] = (
+            _stages().StackRun(self, own, device, state).stages(shares)
+        )
+        return run
+
+
+def _stages() -> ModuleType:
+    """Imports the training of stacks, and torch with it."""
+    from privnets.adversarial import stages
+
+    return stages
 
 
 def _unused_by_choice(config: AdversarialConfig) -> dict[str, tuple[str, ...]]:

@@ -13,8 +13,11 @@ from privnets.adversarial.evaluation.evaluator import (
     release_records,
 )
 from privnets.adversarial.evaluation.interim import estimate_objectives
+from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import load_pool
 from privnets.adversarial.training.game import Game
+from privnets.adversarial.training.inference_networks import build_game_networks
+from privnets.adversarial.training.releasers import build_releaser
 from privnets.contract import Experiment, Rung, Stage, State
 from privnets.points import Replicate, TradeoffPoint
 from privnets.runtime import extrapolate_seconds
@@ -40,6 +43,12 @@ def estimate_runtime(configs: Sequence[AdversarialConfig], device: str) -> float
 
     game = extrapolate_seconds(play, least=_MIN_MEASURED_STEPS, whole=whole, device=device)
     return game + len(configs) * cost_model.evaluation_seconds(problem, first, device)
+
+
+def build_networks(problem: Problem, config: AdversarialConfig) -> None:
+    """Builds the networks of a game once, so that mistakes in the user's code are found early."""
+    build_releaser(problem, config)
+    build_game_networks(problem, config)
 
 
 class StackRun:

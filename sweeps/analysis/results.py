@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -33,10 +32,8 @@ from sweeps.analysis.statistics import Interval, summarize_replicates
 from sweeps.analysis.tables import (
     FRONT_GROUP,
     FRONT_PROBABILITY,
-    front_table,
     varying_fields,
 )
-from sweeps.analysis.text import field_label, metric_label
 from sweeps.store.asks import AskRecord, read_asks
 from sweeps.store.codec import parse_object
 from sweeps.store.ledger import Ledger
@@ -59,9 +56,6 @@ from tracking.frame import (
     table_from_columns,
 )
 from tracking.redaction import redact
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 PHASE = "phase"
 SEARCHING, CONFIRMING = "searching", "confirming"
@@ -93,22 +87,28 @@ class Result:
     _replicates: ReplicateTable
     _asks: Sequence[AskRecord] = ()
 
+    @classmethod
+    def read(cls, ledger: Ledger) -> Self:
+        """Reads a sweep from its ledger; see `open_result`."""
+        manifest = read_manifest(ledger)
+        packs = ledger.pack_ids()
+        replicates = replicate_table(ledger.read_tables(packs, is_metric_column))
+        failures = read_failures(ledger, lambda: replicates.keys)
+        return cls(
+            manifest,
+            failures,
+            dict(sorted(ledger.unreadable.items())),
+            ledger,
+            packs,
+            replicates.complete(manifest.plan.seed_rule),
+            read_asks(ledger) if manifest.plan.is_adaptive else (),
+        )
+
     def __repr__(self) -> str:
         """The sweep's name and size."""
         plan, done = self.manifest.plan, len(self._replicates)
         size = f"{done} of {self.size} points, {len(plan.seeds)} replicates each"
         return f"Result({self.sweep!r}: {size}, in {redact(self.storage)})"
-
-    def _repr_html_(self) -> str:
-        """The sweep's size, its result in words and its Pareto front, for notebooks."""
-        from sweeps.report.headline import headline
-
-        front = self.front()
-        table = front_table(front, self.objectives, self.swept_fields)
-        names = [metric_label(c) if "/" in c else field_label(c) for c in table.columns]
-        content = pd.DataFrame(list(table.rows), columns=names).to_html(index=False)
-        lines = [repr(self), headline(self, front), "Pareto front:"]
-        return "".join(f"<p>{html.escape(line)}</p>" for line in lines) + content
 
     @property
     def sweep(self) -> str:
@@ -341,39 +341,6 @@ class Result:
         table: pd.DataFrame = pd.concat(parts, axis=1)
         return table.loc[is_wanted[replicates.points]]
 
-    def plot_front(self, x: str | None = None, y: str | None = None) -> Figure:
-        """Plots the Pareto front among all finished points, with 95% intervals.
-
-        Args:
-            x: Another metric for the x axis; the utility by default.
-            y: Another metric for the y axis; the privacy metric by default.
-
-        Raises:
-            ValueError: If no point has a metric.
-        """
-        from sweeps.report.plots import plot_front
-
-        return plot_front(self, x, y)
-
-    def plot_curves(self, point_ids: Collection[str] = ()) -> Figure:
-        """Plots recorded curves of training, with 95% bands over replicates.
-
-        Args:
-            point_ids: Points to draw; a few of the front by default.
-
-        Raises:
-            ValueError: If these points recorded none.
-        """
-        from sweeps.report.plots import plot_recorded
-
-        return plot_recorded(self, "training", point_ids)
-
-    def plot_roc(self, point_ids: Collection[str] = ()) -> Figure:
-        """Plots ROC curves of the attacks, with 95% bands over replicates; see `plot_curves`."""
-        from sweeps.report.plots import plot_recorded
-
-        return plot_recorded(self, "roc", point_ids)
-
 
 def open_result(sweep: str, storage: str | None = None) -> Result:
     """Reads a sweep, running or ended, from a storage directory or URI.
@@ -381,24 +348,7 @@ def open_result(sweep: str, storage: str | None = None) -> Result:
     Raises:
         InputError: If there is no such sweep, or its `spec.yaml` is damaged.
     """
-    return read_result(Ledger(storage or DEFAULT_STORAGE, sweep))
-
-
-def read_result(ledger: Ledger) -> Result:
-    """Reads a sweep from its ledger; see `open_result`."""
-    manifest = read_manifest(ledger)
-    packs = ledger.pack_ids()
-    replicates = replicate_table(ledger.read_tables(packs, is_metric_column))
-    failures = read_failures(ledger, lambda: replicates.keys)
-    return Result(
-        manifest,
-        failures,
-        dict(sorted(ledger.unreadable.items())),
-        ledger,
-        packs,
-        replicates.complete(manifest.plan.seed_rule),
-        read_asks(ledger) if manifest.plan.is_adaptive else (),
-    )
+    return Result.read(Ledger(storage or DEFAULT_STORAGE, sweep))
 
 
 def meets_constraints(points: pd.DataFrame, constraints: Mapping[str, Bounds]) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 import tracking
-from sweeps.analysis.results import DEFAULT_STORAGE, open_result, read_result
+from sweeps.analysis.results import DEFAULT_STORAGE, Result, open_result
 from sweeps.analysis.text import format_count
 from sweeps.cli.options import Storage, Sweep, TrackingUri
 from sweeps.cli.terminal import say
@@ -44,7 +44,7 @@ def sync(sweep: Sweep, tracking_uri: TrackingUri = None, storage: Storage = None
     manifest = read_manifest(ledger)
     uri = tracking.resolve_uri(choose_tracking_uri(manifest, tracking_uri))
     tracking.check(uri)
-    write_summary(ledger, read_result(ledger))
+    write_summary(ledger, Result.read(ledger))
     published = publish_all(ledger, manifest, uri)
     typer.echo(f"{format_count(published.points, 'point')} of {sweep} are in {redact(uri)}")
     if not published.whole:

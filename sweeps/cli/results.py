@@ -36,12 +36,13 @@ from sweeps.cli.submission import fetch_archive
 from sweeps.cli.terminal import print_table, say
 from sweeps.errors import InputError
 from sweeps.report.comparison_tables import comparison_table, contrast_table
+from sweeps.report.display import load_plots
 from sweeps.report.findings import findings_markdown, findings_text, judge_sweep
 from sweeps.store.ledger import list_sweeps
 from sweeps.store.transfer import ARCHIVE_FILE, unpack_sweep
 
 if TYPE_CHECKING:
-    from sweeps.report.figures.charts import Chart
+    pass
 
 _MLFLOW_METRICS = 4
 
@@ -120,10 +121,7 @@ def pareto(
     if output is not None:
         _save(front, output)
     if plot is not None:
-        # Matplotlib takes half a second to load, which most commands need not wait for.
-        from sweeps.report.figures.metrics import front_chart
-
-        _save_chart(front_chart(result.points, front, objectives), plot)
+        _plot("save_front", result, front, objectives, path=plot)
 
 
 def _open(
@@ -195,10 +193,7 @@ def compare(
     results = [_open(name, storage, tracking_uri, address) for name in sweeps]
     comparison = compare_sweeps(results, objectives or None)
     if plot is not None:
-        from sweeps.report.figures.overview import fronts_chart
-
-        points = {result.sweep: result.points for result in results}
-        _save_chart(fronts_chart(points, comparison.objectives), plot)
+        _plot("save_fronts", results, comparison.objectives, path=plot)
     if json:
         typer.echo(dumps(comparison_json(comparison), allow_nan=False))
         return
@@ -259,20 +254,17 @@ def report(
 
     The page of several sweeps compares them. With --figures, each sweep of several has a folder.
     """
-    # The page loads all figures, which takes a second.
-    from sweeps.report.contents import Report, write_figures
-    from sweeps.report.page import write_report
-
     check_output_path(output, (".html",))
     results = [_open(name, storage, tracking_uri, address) for name in dict.fromkeys(sweeps)]
     if figures is None:
         is_copy = tracking_uri is not None or address is not None
-        typer.echo(write_report(results, output or _report_path(results[0], is_copy)))
+        path = output or _report_path(results[0], is_copy)
+        typer.echo(load_plots().write_report(results, path))
         return
     for result in results:
         folder = figures if len(results) == 1 else figures / result.sweep
         try:
-            written = write_figures(Report(result), folder)
+            written = load_plots().write_figures(result, folder)
         except OSError as error:
             raise InputError(f"cannot write {folder}: {error.strerror}") from error
         typer.echo(f"{format_count(len(written), 'file')} written to {folder}")
@@ -322,11 +314,10 @@ def _count_excluded(front: pd.DataFrame, points: pd.DataFrame) -> str:
     return f"{format_count(len(front), 'point')} on the front; excluded: {', '.join(excluded)}"
 
 
-def _save_chart(chart: Chart, path: Path) -> None:
-    from sweeps.report.figures.metrics import save_chart
-
+def _plot(function: str, *arguments: object, path: Path) -> None:
+    """Calls a function of `sweeps.report.plots` that writes a file."""
     try:
-        save_chart(chart, path)
+        getattr(load_plots(), function)(*arguments, path)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from error
     typer.echo(f"plot saved in {path}")

@@ -20,7 +20,7 @@ import tracking
 from cluster.auth import bypass_proxies_for_loopback
 from cluster.connection import check_address, connect, local_machine
 from cluster.errors import ConnectError
-from sweeps.analysis.results import DEFAULT_STORAGE, Result, read_result
+from sweeps.analysis.results import DEFAULT_STORAGE
 from sweeps.engine.capacity import cluster_capacity
 from sweeps.engine.display import Display, display_progress, line_display
 from sweeps.engine.node_data import check_data_on_nodes
@@ -32,6 +32,7 @@ from sweeps.planning.continuation import plan_extension, prepare_manifest
 from sweeps.planning.plan import Plan, make_plan, set_budget
 from sweeps.publishing.process import PublisherProcess, start_publisher
 from sweeps.publishing.publisher import PublishOutcome
+from sweeps.report.display import DisplayedResult
 from sweeps.report.summary import preload_plotting, write_summary
 from sweeps.store.asks import AskRecord, read_asks, write_ask
 from sweeps.store.filesystem import absolute_storage, check_writable, open_directory
@@ -62,7 +63,7 @@ class RunOutcome:
         has_trained: Whether there was anything to train.
     """
 
-    result: Result
+    result: DisplayedResult
     published: PublishOutcome
     failures: Mapping[str, str]
     interrupted_by: int | None
@@ -92,7 +93,7 @@ def run(
     reuse: Sequence[str] = (),
     budget: int | str | None = None,
     progress: bool = True,
-) -> Result:
+) -> DisplayedResult:
     """Runs a sweep of a study to its end.
 
     Args:
@@ -136,7 +137,7 @@ def extend(
     storage: str | None = None,
     budget: int | str | None = None,
     progress: bool = True,
-) -> Result:
+) -> DisplayedResult:
     """Extends a sweep and runs it to its end: only what is missing is trained.
 
     Args:
@@ -172,7 +173,7 @@ def extend(
     )
 
 
-def _run_to_end(plan: Plan, *, progress: bool, **arguments: Any) -> Result:
+def _run_to_end(plan: Plan, *, progress: bool, **arguments: Any) -> DisplayedResult:
     """Executes a plan with a display.
 
     Raises:
@@ -320,13 +321,13 @@ def _schedule(run: SweepRun, heartbeat: HeartbeatWriter) -> None:
             raise
 
 
-def _summarise(run: SweepRun, heartbeat: HeartbeatWriter) -> Result | None:
+def _summarise(run: SweepRun, heartbeat: HeartbeatWriter) -> DisplayedResult | None:
     """Writes the sweep's tables, figures and report; None if the run must end."""
     heartbeat.phase = "publishing"
     if run.should_stop():
         return None
     run.tracker.doing = "writing the report"
-    result = read_result(run.ledger)
+    result = DisplayedResult.read(run.ledger)
     try:
         write_summary(run.ledger, result)
     except OSError as error:
@@ -349,11 +350,14 @@ def _publish(
 
 
 def _close(
-    run: SweepRun, heartbeat: HeartbeatWriter, result: Result | None, published: PublishOutcome
+    run: SweepRun,
+    heartbeat: HeartbeatWriter,
+    result: DisplayedResult | None,
+    published: PublishOutcome,
 ) -> RunOutcome:
     if heartbeat.problem is not None:
         run.tracker.add_problem(heartbeat.problem)
-    result = result or read_result(run.ledger)
+    result = result or DisplayedResult.read(run.ledger)
     # A full disk keeps some failures out of the storage.
     failures = {**result.failures, **run.tracker.failures}
     counts = ", ".join(f"{count} {state}" for state, count in result.counts.items())

@@ -19,7 +19,7 @@ from pydantic import Field, TypeAdapter
 import tracking
 from privnets.points import TradeoffPoint
 from sweeps.analysis.pareto import hypervolume_history, worst_values
-from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, Result, read_result
+from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, Result
 from sweeps.analysis.text import format_count
 from sweeps.report.figures.point_picture import PICTURE_FILE, point_picture
 from sweeps.report.headline import headline
@@ -191,7 +191,7 @@ class Publisher:
         Once training has ended (`is_final`), a sweep that lacks points has failed.
         """
         try:
-            result = read_result(self._ledger)
+            result = Result.read(self._ledger)
             reference = self._reference(result)
             with TemporaryDirectory(prefix="sweeps-publisher-") as folder:
                 archive = Path(folder, ARCHIVE_FILE)

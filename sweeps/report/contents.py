@@ -86,7 +86,7 @@ class ReportFigure:
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class ReportContents:
     """Everything that a report of a sweep shows; each part is computed once."""
 
     result: Result
@@ -345,7 +345,7 @@ def figure_sections(result: Result, curves: CurveSet | None = None) -> list[Repo
     return [section for section in sections if section.chart or section.image or section.missing]
 
 
-def write_figures(report: Report, folder: Path) -> list[Path]:
+def write_figures(report: ReportContents, folder: Path) -> list[Path]:
     """Writes every figure as PNG, SVG and PDF, and every table as CSV; returns the paths.
 
     The table of points has every column and full precision, and so has that of the front.

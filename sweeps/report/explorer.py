@@ -20,14 +20,14 @@ from sweeps.analysis.tables import (
     select_records,
 )
 from sweeps.analysis.text import field_label, format_setting, metric_label, setting_as_number
-from sweeps.report.contents import Report
+from sweeps.report.contents import ReportContents
 from sweeps.report.figures.releases import IMAGES_FILE, UnusableError, read_images
 from sweeps.report.tables import flag_texts
 
 _MAX_THUMBNAILS, _THUMBNAIL_IMAGES = 60, 4
 
 
-def explorer_data(report: Report, artifacts: str = "") -> dict[str, Any]:
+def explorer_data(report: ReportContents, artifacts: str = "") -> dict[str, Any]:
     """Columns of the table of all points; rows are in the order of `report.points`.
 
     Each column has a key, a heading, texts, and numbers (None for NaN) if it has any.
@@ -45,7 +45,7 @@ def explorer_data(report: Report, artifacts: str = "") -> dict[str, Any]:
     }
 
 
-def _columns(report: Report, points: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _columns(report: ReportContents, points: pd.DataFrame) -> Iterator[dict[str, Any]]:
     result = report.result
     claimed = [claim.metric for claim in result.study.claims]
     metrics = [m for m in dict.fromkeys([*result.objectives, *claimed]) if m in points]
@@ -91,7 +91,7 @@ def _short(number: float) -> str:
     return "" if math.isnan(number) else f"{number:.2g}"
 
 
-def _thumbnails(report: Report) -> Mapping[str, str]:
+def _thumbnails(report: ReportContents) -> Mapping[str, str]:
     """Point id to a small picture of a few released images; empty for large sweeps."""
     ids = report.points["point_id"].tolist()
     if IMAGES_FILE not in report.result.files or len(ids) > _MAX_THUMBNAILS:

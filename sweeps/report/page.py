@@ -24,7 +24,7 @@ from sweeps.analysis.results import Result
 from sweeps.analysis.text import field_label, metric_label
 from sweeps.errors import InputError
 from sweeps.report.comparison_tables import comparison_table, contrast_table
-from sweeps.report.contents import Report
+from sweeps.report.contents import ReportContents
 from sweeps.report.explorer import explorer_data
 from sweeps.report.figures.overview import fronts_chart
 from sweeps.report.figures.plotly_charts import plotly_figure, plotly_script
@@ -39,7 +39,7 @@ def write_report(results: Sequence[Result], path: Path) -> Path:
     Raises:
         InputError: If the file cannot be written; an existing file is then kept.
     """
-    reports = [Report(result) for result in results]
+    reports = [ReportContents(result) for result in results]
     write_file_atomically(path, render_page(reports, path.parent).encode())
     return path
 
@@ -50,7 +50,7 @@ def write_report_files(result: Result, folder: Path) -> None:
     Raises:
         OSError: If a file cannot be written.
     """
-    report = Report(result)
+    report = ReportContents(result)
     page = render_page([report], Path(result.storage, result.sweep))
     (folder / "report.html").write_text(page, encoding="utf-8", newline="\n")
     for figure in report.files:
@@ -60,7 +60,7 @@ def write_report_files(result: Result, folder: Path) -> None:
         report.front.to_parquet(folder / "front.parquet")
 
 
-def render_page(reports: Sequence[Report], folder: Path | None = None) -> str:
+def render_page(reports: Sequence[ReportContents], folder: Path | None = None) -> str:
     """HTML of a page.
 
     Args:
@@ -94,7 +94,7 @@ def render_page(reports: Sequence[Report], folder: Path | None = None) -> str:
     return content
 
 
-def _comparison(reports: Sequence[Report]) -> dict[str, Any]:
+def _comparison(reports: Sequence[ReportContents]) -> dict[str, Any]:
     """Figure and tables that compare sweeps; a sentence if they share no objectives."""
     try:
         comparison: Comparison = compare_sweeps([report.result for report in reports])

@@ -1,18 +1,25 @@
-"""Figures of a result for notebooks."""
+"""Figures of results: for notebooks, and as files."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
+import pandas as pd
 from plotly.graph_objects import Figure
 
 from privnets.contract import Direction
+from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.results import Result
-from sweeps.report.contents import Report
-from sweeps.report.figures.metrics import front_chart
+from sweeps.report import contents
+from sweeps.report.contents import ReportContents
+from sweeps.report.figures.metrics import front_chart, save_chart
+from sweeps.report.figures.overview import fronts_chart
 from sweeps.report.figures.plotly_charts import plotly_figure
 from sweeps.report.figures.recorded import roc_chart, training_chart
+from sweeps.report.page import write_report as write_report
+from sweeps.report.page import write_report_files as write_report_files
 
 
 def plot_front(result: Result, x: str | None = None, y: str | None = None) -> Figure:
@@ -34,7 +41,22 @@ def plot_recorded(
 ) -> Figure:
     """Figure of recorded curves; see `Result.plot_curves` and `Result.plot_roc`."""
     draw = {"training": training_chart, "roc": roc_chart}[kind]
-    chart = draw(*Report(result).sample(point_ids))
+    chart = draw(*ReportContents(result).sample(point_ids))
     if chart is None:
         raise ValueError(f"no chosen point of {result.sweep} recorded {kind} curves")
     return plotly_figure(chart)
+
+
+def save_front(result: Result, front: pd.DataFrame, objectives: Objectives, path: Path) -> None:
+    """Draws a front among all points of a sweep, as an `.html` or `.png` file."""
+    save_chart(front_chart(result.points, front, objectives), path)
+
+
+def save_fronts(results: Sequence[Result], objectives: Objectives, path: Path) -> None:
+    """Draws the fronts of several sweeps, as an `.html` or `.png` file."""
+    save_chart(fronts_chart({result.sweep: result.points for result in results}, objectives), path)
+
+
+def write_figures(result: Result, folder: Path) -> list[Path]:
+    """Writes every figure and table of a sweep's report into a folder; returns the paths."""
+    return contents.write_figures(ReportContents(result), folder)

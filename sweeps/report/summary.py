@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 
 from sweeps.analysis.results import Result
+from sweeps.report.display import load_plots
 from sweeps.store.ledger import Ledger
 
 FIGURE_FILES = tuple(
@@ -22,7 +23,7 @@ SUMMARY_FILES = ("points.parquet", "front.parquet", "front.png", "report.html", 
 
 def preload_plotting() -> None:
     """Starts a thread that loads the plotting libraries, which takes about a second."""
-    Thread(target=import_module, args=("sweeps.report.page",)).start()
+    Thread(target=import_module, args=("sweeps.report.plots",)).start()
 
 
 def write_summary(ledger: Ledger, result: Result) -> tuple[str, ...]:
@@ -33,14 +34,12 @@ def write_summary(ledger: Ledger, result: Result) -> tuple[str, ...]:
     Raises:
         OSError: If they cannot be written.
     """
-    from sweeps.report.page import write_report_files
-
     if result.points.empty:
         return ()
     with TemporaryDirectory(prefix="sweeps-summary-") as name:
         folder = Path(name)
         result.points.to_parquet(folder / "points.parquet")
-        write_report_files(result, folder)
+        load_plots().write_report_files(result, folder)
         paths = sorted(folder.iterdir())
         for path in paths:
             ledger.directory.write(path.name, path.read_bytes())

@@ -25,7 +25,7 @@ from hostile_files import (
 )
 from watched import Watched, run_watched
 
-from sweeps.analysis.results import open_result, read_failures, read_result
+from sweeps.analysis.results import Result, open_result, read_failures
 from sweeps.engine.executor import new_sweep_name
 from sweeps.errors import InputError
 from sweeps.store.checkpoints import Checkpoint
@@ -414,6 +414,6 @@ def test_intact_packs_stay_readable_beside_damaged_ones(ledger: Ledger) -> None:
     for number in range(50):
         cut = good[: number * len(good) // 50]
         place(ledger, f"ledger/bad{number:02d}.parquet").write_bytes(cut)
-    found = read_result(ledger)
+    found = Result.read(ledger)
     assert ledger.finished_replicates() == {("kept", 0)}
     assert len(found.unreadable) == 50

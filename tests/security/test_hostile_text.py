@@ -141,10 +141,10 @@ def test_a_verification_steers_no_terminal(storage: Path, tmp_path: Path) -> Non
 def test_a_report_of_hostile_names_runs_nothing(storage: Path) -> None:
     """Renders a report of a real ledger, as the tests in a browser do."""
     from sweeps.analysis.results import open_result
-    from sweeps.report.contents import Report
+    from sweeps.report.contents import ReportContents
     from sweeps.report.page import render_page
 
-    page = render_page([Report(open_result("hostile", str(storage)))])
+    page = render_page([ReportContents(open_result("hostile", str(storage)))])
     assert "<img src=x" not in page
     assert "<script>alert" not in page
     assert "onerror=alert" not in re.sub(r"&lt;img src=x onerror=alert\(1\)&gt;", "", page).replace(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from small_sweeps import small_plan
 
-from sweeps.analysis.results import read_result
+from sweeps.analysis.results import Result
 from sweeps.cli.run import _resume_command
 from sweeps.cli.terminal import command_line
 from sweeps.engine.executor import prepare_manifest
@@ -45,7 +45,7 @@ def test_a_displayed_result_does_not_show_the_keys_of_its_storage(tmp_path: Path
     ledger = Ledger(str(tmp_path), "sweep")
     manifest = prepare_manifest(ledger, small_plan(tmp_path), command="", tracking_uri="http://a")
     write_manifest(ledger, manifest)
-    found = read_result(ledger)
+    found = Result.read(ledger)
     ledger.storage = STORAGE
     assert "hunter2" not in repr(found)
     assert "bucket/path" in repr(found)

@@ -28,7 +28,7 @@ import privnets
 import tracking
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.analysis.pareto import hypervolume_history, worst_values
-from sweeps.analysis.results import read_result
+from sweeps.analysis.results import Result
 from sweeps.engine.executor import prepare_manifest
 from sweeps.planning.plan import Plan
 from sweeps.publishing.process import start_publisher
@@ -117,7 +117,7 @@ def test_a_sweep_s_front_can_be_read_from_mlflow_alone(
     publish_all(ledger, manifest, uri)
     found = run_command("pareto", "sweep", "--tracking-uri", uri, "-o", str(tmp_path / "f.csv"))
     assert found.exit_code == 0, found.stderr
-    expected = read_result(ledger).front()
+    expected = Result.read(ledger).front()
     assert list(pd.read_csv(tmp_path / "f.csv")["point_id"]) == list(expected["point_id"])
     absent = run_command("pareto", "absent", "--tracking-uri", uri)
     assert "does not contain a sweep named 'absent'" in absent.stderr
@@ -127,7 +127,7 @@ def test_a_sweep_s_front_can_be_read_from_mlflow_alone(
     (parent,) = client.search_runs([experiment.experiment_id], "tags.kind = 'sweep'")
     began = datetime.fromisoformat(manifest.created_at).timestamp()
     assert parent.info.start_time == pytest.approx(1000 * began, abs=1)
-    assert parent.data.tags[runs.NOTE].startswith(headline(read_result(ledger)))
+    assert parent.data.tags[runs.NOTE].startswith(headline(Result.read(ledger)))
     assert not [key for key in parent.data.tags if "sha256" in key and key[:7] != "mlflow."]
 
 
@@ -405,7 +405,7 @@ def test_a_publisher_that_fails_is_reported(tmp_path: Path) -> None:
 
 
 def _history(ledger: Ledger) -> list[tuple[int, float, float]]:
-    result = read_result(ledger)
+    result = Result.read(ledger)
     reference = worst_values(result.points, result.objectives)
     return hypervolume_history(result.points, result.objectives, reference)
 
@@ -443,7 +443,7 @@ def test_a_time_beyond_the_calendar_is_damage_and_delays_no_other_point(
     outcome = publisher.outcome()
     assert held(uri) == ids(plan, 1)
     assert (outcome.points, outcome.left) == (1, 0)
-    assert "late" in " ".join(read_result(ledger).unreadable)
+    assert "late" in " ".join(Result.read(ledger).unreadable)
 
 
 def test_points_with_an_infinite_objective_have_no_part_in_the_hypervolume(

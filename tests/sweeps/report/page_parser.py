@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from html.parser import HTMLParser
 
-from sweeps.report.contents import Report
+from sweeps.report.contents import ReportContents
 from sweeps.report.page import render_page
 
 
 def render(sweep) -> str:
     """The page of one sweep."""
-    return render_page([Report(sweep)])
+    return render_page([ReportContents(sweep)])
 
 
 class ReportPage(HTMLParser):
