@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from stored_sweeps import write_sweep
 
+import sweeps
 from sweeps.analysis.constrained import Constraint, best_under_constraints
 from sweeps.analysis.fronts import (
     debiased_interval,
@@ -20,7 +21,6 @@ from sweeps.analysis.fronts import (
 )
 from sweeps.analysis.pareto import hypervolume
 from sweeps.analysis.resampling import PointSamples, build_samples
-from sweeps.analysis.results import open_result
 from sweeps.errors import InputError
 
 LEAK, KEPT = "privacy/leak", "utility/kept"
@@ -227,14 +227,14 @@ def test_a_result_answers_and_leaves_out_flagged_points(tmp_path: Path) -> None:
     objectives = {"privacy/membership_advantage": "min", "utility/test_accuracy": "max"}
     metrics = [(0.1, 0.96), (0.5, 0.99)]
     write_sweep(tmp_path, "first", objectives, metrics, replicates=3, flags=[1.0, 0.0])
-    result = open_result("first", str(tmp_path))
+    result = sweeps.open_result("first", str(tmp_path))
     constraint = "utility/test_accuracy >= 0.95"
     leak = "privacy/membership_advantage"
     assert result.lowest(leak, constraint).value.mean == pytest.approx(0.5)
     assert result.lowest(leak, constraint, include_flagged=True).value.mean == pytest.approx(0.1)
     assert result.highest("utility/test_accuracy", f"{leak} <= 0.6").value.mean == 0.99
     write_sweep(tmp_path, "flagged", objectives, metrics, replicates=3, flags=[1.0, 1.0])
-    assert open_result("flagged", str(tmp_path)).front().empty
+    assert sweeps.open_result("flagged", str(tmp_path)).front().empty
     front, whole = result.front(), result.front(include_flagged=True)
     assert (len(front), front.attrs["excluded"]["flagged"], len(whole)) == (1, 1, 2)
     assert front["front/probability"].tolist() == [1.0]
