@@ -37,7 +37,7 @@ class TableAttributes(UserForm):
     Attributes:
         table: Path of a CSV or parquet file, from the study's folder.
         columns: Attributes; every column without another use if null.
-        ignore: Columns that are no attributes, such as identifiers.
+        ignore: Columns that are not attributes, such as identifiers.
         categorical: Columns whose values are categories, besides those that hold texts.
         missing: Whether a missing value is an error, removes its record, or is replaced by the
             column's median or a category of its own.
@@ -169,7 +169,7 @@ def require_columns(frame: pd.DataFrame, names: Sequence[str], field: str) -> No
 
 
 def _require_named_columns(frame: pd.DataFrame, fields: Mapping[str, Sequence[str]]) -> None:
-    """Raises one UserFormError for all names, by the entry that gave them, that are no columns."""
+    """Raises one UserFormError for all names, by the entry that gave them, that are not columns."""
     columns, errors = [*map(str, frame.columns)], []
     for field, names in fields.items():
         for name in names:
@@ -277,10 +277,10 @@ def known_records(
 ) -> pd.DataFrame:
     """Selects the records that a study uses, with the columns of attributes, then of labels.
 
-    Attributes may have missing values if those are to be replaced; labels have none.
+    Attributes may have missing values if the entry says how to replace them; labels have none.
 
     Args:
-        labels: Columns that are no attributes, by the entry of the reference that names them.
+        labels: Columns that are not attributes, by the entry of the reference that names them.
 
     Raises:
         UserFormError: If columns or records are absent.

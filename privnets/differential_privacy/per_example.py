@@ -77,18 +77,18 @@ class ConvolutionForm(LayerForm):
         if positions**2 <= patches.shape[-2] * slopes.shape[-2]:
             squares = ((patches.mT @ patches) * (slopes.mT @ slopes)).sum((-2, -1))
 
-            def weighted(weight: Tensor) -> Tensor:
+            def weighted_sum(weight: Tensor) -> Tensor:
                 scaled = (slopes * weight[..., None, None]).transpose(1, 2).flatten(2)
                 return scaled @ patches.transpose(1, 2).flatten(2).mT
         else:
             single = (slopes @ patches.mT).flatten(2)
             squares = torch.linalg.vecdot(single, single)
 
-            def weighted(weight: Tensor) -> Tensor:
+            def weighted_sum(weight: Tensor) -> Tensor:
                 return weight[:, None] @ single
 
         def sums(weight: Tensor) -> list[Tensor]:
-            return [weighted(weight).reshape(shape), (weight[:, None] @ biases)[:, 0]]
+            return [weighted_sum(weight).reshape(shape), (weight[:, None] @ biases)[:, 0]]
 
         return squares + biases.square().sum(-1), sums
 
@@ -170,14 +170,14 @@ and which records count, 1 or 0 (padding), [S, B].
 def ghost_clipping(forward: Forward, loss: Loss) -> ClippedGradients:
     """Clips without materialised gradients, for networks whose layers all have a form."""
 
-    def clipped(
+    def clipped_gradients(
         parameters: Sequence[Tensor], x: Tensor, y: Tensor, clip: Tensor, counted: Tensor
     ) -> list[Tensor]:
         tape = LayerTape()
         losses = loss(forward(tape, parameters, x), y)
         return tape.clipped_sums(losses, clip, counted)
 
-    return clipped
+    return clipped_gradients
 
 
 def materialised_clipping(
@@ -198,7 +198,7 @@ def materialised_clipping(
     per_example = torch.func.vmap(torch.func.grad(example_loss), (None, 0, 0))
     stacked = torch.func.vmap(per_example)
 
-    def clipped(
+    def clipped_gradients(
         parameters: Sequence[Tensor], x: Tensor, y: Tensor, clip: Tensor, counted: Tensor
     ) -> list[Tensor]:
         gradients = stacked(list(parameters), x, y)
@@ -206,7 +206,7 @@ def materialised_clipping(
         weight = counted * _clip_factors(torch.stack(squares).sum(0).sqrt(), clip)
         return [torch.einsum("sb,sb...->s...", weight, g) for g in gradients]
 
-    return clipped
+    return clipped_gradients
 
 
 def _clip_factors(norms: Tensor, clip: Tensor) -> Tensor:

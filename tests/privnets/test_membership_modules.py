@@ -127,7 +127,7 @@ def test_full_batch_descent_equals_plain_torch():
         optimiser.zero_grad()
         (module(x)[:, 0] - y).square().mean().backward()
         optimiser.step()
-    theirs = module(universe.x.float()[request.asked(0)])[:, 0].detach()
+    theirs = module(universe.x.float()[request.asked_records(0)])[:, 0].detach()
     np.testing.assert_allclose(ours[0, 0], theirs, rtol=1e-4, atol=1e-5)
 
 

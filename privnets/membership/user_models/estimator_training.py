@@ -59,7 +59,7 @@ def _fit_tasks(request: OutputRequest, models: range) -> list[FitTask]:
             x=x,
             y=y,
             members=request.design.sets[j],
-            asked=request.asked(j),
+            asked=request.asked_records(j),
         )
         for j in models
     ]

@@ -116,14 +116,14 @@ class FitTask:
         """
         set_folder(self.folder)
         try:
-            model = seeded(make_estimator(self.reference), self.reference.params, self.seed)
+            model = set_seed(make_estimator(self.reference), self.reference.params, self.seed)
             model.fit(self.x[self.members], self.y[self.members])
             return true_outputs(predict(model, self.x[self.asked]), self.y[self.asked])
         except Exception as error:  # any exception of the user's code
             return describe_error(error)
 
 
-def seeded(estimator: Any, given: Iterable[str], seed: int) -> Any:
+def set_seed(estimator: Any, given: Iterable[str], seed: int) -> Any:
     """Sets every `random_state` that is not given, and the global generator of numpy."""
     np.random.seed(seed)  # estimators without a random state draw from it
     if not hasattr(estimator, "get_params"):

@@ -60,8 +60,8 @@ class ModuleTrainer(OutputTrainer):
             raise UserCodeError(error.given) from error
         except Exception as error:  # any exception of the user's code
             raise UserCodeError(describe_error(error)) from error
-        y, repeated = request.universe.y.cpu().numpy(), request.repeated
-        asked = [np.concatenate([request.asked(j), repeated]) for j in models]
+        y, repeated = request.universe.y.cpu().numpy(), request.repeated_records
+        asked = [np.concatenate([request.asked_records(j), repeated]) for j in models]
         return np.stack(
             [true_outputs(each, y[records]) for records, each in zip(asked, outputs, strict=True)]
         )
@@ -227,9 +227,9 @@ class ModuleJob:
     ) -> list[ModelOutputs]:
         """Outputs at the asked records, at changed copies, and at the checkpoints of training."""
         config, count = self.request.design.config, len(models)
-        asked = torch.from_numpy(np.stack([self.request.asked(j) for j in models]))
+        asked = torch.from_numpy(np.stack([self.request.asked_records(j) for j in models]))
         at_records = self.answers(stack, self.x[asked.to(self.x.device)])
-        copies = changed_copies(self.attacked, config.augmentation, config.queries)
+        copies = changed_copies(self.attacked_records, config.augmentation, config.queries)
         at_copies = [self.answers(stack, x.expand(count, *x.shape)) for x in copies]
         values = torch.cat([at_records, *at_copies, *curve], dim=1).double().cpu().numpy()
         if self.outputs == 1:
@@ -237,7 +237,7 @@ class ModuleJob:
         return [ModelOutputs("margins", each) for each in values]
 
     @property
-    def attacked(self) -> Tensor:
+    def attacked_records(self) -> Tensor:
         """Attacked records, shape [R, *inputs]."""
         return self.x[torch.from_numpy(self.request.design.records).to(self.x.device)]
 
@@ -276,6 +276,6 @@ class _LossCurve:
 
     def __call__(self, steps: int) -> None:
         if steps in self._steps:
-            x = self._job.attacked
+            x = self._job.attacked_records
             models = len(self._stack.parameters[0])
             self.outputs.append(self._job.answers(self._stack, x.expand(models, *x.shape)))

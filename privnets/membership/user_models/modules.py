@@ -61,7 +61,7 @@ def _invalid_changes(config: MembershipConfig, info: DatasetInfo) -> list[Invali
     if config.augmentation != "none":
         expected = ""
         if isinstance(input_shape(config, info), int):
-            expected = f"none with {info.name}, whose records are no images"
+            expected = f"none with {info.name}, whose records are not images"
         elif config.epsilon is not None:
             expected = "none with epsilon"
         if expected:

@@ -65,12 +65,12 @@ class OutputRequest:
         both = np.concatenate([design.records, test.numpy()])
         return cls(design, universe, np.unique(both))
 
-    def asked(self, model: int) -> NDArray[np.int64]:
+    def asked_records(self, model: int) -> NDArray[np.int64]:
         """Records at which a model is asked, shape [k + n]; the last n are its training set."""
         return np.concatenate([self.shared, self.design.sets[model].astype(np.int64)])
 
     @property
-    def repeated(self) -> NDArray[np.int64]:
+    def repeated_records(self) -> NDArray[np.int64]:
         """Attacked records once for each changed copy, then for each checkpoint, shape [r]."""
         config = self.design.config
         return np.tile(self.design.records, config.queries - 1 + config.checkpoints)
@@ -111,7 +111,7 @@ class OutputTrainer(Trainer):
         outputs = state.get("outputs")
         for index, config in enumerate(configs):
             request = OutputRequest.draw(config, universe)
-            columns = len(request.asked(0)) + len(request.repeated)
+            columns = len(request.asked_records(0)) + len(request.repeated_records)
             outputs = universe.x.new_zeros(0, 2, columns).cpu() if outputs is None else outputs
             if outputs.shape[1:] != (2, columns) or len(outputs) > config.draws:
                 raise ValueError(f"state of shape {tuple(outputs.shape)} is of another stack.")
@@ -205,18 +205,20 @@ class _StoredOutputs(Predictor):
     def changed_copies(self) -> Tensor | None:
         """See `Predictor.changed_copies`."""
         copies = self._request.design.config.queries - 1
-        return self._repeated(0, copies).value if copies else None
+        return self._repeated_outputs(0, copies).value if copies else None
 
     def trajectory(self) -> Tensor | None:
         """See `Predictor.trajectory`."""
         config = self._request.design.config
         copies = config.queries - 1
-        return self._repeated(copies, config.checkpoints).loss if config.checkpoints else None
+        return (
+            self._repeated_outputs(copies, config.checkpoints).loss if config.checkpoints else None
+        )
 
-    def _repeated(self, first: int, count: int) -> Outputs:
+    def _repeated_outputs(self, first: int, count: int) -> Outputs:
         """Outputs [count, J, R] at some repetitions of the attacked records."""
         records = len(self._request.design.records)
-        start = self._values.shape[1] - len(self._request.repeated) + first * records
+        start = self._values.shape[1] - len(self._request.repeated_records) + first * records
         columns = torch.arange(start, start + count * records)
         outputs = self._outputs(columns)
         parts = (outputs.loss, outputs.merit, outputs.value)

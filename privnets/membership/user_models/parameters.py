@@ -17,7 +17,7 @@ def unknown_parameters(reference: ModelReference, skipped: int = 0) -> list[Inva
     """Returns the given parameters that a model does not have.
 
     Args:
-        skipped: Number of leading arguments that are no parameters.
+        skipped: Number of leading arguments that are not parameters.
     """
     known = parameter_names(reference, skipped)
     if known is None:
