@@ -96,6 +96,18 @@ def separate_groups(samples: PointSamples, objectives: Objectives) -> NDArray[np
     return groups
 
 
+def separate_points(
+    samples: PointSamples, objectives: Objectives, point_id: str
+) -> NDArray[np.bool_]:
+    """Whether intervals separate each point from one of them in any objective, shape [P].
+
+    False where an error is unknown, and for the point itself.
+    """
+    values, place = _orient(samples.draw(), objectives), list(samples.point_ids).index(point_id)
+    is_known = samples.has_errors & samples.has_errors[place]
+    return _are_separate(values[:, [place]], values) & is_known
+
+
 def _are_separate(first: Array, others: Array) -> NDArray[np.bool_]:
     """Whether a 95% interval of the difference leaves out 0 in any objective; draws [B, P, K]."""
     limit = (1 + LEVEL) / 2

@@ -179,7 +179,7 @@ class ReportContents:
 
     @property
     def front_groups(self) -> list[tuple[str, list[tuple[str, ...]]]]:
-        """Rows of the front's table by group of points that intervals cannot separate, in words.
+        """Rows of the front's table by group, in words; see `Result.front`.
 
         Empty if each point is alone in its group.
         """
@@ -191,7 +191,9 @@ class ReportContents:
         if not place or len(groups) == len(table.rows):
             return []
         counts = {
-            name: "one point" if len(rows) == 1 else f"{len(rows)} points that cannot be told apart"
+            name: "one point"
+            if len(rows) == 1
+            else f"its first point, and {len(rows) - 1} that cannot be told apart from it"
             for name, rows in groups.items()
         }
         return [(f"Group {name}: {counts[name]}", rows) for name, rows in groups.items()]

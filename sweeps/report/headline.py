@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from sweeps.analysis.fronts import separate_points
 from sweeps.analysis.pareto import Objectives
 from sweeps.analysis.results import Result
 from sweeps.analysis.tables import (
-    FRONT_GROUP,
-    FRONT_PROBABILITY,
     Row,
     best_first,
     row_interval,
@@ -45,7 +43,7 @@ def headline(result: Result, front: pd.DataFrame | None = None) -> str:
     private = _best_row(front, objectives, leading)
     sentences = [
         f"At {_place(private, fields)} {_measured(private, metrics)}.",
-        _equals(private, front),
+        _inseparable(result, front, str(private["point_id"])),
     ]
     useful = next((m for m in metrics if m.startswith("utility/") and m != leading), None)
     other = private if useful is None else _best_row(front, objectives, useful)
@@ -83,13 +81,13 @@ def _measured(row: Row, metrics: Sequence[str]) -> str:
     return _join(phrases)
 
 
-def _equals(row: Row, front: pd.DataFrame) -> str:
+def _inseparable(result: Result, front: pd.DataFrame, point_id: str) -> str:
     """Number of points of the front that intervals cannot separate from a point, in words."""
-    if not {FRONT_GROUP, FRONT_PROBABILITY} <= set(front.columns):
-        return ""
-    if math.isnan(row[FRONT_PROBABILITY]):
+    samples = result.samples(list(result.objectives), front["point_id"])
+    if not samples.has_errors[list(samples.point_ids).index(point_id)]:
         return "Its error is unknown, so no other point can be told apart from it."
-    others = int((front[FRONT_GROUP] == row[FRONT_GROUP]).sum()) - 1
+    is_separate = separate_points(samples, result.objectives, point_id)
+    others = len(front) - 1 - int(is_separate.sum())
     rest = format_count(len(front) - 1, "other point")
     if not others:
         return f"Intervals separate it from the {rest} of the front." if len(front) > 1 else ""

@@ -14,6 +14,7 @@ import pandas as pd
 from privnets.contract import Direction
 from privnets.points import Curve, Replicate, TradeoffPoint
 from sweeps.analysis.pareto import pareto_front
+from sweeps.analysis.resampling import PointSamples, build_samples
 from sweeps.analysis.tables import varying_fields
 from sweeps.store.reader import Note
 from sweeps.study.spec import Study
@@ -65,6 +66,11 @@ class SyntheticSweep:
     def replicates(self) -> pd.DataFrame:
         """See `tracking.replicates_frame`."""
         return replicates_frame(self.tradeoff_points, self.sweep)
+
+    def samples(self, metrics: Sequence[str], point_ids: Collection[str]) -> PointSamples:
+        """See `Result.samples`."""
+        rows = self.replicates
+        return build_samples(rows.loc[rows["point_id"].isin(point_ids)], metrics)
 
     @property
     def notes(self) -> Sequence[Note]:

@@ -4,32 +4,52 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pandas as pd
+import pytest
 from synthetic_releases import image_sweep
-from synthetic_sweep import SyntheticSweep, membership_points, membership_study
+from synthetic_sweep import OBJECTIVES, SyntheticSweep, membership_points, membership_study
 
+from privnets.points import Replicate
 from sweeps.report.headline import headline
 
 
-def front(sweep: SyntheticSweep, groups: list[int], probability: float = 0.5) -> pd.DataFrame:
-    chosen = sweep.front().sort_values("privacy/membership_advantage").iloc[: len(groups)]
-    return chosen.assign(**{"front/group": groups, "front/probability": probability})
+def chained_replicate(size: float, decay: float, seed: int) -> Replicate:
+    """Replicate of a chain of three points: intervals separate its ends alone.
+
+    The differences of neighbours are 0.7 and have a standard error of 0.37, so that their 95%
+    intervals reach 0.94 to both sides.
+    """
+    place, side = divmod(seed, 2)
+    noise = (1 - 2 * side) * (place == size)
+    metrics = {
+        "privacy/membership_advantage": 0.7 * size + noise,
+        "utility/test_mse": -0.7 * size + noise,
+    }
+    return Replicate(seed, metrics, finished_at=1.7e9)
 
 
 def test_the_most_private_and_the_most_useful_points_are_named(membership_sweep):
-    chosen = front(membership_sweep, [1, 1, 2])
+    chosen = membership_sweep.front().sort_values("privacy/membership_advantage")
     private, useful = chosen.iloc[0], chosen.sort_values("utility/test_mse").iloc[0]
-    text = headline(membership_sweep, chosen)
+    text = headline(membership_sweep)
     assert text.startswith(f"At {private['config/train_size']} training records and weight decay ")
     assert f"the strongest attack gains {private['privacy/membership_advantage']:.3f} ±" in text
-    assert "Of the 2 other points of the front, 1 cannot be told apart from it." in text
     place = f"is at {useful['config/train_size']} training records"
     assert f"The lowest test mse, {useful['utility/test_mse']:.4f}" in text
     assert place in text
 
 
-def test_without_errors_nothing_is_separate(membership_sweep):
-    text = headline(membership_sweep, front(membership_sweep, [1, 2, 3], float("nan")))
+@pytest.mark.parametrize("metrics", [list(OBJECTIVES), list(OBJECTIVES)[::-1]])
+def test_points_that_cannot_be_told_apart_are_counted_pair_by_pair(metrics):
+    """In the second order the most private point is alone in a group of the front."""
+    points = membership_points((0, 1, 2), (0.0,), replicate=chained_replicate)
+    objectives = {metric: OBJECTIVES[metric] for metric in metrics}
+    sweep = SyntheticSweep(membership_study(), points, objectives=objectives)
+    assert len(sweep.front()) == 3
+    assert "Of the 2 other points of the front, 1 cannot be told apart from it." in headline(sweep)
+
+
+def test_without_errors_nothing_is_separate():
+    text = headline(SyntheticSweep(membership_study(), membership_points(seeds=1)))
     assert "Intervals separate" not in text
     assert "no other point can be told apart" in text
 
