@@ -239,7 +239,7 @@ def report(
             "-o",
             metavar="FILE",
             help="HTML file to write.",
-            show_default="(report.html in the first sweep's folder)",
+            show_default="(report.html in the sweep's folder; of several: A-B.html)",
         ),
     ] = None,
     figures: Annotated[
@@ -258,7 +258,7 @@ def report(
     results = [_open(name, storage, tracking_uri, address) for name in dict.fromkeys(sweeps)]
     if figures is None:
         is_copy = tracking_uri is not None or address is not None
-        path = output or _report_path(results[0], is_copy)
+        path = output or _report_path(results, is_copy)
         typer.echo(load_plots().write_report(results, path))
         return
     for result in results:
@@ -270,11 +270,15 @@ def report(
         typer.echo(f"{format_count(len(written), 'file')} written to {folder}")
 
 
-def _report_path(result: Result, is_copy: bool) -> Path:
-    """The report in the sweep's folder; in the working directory if that is remote or a copy."""
-    is_remote = is_copy or "://" in result.storage
-    name = f"{result.sweep}.html" if is_remote else "report.html"
-    return Path(name) if is_remote else Path(result.storage, result.sweep, name)
+def _report_path(results: Sequence[Result], is_copy: bool) -> Path:
+    """The report in the sweep's folder; of several, or of a remote one, in the working directory.
+
+    A comparison must not take the place of the sweep's own report.
+    """
+    (first, *others) = results
+    if others or is_copy or "://" in first.storage:
+        return Path("-".join(result.sweep for result in results) + ".html")
+    return Path(first.storage, first.sweep, "report.html")
 
 
 def _parse_objectives(minimize: Sequence[str], maximize: Sequence[str]) -> Objectives:

@@ -133,9 +133,12 @@ def test_report_is_written(run, tmp_path):
     assert Path(shown.strip()).parent.name == SWEEP, "into the folder of the sweep"
 
 
-def test_report_of_several_sweeps_is_one_page(run, tmp_path):
-    assert run("report", SWEEP, OTHER, "-o", "both.html")[0] == 0
-    text = (tmp_path / "both.html").read_text()
+def test_report_of_several_sweeps_is_one_page_beside_their_own(run, tmp_path, storage):
+    own = storage / SWEEP / "report.html"
+    own.write_text("the sweep's own report")
+    assert run("report", SWEEP, OTHER) == (0, f"{SWEEP}-{OTHER}.html\n", "")
+    assert own.read_text() == "the sweep's own report"
+    text = (tmp_path / f"{SWEEP}-{OTHER}.html").read_text()
     assert "Sweeps compared" in text
     assert 'id="s1-front"' in text
     assert 'id="s2-front"' in text
