@@ -97,10 +97,11 @@ def _calling_at_once(on_stop: Callable[[], None], numbers: Collection[int]) -> I
 
     def wait_for_signal() -> None:
         with os.fdopen(reader, "rb", buffering=0) as signals:
+            is_stopping = False
             while received := signals.read(1):  # the number of a signal
-                if received[0] in numbers:
+                if received[0] in numbers and not is_stopping:
+                    is_stopping = True
                     on_stop()
-                    return
 
     thread = threading.Thread(target=wait_for_signal, name="stop signals", daemon=True)
     thread.start()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -96,3 +98,26 @@ def test_the_first_signal_calls_on_stop_once_in_another_thread() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         assert callers.get(timeout=0.5) is not threading.main_thread()
     assert callers.empty()
+
+
+_TWO_SIGNALS = """
+import os, signal, threading
+from sweeps.engine.signals import Interrupted, catch_stop_signals
+
+called = threading.Event()
+try:
+    with catch_stop_signals(called.set):
+        os.kill(os.getpid(), signal.SIGTERM)
+        called.wait()
+        threading.Event().wait(0.2)  # the thread that called it goes on, or ends
+        os.kill(os.getpid(), signal.SIGTERM)
+except Interrupted:
+    print("interrupted")
+"""
+
+
+def test_a_second_signal_prints_nothing_of_its_own() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _TWO_SIGNALS], capture_output=True, text=True, check=True
+    )
+    assert (ended.stdout, ended.stderr) == ("interrupted\n", "")
