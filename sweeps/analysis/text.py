@@ -8,6 +8,7 @@ from numbers import Real
 
 _MAX_LABEL_LENGTH = 32
 _NAMES: Mapping[str, str] = {
+    "baseline": "raw data",
     "attacker_auc": "attacker's AUC",
     "attacker_balanced_accuracy": "attacker's balanced accuracy",
     "rho_kl": "KL leakage",
@@ -16,19 +17,21 @@ _NAMES: Mapping[str, str] = {
     "tradeoff": "tradeoff weight",
     "train_size": "training records",
 }
+_PLAIN_FAMILIES = ("", "privacy", "utility")
 _IN_NATS = ("leakage", "alpha_leakage", "censored", "rho_kl", "rho_mi", "worst_record_rho_kl")
 
 
 def metric_label(metric: str) -> str:
     """A metric's name for people, with its unit: `MI leakage, nats`.
 
-    The family is named unless it is `privacy` or `utility`, and so is the attack or attacker.
+    The family is named unless it is `privacy` or `utility`, and so is the attack or attacker. Other
+    families have metrics of the same last name.
     """
     family, *middle, last = metric.split("/") if "/" in metric else ("", metric)
     name, _, rate = last.partition("_at_fpr_")
     words = _NAMES.get(name, name.replace("_", " "))
     words = f"TPR at FPR {rate}" if rate and name == "tpr" else words
-    prefix = {"baseline": "raw data: ", "bound": "bound: ", "floor": "floor: "}.get(family, "")
+    prefix = "" if family in _PLAIN_FAMILIES else f"{_NAMES.get(family, family)}: "
     others = [part.replace("_", " ") for part in middle if part not in ("attack", "attacker")]
     unit = ", nats" if last in _IN_NATS else ""
     return f"{prefix}{words}{f' ({others[0]})' if others else ''}{unit}"

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from sweeps.analysis.tables import evenly_spaced, format_metric, front_table, points_table
+from sweeps.analysis.text import metric_label
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,13 @@ def test_a_rate_without_enough_outsiders_says_so():
     assert format_metric({rate: math.nan, expected: math.nan}, rate) == "undefined"
     assert format_metric({rate: 0.25, expected: 16.0}, rate) == "0.25"
     assert format_metric({"privacy/rho_kl": math.nan}, "privacy/rho_kl") == "undefined"
+
+
+def test_metrics_of_different_families_have_different_labels():
+    families = ("privacy", "exact", "estimate", "information", "baseline", "bound")
+    labels = {metric_label(f"{family}/leakage") for family in families}
+    assert len(labels) == len(families)
+    assert {"leakage, nats", "exact: leakage, nats", "raw data: leakage, nats"} <= labels
 
 
 def _points(**config: str) -> pd.DataFrame:
