@@ -105,7 +105,8 @@ def separate_points(
     """
     values, place = _orient(samples.draw(), objectives), list(samples.point_ids).index(point_id)
     is_known = samples.has_errors & samples.has_errors[place]
-    return _are_separate(values[:, [place]], values) & is_known
+    separate: NDArray[np.bool_] = _are_separate(values[:, [place]], values) & is_known
+    return separate
 
 
 def _are_separate(first: Array, others: Array) -> NDArray[np.bool_]:
