@@ -121,7 +121,11 @@ def read_sweep_file(
         if parent is None:
             raise TrackingError(f"{uri} does not contain a sweep named {sweep!r}.")
         if name not in {file.path for file in client.list_artifacts(parent.run_id)}:
-            raise TrackingError(f"the sweep {sweep!r} has no file {name} in {uri}.")
+            raise TrackingError(
+                f"the sweep {sweep!r} has no file {name} in {uri}; a sweep gets its files when it "
+                f"ends",
+                f"`sweeps sync {sweep}` publishes them, on a machine that sees its storage",
+            )
         return Path(client.download_artifacts(parent.run_id, name, folder)).read_bytes()
 
 

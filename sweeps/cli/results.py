@@ -130,7 +130,10 @@ def _open(
     tracking_uri: str | None = None,
     address: str | None = None,
 ) -> Result:
-    """Reads a sweep from a storage, or a copy of its ledger from MLflow or a cluster."""
+    """Reads a sweep from a storage, or a copy of its ledger from MLflow or a cluster.
+
+    A copy in MLflow may be older than the sweep, so its time is printed.
+    """
     given = {"--storage": storage, "--tracking-uri": tracking_uri, "--address": address}
     named = [option for option, value in given.items() if value is not None]
     if len(named) > 1:
@@ -144,7 +147,12 @@ def _open(
     folder = Path(mkdtemp(prefix="sweeps-copy-"))
     atexit.register(rmtree, folder, ignore_errors=True)
     unpack_sweep(archive, folder, sweep)
-    return open_result(sweep, str(folder))
+    result = open_result(sweep, str(folder))
+    times = result.replicates["finished_at"]
+    if tracking_uri is not None and len(times):
+        last = f"{times.max():%Y-%m-%d %H:%M:%S} UTC"
+        say(f"Copy of {sweep} in MLflow; its last training finished {last}.", err=True)
+    return result
 
 
 def _answer(

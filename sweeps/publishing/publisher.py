@@ -193,16 +193,18 @@ class Publisher:
         try:
             result = Result.read(self._ledger)
             reference = self._reference(result)
+            times = result.points["finished_at"]
             with TemporaryDirectory(prefix="sweeps-publisher-") as folder:
                 archive = Path(folder, ARCHIVE_FILE)
-                archive.write_bytes(pack_sweep(self._ledger))
+                with archive.open("wb") as file:
+                    pack_sweep(self._ledger, file)
                 return self._record_sweep(
                     files={ARCHIVE_FILE: archive, **copy_summary_files(self._ledger, Path(folder))},
                     hypervolume=hypervolume_history(result.points, result.objectives, reference),
                     tags={_REFERENCE_TAG: json.dumps(reference)} if reference else {},
                     headline="" if result.points.empty else headline(result),
                     status=_sweep_status(result, is_final=is_final),
-                    ended=max((p.finished_at for p in result.tradeoff_points), default=None),
+                    ended=None if times.empty else times.max().timestamp(),
                 )
         except (TrackingError, OSError, ValueError) as error:
             self.error = str(error)
@@ -325,14 +327,14 @@ def _finish(publisher: Publisher, orders: queue.Queue[str], is_final: bool) -> b
 def headline_metrics(manifest: Manifest) -> list[str]:
     """Metrics that MLflow's pages show, at most 40: first objectives, with their intervals.
 
-    Then those that the study names, those of no single attack, and the main one of each attack.
+    Then those that the study names, the main one of each attack, and those of no single attack.
     """
     objectives, declared = manifest.plan.objectives, manifest.plan.metrics
     spread = [f"{metric}{suffix}" for metric in objectives for suffix in ("", *SUFFIXES)]
     named = [*manifest.study.constraints, *(claim.metric for claim in manifest.study.claims)]
     shared = [key for key in declared if not key.startswith(_SINGLE_ATTACKS)]
     single = [key for key in declared if key.endswith(_MAIN_OF_ATTACKS)]
-    chosen = dict.fromkeys([*spread, *named, *shared, *single])
+    chosen = dict.fromkeys([*spread, *named, *single, *shared])
     return list(chosen)[: _HEADLINES - len(objectives)]  # objectives have a second copy
 
 

@@ -11,9 +11,10 @@ import io
 import re
 import sys
 import tarfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from sweeps.errors import InputError
 from sweeps.store.ledger import Ledger
@@ -27,10 +28,20 @@ MAX_BYTES: Final = 2**30
 
 _FOLDERS: Final = ("ledger", "failures", "asks")
 _NAME: Final = re.compile(r"(spec\.yaml|(ledger|failures|asks)/[A-Za-z0-9][A-Za-z0-9._-]{0,199})")
+_DAMAGE: Final = (
+    OSError,
+    EOFError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+    tarfile.TarError,
+    zlib.error,
+)
+"""Errors that a damaged archive causes; numbers in its headers may be of any size."""
 
 
-def pack_sweep(ledger: Ledger) -> bytes:
-    """Returns an archive of a sweep's manifest, ledger, failures and asks.
+def pack_sweep(ledger: Ledger, target: IO[bytes]) -> None:
+    """Writes an archive of a sweep's manifest, ledger, failures and asks, one file at a time.
 
     Equal content gives equal archives.
 
@@ -39,13 +50,14 @@ def pack_sweep(ledger: Ledger) -> bytes:
         OSError: If it cannot be read.
     """
     read_manifest(ledger)
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
+    with (
+        gzip.GzipFile("", "wb", fileobj=target, mtime=0) as compressed,
+        tarfile.open(fileobj=compressed, mode="w") as archive,
+    ):
         for name, content in _files(ledger):
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-    return gzip.compress(buffer.getvalue(), mtime=0)
 
 
 def unpack_sweep(archive: bytes, storage: Path, sweep: str) -> None:
@@ -60,13 +72,15 @@ def unpack_sweep(archive: bytes, storage: Path, sweep: str) -> None:
             raise InputError(f"the archive of {sweep} must have at most {MAX_BYTES:,} bytes")
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as members:
             for member in members:
-                file = members.extractfile(member) if member.isreg() else None
+                # A few bytes of a sparse file stand for many; a negative size would lead back.
+                is_plain = member.isreg() and not member.issparse() and member.size >= 0
+                file = members.extractfile(member) if is_plain else None
                 if file is None or not _NAME.fullmatch(member.name):
                     raise InputError(f"the archive of {sweep} has the foreign file {member.name!r}")
                 path = storage / sweep / member.name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(file.read())
-    except (OSError, EOFError, tarfile.TarError) as error:
+    except _DAMAGE as error:
         raise InputError(f"the archive of {sweep} is damaged: {error}") from error
 
 
@@ -83,7 +97,9 @@ def _files(ledger: Ledger) -> Iterator[tuple[str, bytes]]:
 def main() -> None:
     """Prints the archive of the sweep that the command line names."""
     storage, sweep = sys.argv[1:]
-    print(base64.b64encode(pack_sweep(Ledger(storage, sweep))).decode())
+    archive = io.BytesIO()
+    pack_sweep(Ledger(storage, sweep), archive)
+    print(base64.b64encode(archive.getvalue()).decode())
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pandas as pd
 import pytest
 from ray_head import Head, ray_head
 from small_sweeps import STUDY, rows, study_file
@@ -250,6 +251,14 @@ def test_status_and_logs_need_only_address_and_token(story: Story) -> None:
     assert set(told["objectives"]) < set(told["front"][0])
     said, _ = story.laptop.run("logs", story.laptop.sweep, "-f")
     assert f"{_POINTS} of {_POINTS} points finished" in said
+
+
+def test_results_are_read_from_the_cluster_without_its_storage(story: Story) -> None:
+    laptop = story.laptop
+    laptop.run("pareto", laptop.sweep, "--address", laptop.address, "-o", "front.csv")
+    expected = sweeps.open_result(laptop.sweep, str(laptop.storage)).front()
+    front = pd.read_csv(laptop.folder / "front.csv")
+    assert list(front["point_id"]) == list(expected["point_id"])
 
 
 def test_a_name_belongs_to_one_study(story: Story) -> None:

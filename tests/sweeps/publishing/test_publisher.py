@@ -30,14 +30,20 @@ from privnets.points import Replicate, TradeoffPoint
 from sweeps.analysis.pareto import hypervolume_history, worst_values
 from sweeps.analysis.results import Result
 from sweeps.engine.executor import prepare_manifest
-from sweeps.planning.plan import Plan
+from sweeps.planning.plan import Plan, create_manifest, make_plan
 from sweeps.publishing.process import start_publisher
-from sweeps.publishing.publisher import Publisher, publish_all, publish_until_ordered
+from sweeps.publishing.publisher import (
+    Publisher,
+    headline_metrics,
+    publish_all,
+    publish_until_ordered,
+)
 from sweeps.report.headline import headline
 from sweeps.store.lease import Heartbeat
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest, write_manifest
 from sweeps.store.reader import PointReader
+from sweeps.study.loader import load
 from tracking import runs
 
 _AWAY = "http://127.0.0.1:1"
@@ -119,6 +125,8 @@ def test_a_sweep_s_front_can_be_read_from_mlflow_alone(
     assert found.exit_code == 0, found.stderr
     expected = Result.read(ledger).front()
     assert list(pd.read_csv(tmp_path / "f.csv")["point_id"]) == list(expected["point_id"])
+    last = f"{Result.read(ledger).points['finished_at'].max():%Y-%m-%d %H:%M:%S} UTC"
+    assert f"its last training finished {last}" in found.stderr
     absent = run_command("pareto", "absent", "--tracking-uri", uri)
     assert "does not contain a sweep named 'absent'" in absent.stderr
     client = MlflowClient(uri)
@@ -129,6 +137,25 @@ def test_a_sweep_s_front_can_be_read_from_mlflow_alone(
     assert parent.info.start_time == pytest.approx(1000 * began, abs=1)
     assert parent.data.tags[runs.NOTE].startswith(headline(Result.read(ledger)))
     assert not [key for key in parent.data.tags if "sha256" in key and key[:7] != "mlflow."]
+
+
+def test_a_sweep_whose_files_are_not_published_yet_is_refused_with_advice(
+    uri: str, ledger: Ledger, plan: Plan, manifest: Manifest
+) -> None:
+    write(ledger, plan, *((0, seed) for seed in plan.seeds))
+    assert Publisher(ledger, manifest, uri).publish()
+    found = run_command("pareto", "sweep", "--tracking-uri", uri)
+    assert found.exit_code == 2
+    assert "has no file ledger.tar.gz" in found.stderr
+    assert "`sweeps sync sweep` publishes them" in found.stderr
+
+
+def test_mlflow_shows_the_main_metric_of_every_attack_of_the_quickstart() -> None:
+    planned = make_plan(load("quickstart"))
+    manifest = create_manifest(planned, "sweep", command="", tracking_uri="")
+    main = {key for key in manifest.plan.metrics if key.endswith("/advantage")}
+    assert "privacy/attack/white_box/advantage" in main
+    assert main <= {*headline_metrics(manifest)}
 
 
 def test_progress_and_losses_are_published_while_training_runs_once_per_heartbeat(

@@ -35,9 +35,11 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def test_an_unpacked_archive_reads_like_the_sweep(ledger: Ledger, tmp_path: Path) -> None:
-    archive = pack_sweep(ledger)
-    assert pack_sweep(ledger) == archive
-    unpack_sweep(archive, tmp_path / "here", "sweep")
+    archive, again = io.BytesIO(), io.BytesIO()
+    pack_sweep(ledger, archive)
+    pack_sweep(ledger, again)
+    assert again.getvalue() == archive.getvalue()
+    unpack_sweep(archive.getvalue(), tmp_path / "here", "sweep")
     there, here = (open_result("sweep", str(tmp_path / name)) for name in ("there", "here"))
     pd.testing.assert_frame_equal(here.points, there.points)
     pd.testing.assert_frame_equal(here.front(), there.front())
@@ -66,3 +68,43 @@ def test_links_and_damaged_archives_are_refused(kind: str, tmp_path: Path) -> No
     content = gzip.compress(buffer.getvalue())
     with pytest.raises(InputError, match=r"foreign file|damaged"):
         unpack_sweep(content if kind == "symlink" else content[:20], tmp_path / "here", "sweep")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"GNU.sparse.map": "0,1", "GNU.sparse.size": str(2**40)},
+        {"GNU.sparse.size": str(2**40), "GNU.sparse.offset": "0", "GNU.sparse.numbytes": "1"},
+        {"size": "-1024"},
+        {"size": "9" * 30},
+    ],
+)
+def test_sizes_that_the_archive_does_not_have_are_refused(
+    headers: dict[str, str], tmp_path: Path
+) -> None:
+    """A sparse file could fill the disk, and a negative size repeat a member for ever."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        member = tarfile.TarInfo("ledger/a.parquet")
+        member.size, member.pax_headers = 1, headers
+        archive.addfile(member, io.BytesIO(b"x"))
+    with pytest.raises(InputError, match=r"foreign file|damaged"):
+        unpack_sweep(gzip.compress(buffer.getvalue()), tmp_path / "here", "sweep")
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_an_archive_with_any_byte_changed_is_refused_or_read(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    archive = io.BytesIO()
+    pack_sweep(ledger, archive)
+    content = archive.getvalue()
+    refused = 0
+    for place in range(0, len(content), max(1, len(content) // 64)):
+        changed = bytearray(content)
+        changed[place] ^= 0xFF
+        try:
+            unpack_sweep(bytes(changed), tmp_path / str(place), "sweep")
+        except InputError:
+            refused += 1
+    assert refused > 32
