@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -269,11 +268,16 @@ class Recorder:
         def log(child: runs.ChildRun) -> None:
             when = milliseconds(child.finished_at)
             metrics = [Metric(key, math.nan, when, 0) for key in sorted(keys)]
-            with suppress(MlflowException):  # another process may have deleted the run
+            try:
                 target.client.log_batch(child.run_id, metrics)
+            except MlflowException:  # another process may have deleted the run
+                if not runs.is_deleted(target.client, child.run_id):
+                    raise
 
+        *others, last = sorted(earlier, key=_recording_order)
         with ThreadPoolExecutor(parallel_calls(self._uri)) as pool:
-            list(pool.map(log, earlier))
+            list(pool.map(log, others))
+        log(last)  # so that its metrics are those of all runs even after a kill
 
     def _insert(
         self, records: Sequence[RunRecord], columns: Sequence[str], target: _Target
@@ -397,12 +401,16 @@ def record_sweep(
             client.set_terminated(run_id, status, None if ended is None else milliseconds(ended))
 
 
+def _recording_order(child: runs.ChildRun) -> tuple[bool, float, str]:
+    """Order of runs by their creation; incomplete runs come first."""
+    return (child.complete and child.recorded_at < math.inf, child.recorded_at, child.run_id)
+
+
 def _logged_keys(client: MlflowClient, children: Collection[runs.ChildRun]) -> set[str]:
-    """Metrics of the run that was recorded last, which has those of all."""
-    complete = [child for child in children if child.complete and child.recorded_at < math.inf]
-    if not complete:
+    """Metrics of the run that was recorded last, which gets new ones after all others."""
+    last = max(children, key=_recording_order, default=None)
+    if last is None or not _recording_order(last)[0]:
         return set()
-    last = max(complete, key=lambda child: child.recorded_at)
     metrics = client.get_run(last.run_id).data.metrics
     return {key for key in metrics if not key.startswith((runs.CURVES, views.FIRST))}
 

@@ -58,7 +58,7 @@ class RunRecord:
         content: Digest of everything that `tracking.compare` compares.
         files: Artifacts by their path within the run.
         params: Configuration as parameters of the run.
-        labels: Further tags of the run.
+        labels: Further tags of the run, among them the encoded `details`.
         objectives: Metrics of which the run has a second copy, which sorts first.
         details: Metrics that MLflow does not hold as metrics of the run.
     """
@@ -119,7 +119,6 @@ class RunRecord:
             runs.CONTENT: self.content,
             "config": self.config,
             **self.labels,
-            **_encode_details(self.details),
         }
         notes = "\n".join(f"{key}: {reason}" for key, reason in point.notes.items())
         texts = dict(zip(TEXT_TAGS, (point.failure, point.stopped, notes), strict=True))
@@ -153,7 +152,8 @@ def build_run_record(
 
     Raises:
         ValueError: If a `log_scaled` field is negative, a configuration is too long for a tag or
-            holds NaN, or a file's name leads outside the run.
+            holds NaN, metrics that are not logged exceed 1 MiB, or a file's name leads outside the
+            run.
         OSError: If a file cannot be read.
     """
     files = {**pictures, **point.artifacts}
@@ -170,7 +170,7 @@ def build_run_record(
         content=_content(point),
         files={relative_path(name): content for name, content in files.items()},
         params=_parameters(point.config, log_scaled, fields),
-        labels=labels,
+        labels={**labels, **_encode_details(details)},
         objectives=objectives,
         details=details,
     )
@@ -190,7 +190,7 @@ def decode_details(tags: Mapping[str, str]) -> dict[str, float]:
         return {}
     try:
         reader = zlib.decompressobj()
-        text = reader.decompress(base64.b85decode("".join(parts)), MAX_DETAILS)
+        text = reader.decompress(base64.b85decode("".join(parts)), MAX_DETAILS + 1)
         values = json.loads(text) if reader.eof else None
     except (zlib.error, ValueError, RecursionError) as error:
         raise ValueError(f"must be compressed JSON; got {parts[0][:100]!r}") from error
@@ -200,10 +200,19 @@ def decode_details(tags: Mapping[str, str]) -> dict[str, float]:
 
 
 def _encode_details(details: Mapping[str, float]) -> dict[str, str]:
-    """Returns tags that hold metrics exactly; none if there are none."""
+    """Returns tags that hold metrics exactly; none if there are none.
+
+    Raises:
+        ValueError: If their JSON has more than 1 MiB, which `decode_details` would refuse.
+    """
     if not details:
         return {}
     text = json.dumps({key: float(value) for key, value in details.items()}, sort_keys=True)
+    if len(text) > MAX_DETAILS:
+        raise ValueError(
+            f"{len(details):,} metrics beside those that MLflow shows must fit {MAX_DETAILS:,} "
+            f"bytes of JSON; got {len(text):,}. Return fewer metrics, or shorten their names."
+        )
     encoded = base64.b85encode(zlib.compress(text.encode())).decode()
     parts = [encoded[start : start + MAX_TAG] for start in range(0, len(encoded), MAX_TAG)]
     numbered = {f"{runs.DETAILS}{index}": part for index, part in enumerate(parts)}

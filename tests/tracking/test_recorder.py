@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +15,12 @@ from made_points import ADVANTAGE, made_point, made_points
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from privnets.points import Replicate, TradeoffPoint
 from tracking import Recorder, compare, load_points, runs
 from tracking.errors import TrackingError
 from tracking.frame import points_frame
 from tracking.run_record import TABLE_FILE
+from tracking.uris import sqlite_path
 
 
 def _runs_of(client: MlflowClient, home: runs.ParentRun, sweep: str, point_id: str) -> list[Run]:
@@ -129,6 +133,68 @@ def test_headline_metrics_are_logged_once_a_point_defines_them(uri: str, sweep: 
     run_id = next(run_id for run_id in _run_ids(client, sweep, first.point_id))
     table = Path(client.download_artifacts(run_id, TABLE_FILE)).read_text()
     assert f"{attack},{first.metrics[attack]!r}," in table
+
+
+@pytest.mark.parametrize("failing", range(3))
+def test_a_failed_call_leaves_no_run_without_a_metric(
+    failing: int, sqlite_uri: str, sweep: str
+) -> None:
+    """Whichever of the earlier runs a new metric could not be logged in."""
+    headline = [ADVANTAGE, "utility/test_mse"]
+    points = [_without_mse(made_point(index)) for index in range(3)]
+    Recorder(sweep, tracking_uri=sqlite_uri, headline=headline).record(points)
+    client = MlflowClient(sqlite_uri)
+    (run_id,) = _run_ids(client, sweep, points[failing].point_id)
+    path = sqlite_path(sqlite_uri)
+    assert path is not None
+    later = Recorder(sweep, tracking_uri=sqlite_uri, headline=headline)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(
+            f"CREATE TRIGGER full BEFORE INSERT ON metrics WHEN NEW.run_uuid = '{run_id}' "
+            "BEGIN SELECT RAISE(ABORT, 'the disk is full'); END"
+        )
+        try:
+            with pytest.raises(TrackingError):
+                later.record([made_point(3)])
+        finally:
+            database.execute("DROP TRIGGER full")
+    again = Recorder(sweep, tracking_uri=sqlite_uri, headline=headline)
+    again.record([made_point(3)])
+    home = runs.find_parent(client, sweep, None)
+    assert home is not None
+    found = list(runs.children(client, home, sweep))
+    assert len(found) == 4
+    assert all(set(headline) <= set(run.data.metrics) for run in found)
+
+
+def test_a_run_deleted_meanwhile_does_not_stop_a_new_metric(sqlite_uri: str, sweep: str) -> None:
+    headline = [ADVANTAGE, "utility/test_mse"]
+    points = [_without_mse(made_point(index)) for index in range(2)]
+    ours = Recorder(sweep, tracking_uri=sqlite_uri, headline=headline)
+    ours.record(points)
+    client = MlflowClient(sqlite_uri)
+    (run_id,) = _run_ids(client, sweep, points[0].point_id)
+    client.delete_run(run_id)
+    assert ours.record([made_point(3)]) == 1
+
+
+def _without_mse(point: TradeoffPoint) -> TradeoffPoint:
+    lacking = [
+        replace(r, metrics={k: v for k, v in r.metrics.items() if k != "utility/test_mse"})
+        for r in point.replicates
+    ]
+    return replace(point, replicates=tuple(lacking))
+
+
+def test_metrics_that_no_run_can_hold_are_refused_before_anything_is_written(
+    tmp_path: Path, sweep: str
+) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    many = {f"privacy/attack/{index:0200}/auc": 0.1 for index in range(1200)}
+    point = TradeoffPoint("a" * 20, "membership", {}, (Replicate(0, many, finished_at=1.0),))
+    with pytest.raises(ValueError, match="must fit 1,048,576 bytes of JSON; got"):
+        Recorder(sweep, tracking_uri=uri, headline=[ADVANTAGE]).record([point])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_damaged_details_are_refused(uri: str, sweep: str) -> None:
