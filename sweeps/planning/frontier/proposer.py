@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -67,9 +68,14 @@ class PackProposer:
         return best_row
 
     def front_uncertainty(self) -> float:
-        """Half the distance of what places may reach from what trials do, as a share of it."""
+        """Half the distance of what places may reach from what trials do, as a share of it.
+
+        It is infinite while no trial is feasible in any draw of the model.
+        """
         self._sample(np.empty((0, self._model.rows.shape[1])))
         known = self._best.mean(axis=1)
+        if not known.any():
+            return math.inf
         attainable = np.maximum(self._best, self._reach.max(axis=1)).mean(axis=1)
         distance = np.quantile(attainable, 0.975) - np.quantile(known, 0.025)
         return float(distance / 2 / known.mean())

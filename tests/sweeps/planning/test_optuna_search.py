@@ -29,9 +29,9 @@ STUDY = {
 }
 
 
-def start(algorithm: str, space: dict[str, object] = SPACE) -> OptunaSearch:
+def start(algorithm: str, space: dict[str, object] = SPACE, **changes: object) -> OptunaSearch:
     settings = {"algorithm": algorithm, "num_points": 64, "seed": 3}
-    study = Study.model_validate({**STUDY, "space": space, "search": settings})
+    study = Study.model_validate({**STUDY, "space": space, "search": settings, **changes})
     search = type(SEARCHES.get(algorithm))(
         study.space, study.search, study.objectives or {}, study.constraints
     )
@@ -142,3 +142,12 @@ def test_a_front_is_known_the_better_the_more_trials_there_are():
     assert uncertainties[2] > 2 * uncertainties[4] > 0
     assert uncertainties[4] < 0.05
     assert start("tpe").front_uncertainty() is None
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_front_is_known_while_no_trial_is_feasible():
+    space = {n: SPACE[n] for n in ("noise", "weight")}
+    search = start("frontier", space, constraints={"utility/accuracy": ">= 1e6"})
+    for _ in range(2):
+        search.tell([result(proposal) for proposal in search.ask(8)])
+    assert search.front_uncertainty() == math.inf
