@@ -11,6 +11,7 @@ next ask, wherever a driver was killed.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -53,8 +54,12 @@ class PackSource(ABC):
         """Whether no pack will follow."""
 
     @abstractmethod
-    def take(self) -> Pack | None:
-        """Returns the next pack; None if there is none now."""
+    def take(self, limit: int = sys.maxsize) -> Pack | None:
+        """Returns the next pack; None if there is none now.
+
+        Args:
+            limit: Number of trainings after which a budget ends. Packs that are made now end there.
+        """
 
     @abstractmethod
     def end_pack(self, pack_id: str) -> None:
@@ -80,7 +85,7 @@ class PlannedPacks(PackSource):
         """Whether all packs were taken."""
         return not self._packs
 
-    def take(self) -> Pack | None:
+    def take(self, limit: int = sys.maxsize) -> Pack | None:
         """Returns the next pack."""
         return self._packs.popleft() if self._packs else None
 
@@ -96,12 +101,8 @@ class LimitedPacks(PackSource):
         """Starts to count, from now on; see `SearchSpec.budget`."""
         self.known = source.known
         self._source = source
-        self._trainings_left, self._end = math.inf, math.inf
-        seconds = budget_seconds(budget)
-        if seconds is None:
-            self._trainings_left = float(budget)
-        else:
-            self._end = time.monotonic() + seconds
+        self._trainings_left, seconds = budget_trainings(budget), budget_seconds(budget)
+        self._end = math.inf if seconds is None else time.monotonic() + seconds
 
     @property
     def max_packs(self) -> int:
@@ -118,9 +119,9 @@ class LimitedPacks(PackSource):
         """Whether the budget is spent and the other source is not finished."""
         return self._is_spent and not self._source.is_finished
 
-    def take(self) -> Pack | None:
+    def take(self, limit: int = sys.maxsize) -> Pack | None:
         """Returns the next pack; None once the budget is spent."""
-        pack = None if self._is_spent else self._source.take()
+        pack = None if self._is_spent else self._source.take(min(limit, self._trainings_left))
         self._trainings_left -= 0 if pack is None else len(pack.replicates)
         return pack
 
@@ -149,7 +150,7 @@ class SearchedPacks(PackSource):
         make_packs: Callable[[Sequence[PlannedReplicate]], list[Pack]],
         on_ask: Callable[[Plan, Sequence[Pack]], None],
     ) -> None:
-        """Replays the recorded asks.
+        """Starts with what the recorded asks lack.
 
         Args:
             plan: Plan with the recorded asks.
@@ -164,15 +165,13 @@ class SearchedPacks(PackSource):
         self._make_packs = make_packs
         self._on_ask = on_ask
         self._search = make_search(plan)
+        self._is_replayed = False
         self._is_exhausted = False
         self._told = 0
         self._ask_of: dict[ReplicateKey, int] = {}
         self._unfinished: dict[str, set[int]] = {}  # asks of each pack that has not ended
         self._queue: deque[Pack] = deque()
         for number, ask in enumerate(plan.asks):
-            self._tell(ask.told)
-            if ask.kind != "confirm":
-                self._search.register(ask.proposals)
             self._note_members(number, ask)
         self._add_packs(pending)
 
@@ -186,10 +185,10 @@ class SearchedPacks(PackSource):
         """Whether every ask has ended and no other follows."""
         return not self._queue and not self._unfinished and self._next_kind() is None
 
-    def take(self) -> Pack | None:
+    def take(self, limit: int = sys.maxsize) -> Pack | None:
         """Returns the next pack; asks the search if the results that it needs are there."""
         while not self._queue and self._can_ask():
-            self._ask()
+            self._ask(limit)
         return self._queue.popleft() if self._queue else None
 
     def end_pack(self, pack_id: str) -> None:
@@ -200,23 +199,28 @@ class SearchedPacks(PackSource):
         """Purpose of the next ask; None if there is none."""
         if is_search_over(self.plan):
             return None
-        has_more = not self._is_exhausted and searched_trainings(self.plan) < self.plan.searches
+        has_ended = self._is_exhausted or has_found_front(self.plan)
+        has_more = not has_ended and searched_trainings(self.plan) < self.plan.searches
         return "search" if has_more else "confirm"
 
     def _required_asks(self) -> int:
         """Number of asks, the first ones, that must have ended before the next one."""
         asked = len(self.plan.asks)
-        in_flight = self.plan.study.search.asks_in_flight
+        if self._next_kind() == "confirm":
+            return asked
+        least = asked - self.plan.study.search.asks_in_flight + 1
         reused = sum(ask.kind == "reuse" for ask in self.plan.asks)
-        return asked if self._next_kind() == "confirm" else max(reused, asked - in_flight + 1)
+        return max(least, reused, *(ask.told for ask in self.plan.asks))
 
     def _can_ask(self) -> bool:
         unfinished = set().union(*self._unfinished.values())
         return self._next_kind() is not None and all(n >= self._required_asks() for n in unfinished)
 
-    def _ask(self) -> None:
-        """Makes the next ask, records it and adds its packs."""
+    def _ask(self, limit: int) -> None:
+        """Makes the next ask, records it and adds its packs; see `PackSource.take`."""
         kind, told = self._next_kind(), self._required_asks()
+        if not self._is_replayed:
+            self._replay()
         self._tell(told)
         if kind == "confirm":
             ask = self.plan.propose("confirm", self._front(), told)
@@ -233,14 +237,17 @@ class SearchedPacks(PackSource):
         finished = self._ledger.finished_replicates()
         planned = {(r.point_id, r.seed): r for r in self.plan.replicates()}
         new = [key for key, asked in self._ask_of.items() if asked == number]
-        packs = self._make_packs([planned[key] for key in new if key not in finished])
+        members = [planned[key] for key in new if key not in finished]
+        count = min(limit, len(members))
+        packs = [*self._make_packs(members[:count]), *self._make_packs(members[count:])]
         self._add_packs(packs)
         self._on_ask(self.plan, packs)
 
     def _propose(self) -> list[Proposal]:
         """Proposals of the next ask: first those that the study enqueues; none ends the search."""
         study, asked = self.plan.study, searched_trainings(self.plan)
-        if (limit := study.search.front_tolerance) is not None:
+        limit = study.search.front_tolerance
+        if limit is not None and asked >= len(study.search.enqueue):
             uncertainty = self._search.front_uncertainty()
             if uncertainty is not None and uncertainty <= limit:
                 return []
@@ -255,6 +262,18 @@ class SearchedPacks(PackSource):
         size = self.plan.study.search.confirmed_points
         front = self._search.front(size) if size else []
         return mean_front(self.plan, self._ledger, size) if front is None else front
+
+    def _replay(self) -> None:
+        """Replays the recorded asks, before the first new one.
+
+        By then all trainings that they were told of have ended, also those that this run repeats
+        because their pack had failed. So only the ledger decides what the search knows.
+        """
+        for ask in self.plan.asks:
+            self._tell(ask.told)
+            if ask.kind != "confirm":
+                self._search.register(ask.proposals)
+        self._is_replayed = True
 
     def _tell(self, told: int) -> None:
         """Tells the search the results of the first asks, in their order."""
@@ -292,6 +311,17 @@ def is_search_over(plan: Plan) -> bool:
     """Whether a plan grows no more."""
     is_over = bool(plan.asks) and plan.asks[-1].ends(plan.study.search)
     return is_over or not plan.is_adaptive
+
+
+def has_found_front(plan: Plan) -> bool:
+    """Whether a search with these settings has ended, apart from the points to confirm."""
+    goal = plan.study.search.goal
+    return bool(plan.asks) and {**plan.asks[-1].goal, "confirm": goal["confirm"]} == goal
+
+
+def budget_trainings(budget: int | str | None) -> int:
+    """Number of trainings that a budget allows; `sys.maxsize` for a time, or without a budget."""
+    return budget if isinstance(budget, int) else sys.maxsize
 
 
 def ask_results(plan: Plan, ledger: Ledger, ask: AskRecord) -> list[SearchResult]:

@@ -26,6 +26,7 @@ from sweeps.engine.pack_sources import (
     PackSource,
     PlannedPacks,
     SearchedPacks,
+    budget_trainings,
     is_search_over,
 )
 from sweeps.engine.pack_trainer import checkpoint_label
@@ -201,7 +202,8 @@ def pending_packs(
 ) -> list[Pack]:
     """Packs of pending replicates: first those that have a checkpoint, unchanged, then the rest.
 
-    A structure without a cost curve in `curves` gets the one of the experiment's cost model.
+    A pack ends where the study's budget of trainings ends, unless it has a checkpoint. A structure
+    without a cost curve in `curves` gets the one of the experiment's cost model.
 
     Raises:
         OSError: If checkpoints cannot be read.
@@ -216,7 +218,12 @@ def pending_packs(
             packs.append(Pack(pack_id, name, tuple(remaining.pop(member) for member in members)))
         else:
             checkpoint.remove()
-    return packs + _new_packs(plan.study, list(remaining.values()), capacity, curves)
+    begun = sum(len(pack.replicates) for pack in packs)
+    count = max(0, budget_trainings(plan.study.search.budget) - begun)
+    rest = list(remaining.values())
+    for part in (rest[:count], rest[count:]):
+        packs += _new_packs(plan.study, part, capacity, curves)
+    return packs
 
 
 def _new_packs(

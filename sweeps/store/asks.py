@@ -51,6 +51,8 @@ class AskRecord(BaseModel):
         seeds = 0 if self.kind == "confirm" else len(self.proposals)
         if len(self.point_ids) != len(self.proposals) or len(self.seeds) != seeds:
             raise ValueError("an id, and in a search a seed, for each proposal")
+        if {i for i, name in enumerate(self.point_ids) if not name} != self.refusals.keys():
+            raise ValueError("a reason for each proposal without an id, and for no other")
         return self
 
     def ends(self, search: SearchSpec) -> bool:
@@ -84,7 +86,10 @@ def read_asks(ledger: Ledger) -> list[AskRecord]:
         try:
             if name != _file_name(number):
                 raise ValueError(f"{_file_name(number)} is missing before it")
-            asks.append(AskRecord.model_validate(json.loads(directory.read(name, _MAX_BYTES))))
+            ask = AskRecord.model_validate(json.loads(directory.read(name, _MAX_BYTES)))
+            if ask.told > number:
+                raise ValueError(f"told must be at most {number}, the asks before; got {ask.told}")
+            asks.append(ask)
         except (OSError, ValueError, ValidationError, RecursionError) as error:
             raise InputError(f"{directory.path}/{name} cannot be used: {error}") from error
     return asks

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
+import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +20,13 @@ import tracking
 from privnets.points import Replicate, TradeoffPoint
 from sweeps.analysis.results import open_result
 from sweeps.engine.executor import RunOutcome
-from sweeps.engine.pack_sources import LimitedPacks, PlannedPacks, SearchedPacks, ask_results
+from sweeps.engine.pack_sources import (
+    LimitedPacks,
+    PackSource,
+    PlannedPacks,
+    SearchedPacks,
+    ask_results,
+)
 from sweeps.engine.scheduler import pending_replicates
 from sweeps.errors import InputError
 from sweeps.planning.packing import Pack, make_packs
@@ -79,16 +87,22 @@ def grown(plan: Plan, asks: Sequence[AskRecord]) -> Plan:
     return plan
 
 
-def pack_singly(replicates: Sequence[PlannedReplicate]) -> list[Pack]:
-    pack = partial(make_packs, experiment="membership", size=1, workers=1, memory=2**30)
-    return pack(replicates)
+def pack_singly(replicates: Sequence[PlannedReplicate], size: int = 1) -> list[Pack]:
+    pack = partial(make_packs, experiment="membership", workers=1, memory=2**30)
+    return pack(replicates, size=size)
+
+
+def start_source(
+    plan: Plan, ledger: Ledger, make_packs: Callable[..., list[Pack]] = pack_singly
+) -> SearchedPacks:
+    plan = grown(plan, read_asks(ledger))
+    pending = make_packs(list(pending_replicates(plan, ledger).values()))
+    return SearchedPacks(plan, ledger, pending, make_packs, lambda plan, packs: None)
 
 
 def search_until_kill(plan: Plan, ledger: Ledger, chance: random.Random, rate: float) -> bool:
     """Trains in random order, two packs at once; returns whether the search came to its end."""
-    plan = grown(plan, read_asks(ledger))
-    pending = pack_singly(list(pending_replicates(plan, ledger).values()))
-    source = SearchedPacks(plan, ledger, pending, pack_singly, lambda plan, packs: None)
+    source = start_source(plan, ledger)
     running: list[Pack] = []
     while not source.is_finished:
         while len(running) < 4 and (pack := source.take()) is not None:
@@ -122,17 +136,58 @@ def test_asks_depend_neither_on_order_nor_on_kills(algorithm: str, tmp_path: Pat
     assert min(seed for ask in expected for seed in ask.seeds) == 5
 
 
-@pytest.mark.parametrize("budget", [3, "0.05s"])
-def test_a_spent_budget_cuts_packs_off(budget: int | str, tmp_path: Path) -> None:
-    replicates = grown(adaptive_plan("tpe"), search(adaptive_plan("tpe"), tmp_path, 0, 0.0)[0])
-    packs = pack_singly(replicates.replicates())
-    source, taken = LimitedPacks(PlannedPacks(packs), budget), 0
-    while (pack := source.take()) is not None and taken < 3:
+def test_a_search_is_told_the_repeated_training_of_a_failed_pack(tmp_path: Path) -> None:
+    """A later run repeats the training, and it does not matter when that run is killed."""
+    plan = adaptive_plan("frontier")
+    ledgers = [Ledger(str(tmp_path / name), "s") for name in ("whole", "killed")]
+    source = start_source(plan, ledgers[0])
+    for number in range(14):
+        pack = source.take()
+        assert pack is not None
+        if number != 2:  # The worker of this pack died again and again.
+            train(ledgers[0], pack)
         source.end_pack(pack.pack_id)
-        taken += 1
-    if budget != 3:
-        time.sleep(0.05)
-    assert (taken, source.take(), source.is_finished, source.is_cut_off) == (3, None, True, True)
+    assert len(read_asks(ledgers[0])) == 5
+    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+    for pack in start_source(plan, ledgers[1]).known:
+        train(ledgers[1], pack)
+    expected, killed = (search(plan, tmp_path / name, 0, 0.0)[0] for name in ("whole", "killed"))
+    assert killed == expected
+
+
+def take_all(source: PackSource, ledger: Ledger) -> int:
+    """Trains all packs of a source; returns the number of trainings."""
+    trainings = 0
+    while (pack := source.take()) is not None:
+        train(ledger, pack)
+        source.end_pack(pack.pack_id)
+        trainings += len(pack.replicates)
+    return trainings
+
+
+@pytest.mark.parametrize(("budget", "is_spent"), [("0.01s", True), ("1h", False)])
+def test_a_budget_of_time_cuts_packs_off(budget: str, is_spent: bool, tmp_path: Path) -> None:
+    plan = adaptive_plan("tpe")
+    proposals = [{"weight_decay": 0.5, "noise_std": x / 8} for x in range(4)]
+    packs = pack_singly(plan.grow(plan.propose("search", proposals, told=0)).replicates())
+    source = LimitedPacks(PlannedPacks(packs), budget)
+    time.sleep(0.02)
+    assert take_all(source, Ledger(str(tmp_path), "s")) == (0 if is_spent else 4)
+    assert source.is_finished
+    assert source.is_cut_off == is_spent
+
+
+@pytest.mark.parametrize("budget", [3, 10, 16, 21])
+def test_a_run_begins_as_many_trainings_as_its_budget(budget: int, tmp_path: Path) -> None:
+    """Groups have eight points and packs up to eight; the last two trainings confirm a point."""
+    plan = adaptive_plan("tpe", ask_size=8, confirm=1, num_points=20)
+    ledger = Ledger(str(tmp_path), "s")
+    source = LimitedPacks(start_source(plan, ledger, partial(pack_singly, size=8)), budget)
+    assert take_all(source, ledger) == budget
+    assert source.is_cut_off
+    assert len(rows(ledger)) == budget
+    search(plan, tmp_path, 0, rate=0.0)
+    assert len(rows(ledger)) == 22
 
 
 def test_points_to_try_first_come_first(tmp_path: Path) -> None:
@@ -166,6 +221,12 @@ def test_a_damaged_ask_is_named(tmp_path: Path) -> None:
     damaged.write_text("{")
     with pytest.raises(InputError, match=r"00002\.json cannot be used"):
         read_asks(Ledger(str(tmp_path), "s"))
+    content = json.loads((damaged.parent / "00001.json").read_text())
+    changes = {"told must be at most 2": {"told": 3}, "without an id": {"refusals": {"1": "no"}}}
+    for problem, change in changes.items():
+        damaged.write_text(json.dumps({**content, **change}))
+        with pytest.raises(InputError, match=rf"(?s)00002\.json cannot be used: .*{problem}"):
+            read_asks(Ledger(str(tmp_path), "s"))
     damaged.unlink()
     with pytest.raises(InputError, match=r"00002\.json is missing"):
         read_asks(Ledger(str(tmp_path), "s"))
@@ -205,12 +266,18 @@ def test_a_refused_proposal_counts_as_a_failed_one(tmp_path: Path) -> None:
     assert open_result("s", str(tmp_path)).pending == 0
 
 
-def test_raising_confirm_alone_confirms_more_points(tmp_path: Path) -> None:
-    search(adaptive_plan("frontier"), tmp_path, 0, rate=0.0)
-    asks, _ = search(adaptive_plan("frontier", confirm=6), tmp_path, 0, rate=0.0)
-    assert [ask.kind for ask in asks] == ["search"] * 6 + ["confirm"] * 2
-    assert [len(ask.proposals) for ask in asks[-2:]] == [3, 6]
-    again, _ = search(adaptive_plan("frontier", confirm=6), tmp_path, 0, rate=0.0)
+@pytest.mark.parametrize("changes", [{}, {"num_points": 45, "front_tolerance": 0.028}])
+def test_raising_confirm_alone_confirms_more_points(
+    changes: dict[str, object], tmp_path: Path
+) -> None:
+    """A tolerance is met before the last results are known, and perhaps not met by them."""
+    first, _ = search(adaptive_plan("frontier", **changes), tmp_path, 0, rate=0.0)
+    assert len(first[-1].proposals) == 3
+    plan = adaptive_plan("frontier", **changes, confirm=6)
+    asks, _ = search(plan, tmp_path, 0, rate=0.0)
+    assert asks[:-1] == first
+    assert (asks[-1].kind, len(asks[-1].proposals)) == ("confirm", 6)
+    again, _ = search(plan, tmp_path, 0, rate=0.0)
     assert again == asks
 
 
@@ -225,6 +292,19 @@ def test_a_search_ends_once_the_front_is_known(tmp_path: Path) -> None:
     assert asks[-1].kind == "confirm"
     again, _ = search(plan, tmp_path / "whole", 0, rate=0.0)
     assert again == asks
+
+
+def test_points_to_try_first_are_tried_even_if_the_front_is_known(tmp_path: Path) -> None:
+    old, ledger = adaptive_plan("tpe"), Ledger(str(tmp_path), "s")
+    search(old, tmp_path, 0, rate=0.0)
+    for file in (tmp_path / "s" / "asks").iterdir():
+        file.unlink()
+    first = [{"weight_decay": 0.5, "noise_std": x / 8} for x in range(4)]
+    plan = adaptive_plan("frontier", enqueue=first, front_tolerance=0.99)
+    write_ask(ledger, 0, plan.reuse(finished_points(ledger)))
+    again, _ = search(plan, tmp_path, 0, rate=0.0)
+    assert [ask.kind for ask in again] == ["reuse", "search", "search", "confirm"]
+    assert [*again[1].proposals, *again[2].proposals][:4] == first
 
 
 def test_reused_trainings_are_the_first_that_a_search_knows(tmp_path: Path) -> None:

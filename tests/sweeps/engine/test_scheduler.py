@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import psutil
@@ -101,6 +102,19 @@ def test_a_pack_with_a_checkpoint_comes_first_and_unchanged(plan: Plan, ledger: 
     assert again[0].pack_id == last.pack_id
     assert members(again[:1]) == members([last])
     assert members(again[1:]) == members(others)
+
+
+def test_packs_end_where_the_budget_ends(tmp_path: Path, ledger: Ledger) -> None:
+    """A pack that an earlier run began continues whole."""
+    plan = small_plan(tmp_path, "resources.pack=3", "fixed.draws=48", "search.budget=4")
+    packs = packs_of(plan, ledger)
+    assert 4 in accumulate(len(pack.replicates) for pack in packs)
+    assert members(packs) == Counter((r.point_id, r.seed) for r in plan.replicates())
+    begun = max(packs[2:], key=lambda pack: len(pack.replicates))
+    train(ledger, begun, stages=1)
+    again = packs_of(plan, ledger)
+    assert members(again[:1]) == members([begun])
+    assert 4 in accumulate(len(pack.replicates) for pack in again)
 
 
 def test_a_damaged_checkpoint_is_removed_and_its_pack_stays_pending(
