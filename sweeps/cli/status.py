@@ -38,12 +38,10 @@ from sweeps.cli.remote import (
 )
 from sweeps.cli.submission import find_job, job_id
 from sweeps.cli.terminal import SUBMIT_COMMAND, print_table, say
-from sweeps.engine.progress import SweepCounter
 from sweeps.errors import InputError
 from sweeps.planning.costs import format_duration
 from sweeps.store.lease import Heartbeat, read_heartbeat
 from sweeps.store.ledger import Ledger, list_sweeps
-from sweeps.store.manifest import read_manifest
 from tracking.redaction import redact
 
 _STALE_SECONDS = 60.0
@@ -159,8 +157,8 @@ def sweep_table(storage: str | None) -> Table:
     for name in list_sweeps(storage):
         try:
             rows.append(_sweep_row(Ledger(storage, name)))
-        except InputError:  # a folder that is not a sweep
-            continue
+        except InputError:  # `sweeps status` gives the reason
+            rows.append((math.inf, (name, "", "damaged", "", "", "")))
     rows.sort(key=lambda row: row[0])
     if not rows:
         raise InputError(
@@ -174,21 +172,18 @@ def sweep_table(storage: str | None) -> Table:
 
 def _sweep_row(ledger: Ledger) -> tuple[float, tuple[str, ...]]:
     """Seconds since a sweep was active, and its row."""
-    manifest = read_manifest(ledger)
-    plan = manifest.plan
-    counts = SweepCounter(ledger, plan.seed_rule, plan.objectives).read()
+    result = Result.read(ledger)
     beat = read_heartbeat(ledger.directory)
     if beat is None:
-        began = datetime.fromisoformat(manifest.created_at).astimezone(UTC)
-        state, seconds = "not started", max(0.0, (datetime.now(UTC) - began).total_seconds())
+        age = datetime.now(UTC) - result.manifest.created_at
+        state, seconds = "not started", max(0.0, age.total_seconds())
     elif beat.phase == "ended":
-        state, seconds = "done" if counts.complete >= plan.points else "incomplete", beat.age
+        state, seconds = "incomplete" if result.pending else "done", beat.age
     else:
         state, seconds = "lost: no sign of life" if beat.is_abandoned else beat.phase, beat.age
-    points = f"{counts.complete:,} of {plan.points:,}"
-    age = f"{format_duration(seconds)} ago"
-    row = (ledger.sweep, manifest.study.name, state, points, f"{counts.failed:,}", age)
-    return seconds, row
+    points = f"{result.size - result.pending:,} of {result.size:,}"
+    failed, active = f"{result.counts['failed']:,}", f"{format_duration(seconds)} ago"
+    return seconds, (result.sweep, result.study.name, state, points, failed, active)
 
 
 def _failure_reasons(result: Result) -> dict[str, int]:

@@ -280,7 +280,7 @@ def create_manifest(plan: Plan, sweep: str, *, command: str, tracking_uri: str) 
     return Manifest(
         sweep=sweep,
         command=command,
-        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        created_at=datetime.now(UTC).replace(microsecond=0),
         study=plan.study,
         plan=summarize_plan(plan),
         data=plan_fingerprints(plan),

@@ -92,7 +92,7 @@ class Publisher:
         self._ledger = ledger
         self._manifest = manifest
         self._uri = tracking_uri
-        self._started = datetime.fromisoformat(manifest.created_at).timestamp()
+        self._started = manifest.created_at.timestamp()
         self._recorder = tracking.Recorder(
             manifest.sweep,
             study=manifest.study.name,

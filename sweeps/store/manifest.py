@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from privnets.contract import Direction
 from sweeps.errors import InputError
@@ -122,7 +122,7 @@ class Manifest(BaseModel):
 
     Attributes:
         command: Command that started the sweep.
-        created_at: Time of its start, ISO 8601.
+        created_at: Time of its start.
         study: Study with its objectives filled in.
         data: Data set to the fingerprint of its files.
         tracking_uri: URI of the MLflow store, without credentials.
@@ -136,7 +136,7 @@ class Manifest(BaseModel):
     format: Literal[1] = 1
     sweep: str
     command: str
-    created_at: str
+    created_at: AwareDatetime
     study: Study
     plan: PlanSummary
     data: dict[str, str]

@@ -15,11 +15,12 @@ from sweeps.cli.main import app
 from sweeps.planning.cost_curves import CostCurve, cache_curve, curve_key
 from sweeps.planning.costs import format_duration
 from sweeps.planning.plan import create_manifest, make_plan
+from sweeps.store.asks import write_ask
 from sweeps.store.lease import acquire_lease
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import write_manifest
 from sweeps.study.loader import load, study_names
-from sweeps.study.spec import Resources
+from sweeps.study.spec import Resources, Study
 
 STUDY = """\
 name: small
@@ -130,6 +131,40 @@ def test_list_of_sweeps_tells_state_points_and_age(tmp_path, monkeypatch):
     )
     assert all(text in whole for text in ("done", "4 of 4", " ago"))
     assert all(text in part for text in ("incomplete", "1 of 4", " ago"))
+
+
+def test_list_of_sweeps_shows_a_search_that_ended_early_and_a_damaged_sweep(tmp_path):
+    search = {"algorithm": "tpe", "num_points": 40, "confirm": 0}
+    study = {
+        "name": "s",
+        "experiment": "membership",
+        "fixed": {"dataset": "digits", "model": "logistic", "train_size": 50},
+        "space": {"weight_decay": {"loguniform": [1e-3, 1]}},
+        "search": search,
+    }
+    plan, ledger = make_plan(Study.model_validate(study)), Ledger(str(tmp_path), "early")
+    with acquire_lease(ledger.directory):
+        manifest = create_manifest(plan, "early", command="c", tracking_uri="")
+        write_manifest(ledger, manifest)
+        for number, (kind, proposals) in enumerate(
+            (("search", [{"weight_decay": 0.1}, {"weight_decay": 0.2}]), ("confirm", []))
+        ):
+            ask = plan.propose(kind, proposals, told=number)
+            plan = plan.grow(ask)
+            write_ask(ledger, number, ask)
+        replicates = (Replicate(plan.seeds[0], dict.fromkeys(plan.objectives, 0.5)),)
+        ledger.write_pack(
+            "pack",
+            [
+                TradeoffPoint(p.point_id, "membership", p.config.resolved(), replicates)
+                for p in plan.points
+            ],
+        )
+    spec = manifest.model_dump(mode="json") | {"sweep": "broken", "created_at": "yesterday"}
+    Ledger(str(tmp_path), "broken").write_spec(spec)
+    output = run("list", "--sweeps", "--storage", tmp_path)
+    assert re.search(r"early\W+s\W+done\W+2 of 2", output), output
+    assert re.search(r"broken\W+damaged", output), output
 
 
 def test_logs_print_what_runs_wrote_into_the_storage(tmp_path):

@@ -133,7 +133,7 @@ def test_a_sweep_s_front_can_be_read_from_mlflow_alone(
     experiment = client.get_experiment_by_name(manifest.study.name)
     assert experiment is not None
     (parent,) = client.search_runs([experiment.experiment_id], "tags.kind = 'sweep'")
-    began = datetime.fromisoformat(manifest.created_at).timestamp()
+    began = manifest.created_at.timestamp()
     assert parent.info.start_time == pytest.approx(1000 * began, abs=1)
     assert parent.data.tags[runs.NOTE].startswith(headline(Result.read(ledger)))
     assert not [key for key in parent.data.tags if "sha256" in key and key[:7] != "mlflow."]
