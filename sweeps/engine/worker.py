@@ -97,16 +97,17 @@ class Worker(tune.Trainable):
         try:
             self._trainer = self._trainer or self._load_pack()
             progress = train_for(_REPORT_SECONDS, self._trainer)
+            live = {name: float(value) for name, value in progress.live().items()}
         except DataError as error:  # another node may have the data
             raise DataError(f"node {gethostname()} ({self._node[:8]}): {error}") from error
         except Exception as error:
             if may_succeed_elsewhere(error):
                 raise
-            self._trainer, progress = None, PackProgress(1.0, committed=True)
+            self._trainer, progress, live = None, PackProgress(1.0, committed=True), {}
             failure, details = describe_failure(error), traceback.format_exc()
         return {
             "share": progress.share,
-            "live": dict(progress.live()),
+            "live": live,
             "node": self._node,
             "done": progress.committed,
             "problem": progress.problem,

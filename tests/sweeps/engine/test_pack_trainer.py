@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +19,7 @@ from privnets.config import ExperimentConfig
 from privnets.contract import Stage, State
 from privnets.membership.experiment import Membership
 from sweeps.engine.pack_trainer import PackTrainer, checkpoint_label
-from sweeps.engine.worker import may_succeed_elsewhere
+from sweeps.engine.worker import Worker, may_succeed_elsewhere
 from sweeps.planning.packing import Pack
 from sweeps.store.checkpoints import Checkpoint
 from sweeps.store.ledger import Ledger
@@ -52,6 +54,24 @@ def begin(pack: Pack, ledger: Ledger, every: float = 0.0) -> PackTrainer:
 def to_the_end(run: PackTrainer) -> None:
     while not run.advance().committed:
         pass
+
+
+class Unwatchable(Membership):
+    """Reports a value to watch that is not a number."""
+
+    def stages(self, *arguments: Any, **named: Any) -> Iterator[Stage]:
+        for stage in super().stages(*arguments, **named):
+            yield replace(stage, live=lambda: {"loss": "high"})  # type: ignore[arg-type, return-value]
+
+
+def test_a_value_to_watch_that_is_not_a_number_fails_the_pack_at_once(
+    pack: Pack, ledger: Ledger
+) -> None:
+    worker = Worker.__new__(Worker)
+    worker._trainer, worker._node = PackTrainer(pack, Unwatchable(), ledger), "node"
+    report = worker.step()
+    assert report["done"]
+    assert "could not convert string to float: 'high'" in report["failure"]
 
 
 class Undeclared(Membership):
