@@ -239,11 +239,13 @@ def execute(
     with (
         catch_stop_signals(run.tracker.announce_stop) as run.stop,
         _open(run) as (heartbeat, publisher),
-        run.tracker.displaying(),
     ):
-        _schedule(run, heartbeat)
-        result = _summarise(run, heartbeat)
-        published = _publish(run, heartbeat, publisher)
+        with run.tracker.displaying():
+            _schedule(run, heartbeat)
+            result = _summarise(run, heartbeat)
+            published = _publish(run, heartbeat, publisher)
+        result = result or DisplayedResult.read(run.ledger)
+        _log_end(run, heartbeat, result)
     return _close(run, heartbeat, result, published)
 
 
@@ -349,19 +351,24 @@ def _publish(
     return outcome
 
 
+def _log_end(run: SweepRun, heartbeat: HeartbeatWriter, result: DisplayedResult) -> None:
+    """Logs the outcome; readers that follow the log stop at the last heartbeat, which follows."""
+    state = "stopped" if heartbeat.phase == "stopped" else "ended"
+    counts = ", ".join(f"{count} {name}" for name, count in result.counts.items())
+    problems = [*run.tracker.problems, *([heartbeat.problem] if heartbeat.problem else [])]
+    run.ledger.log("\n".join([f"{state}: {counts}", *problems]))
+
+
 def _close(
     run: SweepRun,
     heartbeat: HeartbeatWriter,
-    result: DisplayedResult | None,
+    result: DisplayedResult,
     published: PublishOutcome,
 ) -> RunOutcome:
     if heartbeat.problem is not None:
         run.tracker.add_problem(heartbeat.problem)
-    result = result or DisplayedResult.read(run.ledger)
     # A full disk keeps some failures out of the storage.
     failures = {**result.failures, **run.tracker.failures}
-    counts = ", ".join(f"{count} {state}" for state, count in result.counts.items())
-    run.ledger.log("\n".join([f"{heartbeat.phase}: {counts}", *run.tracker.problems]))
     return RunOutcome(
         result,
         published,

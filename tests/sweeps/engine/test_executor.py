@@ -73,6 +73,14 @@ def test_the_sweep_leaves_its_summary_and_no_checkpoint(uninterrupted: RunOutcom
     assert sorted(front["point_id"]) == sorted(uninterrupted.result.front()["point_id"])
 
 
+def test_the_log_is_complete_before_the_last_heartbeat(uninterrupted: RunOutcome) -> None:
+    """A reader that follows the log stops at the last heartbeat."""
+    folder = Path(ledger_of(uninterrupted).directory.path)
+    log, heartbeat = folder / "log.txt", folder / "progress.json"
+    assert "ended: 4 finished" in log.read_text().splitlines()[-1]
+    assert log.stat().st_mtime_ns <= heartbeat.stat().st_mtime_ns
+
+
 def test_a_finished_sweep_is_not_trained_again(
     uninterrupted: RunOutcome, tracking_uri: str, tmp_path: Path
 ) -> None:
