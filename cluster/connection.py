@@ -60,16 +60,23 @@ class Machine:
     @classmethod
     def from_node(cls, node: Mapping[str, Any]) -> Machine:
         """Returns the machine of an entry of `ray.nodes`."""
-        resources: Mapping[str, float] = node["Resources"]
+        names = (node["NodeManagerHostname"], node["NodeID"], node["NodeManagerAddress"])
+        return cls.from_resources(node["Resources"], *names)
+
+    @classmethod
+    def from_resources(
+        cls, resources: Mapping[str, float], host: str = "", node: str = "", address: str = ""
+    ) -> Machine:
+        """Returns the machine with resources by Ray's names."""
         kinds = [name for name in resources if name.startswith(_ACCELERATOR)]
         return cls(
             resources.get("CPU", 0),
             resources.get("GPU", 0),
             int(resources.get("memory", 0)),
             kinds[0].removeprefix(_ACCELERATOR) if kinds else "",
-            node["NodeManagerHostname"],
-            node["NodeID"],
-            node["NodeManagerAddress"],
+            host,
+            node,
+            address,
             tuple(
                 (name, n) for name, n in resources.items() if name not in _OWN and ":" not in name
             ),
@@ -187,7 +194,7 @@ def local_machine() -> Machine:
     """Returns this machine, as Ray would see it, or the first machine of a connected Ray."""
     if ray.is_initialized():
         return Machine.from_node(alive_nodes()[0])
-    return Machine(*ray_internals.count_local_resources(_OBJECT_STORE_BYTES))
+    return Machine.from_resources(ray_internals.count_local_resources(_OBJECT_STORE_BYTES))
 
 
 def alive_nodes() -> list[dict[str, Any]]:

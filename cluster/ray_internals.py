@@ -54,11 +54,12 @@ def find_local_address() -> str:
         raise UnreachableError(f"this machine runs no Ray: {error}") from error
 
 
-def count_local_resources(object_store_bytes: int) -> tuple[float, float]:
-    """Returns the CPUs and GPUs that Ray would detect on this machine, without starting it."""
+def count_local_resources(object_store_bytes: int) -> Mapping[str, float]:
+    """Returns the resources that Ray would detect on this machine, without starting it."""
     spec = ResourceAndLabelSpec(object_store_memory=object_store_bytes)
     spec.resolve(is_head=True, node_ip_address="127.0.0.1")
-    return spec.num_cpus or 0, spec.num_gpus or 0
+    resources: Mapping[str, float] = spec.to_resource_dict()  # type: ignore[no-untyped-call]
+    return resources
 
 
 def owns_head() -> bool:

@@ -114,31 +114,39 @@ def describe_wait(machines: Sequence[Machine], resources: Resources) -> str:
 
 
 def _too_small_error(machines: Sequence[Machine], resources: Resources) -> InputError:
-    sizes = ", ".join(sorted({f"{m.cpus:g} and {m.gpus:g}" for m in machines})) or "none"
-    others = _format_others(resources)
-    reduced = "resources.cpus or resources.gpus" + (" or the others" if others else "")
+    limits = [_machine_limits(machine, resources) for machine in machines]
+    names = dict.fromkeys(name for each in limits for name in each)
+    short = [name for name in names if not any(each.get(name, 1) for each in limits)]
+    sizes = ", or ".join(sorted({_format_machine(m, resources) for m in machines})) or "none"
+    reduced = " or ".join(f"resources.{name}" for name in short or names) or "resources.cpus"
     return InputError(
         f"resources: a pack requires {format_count(resources.cpus, 'CPU')} and "
-        f"{format_count(resources.gpus, 'GPU')}{others} on one machine; got machines with {sizes}. "
-        f"Reduce {reduced}, or add a machine"
+        f"{format_count(resources.gpus, 'GPU')}{_format_others(resources)} on one machine; got "
+        f"machines with {sizes}. Change {reduced}, or add a machine"
     )
 
 
 def _machine_slots(machine: Machine, resources: Resources) -> int:
-    limits = []
+    return min(_machine_limits(machine, resources).values(), default=1)
+
+
+def _machine_limits(machine: Machine, resources: Resources) -> dict[str, int]:
+    """Number of packs for which a machine has enough of each resource, by the study's name."""
+    limits = {}
     if resources.cpus:
-        limits.append(_quotient(machine.cpus, resources.cpus))
+        limits["cpus"] = _quotient(machine.cpus, resources.cpus)
     if resources.gpus >= 1:
-        limits.append(_quotient(machine.gpus, resources.gpus))
+        limits["gpus"] = _quotient(machine.gpus, resources.gpus)
     elif resources.gpus:
-        limits.append(math.floor(machine.gpus) * _quotient(1, resources.gpus))
+        limits["gpus"] = math.floor(machine.gpus) * _quotient(1, resources.gpus)
     if resources.memory and machine.memory:
-        limits.append(_quotient(machine.memory, resources.memory * 2**30))
+        limits["memory"] = _quotient(machine.memory, resources.memory * 2**30)
     if resources.accelerator is not None and resources.accelerator != machine.accelerator:
-        limits.append(0)
+        limits["accelerator"] = 0
     amounts = dict(machine.custom)
-    limits += [_quotient(amounts.get(name, 0), need) for name, need in resources.custom.items()]
-    return min(limits, default=1)
+    for name, need in resources.custom.items():
+        limits[f"custom.{name}"] = _quotient(amounts.get(name, 0), need)
+    return limits
 
 
 def _quotient(amount: float, part: float) -> int:
@@ -149,6 +157,17 @@ def _quotient(amount: float, part: float) -> int:
 def _format_amount(resources: Resources) -> str:
     gpus = f" and {format_count(resources.gpus, 'GPU')}" if resources.gpus else ""
     return format_count(resources.cpus, "CPU") + gpus + _format_others(resources)
+
+
+def _format_machine(machine: Machine, resources: Resources) -> str:
+    """CPUs and GPUs of a machine, and its amounts of the other resources that a pack requires."""
+    amounts = dict(machine.custom)
+    parts = [f"{machine.memory / 2**30:.3g} GiB of memory"] if resources.memory else []
+    if resources.accelerator:
+        parts += [f"the accelerator {machine.accelerator}" if machine.accelerator else "no GPU"]
+    parts += [f"{amounts.get(name, 0):g} {name}" for name in resources.custom]
+    cpus, gpus = format_count(machine.cpus, "CPU"), format_count(machine.gpus, "GPU")
+    return f"{cpus} and {gpus}" + "".join(f", {part}" for part in parts)
 
 
 def _format_others(resources: Resources) -> str:

@@ -59,9 +59,10 @@ def test_every_private_interface_exists() -> None:
 
 
 def test_the_resources_of_this_machine_are_counted_without_starting_ray() -> None:
-    cpus, gpus = ray_internals.count_local_resources(2**27)
-    assert 0 < cpus <= (os.cpu_count() or 1)
-    assert gpus >= 0
+    resources = ray_internals.count_local_resources(2**27)
+    assert 0 < resources["CPU"] <= (os.cpu_count() or 1)
+    assert resources["memory"] > 0
+    assert resources.get("GPU", 0) >= 0
 
 
 def test_replaced_parts_of_ray_are_restored() -> None:

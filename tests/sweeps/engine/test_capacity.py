@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from cluster import Machine
-from cluster.connection import Connection
+from cluster.connection import Connection, local_machine
 from sweeps.engine.capacity import cluster_capacity, describe_wait, slots, wait_for_capacity
 from sweeps.errors import InputError
 from sweeps.study.spec import Resources
@@ -69,6 +69,26 @@ def test_memory_accelerator_and_custom_resources_limit_packs() -> None:
         assert slots([machine], resources) == packs
     with pytest.raises(InputError, match="the accelerator H100, 1 licence on one machine"):
         cluster_capacity([machine], Resources(accelerator="H100", custom={"licence": 1.0}))
+
+
+def test_the_resource_that_is_short_is_named() -> None:
+    machines = [Machine(2, 0, memory=6 * 2**30), Machine(4, 0, memory=3 * 2**30)]
+    with pytest.raises(InputError) as refused:
+        cluster_capacity(machines, Resources(cpus=1, memory=8.0))
+    assert str(refused.value) == (
+        "resources: a pack requires 1 CPU and 0 GPUs, 8 GiB of memory on one machine; got machines "
+        "with 2 CPUs and 0 GPUs, 6 GiB of memory, or 4 CPUs and 0 GPUs, 3 GiB of memory. Change "
+        "resources.memory, or add a machine"
+    )
+    with pytest.raises(InputError, match=r"Change resources\.cpus or resources\.memory, or add"):
+        cluster_capacity(machines, Resources(cpus=3, memory=4.0))
+
+
+def test_this_machine_is_refused_before_ray_starts_if_its_memory_is_too_small() -> None:
+    machine = local_machine()
+    assert machine.memory > 0
+    with pytest.raises(InputError, match=r"Change resources\.memory, or add a machine"):
+        cluster_capacity([machine], Resources(memory=2.0 * machine.memory / 2**30))
 
 
 def test_a_bundle_has_ray_s_names_and_no_zero() -> None:
