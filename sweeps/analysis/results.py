@@ -47,6 +47,7 @@ from sweeps.store.reader import (
     is_metric_column,
     replicate_table,
 )
+from sweeps.study.search import SEARCHES, has_model
 from sweeps.study.spec import Bounds, Study
 from tracking.frame import (
     ERROR_SUFFIX,
@@ -204,10 +205,15 @@ class Result:
 
     @property
     def front_reservation(self) -> str | None:
-        """Sentence on what a confirmed front may lack; None for other fronts."""
-        if not self.confirmed:
+        """Sentence on what a confirmed front may lack; None for other fronts.
+
+        A search without a model confirms both ends of the front of its means. If fewer points are
+        confirmed than the study allows, they are the whole front.
+        """
+        search, count = self.study.search, len(self.confirmed)
+        is_cut = count >= max(1, search.confirmed_points)
+        if not is_cut or not has_model(type(SEARCHES.get(search.algorithm))):
             return None
-        count = len(self.confirmed)
         return (
             f"The front is that of the {count} confirmed point{'s' * (count > 1)}. Its ends may be "
             "missing: the search chose the points that cover most hypervolume; a larger "

@@ -108,6 +108,11 @@ class Search(ABC):
         return None
 
 
+def has_model(search: type[Search]) -> bool:
+    """Whether a search algorithm has a model of the front."""
+    return search.front_uncertainty is not Search.front_uncertainty
+
+
 def find_setting_errors(
     search: type[Search], space: Mapping[str, Axis], spec: SearchSpec
 ) -> list[FieldError]:
@@ -117,8 +122,7 @@ def find_setting_errors(
         settings = ["confirm", "ask_size", "front_tolerance"]
         expected = f"nothing, as the algorithm {spec.algorithm} does not learn from results"
     else:
-        has_model = search.front_uncertainty is not Search.front_uncertainty
-        settings = [] if has_model else ["front_tolerance"]
+        settings = [] if has_model(search) else ["front_tolerance"]
         expected = f"nothing, as the algorithm {spec.algorithm} has no model of the front"
     for name in settings:
         if (value := getattr(spec, name)) is not None:

@@ -213,6 +213,7 @@ def test_confirmed_points_count_by_fresh_seeds_alone(tmp_path: Path) -> None:
         for point in seeds.index
     )
     assert result.pending == 0
+    assert result.front_reservation is None, "both ends are confirmed"
 
 
 def test_a_damaged_ask_is_named(tmp_path: Path) -> None:
