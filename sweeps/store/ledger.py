@@ -7,6 +7,7 @@ killed at any moment; readers see each replicate once, and never a part of a fil
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -86,7 +87,10 @@ class Ledger:
     def log(self, text: str) -> None:
         """Appends lines with the local time to the log; a failure to do so is harmless."""
         if self.log_path is not None:
-            with suppress(OSError), self.log_path.open("a", encoding="utf-8") as file:
+            with (
+                suppress(OSError),
+                open(self.log_path, "a", encoding="utf-8", opener=_open_no_link) as file,
+            ):
                 file.writelines(f"{datetime.now():%F %T} {line}\n" for line in text.splitlines())
 
     def write_pack(self, pack_id: str, points: Iterable[TradeoffPoint]) -> None:
@@ -228,6 +232,11 @@ class Ledger:
             return None
         self.unreadable.pop(name, None)
         return table
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    """Opens a file that is not a symbolic link, which would lead out of the sweep's directory."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def list_sweeps(storage: str) -> list[str]:

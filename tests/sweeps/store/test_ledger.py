@@ -290,3 +290,14 @@ def test_invalid_configuration_hides_its_pack(ledger: Ledger) -> None:
         assert reader.read_points() == []
         assert reader.finished_replicates() == set()
         assert "good.parquet" in reader.unreadable
+
+
+def test_a_log_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    ledger, elsewhere = Ledger(str(tmp_path), "sweep"), tmp_path / "elsewhere.txt"
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "log.txt").symlink_to(elsewhere)
+    ledger.log("a line")
+    assert not elsewhere.exists()
+    (tmp_path / "sweep" / "log.txt").unlink()
+    ledger.log("a line")
+    assert (tmp_path / "sweep" / "log.txt").read_text().endswith(" a line\n")
