@@ -99,7 +99,7 @@ def pareto(
     """Show the Pareto front of a sweep, on the study's objectives or others.
 
     Each point has its probability to be on the front of the true means. Intervals cannot separate
-    the points of a group. -o saves the front as .parquet, .csv or .json.
+    the points of a group from its first. -o saves the front as .parquet, .csv or .json.
     """
     check_output_path(output, (".parquet", ".csv", ".json"))
     check_output_path(plot, (".html", ".png"))

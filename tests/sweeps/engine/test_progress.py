@@ -8,7 +8,9 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -338,17 +340,31 @@ def test_a_narrower_terminal_leaves_no_stale_line() -> None:
 
 
 def test_the_first_signal_is_answered_at_once_while_the_ledger_is_read(
-    tracker: ProgressTracker, capsys: pytest.CaptureFixture[str]
+    tracker: ProgressTracker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with display_progress() as show:
+    is_reading, may_end = threading.Event(), threading.Event()
+
+    def read_slowly() -> SweepCounts:
+        is_reading.set()
+        may_end.wait(10)
+        return SweepCounts()
+
+    monkeypatch.setattr(tracker._counter, "read", read_slowly)
+    with display_progress() as show, ThreadPoolExecutor(1) as pool:
         tracker.displays.append(show)
+        update = pool.submit(tracker.show)
+        assert is_reading.wait(10)
         tracker.announce_stop()
+        (line,) = capsys.readouterr().err.splitlines()
+        assert not update.done()
+        may_end.set()
+        update.result()
         tracker.doing = "something else"
         tracker.show()
-    (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(
         "stopping: finishing checkpoints, up to 20 s; press again to stop at once"
     )
+    assert capsys.readouterr().err == ""
 
 
 def test_a_quiet_display_prints_warnings_and_the_stop_alone(
