@@ -167,11 +167,15 @@ class Result:
         plan, asks = self.manifest.plan, self._asks
         if not plan.is_adaptive:
             return plan.points
-        planned = {point_id for ask in asks for point_id in ask.point_ids} - {""}
         if asks and asks[-1].ends(self.study.search):
-            return len(planned)
+            return len(self._planned)
         later = plan.points - sum(len(ask.seeds) for ask in asks if ask.kind == "search")
-        return len(planned) + max(later, 0)
+        return len(self._planned) + max(later, 0)
+
+    @cached_property
+    def _planned(self) -> Set[str]:
+        """Ids of the points that an adaptive search has asked for."""
+        return {point_id for ask in self._asks for point_id in ask.point_ids} - {""}
 
     @property
     def pending(self) -> int:
@@ -181,7 +185,7 @@ class Result:
             return plan.points - len(self._replicates)
         wanted = {point_id for ask in asks if ask.kind == "confirm" for point_id in ask.point_ids}
         unconfirmed = len((wanted - self.confirmed) & {*self._replicates.point_ids})
-        return self.size - len(self._replicates) + unconfirmed
+        return self.size - len(self._planned & {*self._replicates.point_ids}) + unconfirmed
 
     @cached_property
     def points(self) -> pd.DataFrame:

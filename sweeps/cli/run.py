@@ -242,8 +242,7 @@ def _announce(plan: Plan, sweep: str, quiet: bool) -> None:
         say(f"Note: {note}", err=True)
     if quiet:
         return
-    points = max(len(plan.points), plan.searches)
-    size = f"{format_count(points, 'point')}, {format_count(plan.trainings, 'training')}"
+    size = f"{format_count(plan.size, 'point')}, {format_count(plan.trainings, 'training')}"
     typer.echo(f"sweep {sweep}: {size}", err=True)
 
 
@@ -254,6 +253,9 @@ def _print_outcome(outcome: RunOutcome, tracking_uri: str | None, resume_command
     parts += [f"{failed} failed"] if failed else []
     parts += [f"{stopped} stopped early"] if stopped else []
     typer.echo(", ".join(parts))
+    if outcome.reused is not None:
+        copied, available = outcome.reused
+        typer.echo(f"reused {copied:,} of {format_count(available, 'training')} of other sweeps")
     if len(front := result.front()):
         print_table(front_table(front, result.objectives, result.swept_fields))
         if result.front_reservation:

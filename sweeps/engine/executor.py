@@ -25,7 +25,12 @@ from sweeps.engine.capacity import cluster_capacity
 from sweeps.engine.display import Display, display_progress, line_display
 from sweeps.engine.node_data import check_data_on_nodes
 from sweeps.engine.progress import ProgressTracker
-from sweeps.engine.scheduler import SweepRun, pending_replicates, run_pending_packs
+from sweeps.engine.scheduler import (
+    SweepRun,
+    copy_reused,
+    pending_replicates,
+    run_pending_packs,
+)
 from sweeps.engine.signals import Interrupted, catch_stop_signals
 from sweeps.errors import InputError
 from sweeps.planning.continuation import plan_extension, prepare_manifest
@@ -34,7 +39,6 @@ from sweeps.publishing.process import PublisherProcess, start_publisher
 from sweeps.publishing.publisher import PublishOutcome
 from sweeps.report.display import DisplayedResult
 from sweeps.report.summary import preload_plotting, write_summary
-from sweeps.store.asks import AskRecord, read_asks, write_ask
 from sweeps.store.filesystem import absolute_storage, check_writable, open_directory
 from sweeps.store.lease import HeartbeatWriter, acquire_lease
 from sweeps.store.ledger import Ledger
@@ -44,7 +48,7 @@ from sweeps.store.manifest import (
     read_manifest,
     write_manifest,
 )
-from sweeps.store.reuse import copy_replicates, find_origins, find_sources, finished_points
+from sweeps.store.reuse import find_sources, record_sources, recorded_sources
 from sweeps.study.loader import load
 from sweeps.study.spec import Study
 from tracking import redact
@@ -61,6 +65,8 @@ class RunOutcome:
         problems: Other problems, in words.
         is_budget_spent: Whether the run ended early because its budget was spent.
         has_trained: Whether there was anything to train.
+        reused: Numbers of trainings that were copied from other sweeps and that these have; None
+            where there was nothing to copy.
     """
 
     result: DisplayedResult
@@ -70,6 +76,7 @@ class RunOutcome:
     problems: tuple[str, ...]
     is_budget_spent: bool = False
     has_trained: bool = True
+    reused: tuple[int, int] | None = None
 
     @property
     def exit_code(self) -> int:
@@ -276,40 +283,17 @@ def _open(run: SweepRun) -> Iterator[tuple[HeartbeatWriter, PublisherProcess]]:
     with acquire_lease(run.ledger.directory) as heartbeat:
         run.ledger.directory = heartbeat.directory
         manifest = _manifest(run)  # again: another driver may have written
+        sources = find_sources(run.reuse, run.ledger)
+        manifest = record_sources(manifest, sources)
         write_manifest(run.ledger, manifest)
-        if run.reuse:
-            _reuse(run, manifest)
+        if manifest.reused:
+            copy_reused(run, [*sources, *recorded_sources(manifest, run.ledger)])
         run.tracker.displays.insert(0, heartbeat.update)
         run.ledger.log(run.command)
         run.tracker.displays.append(line_display(run.ledger.log))
         run.is_superseded = lambda: heartbeat.is_superseded
         with start_publisher(run.ledger, run.tracking_uri) as publisher:
             yield heartbeat, publisher
-
-
-def _reuse(run: SweepRun, manifest: Manifest) -> None:
-    """Copies trainings of other sweeps, and records their origins."""
-    sources, ledger = find_sources(run.reuse, run.ledger), run.ledger
-    ask = _reuse_for_search(run, sources) if run.plan.is_adaptive else None
-    if ask is None:
-        wanted = {(r.point_id, r.seed) for r in run.plan.replicates()}
-    else:
-        wanted = set(zip(ask.point_ids, ask.seeds, strict=True))
-    origins = find_origins(sources, wanted)
-    stored = [o.model_copy(update={"storage": redact(o.storage)}) for o in origins]
-    reused = tuple(dict.fromkeys((*manifest.reused, *stored)))
-    # First, so that no copy is without its origin.
-    write_manifest(ledger, manifest.model_copy(update={"reused": reused}))
-    copy_replicates(origins, ledger, wanted)
-    if ask is not None and ask.proposals:
-        write_ask(ledger, 0, ask)
-
-
-def _reuse_for_search(run: SweepRun, sources: Sequence[Ledger]) -> AskRecord | None:
-    """Trainings from which an adaptive search starts; None if it has started without them."""
-    if read_asks(run.ledger):
-        return None
-    return run.plan.reuse(point for source in sources for point in finished_points(source))
 
 
 def _schedule(run: SweepRun, heartbeat: HeartbeatWriter) -> None:
@@ -377,6 +361,7 @@ def _close(
         run.tracker.problems,
         run.is_budget_spent,
         run.tracker.has_packs,
+        (run.reused.copied, run.reused.available) if run.reuse or run.reused.copied else None,
     )
 
 

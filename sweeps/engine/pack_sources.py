@@ -15,7 +15,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import final
 
 import numpy as np
@@ -149,6 +149,7 @@ class SearchedPacks(PackSource):
         pending: Sequence[Pack],
         make_packs: Callable[[Sequence[PlannedReplicate]], list[Pack]],
         on_ask: Callable[[Plan, Sequence[Pack]], None],
+        copy: Callable[[Sequence[ReplicateKey]], Set[ReplicateKey]] = lambda keys: frozenset(),
     ) -> None:
         """Starts with what the recorded asks lack.
 
@@ -158,12 +159,14 @@ class SearchedPacks(PackSource):
             pending: Packs of the replicates that recorded asks lack.
             make_packs: Groups the replicates of a new ask into packs.
             on_ask: Called with the grown plan and its new packs.
+            copy: Copies replicates of a new ask that other sweeps have, and returns these.
         """
         self.plan = plan
         self.known = pending
         self._ledger = ledger
         self._make_packs = make_packs
         self._on_ask = on_ask
+        self._copy = copy
         self._search = make_search(plan)
         self._is_replayed = False
         self._is_exhausted = False
@@ -236,8 +239,9 @@ class SearchedPacks(PackSource):
         self._note_members(number, ask)
         finished = self._ledger.finished_replicates()
         planned = {(r.point_id, r.seed): r for r in self.plan.replicates()}
-        new = [key for key, asked in self._ask_of.items() if asked == number]
-        members = [planned[key] for key in new if key not in finished]
+        new = [k for k, asked in self._ask_of.items() if asked == number and k not in finished]
+        copied = self._copy(new)
+        members = [planned[key] for key in new if key not in copied]
         count = min(limit, len(members))
         packs = [*self._make_packs(members[:count]), *self._make_packs(members[count:])]
         self._add_packs(packs)

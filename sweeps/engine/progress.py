@@ -325,11 +325,10 @@ class ProgressTracker:
             has_eta = share > _MIN_SHARE_FOR_ETA and self._waiting_since is None
             minutes = (elapsed - self._waited - waiting) / 60
             trained = sum(n * len(self._packs[pack].replicates) for pack, n in self._shares.items())
-            points = max(len(self.plan.points), self.plan.searches)
             resources = self.plan.study.resources
             is_waiting = waiting >= _WAITING_SECONDS
             return SweepProgress(
-                points=points,
+                points=self.plan.size,
                 counts=replace(counts, failed=counts.failed + len(self._failed_points)),
                 doing=STOPPING if self._is_stopping else self.doing,
                 waiting=describe_wait(self._alive, resources) if is_waiting else None,
@@ -400,6 +399,7 @@ class ProgressTracker:
             return 1.0
         if self.plan.is_adaptive:  # most packs may not be known yet
             known = sum(len(pack.replicates) for pack in self._packs.values())
-            total *= max(1.0, self.plan.trainings / known)
+            planned = sum(len(point.seeds) for point in self.plan.points)
+            total *= 1 + (self.plan.trainings - planned) / known
         done = sum(self._costs[pack_id] * share for pack_id, share in self._shares.items())
         return min(1.0, done / total)

@@ -36,9 +36,10 @@ from sweeps.planning.calibration import CalibrationSettings, calibrate
 from sweeps.planning.cost_curves import CostCurve
 from sweeps.planning.packing import Pack, make_packs
 from sweeps.planning.plan import Plan, PlannedReplicate
-from sweeps.store.asks import read_asks
+from sweeps.store.asks import read_asks, write_ask
 from sweeps.store.checkpoints import Checkpoint, ReplicateKey, checkpointed_packs
 from sweeps.store.ledger import Ledger
+from sweeps.store.reuse import ReusedSweeps, finished_points
 from sweeps.study.spec import Study
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class SweepRun:
         resume_command: Command that continues the sweep.
         extends: Whether the plan may extend the recorded sweep.
         reuse: Sweeps whose trainings are copied; see `sweeps.store.reuse.find_sources`.
+        reused: Sweeps whose trainings this run copies.
         is_budget_spent: Whether packs were left untrained because the budget was spent.
         is_superseded: Returns whether another driver has taken the sweep over.
         on_dashboard: Called with the address of Ray's dashboard; None leaves a local Ray without.
@@ -77,6 +79,10 @@ class SweepRun:
     is_superseded: Callable[[], bool] = lambda: False
     on_dashboard: Callable[[str], None] | None = None
 
+    def __post_init__(self) -> None:
+        """Starts without other sweeps."""
+        self.reused = ReusedSweeps(self.ledger)
+
     @property
     def plan(self) -> Plan:
         """Plan of the sweep as it is now; that of an adaptive search grows."""
@@ -92,6 +98,26 @@ class LocalRayDied(BaseException):
 
     It is not an `Exception`, after which Tune would clean up with calls of Ray that hang.
     """
+
+
+def copy_reused(run: SweepRun, sources: Sequence[Ledger]) -> None:
+    """Copies what a sweep lacks from others; a search that has not begun starts from them.
+
+    Raises:
+        InputError: If the sweep's manifest or asks cannot be read.
+        OSError: If its ledger cannot be written.
+        RunSupersededError: If the run has ended or was taken over.
+    """
+    run.reused.sources = list({(each.storage, each.sweep): each for each in sources}.values())
+    plan, asks = run.plan, read_asks(run.ledger)
+    if plan.is_adaptive and not asks:
+        ask = plan.reuse(point for each in run.reused.sources for point in finished_points(each))
+        if ask.proposals:
+            write_ask(run.ledger, 0, ask)  # first, so that each copy belongs to an ask
+            asks = [ask]
+    for ask in asks:
+        plan = plan.grow(ask)
+    run.reused.copy(pending_replicates(plan, run.ledger))
 
 
 def run_pending_packs(run: SweepRun) -> None:
@@ -183,7 +209,7 @@ def _searched_packs(
 
     pending = pending_packs(plan, ledger, replicates, *conditions)
     expect(plan, pending)
-    return SearchedPacks(plan, ledger, pending, pack, expect)
+    return SearchedPacks(plan, ledger, pending, pack, expect, run.reused.copy)
 
 
 def pending_replicates(plan: Plan, ledger: Ledger) -> dict[ReplicateKey, PlannedReplicate]:

@@ -98,8 +98,23 @@ class Plan:
     @property
     def trainings(self) -> int:
         """Number of trainings, those included that an adaptive search has not proposed yet."""
-        refused = sum(len(ask.refusals) for ask in self.asks)
-        return planned_trainings(self.study, len(self.points)) - refused
+        planned = sum(len(point.seeds) for point in self.points)
+        search = self.study.search
+        if not self.is_adaptive or (self.asks and self.asks[-1].ends(search)):
+            return planned
+        return planned + self._later_searches + search.confirmed_points * self.study.replicates
+
+    @property
+    def size(self) -> int:
+        """Number of points, those included that an adaptive search has not proposed yet."""
+        if self.asks and self.asks[-1].ends(self.study.search):
+            return len(self.points)
+        return len(self.points) + self._later_searches
+
+    @property
+    def _later_searches(self) -> int:
+        """Number of trainings that an adaptive search has still to propose."""
+        return max(self.searches - sum(len(a.seeds) for a in self.asks if a.kind == "search"), 0)
 
     @property
     def searches(self) -> int:
@@ -184,7 +199,8 @@ class Plan:
         seeds: dict[str, tuple[int, ...]] = {}
         proposals: dict[str, Proposal] = {}
         for point in points:
-            values = {n: point.config[n] for n in self.study.space if n in point.config}
+            axes = self.study.space.items()
+            values = {n: a.equal_value(point.config[n]) for n, a in axes if n in point.config}
             own = {r.seed for r in point.replicates} - {*self.confirming_seeds}
             values = keep_applicable(self.study.space, values)
             if self.seeds[0] in own and is_in_space(self.study.space, values):
@@ -342,7 +358,7 @@ def summarize_plan(plan: Plan) -> PlanSummary:
     """Summarises a plan for the manifest."""
     experiment = privnets.experiment(plan.study.experiment)
     return PlanSummary(
-        points=max(len(plan.points), plan.searches),
+        points=plan.size,
         replicates=plan.trainings,
         seeds=plan.seeds,
         confirming_seeds=plan.confirming_seeds,

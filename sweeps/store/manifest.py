@@ -103,18 +103,18 @@ class Extension(BaseModel):
 
 
 class Origin(BaseModel):
-    """Packs of another sweep from which replicates were copied.
+    """Another sweep, whose replicates are copied where this one needs them.
 
     Attributes:
         storage: Storage of the other sweep, without credentials.
-        packs: Ids of its packs; here they are `reused-<id>`.
+        packs: Ids of its packs that were copied from; copies are named `reused-<id>-<hash>`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     storage: str
     sweep: str
-    packs: tuple[str, ...]
+    packs: tuple[str, ...] = ()
 
 
 class Manifest(BaseModel):

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
+import pyarrow.compute as pc
+
 from privnets.points import TradeoffPoint
+from sweeps.errors import InputError
+from sweeps.store.checkpoints import ReplicateKey
+from sweeps.store.codec import replicate_keys
 from sweeps.store.ledger import Ledger, list_sweeps
-from sweeps.store.manifest import Origin
+from sweeps.store.manifest import Manifest, Origin, read_manifest, write_manifest
+from tracking.redaction import redact
 
 AUTO: Final = "auto"
-_PREFIX: Final = "reused-"
+_KEY_COLUMNS: Final = ("point_id", "seed", "failure", "stopped")
 
 
 def find_sources(names: Sequence[str], ledger: Ledger) -> list[Ledger]:
@@ -42,40 +50,108 @@ def finished_points(source: Ledger) -> Iterator[TradeoffPoint]:
             yield replace(point, replicates=point.succeeded)
 
 
-def find_origins(sources: Sequence[Ledger], wanted: Collection[tuple[str, int]]) -> list[Origin]:
-    """Packs of other sweeps that hold wanted replicates; each replicate is taken once."""
-    missing, origins = set(wanted), []
-    for source in sources:
-        packs = []
-        for pack_id in source.pack_ids():
-            points = _select(source, pack_id, missing)
-            keys = {(point.point_id, r.seed) for point in points for r in point.replicates}
-            if keys:
-                packs.append(pack_id)
-                missing -= keys
-        if packs:
-            origins.append(Origin(storage=source.storage, sweep=source.sweep, packs=tuple(packs)))
-    return origins
+def recorded_sources(manifest: Manifest, ledger: Ledger) -> list[Ledger]:
+    """Ledgers of the origins of a sweep that still exist.
 
-
-def copy_replicates(
-    origins: Sequence[Origin], ledger: Ledger, wanted: Collection[tuple[str, int]]
-) -> None:
-    """Copies the wanted replicates of other sweeps, with their files; repeating it adds nothing.
-
-    Raises:
-        InputError: If a sweep cannot be read.
-        OSError: If the ledger cannot be written.
-        RunSupersededError: If the run has ended or was taken over.
+    Credentials never go to a server that only `spec.yaml` names: of object storages, only the
+    sweep's own is read.
     """
-    missing = set(wanted) - ledger.finished_replicates()
-    for origin in origins:
-        source = Ledger(origin.storage, origin.sweep)
-        for pack_id in origin.packs:
-            points = _select(source, pack_id, missing)
-            missing -= {(point.point_id, r.seed) for point in points for r in point.replicates}
-            if points:
-                ledger.write_pack(f"{_PREFIX}{pack_id}", points)
+    sources = []
+    for origin in manifest.reused:
+        is_own = origin.storage == redact(ledger.storage)
+        try:
+            if is_own or "://" not in origin.storage:
+                source = Ledger(ledger.storage if is_own else origin.storage, origin.sweep)
+                sources += [source] if source.has_spec() else []
+        except InputError:  # it cannot be read any more
+            continue
+    return sources
+
+
+def record_sources(manifest: Manifest, sources: Iterable[Ledger]) -> Manifest:
+    """Returns the manifest with the sources as origins, so that a later run finds them."""
+    origins = {(origin.storage, origin.sweep): origin for origin in manifest.reused}
+    for source in sources:
+        place = (redact(source.storage), source.sweep)
+        origins.setdefault(place, Origin(storage=place[0], sweep=place[1]))
+    return manifest.model_copy(update={"reused": tuple(origins.values())})
+
+
+@dataclass
+class ReusedSweeps:
+    """Finished replicates of other sweeps, copied to a sweep that needs them.
+
+    Attributes:
+        ledger: Ledger that they are copied to.
+        sources: Ledgers of the other sweeps, recorded in the manifest.
+        copied: Number of replicates that were copied.
+    """
+
+    ledger: Ledger
+    sources: Sequence[Ledger] = ()
+    copied: int = 0
+
+    @property
+    def available(self) -> int:
+        """Number of finished replicates of the other sweeps."""
+        return len({key for _, _, keys in self._packs for key in keys})
+
+    def copy(self, wanted: Iterable[ReplicateKey]) -> set[ReplicateKey]:
+        """Copies those of the wanted replicates that other sweeps have, with their files.
+
+        Args:
+            wanted: Replicates that the ledger lacks.
+
+        Returns:
+            The copied ones.
+
+        Raises:
+            InputError: If the manifest cannot be read.
+            OSError: If the ledger cannot be written.
+            RunSupersededError: If the run has ended or was taken over.
+        """
+        missing, chosen = set(wanted), []
+        for source, pack_id, keys in self._packs if missing else ():
+            if taken := keys & missing:
+                chosen.append((source, pack_id, taken))
+                missing -= taken
+        if chosen:
+            # First, so that no copy is without its origin.
+            self._record_packs([(source, pack_id) for source, pack_id, _ in chosen])
+        copied: set[ReplicateKey] = set()
+        for source, pack_id, keys in chosen:
+            if points := _select(source, pack_id, keys):
+                own = sorted((p.point_id, r.seed) for p in points for r in p.replicates)
+                digest = hashlib.sha256(repr(own).encode()).hexdigest()[:8]
+                self.ledger.write_pack(f"reused-{pack_id}-{digest}", points)
+                copied.update(own)
+        self.copied += len(copied)
+        return copied
+
+    @cached_property
+    def _packs(self) -> list[tuple[Ledger, str, set[ReplicateKey]]]:
+        """Packs of the other sweeps, with the replicates that finished."""
+        packs = []
+        for source in self.sources:
+            for pack_id in source.pack_ids():
+                for table in source.read_tables([pack_id], lambda name: name in _KEY_COLUMNS):
+                    has_finished = pc.and_(
+                        pc.is_null(table["failure"]), pc.is_null(table["stopped"])
+                    )
+                    keys = set(replicate_keys(table.filter(has_finished)))
+                    packs.append((source, pack_id, keys))
+        return packs
+
+    def _record_packs(self, packs: Sequence[tuple[Ledger, str]]) -> None:
+        """Notes packs in the manifest from which replicates are copied."""
+        manifest = record_sources(read_manifest(self.ledger), [source for source, _ in packs])
+        origins = []
+        for origin in manifest.reused:
+            place = (origin.storage, origin.sweep)
+            own = {p for source, p in packs if (redact(source.storage), source.sweep) == place}
+            names = tuple(sorted({*origin.packs, *own}))
+            origins.append(origin.model_copy(update={"packs": names}))
+        write_manifest(self.ledger, manifest.model_copy(update={"reused": tuple(origins)}))
 
 
 def _select(

@@ -126,6 +126,17 @@ class Axis(BaseModel):
         low, high = self.uniform or self.loguniform or (0.0, 1.0)
         return type(value) in (int, float) and low <= cast(float, value) <= high
 
+    def equal_value(self, value: Scalar) -> Scalar:
+        """Returns the listed value that a number is equal to, 2 for 2.0; others unchanged."""
+        values = self.values()
+        if values is None or type(value) not in (int, float):
+            return value
+        if isinstance(values, range):
+            return int(value) if isinstance(value, float) and value.is_integer() else value
+        return next(
+            (each for each in values if type(each) in (int, float) and each == value), value
+        )
+
     def applies(self, values: Mapping[str, object]) -> bool:
         """Returns whether values of other fields meet the axis's condition."""
         return all(n in values and values[n] == v for n, v in (self.when or {}).items())

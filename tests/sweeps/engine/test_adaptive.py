@@ -17,7 +17,7 @@ from small_sweeps import rows, study_file
 from test_chaos import drive, kill_with_descendants_watched, wait_until
 
 import tracking
-from privnets.points import Replicate, TradeoffPoint
+from privnets.points import Replicate, Scalar, TradeoffPoint
 from sweeps.analysis.results import open_result
 from sweeps.engine.executor import RunOutcome
 from sweeps.engine.pack_sources import (
@@ -27,14 +27,16 @@ from sweeps.engine.pack_sources import (
     SearchedPacks,
     ask_results,
 )
-from sweeps.engine.scheduler import pending_replicates
+from sweeps.engine.progress import ProgressTracker
+from sweeps.engine.scheduler import SweepRun, copy_reused, pending_replicates
 from sweeps.errors import InputError
 from sweeps.planning.packing import Pack, make_packs
 from sweeps.planning.plan import Plan, PlannedReplicate, create_manifest, make_plan
 from sweeps.store.asks import AskRecord, read_asks, write_ask
 from sweeps.store.ledger import Ledger
-from sweeps.store.manifest import Origin, write_manifest
-from sweeps.store.reuse import copy_replicates, finished_points
+from sweeps.store.manifest import read_manifest, write_manifest
+from sweeps.store.reuse import finished_points, record_sources, recorded_sources
+from sweeps.study.search_space import Axis
 from sweeps.study.spec import Study
 
 PRIVACY, UTILITY = "privacy/membership_advantage", "utility/test_accuracy"
@@ -308,25 +310,28 @@ def test_points_to_try_first_are_tried_even_if_the_front_is_known(tmp_path: Path
     assert [*again[1].proposals, *again[2].proposals][:4] == first
 
 
+WIDE = {"weight_decay": {"loguniform": [1e-4, 1]}, "noise_std": {"uniform": [0, 0.5]}}
+
+
+def new_run(plan: Plan, ledger: Ledger, source: Ledger) -> SweepRun:
+    if not ledger.has_spec():
+        manifest = create_manifest(plan, "s", command="", tracking_uri="")
+        write_manifest(ledger, record_sources(manifest, [source]))
+    return SweepRun(ledger, "", None, "", "", ProgressTracker(plan, ledger))
+
+
 def test_reused_trainings_are_the_first_that_a_search_knows(tmp_path: Path) -> None:
     """Points outside the space, without the first seed or with confirming seeds are left out."""
     old, ledger = adaptive_plan("tpe"), Ledger(str(tmp_path), "s")
     search(old, tmp_path / "old", 0, rate=0.0)
-    wide = {"weight_decay": {"loguniform": [1e-4, 1]}, "noise_std": {"uniform": [0, 0.5]}}
-    plan = adaptive_plan("frontier", space=wide)
-    points = list(finished_points(Ledger(str(tmp_path / "old"), "s")))
-    ask = plan.reuse(points)
-    inside = {p.point_id for p in points if p.config["noise_std"] <= 0.5}
-    assert {*ask.point_ids} == inside
+    plan, source = adaptive_plan("frontier", space=WIDE), Ledger(str(tmp_path / "old"), "s")
+    copy_reused(new_run(plan, ledger, source), [source])
+    (ask,) = read_asks(ledger)
+    points = list(finished_points(source))
+    assert {*ask.point_ids} == {p.point_id for p in points if p.config["noise_std"] <= 0.5}
     assert {*ask.seeds} == {5}
-    origin = Origin(
-        storage=str(tmp_path / "old"),
-        sweep="s",
-        packs=tuple(Ledger(str(tmp_path / "old"), "s").pack_ids()),
-    )
-    copy_replicates([origin], ledger, {*zip(ask.point_ids, ask.seeds, strict=True)})
-    write_ask(ledger, 0, ask)
     before = len(rows(ledger))
+    assert before == len(ask.seeds)
     asks, _ = search(plan, tmp_path, 0, rate=0.0)
     assert [each.kind for each in asks] == ["reuse", *["search"] * 6, "confirm"]
     assert [each.told for each in asks] == [0, 1, 1, 2, 3, 4, 5, 7]
@@ -334,10 +339,73 @@ def test_reused_trainings_are_the_first_that_a_search_knows(tmp_path: Path) -> N
     assert len(keys) == len(set(keys)) == before + 18 + 2 * 3
     other = adaptive_plan(
         "frontier",
-        space=wide,
+        space=WIDE,
         fixed={"dataset": "digits", "model": "mlp", "train_size": 50, "seed": 5},
     )
     assert not other.reuse(points).proposals
+
+
+def test_a_reuse_that_was_killed_is_completed_by_the_next_run(tmp_path: Path) -> None:
+    plan, ledger = adaptive_plan("tpe"), Ledger(str(tmp_path), "s")
+    search(plan, tmp_path / "old", 0, rate=0.0)
+    source = Ledger(str(tmp_path / "old"), "s")
+    source.write_spec({})
+    packs = tmp_path / "s" / "ledger"
+    run = new_run(plan, ledger, source)
+    packs.write_text("a file, so that no pack can be written")
+    with pytest.raises(OSError, match="ledger"):
+        copy_reused(run, [source])
+    packs.unlink()
+    (ask,) = read_asks(ledger)
+    result = open_result("s", str(tmp_path))
+    assert (result.pending, result.size) == (len(ask.seeds) + 18, len(ask.seeds) + 18)
+    again = new_run(plan, ledger, source)
+    copy_reused(again, recorded_sources(read_manifest(ledger), ledger))
+    assert read_asks(ledger) == [ask]
+    assert {*rows(ledger)} == {*zip(ask.point_ids, ask.seeds, strict=True)}
+    assert open_result("s", str(tmp_path)).pending == 18
+    known = plan.grow(ask)
+    assert (known.size, known.trainings) == (len(ask.seeds) + 18, len(ask.seeds) + 18 + 2 * 3)
+
+
+def test_a_search_that_has_begun_takes_what_it_asks_for_from_other_sweeps(tmp_path: Path) -> None:
+    """The same search has trained everything, with confirming seeds too."""
+    plan, ledger = adaptive_plan("tpe", space=WIDE), Ledger(str(tmp_path), "s")
+    expected, _ = search(plan, tmp_path / "old", 0, rate=0.0)
+    source = Ledger(str(tmp_path / "old"), "s")
+    run = new_run(plan, ledger, source)
+    write_ask(ledger, 0, expected[0])
+    copy_reused(run, [source])
+    assert read_asks(ledger) == expected[:1]
+    assert {*rows(ledger)} == {*zip(expected[0].point_ids, expected[0].seeds, strict=True)}
+
+    packs = SearchedPacks(
+        plan.grow(expected[0]), ledger, [], pack_singly, lambda plan, packs: None, run.reused.copy
+    )
+    assert packs.take() is None
+    assert packs.is_finished
+    assert read_asks(ledger) == expected
+    assert {*rows(ledger)} == {*rows(source)}
+
+
+@pytest.mark.parametrize(
+    ("value", "listed"), [(0.0, 0), (2.0, 2), (True, True), (0.5, 0.5), (False, False)]
+)
+def test_a_number_is_equal_to_a_listed_one_of_another_type(value: Scalar, listed: Scalar) -> None:
+    axes = [Axis(grid=(True, 0, 1, 2)), Axis(choice=(0, 1, 2))]
+    for axis in axes:
+        found = axis.equal_value(value)
+        assert (type(found), found) == (type(listed), listed)
+    assert type(Axis(range=(0, 4)).equal_value(2.0)) is int
+    assert Axis(uniform=(0, 1)).equal_value(0.5) == 0.5
+
+
+def test_whole_numbers_in_the_grid_of_a_real_field_are_reused(tmp_path: Path) -> None:
+    space = {"weight_decay": {"choice": [0, 1]}, "noise_std": {"uniform": [0, 1]}}
+    plan = adaptive_plan("tpe", space=space)
+    search(plan, tmp_path, 0, rate=0.0)
+    points = list(finished_points(Ledger(str(tmp_path), "s")))
+    assert {p.point_id for p in points} == {*plan.reuse(points).point_ids}
 
 
 @pytest.mark.ray

@@ -124,8 +124,10 @@ def test_an_adaptive_search_starts_from_reused_trainings(
     command = ["run", str(study_file(tmp_path)), "--name", "s", *settings]
     command += ["--reuse", f"{old.storage}/{old.sweep}", "--budget", "3"]
     where = ["--storage", str(tmp_path), "--tracking-uri", uri]
-    invoke(*command, *where)
+    output = invoke(*command, *where)
     before = rows(Ledger(old.storage, old.sweep))
+    count = len(before)
+    assert f"reused {count} of {count} trainings of other sweeps" in output
     reuse, search = read_asks(ledger)
     assert {*zip(reuse.point_ids, reuse.seeds, strict=True)} == {*before}
     assert (reuse.kind, search.kind, search.told) == ("reuse", "search", 1)
