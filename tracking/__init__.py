@@ -16,10 +16,10 @@ from tracking.redaction import redact
 if TYPE_CHECKING:
     from tracking.frame import points_frame, replicates_frame
     from tracking.reading import compare, load_points, read_sweep_file, sweep_tags
-    from tracking.recorder import Recorder, record, record_sweep
+    from tracking.recorder import Recorder, record
     from tracking.runs import study_page
-    from tracking.store import check, create
-    from tracking.uris import resolve_uri
+    from tracking.store import check, create, resolve_uri
+    from tracking.sweep_run import record_sweep
 
 _MODULES = {
     "Recorder": "tracking.recorder",
@@ -30,9 +30,9 @@ _MODULES = {
     "points_frame": "tracking.frame",
     "read_sweep_file": "tracking.reading",
     "record": "tracking.recorder",
-    "record_sweep": "tracking.recorder",
+    "record_sweep": "tracking.sweep_run",
     "replicates_frame": "tracking.frame",
-    "resolve_uri": "tracking.uris",
+    "resolve_uri": "tracking.store",
     "study_page": "tracking.runs",
     "sweep_tags": "tracking.reading",
 }

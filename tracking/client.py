@@ -22,7 +22,7 @@ from tracking.errors import CredentialsRejectedError, RejectedRecordError, Track
 from tracking.mlflow_internals import ask_server, bounded_responses, silence_logs
 from tracking.redaction import redact
 from tracking.schema import read_file_revision
-from tracking.uris import is_server, sqlite_path
+from tracking.store import is_server, sqlite_path
 
 _CHECK_SECONDS = 10
 _UNAUTHORIZED, _FORBIDDEN = 401, 403

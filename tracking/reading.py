@@ -27,13 +27,12 @@ from pydantic import (
 )
 
 from privnets.points import Scalar, TradeoffPoint, merge_replicates
-from tracking import runs, views
+from tracking import runs
 from tracking.client import connect, translate_errors
 from tracking.errors import TrackingError
 from tracking.frame import TableRow, point_row, table_from_rows
 from tracking.run_record import MAX_TAG, decode_details, truncate
-from tracking.store import create
-from tracking.uris import resolve_uri
+from tracking.store import create, resolve_uri
 
 _Integer = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 _Float = Annotated[float, Field(strict=True, ge=-math.inf)]  # may be infinite, but not NaN
@@ -250,7 +249,7 @@ def _metrics(run: Run, *, curves: bool) -> dict[str, float]:
     return {
         key.removeprefix(runs.CURVES): _restore_infinity(value)
         for key, value in run.data.metrics.items()
-        if key.startswith(runs.CURVES) == curves and not key.startswith(views.FIRST)
+        if key.startswith(runs.CURVES) == curves and not key.startswith(runs.FIRST)
     }
 
 

@@ -1,8 +1,7 @@
-"""Recording of points and of sweeps in MLflow. Repeated and concurrent calls add nothing."""
+"""Recording of points in MLflow. Repeated and concurrent calls add nothing."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import tempfile
 import time
@@ -10,36 +9,25 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Metric, RunTag
 from mlflow.exceptions import MlflowException
 
 from privnets.points import TradeoffPoint, merge_replicates
-from tracking import runs, sqlite, views
+from tracking import runs, sqlite
 from tracking.client import connect, translate_errors
 from tracking.errors import TrackingError
 from tracking.frame import SUFFIXES
 from tracking.run_record import (
-    MAX_PARAM,
     TEXT_TAGS,
     RunRecord,
     build_run_record,
     milliseconds,
-    relative_path,
-    truncate,
 )
-from tracking.store import create
-from tracking.uris import parallel_calls, resolve_uri, sqlite_path
+from tracking.store import create, parallel_calls, resolve_uri, sqlite_path
 
-Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
-
-_HYPERVOLUME = "hypervolume"
-_NO_FILES: Mapping[str, Path] = MappingProxyType({})
-_NO_TEXT: Mapping[str, str] = MappingProxyType({})
-_CONTENT = "mlflow.sha256."  # MLflow's pages hide tags of this prefix.
 _MAX_ROUNDS = 5
 
 
@@ -344,63 +332,6 @@ class Recorder:
         self._children[point_id] = runs.ChildRun.from_tags(run_id, record.status, tags)
 
 
-def record_sweep(
-    sweep: str,
-    *,
-    study: str | None = None,
-    tracking_uri: str | None = None,
-    files: Mapping[str, Path] = _NO_FILES,
-    hypervolume: Sequence[tuple[int, float, float]] = (),
-    params: Mapping[str, str] = _NO_TEXT,
-    tags: Mapping[str, str] = _NO_TEXT,
-    headline: str = "",
-    status: Status | None = None,
-    started: float | None = None,
-    ended: float | None = None,
-    axes: tuple[Sequence[str], Sequence[str]] | None = None,
-) -> None:
-    """Updates the parent run of a sweep; a repeated call adds nothing.
-
-    Args:
-        sweep: Name of the sweep.
-        study: Name of the experiment; by default the one that holds the sweep, or else `sweep`.
-        tracking_uri: See `resolve_uri`.
-        files: Path within the run to a local file; skipped where the run holds the same content.
-        hypervolume: Step, value and Unix time (seconds) of the hypervolume so far. A step that the
-            run holds with another value, as before an extension, gets a second one.
-        params: Parameters. MLflow writes a parameter once: the first value stays.
-        tags: Tags.
-        headline: Result in words, with which the description then begins.
-        status: New status; None leaves it, and a new run is RUNNING.
-        started: Unix time in seconds at which a new run began; None for now.
-        ended: Unix time in seconds of a status that ends the run; None for now.
-        axes: Parameters and metrics that MLflow's view of the sweep shows first; see `sweep_pages`.
-
-    Raises:
-        TrackingError: If the store fails or does not respond; a later call continues.
-        ValueError: If a name in `files` leaves the run.
-        OSError: If a file cannot be read.
-    """
-    contents = {relative_path(name): path.read_bytes() for name, path in files.items()}
-    uri = create(tracking_uri)
-    client = connect(uri)
-    with translate_errors(uri):
-        run_id = runs.get_or_create_parent(client, sweep, study, uri, started).run_id
-        run = client.get_run(run_id)
-        if axes is not None:
-            condition = f"tags.{runs.KIND} = 'point' and tags.{runs.SWEEP} = '{sweep}'"
-            view = views.sweep_view(condition, *axes)
-            client.set_experiment_tag(run.info.experiment_id, f"{views.VIEW}{sweep}", view)
-        new_params = {key: params[key] for key in params.keys() - run.data.params.keys()}
-        note = {runs.NOTE: views.sweep_note(sweep, study or sweep, headline)} if headline else {}
-        _log(client, run_id, hypervolume, new_params, {**tags, **note})
-        _upload(client, run_id, contents, run.data.tags)
-        if status == "RUNNING" and status != run.info.status:
-            client.update_run(run_id, status)
-        elif status is not None and status != run.info.status:
-            client.set_terminated(run_id, status, None if ended is None else milliseconds(ended))
-
-
 def _recording_order(child: runs.ChildRun) -> tuple[bool, float, str]:
     """Order of runs by their creation; incomplete runs come first."""
     return (child.complete and child.recorded_at < math.inf, child.recorded_at, child.run_id)
@@ -412,7 +343,7 @@ def _logged_keys(client: MlflowClient, children: Collection[runs.ChildRun]) -> s
     if last is None or not _recording_order(last)[0]:
         return set()
     metrics = client.get_run(last.run_id).data.metrics
-    return {key for key in metrics if not key.startswith((runs.CURVES, views.FIRST))}
+    return {key for key in metrics if not key.startswith((runs.CURVES, runs.FIRST))}
 
 
 def _create_run(target: _Target, sweep: str, record: RunRecord) -> str:
@@ -460,35 +391,3 @@ def _log_files(client: MlflowClient, run_id: str, files: Mapping[PurePosixPath, 
     with tempfile.TemporaryDirectory() as folder:
         sqlite.write_files(Path(folder), files)
         client.log_artifacts(run_id, folder)
-
-
-def _log(
-    client: MlflowClient,
-    run_id: str,
-    hypervolume: Sequence[tuple[int, float, float]],
-    params: Mapping[str, str],
-    tags: Mapping[str, str],
-) -> None:
-    history = client.get_metric_history(run_id, _HYPERVOLUME) if hypervolume else ()
-    known = {(metric.step, metric.value) for metric in history}
-    new = [entry for entry in hypervolume if entry[:2] not in known]
-    client.log_batch(
-        run_id,
-        [Metric(_HYPERVOLUME, value, milliseconds(when), step) for step, value, when in new],
-        [Param(k, truncate(v, MAX_PARAM)) for k, v in params.items()],
-        [RunTag(key, truncate(value)) for key, value in tags.items()],
-    )
-
-
-def _upload(
-    client: MlflowClient,
-    run_id: str,
-    contents: Mapping[PurePosixPath, bytes],
-    tags: Mapping[str, str],
-) -> None:
-    for name, content in contents.items():
-        digest = hashlib.sha256(content).hexdigest()
-        if tags.get(f"{_CONTENT}{name}") != digest:
-            _log_files(client, run_id, {name: content})
-            # Set last, so that an interrupted upload is repeated.
-            client.set_tag(run_id, f"{_CONTENT}{name}", digest)

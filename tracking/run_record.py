@@ -19,7 +19,7 @@ from types import MappingProxyType
 from mlflow.entities import Metric, Param
 
 from privnets.points import Scalar, TradeoffPoint
-from tracking import runs, views
+from tracking import runs
 from tracking.frame import SUFFIXES
 
 LOG10_OF_ZERO = -12.0
@@ -97,7 +97,7 @@ class RunRecord:
             for step, value in zip(curve.steps, curve.values, strict=True)
         ]
         named = [(key, key) for key in keys]
-        named += [(f"{views.FIRST}objective/{key}", key) for key in self.objectives]
+        named += [(f"{runs.FIRST}objective/{key}", key) for key in self.objectives]
         return [Metric(name, float(values.get(key, math.nan)), when, 0) for name, key in named] + (
             curves
         )
@@ -278,7 +278,7 @@ def _parameters(
     values = {param.key: param.value for param in parameters}
     for field in fields:
         name = f"log10_{field}" if f"log10_{field}" in values else field
-        parameters.append(Param(f"{views.FIRST}swept/{name}", values.get(name, "null")))
+        parameters.append(Param(f"{runs.FIRST}swept/{name}", values.get(name, "null")))
     return parameters
 
 

@@ -21,10 +21,9 @@ from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 from mlflow.store.entities import PagedList
 
-from tracking import views
 from tracking.client import connect, translate_errors
 from tracking.errors import TrackingError
-from tracking.uris import artifact_root
+from tracking.store import artifact_root
 
 T = TypeVar("T")
 
@@ -40,6 +39,11 @@ CONTENT = "content"
 CURVES = "curve/"
 DETAILS = "mlflow.details."
 """Prefix of tags with the metrics that are not logged; MLflow's pages hide such tags."""
+FIRST = "_"
+"""Prefix of copies of objectives and swept fields, so that they lead MLflow's sorted lists."""
+
+VIEW = "mlflow.sharedViewState."
+"""Prefix of an experiment's tag that holds a view of MLflow's pages: filter, columns, charts."""
 
 COMPLETE = ("FINISHED", "KILLED", "FAILED")
 CHILD_TAGS = (PARENT, POINT_ID, CONTENT, ATTEMPTED, FINISHED_AT, RECORDED_AT)
@@ -249,7 +253,7 @@ def sweep_pages(uri: str, limit: int) -> dict[str, str]:
     for parent in parents:
         sweep, experiment = parent.data.tags[SWEEP], experiments[parent.info.experiment_id]
         page = runs_page(experiment.experiment_id)
-        if f"{views.VIEW}{sweep}" in experiment.tags:
+        if f"{VIEW}{sweep}" in experiment.tags:
             page += f"&compareRunsMode=CHART&viewStateShareKey={quote(sweep)}"
         pages[f"{sweep} of {experiment.name}"] = page
     return pages
@@ -358,10 +362,21 @@ def _get_or_create_experiment(client: MlflowClient, name: str, uri: str) -> str:
 def _create_parent(
     client: MlflowClient, experiment_id: str, sweep: str, study: str, started: float | None
 ) -> None:
-    note = views.sweep_note(sweep, study)
+    note = sweep_note(sweep, study)
     tags = {KIND: "sweep", SWEEP: sweep, RECORDED_AT: creation_timestamp(), NOTE: note}
     moment = None if started is None else max(1, round(started * 1000))
     client.create_run(experiment_id, moment, tags=tags, run_name=sweep)
+
+
+def sweep_note(sweep: str, study: str, headline: str = "") -> str:
+    """Returns the description of a sweep's parent run, which leads with the headline."""
+    return f"{headline}\n\n".lstrip() + (
+        f"Sweep **{sweep}** of the study **{study}**. Each child run is a trade-off point: one "
+        "configuration. Every metric is a mean over replicates. To compare points, select them in "
+        "the table. For a knob on a logarithmic scale choose its `log10_` parameter. The artifacts "
+        "of this run are the specification, all points, the Pareto front and the report.\n\n"
+        f"`sweeps points {sweep}` and `sweeps pareto {sweep}` print the same tables."
+    )
 
 
 def _quote(text: str) -> str:

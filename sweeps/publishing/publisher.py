@@ -31,10 +31,9 @@ from sweeps.store.reader import PointReader
 from sweeps.store.transfer import ARCHIVE_FILE, pack_sweep
 from tracking.errors import RejectedRecordError, TrackingError
 from tracking.frame import SUFFIXES
-from tracking.views import FIRST
 
 if TYPE_CHECKING:
-    from tracking.recorder import Status
+    from tracking.sweep_run import Status
 
 FINISH: Final = "finish"
 """Order to publish everything that is left."""
@@ -264,6 +263,7 @@ class Publisher:
                 tracking_uri=self._uri,
                 params=_sweep_params(self._manifest),
                 tags={**_size_tags(self._manifest), **tags},
+                axes=_axes(self._manifest),
                 **fields,
             )
         except (TrackingError, OSError, ValueError) as error:
@@ -361,13 +361,10 @@ def _parse_reference(text: str, objectives: Mapping[str, str]) -> dict[str, floa
 
 
 def _axes(manifest: Manifest) -> tuple[list[str], list[str]]:
-    """Swept parameters and objectives, in the form in which they lead MLflow's lists."""
+    """Swept parameters, by their logarithm where they have one, and objectives."""
     plan = manifest.plan
     fields = [f"log10_{n}" if n in plan.log_fields else n for n in manifest.study.space]
-    return (
-        [f"{FIRST}swept/{name}" for name in fields],
-        [f"{FIRST}objective/{metric}" for metric in plan.objectives],
-    )
+    return fields, list(plan.objectives)
 
 
 def _sweep_params(manifest: Manifest) -> dict[str, str]:

@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from tracking import record, record_sweep, runs, sweep_tags
-from tracking.recorder import Status
+from tracking.sweep_run import Status
 
 
 def _parent(uri: str, sweep: str) -> Run:

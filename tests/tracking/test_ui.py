@@ -33,8 +33,7 @@ FLAGS = (
 )  # fmt: skip
 STUDY, SWEEP = "shown in the UI", "shown"
 PRIVACY, UTILITY = "privacy/membership_advantage", "utility/test_mse"
-FIELDS = ("_swept/train_size", "_swept/log10_weight_decay")
-OBJECTIVES = (f"_objective/{PRIVACY}", f"_objective/{UTILITY}")
+AXES = ("train_size", "log10_weight_decay"), (PRIVACY, UTILITY)
 WAIT = 240
 T = TypeVar("T")
 PASSING = (
@@ -92,7 +91,7 @@ def shown(server_uri: str) -> Shown:
     ).record_until_settled(points)  # fmt: skip
     tracking.record_sweep(
         SWEEP, study=STUDY, tracking_uri=server_uri, hypervolume=[(1, 0.5, 1.8e9)],
-        params={"replicates": "2"}, status="FINISHED", axes=(FIELDS, OBJECTIVES),
+        params={"replicates": "2"}, status="FINISHED", axes=AXES,
     )  # fmt: skip
     return Shown(server_uri, _experiment_id(server_uri), points)
 

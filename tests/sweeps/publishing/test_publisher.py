@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import queue
@@ -137,6 +138,24 @@ def test_a_sweep_s_front_can_be_read_from_mlflow_alone(
     assert parent.info.start_time == pytest.approx(1000 * began, abs=1)
     assert parent.data.tags[runs.NOTE].startswith(headline(Result.read(ledger)))
     assert not [key for key in parent.data.tags if "sha256" in key and key[:7] != "mlflow."]
+
+
+def test_the_link_of_a_published_sweep_compares_its_points_by_their_metrics(
+    uri: str, ledger: Ledger, plan: Plan, manifest: Manifest
+) -> None:
+    write(ledger, plan, *((0, seed) for seed in plan.seeds))
+    publish_all(ledger, manifest, uri)
+    (page,) = runs.sweep_pages(uri, 10).values()
+    assert page.endswith("&compareRunsMode=CHART&viewStateShareKey=sweep")
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name(manifest.study.name)
+    assert experiment is not None
+    view = json.loads(experiment.tags[f"{runs.VIEW}sweep"])
+    _, axes = view["compareRunCharts"]
+    (run,) = client.search_runs([experiment.experiment_id], view["searchFilter"])
+    assert axes["selectedParams"]
+    assert {*axes["selectedParams"]} <= {*run.data.params}
+    assert {*axes["selectedMetrics"]} <= {*run.data.metrics}
 
 
 def test_a_sweep_whose_files_are_not_published_yet_is_refused_with_advice(
