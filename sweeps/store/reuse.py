@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -157,10 +158,14 @@ class ReusedSweeps:
 def _select(
     source: Ledger, pack_id: str, wanted: Collection[tuple[str, int]]
 ) -> list[TradeoffPoint]:
-    """Points of a pack with their wanted replicates that finished."""
+    """Points of a pack with their wanted replicates that finished and whose files are there."""
     points = []
     for point in source.read_points([pack_id], {point_id for point_id, _ in wanted}):
-        kept = tuple(r for r in point.succeeded if (point.point_id, r.seed) in wanted)
+        kept = []
+        for replicate in point.succeeded:
+            if (point.point_id, replicate.seed) in wanted:
+                with suppress(OSError):
+                    kept.append(replace(replicate, artifacts=dict(replicate.artifacts)))
         if kept:
-            points.append(replace(point, replicates=kept))
+            points.append(replace(point, replicates=tuple(kept)))
     return points

@@ -72,6 +72,14 @@ def test_replicates_of_one_pack_can_be_copied_one_after_the_other(tmp_path: Path
     assert target.finished_replicates() == {("a", 0), ("a", 1)}
 
 
+def test_a_replicate_whose_files_are_missing_is_not_copied(tmp_path: Path) -> None:
+    source, target = made_ledger(tmp_path, "first", ("a", 0), ("b", 0)), made_target(tmp_path)
+    for file in (tmp_path / "first" / "artifacts" / "a").rglob("*.json"):
+        file.unlink()
+    assert ReusedSweeps(target, [source]).copy([("a", 0), ("b", 0)]) == {("b", 0)}
+    assert target.finished_replicates() == {("b", 0)}
+
+
 def test_recorded_sources_are_found_again_unless_only_the_manifest_names_a_server(
     tmp_path: Path,
 ) -> None:
