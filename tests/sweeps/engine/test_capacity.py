@@ -84,6 +84,11 @@ def test_the_resource_that_is_short_is_named() -> None:
         cluster_capacity(machines, Resources(cpus=3, memory=4.0))
 
 
+def test_an_accelerator_that_ray_detects_is_accepted() -> None:
+    machine = Machine.from_resources({"CPU": 4.0, "GPU": 2.0, "accelerator_type:A100": 1.0})
+    assert slots([machine], Resources(gpus=1, accelerator="A100")) == 2
+
+
 def test_this_machine_is_refused_before_ray_starts_if_its_memory_is_too_small() -> None:
     machine = local_machine()
     assert machine.memory > 0
