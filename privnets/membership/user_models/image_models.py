@@ -44,6 +44,10 @@ class ImageModel(ModuleModel):
         )
         return self.reference.model_copy(update={"training": training})
 
+    def invalid_parameters(self) -> list[InvalidField]:
+        """Always none: a packaged factory has no parameters, and would load torch."""
+        return []
+
     def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
         """Adds data sets that are not of images."""
         without_decay = config.model_copy(update={"weight_decay": 0.0})

@@ -41,7 +41,7 @@ class ModuleModel(UserModel):
     def invalid_fields(self, config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
         """Adds unknown parameters, batches that do not fit, and changes of what is no image."""
         invalid = super().invalid_fields(config, info)
-        invalid += unknown_parameters(self.reference, skipped=2)
+        invalid += self.invalid_parameters()
         size = self.reference.training.batch_size
         if size is not None and (config.epsilon is not None or size > config.train_size):
             expected = f"at most train_size, {config.train_size}"
@@ -53,6 +53,10 @@ class ModuleModel(UserModel):
             expected = f"at most the steps of training, {steps}"
             invalid.append(InvalidField("checkpoints", str(config.checkpoints), expected))
         return invalid + _invalid_changes(config, info)
+
+    def invalid_parameters(self) -> list[InvalidField]:
+        """Returns the given parameters that the user's factory does not have."""
+        return unknown_parameters(self.reference, skipped=2)
 
 
 def _invalid_changes(config: MembershipConfig, info: DatasetInfo) -> list[InvalidField]:
