@@ -231,9 +231,7 @@ class Result:
         A point that a search chose for its good results is on average worse than these results.
         """
         points = self.points
-        if self.confirmed:
-            points = points.loc[points[PHASE] == CONFIRMING]
-        return meets_constraints(points, self.study.constraints)
+        return meets_constraints(points.loc[~is_only_searched(points)], self.study.constraints)
 
     @cached_property
     def tradeoff_points(self) -> Sequence[TradeoffPoint]:
@@ -359,6 +357,14 @@ def open_result(sweep: str, storage: str | None = None) -> Result:
         InputError: If there is no such sweep, or its `spec.yaml` is damaged.
     """
     return Result.read(Ledger(storage or DEFAULT_STORAGE, sweep))
+
+
+def is_only_searched(points: pd.DataFrame) -> pd.Series[bool]:
+    """Whether a search tried a point and confirmed others; False before it confirmed any."""
+    phases = points.get(PHASE, pd.Series(SEARCHING, index=points.index))
+    has_confirmed = bool((phases == CONFIRMING).any())
+    searching: pd.Series[bool] = (phases == SEARCHING) & has_confirmed
+    return searching
 
 
 def meets_constraints(points: pd.DataFrame, constraints: Mapping[str, Bounds]) -> pd.DataFrame:

@@ -94,4 +94,4 @@ def _decimal_places(mean: float, half: float) -> int | None:
 
 
 def _format(value: float, places: int | None) -> str:
-    return f"{value:.4g}" if places is None else f"{value:.{places}f}"
+    return f"{value:.4g}" if places is None else f"{value:z.{places}f}"

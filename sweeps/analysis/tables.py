@@ -47,7 +47,14 @@ INTERVAL_SUFFIXES = (".ci_low", ".ci_high")
 FRONT_PROBABILITY, FRONT_GROUP = "front/probability", "front/group"
 """Columns of `Result.front`: probability to be on the front, and group of inseparable points."""
 
-_HEADINGS = {FRONT_PROBABILITY: "on the front", FRONT_GROUP: "group"}
+_HEADINGS = {FRONT_PROBABILITY: "P(on front)", FRONT_GROUP: "group"}
+_HEADING_NOTES = {
+    FRONT_PROBABILITY: "P(on front): probability that the point is on the front of the true means.",
+    FRONT_GROUP: (
+        "Points of one group cannot be told apart from its first: differences paired by seed are "
+        "within chance in every objective."
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +78,11 @@ def front_table(front: pd.DataFrame, objectives: Objectives, fields: Sequence[st
     others = [name for name in (FRONT_PROBABILITY, FRONT_GROUP) if name in front]
     fields = add_judges(front, fields)
     cells = _cells(rows, [*objectives, *defined], fields, others)
-    note = f"{len(rows)} of {len(front)} points, evenly spaced along the front."
+    notes = [_HEADING_NOTES[name] for name in others]
+    if len(rows) < len(front):
+        notes.insert(0, f"{len(rows)} of {len(front)} points, evenly spaced along the front.")
     columns = (*objectives, *defined, *fields, *(_HEADINGS[name] for name in others), "point")
-    return Table(columns, tuple(cells), note if len(rows) < len(front) else "")
+    return Table(columns, tuple(cells), " ".join(notes))
 
 
 def points_table(points: pd.DataFrame, metrics: Sequence[str], fields: Sequence[str]) -> Table:

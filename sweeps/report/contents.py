@@ -15,7 +15,7 @@ from privnets.points import TradeoffPoint
 from sweeps.analysis.claims import ClaimFinding, judge_claim
 from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.pareto import attainment
-from sweeps.analysis.results import Result
+from sweeps.analysis.results import Result, is_only_searched
 from sweeps.analysis.tables import (
     FRONT_PROBABILITY,
     Table,
@@ -26,7 +26,7 @@ from sweeps.analysis.tables import (
 )
 from sweeps.analysis.text import field_label, metric_label
 from sweeps.report import tables
-from sweeps.report.figures.charts import Chart
+from sweeps.report.figures.charts import BASELINE, BOUND, FLOOR, Chart
 from sweeps.report.figures.curves import CurveSet, group_curves, label_point
 from sweeps.report.figures.metrics import field_chart, front_chart
 from sweeps.report.figures.overview import effects_chart, parallel_chart
@@ -122,6 +122,11 @@ class ReportContents:
         return self.points.loc[is_flagged(self.points), "point_id"].tolist()
 
     @cached_property
+    def searching(self) -> list[str]:
+        """Ids of points that a search tried but did not confirm; empty before it confirmed any."""
+        return self.points.loc[is_only_searched(self.points), "point_id"].tolist()
+
+    @cached_property
     def findings(self) -> list[ClaimFinding]:
         """Verdicts on the study's claims."""
         result = self.result
@@ -200,7 +205,7 @@ class ReportContents:
 
     @property
     def is_separate(self) -> bool:
-        """Whether intervals separate every point of the front from every other."""
+        """Whether differences paired by seed tell every point of the front from every other."""
         known = self.front.get(FRONT_PROBABILITY, pd.Series([math.nan])).notna().all()
         return bool(known) and not self.front_groups
 
@@ -209,6 +214,13 @@ class ReportContents:
         """Whether the front's figure shows what half of the replicates attain."""
         is_plane = len(self.result.objectives) == 2
         return len(self.front) > 0 and is_plane and self.result.study.replicates > 1
+
+    @property
+    def references(self) -> set[str]:
+        """Names of the reference values that figures show: floor, baseline and bound."""
+        charts = [figure.chart for figure in self.figures.values() if figure.chart]
+        names = {s.name for chart in charts for panel in chart.panels for s in panel.series}
+        return {r for r in (FLOOR, BASELINE, BOUND) if any(n.startswith(r) for n in names)}
 
     @property
     def exclusions(self) -> Iterator[str]:
@@ -224,6 +236,7 @@ class ReportContents:
             (stopped, "stopped early"),
             (counts["undefined"], f"have an undefined objective ({undefined})"),
             (counts["flagged"], "have a raised flag"),
+            (len(self.searching), "were searched but not confirmed"),
         ):
             if count:
                 yield f"{count} {cause}"
@@ -270,7 +283,8 @@ class ReportContents:
         if not self.is_attained:
             return None
         replicates = self.result.replicates
-        judged = replicates.loc[~replicates["point_id"].isin(self.flagged)]
+        excluded = [*self.flagged, *self.searching]
+        judged = replicates.loc[~replicates["point_id"].isin(excluded)]
         return attainment(judged, self.result.objectives)
 
     def _field_charts(self) -> Iterator[tuple[str, Chart]]:

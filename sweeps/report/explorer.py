@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
+from sweeps.analysis.results import PHASE
 from sweeps.analysis.tables import (
     FRONT_GROUP,
     FRONT_PROBABILITY,
@@ -49,11 +50,17 @@ def _columns(report: ReportContents, points: pd.DataFrame) -> Iterator[dict[str,
     result = report.result
     claimed = [claim.metric for claim in result.study.claims]
     metrics = [m for m in dict.fromkeys([*result.objectives, *claimed]) if m in points]
+    phases = points.get(PHASE)
     fields = [f for f in add_judges(points, report.fields) if f"config/{f}" in points]
     rows = select_records(points, fields, metrics)
     for metric in metrics:
         means = [row_interval(row, metric).plus_minus for row in rows]
         yield _column(metric, metric_label(metric), means, points[metric].to_numpy())
+    if phases is not None:
+        yield _column(PHASE, PHASE, phases.tolist())
+    counts = points["replicates"]
+    if phases is not None or counts.nunique() > 1:
+        yield _column("replicates", "replicates", counts.astype(str).tolist(), counts.to_numpy())
     for field in fields:
         values = points[f"config/{field}"].tolist()
         numbers = np.array([setting_as_number(value) for value in values])
@@ -63,7 +70,7 @@ def _columns(report: ReportContents, points: pd.DataFrame) -> Iterator[dict[str,
             f"config/{field}", field_label(field), texts, numbers if has_numbers else None
         )
     front = report.front.set_index("point_id")
-    for name, heading in ((FRONT_GROUP, "front group"), (FRONT_PROBABILITY, "on front")):
+    for name, heading in ((FRONT_GROUP, "front group"), (FRONT_PROBABILITY, "P(on front)")):
         if name in front:
             numbers = front[name].reindex(points["point_id"]).to_numpy(dtype=np.float64)
             yield _column(name, heading, [_short(number) for number in numbers], numbers)

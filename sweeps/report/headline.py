@@ -18,7 +18,7 @@ from sweeps.analysis.tables import (
 from sweeps.analysis.text import field_label, format_count, label_setting, metric_label
 
 _PHRASES: Mapping[str, str] = {
-    "privacy/membership_advantage": "the strongest attack gains {}",
+    "privacy/membership_advantage": "the strongest attack's advantage is {}",
     "privacy/attacker_balanced_accuracy": "the strongest attacker's balanced accuracy is {}",
 }
 _BEST: Mapping[str, str] = {"min": "lowest", "max": "highest"}
@@ -90,7 +90,8 @@ def _inseparable(result: Result, front: pd.DataFrame, point_id: str) -> str:
     others = len(front) - 1 - int(is_separate.sum())
     rest = format_count(len(front) - 1, "other point")
     if not others:
-        return f"Intervals separate it from the {rest} of the front." if len(front) > 1 else ""
+        told = f"Differences paired by seed tell it apart from the {rest} of the front."
+        return told if len(front) > 1 else ""
     return f"Of the {rest} of the front, {others} cannot be told apart from it."
 
 

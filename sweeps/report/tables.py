@@ -33,7 +33,7 @@ _REASON_COLUMNS = ("item, or the first of them", "reason", "points", "id")
 
 _MAX_ATTACKER_ROWS = 200
 _ATTACKER = re.compile(r"privacy/attacker/(.+)/balanced_accuracy")
-_BELOW_BY_CHANCE = "under its floor in some replicates, within chance"
+_BELOW_BY_CHANCE = "attacker under its floor in some replicates, no more than chance explains"
 _VERDICTS = {
     "above": "is above the floor",
     "not distinguished": "contains the floor, so that the rest may be chance,",
@@ -142,7 +142,7 @@ def flag_warnings(points: pd.DataFrame) -> list[str]:
     flags = flag_texts(points)
     counts = Counter(flag for own in flags for flag in own)
     ordered = dict.fromkeys([*FLAG_TEXTS.values(), *counts])
-    return [f"{flag} at {counts[flag]} of {len(flags)} points." for flag in ordered if counts[flag]]
+    return [f"At {counts[f]} of {len(flags)} points: {f}." for f in ordered if counts[f]]
 
 
 def _count_verdicts(rows: Sequence[Row]) -> str:

@@ -15,6 +15,7 @@ import pandas as pd
 from privnets.contract import Direction
 from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.pareto import Objectives, comparable_points
+from sweeps.analysis.results import is_only_searched
 from sweeps.analysis.tables import METRIC_BOUNDS, varying_fields
 from sweeps.analysis.text import (
     field_label,
@@ -53,8 +54,10 @@ from sweeps.report.figures.tradeoff import level_series
 MAX_LINES = 12
 """Largest number of groups of points that lines join; more are drawn as points."""
 
+_SEARCHING = "searching, not confirmed"
 _POINTS: Mapping[str, dict[str, Any]] = {
     "Pareto front": {"color": ORANGE, "symbol": "circle", "size": 9},
+    _SEARCHING: {"color": GREY, "symbol": "circle", "size": 5, "opacity": 0.5},
     "dominated": {"color": GREY, "symbol": "circle", "size": 6, "opacity": 0.7},
     "flagged": {"color": GREY, "symbol": "circle", "size": 8, "hollow": True},
 }
@@ -76,8 +79,8 @@ def front_chart(
     """The front among all points, with 95% intervals and theoretical bounds.
 
     Each pair of objectives has a panel; a single objective is drawn by rank. Points with a raised
-    flag are hollow. `attained` is the median attainment surface of two objectives. With `axes`, two
-    other metrics are drawn, x and y.
+    flag are hollow; those that a search did not confirm are small and have no intervals. `attained`
+    is the median attainment surface of two objectives. `axes` are two other metrics, x and y.
     """
     rows, _ = comparable_points(points, objectives, include_flagged=True)
     names, pairs = list(objectives), axis_pairs(objectives)
@@ -86,12 +89,14 @@ def front_chart(
         rows, pairs = rows.assign(**{_RANK: rank}), [(_RANK, names[0])]
     pairs = pairs if axes is None else [axes]
     best, flagged = rows["point_id"].isin(front["point_id"]), is_flagged(rows)
+    searching = is_only_searched(rows) & ~best & ~flagged
     # Only the front's bounds are drawn; others would stretch the axes.
     bounds = rows.columns.intersection([*METRIC_BOUNDS.values()])
     rows = rows.assign(**{bound: rows[bound].where(best) for bound in bounds})
     fields = varying_fields(points)
     parts = {
-        "dominated": rows.loc[~best & ~flagged],
+        _SEARCHING: rows.loc[searching],
+        "dominated": rows.loc[~best & ~flagged & ~searching],
         "flagged": rows.loc[~best & flagged],
         "Pareto front": rows.loc[best],
     }
@@ -110,7 +115,7 @@ def front_chart(
         series += [
             _points(part, x, y, objectives, fields, name)
             for name, part in parts.items()
-            if len(part) or name != "flagged"
+            if len(part) or name in ("dominated", "Pareto front")
         ]
         series[-1] = replace(series[-1], hollow=flagged[best].tolist())
         series += _bounds(rows.loc[best], x, y)
@@ -131,7 +136,8 @@ def _points(
 ) -> ChartSeries:
     detailed = len(rows) <= MAX_DETAILED_POINTS
     hover = hover_texts(rows, fields, list(objectives)) if detailed else None
-    return points_series(rows, x, y, hover, name=f"{name} ({len(rows)})", **_POINTS[name])
+    series = points_series(rows, x, y, hover, name=f"{name} ({len(rows)})", **_POINTS[name])
+    return replace(series, x_errors=None, y_errors=None) if name == _SEARCHING else series
 
 
 def front_edge(

@@ -15,6 +15,7 @@ from privnets.contract import Direction
 from privnets.points import Curve, Replicate, TradeoffPoint
 from sweeps.analysis.pareto import pareto_front
 from sweeps.analysis.resampling import PointSamples, build_samples
+from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, is_only_searched
 from sweeps.analysis.tables import varying_fields
 from sweeps.store.reader import Note
 from sweeps.study.spec import Study
@@ -40,6 +41,8 @@ class SyntheticSweep:
     failures: Mapping[str, str] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
     storage: str = ""
+    confirmed: frozenset[str] = frozenset()
+    front_reservation: str | None = None
 
     @property
     def swept_fields(self) -> list[str]:
@@ -49,7 +52,11 @@ class SyntheticSweep:
     @property
     def points(self) -> pd.DataFrame:
         """See `tracking.points_frame`."""
-        return points_frame(self.tradeoff_points, self.sweep)
+        frame = points_frame(self.tradeoff_points, self.sweep)
+        if self.confirmed:
+            is_confirmed = frame["point_id"].isin(self.confirmed)
+            frame.insert(1, PHASE, np.where(is_confirmed, CONFIRMING, SEARCHING))
+        return frame
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -60,7 +67,8 @@ class SyntheticSweep:
         """See `Result.front`."""
         if not set(self.objectives) <= set(self.points.columns):
             return self.points.iloc[:0]
-        return pareto_front(self.points, self.objectives)
+        points = self.points
+        return pareto_front(points.loc[~is_only_searched(points)], self.objectives)
 
     @property
     def replicates(self) -> pd.DataFrame:

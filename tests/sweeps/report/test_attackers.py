@@ -11,6 +11,8 @@ from synthetic_releases import ATTACKERS, FLOOR, STRONGEST, image_sweep, with_me
 from sweeps.report.figures.curves import group_curves
 from sweeps.report.tables import attacker_report, compare_with_floor
 
+BY_CHANCE = "attacker under its floor in some replicates, no more than chance explains"
+
 
 def report(sweep):
     return attacker_report(group_curves(sweep))
@@ -60,9 +62,9 @@ def test_flags_are_counted_in_words():
     ]
     found = report(replace(sweep, tradeoff_points=points))
     assert found.warnings == (
-        "attacker under its floor: under-trained at 1 of 6 points.",
-        "attacker not trained to convergence at 6 of 6 points.",
-        "flag/odd at 1 of 6 points.",
+        "At 1 of 6 points: attacker under its floor: under-trained.",
+        "At 6 of 6 points: attacker not trained to convergence.",
+        "At 1 of 6 points: flag/odd.",
     )
     assert "under-trained" in column(found, "flags")[-1]
 
@@ -74,7 +76,7 @@ def test_a_flag_within_chance_is_not_a_warning():
     found = report(
         replace(sweep, tradeoff_points=[with_metrics(sweep.tradeoff_points[0], **lower)])
     )
-    assert column(found, "flags") == ["under its floor in some replicates, within chance"]
+    assert column(found, "flags") == [BY_CHANCE]
     assert "under-trained" not in " ".join(found.warnings)
 
 

@@ -155,3 +155,17 @@ def test_wide_intervals_do_not_compress_the_points():
     low, high = metric_axis(points.iloc[:1], "m", {}).limits
     assert low <= -90
     assert high >= 92
+
+
+def test_points_that_a_search_did_not_confirm_are_drawn_apart(membership_sweep):
+    points = membership_sweep.points
+    finished = points.loc[points["status"] == "finished"]
+    confirmed = set(finished["point_id"].iloc[::4])
+    phase = np.where(points["point_id"].isin(confirmed), "confirming", "searching")
+    chart = draw(points.loc[points["point_id"].isin(confirmed)].assign(phase="confirming"))
+    assert not find_series(chart, "searching")
+    front = pareto_front(points.loc[points["point_id"].isin(confirmed)], OBJECTIVES)
+    chart = front_chart(points.assign(phase=phase), front, OBJECTIVES)
+    (searching,), (dominated,) = find_series(chart, "searching"), find_series(chart, "dominated")
+    assert len(searching.x) == len(finished) - len(confirmed)
+    assert len(dominated.x) == len(confirmed) - len(front)

@@ -32,7 +32,10 @@ def test_the_most_private_and_the_most_useful_points_are_named(membership_sweep)
     private, useful = chosen.iloc[0], chosen.sort_values("utility/test_mse").iloc[0]
     text = headline(membership_sweep)
     assert text.startswith(f"At {private['config/train_size']} training records and weight decay ")
-    assert f"the strongest attack gains {private['privacy/membership_advantage']:.3f} ±" in text
+    assert (
+        f"the strongest attack's advantage is {private['privacy/membership_advantage']:.3f} ±"
+        in text
+    )
     place = f"is at {useful['config/train_size']} training records"
     assert f"The lowest test mse, {useful['utility/test_mse']:.4f}" in text
     assert place in text
@@ -50,7 +53,7 @@ def test_points_that_cannot_be_told_apart_are_counted_pair_by_pair(metrics):
 
 def test_without_errors_nothing_is_separate():
     text = headline(SyntheticSweep(membership_study(), membership_points(seeds=1)))
-    assert "Intervals separate" not in text
+    assert "tell it apart from the" not in text
     assert "no other point can be told apart" in text
 
 

@@ -48,6 +48,23 @@ def test_front_chart_and_table_agree_with_the_front(page, membership_sweep):
     assert "Points left out of the front: 1 failed." in page.sections["front"]
 
 
+def test_a_page_says_which_points_a_search_confirmed(membership_sweep):
+    ids = membership_sweep.points["point_id"].tolist()
+    text = render(replace(membership_sweep, confirmed=frozenset(ids[:3])))
+    page = ReportPage(text)
+    columns = {column["key"]: column["texts"] for column in page.data["points-data"]["columns"]}
+    assert columns["phase"] == ["confirming"] * 3 + ["searching"] * (len(ids) - 3)
+    assert set(columns["replicates"]) == {"5", "6"}
+    assert "Pareto front of the confirmed points" in text
+    assert f"{len(ids) - 3} were searched but not confirmed" in page.sections["front"]
+
+
+def test_reference_values_are_explained_only_where_figures_have_them(membership_sweep):
+    text = render(membership_sweep)
+    assert "Blue diamonds" in text
+    assert "Dotted: the floor" not in text
+
+
 def test_a_sweep_of_flagged_points_alone_shows_them_and_says_so():
     def replicate(size: float, decay: float, seed: int) -> Replicate:
         made = membership_replicate(size, decay, seed)
