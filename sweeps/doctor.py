@@ -36,8 +36,7 @@ from sweeps.store.filesystem import Directory, absolute_storage, open_directory
 from sweeps.store.manifest import PROJECT_NAME, installed_versions
 from sweeps.study.spec import Study
 from sweeps.study.validation import validate_study
-from tracking.errors import CredentialsRejectedError, TrackingError
-from tracking.redaction import redact
+from tracking.errors import CredentialsRejectedError, TrackingError, redact
 
 State = Literal["ok", "warning", "failed"]
 Versions = Mapping[str, str]

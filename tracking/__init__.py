@@ -10,16 +10,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tracking.errors import TrackingError
-from tracking.redaction import redact
+from tracking.errors import TrackingError, redact
 
 if TYPE_CHECKING:
     from tracking.frame import points_frame, replicates_frame
     from tracking.reading import compare, load_points, read_sweep_file, sweep_tags
     from tracking.recorder import Recorder, record
     from tracking.runs import study_page
-    from tracking.store import check, create, resolve_uri
+    from tracking.store import check, create
     from tracking.sweep_run import record_sweep
+    from tracking.uris import resolve_uri
 
 _MODULES = {
     "Recorder": "tracking.recorder",
@@ -32,7 +32,7 @@ _MODULES = {
     "record": "tracking.recorder",
     "record_sweep": "tracking.sweep_run",
     "replicates_frame": "tracking.frame",
-    "resolve_uri": "tracking.store",
+    "resolve_uri": "tracking.uris",
     "study_page": "tracking.runs",
     "sweep_tags": "tracking.reading",
 }

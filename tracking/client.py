@@ -18,11 +18,10 @@ from requests import exceptions
 from sqlalchemy.exc import SQLAlchemyError
 from urllib3.exceptions import NameResolutionError
 
-from tracking.errors import CredentialsRejectedError, RejectedRecordError, TrackingError
+from tracking.errors import CredentialsRejectedError, RejectedRecordError, TrackingError, redact
 from tracking.mlflow_internals import ask_server, bounded_responses, silence_logs
-from tracking.redaction import redact
 from tracking.schema import read_file_revision
-from tracking.store import is_server, sqlite_path
+from tracking.uris import is_server, sqlite_path
 
 _CHECK_SECONDS = 10
 _UNAUTHORIZED, _FORBIDDEN = 401, 403

@@ -32,7 +32,8 @@ from tracking.client import connect, translate_errors
 from tracking.errors import TrackingError
 from tracking.frame import TableRow, point_row, table_from_rows
 from tracking.run_record import MAX_TAG, decode_details, truncate
-from tracking.store import create, resolve_uri
+from tracking.store import create
+from tracking.uris import resolve_uri
 
 _Integer = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 _Float = Annotated[float, Field(strict=True, ge=-math.inf)]  # may be infinite, but not NaN

@@ -26,7 +26,8 @@ from tracking.run_record import (
     build_run_record,
     milliseconds,
 )
-from tracking.store import create, parallel_calls, resolve_uri, sqlite_path
+from tracking.store import create
+from tracking.uris import parallel_calls, resolve_uri, sqlite_path
 
 _MAX_ROUNDS = 5
 

@@ -23,7 +23,7 @@ from mlflow.store.entities import PagedList
 
 from tracking.client import connect, translate_errors
 from tracking.errors import TrackingError
-from tracking.store import artifact_root
+from tracking.uris import artifact_root
 
 T = TypeVar("T")
 

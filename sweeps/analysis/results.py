@@ -49,6 +49,7 @@ from sweeps.store.reader import (
 )
 from sweeps.study.search import SEARCHES, has_model
 from sweeps.study.spec import Bounds, Study
+from tracking.errors import redact
 from tracking.frame import (
     ERROR_SUFFIX,
     POINT_COLUMNS,
@@ -56,7 +57,6 @@ from tracking.frame import (
     TableColumns,
     table_from_columns,
 )
-from tracking.redaction import redact
 
 PHASE = "phase"
 SEARCHING, CONFIRMING = "searching", "confirming"

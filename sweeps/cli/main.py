@@ -17,8 +17,7 @@ from cluster.auth import bypass_proxies_for_loopback
 from cluster.errors import ClusterError
 from sweeps.errors import InputError, StudyError, make_printable
 from sweeps.garbage import collect_rarely
-from tracking.errors import TrackingError
-from tracking.redaction import redact
+from tracking.errors import TrackingError, redact
 
 # Command: panel of the help, module, function (or Typer app), one line of help.
 _COMMANDS: Final[dict[str, tuple[str, str, str, str]]] = {

@@ -21,7 +21,7 @@ from sweeps.publishing.publisher import publish_all
 from sweeps.report.summary import write_summary
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest
-from tracking.redaction import holds_secret, redact, strip_credentials
+from tracking.errors import holds_secret, redact, strip_credentials
 from tracking.runs import study_pages, sweep_pages
 from tracking.server import (
     ADMIN,

@@ -16,7 +16,7 @@ from cluster.jobs import JobClient, last_line
 from cluster.submission import COMMAND_SECONDS, JobSpec, run_command
 from sweeps.errors import InputError
 from sweeps.study.shipped_files import PACKAGES
-from tracking.redaction import holds_secret
+from tracking.errors import holds_secret
 
 T = TypeVar("T")
 

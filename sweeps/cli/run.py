@@ -47,7 +47,7 @@ from sweeps.store.filesystem import absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest
 from sweeps.study.loader import change_study, load
-from tracking.redaction import redact, strip_credentials
+from tracking.errors import redact, strip_credentials
 
 _NO_READER = {errno.EPIPE, errno.EIO}  # A closed pipe, a terminal that hung up.
 

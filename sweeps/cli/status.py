@@ -42,7 +42,7 @@ from sweeps.errors import InputError
 from sweeps.planning.costs import format_duration
 from sweeps.store.lease import Heartbeat, read_heartbeat
 from sweeps.store.ledger import Ledger, list_sweeps
-from tracking.redaction import redact
+from tracking.errors import redact
 
 _STALE_SECONDS = 60.0
 _MAX_REASONS = 3

@@ -28,7 +28,7 @@ from sweeps.study import spec
 from sweeps.study.loader import load
 from sweeps.study.shipped_files import read_study_files
 from sweeps.study.validation import validate_study
-from tracking.redaction import redact
+from tracking.errors import redact
 
 _TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 _OTHER_ENVIRONMENT = (

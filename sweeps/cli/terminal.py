@@ -20,7 +20,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from sweeps.analysis.tables import Table
 from sweeps.errors import make_printable
-from tracking.redaction import redact
+from tracking.errors import redact
 
 SUBMIT_COMMAND: Final = "SWEEPS_SUBMITTED_BY"
 """Environment variable of a cluster's job: the command line that submitted the sweep."""

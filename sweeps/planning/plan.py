@@ -29,7 +29,7 @@ from sweeps.study.search import is_adaptive
 from sweeps.study.search_space import Proposal, is_in_space, keep_applicable
 from sweeps.study.spec import MAX_POINTS, Study, budget_seconds
 from sweeps.study.validation import ValidationResult, configure, validate_study
-from tracking.redaction import strip_credentials
+from tracking.errors import strip_credentials
 
 MAX_TRAININGS: Final = 10_000_000
 """Limit on points times replicates; their list must fit into memory."""

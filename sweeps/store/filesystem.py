@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from sweeps.errors import InputError
 from sweeps.study.yaml_reader import is_encodable
-from tracking.redaction import redact
+from tracking.errors import redact
 
 MAX_BYTES: Final = 2**30
 """Default limit on the size of a file that is read."""

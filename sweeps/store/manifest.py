@@ -17,7 +17,7 @@ from privnets.contract import Direction
 from sweeps.errors import InputError
 from sweeps.store.ledger import Ledger
 from sweeps.study.spec import Study
-from tracking.redaction import strip_credentials
+from tracking.errors import strip_credentials
 
 PROJECT_NAME: Final = "privnets-sweeps"
 _PACKAGES: Final = (PROJECT_NAME, "torch", "ray", "mlflow", "numpy", "scikit-learn")

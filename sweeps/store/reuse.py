@@ -17,7 +17,7 @@ from sweeps.store.checkpoints import ReplicateKey
 from sweeps.store.codec import replicate_keys
 from sweeps.store.ledger import Ledger, list_sweeps
 from sweeps.store.manifest import Manifest, Origin, read_manifest, write_manifest
-from tracking.redaction import redact
+from tracking.errors import redact
 
 AUTO: Final = "auto"
 _KEY_COLUMNS: Final = ("point_id", "seed", "failure", "stopped")

@@ -20,7 +20,7 @@ from tracking import Recorder, compare, load_points, runs
 from tracking.errors import TrackingError
 from tracking.frame import points_frame
 from tracking.run_record import TABLE_FILE
-from tracking.store import sqlite_path
+from tracking.uris import sqlite_path
 
 
 def _runs_of(client: MlflowClient, home: runs.ParentRun, sweep: str, point_id: str) -> list[Run]:

@@ -18,7 +18,7 @@ from mlflow_server import free_port
 import tracking
 from tracking import TrackingError, redact, resolve_uri
 from tracking.client import translate_errors
-from tracking.redaction import strip_credentials
+from tracking.errors import strip_credentials
 
 
 def test_the_default_is_a_file_in_the_working_directory(

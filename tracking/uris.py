@@ -1,0 +1,96 @@
+"""URIs of tracking stores. Importing this module does not load MLflow."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from tracking.errors import TrackingError, redact
+
+# A call holds two connections to the database at once, and a process of MLflow has fifteen. When
+# each is held by a call that waits for its second one, all calls stop for 30 seconds and then fail.
+# Seven calls each keep two clients below fifteen.
+_PARALLEL_CALLS = 7
+_SQLITE = "sqlite:///"
+_SERVERS = ("http", "https")
+_DATABASES = ("postgresql", "mysql", "mssql")
+
+
+def resolve_uri(uri: str | None = None) -> str:
+    """Returns the absolute form of a tracking URI.
+
+    Args:
+        uri: An `http(s)` server, a database, or None for `MLFLOW_TRACKING_URI`; where that is not
+            set, `mlflow.db` in the working directory.
+
+    Returns:
+        The URI; a SQLite path in it is absolute.
+
+    Raises:
+        TrackingError: If it is neither a server nor a database (MLflow's file store included).
+    """
+    given = uri or os.environ.get("MLFLOW_TRACKING_URI") or f"{_SQLITE}mlflow.db"
+    scheme = given.partition(":")[0].partition("+")[0].lower() if ":" in given else ""
+    if scheme == "sqlite":
+        return _absolute_sqlite_uri(given)
+    if scheme in (*_SERVERS, *_DATABASES) and _has_valid_address(given):
+        return given.rstrip("/")
+    raise TrackingError(
+        f"a tracking URI must be http(s)://HOST:PORT, sqlite:///PATH/mlflow.db or a "
+        f"postgresql:// or other database URI (MLflow no longer keeps runs in plain files); "
+        f"got {redact(given)!r}."
+    )
+
+
+def is_server(uri: str) -> bool:
+    """Whether a resolved URI names an `http(s)` server."""
+    return uri.startswith(_SERVERS)
+
+
+def parallel_calls(uri: str) -> int:
+    """Returns how many calls to a store may run at once."""
+    return 1 if uri.startswith("sqlite") else _PARALLEL_CALLS
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """Returns the file of a resolved SQLite URI, None for any other store."""
+    if not uri.startswith("sqlite"):
+        return None
+    return Path(uri.partition(":///")[2].partition("?")[0])
+
+
+def artifact_root(uri: str) -> str | None:
+    """Returns the artifact location of a SQLite store, None where the store itself decides."""
+    path = sqlite_path(uri)
+    return None if path is None else (path.parent / "mlruns").as_uri()
+
+
+def _has_valid_address(uri: str) -> bool:
+    """Whether the parts of a URI can be parsed; nothing is contacted."""
+    try:
+        parts = urlsplit(uri)
+        return parts.scheme not in _SERVERS or (bool(parts.hostname) and parts.port != 0)
+    except ValueError:  # an unclosed bracket, or a port that is not a number
+        return False
+
+
+def _absolute_sqlite_uri(uri: str) -> str:
+    scheme, separator, rest = uri.partition(":///")
+    file, question, options = rest.partition("?")
+    if not separator or file in ("", ":memory:"):
+        raise TrackingError(
+            f"a SQLite store needs a file, as in sqlite:///mlflow.db; got {redact(uri)!r}."
+        )
+    path = Path(unquote(file)).absolute()
+    # Some versions of SQLAlchemy decode an escaped path and others do not.
+    if {"%", "?"} & set(str(path)):
+        raise TrackingError(f"a SQLite store's path must be free of % and ?; got {path}.")
+    try:
+        os.fsencode(path).decode()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass  # reported when the store is used
+    except (OSError, ValueError) as error:  # invalid characters, or too many of them
+        raise TrackingError(f"a SQLite store cannot be at {str(path)!r}: {error}") from error
+    return f"{scheme}:///{path}{question}{options}"
