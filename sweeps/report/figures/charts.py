@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -36,6 +36,9 @@ MAX_DETAILED_POINTS = 1000
 
 FLOOR, BASELINE, BOUND = "floor: no release", "baseline: raw data", "bound: theory"
 """Names of reference values in every figure."""
+
+CUT = "interval goes on"
+"""Name of the arrows at intervals that are cut at an edge."""
 
 Errors = tuple[NDArray[np.float64], NDArray[np.float64]]
 _PADDING = 0.05
@@ -208,6 +211,34 @@ def points_series(
         places=points.index.tolist(),
         **style,
     )
+
+
+def cut_ends(panel: ChartPanel) -> Iterator[ChartSeries]:
+    """Arrows at the edges of a panel where intervals go on beyond its limits."""
+    for series in panel.series:
+        if len(series.x) > MAX_DETAILED_POINTS:
+            continue
+        for is_across, errors, axis in (
+            (True, series.x_errors, panel.x),
+            (False, series.y_errors, panel.y),
+        ):
+            if errors is None or axis.limits is None:
+                continue
+            means = np.asarray(series.x if is_across else series.y, dtype=np.float64)
+            others = np.asarray(series.y if is_across else series.x)
+            for end, edge, symbol in zip(
+                (means - errors[0] < axis.limits[0], means + errors[1] > axis.limits[1]),
+                axis.limits,
+                ("triangle-left", "triangle-right")
+                if is_across
+                else ("triangle-down", "triangle-up"),
+                strict=True,
+            ):
+                edges, places = np.full(end.sum(), edge), others[end]
+                x, y = (edges, places) if is_across else (places, edges)
+                if len(edges):
+                    style: dict[str, Any] = {"symbol": symbol, "size": 7, "hover": []}
+                    yield ChartSeries(x, y, CUT, series.color, **style)
 
 
 def hover_texts(points: pd.DataFrame, fields: Sequence[str], metrics: Sequence[str]) -> list[str]:

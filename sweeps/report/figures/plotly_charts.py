@@ -19,6 +19,7 @@ from sweeps.report.figures.charts import (
     ChartSeries,
     ColorScale,
     Errors,
+    cut_ends,
 )
 
 _AXIS = {
@@ -57,7 +58,7 @@ def plotly_figure(chart: Chart) -> go.Figure:
     named: set[str] = set()
     for index, panel in enumerate(chart.panels):
         cell = {"row": index // columns + 1, "col": index % columns + 1}
-        for series in panel.series:
+        for series in (*panel.series, *cut_ends(panel)):
             trace = _trace(series)
             trace.showlegend = bool(series.name and len(series.x) and trace.name not in named)
             trace.legendgroup = trace.name

@@ -23,6 +23,7 @@ from sweeps.report.figures.charts import (
     ChartPanel,
     ChartSeries,
     ColorScale,
+    cut_ends,
 )
 
 ImageRow = tuple[str, NDArray[np.float64], Sequence[str], float]
@@ -39,6 +40,8 @@ _MARKERS = {
     "diamond": "D",
     "triangle-up": "^",
     "triangle-down": "v",
+    "triangle-left": "<",
+    "triangle-right": ">",
     "pentagon": "p",
     "star": "*",
     "x": "x",
@@ -118,7 +121,7 @@ def _draw_panel(axes: Axes, panel: ChartPanel, legend: dict[str, Any]) -> None:
             axes.set(**{f"{name}scale": "log"})
         if axis.limits is not None:
             axes.set(**{f"{name}lim": axis.limits})
-    for series in panel.series:
+    for series in (*panel.series, *cut_ends(panel)):
         handle = _draw_polygons(axes, series) if series.fill else _draw_points(axes, series)
         if series.name:
             legend.setdefault(series.name, handle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from plotly.colors import qualitative
 
 from privnets.points import TradeoffPoint
 from privnets.summary import LEVEL, Array, student_quantile
-from sweeps.report.figures.charts import Chart, ChartAxis, ChartPanel, ChartSeries, ramp
+from sweeps.report.figures.charts import DASHES, Chart, ChartAxis, ChartPanel, ChartSeries, ramp
 
 ROC = "roc/"
 
@@ -53,7 +54,7 @@ def roc_chart(points: Sequence[TradeoffPoint], titles: Mapping[str, str]) -> Cha
     thousandth are drawn as one. `titles` has the panel's title of each `point_id`.
     """
     names = sorted({key for p in points for key in p.curves if key.startswith(ROC)})
-    colors = dict(zip(names, qualitative.Plotly * len(names), strict=False))
+    styles = dict(zip(names, zip(cycle(qualitative.Plotly), cycle(DASHES)), strict=False))
     limits, ends = (_LOWEST_RATE, 10**0.02), [_LOWEST_RATE, 1]
     x_axis, y_axis = (
         ChartAxis(f"{kind}-positive rate", True, limits) for kind in ("false", "true")
@@ -67,7 +68,7 @@ def roc_chart(points: Sequence[TradeoffPoint], titles: Mapping[str, str]) -> Cha
                 rates, *parts = (part[shown] for part in band)
                 clipped = (part.clip(_LOWEST_RATE) for part in parts)
                 label = name.removeprefix(ROC).replace("_", " ")
-                series += _draw(CurveBand(rates / 1000, *clipped), label, colors[name])
+                series += _draw(CurveBand(rates / 1000, *clipped), label, *styles[name])
         if len(series) > 1:
             panels.append(ChartPanel(x_axis, y_axis, series, titles[point.point_id]))
     return Chart(panels) if panels else None
@@ -93,11 +94,11 @@ def training_chart(points: Sequence[TradeoffPoint], titles: Mapping[str, str]) -
     return Chart(panels, panel_height=260) if panels else None
 
 
-def _draw(band: CurveBand, name: str, color: str) -> Iterator[ChartSeries]:
+def _draw(band: CurveBand, name: str, color: str, line: str = "solid") -> Iterator[ChartSeries]:
     """The band, if there is one, and the mean above it."""
     known = np.isfinite(band.low + band.high)
     if known.any():
         steps, low, high = (part[known] for part in (band.steps, band.low, band.high))
         around = np.concatenate([steps, steps[::-1]]), np.concatenate([high, low[::-1]])
         yield ChartSeries(*around, color=color, hover=[], fill="shade")
-    yield ChartSeries(band.steps, band.mean, name, color, line="solid")
+    yield ChartSeries(band.steps, band.mean, name, color, line=line)

@@ -13,7 +13,7 @@ from chart_series import all_series, find_series
 from matplotlib.image import imread
 
 from sweeps.analysis.pareto import attainment, pareto_front
-from sweeps.report.figures.charts import BOUND, MAX_DETAILED_POINTS, is_wide, metric_axis
+from sweeps.report.figures.charts import BOUND, MAX_DETAILED_POINTS, cut_ends, is_wide, metric_axis
 from sweeps.report.figures.metrics import front_chart, save_chart
 from sweeps.report.figures.plotly_charts import plotly_figure
 
@@ -155,6 +155,15 @@ def test_wide_intervals_do_not_compress_the_points():
     low, high = metric_axis(points.iloc[:1], "m", {}).limits
     assert low <= -90
     assert high >= 92
+
+
+def test_arrows_show_where_intervals_are_cut(membership_sweep):
+    points = membership_sweep.points.iloc[:3].assign(status="finished")
+    wide = points[ADVANTAGE].to_numpy() + np.array([0.0, 0.0, 50.0])
+    (panel,) = draw(points.assign(**{f"{ADVANTAGE}.ci_high": wide})).panels
+    (arrow,) = [end for end in cut_ends(panel) if end.symbol == "triangle-up"]
+    assert list(arrow.x) == [points[ERROR].iloc[2]]
+    assert list(arrow.y) == [panel.y.limits[1]]
 
 
 def test_points_that_a_search_did_not_confirm_are_drawn_apart(membership_sweep):
