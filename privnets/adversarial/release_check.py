@@ -42,11 +42,13 @@ class ReleaseCheck:
     Attributes:
         result: Scores of every attacker.
         attack: Records that attackers learned from.
+        validation: Records that tuned them.
         test: Records that they are scored on.
     """
 
     result: PanelResult
     attack: int
+    validation: int
     test: int
 
     def interval(self, key: str) -> tuple[float, float, float]:
@@ -70,7 +72,8 @@ class ReleaseCheck:
                 f"strongest attacker: {notes[_BEST]}",
                 f"the floor is that {notes[_FLOOR]}",
                 f"leakage of the secret: {leakage:.3f} nats ({least:.3f} to {most:.3f})",
-                f"{self.attack:,} records to learn from, {self.test:,} to test on; 95% intervals",
+                f"{self.attack:,} records to learn from, {self.validation:,} to tune the "
+                f"attackers, {self.test:,} to test on; 95% intervals",
                 *(f"warning: {reason}" for reason in raised),
             ]
         )
@@ -79,13 +82,16 @@ class ReleaseCheck:
         """Sentence about the interval of the excess over the floor."""
         if least > 0:
             return f"the release reveals the secret: at least {least:.3f} above the floor"
-        unseen = max(most, (most - least) / 2)
+        half = (most - least) / 2
+        unseen = max(most, half)
         if unseen <= _SMALL:
             return f"these attackers find no leak: at most {unseen:.3f} above the floor"
-        return (
-            f"cannot tell: with {self.test:,} records to test on, a leak of {unseen:.3f} above the "
-            "floor may go unseen; check more records"
+        reason = (
+            f"the interval reaches {most:.3f} above the floor"
+            if most > half
+            else f"the interval is so wide (± {half:.3f}) that a leak of this size may go unseen"
         )
+        return f"cannot tell: with {self.test:,} records to test on, {reason}; check more records"
 
 
 def check_release(
@@ -128,7 +134,7 @@ def check_release(
     exposures = (select_exposure(pool, parts[p], z[parts[p]]) for p in PARTS)
     evidence = Evidence(*exposures, is_random=is_random, redraw=redraw if is_random else None)
     (result,) = filter(None, _score(problem, config, evidence))
-    return ReleaseCheck(result, len(own), len(splits.test))
+    return ReleaseCheck(result, len(own), len(splits.validation), len(splits.test))
 
 
 def checked_problem(

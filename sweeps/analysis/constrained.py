@@ -24,6 +24,7 @@ from sweeps.analysis.statistics import Interval
 from sweeps.errors import InputError
 
 _MAX_LISTED = 5
+_NO_NAMES: Final[Mapping[str, str]] = {}
 _COMPARISONS: Final[Mapping[str, Callable[[Array, float], NDArray[np.bool_]]]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -79,8 +80,12 @@ class ConstrainedBest:
         value: The metric at this point; NaN without one.
         shares: Point to the probability that it meets the constraints and is the best that does,
             the likeliest first, without those below 0.01.
+        unclear: Points whose 95% intervals do not meet the constraints as a whole.
         none: Probability that no point meets the constraints; NaN with unknown errors.
+        extremes: For each constraint, the mean that comes nearest to meeting it, and its point;
+            empty without points.
         unknown: Number of points that take no part because an error is unknown.
+        names: Point to its swept settings in words; a point without them has its id alone.
     """
 
     metric: str
@@ -89,8 +94,11 @@ class ConstrainedBest:
     point_id: str | None
     value: Interval
     shares: Mapping[str, float]
+    unclear: frozenset[str]
     none: float
+    extremes: Sequence[tuple[float, str]]
     unknown: int
+    names: Mapping[str, str]
 
     @property
     def probability(self) -> float:
@@ -104,40 +112,69 @@ class ConstrainedBest:
 
     def __str__(self) -> str:
         """The answer in a few sentences; without certainty they say what else may be true."""
-        asked = f"{'lowest' if self.direction == 'min' else 'highest'} {self.metric}"
-        asked += f" with {' and '.join(map(str, self.constraints))}"
+        asked = f"{self._best} {self.metric} with {self._limits}"
         if self.none >= LEVEL:
-            return f"No point has the {asked} (probability {self.none:.3f})."
+            return (
+                f"No point reaches {self._limits}{self._nearest()} (probability {self.none:.3f})."
+            )
         if self.point_id is None:
             return f"Cannot tell the {asked}: no interval meets it.{self._reservations()}"
-        found = f"{self.metric} = {self.value} (95% interval) at point {self.point_id}"
+        found = f"{self.metric} = {self.value} (95% interval) at {self._name(self.point_id)}"
         if self.is_certain:
             return f"The {asked} is {found} (probability {self.probability:.3f})."
         return (
-            f"Cannot tell the {asked}. The best whose interval meets it has {found}; it is the "
-            f"answer with probability {self.probability:.3f}.{self._reservations()}"
+            f"Cannot tell the {asked}. Among points whose whole interval meets the limit, the "
+            f"{self._best} mean is {found}; it is the answer with probability "
+            f"{self.probability:.3f}.{self._reservations()}"
         )
+
+    @property
+    def _best(self) -> str:
+        return "lowest" if self.direction == "min" else "highest"
+
+    @property
+    def _limits(self) -> str:
+        return " and ".join(map(str, self.constraints))
+
+    def _name(self, point_id: str) -> str:
+        settings = self.names.get(point_id)
+        return f"point {point_id} ({settings})" if settings else f"point {point_id}"
+
+    def _nearest(self) -> str:
+        """The value of each constraint's metric that comes nearest to meeting it."""
+        nearest = []
+        for constraint, (value, point_id) in zip(self.constraints, self.extremes, strict=False):
+            end = "highest" if constraint.comparison == ">=" else "lowest"
+            nearest.append(
+                f"the {end} {constraint.metric} is {value:.4g} at {self._name(point_id)}"
+            )
+        return f"; {', and '.join(nearest)}" if nearest else ""
 
     def _reservations(self) -> str:
         """Sentences that name the other points which may be the answer."""
         others = [
-            f"{name} (probability {p:.3f})"
+            f"{self._name(name)} with probability {p:.3f}"
+            + (", though part of its interval misses the limit" if name in self.unclear else "")
             for name, p in self.shares.items()
             if name != self.point_id
         ]
-        more = f" and {len(others) - _MAX_LISTED} more" if len(others) > _MAX_LISTED else ""
-        text = f" The answer may be {', '.join(others[:_MAX_LISTED])}{more}." if others else ""
+        more = f"; and {len(others) - _MAX_LISTED} more" if len(others) > _MAX_LISTED else ""
+        text = f" The answer may also be {'; '.join(others[:_MAX_LISTED])}{more}." if others else ""
         if self.unknown:
             text += f" Points left out, as their errors are unknown: {self.unknown}."
         return text
 
 
 def best_under_constraints(
-    samples: PointSamples, direction: Direction, constraints: Sequence[Constraint]
+    samples: PointSamples,
+    direction: Direction,
+    constraints: Sequence[Constraint],
+    names: Mapping[str, str] = _NO_NAMES,
 ) -> ConstrainedBest:
     """The best point in the first metric of `samples` under constraints on its metrics.
 
-    Points with unknown errors or an undefined metric take no part; the former are counted.
+    Points with unknown errors or an undefined metric take no part; the former are counted. `names`
+    has the settings of points in words.
     """
     known = samples.select(np.flatnonzero(samples.has_errors))
     unknown = len(samples.point_ids) - len(known.point_ids)
@@ -145,11 +182,17 @@ def best_under_constraints(
     places = [known.metrics.index(constraint.metric) for constraint in constraints]
     draws, summary = known.draw(), known.summary
     low, high = summary.interval()
+    extremes = list[tuple[float, str]]()
     meets = np.ones(draws.shape[:2], dtype=bool)
     is_clear = np.ones(len(known.point_ids), dtype=bool)
     for place, constraint in zip(places, constraints, strict=True):
         meets &= constraint.is_met(draws[..., place])
-        is_clear &= constraint.is_met((low if constraint.comparison == ">=" else high)[:, place])
+        is_lower = constraint.comparison == ">="
+        is_clear &= constraint.is_met((low if is_lower else high)[:, place])
+        if len(is_clear):
+            means = summary.mean[:, place]
+            nearest = int(means.argmax() if is_lower else means.argmin())
+            extremes.append((float(means[nearest]), known.point_ids[nearest]))
     shares, none = _answer_shares(np.where(meets, sign * draws[..., 0], math.inf), meets)
     clear = np.flatnonzero(is_clear)
     chosen = clear[(sign * summary.mean[clear, 0]).argmin()] if len(clear) else None
@@ -162,8 +205,11 @@ def best_under_constraints(
         point_id=None if chosen is None else known.point_ids[chosen],
         value=Interval(*map(float, ends)),
         shares={known.point_ids[place]: float(shares[place]) for place in order},
+        unclear=frozenset(known.point_ids[place] for place in np.flatnonzero(~is_clear).tolist()),
         none=math.nan if unknown else none,
+        extremes=extremes,
         unknown=unknown,
+        names=names,
     )
 
 

@@ -34,6 +34,7 @@ from sweeps.analysis.tables import (
     FRONT_PROBABILITY,
     varying_fields,
 )
+from sweeps.analysis.text import format_setting
 from sweeps.store.asks import AskRecord, read_asks
 from sweeps.store.codec import parse_object
 from sweeps.store.ledger import Ledger
@@ -329,7 +330,14 @@ class Result:
         needed: Objectives = dict.fromkeys(metrics, direction)
         rows, _ = comparable_points(self.candidates, needed, include_flagged=include_flagged)
         samples = self.samples(metrics, rows["point_id"])
-        return best_under_constraints(samples, direction, constraints)
+        fields = [field for field in self.swept_fields if f"config/{field}" in rows]
+        names = {
+            str(row["point_id"]): ", ".join(
+                f"{field} {format_setting(row[f'config/{field}'])}" for field in fields
+            )
+            for row in rows.to_dict("records")
+        }
+        return best_under_constraints(samples, direction, constraints, names)
 
     def samples(self, metrics: Sequence[str], point_ids: Collection[str]) -> PointSamples:
         """Some metrics of some points, for resampling over their replicates."""

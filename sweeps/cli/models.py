@@ -12,7 +12,9 @@ import typer
 
 import privnets
 from privnets.adversarial.attackers.profiles import ProfileName
+from privnets.adversarial.problems.own import OwnProblem, OwnReference
 from privnets.adversarial.release_check import checked_problem
+from privnets.adversarial.trained_releaser import TrainedReleaser
 from privnets.audit.attacks import Family
 from privnets.audit.evaluation import audit_signals
 from privnets.audit.files import AuditError
@@ -198,10 +200,11 @@ def release(
     if labels is not None and not check:
         raise InputError(f"--labels: got {labels} without --check; expected both")
     factory: Any = None if network is None else import_object(network, "--network")
-    content = _stored_releaser(open_result(sweep, storage), point, replicate)
+    result = open_result(sweep, storage)
+    content = _stored_releaser(result, point, replicate)
     releaser = privnets.load_releaser(content, factory)
     if check:  # before anything is written
-        checked_problem(releaser, records, labels)
+        _warn_of_training_file(result, releaser, checked_problem(releaser, records, labels))
     try:
         counts = releaser.release_files(records, output, seed, keep or (), overwrite=overwrite)
     except OSError as error:
@@ -210,7 +213,21 @@ def release(
     if counts.left_out:
         say(f"left out {counts.left_out:,} records with missing values")
     if check:
+        advice = "; --panel quick is faster" if panel == "full" else ""
+        say(f"checking the release with the {panel} panel: may take minutes{advice}", err=True)
         say(privnets.check_release(releaser, records, output, panel, labels).verdict)
+
+
+def _warn_of_training_file(result: Result, releaser: TrainedReleaser, problem: OwnProblem) -> None:
+    """Warns if the content of the input is that of the files that the sweep trained on."""
+    trained_on = releaser.description.problem
+    stored = set("; ".join(result.manifest.data.values()).split("; "))
+    if isinstance(trained_on, OwnReference) and problem.fingerprint_as(trained_on) in stored:
+        say(
+            "Warning: INPUT has the records that the sweep trained on, so the check is not "
+            "independent of training; use new records.",
+            err=True,
+        )
 
 
 def _stored_releaser(result: Result, prefix: str, seed: int | None) -> bytes:

@@ -232,6 +232,8 @@ class StudyValidator:
             return None
         errors = search.find_errors(self._study.space, spec)
         errors += find_setting_errors(search, self._study.space, spec)
+        if self._is_invalid("space"):  # without its invalid axes, it may be empty
+            errors = [error for error in errors if error.path != ("space",)]
         self.errors += errors
         return None if errors else search
 
@@ -264,7 +266,9 @@ class StudyValidator:
                 continue
             readable.append(config)
             for problem in problems:
-                self._add_to_field(problem.field, problem.value, problem.expected)
+                # A limit that follows from a placeholder says nothing about the study.
+                if not self._invalid_fields & set(problem.expected.split()):
+                    self._add_to_field(problem.field, problem.value, problem.expected)
         # Configurations of equal structure share their data.
         samples = {config.structure(): config for config in readable} if self._checks_data else {}
         for config in samples.values():

@@ -350,8 +350,8 @@ def _below_floor(best: Assessment, floor: Estimate) -> str:
         return ""
     size = "more than" if short.value > _STANDARD_ERRORS * short.error else "within"
     return (
-        f"{best.name} reaches {best.accuracy.value:.4f} and the floor is {floor.value:.4f}: short "
-        f"by {short.value:.4f} +- {short.error:.4f}, {size} {_STANDARD_ERRORS:g} standard errors"
+        f"{best.name} reaches {best.accuracy.value:.4f} and {ATTAINABLE_KEY} is {floor.value:.4f}: "
+        f"short by {short.value:.4f} +- {short.error:.4f}, {size} {_STANDARD_ERRORS:g} standard errors"
     )
 
 

@@ -107,10 +107,16 @@ class OwnProblem(Problem):
     Attributes:
         encoding: Relation of the user's form of records to their arrays.
         reference: What the study says of them.
+        digest: Identifies the content of all files.
     """
 
     encoding: RecordEncoding
     reference: OwnReference
+    digest: str
+
+    def fingerprint_as(self, reference: OwnReference) -> str:
+        """Fingerprint of these files if `reference` named them."""
+        return combined_fingerprint(reference.model_dump_json(), (self.digest,))
 
     @property
     @abstractmethod
@@ -147,12 +153,12 @@ class LabelledRecords(OwnProblem):
         Raises:
             UserFormError: If a label has too few classes, too many, or a rare one.
         """
-        self.reference, self._count = reference, len(labels)
+        self.reference, self.digest, self._count = reference, digest, len(labels)
         self._secret = joint_classes(labels, reference.labels["secret"], "secret")
         self._utility = None
         if reference.utility is not None:
             self._utility = joint_classes(labels, reference.labels["utility"], "utility")
-        self._fingerprint = combined_fingerprint(reference.model_dump_json(), (digest,))
+        self._fingerprint = self.fingerprint_as(reference)
         unused = (*_UNUSED, *(() if self._utility else ("utility_weight",)))
         self.spec = ProblemSpec(
             name=str(reference),

@@ -31,7 +31,6 @@ from privnets.adversarial.problems.own import (
     refuse_labels,
 )
 from privnets.data import UserFormError
-from privnets.data.catalog import combined_fingerprint
 from privnets.data.tables import Names, digest_of, is_number, read_frame, require_columns
 from privnets.data.user_files import absolute_path
 from privnets.points import Scalar
@@ -182,7 +181,7 @@ class SeriesProblem(OwnProblem):
         for field in ("id", "time", "value"):
             require_columns(frame, [getattr(reference, field)], field)
         own = encoding if isinstance(encoding, SeriesEncoding) else _measure(reference, frame)
-        self.encoding, self.reference = own, reference
+        self.encoding, self.reference, self.digest = own, reference, digest
         rows = window_rows(frame, own.id, own.time, own.window)
         series = frame[own.id].to_numpy()[rows[:, 0]]
         self._groups = _equal_groups(series)
@@ -192,7 +191,7 @@ class SeriesProblem(OwnProblem):
         self._secret = own.secret_classes(frame)[self._kept]
         for array in (self._x, self._secret):
             array.setflags(write=False)
-        self._fingerprint = combined_fingerprint(reference.model_dump_json(), (digest,))
+        self._fingerprint = self.fingerprint_as(reference)
         self.spec = ProblemSpec(
             name=str(reference),
             secret_classes=len(own.classes),

@@ -186,7 +186,9 @@ def test_an_answer_names_its_point_and_probability() -> None:
     assert "lowest privacy/leak with utility/kept >= 0.95 is privacy/leak = 0.40" in str(answer)
     nothing = best_under_constraints(samples, "min", [Constraint(KEPT, ">=", 0.999)])
     assert (nothing.point_id, nothing.none) == (None, 1.0)
-    assert str(nothing).startswith("No point has")
+    assert str(nothing).startswith("No point reaches utility/kept >= 0.999; the highest")
+    assert "is 0.9896" in str(nothing)
+    assert "at point p2" in str(nothing)
 
 
 def test_an_uncertain_answer_names_its_rivals() -> None:
@@ -194,12 +196,15 @@ def test_an_uncertain_answer_names_its_rivals() -> None:
     random = np.random.default_rng(8)
     noise = random.normal(0, 0.01, (3, 6, 2))
     values = np.array([[0.2, 0.952], [0.4, 0.99], [0.6, 0.99]])[:, None] + noise
-    answer = best_under_constraints(make_samples(values), "min", [Constraint(KEPT, ">=", 0.95)])
+    constraints, names = [Constraint(KEPT, ">=", 0.95)], {"p0": "width 8", "p1": "width 16"}
+    answer = best_under_constraints(make_samples(values), "min", constraints, names)
     assert not answer.is_certain
     assert answer.point_id == "p1"
     assert 0.05 < answer.shares["p0"] < 0.95
     assert str(answer).startswith("Cannot tell")
-    assert "p0 (" in str(answer)
+    assert "at point p1 (width 16)" in str(answer)
+    assert "may also be point p0 (width 8) with probability" in str(answer)
+    assert "though part of its interval misses the limit" in str(answer)
 
 
 def test_without_errors_nothing_is_certain() -> None:
@@ -231,6 +236,7 @@ def test_a_result_answers_and_leaves_out_flagged_points(tmp_path: Path) -> None:
     constraint = "utility/test_accuracy >= 0.95"
     leak = "privacy/membership_advantage"
     assert result.lowest(leak, constraint).value.mean == pytest.approx(0.5)
+    assert result.swept_fields[0] in str(result.lowest(leak, constraint))
     assert result.lowest(leak, constraint, include_flagged=True).value.mean == pytest.approx(0.1)
     assert result.highest("utility/test_accuracy", f"{leak} <= 0.6").value.mean == 0.99
     write_sweep(tmp_path, "flagged", objectives, metrics, replicates=3, flags=[1.0, 1.0])

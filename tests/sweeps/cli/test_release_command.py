@@ -103,12 +103,13 @@ def test_a_seed_repeats_the_noise(run, point_ids) -> None:
 )
 def test_the_check_tells_a_leaking_release_from_noise(run, point_ids, place, words) -> None:
     arguments = ("first", point_ids[place], "people.csv", "-o", "out.csv")
-    code, shown, _ = run(*arguments, "--seed", "1", "--check", "--panel", "quick")
+    code, shown, warned = run(*arguments, "--seed", "1", "--check", "--panel", "quick")
     assert code == 0
+    assert "INPUT has the records that the sweep trained on" in warned
     assert "floor 0.500" in shown
     assert words in shown
     assert "leakage of the secret" in shown
-    assert "450 records to learn from, 90 to test on" in shown
+    assert "450 records to learn from, 60 to tune the attackers, 90 to test on" in shown
 
 
 @pytest.mark.parametrize(

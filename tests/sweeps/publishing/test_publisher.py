@@ -46,6 +46,7 @@ from sweeps.store.manifest import Manifest, read_manifest, write_manifest
 from sweeps.store.reader import PointReader
 from sweeps.study.loader import load
 from tracking import runs
+from tracking.views import VIEW
 
 _AWAY = "http://127.0.0.1:1"
 # The process has the lowest priority, so that an event may take long on a busy machine.
@@ -215,6 +216,23 @@ def test_a_point_is_published_once_it_has_all_its_replicates(
     write(ledger, plan, (1, 1), (2, 0), (2, 1))
     assert publisher.publish()
     assert held(uri) == ids(plan, 0, 1, 2)
+
+
+def test_the_page_of_a_sweep_shows_columns_that_its_runs_have(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str
+) -> None:
+    write(ledger, plan, (0, 0), (0, 1))
+    assert publish_all(ledger, manifest, uri).whole
+    (page,) = runs.sweep_pages(uri, 1).values()
+    assert page.endswith("&viewStateShareKey=sweep")
+    experiment = MlflowClient(uri).get_experiment_by_name("small")
+    assert experiment is not None
+    (run,) = MlflowClient(uri).search_runs([experiment.experiment_id], "tags.kind = 'point'")
+    view = json.loads(experiment.tags[f"{VIEW}sweep"])
+    (parallel,) = (chart for chart in view["compareRunCharts"] if chart["type"] == "PARALLEL")
+    assert len(parallel["selectedParams"]) == len(plan.study.space)
+    assert {*parallel["selectedParams"]} <= run.data.params.keys()
+    assert {*parallel["selectedMetrics"]} <= run.data.metrics.keys()
 
 
 def test_publishing_again_adds_nothing(
