@@ -7,6 +7,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -133,6 +134,8 @@ class OneOf:
             return value
         *first, last = [*map(repr, names), *(f"a mapping with the key {key}" for key in self.forms)]
         expected = f"{', '.join(first)} or {last}" if first else last
+        if closest := get_close_matches(str(value)[:_MAX_LIST_TEXT], names, n=1):
+            expected += f" (did you mean {closest[0]}?)"
         raise PydanticKnownError("literal_error", {"expected": expected})
 
 

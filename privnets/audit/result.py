@@ -228,6 +228,7 @@ class AuditResult:
             if low > 0
             else "this audit cannot tell the leakage from zero"
         )
+        several = " of at least one model" if len(self.models.targets) > 1 else ""
         rate, expected = "tpr_at_fpr_0.01", row["expected_false_positives_at_fpr_0.01"]
         members, risky = int(self.records["member"].gt(0).sum()), int(self.records["exposed"].sum())
         return (
@@ -235,7 +236,8 @@ class AuditResult:
             f"At a false-positive rate of 1% it finds {row[rate]:.1%} of the members "
             f"({row[f'{rate}.ci_low']:.1%} to {row[f'{rate}.ci_high']:.1%}; "
             f"{expected:.3g} false positives expected). "
-            f"{risky} of {members} member records are exposed at that rate"
+            f"Of the {len(self.records)} records, {members} were members{several}; {risky} of these "
+            f"are exposed at that rate"
             f"{self._chance(members, row['non_members'])}. A better attack may find more."
         )
 

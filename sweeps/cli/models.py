@@ -89,7 +89,7 @@ def audit(
         _write_report(result, report)
     if records is not None:
         save_frame(result.records, records)
-        say(f"records saved in {records}")
+        say(f"records saved in {records}; member: share of the models that trained with the record")
     families = result.families if family is None else (result.family,)
     if not all([_passes(result, gate, families) for gate in gates]):
         raise typer.Exit(_FAILED_GATE)

@@ -177,6 +177,9 @@ def _apply_override(
     path = _override_path(key.strip())
     if not equals or not all(path) or not is_encodable(key):
         return FieldError((), format_value(change), _OVERRIDE_FORM, _OVERRIDE)
+    if path[0] not in Study.model_fields:
+        expected = f"{describe_choices(Study.model_fields, key)}; fields are set as fixed.{key}"
+        return FieldError((key,), "an unknown key", expected, _OVERRIDE)
     try:
         value = parse_yaml(text).value
     except YamlError as error:

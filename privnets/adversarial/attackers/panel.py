@@ -350,8 +350,9 @@ def _below_floor(best: Assessment, floor: Estimate) -> str:
         return ""
     size = "more than" if short.value > _STANDARD_ERRORS * short.error else "within"
     return (
-        f"{best.name} reaches {best.accuracy.value:.4f} and {ATTAINABLE_KEY} is {floor.value:.4f}: "
-        f"short by {short.value:.4f} +- {short.error:.4f}, {size} {_STANDARD_ERRORS:g} standard errors"
+        f"{best.name} reaches {best.accuracy.value:.4f} and {ATTAINABLE_KEY} is "
+        f"{floor.value:.4f}: short by {short.value:.4f} +- {short.error:.4f}, {size} "
+        f"{_STANDARD_ERRORS:g} standard errors"
     )
 
 
