@@ -236,8 +236,8 @@ class AuditResult:
             f"At a false-positive rate of 1% it finds {row[rate]:.1%} of the members "
             f"({row[f'{rate}.ci_low']:.1%} to {row[f'{rate}.ci_high']:.1%}; "
             f"{expected:.3g} false positives expected). "
-            f"Of the {len(self.records)} records, {members} were members{several}; {risky} of these "
-            f"are exposed at that rate"
+            f"Of the {len(self.records)} records, {members} were members{several}; "
+            f"{risky} of these are exposed at that rate"
             f"{self._chance(members, row['non_members'])}. A better attack may find more."
         )
 

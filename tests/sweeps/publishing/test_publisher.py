@@ -46,7 +46,6 @@ from sweeps.store.manifest import Manifest, read_manifest, write_manifest
 from sweeps.store.reader import PointReader
 from sweeps.study.loader import load
 from tracking import runs
-from tracking.views import VIEW
 
 _AWAY = "http://127.0.0.1:1"
 # The process has the lowest priority, so that an event may take long on a busy machine.
@@ -228,7 +227,7 @@ def test_the_page_of_a_sweep_shows_columns_that_its_runs_have(
     experiment = MlflowClient(uri).get_experiment_by_name("small")
     assert experiment is not None
     (run,) = MlflowClient(uri).search_runs([experiment.experiment_id], "tags.kind = 'point'")
-    view = json.loads(experiment.tags[f"{VIEW}sweep"])
+    view = json.loads(experiment.tags[f"{runs.VIEW}sweep"])
     (parallel,) = (chart for chart in view["compareRunCharts"] if chart["type"] == "PARALLEL")
     assert len(parallel["selectedParams"]) == len(plan.study.space)
     assert {*parallel["selectedParams"]} <= run.data.params.keys()

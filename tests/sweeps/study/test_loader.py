@@ -116,6 +116,26 @@ replicates: 4
     assert len(errors) == len(expected), errors
 
 
+def test_an_invalid_axis_causes_no_other_errors(write):
+    text = """\
+name: a
+experiment: membership
+fixed: {dataset: digits, model: logistic, draws: 64, records: 20}
+space: {train_size: [40, 80]}
+replicates: 2
+search: {algorithm: frontier, num_points: 8}
+"""
+    (line,) = load_errors(write(text))
+    assert line.startswith("FILE:4 space.train_size: got [40, 80]; expected a mapping")
+
+
+def test_mistyped_names_have_a_suggestion(write):
+    (line,) = load_errors(write(VALID.replace("digits", "digitss")))
+    assert line.endswith("(did you mean digits?)")
+    with pytest.raises(StudyError, match=r"fields are set as fixed\.draws"):
+        load(write(VALID), ["draws=128"])
+
+
 def test_errors_in_claims_have_their_lines(write):
     claims = """
 claims:
