@@ -81,18 +81,21 @@ class SweepProgress(RunProgress):
         """Counts of points, and the rate of trainings; the points of a pack are done at its end."""
         counts = self.counts
         parts = [f"{counts.complete:,} of {format_count(self.points, 'point')} done"]
+        rated = "trainings per minute"
         if self.trainings is not None and self.trainings[1] > self.points:
+            rated = "per minute"  # of trainings; a terminal of 80 columns has no room for more
             parts[0] += f" ({self.trainings[0]:,} of {format_count(self.trainings[1], 'training')})"
         parts += [f"{counts.failed} failed"] if counts.failed else []
         parts += [f"{counts.stopped} stopped early"] if counts.stopped else []
-        parts += [f"{self.rate:.3g} trainings per minute"] if self.rate is not None else []
+        parts += [f"{self.rate:.3g} {rated}"] if self.rate is not None else []
         if counts.complete < self.points and self.doing is None and self.use and self.use.packs:
-            parts += [f"{format_count(self.use.packs, 'pack')} in training"]
+            parts += [f"{format_count(self.use.packs, 'pack')} running"]
         return ", ".join(parts)
 
     def describe_front(self) -> str:
-        """Size and best values of the front; empty while there is none."""
-        best = ", ".join(f"{metric} {value:.3g}" for metric, value in self.counts.best.items())
+        """Size and best values of the front, without families; empty while there is none."""
+        values = self.counts.best.items()
+        best = ", ".join(f"{metric.rpartition('/')[2]} {value:.3g}" for metric, value in values)
         return f"front of {self.counts.front} (best {best})" if self.counts.front else ""
 
 

@@ -344,7 +344,9 @@ class ProgressTracker:
 
     def _update_counts(self) -> None:
         started = time.monotonic()
-        if started < self._next_count:
+        with self._lock:
+            is_trained = self._share() >= 1  # "all trained" stands beside the final counts
+        if started < self._next_count and not is_trained:
             return
         self._counts = self._counter.read()
         now = time.monotonic()

@@ -292,7 +292,7 @@ def test_without_a_terminal_a_line_appears_now_and_then(
             show(state)
     line = (
         "25% trained, about 90 seconds left, 6 of 24 points done, 1 failed, "
-        "12 trainings per minute, front of 3 (best utility/accuracy 0.9)"
+        "12 trainings per minute, front of 3 (best accuracy 0.9)"
     )
     assert capsys.readouterr().err.splitlines() == [line, line]
 
@@ -318,6 +318,14 @@ def test_a_terminal_shows_three_lines_however_narrow_it_is(width: int) -> None:
         lines = draw(state, [width])[0].splitlines()
         assert len(lines) == 3
         assert max(map(cell_len, lines)) <= width
+
+
+def test_80_columns_are_enough_for_the_metrics_of_the_quickstart() -> None:
+    best = {"privacy/membership_advantage": 0.123, "utility/test_accuracy": 0.631}
+    use = ResourceUse(packs=2, nodes=1, busy_nodes=1, cpus=2, busy_cpus=2, gpus=0, busy_gpus=0)
+    counts = SweepCounts(complete=12, front=3, best=best)
+    state = state_with(points=24, counts=counts, trainings=(48, 96), rate=12.5, use=use)
+    assert "…" not in draw(state, [80])[0]
 
 
 def draw(state: SweepProgress, widths: Sequence[int]) -> list[str]:
@@ -391,13 +399,11 @@ def test_time_left_is_rounded(share: float, eta: float, text: str) -> None:
 def test_points_are_counted_beside_packs_in_training_and_replicates() -> None:
     use = ResourceUse(packs=1, nodes=1, busy_nodes=1, cpus=2, busy_cpus=1, gpus=0, busy_gpus=0)
     assert str(state_with(use=use)) == (
-        "50% trained, about 7 seconds left, 0 of 64 points done, 1 pack in training"
+        "50% trained, about 7 seconds left, 0 of 64 points done, 1 pack running"
     )
     counts = SweepCounts(complete=1)
     state = SweepProgress(points=12, counts=counts, share=0.52, rate=0.1, trainings=(25, 48))
-    assert state.describe_points() == (
-        "1 of 12 points done (25 of 48 trainings), 0.1 trainings per minute"
-    )
+    assert state.describe_points() == ("1 of 12 points done (25 of 48 trainings), 0.1 per minute")
     single = SweepProgress(points=1, trainings=(0, 1))
     assert single.describe_points() == "0 of 1 point done"
 

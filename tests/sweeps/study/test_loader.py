@@ -130,7 +130,8 @@ search: {algorithm: frontier, num_points: 8}
 
 
 def test_mistyped_names_have_a_suggestion(write):
-    (line,) = load_errors(write(VALID.replace("digits", "digitss")))
+    text = VALID.replace("digits", "digitss").replace("replicates: 2", "replicates: many")
+    line, _ = load_errors(write(text))
     assert line.endswith("(did you mean digits?)")
     with pytest.raises(StudyError, match=r"fields are set as fixed\.draws"):
         load(write(VALID), ["draws=128"])
