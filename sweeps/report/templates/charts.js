@@ -33,10 +33,14 @@ const figures = (() => {
       layout[up[place]].domain = [Math.max(top - panel / total, 0), top];
       if (layout.annotations?.[place]) Object.assign(layout.annotations[place], { x: 0.5, y: top });
     });
+    // Upright labels have room for many ticks side by side.
+    const crowded = across.filter((key) => own[key].ticktext?.length > 3);
+    for (const key of crowded) layout[key].tickangle = 90;
+    const bottom = own.margin.b + (crowded.length ? 90 : 0);
     const names = traces.filter((trace) => trace.showlegend).length;
     layout.legend = { orientation: "h", yref: "container", y: 1, yanchor: "top", x: 0 };
-    layout.margin = { ...own.margin, l: 50, r: 12, t: own.margin.t + 20 * names };
-    layout.height = layout.margin.t + own.margin.b + total;
+    layout.margin = { ...own.margin, l: 50, r: 12, t: own.margin.t + 20 * names, b: bottom };
+    layout.height = layout.margin.t + bottom + total;
     return layout;
   };
 
