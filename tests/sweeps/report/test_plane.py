@@ -11,6 +11,7 @@ from chart_series import all_series, find_series
 from synthetic_releases import image_sweep, toy_sweep, with_metrics
 
 from privnets.measures.best_release import best_loss, release_boundary
+from sweeps.report.figures.charts import CUT, cut_ends
 from sweeps.report.figures.curves import group_curves
 from sweeps.report.figures.plane import (
     best_on_boundary,
@@ -89,6 +90,7 @@ def test_chart_holds_the_bound_and_explains_every_symbol(toy, chart):
         own = toy.points[toy.points["config/dependence"] == dependence]
         assert bound.y == [0, own["bound/release"].iloc[0]]
     names = {series.name for series in all_series(chart)} - {""}
+    names |= {CUT for panel in chart.panels if any(cut_ends(panel))}
     assert {"tradeoff weight = 0.1", "learned, exact", "best release of any kind"} <= names
     entries = [trace.name for trace in plotly_figure(chart).data if trace.showlegend]
     assert sorted(entries) == sorted(names)

@@ -291,13 +291,13 @@ def test_a_mapping_gives_the_same_study_as_its_file_and_is_not_changed(write):
 def test_an_error_in_an_override_names_the_option(write):
     path = write(VALID)
     assert load_errors(path, "replicates=0", "train_size=3", "fixed.train_size", "name.x=1") == [
+        "--set train_size: got an unknown key; expected one of claims, constraints, description, "
+        "early_stopping, experiment, fixed, name, objectives, replicates, reproduces, resources, "
+        "search, space; fields are set as fixed.train_size",
         '--set: got "fixed.train_size"; expected key=value, as fixed.train_size=100 or '
         "space.weight_decay.grid=[0, 1]",
         '--set name.x: got "mine" above it; expected a mapping there',
         "--set replicates: got 0; expected at least 1",
-        "--set train_size: got an unknown key; expected one of claims, constraints, description, "
-        "early_stopping, experiment, fixed, name, objectives, replicates, reproduces, resources, "
-        "search, space",
     ]
     assert load_errors(path, "fixed.model=[") == [
         "--set fixed.model: got a syntax error (while parsing a flow node, expected the node "
