@@ -79,13 +79,7 @@ def record_sweep(
         run_id = runs.get_or_create_parent(client, sweep, study, uri, started).run_id
         run = client.get_run(run_id)
         if axes is not None:
-            condition = f"tags.{runs.KIND} = 'point' and tags.{runs.SWEEP} = '{sweep}'"
-            swept, objectives = axes
-            view = _sweep_view(
-                condition,
-                [f"{runs.FIRST}swept/{name}" for name in swept],
-                [f"{runs.FIRST}objective/{metric}" for metric in objectives],
-            )
+            view = _sweep_view(sweep, *axes)
             client.set_experiment_tag(run.info.experiment_id, f"{runs.VIEW}{sweep}", view)
         new_params = {key: params[key] for key in params.keys() - run.data.params.keys()}
         note = {runs.NOTE: runs.sweep_note(sweep, study or sweep, headline)} if headline else {}
@@ -95,28 +89,34 @@ def record_sweep(
                 _upload(client, run_id, name, sources[name])
                 # Set last, so that an interrupted upload is repeated.
                 client.set_tag(run_id, f"{_CONTENT}{name}", digest)
-        if status == "RUNNING" and status != run.info.status:
-            client.update_run(run_id, status)
-        elif status is not None and status != run.info.status:
-            client.set_terminated(run_id, status, None if ended is None else milliseconds(ended))
+        if status is not None and status != run.info.status:
+            _set_status(client, run_id, status, ended)
 
 
-def _sweep_view(condition: str, params: Sequence[str], metrics: Sequence[str]) -> str:
+def _set_status(client: MlflowClient, run_id: str, status: Status, ended: float | None) -> None:
+    if status == "RUNNING":
+        client.update_run(run_id, status)
+    else:
+        client.set_terminated(run_id, status, None if ended is None else milliseconds(ended))
+
+
+def _sweep_view(sweep: str, swept: Sequence[str], objectives: Sequence[str]) -> str:
     """Returns the view of a sweep's points: a chart of two metrics, and parallel coordinates.
 
     Args:
-        condition: Condition on runs that selects the points, as MLflow writes it.
-        params: Parameters, as columns and as axes of the parallel coordinates.
-        metrics: Metrics, likewise; the first is the vertical axis of the chart of two.
+        swept: Swept parameters: columns, and axes of the parallel coordinates.
+        objectives: Metrics, likewise; the first is the vertical axis of the chart of two.
     """
+    params = [f"{runs.FIRST}swept/{name}" for name in swept]
+    metrics = [f"{runs.FIRST}objective/{metric}" for metric in objectives]
     section = "objectives"
     common = {"metricSectionId": section, "deleted": False, "isGenerated": False}
     parallel = {
         "type": "PARALLEL",
         "uuid": "parallel",
         "runsCountToCompare": _ALL_RUNS,
-        "selectedParams": list(params),
-        "selectedMetrics": list(metrics),
+        "selectedParams": params,
+        "selectedMetrics": metrics,
         "showAllRuns": True,
         **common,
     }
@@ -131,7 +131,7 @@ def _sweep_view(condition: str, params: Sequence[str], metrics: Sequence[str]) -
     }
     return json.dumps(
         {
-            "searchFilter": condition,
+            "searchFilter": f"tags.{runs.KIND} = 'point' and tags.{runs.SWEEP} = '{sweep}'",
             "orderByKey": f"metrics.`{vertical}`",
             "orderByAsc": True,
             "startTime": "ALL",

@@ -29,11 +29,7 @@ from sweeps.analysis.pareto import (
 )
 from sweeps.analysis.resampling import PointSamples, build_samples
 from sweeps.analysis.statistics import Interval, summarize_replicates
-from sweeps.analysis.tables import (
-    FRONT_GROUP,
-    FRONT_PROBABILITY,
-    varying_fields,
-)
+from sweeps.analysis.tables import FRONT_GROUP, FRONT_PROBABILITY, varying_fields
 from sweeps.analysis.text import format_setting
 from sweeps.store.asks import AskRecord, read_asks
 from sweeps.store.codec import parse_object
