@@ -26,6 +26,14 @@ class UserForm(BaseModel):
 
     stackable: ClassVar[frozenset[str]] = frozenset()
 
+    def dump(self) -> dict[str, Any]:
+        """Returns the entries as JSON values."""
+        return self.model_dump(mode="json")
+
+    def dump_structure(self) -> dict[str, Any]:
+        """Returns the structural entries as JSON values."""
+        return self.model_dump(mode="json", exclude={*self.stackable})
+
 
 class ExperimentConfig(BaseModel):
     """One value for every field of an experiment: a plain scalar, or a `UserForm`.
@@ -67,19 +75,18 @@ class ExperimentConfig(BaseModel):
 
     def structure(self) -> str:
         """Returns the structural fields as canonical JSON; equal strings may share a stack."""
-        config = self.canonical()
-        excluded: dict[str, Any] = {
-            name: set(value.stackable) for name, value in config if isinstance(value, UserForm)
-        }
-        excluded.update(dict.fromkeys(self.stackable, True))
-        return _canonical_json(config.model_dump(mode="json", exclude=excluded))
+        fields = self.canonical().__dict__
+        structural = {name: fields[name] for name in fields if name not in self.stackable}
+        return _STRUCTURE_ENCODER.encode(structural)
 
     def resolved(self) -> dict[str, Scalar]:
         """Returns all fields but the seed, which distinguishes the replicates of a point.
 
         The entries of a mapping have dots in their names, as `model.params.max_depth`.
         """
-        return flatten(self.model_dump(mode="json", exclude={"seed"}))
+        values = {n: v.dump() if isinstance(v, UserForm) else v for n, v in self.__dict__.items()}
+        del values["seed"]
+        return flatten(values)
 
 
 @dataclass(frozen=True)
@@ -163,7 +170,7 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Scalar]:
     """Joins the keys of nested mappings by dots; lists become JSON texts, or digests if long."""
     flat: dict[str, Scalar] = {}
     for name, value in values.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):  # an instance check of an abstract type takes longer
             flat.update({f"{name}.{key}": each for key, each in flatten(value).items()})
         else:
             flat[name] = _list_text(value) if isinstance(value, list) else value
@@ -211,9 +218,11 @@ def point_id(experiment: str, version: int, config: ExperimentConfig, fingerprin
         "config": config.canonical().resolved(),
         "data": fingerprint,
     }
-    return hashlib.sha256(_canonical_json(identity).encode()).hexdigest()[:20]
+    return hashlib.sha256(_ENCODER.encode(identity).encode()).hexdigest()[:20]
 
 
-def _canonical_json(value: Mapping[str, object]) -> str:
-    # Some fields, such as an order of leakage, may be infinite: JSON then has `Infinity`.
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+# Some fields, such as an order of leakage, may be infinite: JSON then has `Infinity`.
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_STRUCTURE_ENCODER = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), default=UserForm.dump_structure
+)

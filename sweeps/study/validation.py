@@ -110,11 +110,6 @@ class StudyValidator:
         self._check_seeds()
         configs = self._make_configs(self._proposals())
         configs = self._check_configs(configs)
-        if configs:
-            self._check_metrics(configs)
-            if not self._invalid_fields:
-                self._check_supported(configs)
-            self._check_early_stopping(configs)
         self._check_claims()
         return configs
 
@@ -269,13 +264,18 @@ class StudyValidator:
                 # A limit that follows from a placeholder says nothing about the study.
                 if not self._invalid_fields & set(problem.expected.split()):
                     self._add_to_field(problem.field, problem.value, problem.expected)
-        # Configurations of equal structure share their data.
-        samples = {config.structure(): config for config in readable} if self._checks_data else {}
-        for config in samples.values():
+        # Configurations of equal structure share their data, and report equal metrics.
+        samples = list({config.structure(): config for config in readable}.values())
+        for config in samples if self._checks_data else ():
             try:
                 self._experiment.fingerprint(config)
             except DataError as error:
                 self._add_data_error(error)
+        if samples:
+            self._check_metrics(samples)
+            if not self._invalid_fields:
+                self._check_supported(samples)
+            self._check_early_stopping(samples)
         return readable
 
     def _add_data_error(self, error: DataError) -> None:
@@ -289,9 +289,8 @@ class StudyValidator:
             expected = "a data set that is present and intact"
             self._add_to_field(field, str(error).rstrip("."), expected)
 
-    def _check_metrics(self, configs: Sequence[ExperimentConfig]) -> None:
+    def _check_metrics(self, samples: Sequence[ExperimentConfig]) -> None:
         """Checks that every point reports the metrics of objectives and claims."""
-        samples = list({config.structure(): config for config in configs}.values())
         reported = set.intersection(*({*self._experiment.metric_keys(c)} for c in samples))
         if self._has_placeholder_choice():  # another choice would report other metrics
             reported |= self._experiment.objectives.keys()
@@ -311,19 +310,19 @@ class StudyValidator:
                 expected = "metrics that every point reports: min or max"
                 self._add(("objectives",), "nothing", expected)
 
-    def _check_supported(self, configs: Sequence[ExperimentConfig]) -> None:
+    def _check_supported(self, samples: Sequence[ExperimentConfig]) -> None:
         """Checks that every point has enough data for the objectives."""
-        for config in {config.structure(): config for config in configs}.values():
+        for config in samples:
             reasons = self._experiment.unsupported_objectives(config)
             for metric in reasons.keys() & (self._study.objectives or {}).keys():
                 given = f"{metric}, which is undefined ({reasons[metric]})"
                 self._add(("objectives", metric), given, "a metric that every point supports")
 
-    def _check_early_stopping(self, configs: Sequence[ExperimentConfig]) -> None:
+    def _check_early_stopping(self, samples: Sequence[ExperimentConfig]) -> None:
         """Checks that training estimates the objectives that stop points."""
         if self._study.early_stopping is None:
             return
-        estimated = frozenset.intersection(*map(self._experiment.interim_objectives, configs))
+        estimated = frozenset.intersection(*map(self._experiment.interim_objectives, samples))
         expected = f"false, or as objectives only {', '.join(sorted(estimated))}"
         missing = set[str]()
         if not estimated:
@@ -332,7 +331,7 @@ class StudyValidator:
                 f"false, the only choice with {self._study.experiment}",
             )
         elif not self._is_invalid("objectives") and not self._has_placeholder_choice():
-            objectives = self._study.objectives or self._experiment.default_objectives(configs[0])
+            objectives = self._study.objectives or self._experiment.default_objectives(samples[0])
             missing = (objectives.keys() & self._experiment.objectives.keys()) - estimated
         if missing:
             names = ", ".join(sorted(missing))
