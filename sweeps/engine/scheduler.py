@@ -191,7 +191,7 @@ def _searched_packs(
     capacity = cluster_capacity(machines, study.resources)
     workers = math.ceil(capacity.workers / study.search.asks_in_flight)
     examples = [
-        PlannedReplicate(str(i), i, config.model_copy(update={"seed": i}))
+        PlannedReplicate(str(i), i, config)
         for i, config in zip(range(plan.trainings), cycle(plan.samples), strict=False)
     ]
     conditions = _calibrate(
@@ -276,7 +276,7 @@ def pack_costs(packs: Sequence[Pack]) -> dict[str, float]:
         experiment = privnets.experiment(pack.experiment)
         for replicate in pack.replicates:
             if replicate.point_id not in costs:
-                costs[replicate.point_id] = experiment.cost(replicate.config)
+                costs[replicate.point_id] = experiment.cost(replicate.point_config)
         own = [costs[replicate.point_id] for replicate in pack.replicates]
         totals[pack.pack_id] = max(c.shared for c in own) + math.fsum(c.seconds for c in own)
     return totals

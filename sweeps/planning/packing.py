@@ -162,14 +162,14 @@ def group_by_structure(
     for replicate in replicates:
         # The seed is never structural, so the replicates of a point share their structure.
         if replicate.point_id not in structures:
-            structures[replicate.point_id] = replicate.config.structure()
+            structures[replicate.point_id] = replicate.point_config.structure()
         groups.setdefault(structures[replicate.point_id], []).append(replicate)
     return groups
 
 
 def _mean_cost(experiment: Experiment, members: Iterable[PlannedReplicate]) -> Cost:
     """Averages the seconds of replicates; takes the maximum of their memory."""
-    points = {member.point_id: member.config for member in members}
+    points = {member.point_id: member.point_config for member in members}
     costs = [experiment.cost(config) for config in points.values()]
     return Cost(
         math.fsum(cost.seconds for cost in costs) / len(costs),

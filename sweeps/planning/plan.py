@@ -56,11 +56,22 @@ class PlannedPoint:
 
 @dataclass(frozen=True, slots=True)
 class PlannedReplicate:
-    """One training: a point's configuration with one seed."""
+    """One training: a point with one seed.
+
+    Attributes:
+        point_id: Id of the point.
+        seed: Seed of this training.
+        point_config: Configuration that the point's replicates share; its own seed is ignored.
+    """
 
     point_id: str
     seed: int
-    config: ExperimentConfig
+    point_config: ExperimentConfig
+
+    @property
+    def config(self) -> ExperimentConfig:
+        """Configuration with this replicate's seed, made on request to save memory."""
+        return self.point_config.model_copy(update={"seed": self.seed})
 
 
 @dataclass(frozen=True)
@@ -129,9 +140,9 @@ class Plan:
     def replicates(self) -> list[PlannedReplicate]:
         """Lists every training, point by point."""
         return [
-            PlannedReplicate(p.point_id, seed, p.config.model_copy(update={"seed": seed}))
-            for p in self.points
-            for seed in p.seeds
+            PlannedReplicate(point.point_id, seed, point.config)
+            for point in self.points
+            for seed in point.seeds
         ]
 
     def propose(self, kind: AskKind, proposals: Sequence[Proposal], told: int) -> AskRecord:
