@@ -17,6 +17,7 @@ from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import Evidence, Exposure, Rows, known_rows
 from privnets.networks.layers import Architecture
+from privnets.points import Curve
 
 Matrix = NDArray[np.float32]
 
@@ -36,6 +37,7 @@ class Posterior:
         converged: Whether training converged before its steps ran out.
         draws: Different releases of the attack split that it was trained on.
         is_frozen: Whether it learns from noise, and had a single release of each record for that.
+        curve: Lowest validation loss so far by training step, nats; None without such steps.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Posterior:
     converged: bool = True
     draws: int = 1
     is_frozen: bool = False
+    curve: Curve | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from privnets.adversarial.records import MISSING
 from privnets.adversarial.training.inference_networks import cross_entropy
 from privnets.networks.layers import Architecture, stack_parameters
 from privnets.networks.training import StackedAdam
+from privnets.points import Curve
 from privnets.randomness import generator
 
 Redraw = Callable[[str], Tensor]
@@ -29,6 +30,7 @@ _RATE_FACTOR = 0.3
 _RATE_CUTS = 2  # after one more, a member has converged
 _MIN_GAIN = 1e-4  # nats of validation loss
 _INPUTS_AT_ONCE = 2**20  # numbers evaluated together
+_CURVE_STEPS = 24  # of the curve that shows convergence
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +85,8 @@ class FittedClassifiers:
         learning_rate: Initial learning rate of each, shape [M].
         converged: False where validation loss was still falling when the steps ran out.
         draws: Different inputs of its training records that each was trained on, at least 1.
+        curves: Lowest validation loss of each so far, nats. Their steps follow from the budget, are
+            evenly spaced on a logarithmic scale, and are the same for each.
     """
 
     parameters: list[Tensor]
@@ -90,6 +94,7 @@ class FittedClassifiers:
     learning_rate: Tensor
     converged: tuple[bool, ...]
     draws: tuple[int, ...]
+    curves: tuple[Curve, ...]
 
 
 def stack_records(members: Sequence[tuple[Tensor, Tensor]]) -> LabelledStack:
@@ -125,7 +130,7 @@ def train_until_converged(
             stack.restart()
         for taken in stack.train_to((1 + round_) * budget.steps):
             yield (done := max(done, taken / most))
-    return stack.best_classifiers()
+    return stack.best_classifiers(most)
 
 
 @torch.no_grad()
@@ -219,8 +224,9 @@ class _ClassifierStack:
         self._rates.copy_(self._monitor.rates[self._place])
         self._optimiser = StackedAdam(self._parameters, self._rates)
 
-    def best_classifiers(self) -> FittedClassifiers:
-        return self._monitor.best_classifiers(self._draws)
+    def best_classifiers(self, most_steps: int) -> FittedClassifiers:
+        steps = np.geomspace(min(self._interval, most_steps), most_steps, _CURVE_STEPS)
+        return self._monitor.best_classifiers(self._draws, np.unique(steps.round()))
 
     def _begin_pass(self) -> None:
         """Draws the minibatches of a pass over the records, and fresh inputs after the first."""
@@ -256,7 +262,7 @@ class _ClassifierStack:
         return cross_entropy(log_p, validation.label[rows])
 
     def _evaluate(self) -> None:
-        self._monitor.update(self._validation_loss(), self._parameters, self._place)
+        self._monitor.update(self._step, self._validation_loss(), self._parameters, self._place)
         self._rates.copy_(self._monitor.rates[self._place])  # the optimiser holds views of these
         converged = self._monitor.has_converged[self._place]
         if bool(converged.any()) and not self._is_trial:
@@ -282,13 +288,16 @@ class _ConvergenceMonitor:
         self._mark = self.loss.clone()  # the loss at the last gain
         self._waited, self._cuts = (torch.zeros_like(rates, dtype=torch.int64) for _ in range(2))
         self._history: list[Tensor] = []
+        self._steps: list[int] = []  # of the history
 
     @property
     def has_converged(self) -> Tensor:
         return self._cuts > _RATE_CUTS
 
     @torch.no_grad()
-    def update(self, loss: Tensor, parameters: Sequence[Tensor], place: Tensor) -> None:
+    def update(
+        self, step: int, loss: Tensor, parameters: Sequence[Tensor], place: Tensor
+    ) -> None:
         """Records the losses [m] of members in training, at these places [m] in the stack.
 
         Their parameters [m, ...] are reset where the rate is cut.
@@ -298,6 +307,7 @@ class _ConvergenceMonitor:
         better = now < self.loss
         self.loss = torch.where(better, now, self.loss)
         self._history.append(self.loss)
+        self._steps.append(step)
         chosen = better[place].nonzero()[:, 0]
         for best, current in zip(self._best, parameters, strict=True):
             best[place[chosen]] = current[chosen]
@@ -330,11 +340,25 @@ class _ConvergenceMonitor:
         before = losses[min(len(losses) - 2, 3 * len(losses) // 4)]
         return self.has_converged | (before - self.loss < CONVERGED_GAIN)
 
-    def best_classifiers(self, draws: Sequence[int]) -> FittedClassifiers:
-        converged = self.has_settled()
+    def best_classifiers(
+        self, draws: Sequence[int], curve_steps: NDArray[np.float64]
+    ) -> FittedClassifiers:
         return FittedClassifiers(
-            self._best, self.loss, self._initial_rates, tuple(converged.tolist()), tuple(draws)
+            self._best,
+            self.loss,
+            self._initial_rates,
+            tuple(self.has_settled().tolist()),
+            tuple(draws),
+            self._curves(curve_steps),
         )
+
+    def _curves(self, steps: NDArray[np.float64]) -> tuple[Curve, ...]:
+        """Loss of every member at the last evaluation before or at each step, else at the first."""
+        if not self._history:
+            return (Curve((), ()),) * len(self.loss)
+        last = np.searchsorted(self._steps, steps, side="right") - 1
+        losses = torch.stack(self._history)[last.clip(0)].T.tolist()
+        return tuple(Curve(tuple(map(int, steps)), tuple(values)) for values in losses)
 
     def _cut_rates(self, stuck: Tensor, parameters: Sequence[Tensor], place: Tensor) -> None:
         """Lowers the rate of stuck members and returns them to their best parameters."""

@@ -96,7 +96,7 @@ def fit_network(
     fitted = yield from train_until_converged(task, budget)
     beliefs = (_beliefs(architecture, fitted.parameters, split) for split in (validation, test))
     is_frozen = [draws < 2 for draws in fitted.draws]
-    rows = zip(*beliefs, fitted.converged, fitted.draws, is_frozen, strict=True)
+    rows = zip(*beliefs, fitted.converged, fitted.draws, is_frozen, fitted.curves, strict=True)
     return [Posterior(name, *each) for each in rows]
 
 

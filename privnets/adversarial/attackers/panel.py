@@ -51,6 +51,10 @@ from privnets.adversarial.records import (
     to_cpu,
 )
 from privnets.networks.layers import Architecture
+from privnets.points import Curve
+
+CURVE: Final = "attacker/"
+"""Prefix of curves that show the convergence of attackers."""
 
 _T = TypeVar("_T")
 
@@ -91,12 +95,14 @@ class PanelResult:
         standard_errors: Standard errors of those metrics that have one.
         notes: Key to the strongest attacker's name, or why a flag is raised or a metric undefined.
         strongest: Attacker with the best balanced accuracy on validation; None if none is scored.
+        curves: `attacker/<name>` to the lowest validation loss so far of each network, nats.
     """
 
     metrics: Mapping[str, float]
     standard_errors: Mapping[str, float]
     notes: Mapping[str, str]
     strongest: str | None
+    curves: Mapping[str, Curve]
 
 
 def build_panel(problem: Problem, config: AdversarialConfig) -> Panel:
@@ -154,7 +160,7 @@ def score_releases(
         for defect, config in zip(defects, configs, strict=True):
             if defect is not None:
                 undefined = _undefined_metrics(panel.names)
-                yield PanelResult(undefined, {}, dict.fromkeys(undefined, defect), None)
+                yield PanelResult(undefined, {}, dict.fromkeys(undefined, defect), None, {})
                 continue
             release, posteriors = next(pending)
             waiting, floors = fits.popleft()  # which frees the tables of the release before
@@ -317,7 +323,8 @@ def _score(
     metrics |= {key: float(bool(reason)) for key, reason in flags.items()}
     notes |= {key: reason for key, reason in flags.items() if reason}
     errors = {key: estimate.error for key, estimate in estimates.items()}
-    return PanelResult(metrics, errors, notes, best.name)
+    curves = {f"{CURVE}{p.name}": p.curve for p in posteriors if p.curve is not None}
+    return PanelResult(metrics, errors, notes, best.name, curves)
 
 
 def _sees_side(attacker: Posterior | Assessment) -> bool:

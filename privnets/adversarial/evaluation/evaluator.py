@@ -154,6 +154,7 @@ class _Draft:
         self.metrics: dict[str, float] = {**undefined, **reference}
         self.errors: dict[str, float] = {}
         self.notes: dict[str, str] = {}
+        self.curves = dict(release.curves)
 
     def add(self, key: str, estimate: Estimate) -> None:
         self.metrics[key], self.errors[key] = estimate.value, estimate.error
@@ -165,6 +166,7 @@ def _attacked_replicate(
     draft.metrics.update(result.metrics)
     draft.errors.update(result.standard_errors)
     draft.notes.update(result.notes)
+    draft.curves.update(result.curves)
     draft.metrics[_RAW], draft.errors[_RAW] = baseline.attacker
     if math.isnan(baseline.attacker[0]):
         draft.notes[_RAW] = "attackers of the raw records could not be scored"
@@ -191,7 +193,7 @@ def _finish(draft: _Draft, informations: Sequence[str] = ()) -> Replicate:
         metrics=draft.metrics,
         standard_errors=draft.errors,
         notes=draft.notes,
-        curves=release.curves,
+        curves=draft.curves,
         artifacts={RELEASER_FILE: releaser, **details.artifacts},
         finished_at=time.time(),
         scored_on=_scored_records(draft),

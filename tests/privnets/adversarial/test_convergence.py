@@ -62,6 +62,16 @@ def test_members_of_a_stack_train_as_they_would_alone():
         assert alone.learning_rate == together.learning_rate[member]
         for one, all_of_them in zip(alone.parameters, together.parameters, strict=True):
             torch.testing.assert_close(one[0], all_of_them[member], atol=1e-4, rtol=1e-3)
+        assert alone.curves[0].steps == together.curves[member].steps
+        assert alone.curves[0].values == pytest.approx(together.curves[member].values, rel=1e-3)
+
+
+def test_curves_show_how_the_loss_falls_to_its_final_value():
+    trained = _train(_task(2, learning_rates=(1e-3,)), 100, restarts=20)
+    for curve, loss in zip(trained.curves, trained.validation_loss.tolist(), strict=True):
+        assert (curve.steps[0], curve.steps[-1]) == (25, 2100)
+        assert list(curve.values) == sorted(curve.values, reverse=True)
+        assert curve.values[0] > curve.values[-1] == loss
 
 
 def test_a_member_that_is_not_finite_changes_no_other():
