@@ -23,14 +23,15 @@ from sweeps.analysis.results import CONFIRMING, PHASE, SEARCHING, Result
 from sweeps.analysis.text import format_count
 from sweeps.report.figures.point_picture import PICTURE_FILE, point_picture
 from sweeps.report.headline import headline
-from sweeps.report.summary import copy_summary_files
+from sweeps.report.summary import PAGE_FILE, copy_summary_files
 from sweeps.store.lease import read_heartbeat
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest
 from sweeps.store.reader import PointReader
 from sweeps.store.transfer import ARCHIVE_FILE, pack_sweep
-from tracking.errors import RejectedRecordError, TrackingError
+from tracking.errors import RejectedRecordError, TrackingError, strip_credentials
 from tracking.frame import SUFFIXES
+from tracking.uris import is_server
 
 if TYPE_CHECKING:
     from tracking.sweep_run import Status
@@ -41,6 +42,7 @@ FINISH: Final = "finish"
 PAUSE: Final = "pause"
 """As `FINISH`, for a sweep that ended early; any other order asks to stop."""
 
+_UI_ADDRESS: Final = "http://127.0.0.1:5000"  # of `sweeps ui`
 _REFERENCE_TAG: Final = "hypervolume_reference"
 _REFERENCE: Final = TypeAdapter(dict[str, Annotated[float, Field(allow_inf_nan=False)]])
 _NO_TAGS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -105,7 +107,7 @@ class Publisher:
             started=self._started,
             headline=headline_metrics(manifest),
         )
-        self._is_announced = False
+        self._is_announced = self._has_page = False
         self._live_at = -_LIVE_SECONDS
         self._beat_at: datetime | None = None
         self._restart()
@@ -266,13 +268,22 @@ class Publisher:
                 axes=_axes(self._manifest),
                 **fields,
             )
+            if not self._has_page:
+                self._write_page()
         except (TrackingError, OSError, ValueError) as error:
             self.error = str(error)
             return False
         return True
 
+    def _write_page(self) -> None:
+        """Keeps the address of the sweep's runs in its folder, for the links of its report."""
+        page = tracking.study_page(self._uri, self._manifest.study.name)
+        server = strip_credentials(self._uri) if is_server(self._uri) else _UI_ADDRESS
+        self._ledger.directory.write(PAGE_FILE, f"{server}/{page}\n".encode())
+        self._has_page = True
+
     def _page(self) -> str | None:
-        if not self._uri.startswith(("http://", "https://")):
+        if not is_server(self._uri):
             return None
         try:
             return tracking.study_page(self._uri, self._manifest.study.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from privnets.points import TradeoffPoint
 from sweeps.analysis.claims import ClaimFinding, judge_claim
 from sweeps.analysis.flags import is_flagged
 from sweeps.analysis.pareto import attainment
-from sweeps.analysis.results import Result, is_only_searched
+from sweeps.analysis.results import CONFIRMING, SEARCHING, Result, is_only_searched
 from sweeps.analysis.tables import (
     FRONT_PROBABILITY,
     Table,
@@ -29,10 +30,10 @@ from sweeps.report import tables
 from sweeps.report.figures.charts import BASELINE, BOUND, FLOOR, Chart
 from sweeps.report.figures.curves import CurveSet, group_curves, label_point
 from sweeps.report.figures.metrics import field_chart, front_chart
-from sweeps.report.figures.overview import effects_chart, parallel_chart
+from sweeps.report.figures.overview import KnobEffect, effects_chart, parallel_chart
 from sweeps.report.figures.plane import information_plane
 from sweeps.report.figures.png_charts import ImageKind, draw_chart, figure_file
-from sweeps.report.figures.recorded import roc_chart, training_chart
+from sweeps.report.figures.recorded import convergence_chart, roc_chart, training_chart
 from sweeps.report.figures.releases import (
     IMAGES_FILE,
     RECORDS_FILE,
@@ -54,6 +55,7 @@ KEPT_FIGURES = ("front", "tradeoff", "releases", "week", "information-plane", "s
 
 _SAMPLE_POINTS = 4
 _MAX_TREND_POINTS = 300
+_HIDDEN = "unfinished, searched but not confirmed, or a metric is undefined"
 _READINGS: Mapping[str, str] = {"agrees": "rises", "disagrees": "falls"}
 
 
@@ -141,21 +143,35 @@ class ReportContents:
         return tables.attacker_report(self.curves)
 
     @cached_property
-    def effects(self) -> Mapping[str, list[tuple[str, ClaimFinding]]]:
-        """Metric to the trend along each knob, as findings of a rising trend."""
+    def effects(self) -> list[KnobEffect]:
+        """Trend of each objective along each knob, where it can be measured.
+
+        Points that a search tried are judged apart from those that it confirmed.
+        """
         knobs = [field for field in self.fields if field in self.result.study.space]
         metrics = [metric for metric in self.result.objectives if metric in self.points]
-        ids = self.points["point_id"].iloc[evenly_spaced(len(self.points), _MAX_TREND_POINTS)]
-        chosen = self.result.replicates
-        chosen = chosen.loc[chosen["point_id"].isin(ids)]
-        claims = {
-            metric: [(knob, Claim.model_validate(_rising(metric, knob))) for knob in knobs]
-            for metric in metrics
-        }
-        return {
-            metric: [(knob, judge_claim(claim, chosen, self.flagged)) for knob, claim in pairs]
-            for metric, pairs in claims.items()
-        }
+        effects = [
+            KnobEffect(metric, knob, phase, judge_claim(_rising(metric, knob), rows, self.flagged))
+            for phase, rows in self._trend_rows()
+            for metric, knob in itertools.product(metrics, knobs)
+        ]
+        return [effect for effect in effects if effect.finding.measured is not None]
+
+    def _trend_rows(self) -> Iterator[tuple[str, pd.DataFrame]]:
+        """Replicates to judge trends by: of each phase, evenly spaced points and common seeds."""
+        searching = is_only_searched(self.points)
+        confirmed = CONFIRMING if searching.any() else ""
+        for phase, points in (
+            (confirmed, self.points.loc[~searching]),
+            (SEARCHING, self.points.loc[searching]),
+        ):
+            ids = points["point_id"].iloc[evenly_spaced(len(points), _MAX_TREND_POINTS)]
+            rows = self.result.replicates
+            rows = rows.loc[rows["point_id"].isin(ids)]
+            if phase == SEARCHING:  # some points have a second seed
+                rows = rows.loc[rows["seed"] == rows["seed"].min()]
+            if len(rows):
+                yield phase, rows
 
     @cached_property
     def figures(self) -> dict[str, ReportFigure]:
@@ -264,15 +280,18 @@ class ReportContents:
         if effects := effects_chart(self.effects):
             yield ReportFigure("effects", "Trend of each objective along each knob", effects)
         for field, chart in self._field_charts():
-            yield ReportFigure(f"along-{_file_name(field)}", f"Metrics along {field}", chart)
+            name, label = f"along-{_file_name(field)}", f"Metrics along {field_label(field)}"
+            yield ReportFigure(name, label, chart)
         if self.front.empty:
             return
         stored, titles = self.sample()
-        roc, training = roc_chart(stored, titles), training_chart(stored, titles)
-        if roc:
-            yield ReportFigure("roc", "ROC curves of attacks with 95% intervals", roc)
-        if training:
-            yield ReportFigure("training", "Recorded curves of training", training)
+        for name, label, draw in (
+            ("roc", "ROC curves of attacks with 95% intervals", roc_chart),
+            ("training", "Recorded curves of training", training_chart),
+            ("convergence", "Validation loss of attackers in training", convergence_chart),
+        ):
+            if chart := draw(stored, titles):
+                yield ReportFigure(name, label, chart)
 
     def _front_table(self) -> Table:
         if self.front.empty:
@@ -302,19 +321,20 @@ class ReportContents:
                 yield field, field_chart(finished, fields, metrics, result.objectives, log=log)
 
     def _effects_table(self) -> Table:
-        rows = [
-            (
-                field_label(knob),
-                metric_label(metric),
-                _READINGS.get(finding.verdict, finding.verdict),
-                str(finding.measured),
-                finding.why,
-            )
-            for metric, pairs in self.effects.items()
-            for knob, finding in pairs
-            if finding.measured is not None
-        ]
-        return Table(("knob", "metric", "trend", "Kendall's tau", "reason and change"), tuple(rows))
+        frame = pd.DataFrame(
+            {
+                "knob": field_label(effect.knob),
+                "metric": metric_label(effect.metric),
+                "points": effect.phase,
+                "trend": _READINGS.get(effect.finding.verdict, effect.finding.verdict),
+                "Kendall's tau": str(effect.finding.measured),
+                "reason and change": effect.finding.why,
+            }
+            for effect in self.effects
+        )
+        if len(frame) and not any(frame["points"]):
+            del frame["points"]
+        return Table(tuple(frame), tuple(frame.itertuples(index=False, name=None)))
 
 
 def figure_sections(result: Result, curves: CurveSet | None = None) -> list[ReportFigure]:
@@ -322,7 +342,7 @@ def figure_sections(result: Result, curves: CurveSet | None = None) -> list[Repo
     curves, total = curves or group_curves(result), len(result.points)
     pairs = tradeoff_pairs(curves, result.objectives)
     hidden = total - len(pairs[0][2]) if pairs else 0
-    reason = f"{hidden} of {total} points are not shown: unfinished, or a metric is undefined."
+    reason = f"{hidden} of {total} points are not shown: {_HIDDEN}."
     images, bad_images = choose_points(result, curves, IMAGES_FILE, read_images, 4)
     weeks, bad_weeks = choose_points(result, curves, WEEK_FILE, read_week, 3)
     records, bad_records = choose_points(result, curves, RECORDS_FILE, read_records, 4)
@@ -385,8 +405,9 @@ def write_figures(report: ReportContents, folder: Path) -> list[Path]:
     return list(written)
 
 
-def _rising(metric: str, knob: str) -> dict[str, str]:
-    return {"statement": "It rises.", "metric": metric, "axis": knob, "trend": "increasing"}
+def _rising(metric: str, knob: str) -> Claim:
+    claim = {"statement": "It rises.", "metric": metric, "axis": knob, "trend": "increasing"}
+    return Claim.model_validate(claim)
 
 
 def _file_name(text: str) -> str:

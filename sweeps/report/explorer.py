@@ -28,7 +28,7 @@ from sweeps.report.tables import flag_texts
 _MAX_THUMBNAILS, _THUMBNAIL_IMAGES = 60, 4
 
 
-def explorer_data(report: ReportContents, artifacts: str = "") -> dict[str, Any]:
+def explorer_data(report: ReportContents, artifacts: str = "", runs: str = "") -> dict[str, Any]:
     """Columns of the table of all points; rows are in the order of `report.points`.
 
     Each column has a key, a heading, texts, and numbers (None for NaN) if it has any.
@@ -36,12 +36,14 @@ def explorer_data(report: ReportContents, artifacts: str = "") -> dict[str, Any]
     Args:
         report: A sweep's report.
         artifacts: Address of the folder that has a folder of each point; empty for no links.
+        runs: Address of a search in MLflow, to which a point's id is added; empty for no links.
     """
     points = report.points
     return {
         "columns": list(_columns(report, points)),
         "ids": points["point_id"].tolist(),
         "artifacts": artifacts,
+        "runs": runs,
         "thumbnails": _thumbnails(report),
     }
 

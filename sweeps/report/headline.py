@@ -84,6 +84,7 @@ def _measured(row: Row, metrics: Sequence[str]) -> str:
 def _inseparable(result: Result, front: pd.DataFrame, point_id: str) -> str:
     """Number of points of the front that intervals cannot separate from a point, in words."""
     samples = result.samples(list(result.objectives), front["point_id"])
+    samples = samples.select(pd.Index(samples.point_ids).get_indexer(pd.Index(front["point_id"])))
     if not samples.has_errors[list(samples.point_ids).index(point_id)]:
         return "Its error is unknown, so no other point can be told apart from it."
     is_separate = separate_points(samples, result.objectives, point_id)

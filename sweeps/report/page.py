@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -29,7 +30,9 @@ from sweeps.report.explorer import explorer_data
 from sweeps.report.figures.overview import fronts_chart
 from sweeps.report.figures.plotly_charts import plotly_figure, plotly_script
 from sweeps.report.figures.png_charts import figure_png
+from sweeps.report.summary import read_runs_page
 from sweeps.report.tables import flag_warnings
+from sweeps.store.ledger import Ledger
 from sweeps.study.yaml_reader import dump_yaml
 
 
@@ -83,7 +86,10 @@ def render_page(reports: Sequence[ReportContents], folder: Path | None = None) -
         scripts=[Markup(script) for script in scripts],
         plotly_figure=plotly_figure,
         script_json=_script_json,
-        explorer_data=lambda report: explorer_data(report, _artifacts(report.result, folder)),
+        explorer_data=lambda report: explorer_data(
+            report, _artifacts(report.result, folder), _point_filter(report.result)
+        ),
+        runs_page=_runs_page,
         image_source=_image_source,
         dump_yaml=dump_yaml,
         field_label=field_label,
@@ -126,6 +132,17 @@ def _artifacts(result: Result, folder: Path | None) -> str:
         return ""
     is_beside = folder is not None and folder.resolve() == stored.parent.resolve()
     return "artifacts" if is_beside else stored.resolve().as_uri()
+
+
+def _runs_page(result: Result) -> str:
+    """Address of a sweep's runs in MLflow; empty if unknown."""
+    return read_runs_page(Ledger(result.storage, result.sweep)) if result.storage else ""
+
+
+def _point_filter(result: Result) -> str:
+    """Address of a search in MLflow that lacks only the quoted id of a point; empty if unknown."""
+    condition = quote(f"tags.sweep = '{result.sweep}' and tags.point_id = ")
+    return (page := _runs_page(result)) and f"{page}&searchFilter={condition}"
 
 
 def _template_text(name: str) -> str:

@@ -295,9 +295,7 @@ class _ConvergenceMonitor:
         return self._cuts > _RATE_CUTS
 
     @torch.no_grad()
-    def update(
-        self, step: int, loss: Tensor, parameters: Sequence[Tensor], place: Tensor
-    ) -> None:
+    def update(self, step: int, loss: Tensor, parameters: Sequence[Tensor], place: Tensor) -> None:
         """Records the losses [m] of members in training, at these places [m] in the stack.
 
         Their parameters [m, ...] are reset where the rate is cut.

@@ -37,6 +37,9 @@ MAX_DETAILED_POINTS = 1000
 FLOOR, BASELINE, BOUND = "floor: no release", "baseline: raw data", "bound: theory"
 """Names of reference values in every figure."""
 
+SEARCHED = "searching, not confirmed"
+"""Name of the points that a search tried, beside those that it confirmed."""
+
 CUT = "interval goes on"
 """Name of the arrows at intervals that are cut at an edge."""
 
@@ -73,6 +76,7 @@ class ChartSeries:
         hover: Text of each point; None shows its position, an empty list nothing.
         places: Row of each point in the frame of all points, by which pages link figures.
         fill: Filling of the polygon through the points.
+        hidden: Whether pages show it only once its name in the legend is clicked, and files never.
     """
 
     x: Any
@@ -92,6 +96,7 @@ class ChartSeries:
     places: Sequence[int] = ()
     fill: Literal["", "shade", "hatch"] = ""
     opacity: float = 1
+    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

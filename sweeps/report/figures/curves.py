@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sweeps.analysis.results import Result
+from sweeps.analysis.results import Result, is_only_searched
 from sweeps.analysis.tables import (
     METRIC_FLOORS,
     Row,
@@ -80,8 +80,9 @@ class CurveSample:
 
 
 def group_curves(result: Result) -> CurveSet:
-    """Groups a sweep's finished points into curves."""
-    finished = result.points.loc[result.points["status"] == "finished"]
+    """Groups a sweep's finished points into curves, without those that a search did not confirm."""
+    points = result.points
+    finished = points.loc[(points["status"] == "finished") & ~is_only_searched(points)]
     differing = varying_fields(finished)
     fields = [field for field in result.study.space if field in differing]
     numeric = [field for field in fields if not np.isnan(field_numbers(finished, field)).any()]

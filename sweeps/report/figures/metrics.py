@@ -33,6 +33,7 @@ from sweeps.report.figures.charts import (
     MAX_DETAILED_POINTS,
     ORANGE,
     PURPLE,
+    SEARCHED,
     SYMBOLS,
     Chart,
     ChartAxis,
@@ -54,10 +55,9 @@ from sweeps.report.figures.tradeoff import level_series
 MAX_LINES = 12
 """Largest number of groups of points that lines join; more are drawn as points."""
 
-_SEARCHING = "searching, not confirmed"
 _POINTS: Mapping[str, dict[str, Any]] = {
     "Pareto front": {"color": ORANGE, "symbol": "circle", "size": 9},
-    _SEARCHING: {"color": GREY, "symbol": "circle", "size": 5, "opacity": 0.5},
+    SEARCHED: {"color": GREY, "symbol": "circle", "size": 5, "opacity": 0.5},
     "dominated": {"color": GREY, "symbol": "circle", "size": 6, "opacity": 0.7},
     "flagged": {"color": GREY, "symbol": "circle", "size": 8, "hollow": True},
 }
@@ -95,7 +95,7 @@ def front_chart(
     rows = rows.assign(**{bound: rows[bound].where(best) for bound in bounds})
     fields = varying_fields(points)
     parts = {
-        _SEARCHING: rows.loc[searching],
+        SEARCHED: rows.loc[searching],
         "dominated": rows.loc[~best & ~flagged & ~searching],
         "flagged": rows.loc[~best & flagged],
         "Pareto front": rows.loc[best],
@@ -137,7 +137,7 @@ def _points(
     detailed = len(rows) <= MAX_DETAILED_POINTS
     hover = hover_texts(rows, fields, list(objectives)) if detailed else None
     series = points_series(rows, x, y, hover, name=f"{name} ({len(rows)})", **_POINTS[name])
-    return replace(series, x_errors=None, y_errors=None) if name == _SEARCHING else series
+    return replace(series, x_errors=None, y_errors=None) if name == SEARCHED else series
 
 
 def front_edge(
@@ -169,7 +169,8 @@ def field_chart(
     """Metrics along a swept field with 95% intervals, joined where the other fields agree.
 
     Args:
-        points: Finished points, as `Result.points`.
+        points: Finished points, as `Result.points`; those that a search did not confirm are small
+            and have no intervals.
         fields: The swept field, then the other swept fields in which points differ.
         metrics: One panel each; the bound of a metric is a dotted line.
         objectives: Metric to `min` or `max`, for the titles.
@@ -179,13 +180,16 @@ def field_chart(
     positions, axis, ordered = field_positions(values, fields[0], log=log)
     order = pd.to_numeric(values, errors="coerce").sort_values(kind="stable").index
     placed = points.assign(**{_POSITION: positions}).loc[order]
-    groups = group_points(placed, fields[1:])
+    searching = is_only_searched(placed)
+    searched, measured = placed.loc[searching], placed.loc[~searching]
+    groups = group_points(measured, fields[1:])
     panels = []
     for metric in metrics:
+        series = [_searched(searched, fields, metric)] if len(searched) else []
         if len(groups) > MAX_LINES:
-            series = [_cloud(placed, fields, metric)]
+            series.append(_cloud(measured, fields, metric))
         else:
-            series = list(_lines(groups, fields, metric, joined=ordered))
+            series += _lines(groups, fields, metric, joined=ordered)
         panels.append(ChartPanel(axis, metric_axis(placed, metric, objectives), series))
     return Chart(panels, panel_height=330)
 
@@ -248,6 +252,14 @@ def _lines(
             hover = [f"{BOUND}: {value:.4g}" for value in points[bound]]
             x, y = points[_POSITION], points[bound]
             yield ChartSeries(x, y, "", color, line="dot", width=1, hover=hover)
+
+
+def _searched(placed: pd.DataFrame, fields: Sequence[str], metric: str) -> ChartSeries:
+    """Points that a search tried, most of them with one seed."""
+    hover = hover_texts(placed, fields, [metric]) if len(placed) <= MAX_DETAILED_POINTS else None
+    name, style = f"{SEARCHED} ({len(placed)})", _POINTS[SEARCHED]
+    series = points_series(placed, _POSITION, metric, hover, name=name, **style)
+    return replace(series, y_errors=None)
 
 
 def _cloud(placed: pd.DataFrame, fields: Sequence[str], metric: str) -> ChartSeries:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ import pandas as pd
 
 from sweeps.analysis.claims import ClaimFinding
 from sweeps.analysis.pareto import Objectives, comparable_points, pareto_front
+from sweeps.analysis.results import SEARCHING, is_only_searched
 from sweeps.analysis.tables import INTERVAL_SUFFIXES, evenly_spaced, varying_fields
 from sweeps.analysis.text import field_label, format_setting, metric_label
 from sweeps.report.figures.charts import (
     GREY,
     ORANGE,
+    SEARCHED,
     SYMBOLS,
     Chart,
     ChartAxis,
@@ -38,17 +41,21 @@ def parallel_chart(
 ) -> Chart | None:
     """A line for each point through its settings and objectives, each from least to greatest.
 
-    Objectives are drawn at the right. Of many points 400 are drawn, and all of the front.
+    Objectives are drawn at the right. Points that a search did not confirm are pale. Of many points
+    400 of a kind are drawn, and all of the front.
     """
     rows, _ = comparable_points(points, objectives, include_flagged=True)
     if len(rows) < 2 or not fields:
         return None
     scaled, ticks = _scaled_columns(rows, fields, objectives)
     best = rows["point_id"].isin(front["point_id"])
-    others = rows.loc[~best]
-    others = others.iloc[evenly_spaced(len(others), _MAX_LINES)]
+    searching = is_only_searched(rows) & ~best
+    parts = [("other points", GREY, 0.55, rows.loc[~best & ~searching])]
+    if searching.any():
+        parts.insert(0, (SEARCHED, GREY, 0.2, rows.loc[searching]))
+    shown = [(*style, part.iloc[evenly_spaced(len(part), _MAX_LINES)]) for *style, part in parts]
     series = []
-    for part, name, color in ((others, "other points", GREY), (rows.loc[best], "front", ORANGE)):
+    for name, color, opacity, part in (*shown, ("front", ORANGE, 0.9, rows.loc[best])):
         lines = scaled.loc[part.index].assign(end=math.nan).to_numpy()
         count = lines.shape[1]
         hover = hover_texts(part, list(fields), list(objectives))
@@ -62,7 +69,7 @@ def parallel_chart(
                 width=1.2,
                 symbol="circle",
                 size=4,
-                opacity=0.55 if color == GREY else 0.9,
+                opacity=opacity,
                 hover=[text for text in hover for _ in range(count)],
                 places=np.repeat(part.index, count).tolist(),
             )
@@ -93,45 +100,57 @@ def _scaled_columns(
     return ((table - table.min()) / span).fillna(0.5), ticks
 
 
-def effects_chart(findings: Mapping[str, Sequence[tuple[str, ClaimFinding]]]) -> Chart | None:
+@dataclass(frozen=True, slots=True)
+class KnobEffect:
+    """Trend of a metric along a knob, as a finding about a rising trend.
+
+    `phase` names the points of an adaptive search that it is about; it is empty for other sweeps.
+    """
+
+    metric: str
+    knob: str
+    phase: str
+    finding: ClaimFinding
+
+
+def effects_chart(effects: Sequence[KnobEffect]) -> Chart | None:
     """Trend of each metric along each knob with its 95% interval, a panel per metric.
 
-    Args:
-        findings: Metric to pairs of a knob and the finding about its trend.
+    Trends over points that a search tried have one seed and no interval.
     """
     panels = []
-    for metric, pairs in findings.items():
-        measured = [(field, each.measured) for field, each in pairs if each.measured is not None]
-        if not measured:
-            continue
-        knobs, trends = zip(*measured, strict=True)
-        means = np.array([trend.mean for trend in trends])
-        errors = (
-            np.nan_to_num([trend.mean - trend.low for trend in trends]),
-            np.nan_to_num([trend.high - trend.mean for trend in trends]),
-        )
-        labels = [field_label(knob) for knob in knobs]
-        heights = list(range(len(knobs)))
-        hover = [f"{label}: {trend}" for label, trend in zip(labels, trends, strict=True)]
-        ends = (-0.6, len(knobs) - 0.4)
-        zero = ChartSeries([0, 0], ends, "no trend", line="dot", width=1, hover=[])
-        marks = ChartSeries(
-            means,
-            heights,
-            "trend with its 95% interval",
-            ORANGE,
-            symbol="circle",
-            size=10,
-            x_errors=errors,
-            hover=hover,
-        )
+    for metric in dict.fromkeys(effect.metric for effect in effects):
+        own = [effect for effect in effects if effect.metric == metric]
+        labels = [field_label(knob) for knob in dict.fromkeys(effect.knob for effect in own)]
+        ends = (-0.6, len(labels) - 0.4)
+        series = [ChartSeries([0, 0], ends, "no trend", line="dot", width=1, hover=[])]
+        for phase in dict.fromkeys(effect.phase for effect in own):
+            series.append(_trend_marks([e for e in own if e.phase == phase], labels))
         x_axis = ChartAxis(
             f"trend of {metric_label(metric)}\n-1 falls, 1 rises", False, (-1.1, 1.1)
         )
-        y_axis = ChartAxis("", limits=ends, ticks=(heights, labels))
-        panels.append(ChartPanel(x_axis, y_axis, [zero, marks]))
-    height = 60 + 50 * max((len(panel.y.ticks[0]) for panel in panels if panel.y.ticks), default=0)
+        y_axis = ChartAxis("", limits=ends, ticks=(range(len(labels)), labels))
+        panels.append(ChartPanel(x_axis, y_axis, series))
+    height = 60 + 50 * len({effect.knob for effect in effects})
     return Chart(panels, panel_height=height) if panels else None
+
+
+def _trend_marks(effects: Sequence[KnobEffect], labels: Sequence[str]) -> ChartSeries:
+    """Trends of one phase, each at the height of its knob."""
+    rows = [(field_label(e.knob), t) for e in effects if (t := e.finding.measured) is not None]
+    means, lows, highs = np.array([(t.mean, t.low, t.high) for _, t in rows]).T
+    searching = effects[0].phase == SEARCHING
+    return ChartSeries(
+        means,
+        [labels.index(label) for label, _ in rows],
+        SEARCHED if searching else "trend with its 95% interval",
+        GREY if searching else ORANGE,
+        symbol="circle",
+        hollow=searching,
+        size=10,
+        x_errors=(np.nan_to_num(means - lows), np.nan_to_num(highs - means)),
+        hover=[f"{label}: {trend}" for label, trend in rows],
+    )
 
 
 def fronts_chart(points: Mapping[str, pd.DataFrame], objectives: Objectives) -> Chart:

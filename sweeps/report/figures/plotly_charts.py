@@ -62,6 +62,7 @@ def plotly_figure(chart: Chart) -> go.Figure:
             trace = _trace(series)
             trace.showlegend = bool(series.name and len(series.x) and trace.name not in named)
             trace.legendgroup = trace.name
+            trace.visible = "legendonly" if series.hidden else None
             named |= {trace.name} if trace.showlegend else set()
             if series.scale is not None:
                 trace.marker.showscale = index == 0

@@ -122,6 +122,8 @@ def _draw_panel(axes: Axes, panel: ChartPanel, legend: dict[str, Any]) -> None:
         if axis.limits is not None:
             axes.set(**{f"{name}lim": axis.limits})
     for series in (*panel.series, *cut_ends(panel)):
+        if series.hidden:
+            continue
         handle = _draw_polygons(axes, series) if series.fill else _draw_points(axes, series)
         if series.name:
             legend.setdefault(series.name, handle)

@@ -1,8 +1,8 @@
-"""Charts of recorded curves: ROC curves of attacks, and the course of training."""
+"""Charts of recorded curves: ROC curves of attacks, training, and convergence of attackers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import cycle
 from typing import NamedTuple
 
@@ -13,11 +13,13 @@ from privnets.points import TradeoffPoint
 from privnets.summary import LEVEL, Array, student_quantile
 from sweeps.report.figures.charts import DASHES, Chart, ChartAxis, ChartPanel, ChartSeries, ramp
 
-ROC = "roc/"
+ROC, ATTACKER = "roc/", "attacker/"
 
 _LOWEST_RATE = 1e-3
+_SHOWN_ATTACKS = 4
 _SHARES = (ROC, "accuracy/")
 _MAX_PANELS = 8
+_KINDS = {"information": ", nats", "attacker": ": validation loss, nats"}
 
 
 class CurveBand(NamedTuple):
@@ -51,9 +53,10 @@ def roc_chart(points: Sequence[TradeoffPoint], titles: Mapping[str, str]) -> Cha
 
     Curves under `roc/` have true-positive rates at false-positive rates in thousandths. Both axes
     are logarithmic, as small rates matter most (Carlini et al., arXiv 2112.03570); rates below a
-    thousandth are drawn as one. `titles` has the panel's title of each `point_id`.
+    thousandth are drawn as one. Only the attacks with the largest advantage over these points are
+    visible at first. `titles` has the panel's title of each `point_id`.
     """
-    names = sorted({key for p in points for key in p.curves if key.startswith(ROC)})
+    names = _strongest_first(points)
     styles = dict(zip(names, zip(cycle(qualitative.Plotly), cycle(DASHES)), strict=False))
     limits, ends = (_LOWEST_RATE, 10**0.02), [_LOWEST_RATE, 1]
     x_axis, y_axis = (
@@ -68,10 +71,22 @@ def roc_chart(points: Sequence[TradeoffPoint], titles: Mapping[str, str]) -> Cha
                 rates, *parts = (part[shown] for part in band)
                 clipped = (part.clip(_LOWEST_RATE) for part in parts)
                 label = name.removeprefix(ROC).replace("_", " ")
-                series += _draw(CurveBand(rates / 1000, *clipped), label, *styles[name])
+                hidden = name in names[_SHOWN_ATTACKS:]
+                series += _draw(CurveBand(rates / 1000, *clipped), label, *styles[name], hidden)
         if len(series) > 1:
             panels.append(ChartPanel(x_axis, y_axis, series, titles[point.point_id]))
     return Chart(panels) if panels else None
+
+
+def _strongest_first(points: Sequence[TradeoffPoint]) -> list[str]:
+    """ROC curves in order of the mean over points of the attack's advantage."""
+    advantages: dict[str, list[float]] = {}
+    for point in points:
+        for name, curve in point.curves.items():
+            if name.startswith(ROC) and curve.steps:
+                gains = np.array(curve.values) - np.array(curve.steps) / 1000
+                advantages.setdefault(name, []).append(float(gains.max()))
+    return sorted(advantages, key=lambda name: (-float(np.mean(advantages[name])), name))
 
 
 def training_chart(points: Sequence[TradeoffPoint], titles: Mapping[str, str]) -> Chart | None:
@@ -79,26 +94,40 @@ def training_chart(points: Sequence[TradeoffPoint], titles: Mapping[str, str]) -
 
     Returns None if nothing was recorded. `titles` has the legend of each `point_id`.
     """
-    names = sorted({key for p in points for key in p.curves if not key.startswith(ROC)})
+    names = {key for p in points for key in p.curves if not key.startswith((ROC, ATTACKER))}
+    return _lines_chart(points, titles, names, ChartAxis("training step"))
+
+
+def convergence_chart(points: Sequence[TradeoffPoint], titles: Mapping[str, str]) -> Chart | None:
+    """Lowest validation loss so far of each attacker network; see `training_chart`."""
+    names = {key for p in points for key in p.curves if key.startswith(ATTACKER)}
+    return _lines_chart(points, titles, names, ChartAxis("training step of the attacker", log=True))
+
+
+def _lines_chart(
+    points: Sequence[TradeoffPoint], titles: Mapping[str, str], names: Set[str], x_axis: ChartAxis
+) -> Chart | None:
     colors = dict(zip(titles, ramp(len(titles)), strict=True))
     panels = []
-    for name in names[:_MAX_PANELS]:
+    for name in sorted(names)[:_MAX_PANELS]:
         series: list[ChartSeries] = []
         for point in points:
             if (band := curve_band(point, name)) is not None:
                 series += _draw(band, titles[point.point_id], colors[point.point_id])
         kind, _, owner = name.partition("/")
-        kind = ", nats" if kind == "information" else f" {kind}"
+        kind = _KINDS.get(kind, f" {kind}")
         label = f"{owner.replace('_', ' ')}{kind}".strip()
-        panels.append(ChartPanel(ChartAxis("training step"), ChartAxis(label), series))
+        panels.append(ChartPanel(x_axis, ChartAxis(label), series))
     return Chart(panels, panel_height=260) if panels else None
 
 
-def _draw(band: CurveBand, name: str, color: str, line: str = "solid") -> Iterator[ChartSeries]:
-    """The band, if there is one, and the mean above it."""
+def _draw(
+    band: CurveBand, name: str, color: str, line: str = "solid", hidden: bool = False
+) -> Iterator[ChartSeries]:
+    """The mean, and the band around it if there is one."""
+    yield ChartSeries(band.steps, band.mean, name, color, line=line, hidden=hidden)
     known = np.isfinite(band.low + band.high)
     if known.any():
         steps, low, high = (part[known] for part in (band.steps, band.low, band.high))
         around = np.concatenate([steps, steps[::-1]]), np.concatenate([high, low[::-1]])
-        yield ChartSeries(*around, color=color, hover=[], fill="shade")
-    yield ChartSeries(band.steps, band.mean, name, color, line=line)
+        yield ChartSeries(*around, name, color, hover=[], fill="shade", hidden=hidden)

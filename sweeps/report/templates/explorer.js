@@ -86,7 +86,8 @@ for (const section of document.querySelectorAll("[data-points]")) {
     inputs.append(make("td", {}, input));
     return cell;
   });
-  for (const title of hasPictures ? ["release", "point"] : ["point"]) {
+  const lastTitles = [...(hasPictures ? ["release"] : []), "point", ...(data.runs ? ["MLflow"] : [])];
+  for (const title of lastTitles) {
     titles.append(make("th", { scope: "col" }, title));
     inputs.append(make("td", {}));
   }
@@ -103,6 +104,10 @@ for (const section of document.querySelectorAll("[data-points]")) {
       cells.push(make("td", {}, picture));
     }
     cells.push(make("td", {}, address(id) ? make("a", { href: address(id) }, id) : id));
+    if (data.runs) {
+      const href = data.runs + encodeURIComponent(`'${id}'`);
+      cells.push(make("td", {}, make("a", { href, "aria-label": `MLflow run of ${id}` }, "run")));
+    }
     return make("tr", {}, ...cells);
   };
   const show = (isFiltered = false) => {

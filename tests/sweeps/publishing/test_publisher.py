@@ -40,6 +40,7 @@ from sweeps.publishing.publisher import (
     publish_until_ordered,
 )
 from sweeps.report.headline import headline
+from sweeps.report.summary import read_runs_page
 from sweeps.store.lease import Heartbeat
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest, write_manifest
@@ -156,6 +157,9 @@ def test_the_link_of_a_published_sweep_compares_its_points_by_their_metrics(
     assert axes["selectedParams"]
     assert {*axes["selectedParams"]} <= {*run.data.params}
     assert {*axes["selectedMetrics"]} <= {*run.data.metrics}
+    runs_page = read_runs_page(ledger)
+    assert runs_page.startswith("http://127.0.0.1:5000/#/experiments/")
+    assert page.startswith(runs_page.partition("5000/")[2])
 
 
 def test_a_sweep_whose_files_are_not_published_yet_is_refused_with_advice(

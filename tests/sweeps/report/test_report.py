@@ -9,8 +9,10 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from urllib.parse import unquote
 
 import pytest
+from chart_series import all_series, find_series
 from page_parser import ReportPage, render
 from synthetic_sweep import (
     OBJECTIVES,
@@ -24,8 +26,12 @@ from synthetic_sweep import (
 
 from privnets.points import Replicate
 from sweeps.analysis.pareto import pareto_front
+from sweeps.report.contents import ReportContents
+from sweeps.report.figures.charts import SEARCHED
 from sweeps.report.page import write_report
+from sweeps.report.summary import PAGE_FILE
 from sweeps.report.tables import failures_table, notes_table
+from sweeps.store.ledger import Ledger
 from sweeps.store.reader import Note
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -57,6 +63,34 @@ def test_a_page_says_which_points_a_search_confirmed(membership_sweep):
     assert set(columns["replicates"]) == {"5", "6"}
     assert "Pareto front of the confirmed points" in text
     assert f"{len(ids) - 3} were searched but not confirmed" in page.sections["front"]
+
+
+def test_points_that_a_search_did_not_confirm_are_kept_apart_in_every_figure(membership_sweep):
+    ids = membership_sweep.points["point_id"].tolist()
+    report = ReportContents(replace(membership_sweep, confirmed=frozenset(ids[-8:])))
+    for name in ("front", "parallel", "along-train-size"):
+        chart = report.figures[name].chart
+        tried = {n for s in find_series(chart, SEARCHED) for n in s.places}
+        others = {n for s in all_series(chart) if not s.name.startswith(SEARCHED) for n in s.places}
+        assert tried.isdisjoint(others)
+        assert {ids[place] for place in others} <= set(ids[-8:])
+    assert {effect.phase for effect in report.effects} == {"confirming", "searching"}
+    rows = report.tables["effects"].rows
+    for row in rows:
+        assert ("no interval" in row[4]) == (row[2] == "searching")
+
+
+def test_points_link_to_their_runs_where_the_sweep_knows_its_page(membership_sweep, tmp_path):
+    sweep = replace(membership_sweep, storage=str(tmp_path), sweep="linked")
+    assert ReportPage(render(sweep)).data["points-data"]["runs"] == ""
+    pages = "https://mlflow.example/#/experiments/7/runs?workflowType=machine_learning"
+    for address, is_known in ((pages, True), ("javascript:alert(1)", False)):
+        Ledger(str(tmp_path), "linked").directory.write(PAGE_FILE, address.encode())
+        page = ReportPage(render(sweep))
+        found = page.data["points-data"]["runs"]
+        condition = "tags.sweep = 'linked' and tags.point_id = "
+        assert unquote(found) == (f"{pages}&searchFilter={condition}" if is_known else "")
+        assert (address in [found.get("href") for _, found in page.tags]) == is_known
 
 
 def test_reference_values_are_explained_only_where_figures_have_them(membership_sweep):
@@ -136,7 +170,7 @@ def test_stopped_points_are_separate_from_failed_ones():
 def test_roc_curves_of_the_strongest_points(page, membership_sweep):
     figure = page.figures["roc-chart"]
     front = pareto_front(membership_sweep.points, OBJECTIVES)
-    attacks = [trace["name"] for trace in figure["data"]]
+    attacks = [trace["name"] for trace in figure["data"] if not trace.get("fill")]
     assert attacks.count("lira online") == attacks.count("threshold gaussian") == len(front)
     bands = [trace for trace in figure["data"] if trace.get("fill")]
     assert len(bands) == 2 * len(front)
