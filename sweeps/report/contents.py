@@ -290,8 +290,8 @@ class ReportContents:
             ("training", "Recorded curves of training", training_chart),
             ("convergence", "Validation loss of attackers in training", convergence_chart),
         ):
-            if chart := draw(stored, titles):
-                yield ReportFigure(name, label, chart)
+            if curves := draw(stored, titles):
+                yield ReportFigure(name, label, curves)
 
     def _front_table(self) -> Table:
         if self.front.empty:
@@ -321,20 +321,20 @@ class ReportContents:
                 yield field, field_chart(finished, fields, metrics, result.objectives, log=log)
 
     def _effects_table(self) -> Table:
-        frame = pd.DataFrame(
-            {
-                "knob": field_label(effect.knob),
-                "metric": metric_label(effect.metric),
-                "points": effect.phase,
-                "trend": _READINGS.get(effect.finding.verdict, effect.finding.verdict),
-                "Kendall's tau": str(effect.finding.measured),
-                "reason and change": effect.finding.why,
-            }
+        has_phases = any(effect.phase for effect in self.effects)
+        columns = ("knob", "metric", *["points"] * has_phases, "trend", "Kendall's tau")
+        rows = [
+            (
+                field_label(effect.knob),
+                metric_label(effect.metric),
+                *[effect.phase] * has_phases,
+                _READINGS.get(effect.finding.verdict, effect.finding.verdict),
+                str(effect.finding.measured),
+                effect.finding.why,
+            )
             for effect in self.effects
-        )
-        if len(frame) and not any(frame["points"]):
-            del frame["points"]
-        return Table(tuple(frame), tuple(frame.itertuples(index=False, name=None)))
+        ]
+        return Table((*columns, "reason and change"), tuple(rows))
 
 
 def figure_sections(result: Result, curves: CurveSet | None = None) -> list[ReportFigure]:

@@ -34,6 +34,7 @@ from sweeps.report.figures.charts import (
 from sweeps.report.figures.metrics import field_positions, front_edge
 
 _MAX_LINES = 400
+_PARALLEL = {SEARCHED: (GREY, 0.2), "front": (ORANGE, 0.9)}
 
 
 def parallel_chart(
@@ -50,12 +51,13 @@ def parallel_chart(
     scaled, ticks = _scaled_columns(rows, fields, objectives)
     best = rows["point_id"].isin(front["point_id"])
     searching = is_only_searched(rows) & ~best
-    parts = [("other points", GREY, 0.55, rows.loc[~best & ~searching])]
+    parts = {"other points": rows.loc[~best & ~searching]}
     if searching.any():
-        parts.insert(0, (SEARCHED, GREY, 0.2, rows.loc[searching]))
-    shown = [(*style, part.iloc[evenly_spaced(len(part), _MAX_LINES)]) for *style, part in parts]
+        parts = {SEARCHED: rows.loc[searching], **parts}
+    shown = {n: part.iloc[evenly_spaced(len(part), _MAX_LINES)] for n, part in parts.items()}
     series = []
-    for name, color, opacity, part in (*shown, ("front", ORANGE, 0.9, rows.loc[best])):
+    for name, part in {**shown, "front": rows.loc[best]}.items():
+        color, opacity = _PARALLEL.get(name, (GREY, 0.55))
         lines = scaled.loc[part.index].assign(end=math.nan).to_numpy()
         count = lines.shape[1]
         hover = hover_texts(part, list(fields), list(objectives))
