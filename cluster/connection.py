@@ -102,6 +102,10 @@ class Connection(AbstractContextManager["Connection"]):
         """Returns the machines that are alive now."""
         return [Machine.from_node(node) for node in alive_nodes()]
 
+    def resources(self) -> dict[str, float]:
+        """Returns the resources of all machines that are alive, by Ray's names."""
+        return dict(ray.cluster_resources())  # type: ignore[no-untyped-call]
+
     def is_remote(self) -> bool:
         """Returns whether other machines can reach any of its machines."""
         return not all(is_loopback(node["NodeManagerAddress"]) for node in alive_nodes())

@@ -79,6 +79,23 @@ def old_autoscaler_report() -> Mapping[str, Any]:
     return (json.loads(report).get("autoscaler_report") or {}) if report else {}
 
 
+def write_cluster_value(key: str, value: bytes) -> None:
+    """Stores a value in the cluster's key-value store, which has no public interface."""
+    internal_kv._internal_kv_put(key, value)
+
+
+def read_cluster_values(prefix: str) -> dict[str, bytes]:
+    """Returns the values in the cluster's key-value store whose keys begin with a prefix."""
+    keys = internal_kv._internal_kv_list(prefix)
+    values = {key.decode(): internal_kv._internal_kv_get(key) for key in keys}
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def delete_cluster_value(key: str) -> None:
+    """Deletes a value in the cluster's key-value store, if there is one."""
+    internal_kv._internal_kv_del(key)
+
+
 def infeasible_bundles() -> list[dict[str, float]]:
     """Returns the demands that the newer autoscaler cannot meet; its public status omits them."""
     client = _raylet.GcsClient(ray.get_runtime_context().gcs_address)  # type: ignore[attr-defined]

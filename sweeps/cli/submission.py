@@ -87,6 +87,7 @@ class SweepJob:
             "sweep": self.name,
             "study": str(self.study.get("name", "")),
             "digest": _digest(self.study),
+            "resources": json.dumps(self.study.get("resources", {}), sort_keys=True),
             "storage": self.storage,
             "tracking_uri": self.tracking_uri or "",
             "data": self.data or "",
@@ -216,6 +217,11 @@ def check_same_sweep(job: SweepJob, earlier: Job) -> None:
             f"the name {job.name!r} belongs to a sweep of another study on this cluster "
             f"({earlier.metadata.get('study', 'unknown')}); choose another --name, or omit it"
         )
+    if earlier.is_active and earlier.metadata.get("resources") != job.metadata()["resources"]:
+        raise InputError(
+            f"the sweep {job.name!r} runs with other resources; to change them, stop it and submit "
+            f"it again: sweeps stop {job.name}. What it has trained is kept"
+        )
     is_settled = earlier.is_active or earlier.is_finished
     for key in _CONFLICT_ADVICE if is_settled else ("storage",):
         before, now = (values.get(key, "") for values in (earlier.metadata, job.metadata()))
@@ -257,7 +263,7 @@ def fetch_archive(client: JobClient, sweep: str) -> bytes:
 
 
 def default_sweep_name(study: Mapping[str, Any]) -> str:
-    """Returns the name of a study's sweep; equal studies have equal names."""
+    """Returns the name of a study's sweep; equal studies have equal names, on any resources."""
     return f"{study['name']}-{_digest(study)}"
 
 
@@ -267,7 +273,8 @@ def job_id(sweep: str) -> str:
 
 
 def _digest(study: Mapping[str, Any]) -> str:
-    canonical = json.dumps(study, sort_keys=True, separators=(",", ":"))
+    values = {key: value for key, value in study.items() if key != "resources"}
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_LENGTH]
 
 

@@ -31,6 +31,7 @@ from sweeps.engine.pack_sources import (
 )
 from sweeps.engine.pack_trainer import checkpoint_label
 from sweeps.engine.progress import ProgressTracker
+from sweeps.engine.sharing import ClusterShare, cluster_share
 from sweeps.engine.signals import StopRequest
 from sweeps.planning.calibration import CalibrationSettings, calibrate
 from sweeps.planning.cost_curves import CostCurve
@@ -135,15 +136,21 @@ def run_pending_packs(run: SweepRun) -> None:
         run.tracker.plan = run.plan.grow(ask)
     if not (replicates := pending_replicates(run.plan, run.ledger)) and is_search_over(run.plan):
         return
+    resources, name = run.plan.study.resources, str(run.ledger.directory.run_id)
     with _open_ray(run) as connection:
         try:
-            _train(run, connection, replicates, _stop_condition(run, connection))
+            with cluster_share(connection, resources, name, run.tracker.recording) as share:
+                _train(run, connection, share, replicates, _stop_condition(run, connection))
         except LocalRayDied as error:
             run.tracker.warn(str(error))
 
 
 def _train(
-    run: SweepRun, connection: Connection, replicates: Replicates, should_stop: Callable[[], bool]
+    run: SweepRun,
+    connection: Connection,
+    share: ClusterShare,
+    replicates: Replicates,
+    should_stop: Callable[[], bool],
 ) -> None:
     """Trains replicates on a Ray; returns early once `should_stop` is true."""
     # Tune takes a second to load, which a run without anything to train saves.
@@ -162,7 +169,7 @@ def _train(
     if (budget := run.plan.study.search.budget) is not None:
         source = LimitedPacks(source, budget)
     if not should_stop():
-        run_packs(source, connection, run.tracker, should_stop)
+        run_packs(source, share, run.tracker, should_stop)
         run.is_budget_spent = isinstance(source, LimitedPacks) and source.is_cut_off
 
 

@@ -4,7 +4,8 @@ This is the only module that touches Tune's private parts. It refuses another mi
 and `tests/sweeps/engine/test_tune_backend.py` fails when an upgrade removes such a part. Tune has
 no public way to:
 
-- keep packs that wait for an actor in order (`_PackScheduler`),
+- keep packs that wait for an actor in order, and give up actors that another sweep is to have
+  (`_PackScheduler`),
 - forget the history of metrics of a finished trial (`_TuneCallback.on_trial_complete`),
 - end one trial whose actor does not answer (`_TimeLimit`),
 - start actors in processes that are ready, and leave out MLflow (`_patched_tune`).
@@ -33,23 +34,16 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import BasicVariantGenerator
 from ray.tune.stopper import Stopper
 
-from cluster.connection import Connection
 from cluster.ray_internals import check_version
 from privnets.data.user_files import portable_folder
-from sweeps.engine.capacity import slots
 from sweeps.engine.early_stopping import StoppingRule
 from sweeps.engine.pack_sources import PackSource
 from sweeps.engine.progress import ProgressTracker
+from sweeps.engine.sharing import ClusterShare
 from sweeps.engine.worker import Worker, encode_pack
 from sweeps.store.filesystem import Directory
-from sweeps.study.spec import Resources
 
 _MAX_RETRIES: Final = 3
-_SLOTS_SECONDS: Final = 1.0
-# Packs that wait for a slot are the demand that an autoscaler sees. As many wait as there are
-# slots, so that a cluster can double at once, within these bounds.
-_MIN_WAITING: Final = 4
-_MAX_WAITING: Final = 64
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _SETTINGS: Final = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -63,11 +57,13 @@ _LOGGERS: Final = ("ray.tune", "ray.train", "ray.air")
 
 def run_packs(
     source: PackSource,
-    connection: Connection,
+    share: ClusterShare,
     tracker: ProgressTracker,
     should_stop: Callable[[], bool],
 ) -> None:
     """Trains packs in the order of their source; a pack whose worker was lost is tried again.
+
+    It never has more workers than the sweep's share of the cluster for longer than a pack takes.
 
     Once `should_stop` is true, packs in training are kept as checkpoints and the run ends.
     """
@@ -83,8 +79,8 @@ def run_packs(
         folder=portable_folder(tracker.plan.study.source.folder),
         memory_limit=resources.memory_limit,
     )
-    search = _PackSearch(source, _concurrency(connection, resources))
-    scheduler = _PackScheduler()  # type: ignore[no-untyped-call]
+    search = _PackSearch(source, share)
+    scheduler = _PackScheduler(share)
     with _patched_tune(), _state_directory(ledger.directory) as state:
         # Not `Tuner`, which unpickles the errors that it finds on disk.
         tune.run(
@@ -99,7 +95,7 @@ def run_packs(
             max_failures=_MAX_RETRIES,
             raise_on_failed_trial=False,
             checkpoint_config=CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
-            callbacks=[_TuneCallback(tracker, connection, scheduler, search, source)],
+            callbacks=[_TuneCallback(tracker, scheduler, source)],
             stop=_StopWhen(should_stop),
             trial_dirname_creator=_trial_name,
             verbose=0,
@@ -127,37 +123,19 @@ def _state_directory(sweep: Directory) -> Iterator[str]:
 
 
 class _TuneCallback(Callback):
-    """Passes Tune's events to a tracker, and adapts Tune to a growing or shrinking cluster.
-
-    An exception in a callback would end the sweep.
-    """
+    """Passes Tune's events to a tracker. An exception in a callback would end the sweep."""
 
     def __init__(
-        self,
-        tracker: ProgressTracker,
-        connection: Connection,
-        scheduler: _PackScheduler,
-        search: BasicVariantGenerator,
-        source: PackSource,
+        self, tracker: ProgressTracker, scheduler: _PackScheduler, source: PackSource
     ) -> None:
         self._source = source
         self._tracker = tracker
-        self._connection = connection
         self._scheduler = scheduler
-        self._search = search
-        self._updated_at = time.monotonic()
         self._time_limit = _TimeLimit(tracker.plan.study.resources.time_limit)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **_: Any) -> None:
         self._tracker.set_waiting(self._scheduler.is_waiting)
         self._time_limit.end_late_trials()
-        now = time.monotonic()
-        if self._connection.started or now - self._updated_at < _SLOTS_SECONDS:
-            return
-        self._updated_at = now
-        with self._tracker.recording("the cluster's slots could not be counted"):
-            resources = self._tracker.plan.study.resources
-            self._search.max_concurrent = _concurrency(self._connection, resources)
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         self._tracker.start_pack(trial.config["pack"])
@@ -223,33 +201,29 @@ class _TimeLimit:
         return f"time limit of {self._seconds:g} s reached (resources.time_limit)"
 
 
-def _concurrency(connection: Connection, resources: Resources) -> int:
-    """Number of packs that Tune holds: one per slot, and some more on a cluster that may grow."""
-    total = slots(connection.machines(), resources)
-    if connection.started:
-        return max(total, 1)  # Tune takes 0 for no limit
-    packs = total + min(max(total, _MIN_WAITING), _MAX_WAITING)
-    return packs if resources.concurrency == "auto" else min(packs, resources.concurrency)
-
-
 class _PackSearch(BasicVariantGenerator):
-    """Makes a trial of each pack of a source, once the source has it.
+    """Makes a trial of each pack of a source, once the source has it and the share has room.
 
     Attributes:
         pack_id: Pack of the trial that is being made.
     """
 
-    def __init__(self, source: PackSource, max_concurrent: int) -> None:
-        super().__init__(max_concurrent=max_concurrent)
+    def __init__(self, source: PackSource, share: ClusterShare) -> None:
+        super().__init__()
         self._source = source
+        self._share = share
         self._known = {pack.pack_id for pack in source.known}
         self.pack_id = ""
 
     def next_trial(self) -> Trial | None:
-        """Trial of the next pack; None if there is none now or all slots are taken."""
-        if self.is_finished() or len(self._live_trials) >= self.max_concurrent:
+        """Trial of the next pack; None if there is none now or the share is used up."""
+        # A source that had no more packs may have some again, and the share follows from that. And
+        # Tune would block until there is a first trial.
+        limit = max(1, self._share.limit + (not self._share.has_more))
+        if self.is_finished() or len(self._live_trials) >= limit:
             return None
         pack = self._source.take()
+        self._share.has_more = pack is not None
         if pack is None:
             if self._source.is_finished:
                 self.set_finished()  # type: ignore[no-untyped-call]
@@ -265,7 +239,7 @@ class _PackSearch(BasicVariantGenerator):
 
 
 class _PackScheduler(FIFOScheduler):
-    """Gives a free actor to the first pack that waits for one.
+    """Gives a free actor to the first pack that waits for one, within the share of the sweep.
 
     Tune's own scheduler names the first pack that has not started. Tune then gives it the next
     free actor and kills the one that is being started for it: if packs take less time than actors
@@ -275,18 +249,41 @@ class _PackScheduler(FIFOScheduler):
         is_waiting: Whether packs wait for actors and no actor is alive.
     """
 
-    is_waiting = False
+    def __init__(self, share: ClusterShare) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.is_waiting = False
+        self._share = share
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """First pack that waits for a slot while an actor is free; None without either."""
         controller = tune_controller._tune_controller
+        self._keep_to_share(controller)
         actors = controller._actor_manager
-        self.is_waiting = actors.num_pending_actors > 0 and actors.num_live_actors == 0
+        is_held_back = self._share.limit == 0
+        self.is_waiting = actors.num_live_actors == 0 and (
+            actors.num_pending_actors > 0 or is_held_back
+        )
         if not (controller._actor_cache.num_cached_objects and actors.num_pending_actors):
             return None
         waiting = {controller._actor_to_trial.get(actor) for actor in actors.pending_actors}
         waiting &= controller._pending_trials
         return next((trial for trial in controller._pending_trials_list if trial in waiting), None)
+
+    def _keep_to_share(self, controller: Any) -> None:
+        """Ends actors at the ends of their packs, and requests for more, beyond the share."""
+        actors, limit = controller._actor_manager, self._share.limit
+        held = actors.num_live_actors - len(controller._stopping_actors)
+        packs = len(controller._running_trials) + len(controller._pending_trials)
+        self._share.held, self._share.packs = held, packs
+        controller._reuse_actors = held <= limit
+        room = max(0, limit - held)
+        for actor in actors.pending_actors[room:]:
+            trial = controller._actor_to_trial.pop(actor)
+            del controller._trial_to_actor[trial]
+            controller._unstage_trial_with_resources(trial)
+            controller._remove_actor(actor)
+        # Tune requests no more actors than this, and also needs it to give free ones a trial.
+        controller._max_pending_trials = room + controller._actor_cache.num_cached_objects
 
 
 class _StopWhen(Stopper):

@@ -50,7 +50,8 @@ def test_every_private_interface_exists() -> None:
     assert callable(node.Node.start_api_server)
     assert callable(utils.set_sigterm_handler)
     assert callable(node.Node.dead_processes)
-    assert callable(internal_kv._internal_kv_get)
+    for action in ("get", "put", "list", "del"):
+        assert callable(getattr(internal_kv, f"_internal_kv_{action}"))
     assert callable(_raylet.GcsClient)
     status = autoscaler_pb2.GetClusterStatusReply().autoscaling_state
     assert list(status.infeasible_gang_resource_requests) == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.jobs import Job, JobState
-from sweeps.cli.submission import SweepJob, check_same_sweep
+from sweeps.cli.submission import SweepJob, check_same_sweep, default_sweep_name
 from sweeps.errors import InputError
 
 SWEEP_JOB = SweepJob({"name": "s"}, "s", "/shared", "http://mlflow:5000", "/data")
@@ -53,3 +53,11 @@ def test_places_of_the_nodes_own_are_places_too() -> None:
     with pytest.raises(InputError, match="tracking uri of its nodes and not http://mlflow"):
         check_same_sweep(SWEEP_JOB, running)
     check_same_sweep(plain, running)
+
+
+def test_other_resources_are_the_same_sweep_which_must_not_run_to_change_them() -> None:
+    study = {"name": "s", "resources": {"weight": 2.0}}
+    assert default_sweep_name(study) == default_sweep_name({"name": "s"})
+    with pytest.raises(InputError, match=r"runs with other resources; .* stop it"):
+        check_same_sweep(replace(SWEEP_JOB, study=study), job("RUNNING"))
+    check_same_sweep(replace(SWEEP_JOB, study=study), job("STOPPED"))

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 def test_tune_still_has_the_private_parts_that_the_backend_uses() -> None:
     """An upgrade of Ray that removes one needs a new look at `sweeps.engine.tune_backend`."""
     source = inspect.getsource(TuneController)
-    for name in ("_actor_manager", "_actor_cache", "_actor_to_trial", "_pending_trials_list"):
+    collections = ("_actor_cache", "_actor_to_trial", "_trial_to_actor", "_pending_trials_list")
+    sharing = ("_stopping_actors", "_max_pending_trials", "_reuse_actors", "_remove_actor")
+    for name in ("_actor_manager", *collections, *sharing, "_unstage_trial_with_resources"):
         assert f"self.{name}" in source
     metadata = _TrainingRunMetadata()
     assert {"metric_analysis", "metric_n_steps"} <= vars(metadata).keys()
