@@ -167,6 +167,10 @@ class JobClient:
         response = self._request("GET", "/api/v0/logs/file", params=query)
         return response.content.decode(errors="replace") if response.ok else None
 
+    def page(self, job_id: str) -> str:
+        """Returns the address of a job's page in Ray's dashboard."""
+        return f"{self.address}/#/jobs/{quote(job_id, safe='')}"
+
     def follow(self, job_id: str) -> Iterator[Job]:
         """Yields a job's status twice a second, until it has ended."""
         while True:

@@ -69,6 +69,7 @@ class SweepStatus(BaseModel):
         swept: Configuration fields that tell its points apart.
         front: Rows of the front so far; NaN as null, infinities as text.
         age: Age of the driver's last heartbeat in seconds.
+        tracking_uri: URI of the MLflow store, without credentials.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -88,6 +89,7 @@ class SweepStatus(BaseModel):
     front: list[dict[str, _Cell]]
     heartbeat: Heartbeat | None = None
     age: float | None = None
+    tracking_uri: str = ""
 
     @property
     def pending(self) -> int:
@@ -116,12 +118,13 @@ def status(
     --storage and no address, reads a storage that this machine sees.
     """
     if address is None and (storage is not None or default_job_server() is None):
-        _print(read_status(sweep, storage), None, json)
+        _print(read_status(sweep, storage), None, "", json)
         return
     check_remote_path("--storage", storage)
     client = connect_job_server(address)
     job = find_job(client, sweep) if storage is None else client.find(job_id(sweep))
-    _print(_remote_status(client, sweep, job, storage), job, json)
+    page = "" if job is None else client.page(job.job_id)
+    _print(_remote_status(client, sweep, job, storage), job, page, json)
 
 
 def read_status(sweep: str, storage: str | None = None) -> SweepStatus:
@@ -147,6 +150,7 @@ def read_status(sweep: str, storage: str | None = None) -> SweepStatus:
         front=[{str(key): json_value(cell) for key, cell in row.items()} for row in front],
         heartbeat=heartbeat,
         age=None if heartbeat is None else (now - heartbeat.updated_at).total_seconds(),
+        tracking_uri=redact(result.manifest.tracking_uri),
     )
 
 
@@ -251,12 +255,14 @@ def _remote_status(
     return parse_reply(SweepStatus, reply)
 
 
-def _print(status: SweepStatus | None, job: Job | None, as_json: bool) -> None:
+def _print(status: SweepStatus | None, job: Job | None, page: str, as_json: bool) -> None:
+    """Prints a status, and its job with the job's page in Ray's dashboard."""
     if as_json:
         document = {} if status is None else status.model_dump(mode="json")
-        typer.echo(json_format.dumps(document | ({} if job is None else {"job": asdict(job)})))
+        own = {} if job is None else {"job": {**asdict(job), "page": page}}
+        typer.echo(json_format.dumps(document | own))
         return
-    for name, text in _lines(status, job):
+    for name, text in [*_lines(status, job), *([("Ray", page)] if page else [])]:
         say(f"{name:9}{text}")
     if status is not None and status.front:
         typer.echo(f"front so far: {format_count(len(status.front), 'point')}")
@@ -278,10 +284,13 @@ def _lines(status: SweepStatus | None, job: Job | None) -> Iterator[tuple[str, s
             age = format_duration(max(0.0, status.age))
             gone = ", so it has died or lost its connection" if status.is_stale else ""
             yield "driver", f"{phase}; last heartbeat {age} ago{gone}"
+        if status.heartbeat is not None and status.heartbeat.outage is not None:
+            yield "outage", str(status.heartbeat.outage)
         yield from (("failed", f"pack {pack}: {why}") for pack, why in status.lost.items())
         for why, points in status.reasons.items():
             yield "failed", f"{format_count(points, 'point')}: {why}"
         yield "storage", status.storage
+        yield "MLflow", status.tracking_uri
     elif job is not None and job.is_active:
         yield "points", "none yet: the driver is starting"
     if job is not None:

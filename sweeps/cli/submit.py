@@ -41,6 +41,37 @@ _OUTCOMES = {
     "running": "is already running as",
     "finished": "has already finished as",
 }
+_Name = Annotated[
+    str | None,
+    typer.Option(help="Name of the sweep.", show_default="the study's, with a digest of it"),
+]
+_SharedStorage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR_OR_URI",
+        help="Where every node finds the sweep: an absolute path, or a URI.",
+        show_default="that of an earlier submission",
+    ),
+]
+_SharedTrackingUri = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URI",
+        help="MLflow tracking store, as the cluster reaches it.",
+        show_default=f"{_TRACKING_VARIABLE} there, else mlflow.db in the storage",
+    ),
+]
+_Packages = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--with",
+        metavar="DIR",
+        help="Package or directory that travels with the job, besides the study's own.",
+    ),
+]
+_NoCheck = Annotated[
+    bool, typer.Option("--no-check", help="Submit without checking the cluster first.")
+]
 _POLL_SECONDS = 2.0
 _POLL_PAUSE = 20.0  # The whole log is sent each time: wait 20 times as long as that takes.
 _RECONNECT_SECONDS = 600.0
@@ -53,39 +84,13 @@ def submit(
     address: JobServer = None,
     set_: Changes = None,
     num_points: NumPoints = None,
-    name: Annotated[
-        str | None,
-        typer.Option(help="Name of the sweep.", show_default="the study's, with a digest of it"),
-    ] = None,
-    storage: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR_OR_URI",
-            help="Where every node finds the sweep: an absolute path, or a URI.",
-            show_default="that of an earlier submission",
-        ),
-    ] = None,
-    tracking_uri: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URI",
-            help="MLflow tracking store, as the cluster reaches it.",
-            show_default=f"{_TRACKING_VARIABLE} there, else mlflow.db in the storage",
-        ),
-    ] = None,
+    name: _Name = None,
+    storage: _SharedStorage = None,
+    tracking_uri: _SharedTrackingUri = None,
     data: Data = None,
     yes: Yes = False,
-    with_: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--with",
-            metavar="DIR",
-            help="Package or directory that travels with the job, besides the study's own.",
-        ),
-    ] = None,
-    no_check: Annotated[
-        bool, typer.Option("--no-check", help="Submit without checking the cluster first.")
-    ] = False,
+    with_: _Packages = None,
+    no_check: _NoCheck = False,
 ) -> None:
     """Submit a sweep to a Ray cluster, and return at once.
 
@@ -108,11 +113,7 @@ def submit(
     if not no_check and not is_settled:
         _check_cluster(client, valid, job)
     outcome = submit_job(client, job, earlier)
-    typer.echo(
-        f"sweep {job.name} {_OUTCOMES[outcome.state]} job {job_id(job.name)} of {client.address}"
-    )
-    for words in (f"status {job.name}", f"logs {job.name} --follow", f"stop {job.name}"):
-        typer.echo(f"  sweeps {words}{address_option(client.address)}")
+    _print_submitted(client, job, _OUTCOMES[outcome.state])
 
 
 def logs(
@@ -170,6 +171,15 @@ def validate_remote_study(study: spec.Study, is_confirmed: bool) -> tuple[str, .
         raise StudyError(validated.errors)
     check_confirmed(study, validated.configs, is_confirmed)
     return validated.notes
+
+
+def _print_submitted(client: JobClient, job: SweepJob, outcome: str) -> None:
+    typer.echo(f"sweep {job.name} {outcome} job {job_id(job.name)} of {client.address}")
+    for words in (f"status {job.name}", f"logs {job.name} --follow", f"stop {job.name}"):
+        typer.echo(f"  sweeps {words}{address_option(client.address)}")
+    default = "MLFLOW_TRACKING_URI of the cluster's head, else mlflow.db in the storage"
+    typer.echo(f"Ray:    {client.page(job_id(job.name))}")
+    typer.echo(f"MLflow: {job.tracking_uri or default}")
 
 
 def _check_cluster(client: JobClient, study: spec.Study, job: SweepJob) -> None:

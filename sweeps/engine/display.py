@@ -218,11 +218,16 @@ def _quiet_display() -> Display:
 
 
 def _with_warnings(display: Display, print_warning: Callable[[str], None]) -> Display:
-    """Prints each warning once, before the progress."""
-    printed = 0
+    """Prints each warning once, before the progress; likewise an outage of MLflow and its end."""
+    printed, outage_since = 0, None
 
     def show(progress: SweepProgress) -> None:
-        nonlocal printed
+        nonlocal printed, outage_since
+        since = None if progress.outage is None else progress.outage.since
+        if since != outage_since:
+            end = "MLflow takes points again"
+            print_warning(make_printable(f"Warning: {progress.outage}" if since else end))
+        outage_since = since
         if progress.setbacks > printed and progress.setback is not None:
             print_warning(make_printable(f"Warning: {progress.setback}"))
         printed = progress.setbacks

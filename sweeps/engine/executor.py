@@ -293,6 +293,7 @@ def _open(run: SweepRun) -> Iterator[tuple[HeartbeatWriter, PublisherProcess]]:
         run.tracker.displays.append(line_display(run.ledger.log))
         run.is_superseded = lambda: heartbeat.is_superseded
         with start_publisher(run.ledger, run.tracking_uri) as publisher:
+            run.tracker.outage = publisher.outage
             yield heartbeat, publisher
 
 

@@ -22,7 +22,7 @@ from sweeps.engine.capacity import describe_wait
 from sweeps.engine.display import STOPPING, Display, SweepCounts, SweepProgress
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan
-from sweeps.store.lease import ResourceUse
+from sweeps.store.lease import Outage, ResourceUse
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import SeedRule
 from sweeps.store.reader import FINISHED, LedgerReader, replicate_table
@@ -122,6 +122,7 @@ class ProgressTracker:
         displays: Functions that show progress; one that fails is not called again.
         doing: Preparation in progress, in words; None while packs are trained.
         machines: Returns the machines of the cluster that are alive.
+        outage: Returns the present outage of MLflow, if any.
         failures: Packs that failed permanently, with the reason.
     """
 
@@ -130,6 +131,7 @@ class ProgressTracker:
     displays: list[Display] = field(default_factory=list)
     doing: str | None = None
     machines: Callable[[], Sequence[Machine]] = tuple
+    outage: Callable[[], Outage | None] = lambda: None
     failures: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -340,6 +342,7 @@ class ProgressTracker:
                 trainings=(counts.trainings, self.plan.trainings),
                 setbacks=len(self._setbacks),
                 setback=self._setbacks[-1] if self._setbacks else None,
+                outage=self.outage(),
             )
 
     def _update_counts(self) -> None:
@@ -373,7 +376,7 @@ class ProgressTracker:
         packs, resources = len(nodes), self.plan.study.resources
         return ResourceUse(
             packs=packs,
-            nodes=len(self._alive),
+            nodes=sum(bool(machine.cpus or machine.gpus) for machine in self._alive),
             busy_nodes=len({node for node in nodes if node is not None}) or min(packs, 1),
             cpus=sum(machine.cpus for machine in self._alive),
             busy_cpus=packs * resources.cpus,

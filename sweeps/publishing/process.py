@@ -4,7 +4,8 @@ The process gets the tracking URI in `MLFLOW_TRACKING_URI` and the storage in
 `SWEEPS_PUBLISHER_STORAGE`, because either may hold credentials. A line `finish` on its standard
 input asks for everything that is left; `pause` does so for a sweep that a later run continues. The
 end of the input, which also a dead driver leaves, asks to stop after the points being sent. Its
-last line of output is a `PublishOutcome` as JSON.
+output is JSON by lines: an `Outage` or null after each attempt that changes it, and the
+`PublishOutcome` at the end.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from dataclasses import asdict, dataclass
 from tempfile import TemporaryFile
 from typing import IO, Final
 
+from pydantic import TypeAdapter
+
 from sweeps.garbage import collect_rarely
 from sweeps.publishing.publisher import (
     FINISH,
@@ -30,6 +33,7 @@ from sweeps.publishing.publisher import (
     PublishOutcome,
     publish_until_ordered,
 )
+from sweeps.store.lease import Outage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
 from tracking import redact
@@ -40,6 +44,8 @@ _STOP: Final = "stop"
 _NICENESS: Final = 19
 _STOP_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.2
+_MAX_LINE: Final = 64 * 1024
+_OUTAGE: Final = TypeAdapter[Outage | None](Outage | None)
 
 
 @dataclass
@@ -65,6 +71,16 @@ class PublisherProcess:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_POLL_SECONDS)
         return self.stop()
+
+    def outage(self) -> Outage | None:
+        """Returns the outage of MLflow that the process has reported last, unless it is over."""
+        size = os.fstat(self._output.fileno()).st_size
+        # Not `read`, which would move the place at which the process writes.
+        tail = os.pread(self._output.fileno(), _MAX_LINE, max(0, size - _MAX_LINE))
+        for line in reversed(tail.splitlines()):
+            with suppress(ValueError):  # a line of a library
+                return _OUTAGE.validate_json(line)
+        return None
 
     def stop(self) -> PublishOutcome:
         """Ends publishing after the points being sent."""
@@ -127,8 +143,12 @@ def main() -> None:
     orders: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_read_orders, args=(orders,), daemon=True).start()
     publisher = Publisher(ledger, read_manifest(ledger), os.environ["MLFLOW_TRACKING_URI"])
-    publish_until_ordered(publisher, orders)
+    publish_until_ordered(publisher, orders, _report_outage)
     print(json.dumps(asdict(publisher.outcome())), flush=True)
+
+
+def _report_outage(outage: Outage | None) -> None:
+    print(_OUTAGE.dump_json(outage).decode(), flush=True)
 
 
 def _read_orders(orders: queue.Queue[str]) -> None:

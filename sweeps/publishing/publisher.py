@@ -24,7 +24,7 @@ from sweeps.analysis.text import format_count
 from sweeps.report.figures.point_picture import PICTURE_FILE, point_picture
 from sweeps.report.headline import headline
 from sweeps.report.summary import PAGE_FILE, copy_summary_files
-from sweeps.store.lease import read_heartbeat
+from sweeps.store.lease import Outage, read_heartbeat
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest
 from sweeps.store.reader import PointReader
@@ -299,26 +299,43 @@ def publish_all(ledger: Ledger, manifest: Manifest, tracking_uri: str) -> Publis
     return publisher.outcome()
 
 
-def publish_until_ordered(publisher: Publisher, orders: queue.Queue[str]) -> None:
+def publish_until_ordered(
+    publisher: Publisher,
+    orders: queue.Queue[str],
+    report: Callable[[Outage | None], None] = lambda outage: None,
+) -> None:
     """Publishes points as they become complete, until there is an order.
 
     While the tracking server is away, attempts become rarer; the sweep does not notice.
+
+    Args:
+        publisher: Publisher of the sweep.
+        orders: Orders `finish`, `pause` or `stop`; the first one ends the publishing.
+        report: Called with an outage after each attempt that fails, and with None at its end.
     """
 
     def has_order() -> bool:
         return not orders.empty()
 
-    wait_seconds = 0.0
+    wait_seconds, failed_at = 0.0, None
     while (order := _next_order(orders, wait_seconds)) is None:
         if publisher.announce():
             publisher.publish_live()
             publisher.publish(has_order)
+        if publisher.error:
+            failed_at = failed_at or time.time()
+            report(Outage(failed_at, publisher.error, publisher.outcome().left))
+        elif failed_at is not None:
+            failed_at = None
+            report(None)
         wait_seconds = (
             min(max(wait_seconds, _POLL_SECONDS) * 2, _MAX_POLL_SECONDS)
             if publisher.error
             else _POLL_SECONDS
         )
     is_published = order in (FINISH, PAUSE) and _finish(publisher, orders, order == FINISH)
+    if is_published and failed_at is not None:
+        report(None)
     if order != FINISH or not is_published:
         publisher.close()
 

@@ -74,7 +74,7 @@ class ResourceUse:
 
     Attributes:
         packs: Packs in training.
-        nodes: Nodes that are alive.
+        nodes: Nodes that are alive and have CPUs or GPUs for packs.
         busy_nodes: Nodes that train.
         cpus: CPUs of all nodes, as Ray counts them; likewise `gpus`.
         busy_cpus: CPUs given to packs in training; likewise `busy_gpus`.
@@ -92,6 +92,29 @@ class ResourceUse:
 Phase = Literal["starting", "training", "publishing", "ended", "stopped"]
 
 
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """Time in which MLflow takes no points; training continues.
+
+    Attributes:
+        since: Unix time of the first attempt that failed.
+        reason: Why the last attempt failed.
+        waiting: Complete points that wait for MLflow.
+    """
+
+    since: float
+    reason: str
+    waiting: _Count
+
+    def __str__(self) -> str:
+        """One line for people, with the time of this machine."""
+        start = datetime.fromtimestamp(self.since).astimezone()
+        return (
+            f"MLflow takes no points since {start:%Y-%m-%d %H:%M:%S %Z}; {self.waiting} of them "
+            f"wait, and training goes on: {self.reason}"
+        )
+
+
 class RunProgress(BaseModel):
     """Progress of one run of a sweep.
 
@@ -106,6 +129,7 @@ class RunProgress(BaseModel):
         trainings: Replicates finished, and replicates in all; None if unknown.
         setbacks: Number of warnings, mostly of packs that were lost and are tried again.
         setback: The last warning.
+        outage: Present outage of MLflow; None while it takes points.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -120,6 +144,7 @@ class RunProgress(BaseModel):
     trainings: tuple[_Count, _Count] | None = None
     setbacks: _Count = 0
     setback: str | None = None
+    outage: Outage | None = None
 
 
 class Heartbeat(RunProgress):
