@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from privnets.points import TradeoffPoint
     from sweeps.analysis.pareto import attainment as attainment
     from sweeps.analysis.pareto import hypervolume as hypervolume
     from sweeps.analysis.pareto import pareto_front as pareto_front
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
     from sweeps.study.loader import load as load
     from sweeps.study.spec import Study as Study
 
+    Point = TradeoffPoint
     Result = display.DisplayedResult
     open_result = display.open_displayed
 
 _DEFINED_IN = {
     "FrontierSampler": "sweeps.planning.frontier.sampler",
+    "Point": "privnets.points:TradeoffPoint",
     "Result": "sweeps.report.display:DisplayedResult",
     "Study": "sweeps.study.spec",
     "attainment": "sweeps.analysis.pareto",

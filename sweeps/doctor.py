@@ -23,6 +23,7 @@ import tracking
 from cluster.auth import TOKEN_PATH, read_private
 from cluster.connection import Connection, Machine, alive_nodes, connect, local_machine
 from cluster.errors import SecretError
+from cluster.exposure import is_open_to_others, open_ports
 from cluster.nodes import NoAnswer, node_names, on_every_node
 from cluster.probe import ProbeResult, probe
 from privnets.data.user_files import portable_folder
@@ -59,6 +60,11 @@ _TOKEN_ADVICE = (
     "start every node with RAY_AUTH_MODE=token and the same token: `ray get-auth-token --generate` "
     "makes one; copy it to ~/.ray/auth_token on each node with mode 0600"
 )
+_PORTS_ADVICE = (
+    "keep these ports within a private network or a firewall; let the dashboard listen on loopback "
+    "(--dashboard-host=127.0.0.1) and use an SSH tunnel; serve MLflow with accounts (sweeps serve)"
+)
+_LOGS_ADVICE = "start Ray there with --temp-dir below a directory of mode 0700"
 _VERSIONS_ADVICE = "install equal versions (constraints.txt, or one image), then restart Ray there"
 _ADVICE: Final = {
     "data": "`sweeps data fetch NAME` fetches it on this machine, with --address ADDRESS on every "
@@ -196,6 +202,7 @@ def _examine_machine(
         needs_gpus = study is not None and study["resources"]["gpus"] > 0
         parts["versions"] = lambda: [check_versions(task.versions)]
         parts["memory"] = lambda: check_memory(machine.cpus)
+        parts["exposure"] = check_exposure
         parts["GPUs"] = lambda: [check_gpus(machine.gpus, needs_gpus, _PART_SECONDS - 1)]
     if task.is_driver:
         parts["tracking"] = lambda: [check_tracking(tracking_uri, is_local)]
@@ -301,6 +308,23 @@ def check_gpus(promised: float, is_needed: bool, seconds: float) -> Check:
         problem = str(error)
     found = f"Ray counts {promised:g}; {problem}"
     return Check("GPUs", "failed" if is_needed else "warning", found, _GPU_ADVICE)
+
+
+def check_exposure() -> list[Check]:
+    """Checks what others reach of this machine: ports of Ray and MLflow and, on a node, logs."""
+    checks = [Check("listeners", "ok", "none of Ray and MLflow beyond loopback")]
+    if ports := open_ports():
+        listed = "; ".join(f"{name}: {', '.join(map(str, n))}" for name, n in ports.items())
+        found = f"ports open beyond loopback: {listed}"
+        checks = [Check("listeners", "warning", found, _PORTS_ADVICE)]
+    logs = Path("/proc/self/fd/1").resolve().parent  # Ray writes the output of its workers there
+    if ray.is_initialized() and logs.name == "logs":
+        found = f"other users of the machine can read {logs}"
+        check = Check("logs", "ok", f"only the owner can read {logs}")
+        checks += [
+            Check("logs", "warning", found, _LOGS_ADVICE) if is_open_to_others(logs) else check
+        ]
+    return checks
 
 
 def check_secret_files(in_cluster: bool) -> list[Check]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from sweeps.engine.executor import RunOutcome
 from sweeps.engine.progress import ProgressTracker, SweepCounter
 from sweeps.planning.packing import Pack
 from sweeps.planning.plan import Plan
-from sweeps.store.lease import ResourceUse
+from sweeps.store.lease import Outage, ResourceUse
 from sweeps.store.ledger import Ledger
 
 
@@ -382,6 +383,21 @@ def test_a_quiet_display_prints_warnings_and_the_stop_alone(
         for changes in ({}, {"setbacks": 1, "setback": "a node"}, {"doing": display.STOPPING}):
             show(state_with(**changes))
     assert capsys.readouterr().err.splitlines() == ["Warning: a node", display.STOPPING]
+
+
+def test_an_outage_of_mlflow_and_its_end_are_printed_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with display_progress(quiet=True) as show:
+        for waiting in (0, 3):
+            show(state_with(outage=Outage(1e9, "no answer", waiting)))
+        show(state_with())
+    warning, end = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(
+        r"Warning: MLflow takes no points since 2001-09-0\d .*; 0 of them wait, .*: no answer",
+        warning,
+    )
+    assert end == "MLflow takes points again"
 
 
 @pytest.mark.parametrize(

@@ -455,9 +455,16 @@ def test_a_sweep_stopped_before_its_first_record_leaves_no_trace(
     assert runs.find_parent(MlflowClient(uri), "sweep", None) is None
 
 
-def test_a_killed_publisher_is_reported(ledger: Ledger, plan: Plan) -> None:
+def test_an_outage_and_a_killed_publisher_are_reported(ledger: Ledger, plan: Plan) -> None:
     write(ledger, plan, (0, 0), (0, 1), (1, 0), (1, 1), (2, 0))
+    began = time.time()
     with start_publisher(ledger, _AWAY) as publication:
+        while (outage := publication.outage()) is None:
+            assert time.time() - began < _EVENT_SECONDS
+            time.sleep(0.1)
+        assert outage.waiting == 2
+        assert began <= outage.since <= time.time()
+        assert _AWAY in outage.reason
         publication._process.kill()
         outcome = publication.finish()
     assert (outcome.points, outcome.whole) == (0, False)
