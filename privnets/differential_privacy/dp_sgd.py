@@ -76,8 +76,9 @@ def train_privately(
     """
     size = x.shape[1] if members is None else members.shape[1]
     mean = 1 / (schedule.sample_rate * size)
-    scale = mean * (schedule.noise_multiplier * schedule.clip).to(x)[:, None]
-    clip, decay = schedule.clip.to(x), schedule.weight_decay.to(x)
+    scales = (mean * schedule.noise_multiplier * schedule.clip).tolist()
+    clip, decay = schedule.clip.to(x), 2 * schedule.weight_decay.to(x)
+    has_decay = bool(decay.any())
     sources = [torch.Generator().manual_seed(int(r.integers(2**63))) for r in randoms]
     for step in range(schedule.steps):
         index, counted = poisson_batches(randoms, size, schedule.sample_rate)
@@ -86,14 +87,14 @@ def train_privately(
             batch = _select(x, index), _select(y, index)
         else:
             records = members.gather(1, index)
-            batch = x[records], y[records]
-        sums = gradients(optimiser.parameters, *batch, clip, counted)
-        noise = _noise(sources, sum(p[0].numel() for p in sums)).to(x).mul_(scale)
+            batch = _take(x, records), _take(y, records)
+        sums = gradients(optimiser.parameters, *batch, clip, counted * mean)
+        noise = _noise(sources, scales, sum(p[0].numel() for p in sums)).to(x)
         parts = torch.split(noise, [p[0].numel() for p in sums], dim=1)
-        torch._foreach_mul_(sums, mean)
         torch._foreach_add_(sums, [part.view_as(s) for part, s in zip(parts, sums, strict=True)])
-        for total, parameter in zip(sums, optimiser.parameters, strict=True):
-            total.addcmul_(decay.view(-1, *[1] * (parameter.ndim - 1)), parameter, value=2)
+        if has_decay:
+            for total, parameter in zip(sums, optimiser.parameters, strict=True):
+                total.addcmul_(decay.view(-1, *[1] * (parameter.ndim - 1)), parameter)
         optimiser.step(sums, schedule.learning_rate_factor(step))
         after_step(step + 1)
 
@@ -127,9 +128,14 @@ def _select(values: Tensor, index: Tensor) -> Tensor:
     return selected
 
 
-def _noise(sources: Sequence[torch.Generator], count: int) -> Tensor:
-    """Draws standard normal numbers for each model, shape [S, count], float32."""
+def _take(values: Tensor, records: Tensor) -> Tensor:
+    """Values [N, ...] of records [S, B]; on a CPU several times as fast as indexing."""
+    return values.index_select(0, records.flatten()).unflatten(0, records.shape)
+
+
+def _noise(sources: Sequence[torch.Generator], scales: Sequence[float], count: int) -> Tensor:
+    """Draws normal numbers with a standard deviation for each model, shape [S, count], float32."""
     noise = torch.empty(len(sources), count)
-    for source, row in zip(sources, noise, strict=True):
-        row.normal_(generator=source)
+    for source, scale, row in zip(sources, scales, noise, strict=True):
+        row.normal_(0, scale, generator=source)
     return noise

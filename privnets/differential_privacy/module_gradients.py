@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import torch
@@ -27,8 +28,8 @@ _ELEMENTWISE: Final = (
     nn.Softplus,
 )  # fmt: skip
 _POOLING: Final = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
-# Images of all models whose activations are held at once, on a CPU in its cache.
-_CPU_EXAMPLES, _GPU_EXAMPLES = 32, 4096
+# Images whose activations are held at once: of each model on a CPU, of all models on a GPU.
+_CPU_IMAGES, _GPU_IMAGES = 32, 4096
 _MATERIALISED_NUMBERS = 2**25
 
 
@@ -62,8 +63,9 @@ def clipped_gradients(
     except _WithoutForm as reason:
         forward = _single_forward(stack)
         per_example = sum(p.numel() for p in stack.module.parameters())
-        chunk = max(1, _MATERIALISED_NUMBERS // per_example)
-        return _in_chunks(materialised_clipping(forward, loss), chunk, chunk), str(reason)
+        chunk = _MATERIALISED_NUMBERS // per_example
+        clipping = materialised_clipping(forward, loss)
+        return _in_chunks(clipping, lambda x: chunk // len(x)), str(reason)
     clipped = ghost_clipping(network, loss)
 
     def in_module_order(
@@ -73,7 +75,7 @@ def clipped_gradients(
 
     if len(record_shape) == 1:
         return in_module_order, ""
-    return _in_chunks(in_module_order, _CPU_EXAMPLES, _GPU_EXAMPLES), ""
+    return _in_chunks(in_module_order, _images_at_once), ""
 
 
 class _WithoutForm(Exception):
@@ -82,9 +84,13 @@ class _WithoutForm(Exception):
 
 @dataclass(frozen=True, eq=False)
 class _Sequence:
-    """Layers that a `LayerTape` can run in turn."""
+    """Layers that a `LayerTape` can run in turn.
 
-    layers: list[nn.Module]
+    Attributes:
+        layers: Each with the number of its parameters.
+    """
+
+    layers: list[tuple[nn.Module, int]]
 
     @classmethod
     def of(cls, module: nn.Module, *, is_vector: bool) -> _Sequence:
@@ -107,13 +113,13 @@ class _Sequence:
                     raise _WithoutForm(f"{layer} has no form for ghost clipping")
             elif not isinstance(layer, _ELEMENTWISE):
                 raise _WithoutForm(f"{type(layer).__name__} has no form for ghost clipping")
-        return cls(layers)
+        return cls([(layer, len(list(layer.parameters()))) for layer in layers])
 
     def __call__(self, tape: LayerTape, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """Computes outputs [S, B, q]; dense weights have shape [S, in, out]."""
         remaining = iter(parameters)
-        for layer in self.layers:
-            own = [next(remaining) for _ in layer.parameters()]
+        for layer, count in self.layers:
+            own = list(islice(remaining, count))
             if isinstance(layer, nn.Linear):
                 x = tape.dense(x, *own)
             elif isinstance(layer, nn.Conv2d):
@@ -141,8 +147,8 @@ class _Sequence:
         of_bias: Callable[[Tensor], Tensor],
     ) -> list[Tensor]:
         remaining, converted = iter(tensors), []
-        for layer in self.layers:
-            own = [next(remaining) for _ in layer.parameters()]
+        for layer, count in self.layers:
+            own = list(islice(remaining, count))
             if isinstance(layer, nn.Linear):
                 own = [change(t) for change, t in zip((of_weight, of_bias), own, strict=False)]
             converted += own
@@ -179,15 +185,20 @@ def _single_forward(stack: ModuleStack) -> Callable[[Sequence[Tensor], Tensor], 
     return lambda parameters, x: alone(parameters, x)
 
 
-def _in_chunks(clipped: ClippedGradients, cpu: int, gpu: int) -> ClippedGradients:
-    """Adds up the gradients of a few examples of all models at a time."""
+def _images_at_once(x: Tensor) -> int:
+    """Number of images of each model [S, B, ...] whose activations are held at once."""
+    return _GPU_IMAGES // len(x) if x.is_cuda else _CPU_IMAGES
+
+
+def _in_chunks(clipped: ClippedGradients, size: Callable[[Tensor], int]) -> ClippedGradients:
+    """Adds up the gradients of `size(x)` examples of all models at a time."""
 
     def total(
         parameters: Sequence[Tensor], x: Tensor, y: Tensor, clip: Tensor, counted: Tensor
     ) -> list[Tensor]:
-        size = max(1, (gpu if x.is_cuda else cpu) // len(x))
+        chunk = max(1, size(x))
         sums: list[Tensor] = []
-        for own in zip(*(torch.split(each, size, dim=1) for each in (x, y, counted)), strict=True):
+        for own in zip(*(torch.split(each, chunk, dim=1) for each in (x, y, counted)), strict=True):
             part = clipped(parameters, own[0], own[1], clip, own[2])
             if not sums:
                 sums = [each.contiguous() for each in part]

@@ -40,19 +40,25 @@ class LayerForm(ABC):
 
 @dataclass(frozen=True)
 class DenseForm(LayerForm):
-    """Dense layer on vectors [S, B, in]: weight [S, in, out] and, if present, bias [S, 1, out]."""
+    """Dense layer on vectors [S, B, in]: weight [S, in, out] and, if present, bias [S, 1, out].
+
+    Attributes:
+        has_bias: Whether there is a bias.
+        is_transposed: Whether the weight is a view of memory [S, out, in]; its sums are then too.
+    """
 
     has_bias: bool
+    is_transposed: bool = False
 
     def gradients(self, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, WeightedSums]:
         """Squared norms are (|a|^2 + 1) |g|^2, or |a|^2 |g|^2 without a bias."""
-        sizes = torch.linalg.vecdot(inputs, inputs) + float(self.has_bias)
-        squares = sizes * torch.linalg.vecdot(gradient, gradient)
+        sizes = torch.linalg.vector_norm(inputs, dim=-1).square() + float(self.has_bias)
+        squares = sizes * torch.linalg.vector_norm(gradient, dim=-1).square()
 
         def sums(weight: Tensor) -> list[Tensor]:
             scaled = gradient * weight[..., None]
-            of_weight = [inputs.mT @ scaled]
-            return [*of_weight, scaled.sum(1, keepdim=True)] if self.has_bias else of_weight
+            product = (scaled.mT @ inputs).mT if self.is_transposed else inputs.mT @ scaled
+            return [product, scaled.sum(1, keepdim=True)] if self.has_bias else [product]
 
         return squares, sums
 
@@ -125,7 +131,7 @@ class LayerTape:
     def dense(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Computes x w + b, shape [S, B, out], for x [S, B, in]."""
         y = x @ weight if bias is None else dense(x, weight, bias)
-        return self._keep(DenseForm(bias is not None), x, y)
+        return self._keep(DenseForm(bias is not None, weight.mT.is_contiguous()), x, y)
 
     def convolve(self, x: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) -> Tensor:
         """Convolves images [S, B, in, h, w]; see `privnets.networks.convolution.convolve`."""
@@ -163,7 +169,7 @@ ClippedGradients = Callable[[Sequence[Tensor], Tensor, Tensor, Tensor, Tensor], 
 """Sums of per-example gradients, each scaled down to at most a norm; one for each parameter.
 
 From parameters [S, ...], records [S, B, ...], targets [S, B], the largest norm of each model [S],
-and which records count, 1 or 0 (padding), [S, B].
+and a factor on each record's clipped gradient, 0 for padding, [S, B].
 """
 
 
