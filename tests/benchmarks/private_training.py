@@ -35,7 +35,7 @@ from tests.benchmarks.cleanup import run
 from tests.benchmarks.harness import alternate, publish
 
 _ROUNDS = 5
-_STEPS = 20
+_STEPS = 40
 _CLIP, _NOISE, _RATE = 1.0, 1.5, 0.002
 
 
