@@ -130,7 +130,7 @@ def _select(values: Tensor, index: Tensor) -> Tensor:
 
 def _take(values: Tensor, records: Tensor) -> Tensor:
     """Values [N, ...] of records [S, B]; on a CPU several times as fast as indexing."""
-    return values.index_select(0, records.flatten()).unflatten(0, records.shape)
+    return values.index_select(0, records.flatten()).view(*records.shape, *values.shape[1:])
 
 
 def _noise(sources: Sequence[torch.Generator], scales: Sequence[float], count: int) -> Tensor:
