@@ -26,6 +26,12 @@ _OWN = {"CPU", "GPU", "memory", "object_store_memory"}
 _PRELOADED_MODULES = "RAY_preload_python_modules"
 # Ray's default of 15 would give background processes of niceness 19 a third of a worker's share.
 _WORKER_NICENESS = {"RAY_worker_niceness": "5"}
+# Ray gives its processes 30 seconds to start, which are too few at times on a busy machine.
+_START_ATTEMPTS = 3
+_START_FAILURE = (
+    f"Ray did not start here in {_START_ATTEMPTS} attempts; free CPUs or memory, and try again. "
+    "Ray reports"
+)
 # Seconds between a driver's attempts to reach a head, each of 40 s; Ray's default is 20 attempts.
 _ATTEMPTS = "RAY_gcs_server_port_wait_time_s"
 
@@ -172,7 +178,7 @@ def connect(
         undo.close()
         if isinstance(error, ClusterError) or not isinstance(error, Exception):
             raise
-        failure = "a local Ray did not start" if head is None else f"cannot join the Ray at {head}"
+        failure = _START_FAILURE if head is None else f"cannot join the Ray at {head}"
         raise ConnectError(f"{failure}: {error}") from error  # Ray raises errors of many types
 
 
@@ -208,25 +214,36 @@ def alive_nodes() -> list[dict[str, Any]]:
 
 
 def _start(undo: ExitStack, cpus: int | None, modules: Sequence[str], dashboard: bool) -> str:
-    """Starts a Ray; returns the address of its dashboard."""
-    directory, token = undo.enter_context(ray_directory()), secrets.token_hex(32)
-    undo.enter_context(_authentication({MODE: WITH_TOKEN, TOKEN: token}))
-    undo.enter_context(ray_internals.without_worker_messages())
-    preloaded = {_PRELOADED_MODULES: ",".join(modules)} if modules else {}
-    with (
-        ray_internals.loopback_only(),
-        nullcontext() if dashboard else ray_internals.without_extra_servers(),
-        _environment(_WORKER_NICENESS | preloaded),
-    ):
-        undo.callback(_shut_down)
-        context = ray.init(
-            num_cpus=cpus,
-            include_dashboard=dashboard,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            _temp_dir=directory,
-        )
+    """Starts a Ray, in several attempts; returns the address of its dashboard."""
+    for _ in range(_START_ATTEMPTS - 1):
+        try:
+            return _start_once(undo, cpus, modules, dashboard)
+        except Exception as error:  # Ray raises errors of many types
+            _warn(f"Ray did not start, and is started again: {error}")
+    return _start_once(undo, cpus, modules, dashboard)
+
+
+def _start_once(undo: ExitStack, cpus: int | None, modules: Sequence[str], dashboard: bool) -> str:
+    with ExitStack() as own:
+        directory, token = own.enter_context(ray_directory()), secrets.token_hex(32)
+        own.enter_context(_authentication({MODE: WITH_TOKEN, TOKEN: token}))
+        own.enter_context(ray_internals.without_worker_messages())
+        preloaded = {_PRELOADED_MODULES: ",".join(modules)} if modules else {}
+        with (
+            ray_internals.loopback_only(),
+            nullcontext() if dashboard else ray_internals.without_extra_servers(),
+            _environment(_WORKER_NICENESS | preloaded),
+        ):
+            own.callback(_shut_down)
+            context = ray.init(
+                num_cpus=cpus,
+                include_dashboard=dashboard,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _temp_dir=directory,
+            )
+        undo.push(own.pop_all())
     return f"{_page(context)} (its token: {token})" if dashboard else Connection.dashboard
 
 

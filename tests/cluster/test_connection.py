@@ -241,3 +241,37 @@ def test_processes_of_a_local_ray_load_modules_in_advance() -> None:
         timeout=300, check=False,
     )  # fmt: skip
     assert (asked.stdout, asked.returncode) == ("True\n", 0), asked.stderr
+
+
+_FIRST_FAILS = """
+import os, signal, threading, time
+from pathlib import Path
+import cluster
+from cluster.local_ray import _processes
+
+def kill_raylet():
+    while True:
+        for directory in Path("/tmp").glob("local-ray-*"):
+            for pid in _processes(str(directory)):
+                if b"raylet" in Path(f"/proc/{pid}/cmdline").read_bytes() and own(pid):
+                    return os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+def own(pid):
+    return f"\\nPPid:\\t{os.getpid()}\\n" in Path(f"/proc/{pid}/status").read_text()
+
+threading.Thread(target=kill_raylet, daemon=True).start()
+with cluster.connect(cpus=1) as connection:
+    print(len(connection.machines()))
+"""
+
+
+@pytest.mark.slow
+def test_a_local_ray_that_fails_to_start_is_started_again() -> None:
+    asked = subprocess.run(
+        [sys.executable, "-c", _FIRST_FAILS],
+        env={**_environment(), "TMPDIR": "/tmp"}, capture_output=True, text=True,
+        timeout=300, check=False,
+    )  # fmt: skip
+    assert asked.stdout == "1\n"
+    assert "Ray did not start, and is started again" in asked.stderr
