@@ -315,4 +315,4 @@ def _describe_work(status: SweepStatus) -> Iterator[tuple[str, str]]:
         gpus = f"{use.busy_gpus:g} of {format_count(use.gpus, 'GPU')}"
         yield "in use", f"{packs} in training, on {use.busy_nodes} of {nodes}, {cpus}, {gpus}"
     if beat.setback is not None:
-        yield "retries", f"{beat.setbacks}; the last: {beat.setback}"
+        yield "warnings", f"{beat.setbacks}; the last: {beat.setback}"

@@ -141,6 +141,7 @@ class ProgressTracker:
         self._next_count = self._next_machines = 0.0
         self._alive: Sequence[Machine] = ()
         self._hosts: dict[str, str] = {}
+        self._suspects: set[str] = set()  # nodes on which workers were lost
         self._lock = threading.RLock()
         self._showing, self._asking = threading.Lock(), threading.Lock()
         self._is_stopping = False
@@ -204,13 +205,14 @@ class ProgressTracker:
             node = self._nodes.pop(pack_id, None)
             self._live.pop(pack_id, None)
             effect = f"pack {pack_id} continues from its last checkpoint, or from the start"
-            if node is not None and not self._is_alive(node):
-                lost = f"node {self._hosts[node]}"
-            elif _NODE_DIED in reason:
-                lost = "a node"
+            host = self._hosts.get(node or "")
+            if _NODE_DIED in reason or not self._is_alive(node or ""):
+                lost = "a node" if host is None else f"node {host}"
+            elif node is None or host is None:
+                lost = "a worker"
             else:
-                place = f" on {self._hosts[node]}" if node in self._hosts else ""
-                lost = f"a worker{place}"
+                lost = f"a worker on {host}"
+                self._suspects.add(node)
             why = describe_loss(reason)
             setback = f"{lost} was lost{why}: {effect}"
             self._setbacks.append(setback)
@@ -367,6 +369,10 @@ class ProgressTracker:
             with self._lock:
                 self._alive = alive
                 self._hosts.update({machine.node: machine.name for machine in alive})
+                # Ray reports the loss of a node later than that of its workers.
+                for node in [node for node in self._suspects if not self._is_alive(node)]:
+                    self._suspects.remove(node)
+                    self._setbacks.append(f"node {self._hosts[node]} was lost, with its workers")
 
     def _resource_use(self) -> ResourceUse | None:
         if not self._alive:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -317,11 +318,19 @@ def publish_until_ordered(
     def has_order() -> bool:
         return not orders.empty()
 
-    wait_seconds, failed_at = 0.0, None
+    failed_at: float | None = None
+    batches = count()
+
+    def should_pause() -> bool:
+        """After an outage, the first batch shows that it is over."""
+        return has_order() or (failed_at is not None and next(batches) > 0)
+
+    wait_seconds = 0.0
     while (order := _next_order(orders, wait_seconds)) is None:
         if publisher.announce():
             publisher.publish_live()
-            publisher.publish(has_order)
+            batches = count()
+            publisher.publish(should_pause)
         if publisher.error:
             failed_at = failed_at or time.time()
             report(Outage(failed_at, publisher.error, publisher.outcome().left))

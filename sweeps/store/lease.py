@@ -110,8 +110,8 @@ class Outage:
         """One line for people, with the time of this machine."""
         start = datetime.fromtimestamp(self.since).astimezone()
         return (
-            f"MLflow takes no points since {start:%Y-%m-%d %H:%M:%S %Z}; {self.waiting} of them "
-            f"wait, and training goes on: {self.reason}"
+            f"MLflow has taken no points since {start:%Y-%m-%d %H:%M:%S %Z} ({self.waiting} wait, "
+            f"training continues): {self.reason}"
         )
 
 

@@ -41,7 +41,7 @@ from sweeps.publishing.publisher import (
 )
 from sweeps.report.headline import headline
 from sweeps.report.summary import read_runs_page
-from sweeps.store.lease import Heartbeat
+from sweeps.store.lease import Heartbeat, Outage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import Manifest, read_manifest, write_manifest
 from sweeps.store.reader import PointReader
@@ -446,6 +446,34 @@ def test_mlflow_shows_whether_a_sweep_is_running_stopped_or_finished(
     write(ledger, plan, *((index, seed) for index in (1, 2, 3) for seed in plan.seeds))
     publish_until_ordered(Publisher(ledger, manifest, uri), orders("finish"))
     assert parent_of(uri).info.status == "FINISHED"
+
+
+def test_an_outage_is_over_once_the_first_points_are_sent(
+    ledger: Ledger, manifest: Manifest, plan: Plan, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"_POLL_SECONDS": 0.01, "_BATCH_POINTS": 1}.items():
+        monkeypatch.setattr(f"sweeps.publishing.publisher.{name}", value)
+    write(ledger, plan, *((index, seed) for index in (0, 1) for seed in plan.seeds))
+    publisher, given = Publisher(ledger, manifest, uri), orders()
+    reports: list[tuple[Outage | None, int]] = []
+    announce = publisher.announce
+
+    def announce_later() -> bool:
+        if not reports:
+            publisher.error = "away"
+        return bool(reports) and announce()
+
+    def report(outage: Outage | None) -> None:
+        reports.append((outage, publisher.outcome().points))
+        if outage is None:
+            given.put("stop")
+
+    monkeypatch.setattr(publisher, "announce", announce_later)
+    publish_until_ordered(publisher, given, report)
+    (outage, before), end = reports
+    assert outage is not None
+    assert (outage.reason, outage.waiting, before) == ("away", 2, 0)
+    assert end == (None, 1)
 
 
 def test_a_sweep_stopped_before_its_first_record_leaves_no_trace(
