@@ -299,10 +299,14 @@ class StudyValidator:
         metrics += [(("constraints", metric), metric) for metric in self._study.constraints]
         for i, claim in self._valid_claims():
             metrics += [(("claims", i, *keys), metric) for keys, metric in claim.metrics.items()]
+        reasons: dict[str, str] = {}
+        for config in () if self._invalid_fields else samples:
+            reasons.update(self._experiment.unsupported_objectives(config))
         for path, metric in metrics:
             if metric not in reported:
                 expected = describe_choices(reported & self._experiment.objectives.keys(), metric)
-                self._add(path, f"{metric}, which not every point reports", expected)
+                reason = f" ({reasons[metric]})" if metric in reasons else ""
+                self._add(path, f"{metric}, which not every point reports{reason}", expected)
         is_default = self._study.objectives is None and not self._is_invalid("objectives")
         if is_default and not self._invalid_fields:
             defaults = [dict(self._experiment.default_objectives(config)) for config in samples]
@@ -314,7 +318,8 @@ class StudyValidator:
         """Checks that every point has enough data for the objectives."""
         for config in samples:
             reasons = self._experiment.unsupported_objectives(config)
-            for metric in reasons.keys() & (self._study.objectives or {}).keys():
+            reported = {*self._experiment.metric_keys(config)}
+            for metric in reasons.keys() & (self._study.objectives or {}).keys() & reported:
                 given = f"{metric}, which is undefined ({reasons[metric]})"
                 self._add(("objectives", metric), given, "a metric that every point supports")
 
