@@ -95,6 +95,10 @@ class Membership(Experiment):
         added = [name for name in ATTACKS.names() if name not in ATTACKS.builtin]
         return "; ".join([data.fingerprint(typed.dataset), *code, *added])
 
+    def remarks(self, config: ExperimentConfig) -> tuple[str, ...]:
+        """Returns sentences on the data set."""
+        return data.info(_membership(config).dataset).remarks
+
     def cost(self, config: ExperimentConfig) -> Cost:
         """Returns a rough estimate: training, then all attacks on every trial."""
         typed = _membership(config)

@@ -68,7 +68,7 @@ def validate_study(
     validator = StudyValidator(study, experiment, invalid, data)
     configs = validator.run()
     errors = tuple(map(study.source.locate, _merge_values(validator.errors)))
-    notes = tuple(_notes(study, experiment))
+    notes = (*_notes(study, experiment), *validator.remarks)
     return ValidationResult(errors, () if errors else tuple(configs), notes)
 
 
@@ -92,6 +92,7 @@ class StudyValidator:
     ) -> None:
         """Prepares a validation; see `validate_study` for the arguments."""
         self.errors: list[FieldError] = []
+        self.remarks: dict[str, None] = {}
         self._study = study
         self._experiment = experiment
         self._checks_data = data
@@ -269,6 +270,7 @@ class StudyValidator:
         for config in samples if self._checks_data else ():
             try:
                 self._experiment.fingerprint(config)
+                self.remarks |= dict.fromkeys(self._experiment.remarks(config))
             except DataError as error:
                 self._add_data_error(error)
         if samples:

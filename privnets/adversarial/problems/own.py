@@ -32,6 +32,7 @@ from privnets.data.tables import (
     TableAttributes,
     digest_of,
     encode_classes,
+    identifier_remarks,
     known_records,
     read_frame,
     require_columns,
@@ -275,6 +276,7 @@ class TableProblem(LabelledRecords):
         frame = known_records(whole, reference, reference.labels)
         labels = [name for names in reference.labels.values() for name in names]
         attributes = frame.drop(columns=labels)
+        self.remarks = identifier_remarks(attributes)
         if encoding is None:
             encoding = TableEncoding.fit(attributes, reference.categorical, reference.missing)
         self.encoding = encoding
