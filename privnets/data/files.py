@@ -75,7 +75,6 @@ class DatasetInfo:
         kind: `load` reads a `table`; the module with the data set's name reads `series`.
         shape: Channels, height and width of an image, whose pixels the columns are in this order;
             empty for other tables.
-        remarks: Sentences on the data for the author of a study.
     """
 
     name: str
@@ -90,7 +89,6 @@ class DatasetInfo:
     files: tuple[DataFile, ...] = ()
     kind: Kind = "table"
     shape: tuple[int, ...] = ()
-    remarks: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:

@@ -164,10 +164,10 @@ class Result:
         plan, asks = self.manifest.plan, self._asks
         if not plan.is_adaptive:
             return plan.points
-        if asks and asks[-1].ends(self.study.search):
+        if asks and asks[-1].ends_search(self.study.search):
             return len(self._planned)
-        later = plan.points - sum(len(ask.seeds) for ask in asks if ask.kind == "search")
-        return len(self._planned) + max(later, 0)
+        searched = sum(len(ask.seeds) for ask in asks if ask.kind == "search")
+        return len(self._planned) + max((self.study.search.num_points or 0) - searched, 0)
 
     @cached_property
     def _planned(self) -> Set[str]:

@@ -42,7 +42,7 @@ from sweeps.planning.continuation import (
     require_packaged_names,
 )
 from sweeps.planning.costs import check_confirmed
-from sweeps.planning.plan import Plan, make_plan, set_budget
+from sweeps.planning.plan import Plan, add_recorded_asks, make_plan, set_budget
 from sweeps.store.filesystem import absolute_storage
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import choose_tracking_uri, read_manifest
@@ -112,7 +112,8 @@ def resume(
     `--set resources.concurrency=2`. The exit codes are those of `sweeps run`.
     """
     directory = absolute_storage(storage or DEFAULT_STORAGE)
-    manifest = read_manifest(Ledger(directory, sweep))
+    ledger = Ledger(directory, sweep)
+    manifest = read_manifest(ledger)
     require_packaged_names(manifest)  # before overrides are checked, which imports what it names
     for change in set_ or ():
         if not change.strip().startswith("resources."):
@@ -122,7 +123,7 @@ def resume(
             )
     study = set_budget(change_study(manifest.study, set_ or ()), _read_budget(budget))
     uri = choose_tracking_uri(manifest, tracking_uri)
-    plan = replan(manifest.model_copy(update={"study": study}))
+    plan = add_recorded_asks(replan(manifest.model_copy(update={"study": study})), ledger)
     _run_plan(plan, sweep, directory, uri, address, quiet=quiet)
 
 
@@ -152,12 +153,14 @@ def extend(
     `sweeps run`.
     """
     directory = absolute_storage(storage or DEFAULT_STORAGE)
-    manifest = read_manifest(Ledger(directory, sweep))
+    ledger = Ledger(directory, sweep)
+    manifest = read_manifest(ledger)
     uri = choose_tracking_uri(manifest, tracking_uri)
     base = None if study is None else load(study)
     limit = _read_budget(budget)
     plan = plan_extension(manifest, num_points, replicates, set_ or (), base, limit)
     check_confirmed(plan.study, plan.samples, yes)
+    plan = add_recorded_asks(plan, ledger)
     _run_plan(plan, sweep, directory, uri, address, extends=True, quiet=quiet)
 
 
@@ -243,7 +246,8 @@ def _announce(plan: Plan, sweep: str, quiet: bool) -> None:
     if quiet:
         return
     size = f"{format_count(plan.size, 'point')}, {format_count(plan.trainings, 'training')}"
-    typer.echo(f"sweep {sweep}: {size}", err=True)
+    bound = "at most " if plan.is_adaptive else ""
+    typer.echo(f"sweep {sweep}: {bound}{size}", err=True)
 
 
 def _print_outcome(outcome: RunOutcome, tracking_uri: str | None, resume_command: str) -> None:

@@ -34,7 +34,7 @@ from sweeps.engine.scheduler import (
 from sweeps.engine.signals import Interrupted, catch_stop_signals
 from sweeps.errors import InputError
 from sweeps.planning.continuation import plan_extension, prepare_manifest
-from sweeps.planning.plan import Plan, make_plan, set_budget
+from sweeps.planning.plan import Plan, add_recorded_asks, make_plan, set_budget
 from sweeps.publishing.process import PublisherProcess, start_publisher
 from sweeps.publishing.publisher import PublishOutcome
 from sweeps.report.display import DisplayedResult
@@ -260,6 +260,7 @@ def _prepare(run: SweepRun) -> None:
     """Checks everything that can be checked before anything is started or written."""
     bypass_proxies_for_loopback()
     _manifest(run)
+    run.tracker.plan = add_recorded_asks(run.plan, run.ledger)
     find_sources(run.reuse, run.ledger)
     tracking.check(run.tracking_uri)
     try:

@@ -202,7 +202,8 @@ class SearchedPacks(PackSource):
         """Purpose of the next ask; None if there is none."""
         if is_search_over(self.plan):
             return None
-        has_ended = self._is_exhausted or has_found_front(self.plan)
+        asks, spec = self.plan.asks, self.plan.study.search
+        has_ended = self._is_exhausted or (bool(asks) and asks[-1].ends_search(spec))
         has_more = not has_ended and searched_trainings(self.plan) < self.plan.searches
         return "search" if has_more else "confirm"
 
@@ -315,12 +316,6 @@ def is_search_over(plan: Plan) -> bool:
     """Whether a plan grows no more."""
     is_over = bool(plan.asks) and plan.asks[-1].ends(plan.study.search)
     return is_over or not plan.is_adaptive
-
-
-def has_found_front(plan: Plan) -> bool:
-    """Whether a search with these settings has ended, apart from the points to confirm."""
-    goal = plan.study.search.goal
-    return bool(plan.asks) and {**plan.asks[-1].goal, "confirm": goal["confirm"]} == goal
 
 
 def budget_trainings(budget: int | str | None) -> int:

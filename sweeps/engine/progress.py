@@ -26,6 +26,7 @@ from sweeps.store.lease import Outage, ResourceUse
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import SeedRule
 from sweeps.store.reader import FINISHED, LedgerReader, replicate_table
+from sweeps.study.spec import budget_seconds
 
 if TYPE_CHECKING:
     from cluster.connection import Machine
@@ -38,6 +39,7 @@ _COUNTING_SHARE: Final = 0.05
 # Actors need a while to get free resources.
 _WAITING_SECONDS: Final = 10.0
 _MIN_SHARE_FOR_ETA: Final = 0.02
+_BUDGET_SPENT: Final = "the budget is spent: the last packs end"
 _NODE_DIED: Final = "its node has died"  # Ray's words about an actor
 _MAX_REASON: Final = 200
 # Parts of Ray's reasons, and what they mean.
@@ -326,19 +328,20 @@ class ProgressTracker:
             now, counts, share = time.monotonic(), self._counts, self._share()
             elapsed = now - self._started_at
             waiting = 0.0 if self._waiting_since is None else now - self._waiting_since
-            has_eta = share > _MIN_SHARE_FOR_ETA and self._waiting_since is None
             minutes = (elapsed - self._waited - waiting) / 60
             trained = sum(n * len(self._packs[pack].replicates) for pack, n in self._shares.items())
             resources = self.plan.study.resources
-            is_waiting = waiting >= _WAITING_SECONDS
+            waits = describe_wait(self._alive, resources) if waiting >= _WAITING_SECONDS else None
+            eta = self._seconds_left(now, share, trained)
+            is_spent = eta == 0 and share < 1
             return SweepProgress(
                 points=self.plan.size,
                 counts=replace(counts, failed=counts.failed + len(self._failed_points)),
                 doing=STOPPING if self._is_stopping else self.doing,
-                waiting=describe_wait(self._alive, resources) if is_waiting else None,
+                waiting=_BUDGET_SPENT if is_spent else waits,
                 share=share,
                 rate=trained / minutes if trained and minutes > 0 else None,
-                eta=(elapsed - self._waited) * (1 - share) / share if has_eta else None,
+                eta=None if is_spent else eta,
                 use=self._resource_use(),
                 live=self._mean_live(),
                 trainings=(counts.trainings, self.plan.trainings),
@@ -346,6 +349,19 @@ class ProgressTracker:
                 setback=self._setbacks[-1] if self._setbacks else None,
                 outage=self.outage(),
             )
+
+    def _seconds_left(self, now: float, share: float, trained: float) -> float | None:
+        """Estimates when the work ends, or before it the budget of this run; None if unknown."""
+        if share <= _MIN_SHARE_FOR_ETA or self._waiting_since is not None:
+            return None
+        training = now - self._started_at - self._waited
+        ends = [training * (1 - share) / share]
+        budget = self.plan.study.search.budget
+        if isinstance(budget, int):
+            ends.append(training * (budget - trained) / trained)
+        elif budget is not None:
+            ends.append((budget_seconds(budget) or 0.0) - (now - self._started_at))
+        return max(0.0, min(ends))
 
     def _update_counts(self) -> None:
         started = time.monotonic()

@@ -36,7 +36,7 @@ from sweeps.engine.signals import StopRequest
 from sweeps.planning.calibration import CalibrationSettings, calibrate
 from sweeps.planning.cost_curves import CostCurve
 from sweeps.planning.packing import Pack, make_packs
-from sweeps.planning.plan import Plan, PlannedReplicate
+from sweeps.planning.plan import Plan, PlannedReplicate, add_recorded_asks
 from sweeps.store.asks import read_asks, write_ask
 from sweeps.store.checkpoints import Checkpoint, ReplicateKey, checkpointed_packs
 from sweeps.store.ledger import Ledger
@@ -110,15 +110,12 @@ def copy_reused(run: SweepRun, sources: Sequence[Ledger]) -> None:
         RunSupersededError: If the run has ended or was taken over.
     """
     run.reused.sources = list({(each.storage, each.sweep): each for each in sources}.values())
-    plan, asks = run.plan, read_asks(run.ledger)
-    if plan.is_adaptive and not asks:
+    plan = run.plan
+    if plan.is_adaptive and not read_asks(run.ledger):
         ask = plan.reuse(point for each in run.reused.sources for point in finished_points(each))
         if ask.proposals:
             write_ask(run.ledger, 0, ask)  # first, so that each copy belongs to an ask
-            asks = [ask]
-    for ask in asks:
-        plan = plan.grow(ask)
-    run.reused.copy(pending_replicates(plan, run.ledger))
+    run.reused.copy(pending_replicates(add_recorded_asks(plan, run.ledger), run.ledger))
 
 
 def run_pending_packs(run: SweepRun) -> None:
@@ -132,8 +129,7 @@ def run_pending_packs(run: SweepRun) -> None:
         Interrupted: If a signal came while Ray was started, or a second one came.
         InputError: If no machine has room for a pack.
     """
-    for ask in read_asks(run.ledger) if run.plan.is_adaptive else ():
-        run.tracker.plan = run.plan.grow(ask)
+    run.tracker.plan = add_recorded_asks(run.plan, run.ledger)
     if not (replicates := pending_replicates(run.plan, run.ledger)) and is_search_over(run.plan):
         return
     resources, name = run.plan.study.resources, str(run.ledger.directory.run_id)

@@ -172,9 +172,9 @@ def extension_obstacles(manifest: Manifest, plan: Plan) -> list[str]:
     others = {key: text for key, text in changed.items() if key not in (*_GROWING, *_FREE)}
     if names_user_files(manifest.study) and any(k.startswith(("fixed.", "space.")) for k in others):
         return [*others.values()]  # planning the recorded study would read files that it names
+    old, new = manifest.study.settings(), plan.study.settings()
+    smaller = [changed[k] for k in _GROWING if k in changed and (new[k] or 0) < (old[k] or 0)]
     if plan.is_adaptive or manifest.plan.is_adaptive:
-        old, new = manifest.study.settings(), plan.study.settings()
-        smaller = [changed[k] for k in _GROWING if k in changed and (new[k] or 0) < (old[k] or 0)]
         return [*smaller, *others.values()]
     rules = ("experiment", "early_stopping", "objectives.", "constraints.")
     reasons = [text for key, text in others.items() if key.startswith(rules)]
@@ -183,7 +183,7 @@ def extension_obstacles(manifest: Manifest, plan: Plan) -> list[str]:
     lost = _replicates(recorded) - _replicates(plan)
     if lost and not reasons:
         points = len({point_id for point_id, _ in lost})
-        reasons = [*others.values(), f"{points:,} of its points would not be in it"]
+        reasons = [*smaller, *others.values(), f"{points:,} of its points would not be in it"]
     return reasons
 
 

@@ -17,7 +17,8 @@ from privnets.contract import Direction
 from privnets.points import TradeoffPoint
 from sweeps.errors import FieldError, InputError, StudyError
 from sweeps.planning.costs import cost_seconds, planned_trainings
-from sweeps.store.asks import AskKind, AskRecord
+from sweeps.store.asks import AskKind, AskRecord, read_asks
+from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import (
     Manifest,
     PlanSummary,
@@ -108,7 +109,7 @@ class Plan:
 
     @property
     def trainings(self) -> int:
-        """Number of trainings, those included that an adaptive search has not proposed yet."""
+        """Number of trainings; the largest that it may be, for an adaptive search."""
         planned = sum(len(point.seeds) for point in self.points)
         search = self.study.search
         if not self.is_adaptive or (self.asks and self.asks[-1].ends(search)):
@@ -117,14 +118,14 @@ class Plan:
 
     @property
     def size(self) -> int:
-        """Number of points, those included that an adaptive search has not proposed yet."""
-        if self.asks and self.asks[-1].ends(self.study.search):
-            return len(self.points)
+        """Number of points; the largest that it may be, for an adaptive search."""
         return len(self.points) + self._later_searches
 
     @property
     def _later_searches(self) -> int:
-        """Number of trainings that an adaptive search has still to propose."""
+        """Number of trainings by which an adaptive search may still look for the front."""
+        if self.asks and self.asks[-1].ends_search(self.study.search):
+            return 0
         return max(self.searches - sum(len(a.seeds) for a in self.asks if a.kind == "search"), 0)
 
     @property
@@ -294,6 +295,17 @@ def make_plan(study: Study, num_points: int | None = None) -> Plan:
     points = tuple({p.point_id: p for p in _points(study.experiment, configs, seeds)}.values())
     notes = (*result.notes, *_merge_notes(study, result, len(points)))
     return replace(plan, points=points, seeds=seeds, notes=notes)
+
+
+def add_recorded_asks(plan: Plan, ledger: Ledger) -> Plan:
+    """Adds the asks of a sweep that its plan does not have yet.
+
+    Raises:
+        InputError: If one cannot be read or does not fit; see `Plan.grow`.
+    """
+    for ask in read_asks(ledger)[len(plan.asks) :] if plan.is_adaptive else ():
+        plan = plan.grow(ask)
+    return plan
 
 
 def ask_size(study: Study) -> int:

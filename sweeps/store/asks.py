@@ -59,6 +59,11 @@ class AskRecord(BaseModel):
         """Whether a search with these settings has ended by this ask."""
         return self.kind == "confirm" and self.goal == search.goal
 
+    def ends_search(self, search: SearchSpec) -> bool:
+        """Whether only the confirmation of more points may follow, with these settings."""
+        goal = {**search.goal, "confirm": self.goal.get("confirm")}
+        return self.kind == "confirm" and self.goal == goal
+
 
 def write_ask(ledger: Ledger, number: int, ask: AskRecord) -> None:
     """Adds an ask to a sweep; `number` counts them from 0.

@@ -120,7 +120,7 @@ class RunProgress(BaseModel):
 
     Attributes:
         doing: Preparation in progress, in words; None while packs are trained.
-        waiting: What training waits for, in words; None while packs are trained.
+        waiting: Reason why no pack starts, in words; None without one.
         share: Share of this run's work that is done.
         rate: Trainings per minute in this run, parts of trainings included; None before any.
         eta: Estimated seconds left; None while unknown.

@@ -72,6 +72,5 @@ class Resnet(ImageModel):
 
     name = "resnet"
     optimizer = "sgd"
-    mechanisms = ()
-    not_private = "batch normalisation of resnet mixes records"
+    mechanisms = ()  # batch normalisation mixes records
     location = "privnets.networks.image_classifiers:resnet18"

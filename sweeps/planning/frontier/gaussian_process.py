@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky, solve_triangular
-from scipy.linalg.lapack import dpotri
 from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
@@ -126,8 +125,7 @@ def _loss(
     variance, noise = np.exp(logs[-2:])
     correlation, slope = _matern(scaled, scaled)
     factor, weights = _solve(variance * correlation, noise + _JITTER * variance, values)
-    inverse = dpotri(factor, lower=1)[0]
-    inverse = np.tril(inverse) + np.tril(inverse, -1).T
+    inverse = cho_solve((factor, True), np.eye(len(values)), check_finite=False)
     sensitivity = 0.5 * (inverse - np.outer(weights, weights))
     pulls = (logs - priors[:, 0]) / priors[:, 1]
     loss = 0.5 * (values @ weights + pulls @ pulls) + np.log(np.diag(factor)).sum()

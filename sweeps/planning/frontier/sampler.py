@@ -15,14 +15,12 @@ from optuna.trial import FrozenTrial, TrialState
 from scipy.stats import qmc
 from threadpoolctl import ThreadpoolController
 
-from sweeps.planning.frontier.front_model import FrontModel, Outcomes
-from sweeps.planning.frontier.proposer import PackProposer
+from sweeps.planning.frontier.front_model import FrontModel
 from sweeps.planning.frontier.unit_cube import Array, Params, UnitCube, values_at
-from sweeps.planning.frontier.volume import select_points, spread_rays
 
 _STARTUP_TRIALS: Final = 10
 _SEQUENCE_DIMENSIONS: Final = 64
-_SELECTION_RAYS: Final = 512
+_LARGEST: Final = 1e100
 
 
 @final
@@ -32,7 +30,8 @@ class FrontierSampler(BaseSampler):
     It maximises the expected hypervolume improvement under Gaussian processes, in packs of trials
     that run at once. Proposals depend only on the seed and on the trials of the study, so a study
     that was rebuilt continues with the same ones. Parameters of a finished trial, proposed again,
-    ask for a replicate. Failed and pruned trials teach where trials fail.
+    ask for a replicate. Failed and pruned trials, and those with an infinite value, teach where
+    trials fail.
 
     Attributes:
         seed: Seed of all random draws.
@@ -41,7 +40,7 @@ class FrontierSampler(BaseSampler):
     def __init__(self, seed: int = 0) -> None:
         """Starts without a model."""
         self.seed = seed
-        self._proposer: PackProposer | None = None
+        self._fitted: tuple[object, FrontModel] | None = None
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -57,14 +56,12 @@ class FrontierSampler(BaseSampler):
         trials = study.get_trials(deepcopy=False)
         if not space:
             return {}
-        cube = UnitCube(space)
-        if sum(t.state is TrialState.COMPLETE for t in trials) < _STARTUP_TRIALS:
-            return cube.decode(self._sequence_point(trial.number, len(space)))
+        if sum(map(_has_succeeded, trials)) < _STARTUP_TRIALS:
+            return UnitCube(space).decode(self._sequence_point(trial.number, len(space)))
         # Small matrices are slower on several threads.
         with _threadpools().limit(limits=1):
-            proposer = self._fit(study, cube, trials)
             running = [t.params for t in trials if t.state is TrialState.RUNNING and t.params]
-            return cube.decode(proposer.propose(cube.encode(running), trial.number))
+            return self._model(study, space).propose(running, trial.number)
 
     def sample_independent(
         self,
@@ -89,7 +86,7 @@ class FrontierSampler(BaseSampler):
         Returns:
             Trial numbers in ascending order; of replicates, the first.
         """
-        return sorted(self._select(study, size))
+        return self._select(study, size, fills=False)
 
     def trials_to_confirm(self, study: Study, size: int) -> list[int]:
         """Selects the estimated front; if it has fewer than `size` trials, also those near it.
@@ -100,28 +97,7 @@ class FrontierSampler(BaseSampler):
         Returns:
             At most `size` trial numbers in ascending order; of replicates, the first.
         """
-        return sorted(self._select(study, size, fills=True))
-
-    def _select(self, study: Study, size: int | None, *, fills: bool = False) -> list[int]:
-        trials = study.get_trials(deepcopy=False)
-        complete = [t for t in trials if t.state is TrialState.COMPLETE and t.params]
-        cube = UnitCube(_space(complete))
-        if not cube.distributions:
-            return [t.number for t in study.best_trials]
-        rays = spread_rays(len(study.directions), _SELECTION_RAYS)
-        with _threadpools().limit(limits=1):
-            model = FrontModel(cube, _outcomes(study, cube, trials))
-            gains = model.hoped_gains(model.rows, rays) * model.success(model.rows)
-        front = model.front
-        if size is not None and size < len(front):
-            front = front[select_points(model.box.reach(model.means[front], rays), size)]
-        chosen = {complete[place].number: complete[place].params for place in front}
-        limit = size if fills and size is not None else 0
-        for place in np.argsort(-gains, kind="stable"):
-            trial = complete[place]
-            if len(chosen) < limit and gains[place] > 0 and trial.params not in chosen.values():
-                chosen[trial.number] = trial.params
-        return [*chosen]
+        return self._select(study, size, fills=True)
 
     def front_uncertainty(self, study: Study) -> float:
         """Returns the share x of its hypervolume for which the front is known to ± x.
@@ -133,19 +109,30 @@ class FrontierSampler(BaseSampler):
         model has ten trials.
         """
         trials = study.get_trials(deepcopy=False)
-        cube = UnitCube(_space(trials))
-        complete = sum(t.state is TrialState.COMPLETE for t in trials)
-        if complete < _STARTUP_TRIALS or not cube.distributions:
+        space = _space(trials)
+        if sum(map(_has_succeeded, trials)) < _STARTUP_TRIALS or not space:
             return math.inf
         with _threadpools().limit(limits=1):
-            return self._fit(study, cube, trials).front_uncertainty()
+            return self._model(study, space).front_uncertainty()
 
-    def _fit(self, study: Study, cube: UnitCube, trials: Sequence[FrozenTrial]) -> PackProposer:
-        """Proposer that knows the finished trials; the last one if nothing has changed."""
-        outcomes, proposer = _outcomes(study, cube, trials), self._proposer
-        if proposer is None or cube != proposer.cube or not outcomes.equals(proposer.outcomes):
-            self._proposer = proposer = PackProposer(cube, outcomes, self.seed)
-        return proposer
+    def _select(self, study: Study, size: int | None, *, fills: bool) -> list[int]:
+        succeeded = [t for t in study.get_trials(deepcopy=False) if _has_succeeded(t)]
+        space = _space(succeeded)
+        if not space:
+            return [trial.number for trial in study.best_trials]
+        with _threadpools().limit(limits=1):
+            places = self._model(study, space).select_front(size, fills=fills)
+        return sorted(succeeded[place].number for place in places)
+
+    def _model(self, study: Study, space: dict[str, BaseDistribution]) -> FrontModel:
+        """Model of the finished trials; the last one if nothing has changed."""
+        trials = study.get_trials(deepcopy=False)
+        finished = [t for t in trials if t.state.is_finished() and t.params]
+        if self._fitted is None or self._fitted[0] != (space, finished):
+            params = [t.params for t in finished]
+            model = FrontModel(UnitCube(space), params, *_outcomes(study, finished), self.seed)
+            self._fitted = (space, finished), model
+        return self._fitted[1]
 
     def _sequence_point(self, position: int, dimensions: int) -> Array:
         """Point of a scrambled Sobol sequence, shape [dimensions]."""
@@ -161,16 +148,20 @@ def _space(trials: Sequence[FrozenTrial]) -> dict[str, BaseDistribution]:
     return {name: d for name, d in space.items() if not d.single()}
 
 
-def _outcomes(study: Study, cube: UnitCube, trials: Sequence[FrozenTrial]) -> Outcomes:
-    """Outcomes of the finished trials, with every objective to be minimised."""
-    finished = [t for t in trials if t.state.is_finished() and t.params]
+def _has_succeeded(trial: FrozenTrial) -> bool:
+    if trial.state is not TrialState.COMPLETE or not trial.params:
+        return False
+    return all(abs(value) < _LARGEST for value in trial.values)
+
+
+def _outcomes(study: Study, finished: Sequence[FrozenTrial]) -> tuple[Array, Array]:
+    """Objectives of finished trials, all to be minimised, and constraints; see `FrontModel`."""
     signs = [-1.0 if d is StudyDirection.MAXIMIZE else 1.0 for d in study.directions]
     nothing = [math.nan] * len(signs)
-    objectives = [t.values if t.state is TrialState.COMPLETE else nothing for t in finished]
+    objectives = [t.values if _has_succeeded(t) else nothing for t in finished]
     names = sorted({name for t in finished for name in t.constraints})
     constraints = [[t.constraints.get(name, math.nan) for name in names] for t in finished]
-    return Outcomes(
-        cube.encode([t.params for t in finished]),
+    return (
         np.array(objectives, dtype=np.float64) * signs,
         np.array(constraints, dtype=np.float64).reshape(len(finished), len(names)),
     )

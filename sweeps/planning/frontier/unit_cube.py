@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,33 +39,24 @@ class UnitCube:
             [d.to_internal_repr(params[name]) if name in params else math.nan for params in trials]
             for name, d in self.distributions.items()
         ]
-        return self._fractions([np.array(column, dtype=np.float64) for column in columns])
+        return np.column_stack(self._map(_fractions_of, map(np.array, columns)))
 
     def decode(self, row: Array) -> Params:
         """Returns the parameter values nearest to coordinates, shape [P]."""
-        values = [float(column[0]) for column in self._values(row[None])]
+        values = [float(column[0]) for column in self._map(values_at, row[:, None])]
         pairs = zip(self.distributions.items(), values, strict=True)
         return {name: d.to_external_repr(v) for (name, d), v in pairs if not math.isnan(v)}
 
     def round(self, rows: Array) -> Array:
         """Moves coordinates to the nearest ones that parameter values have."""
-        return self._fractions(self._values(rows))
+        return np.column_stack(self._map(_fractions_of, self._map(values_at, rows.T)))
 
     def inputs(self, rows: Array) -> Array:
         """Returns inputs of a model, shape [N, D]: a column for each number and each choice.
 
         An absent number is in the middle, an absent choice at equal distance from all.
         """
-        parts = []
-        for distribution, values, column in zip(
-            self.distributions.values(), self._values(rows), rows.T, strict=True
-        ):
-            if isinstance(distribution, CategoricalDistribution):
-                choices = np.arange(len(distribution.choices))
-                parts.append(_CHOICE_HEIGHT * (values[:, None] == choices))
-            else:
-                parts.append(np.where(np.isnan(column), 0.5, column)[:, None])
-        return np.concatenate(parts, axis=1)
+        return np.column_stack(self._map(_inputs_of, rows.T))
 
     @property
     def groups(self) -> NDArray[np.intp]:
@@ -73,15 +64,10 @@ class UnitCube:
         choices = [getattr(d, "choices", (None,)) for d in self.distributions.values()]
         return np.repeat(np.arange(len(choices)), [len(values) for values in choices])
 
-    def _values(self, rows: Array) -> list[Array]:
-        pairs = zip(self.distributions.values(), rows.T, strict=True)
-        return [values_at(distribution, column) for distribution, column in pairs]
-
-    def _fractions(self, columns: Sequence[Array]) -> Array:
-        pairs = zip(self.distributions.values(), columns, strict=True)
-        return np.column_stack(
-            [_fractions_of(distribution, values) for distribution, values in pairs]
-        )
+    def _map(
+        self, function: Callable[[BaseDistribution, Array], Array], columns: Iterable[Array]
+    ) -> list[Array]:
+        return [function(d, c) for d, c in zip(self.distributions.values(), columns, strict=True)]
 
 
 def values_at(distribution: BaseDistribution, fractions: Array) -> Array:
@@ -106,8 +92,16 @@ def _fractions_of(distribution: BaseDistribution, values: Array) -> Array:
     if getattr(distribution, "log", False):
         values = np.log(values)
     if count is None:
-        return (values - start) / (length or 1.0)
-    return ((values - start) * ((count - 1) / (length or 1.0)) + 0.5) / count
+        return (values - start) / length
+    return ((values - start) * ((count - 1) / length) + 0.5) / count
+
+
+def _inputs_of(distribution: BaseDistribution, fractions: Array) -> Array:
+    if isinstance(distribution, CategoricalDistribution):
+        choices = np.arange(len(distribution.choices))
+        chosen: Array = _CHOICE_HEIGHT * (values_at(distribution, fractions)[:, None] == choices)
+        return chosen
+    return np.where(np.isnan(fractions), 0.5, fractions)
 
 
 def _range(distribution: BaseDistribution) -> tuple[float, float, int | None]:

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+import moocore
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import norm, qmc
 
 from sweeps.planning.frontier.unit_cube import Array
@@ -50,18 +50,10 @@ def find_front_box(values: Array) -> FrontBox:
     The extent is at least the distance from the best value to the lower quartile, since the front
     of few points is short.
     """
-    front = values[is_nondominated(values)]
+    front = values[moocore.is_nondominated(values)]
     ideal = front.min(axis=0)
     extent = np.maximum(front.max(axis=0), np.quantile(values, 0.25, axis=0)) - ideal
     return FrontBox(ideal, np.where(extent > 0, extent, np.maximum(np.abs(ideal), 1.0)))
-
-
-def is_nondominated(values: Array) -> NDArray[np.bool_]:
-    """Whether no other point is as good in all objectives and better in one, shape [N]."""
-    as_good = (values[:, None] <= values).all(axis=2)
-    better = (values[:, None] < values).any(axis=2)
-    alone: NDArray[np.bool_] = np.logical_not((as_good & better).any(axis=0))
-    return alone
 
 
 def spread_rays(objectives: int, count: int) -> Array:

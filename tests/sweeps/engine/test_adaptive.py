@@ -30,8 +30,15 @@ from sweeps.engine.pack_sources import (
 from sweeps.engine.progress import ProgressTracker
 from sweeps.engine.scheduler import SweepRun, copy_reused, pending_replicates
 from sweeps.errors import InputError
+from sweeps.planning.continuation import plan_extension, prepare_manifest
 from sweeps.planning.packing import Pack, make_packs
-from sweeps.planning.plan import Plan, PlannedReplicate, create_manifest, make_plan
+from sweeps.planning.plan import (
+    Plan,
+    PlannedReplicate,
+    add_recorded_asks,
+    create_manifest,
+    make_plan,
+)
 from sweeps.store.asks import AskRecord, read_asks, write_ask
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest, write_manifest
@@ -83,12 +90,6 @@ def train(ledger: Ledger, pack: Pack) -> None:
     ledger.write_pack(pack.pack_id, points)
 
 
-def grown(plan: Plan, asks: Sequence[AskRecord]) -> Plan:
-    for ask in asks:
-        plan = plan.grow(ask)
-    return plan
-
-
 def pack_singly(replicates: Sequence[PlannedReplicate], size: int = 1) -> list[Pack]:
     pack = partial(make_packs, experiment="membership", workers=1, memory=2**30)
     return pack(replicates, size=size)
@@ -97,7 +98,7 @@ def pack_singly(replicates: Sequence[PlannedReplicate], size: int = 1) -> list[P
 def start_source(
     plan: Plan, ledger: Ledger, make_packs: Callable[..., list[Pack]] = pack_singly
 ) -> SearchedPacks:
-    plan = grown(plan, read_asks(ledger))
+    plan = add_recorded_asks(plan, ledger)
     pending = make_packs(list(pending_replicates(plan, ledger).values()))
     return SearchedPacks(plan, ledger, pending, make_packs, lambda plan, packs: None)
 
@@ -109,6 +110,9 @@ def search_until_kill(plan: Plan, ledger: Ledger, chance: random.Random, rate: f
     while not source.is_finished:
         while len(running) < 4 and (pack := source.take()) is not None:
             running.append(pack)
+        if not running:  # everything that the last ask wants is there already
+            assert source.is_finished
+            return True
         if chance.random() < rate:
             return False
         pack = running.pop(chance.randrange(len(running)))
@@ -260,9 +264,10 @@ def test_a_refused_proposal_counts_as_a_failed_one(tmp_path: Path) -> None:
         assert proposal["epsilon"] == 1.0
         noise = proposal["noise_std"]
         assert reason.startswith(f"noise_std: got {noise}; expected 0 with epsilon")
+    whole = add_recorded_asks(plan, ledger)
     searching = [(ask, i) for ask in asks[:-1] for i in range(len(ask.seeds))]
     assert len(searching) == 18
-    states = [ask_results(grown(plan, asks), ledger, ask)[i].point.status for ask, i in searching]
+    states = [ask_results(whole, ledger, ask)[i].point.status for ask, i in searching]
     assert states.count("failed") == len(refused)
     assert len(rows(ledger)) == 18 - len(refused) + 2 * len(asks[-1].proposals)
     write_manifest(ledger, create_manifest(plan, "s", command="", tracking_uri=""))
@@ -276,12 +281,38 @@ def test_raising_confirm_alone_confirms_more_points(
     """A tolerance is met before the last results are known, and perhaps not met by them."""
     first, _ = search(adaptive_plan("frontier", **changes), tmp_path, 0, rate=0.0)
     assert len(first[-1].proposals) == 3
-    plan = adaptive_plan("frontier", **changes, confirm=6)
+    plan, ledger = adaptive_plan("frontier", **changes, confirm=6), Ledger(str(tmp_path), "s")
+    known = add_recorded_asks(plan, ledger)
+    assert (known.size, known.trainings) == (len(known.points), len(rows(ledger)) + 6 * 2)
     asks, _ = search(plan, tmp_path, 0, rate=0.0)
     assert asks[:-1] == first
     assert (asks[-1].kind, len(asks[-1].proposals)) == ("confirm", 6)
     again, _ = search(plan, tmp_path, 0, rate=0.0)
     assert again == asks
+    assert add_recorded_asks(plan, ledger).trainings == len(rows(ledger)) <= known.trainings
+
+
+def test_an_extended_search_plans_what_is_there_the_rest_and_another_confirmation(
+    tmp_path: Path,
+) -> None:
+    old, ledger = adaptive_plan("tpe"), Ledger(str(tmp_path), "s")
+    search(old, tmp_path, 0, rate=0.0)
+    manifest = create_manifest(old, "s", command="", tracking_uri="")
+    write_manifest(ledger, manifest)
+    plan = add_recorded_asks(plan_extension(manifest, num_points=24), ledger)
+    assert (plan.size, plan.trainings) == (24, 18 + 3 * 2 + 6 + 3 * 2)
+    write_manifest(
+        ledger, prepare_manifest(ledger, plan, command="", tracking_uri="", extends=True)
+    )
+    recorded = read_manifest(ledger).plan
+    assert (recorded.points, recorded.replicates) == (24, 36)
+    assert (open_result("s", str(tmp_path)).size, open_result("s", str(tmp_path)).pending) == (
+        24,
+        6,
+    )
+    search(plan_extension(manifest, num_points=24), tmp_path, 0, rate=0.0)
+    assert len(rows(ledger)) == add_recorded_asks(plan, ledger).trainings <= 36
+    assert open_result("s", str(tmp_path)).pending == 0
 
 
 def test_a_search_ends_once_the_front_is_known(tmp_path: Path) -> None:

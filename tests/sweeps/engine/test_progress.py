@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ from sweeps.engine.display import SweepCounts, SweepProgress, display_progress
 from sweeps.engine.executor import RunOutcome
 from sweeps.engine.progress import ProgressTracker, SweepCounter
 from sweeps.planning.packing import Pack
-from sweeps.planning.plan import Plan
+from sweeps.planning.plan import Plan, set_budget
 from sweeps.store.lease import Outage, ResourceUse
 from sweeps.store.ledger import Ledger
 
@@ -146,6 +147,25 @@ def test_rate_and_time_left_are_those_of_this_run(tracker: ProgressTracker, cloc
         pytest.approx(0.25),
         pytest.approx(180.0),
     )
+
+
+@pytest.mark.parametrize(("budget", "left"), [(3, 120.0), ("90s", 30.0), (9, 180.0), ("1h", 180.0)])
+def test_the_time_left_ends_with_the_budget_of_the_run(
+    budget: int | str, left: float, plan: Plan, tmp_path: Path, clock: Clock
+) -> None:
+    """Of four trainings in all, one takes a minute."""
+    limited = replace(plan, study=set_budget(plan.study, budget))
+    tracker = ProgressTracker(limited, Ledger(str(tmp_path), "sweep"))
+    expect(tracker, dict.fromkeys("abcd", 1.0))
+    clock.now += 60.0
+    tracker.advance_pack("a", 1.0, "node")
+    assert tracker.snapshot().eta == pytest.approx(left)
+    assert tracker.snapshot().waiting is None
+    clock.now += 40.0
+    tracker.advance_pack("b", 0.5, "node")
+    now = tracker.snapshot()
+    spent = (None, "the budget is spent: the last packs end")
+    assert ((now.eta, now.waiting) == spent) == (budget == "90s")
 
 
 def test_nothing_is_done_before_packs_are_expected(tracker: ProgressTracker) -> None:

@@ -18,7 +18,6 @@ from sweeps.planning.frontier.gaussian_process import fit_gaussian_process
 from sweeps.planning.frontier.unit_cube import UnitCube
 from sweeps.planning.frontier.volume import (
     FrontBox,
-    is_nondominated,
     select_points,
     spread_rays,
 )
@@ -101,11 +100,6 @@ def test_volumes_over_rays_equal_those_of_moocore(objectives):
     factor = moocore.hypervolume(np.zeros((1, objectives)), ref=box.reference)
     factor /= average_reach(np.zeros((1, objectives)))
     assert factor * average_reach(values) == pytest.approx(exact, rel=0.02)
-
-
-def test_a_front_has_no_dominated_point_and_keeps_equal_ones():
-    values = np.array([[0, 2], [1, 1], [1, 1], [1, 2], [3, 0], [3, 3]], dtype=float)
-    assert is_nondominated(values).tolist() == [True, True, True, False, True, False]
 
 
 def test_selected_points_have_nearly_the_largest_volume():
