@@ -228,7 +228,7 @@ def test_errors_of_the_roc_curve_are_its_spread_over_experiments(shared_models):
     """Records, and models if shared, that differ in how far they shift the score of a member."""
     random = np.random.default_rng(19)
     found, errors = [], []
-    for _ in range(120):
+    for _ in range(80):
         leaky = random.exponential(1.0, (40, 1))
         model = random.standard_normal((1, 30)) if shared_models else 0.0
         member = torch.from_numpy(random.random((40, 30)) < 0.5)

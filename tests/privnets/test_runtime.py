@@ -99,13 +99,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("case", "members"), [("game", 1), ("logistic", 1), *((case, 4) for case in CASES)]
-)
-def test_estimates_are_near_the_run_time_of_a_stack(case: str, members: int) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_estimates_are_near_the_run_time_of_a_stack(case: str) -> None:
     name, fields = CASES[case]
     experiment = privnets.experiment(name)
-    configs = [experiment.Config.model_validate({**fields, "seed": s}) for s in range(members)]
+    configs = [experiment.Config.model_validate({**fields, "seed": s}) for s in range(4)]
     measured = []
     for _ in range(3):  # A busy machine may slow down one measurement of the two.
         said, taken = _measure_time(lambda: experiment.estimate_runtime(configs))

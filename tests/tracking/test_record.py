@@ -99,16 +99,21 @@ def test_points_may_come_bit_by_bit(uri: str, sweep: str) -> None:
 def _recorder(uri: str, sweep: str, count: int) -> subprocess.Popen[bytes]:
     code = (
         "from made_points import made_points; import tracking;"
-        f"tracking.record(made_points({count}), sweep={sweep!r}, tracking_uri={uri!r})"
+        f"uri = tracking.create({uri!r});"
+        f"tracking.record(made_points({count}), sweep={sweep!r}, tracking_uri=uri)"
     )
     return subprocess.Popen(
         [sys.executable, "-c", code], cwd=Path(__file__).parent, stderr=subprocess.PIPE
     )
 
 
-@pytest.mark.parametrize("uri", ["sqlite", _SLOW_SERVER], indirect=True)
-def test_two_processes_may_record_at_once(uri: str, sweep: str) -> None:
-    """Neither fails, and one run per point is left, under one parent."""
+@pytest.mark.parametrize("store", ["new", pytest.param("server", marks=pytest.mark.slow)])
+def test_two_processes_may_create_a_store_and_record_at_once(
+    store: str, sweep: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Neither fails, its schema is made once, and one run per point is left, under one parent."""
+    server = "server_uri" if store == "server" else None
+    uri = request.getfixturevalue(server) if server else f"sqlite:///{tmp_path}/mlflow.db"
     both = [_recorder(uri, sweep, 12) for _ in range(2)]
     ended = [(process.communicate(timeout=400)[1], process.returncode) for process in both]
     assert [code for _, code in ended] == [0, 0], ended

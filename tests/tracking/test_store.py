@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.server
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -262,19 +260,6 @@ def test_recording_says_why_a_server_refuses(
         tracking.record(
             made_points(1), sweep="s", tracking_uri=f"http://127.0.0.1:{web.server_port}"
         )
-
-
-def test_several_processes_can_create_a_store_at_once(tmp_path: Path) -> None:
-    """Its schema is made once, and none of them fails."""
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    code = (
-        f"import tracking; from tracking.client import connect; connect(tracking.create({uri!r}))"
-    )
-    started = [
-        subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) for _ in range(2)
-    ]
-    ended = [(process.communicate(timeout=400)[1], process.returncode) for process in started]
-    assert ended == [(b"", 0)] * 2
 
 
 def test_an_interrupted_creation_is_repeated(tmp_path: Path) -> None:

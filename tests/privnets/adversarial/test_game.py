@@ -54,7 +54,7 @@ VARIED = [
 ]
 OBJECTIVES = [
     {"objective": "alpha", "gradient": "posterior"},
-    {"objective": "alpha", "gradient": "label", "scenario": "fixed-utility"},
+    {"objective": "alpha", "gradient": "label", "scenario": "fixed-utility", "pretrain_steps": 20},
     {"objective": "squared-kl"},
     {"objective": "squared-kl", "scenario": "fixed-utility", "pretrain_steps": 20},
     {"objective": "squared-kl", "scenario": "fixed-both", "pretrain_steps": 20},
@@ -130,7 +130,7 @@ def test_a_game_continued_from_its_state_ends_the_same(shared):
         assert whole.curves(i) == second.curves(i)
 
 
-@pytest.mark.parametrize("pauses", [(7,), (20,), (25,), (3, 9, 28)])
+@pytest.mark.parametrize("pauses", [(20,), (3, 9, 28)])
 def test_a_game_continued_from_within_its_pretraining_ends_the_same(pauses):
     configs = [config(**OBJECTIVES[3], **one) for one in VARIED[:2]]
     whole = make_game_before_pretraining(*configs)

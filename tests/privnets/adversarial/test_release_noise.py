@@ -27,7 +27,7 @@ from privnets.networks.mlp import Perceptron
 from privnets.randomness import generator
 from tests.support import finish
 
-DIMENSIONS, SIZES = 220, (400, 1_000, 8_000)
+DIMENSIONS, SIZES = 220, (400, 1_000, 4_000)
 BAYES = 0.88
 SHIFT = norm.ppf(BAYES)
 BUDGET = TrainingBudget(50, 200, 0)
@@ -77,8 +77,9 @@ def _success(attacker, evidence: Evidence) -> float:
     return balanced_accuracy(balanced_decision(posterior.test, np.full(2, 0.5)), rows, 2).value
 
 
-def _score(evidence: Evidence, attackers=LINEAR) -> PanelResult:
-    panel = Panel({"network": NETWORK}, attackers, replace(PROFILES["full"], budget=BUDGET))
+def _score(evidence: Evidence, attackers=LINEAR, draws: int = 64) -> PanelResult:
+    profile = replace(PROFILES["full"], budget=BUDGET, draws=draws)
+    panel = Panel({"network": NETWORK}, attackers, profile)
     config = AdversarialConfig(problem="digits")
     (result,) = (r for r in score_releases([evidence], panel, [config], [None]) if r is not None)
     return result
@@ -125,7 +126,7 @@ def test_other_attackers_take_as_many_draws_as_improve_validation(attacker):
 def test_attackers_with_and_without_side_information_share_draws():
     evidence, streams = _watched(_linear_gaussian())
     attackers = {**LINEAR, "nearest_neighbours_side": NearestNeighbours()}
-    _score(evidence, attackers)
+    _score(evidence, attackers, draws=4)
     table_streams = [stream for stream in streams if stream.startswith("attack draw")]
     assert len(table_streams) == len(set(table_streams)) > 1
 

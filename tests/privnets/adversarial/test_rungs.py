@@ -24,7 +24,7 @@ SMALL = {
     "objective": "alpha",
     "train_size": 256,
     "batch_size": 16,
-    "steps": 160,
+    "steps": 48,
 }
 WEIGHTS = (0.0, 0.5, 2.0, 8.0)
 
@@ -56,7 +56,7 @@ def metrics(points: Iterable[TradeoffPoint]) -> dict[tuple[str, int], dict[str, 
     return {(p.point_id, r.seed): dict(r.metrics) for p in points for r in p.replicates}
 
 
-@pytest.mark.parametrize("steps", [160, 7])
+@pytest.mark.parametrize("steps", [48, 7])
 def test_removing_members_does_not_change_the_others(steps):
     configs = stack(steps=steps)
     places = {0.25: [0, 5], 0.5: [1, 2]}  # of 8, then of the 6 that are left
@@ -105,14 +105,14 @@ def test_rungs_are_at_the_requested_shares_and_the_last_of_several_counts():
         stages = ADVERSARIAL.stages_with_rungs([config(**given)], shares)
         return [(s.share, int(s.state()["step"])) for s in stages if isinstance(s, Rung)]
 
-    assert places((0.125, 0.25, 0.5, 1.0)) == [(0.125, 20), (0.25, 40), (0.5, 80), (1.0, 160)]
+    assert places((0.125, 0.25, 0.5, 1.0)) == [(0.125, 6), (0.25, 12), (0.5, 24), (1.0, 48)]
     assert places((0.1, 0.2, 0.6), steps=4) == [(0.2, 1), (0.6, 3)]
-    pretrained = {"scenario": "fixed-utility", "pretrain_steps": 100, "steps": 100}
-    assert places((0.25, 0.5, 0.75), **pretrained) == [(0.25, 0), (0.5, 0), (0.75, 50)]
+    pretrained = {"scenario": "fixed-utility", "pretrain_steps": 20, "steps": 20}
+    assert places((0.25, 0.5, 0.75), **pretrained) == [(0.25, 0), (0.5, 0), (0.75, 10)]
 
 
 def test_estimates_at_the_end_of_training_agree_with_the_reported_metrics():
-    configs = stack(steps=600)
+    configs = stack(steps=300)
     rung, points = None, []
     for stage, _ in train(configs, (1.0,), lambda rung: []):
         rung = stage if isinstance(stage, Rung) else rung
@@ -129,7 +129,7 @@ def test_estimates_at_the_end_of_training_agree_with_the_reported_metrics():
 JUDGED = {
     "problem": "digits",
     "panel": "quick",
-    "steps": 60,
+    "steps": 24,
     "releaser_width": 16,
     "adversary_width": 8,
 }
@@ -171,7 +171,7 @@ def with_states(stages: Iterable[Stage], steps: int) -> list[tuple[Stage, Mappin
     ],
 )
 def test_rungs_estimate_the_interim_objectives_and_no_other(given):
-    each = ADVERSARIAL.Config.model_validate({"steps": 120, "panel": "quick", **given})
+    each = ADVERSARIAL.Config.model_validate({"steps": 80, "panel": "quick", **given})
     promised = ADVERSARIAL.interim_objectives(each)
     assert promised <= ADVERSARIAL.objectives.keys() & set(ADVERSARIAL.metric_keys(each))
     judges = "privacy/attacker_balanced_accuracy" in promised

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from privnets.adversarial.attackers import convergence
-from privnets.adversarial.attackers.profiles import TrainingBudget
+from privnets.adversarial.attackers.profiles import PROFILES, TrainingBudget
 from privnets.adversarial.config import AdversarialConfig
 from privnets.adversarial.evaluation import evaluator
 from privnets.adversarial.evaluation.evaluator import evaluate_by_attackers, release_records
@@ -27,6 +26,7 @@ def train_release(dependence: float) -> Release:
     fields = {"tradeoff": 0.0, "dependence": dependence, "steps": 100, "seed": 4}
     config = AdversarialConfig(problem="gaussian-mixture", panel="quick", **fields)
     pool, (splits,) = load_pool(PROBLEM, [config], "cpu")
+    splits = replace(splits, test=splits.test[:5_000])
     game = Game(PROBLEM, [config], pool, [splits])
     game.advance(100)
     return release_records(game, 0, pool, splits)
@@ -44,10 +44,14 @@ def dependent_release() -> Release:
     return train_release(dependence=0.1)
 
 
+PANEL = replace(PROFILES["quick"], records=800, budget=TrainingBudget(60, 1_500, 0), draws=4)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _own_baselines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRIVNETS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setitem(PROFILES, "quick", PANEL)
         yield
 
 
@@ -125,25 +129,12 @@ def test_exchanged_labels_are_flagged(release):
 
 
 def test_untrained_networks_are_flagged(release, monkeypatch):
-    train = convergence.train_until_converged
-    monkeypatch.setattr(
-        "privnets.adversarial.attackers.neural.train_until_converged",
-        lambda task, _budget: train(task, TrainingBudget(1, 1, 0)),
-    )
-    assert "flag/attacker_not_converged" in _flags(release)
-
-
-def test_an_untrained_utility_network_is_flagged(release, monkeypatch):
-    fit = evaluator.fit_utility
-
-    def fit_badly(*arguments):
-        return [replace(one, converged=False) for one in (yield from fit(*arguments))]
-
-    monkeypatch.setattr(evaluator, "fit_utility", fit_badly)
+    monkeypatch.setitem(PROFILES, "quick", replace(PANEL, budget=TrainingBudget(1, 1, 0)))
     replicate = _judge(release)
     assert replicate.metrics["flag/attacker_not_converged"] == 1
-    note = replicate.notes["flag/attacker_not_converged"]
-    assert note == "steps ran out for utility/refitted_accuracy"
+    reasons = replicate.notes["flag/attacker_not_converged"].split("; ")
+    assert "steps ran out while validation still improved: network, large_network" in reasons
+    assert "steps ran out for utility/refitted_accuracy" in reasons
 
 
 def test_a_small_contrast_hides_no_utility(release):

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from small_sweeps import rows, study_file
@@ -19,7 +20,6 @@ from test_chaos import drive, kill_with_descendants_watched, wait_until
 import tracking
 from privnets.points import Replicate, Scalar, TradeoffPoint
 from sweeps.analysis.results import open_result
-from sweeps.engine.executor import RunOutcome
 from sweeps.engine.pack_sources import (
     LimitedPacks,
     PackSource,
@@ -45,6 +45,9 @@ from sweeps.store.manifest import read_manifest, write_manifest
 from sweeps.store.reuse import finished_points, record_sources, recorded_sources
 from sweeps.study.search_space import Axis
 from sweeps.study.spec import Study
+
+if TYPE_CHECKING:
+    from cluster import Connection
 
 PRIVACY, UTILITY = "privacy/membership_advantage", "utility/test_accuracy"
 SEARCH = {"num_points": 18, "ask_size": 3, "confirm": 3}
@@ -440,9 +443,9 @@ def test_whole_numbers_in_the_grid_of_a_real_field_are_reused(tmp_path: Path) ->
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kills", "count"), [(1, 6), pytest.param(20, 12, marks=pytest.mark.slow)])
 def test_a_killed_search_gives_the_same_front(
-    kills: int, uninterrupted: RunOutcome, tmp_path: Path
+    kills: int, count: int, local_ray: Connection, tmp_path: Path
 ) -> None:
     """The reference runs in this process, on the Ray of the tests."""
     import sweeps
@@ -450,7 +453,7 @@ def test_a_killed_search_gives_the_same_front(
 
     changes = [
         "space={weight_decay: {loguniform: [0.001, 1]}}",
-        "search={algorithm: tpe, num_points: 12, ask_size: 3, confirm: 2}",
+        f"search={{algorithm: tpe, num_points: {count}, ask_size: 3, confirm: 1}}",
     ]
     uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
     study = study_file(tmp_path)

@@ -119,7 +119,7 @@ def test_killed_workers_are_replaced_without_output(
     killed: set[int] = set()
 
     def kill_now_and_then(over: threading.Event) -> None:
-        for moment in (0, 1, 2):  # early: the rest takes long enough for the next to be seen
+        for moment in range(2):  # early: the rest takes long enough for the next to be seen
             wait_until(lambda n=moment: count_packs(tmp_path / "sweep") >= n, over)
             (victim, *_) = wait_until(lambda: workers(killed), over)
             victim.kill()
@@ -132,7 +132,7 @@ def test_killed_workers_are_replaced_without_output(
             storage=str(tmp_path),
             tracking_uri=tracking_uri,
         )
-    assert len(killed) == 3
+    assert len(killed) == 2
     assert (outcome.exit_code, dict(outcome.failures)) == (0, {})
     assert capfd.readouterr().out == ""
     assert_as_uninterrupted(tmp_path, "sweep", tracking_uri, uninterrupted)

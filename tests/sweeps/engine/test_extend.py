@@ -13,11 +13,14 @@ from typer.testing import CliRunner
 
 import tracking
 from sweeps.analysis.results import open_result
+from sweeps.engine.scheduler import pending_replicates
+from sweeps.planning.continuation import plan_extension
 from sweeps.store.asks import read_asks
 from sweeps.store.ledger import Ledger
 from sweeps.store.manifest import read_manifest
 
 if TYPE_CHECKING:
+    from cluster import Connection
     from sweeps.engine.executor import RunOutcome
 
 pytestmark = pytest.mark.ray
@@ -44,71 +47,64 @@ def run_ids(uri: str, sweep: str) -> dict[str, str]:
     return {run.data.tags["point_id"]: run.info.run_id for run in runs}
 
 
-def test_an_extended_sweep_trains_only_what_is_missing(
-    uninterrupted: RunOutcome, tmp_path: Path
+def sweep_status(uri: str, sweep: str) -> tuple[str, str, str]:
+    """Status, points and replicates of the sweep's run."""
+    client = MlflowClient(uri)
+    experiments = [e.experiment_id for e in client.search_experiments()]
+    (run,) = client.search_runs(experiments, f"tags.sweep = '{sweep}' and tags.kind = 'sweep'")
+    return run.info.status, run.data.tags["points"], run.data.tags["replicates"]
+
+
+def test_a_run_ends_with_its_budget_and_an_extended_sweep_trains_only_what_is_missing(
+    local_ray: Connection, tmp_path: Path
 ) -> None:
     uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
     where = ["--storage", str(tmp_path), "--tracking-uri", uri]
     changes = [word for change in SOBOL for word in ("--set", change)]
-    invoke("run", str(study_file(tmp_path)), "--name", "s", *changes, *where)
+    study = str(study_file(tmp_path))
+    output = invoke("run", study, "--name", "s", *changes, "--budget", "1", *where)
+    assert "The budget of this run is spent" in output
     ledger = Ledger(str(tmp_path), "s")
     before, points, runs = contents(tmp_path / "s" / "ledger"), rows(ledger), run_ids(uri, "s")
-    invoke("extend", "s", "--num-points", "4", "--replicates", "2", *where)
+    assert len(points) == 1
+    assert sweep_status(uri, "s") == ("KILLED", "2", "1")
+    extended = invoke("extend", "s", "--num-points", "3", "--replicates", "2", *where)
+    assert "budget" not in extended
     after = contents(tmp_path / "s" / "ledger")
     assert {name: after[name] for name in before} == before
-    assert len(rows(ledger)) == len(set(rows(ledger))) == 8
+    assert len(rows(ledger)) == len(set(rows(ledger))) == 6
     assert set(points) < set(rows(ledger))
+    assert sweep_status(uri, "s") == ("FINISHED", "3", "2")
     now = run_ids(uri, "s")
-    assert len(now) == 4
+    assert len(now) == 3
     assert {point: now[point] for point in runs} == runs
     result = open_result("s", str(tmp_path))
-    assert (result.pending, len(result.points)) == (0, 4)
+    assert (result.pending, len(result.points)) == (0, 3)
     assert tracking.compare(result.tradeoff_points, "s", uri) == []
     (extension,) = read_manifest(ledger).extensions
     assert extension.changes == (
         "replicates was 1 and is now 2",
-        "search.num_points was 2 and is now 4",
+        "search.num_points was 2 and is now 3",
     )
     assert "nothing to train" in invoke("resume", "s", *where)
 
 
-def test_a_wider_grid_extends_and_a_narrower_one_does_not(
+def test_a_wider_grid_lacks_its_new_point_and_a_narrower_one_is_refused(
     uninterrupted: RunOutcome, tmp_path: Path
 ) -> None:
     import sweeps
     from sweeps.errors import InputError
 
     shutil.copytree(uninterrupted.result.storage, tmp_path, dirs_exist_ok=True)
-    wide = "space.weight_decay.grid=[0.001, 0.01, 0.1, 1.0, 10.0]"
-    narrow = "space.weight_decay.grid=[0.001, 0.01, 0.1, 1.0]"
+    ledger = Ledger(str(tmp_path), "reference")
+    wide = ["space.weight_decay.grid=[0.001, 0.01, 0.1, 1.0, 10.0]"]
+    plan = plan_extension(read_manifest(ledger), overrides=wide)
+    lacking = pending_replicates(plan, ledger).values()
+    assert [replicate.config.weight_decay for replicate in lacking] == [10.0, 10.0]
+    narrow = "space.weight_decay.grid=[0.001, 0.01, 0.1]"
     where = {"storage": str(tmp_path), "tracking_uri": f"sqlite:///{tmp_path}/mlflow.db"}
-    result = sweeps.extend("reference", overrides=[wide], **where)
-    assert len(result.points) == 5
     with pytest.raises(InputError, match="1 of its points would not be in it"):
         sweeps.extend("reference", overrides=[narrow], **where)
-
-
-def sweep_status(uri: str, sweep: str) -> str:
-    client = MlflowClient(uri)
-    experiments = [e.experiment_id for e in client.search_experiments()]
-    (run,) = client.search_runs(experiments, f"tags.sweep = '{sweep}' and tags.kind = 'sweep'")
-    assert (run.data.tags["points"], run.data.tags["replicates"]) == ("4", "2")
-    return str(run.info.status)
-
-
-def test_a_run_ends_once_its_budget_is_spent_and_resume_trains_the_rest(
-    uninterrupted: RunOutcome, tmp_path: Path
-) -> None:
-    uri, ledger = tracking.create(f"sqlite:///{tmp_path}/mlflow.db"), Ledger(str(tmp_path), "s")
-    where = ["--storage", str(tmp_path), "--tracking-uri", uri]
-    study = str(study_file(tmp_path))
-    output = invoke("run", study, "--name", "s", "--budget", "3", *where)
-    assert "The budget of this run is spent" in output
-    assert len(rows(ledger)) == 3
-    assert sweep_status(uri, "s") == "KILLED"
-    assert "budget" not in invoke("resume", "s", *where)
-    assert len(rows(ledger)) == len(set(rows(ledger))) == 8
-    assert sweep_status(uri, "s") == "FINISHED"
 
 
 def test_an_adaptive_search_starts_from_reused_trainings(

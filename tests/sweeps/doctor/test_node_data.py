@@ -11,28 +11,18 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from socket import gethostname
 from typing import Any
 
 import psutil
 import pytest
-from ray_head import Head, ray_head
-from ray_node import ray_node
+from ray_head import Head
+from ray_pair import Pair
 from support import requires_data
 
 from privnets import data
 
-STUDY = """
-name: places
-experiment: membership
-fixed: {dataset: location30, model: logistic, train_size: 60, features: 5}
-space: {weight_decay: {grid: [0.1, 1.0]}}
-replicates: 2
-resources: {cpus: 1}
-"""
 NAME = "location30"
 # Before any test names another data directory.
 WHOLE = data.directory()
@@ -42,44 +32,20 @@ pytestmark = pytest.mark.ray
 needs_data = requires_data(NAME)
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A head and a node with a data directory each."""
-
-    head: Head
-    node: int
-    heads: Path
-    nodes: Path
-
-    def sweeps(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "sweeps", *words],
-            env={
-                **os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.head.token,
-                "PRIVNETS_DATA": str(self.heads),
-            },
-            capture_output=True, text=True, timeout=400, check=False,
-        )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def cluster_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    folder = tmp_path_factory.mktemp("joined")
-    heads, nodes = folder / "head", folder / "node"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PRIVNETS_DATA", str(heads))
-        patch.setenv("WHO", "the head")
-        own = {"PRIVNETS_DATA": str(nodes), "WHO": "the other"}
-        with ray_head() as head, ray_node(head, own) as node:
-            yield Pair(head, node, heads, nodes)
-
-
 @pytest.fixture
-def pair(cluster_pair: Pair) -> Pair:
+def empty_pair(pair: Pair) -> Pair:
     """Both without data."""
-    for root in (cluster_pair.heads, cluster_pair.nodes):
+    for root in pair.data:
         shutil.rmtree(root, ignore_errors=True)
-    return cluster_pair
+    return pair
+
+
+def run_sweeps(pair: Pair, *words: str) -> subprocess.CompletedProcess[str]:
+    own = {**pair.token, "PRIVNETS_DATA": str(pair.data[0])}
+    return subprocess.run(
+        [sys.executable, "-m", "sweeps", *words], env={**os.environ, **own},
+        capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
 
 
 _CALL = """
@@ -113,10 +79,10 @@ def call_nodes(head: Head, *calls: str) -> list[tuple[list[Any], float]]:
     return [tuple(json.loads(line)) for line in asked.stdout.splitlines()[-len(calls) :]]
 
 
-def test_each_node_answers_for_itself(pair: Pair) -> None:
+def test_each_node_answers_for_itself(empty_pair: Pair) -> None:
     """With its own variables or given ones, an exception as text, and none that died or is slow."""
     own, given, failed, died, slow = call_nodes(
-        pair.head,
+        empty_pair.head,
         "on_every_node(os.getenv, 'WHO')",
         "on_every_node(os.getenv, 'WHO', environment={'WHO': 'given'})",
         "on_every_node(os.listdir, '/there/is/none')",
@@ -141,61 +107,75 @@ def copy_data(root: Path) -> None:
 
 
 @needs_data
-def test_every_node_copies_a_data_set_for_itself(pair: Pair) -> None:
-    ran = pair.sweeps("data", "fetch", NAME, "--address", pair.head.gcs, "--from", str(WHOLE))
+def test_every_node_copies_a_data_set_for_itself(empty_pair: Pair) -> None:
+    ran = run_sweeps(
+        empty_pair, "data", "fetch", NAME, "--address", empty_pair.head.gcs, "--from", str(WHOLE)
+    )
     assert ran.returncode == 0, ran.stderr
-    assert intact(pair.heads)
-    assert intact(pair.nodes)
-    for root in (pair.heads, pair.nodes):
+    assert intact(empty_pair.data[0])
+    assert intact(empty_pair.data[1])
+    for root in (empty_pair.data[0], empty_pair.data[1]):
         assert [path.name for path in root.iterdir()] == [NAME]
 
 
 @needs_data
 def test_a_source_that_is_not_the_published_one_is_refused_on_every_node(
-    pair: Pair, tmp_path: Path
+    empty_pair: Pair, tmp_path: Path
 ) -> None:
     (tmp_path / FILE).write_bytes((WHOLE / NAME / FILE).read_bytes()[:-1] + b"?")
-    ran = pair.sweeps("data", "fetch", NAME, "--address", pair.head.gcs, "--from", str(tmp_path))
+    ran = run_sweeps(
+        empty_pair, "data", "fetch", NAME, "--address", empty_pair.head.gcs, "--from", str(tmp_path)
+    )
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.count("is not the published file") == 2
-    assert not list(pair.heads.iterdir())
-    assert not list(pair.nodes.iterdir())
+    assert not list(empty_pair.data[0].iterdir())
+    assert not list(empty_pair.data[1].iterdir())
 
 
 @needs_data
-def test_the_data_of_each_node_is_listed(pair: Pair) -> None:
-    copy_data(pair.nodes)
-    ran = pair.sweeps("data", "list", "--address", pair.head.gcs, "--json")
+def test_the_data_of_each_node_is_listed(empty_pair: Pair) -> None:
+    copy_data(empty_pair.data[1])
+    ran = run_sweeps(empty_pair, "data", "list", "--address", empty_pair.head.gcs, "--json")
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout).values()
     assert sorted(node["sets"][NAME] for node in told) == [
-        ["absent", str(pair.heads / NAME)], ["present", str(pair.nodes / NAME)],
+        ["absent", str(empty_pair.data[0] / NAME)], ["present", str(empty_pair.data[1] / NAME)],
     ]  # fmt: skip
     assert all(node["sets"]["digits"] == ["present", "scikit-learn"] for node in told)
 
 
 @needs_data
-def test_a_data_directory_for_all_nodes_can_be_named(pair: Pair, tmp_path: Path) -> None:
+def test_a_data_directory_for_all_nodes_can_be_named(empty_pair: Pair, tmp_path: Path) -> None:
     copy_data(tmp_path)
-    ran = pair.sweeps("data", "list", "--address", pair.head.gcs, "--data", str(tmp_path), "--json")
+    ran = run_sweeps(
+        empty_pair,
+        "data",
+        "list",
+        "--address",
+        empty_pair.head.gcs,
+        "--data",
+        str(tmp_path),
+        "--json",
+    )
     assert ran.returncode == 0, ran.stderr
     states = [node["sets"][NAME] for node in json.loads(ran.stdout).values()]
     assert states == [["present", str(tmp_path / NAME)]] * 2
 
 
 @needs_data
-def test_a_sweep_whose_data_one_node_lacks_does_not_begin(pair: Pair, tmp_path: Path) -> None:
-    copy_data(pair.heads)
-    study, storage = tmp_path / "places.yaml", tmp_path / "sweeps"
-    study.write_text(STUDY)
-    ran = pair.sweeps(
-        "run", str(study), "--name", "places", "--address", pair.head.gcs,
+def test_a_sweep_whose_data_one_node_lacks_does_not_begin(
+    empty_pair: Pair, study: str, tmp_path: Path
+) -> None:
+    copy_data(empty_pair.data[0])
+    storage = tmp_path / "sweeps"
+    ran = run_sweeps(
+        empty_pair, "run", study, "--name", "places", "--address", empty_pair.head.gcs,
         "--storage", str(storage), "--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db",
     )  # fmt: skip
     assert (ran.returncode, ran.stdout) == (2, "")
     (line,) = [line for line in ran.stderr.splitlines() if line.startswith("Error: ")]
     assert "dataset_location.tgz is absent" in line
-    assert str(pair.nodes / NAME) in line
+    assert str(empty_pair.data[1] / NAME) in line
     assert "sweeps data fetch" in line
     assert not list(storage.iterdir())
     assert not (tmp_path / "mlflow.db").exists()
@@ -241,9 +221,8 @@ print(json.dumps([outcome.exit_code, *outcome.failures.values()]))
 
 @needs_data
 @pytest.mark.slow
-def test_a_pack_that_finds_its_data_gone_says_on_which_node(tmp_path: Path) -> None:
+def test_a_pack_that_finds_its_data_gone_says_on_which_node(study: str, tmp_path: Path) -> None:
     copy_data(tmp_path / "data")
-    (tmp_path / "places.yaml").write_text(STUDY)
     ran = subprocess.run(
         [sys.executable, "-c", _VANISHING, str(tmp_path)],
         env={**os.environ, "PRIVNETS_DATA": str(tmp_path / "data")},
@@ -257,12 +236,12 @@ def test_a_pack_that_finds_its_data_gone_says_on_which_node(tmp_path: Path) -> N
 
 
 @pytest.mark.slow  # Ray takes long to give up a node
-def test_a_node_that_hangs_does_not_delay_the_others(pair: Pair) -> None:
-    hanging = psutil.Process(pair.node).children(recursive=True)
+def test_a_node_that_hangs_does_not_delay_the_others(empty_pair: Pair) -> None:
+    hanging = psutil.Process(empty_pair.node).children(recursive=True)
     for process in hanging:
         process.send_signal(signal.SIGSTOP)
     try:
-        ((answers, _),) = call_nodes(pair.head, "on_every_node(os.getenv, 'WHO', seconds=20)")
+        ((answers, _),) = call_nodes(empty_pair.head, "on_every_node(os.getenv, 'WHO', seconds=20)")
     finally:
         for process in hanging:
             if process.is_running():

@@ -1,0 +1,21 @@
+"""What a finished `sweeps doctor --json` has reported."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+class DoctorReport:
+    """Exit code, output and checks of the command."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+        is_report = code in (0, 1) and bool(out)
+        self.checks: list[dict[str, Any]] = json.loads(out)["checks"] if is_report else []
+
+    def of(self, subject: str) -> list[dict[str, Any]]:
+        return [check for check in self.checks if check["subject"] == subject]
+
+    def failures(self) -> dict[str, dict[str, Any]]:
+        return {c["subject"]: c for c in self.checks if c["state"] == "failed"}
