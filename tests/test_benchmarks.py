@@ -16,7 +16,7 @@ import tracking
 from tests.benchmarks import recorded, toy
 from tests.benchmarks.plain_toy import Settings, play
 
-STEPS = 100
+STEPS = 60
 SEEDS = range(8)
 
 

@@ -354,7 +354,7 @@ def _tables() -> Strategy:
 def _safetensors(corpus: list[bytes], words: tuple[bytes, ...]) -> Strategy:
     """Safetensors files whose header is edited, with the length that fits."""
 
-    def framed(drawn: tuple[bytes, bytes]) -> bytes:
+    def frame_bytes(drawn: tuple[bytes, bytes]) -> bytes:
         header, body = drawn
         return len(header).to_bytes(8, "little") + header + body
 
@@ -363,7 +363,7 @@ def _safetensors(corpus: list[bytes], words: tuple[bytes, ...]) -> Strategy:
         length = int.from_bytes(content[:8], "little")
         headers.append(content[8 : 8 + length])
         bodies.append(content[8 + length :])
-    return st.tuples(edited_inputs(headers, words), st.sampled_from(bodies)).map(framed)
+    return st.tuples(edited_inputs(headers, words), st.sampled_from(bodies)).map(frame_bytes)
 
 
 def _mapping(content: bytes) -> dict[str, Any]:

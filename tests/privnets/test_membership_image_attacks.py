@@ -44,7 +44,7 @@ def config(**fields):
     return EXPERIMENT.Config.model_validate({**IMAGES, "draws": 32, **fields}, strict=True)
 
 
-def fitted(own, models=range(2)):
+def fit_modules(own, models=range(2)):
     """Outputs of models of a configuration, and the request."""
     request = OutputRequest.draw(own, Universe.load(own, "cpu"))
     return ModuleTrainer().fit(request, models, "cpu"), request
@@ -152,8 +152,8 @@ def test_the_course_of_losses_tells_more_than_the_last_loss():
 
 def test_outputs_hold_copies_and_checkpoints_of_the_attacked_records():
     own = config(augmentation="shift", queries=3, checkpoints=4, paired=True)
-    outputs, request = fitted(own)
-    plain, _ = fitted(config(augmentation="shift", paired=True))
+    outputs, request = fit_modules(own)
+    plain, _ = fit_modules(config(augmentation="shift", paired=True))
     shared = plain.shape[-1]
     np.testing.assert_allclose(outputs[..., :shared], plain, rtol=1e-4, atol=1e-4)
     extra = outputs[:, 0, shared:].reshape(2, 6, 8)
@@ -166,9 +166,9 @@ def test_outputs_hold_copies_and_checkpoints_of_the_attacked_records():
 
 def test_augmented_training_does_not_depend_on_the_stack():
     own = config(augmentation="flip_and_shift", paired=True)
-    stacked, alone = fitted(own, range(2))[0], fitted(own, range(1, 2))[0]
+    stacked, alone = fit_modules(own, range(2))[0], fit_modules(own, range(1, 2))[0]
     np.testing.assert_allclose(stacked[1:], alone, rtol=1e-3, atol=1e-3)
-    assert np.abs(stacked - fitted(config(paired=True))[0]).max() > 0.1
+    assert np.abs(stacked - fit_modules(config(paired=True))[0]).max() > 0.1
 
 
 def test_a_point_reports_the_trajectory_attack_where_it_has_checkpoints():
@@ -195,13 +195,13 @@ def private(**fields):
 def test_private_modules_train_the_same_in_a_stack_and_one_by_one(model, folder, monkeypatch):
     fields = {"features": 5, "model": {"torch": "own_nets:residual", "training": {"steps": 20}}}
     own = private(**(fields if model == "residual" else {}))
-    stacked, request = fitted(own)
+    stacked, request = fit_modules(own)
     note = ModuleTrainer().notes(request)
     assert note.startswith("modules were stacked; ")
     assert note.endswith("; ghost clipping") == (model == "cnn")
     assert ("each example's gradient was computed: Residual" in note) == (model == "residual")
     monkeypatch.setattr(ModuleJob, "obstacle", lambda job: "by request")
-    np.testing.assert_allclose(stacked, fitted(own)[0], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(stacked, fit_modules(own)[0], rtol=1e-3, atol=1e-3)
     assert np.ptp(stacked[:, 0], axis=0).max() > 0.01
 
 

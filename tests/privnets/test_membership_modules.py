@@ -73,7 +73,7 @@ def config(location, arrays="t.npz", params=None, training=None, **fields):
     return EXPERIMENT.Config.model_validate({**values, "records": 8, **fields}, strict=True)
 
 
-def fitted(own, models=range(4)):
+def fit_modules(own, models=range(4)):
     """Outputs of models of a configuration."""
     request = OutputRequest.draw(own, Universe.load(own, "cpu"))
     trainer = ModuleTrainer()
@@ -92,10 +92,10 @@ def test_a_stack_gives_the_same_models_as_training_one_by_one(
     location, arrays, training, monkeypatch
 ):
     own = config(location, arrays, training=training)
-    stacked, note = fitted(own)
+    stacked, note = fit_modules(own)
     assert note == "modules were stacked"
     monkeypatch.setattr(ModuleJob, "obstacle", lambda job: "by request")
-    alone, note = fitted(own)
+    alone, note = fit_modules(own)
     assert note == "modules were trained one by one: by request"
     np.testing.assert_allclose(stacked, alone, rtol=1e-3, atol=1e-3)
     assert np.ptp(stacked[:, 0], axis=0).max() > 0.01  # models differ
@@ -106,10 +106,10 @@ def test_a_stack_gives_the_same_models_as_training_one_by_one(
 )
 def test_modules_that_cannot_be_stacked_train_one_by_one_and_say_why(location, reason):
     own = config(location)
-    outputs, note = fitted(own)
+    outputs, note = fit_modules(own)
     assert "one by one" in note
     assert reason in note
-    np.testing.assert_array_equal(outputs[1:3], fitted(own, range(1, 3))[0])
+    np.testing.assert_array_equal(outputs[1:3], fit_modules(own, range(1, 3))[0])
 
 
 def test_full_batch_descent_equals_plain_torch():
@@ -117,7 +117,7 @@ def test_full_batch_descent_equals_plain_torch():
     recipe = {"optimizer": "sgd", "momentum": 0.5, "weight_decay": 0.1, "steps": 9}
     own = config("linear", "number.npz", training={**recipe, "learning_rate": 0.1})
     request = OutputRequest.draw(own, Universe.load(own, "cpu"))
-    ours, _ = fitted(own, range(1))
+    ours, _ = fit_modules(own, range(1))
     universe = request.universe
     index = torch.from_numpy(request.design.sets[0].astype(np.int64))
     x, y = universe.x.float()[index], universe.y.float()[index]
@@ -201,7 +201,7 @@ RESNET = {
 @pytest.mark.parametrize(("model", "least"), [("cnn", 0.7), (RESNET, 0.05)])
 def test_image_models_train_as_stacks(model, least):
     own = image_config(model)
-    outputs, note = fitted(own, range(2))
+    outputs, note = fit_modules(own, range(2))
     assert note == "modules were stacked"
     assert outputs[:, 1].mean() > least
 

@@ -86,7 +86,7 @@ class Simulation:
             with_record = [
                 np.einsum(
                     "smr,sr->rm",
-                    self._moments(self._joined(*fitted, records[start : start + at_once])),
+                    self._moments(self._join(*fitted, records[start : start + at_once])),
                     absent[:, start : start + at_once],
                 )
                 for start in range(0, len(records), at_once)
@@ -100,7 +100,7 @@ class Simulation:
         moment = (x.transpose(0, 2, 1) @ y[..., None])[..., 0]
         return inverse, np.einsum("spq,sq->sp", inverse, moment)
 
-    def _joined(self, inverse: np.ndarray, base: np.ndarray, records: np.ndarray) -> np.ndarray:
+    def _join(self, inverse: np.ndarray, base: np.ndarray, records: np.ndarray) -> np.ndarray:
         """Parameters of each set with each record: shape [sets, p, records]."""
         joining = self.x[records].T
         gain = inverse @ joining
@@ -150,11 +150,11 @@ def test_the_simulation_of_a_mean_gives_its_closed_form():
 def test_rho_kl_of_asked_records_is_that_of_all_records():
     """All 442 records of diabetes, against eight seeds of 100 records each."""
     prepared = data.prepare("diabetes", 4)
-    truth = Simulation(prepared.x, prepared.y, 25).mean(10_000)
+    truth = Simulation(prepared.x, prepared.y, 25).mean(20_000)
     found, error, freedom = measure(
         8, dataset="diabetes", features=4, train_size=25, records=100, draws=400
     )
-    assert truth.error < 0.006 * truth.mean
+    assert truth.error < 0.004 * truth.mean
     limit = student.ppf(0.9995, freedom) * math.hypot(error, truth.error)
     assert abs(found - truth.mean) < limit
     assert limit < 0.05 * truth.mean
@@ -248,15 +248,15 @@ def test_the_choice_of_records_adds_little_to_the_error_of_rho_kl():
 
 
 def test_points_ask_other_records_unless_they_are_paired():
-    def asked(**fields) -> set[int]:
+    def asked_records(**fields) -> set[int]:
         config = MEMBERSHIP.Config(
             dataset="diabetes", model="linear", features=4, records=50, **fields
         )
         return set(attacked_records(config, 442).tolist())
 
-    first, second = asked(train_size=20), asked(train_size=30)
+    first, second = asked_records(train_size=20), asked_records(train_size=30)
     assert first != second
     assert len(first & second) < 20
-    assert asked(train_size=20, seed=1) != first
-    paired = [asked(train_size=size, paired=True) for size in (20, 30)]
-    assert paired[0] == paired[1] != asked(train_size=20, paired=True, seed=1)
+    assert asked_records(train_size=20, seed=1) != first
+    paired = [asked_records(train_size=size, paired=True) for size in (20, 30)]
+    assert paired[0] == paired[1] != asked_records(train_size=20, paired=True, seed=1)

@@ -51,7 +51,7 @@ def every_row(path: Path) -> dict[str, list[str]]:
     names |= dict.fromkeys(parents, "parent") | {str(path.parent): "."}
     pattern = re.compile("|".join(map(re.escape, names)))
 
-    def told(row: sqlite3.Row) -> str:
+    def row_text(row: sqlite3.Row) -> str:
         kept = {k: row[k] for k in row.keys() if k not in MOMENTS}  # noqa: SIM118
         if row.keys()[0] == "key" and row["key"] in MOMENTS:
             kept["value"] = ""
@@ -59,7 +59,7 @@ def every_row(path: Path) -> dict[str, list[str]]:
             kept.pop("start_time", None)  # of the sweep's own run: when it was begun
         return pattern.sub(lambda match: names[match[0]], repr(kept))
 
-    return {name: sorted(map(told, rows)) for name, rows in found.items()}
+    return {name: sorted(map(row_text, rows)) for name, rows in found.items()}
 
 
 def files(folder: Path) -> list[tuple[str, bytes]]:
@@ -84,7 +84,7 @@ def test_both_ways_make_the_same_rows(tmp_path: Path, monkeypatch: pytest.Monkey
     assert files(tmp_path / "ours") == files(tmp_path / "theirs")
 
 
-def inserted(points: Sequence[TradeoffPoint], folder: Path) -> list[str]:
+def insert_rows(points: Sequence[TradeoffPoint], folder: Path) -> list[str]:
     """Ids of the points that go straight into a fresh store."""
     recorder = tracking.Recorder("s", tracking_uri=f"sqlite:///{folder}/mlflow.db")
     target = recorder._read()
@@ -106,21 +106,21 @@ def test_names_that_mlflow_might_refuse_are_left_to_it(tmp_path: Path) -> None:
         replace(made_point(1 + i), config={name: 1})
         for i, name in enumerate(("a/../b", "/a", "a:b", "", "x" * 300))
     ]
-    assert inserted([made_point(0), *odd], tmp_path) == [made_point(0).point_id]
+    assert insert_rows([made_point(0), *odd], tmp_path) == [made_point(0).point_id]
 
 
 def test_artifacts_that_go_elsewhere_are_left_to_mlflow(tmp_path: Path) -> None:
     """A server with the same database may have created the experiment."""
     uri = tracking.create(f"sqlite:///{tmp_path}/mlflow.db")
     MlflowClient(uri).create_experiment("s", artifact_location="s3://bucket/folder")
-    assert inserted([made_point(0)], tmp_path) == []
+    assert insert_rows([made_point(0)], tmp_path) == []
 
 
 def test_an_unknown_schema_is_left_to_mlflow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "SCHEMAS", frozenset({"another"}))
-    assert inserted([made_point(0)], tmp_path) == []
+    assert insert_rows([made_point(0)], tmp_path) == []
 
 
 def test_a_batch_is_written_as_a_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def _linear_gaussian(seed: int = 0, scale: float = 1.0) -> Evidence:
     return Evidence(*splits, is_random=scale > 0, redraw=redraw)
 
 
-def _watched(evidence: Evidence) -> tuple[Evidence, list[str]]:
+def _record_streams(evidence: Evidence) -> tuple[Evidence, list[str]]:
     """The evidence, and the streams of its redraws as they are asked for."""
     streams: list[str] = []
 
@@ -104,7 +104,7 @@ def test_the_panel_comes_near_the_best_attacker_where_one_draw_is_not_enough():
 
 
 def test_a_network_sees_a_fresh_release_in_every_pass():
-    watched, streams = _watched(_linear_gaussian())
+    watched, streams = _record_streams(_linear_gaussian())
     (posterior,) = finish(fit_network("network", NETWORK, [watched], [0], BUDGET))
     assert len(set(streams)) == len(streams) == posterior.draws - 1
     # A pass over 400 records in minibatches of 50 takes 8 steps.
@@ -113,7 +113,7 @@ def test_a_network_sees_a_fresh_release_in_every_pass():
 
 @pytest.mark.parametrize("attacker", ATTACKERS.values(), ids=ATTACKERS)
 def test_other_attackers_take_as_many_draws_as_improve_validation(attacker):
-    evidence, streams = _watched(_linear_gaussian())
+    evidence, streams = _record_streams(_linear_gaussian())
     few = replace(PROFILES["full"], draws=2)
     posterior = attacker.fit(ReleaseView(evidence, profile=few), 0)
     alone = attacker.fit(ReleaseView(_frozen(evidence)), 0)
@@ -124,7 +124,7 @@ def test_other_attackers_take_as_many_draws_as_improve_validation(attacker):
 
 
 def test_attackers_with_and_without_side_information_share_draws():
-    evidence, streams = _watched(_linear_gaussian())
+    evidence, streams = _record_streams(_linear_gaussian())
     attackers = {**LINEAR, "nearest_neighbours_side": NearestNeighbours()}
     _score(evidence, attackers, draws=4)
     table_streams = [stream for stream in streams if stream.startswith("attack draw")]

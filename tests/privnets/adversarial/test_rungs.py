@@ -135,7 +135,7 @@ JUDGED = {
 }
 
 
-def judged(**given: object) -> list:
+def attacked_stack(**given: object) -> list:
     """Configurations that only attackers can evaluate."""
     each = {**JUDGED, **given}
     return [
@@ -185,7 +185,7 @@ def test_rungs_estimate_the_interim_objectives_and_no_other(given):
 
 def test_a_judged_stack_trains_as_one_without_rungs():
     """Bit by bit, also if it is continued from the state of a rung."""
-    configs, shares, steps = judged(), (0.25, 0.5), JUDGED["steps"]
+    configs, shares, steps = attacked_stack(), (0.25, 0.5), JUDGED["steps"]
     plain = with_states(ADVERSARIAL.stages(configs), steps)
     whole = with_states(ADVERSARIAL.stages_with_rungs(configs, shares), steps)
     (first, state), (second, _) = ((s, state) for s, state in whole if isinstance(s, Rung))
@@ -201,7 +201,7 @@ def test_a_judged_stack_trains_as_one_without_rungs():
 
 @pytest.mark.slow
 def test_a_judged_configuration_reports_the_metrics_of_a_run_without_rungs():
-    configs = judged()[:1]
+    configs = attacked_stack()[:1]
     stages = ADVERSARIAL.stages_with_rungs(configs, (0.25, 0.5))
     with_rungs = metrics(point for stage in stages for point in stage.points)
     for member, values in metrics(ADVERSARIAL.run(configs)).items():
@@ -209,7 +209,7 @@ def test_a_judged_configuration_reports_the_metrics_of_a_run_without_rungs():
 
 
 def test_a_member_is_judged_alike_alone_and_in_a_stack():
-    configs = judged()
+    configs = attacked_stack()
     (together,) = rungs(itertools.islice(ADVERSARIAL.stages_with_rungs(configs, (0.5,)), 1))
     for told, each in zip(together.estimates, configs, strict=True):
         (alone,) = rungs(itertools.islice(ADVERSARIAL.stages_with_rungs([each], (0.5,)), 1))
@@ -241,7 +241,7 @@ def test_releases_are_ranked_right_where_the_games_adversaries_rank_them_wrong()
 
 
 def test_pretraining_gives_no_estimate_of_a_releaser_that_has_not_begun():
-    configs = judged(scenario="fixed-both", pretrain_steps=60)
+    configs = attacked_stack(scenario="fixed-both", pretrain_steps=60)
     first, second = rungs(itertools.islice(ADVERSARIAL.stages_with_rungs(configs, (0.25, 0.75)), 2))
     for rung, is_known in ((first, False), (second, True)):
         for told in rung.estimates:

@@ -61,10 +61,10 @@ def _judge(release: Release) -> Replicate:
 
 
 def _flags(release: Release) -> set[str]:
-    return _raised(_judge(release))
+    return _raised_flags(_judge(release))
 
 
-def _raised(replicate: Replicate) -> set[str]:
+def _raised_flags(replicate: Replicate) -> set[str]:
     return {k for k, v in replicate.metrics.items() if k.startswith("flag/") and v == 1}
 
 
@@ -76,7 +76,7 @@ def _with_secrets(evidence: Evidence, change) -> Evidence:
 
 def test_an_intact_panel_is_not_flagged_and_states_its_number_of_test_records(release):
     replicate = _judge(release)
-    assert _raised(replicate) == set()
+    assert _raised_flags(replicate) == set()
     assert replicate.scored_on == ScoredRecords(None, len(release.original.test.z))
 
 
@@ -85,9 +85,9 @@ def test_shuffled_labels_are_flagged(release):
     order = torch.randperm(len(release.released.attack.secret), generator=source)
     mislabelled = _with_secrets(release.released, lambda secret: secret[order])
     replicate = _judge(replace(release, released=mislabelled))
-    assert "flag/attacker_below_adversary" in _raised(replicate)
+    assert "flag/attacker_below_adversary" in _raised_flags(replicate)
     # This flag needs no leak to be found, so it is raised for private releases too.
-    assert "flag/attacker_fails_on_raw_data" in _raised(replicate)
+    assert "flag/attacker_fails_on_raw_data" in _raised_flags(replicate)
     note = replicate.notes["flag/attacker_fails_on_raw_data"]
     assert note == "secrets of the attack split differ from those of the raw records"
 

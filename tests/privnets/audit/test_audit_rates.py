@@ -20,7 +20,7 @@ AREA = ndtr(DISTANCE / math.sqrt(2))
 ADVANTAGE = 2 * ndtr(DISTANCE / 2) - 1
 
 
-def tied(seed: int, models: int = 1, records: int = 90) -> ScoredTrials:
+def tied_scores(seed: int, models: int = 1, records: int = 90) -> ScoredTrials:
     random = np.random.default_rng(seed)
     member = np.tile(np.arange(records) % 2 == 0, (models, 1))
     return ScoredTrials(random.integers(0, 12, (models, records)) + 2.0 * member, member)
@@ -28,7 +28,7 @@ def tied(seed: int, models: int = 1, records: int = 90) -> ScoredTrials:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_area_equals_that_of_scikit_learn_with_ties(seed: int) -> None:
-    trials = tied(seed, models=3)
+    trials = tied_scores(seed, models=3)
     expected = roc_auc_score(trials.member.ravel(), trials.score.ravel())
     assert trials.area().value == pytest.approx(expected, abs=1e-12)
 
@@ -36,7 +36,7 @@ def test_area_equals_that_of_scikit_learn_with_ties(seed: int) -> None:
 @pytest.mark.parametrize("rate", [0.0, 0.001, 0.01, 0.1, 0.5, 1.0])
 def test_rates_equal_those_of_scikit_learn_with_ties(rate: float) -> None:
     for seed in range(5):
-        trials = tied(seed)
+        trials = tied_scores(seed)
         false, true, _ = roc_curve(
             trials.member.ravel(), trials.score.ravel(), drop_intermediate=False
         )
@@ -45,7 +45,7 @@ def test_rates_equal_those_of_scikit_learn_with_ties(rate: float) -> None:
 
 
 def test_best_threshold_has_the_largest_difference_of_the_roc_curve() -> None:
-    trials = tied(1)
+    trials = tied_scores(1)
     false, true, _ = roc_curve(trials.member.ravel(), trials.score.ravel())
     advantage, threshold = trials.best_threshold()
     assert advantage == pytest.approx((true - false).max(), abs=1e-12)
@@ -174,7 +174,7 @@ def test_epsilon_bound_stays_below_the_truth_of_randomised_response() -> None:
 
 
 def test_scores_that_are_nan_are_left_out() -> None:
-    trials = tied(0, records=40)
+    trials = tied_scores(0, records=40)
     score = trials.score.copy()
     score[0, :10] = np.nan
     kept = ScoredTrials(trials.score[:, 10:], trials.member[:, 10:])

@@ -19,7 +19,7 @@ def _linear(tape, parameters, x):
     return tape.dense(x, parameters[0], parameters[1])
 
 
-def _squared(outputs: Tensor, y: Tensor) -> Tensor:
+def _squared_error(outputs: Tensor, y: Tensor) -> Tensor:
     return (outputs[..., 0] - y).square()
 
 
@@ -36,7 +36,7 @@ def _train(seeds: list[int], schedule: PrivateSchedule) -> list[Tensor]:
     start = [torch.zeros(len(seeds), 4, 1), torch.zeros(len(seeds), 1, 1)]
     optimiser = StackedAdam(start, torch.full((len(seeds),), 0.05))
     randoms = [generator(seed, "test") for seed in seeds]
-    train_privately(optimiser, ghost_clipping(_linear, _squared), x, y, schedule, randoms)
+    train_privately(optimiser, ghost_clipping(_linear, _squared_error), x, y, schedule, randoms)
     return optimiser.parameters
 
 

@@ -231,7 +231,7 @@ def value(**other: object) -> Claim:
     return Claim(statement="said", metric=METRIC, **other)
 
 
-def paired(difference: float, spread: float, seed: int, seeds: int = 4) -> pd.DataFrame:
+def pairs(difference: float, spread: float, seed: int, seeds: int = 4) -> pd.DataFrame:
     """Two metrics whose difference is normal around `difference`, with a far larger common part."""
     draws = np.random.default_rng(seed)
     common, noise = 100 * draws.standard_normal(seeds), spread * draws.standard_normal(seeds)
@@ -287,10 +287,10 @@ def test_shared_test_set_widens_the_interval_of_a_value():
 
 
 def test_order_is_paired_by_seed_and_point():
-    found = judge_claim(value(above=OTHER, by=0.4), paired(0.5, 0.01, seed=0))
+    found = judge_claim(value(above=OTHER, by=0.4), pairs(0.5, 0.01, seed=0))
     assert found.verdict == "agrees"
     assert found.measured.mean == pytest.approx(0.5, abs=0.03)
-    assert judge_claim(value(above=OTHER, by=0.6), paired(0.5, 0.01, seed=0)).verdict == "disagrees"
+    assert judge_claim(value(above=OTHER, by=0.6), pairs(0.5, 0.01, seed=0)).verdict == "disagrees"
 
 
 def test_order_elsewhere_compares_points_that_agree_in_other_fields():
@@ -356,7 +356,7 @@ def test_point_without_values_may_be_the_one_that_a_claim_asks_for(hidden):
 
 def test_values_and_orders_of_an_unfinished_sweep_cannot_be_judged():
     """A mean over the points that happen to be finished is not the one that is claimed."""
-    value_frame, order_frame = replicates(falling), paired(0.5, 0.01, seed=0)
+    value_frame, order_frame = replicates(falling), pairs(0.5, 0.01, seed=0)
     for asked, frame in [
         (value(at_least=0.0), value_frame),
         (value(at_most=0.0), value_frame),
@@ -384,7 +384,7 @@ def test_flagged_points_are_left_out_of_claims_about_attackers():
 
 def test_flags_leave_claims_about_bounds_as_they_are():
     """A point is flagged because it contradicts a bound, which the claim may be about."""
-    frame = paired(-0.5, 0.01, seed=0)
+    frame = pairs(-0.5, 0.01, seed=0)
     flagged = frame["point_id"].unique().tolist()
     assert judge_claim(value(above=OTHER), frame, flagged).verdict == "disagrees"
 
@@ -399,7 +399,7 @@ MOST_FALSE_OF_FEW = 0.05 * FEW_ROUNDS + 3 * math.sqrt(0.05 * 0.95 * FEW_ROUNDS)
 def test_rate_of_false_verdicts_on_orders_of_two_replicates():
     """Equal metrics are on the edge of the range. Normal quantiles would give 30%."""
     found = [
-        judge_claim(value(above=OTHER), paired(0.0, 1.0, seed, seeds=2)).verdict
+        judge_claim(value(above=OTHER), pairs(0.0, 1.0, seed, seeds=2)).verdict
         for seed in range(ROUNDS)
     ]
     assert 0 < ROUNDS - found.count("cannot tell") <= MOST_FALSE

@@ -9,28 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from doctor_report import DoctorReport
+from doctor_report import doctor
 from mlflow_server import free_port
 
 from sweeps.doctor import Check, check_clock, check_versions, merge_nodes
-from tests.support import run_command
 from tracking.server import team_server
-
-
-def doctor(*arguments: str, **environment: str) -> DoctorReport:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        ended = run_command("doctor", *arguments, "--json")
-    return DoctorReport(ended.exit_code, ended.stdout, ended.stderr)
-
-
-def test_a_sound_machine_fails_nothing_and_keeps_nothing(tmp_path: Path) -> None:
-    storage, store = tmp_path / "sweeps", tmp_path / "mlflow.db"
-    run = doctor("--storage", str(storage), "--tracking-uri", f"sqlite:///{store}")
-    assert (run.code, run.failures()) == (0, {}), run.err
-    assert {c["subject"] for c in run.checks} >= {"versions", "storage", "tracking", "memory"}
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("scheme", [pytest.param("http://", marks=pytest.mark.slow), ""])
@@ -59,15 +42,17 @@ def test_a_wrong_tracking_password_is_found_and_the_right_one_lets_in() -> None:
                 assert ("rejects the credentials" in check["found"]) == bool(code)
 
 
-def test_a_readable_token_is_a_warning_without_a_cluster(tmp_path: Path) -> None:
+def test_a_sound_machine_fails_nothing_and_a_readable_token_is_a_warning(tmp_path: Path) -> None:
     token = Path.home() / ".ray" / "auth_token"
     token.parent.mkdir()
     token.write_text("x")
     token.chmod(0o644)  # as `ray get-auth-token --generate` makes it
     run = doctor("--storage", str(tmp_path / "s"), "--tracking-uri", f"sqlite:///{tmp_path}/m.db")
     assert (run.code, run.failures()) == (0, {}), run.err
+    assert {c["subject"] for c in run.checks} >= {"versions", "storage", "tracking", "memory"}
     (check,) = run.of("secret files")
     assert (check["state"], f"chmod 600 {token}" in check["remedy"]) == ("warning", True)
+    assert list(tmp_path.iterdir()) == []
     needed = doctor("--address", "http://127.0.0.1:1")
     assert (needed.code, f"chmod 600 {token}" in needed.err) == (2, True)
 

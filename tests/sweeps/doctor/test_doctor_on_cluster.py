@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from doctor_report import DoctorReport
+from doctor_report import doctor
 from ray_head import Head
 from ray_pair import Pair
 from support import requires_data
@@ -22,16 +19,6 @@ from privnets import data
 SOURCE = data.directory() / "location30"
 
 pytestmark = pytest.mark.ray
-
-
-def doctor(*arguments: str, **environment: str) -> DoctorReport:
-    """Runs the doctor in a process of its own, as a process joins one Ray at most."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "sweeps", "doctor", *arguments, "--json"],
-        env={**os.environ, **environment},
-        capture_output=True, text=True, timeout=400, check=False,
-    )  # fmt: skip
-    return DoctorReport(ended.returncode, ended.stdout, ended.stderr)
 
 
 @contextmanager

@@ -43,34 +43,34 @@ early_stopping: true
 ADVERSARIAL = privnets.experiment("adversarial")
 
 
-def planned(folder: Path, *overrides: str) -> Plan:
+def make_early_plan(folder: Path, *overrides: str) -> Plan:
     return make_plan(load(study_file(folder, STUDY), overrides))
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    return planned(tmp_path_factory.mktemp("study"))
+    return make_early_plan(tmp_path_factory.mktemp("study"))
 
 
 @pytest.fixture(scope="module")
 def whole(study: Plan, tmp_path_factory: pytest.TempPathFactory) -> Ledger:
     """Every point trained to its end."""
-    return trained(study, tmp_path_factory.mktemp("whole"), None)
+    return train_all(study, tmp_path_factory.mktemp("whole"), None)
 
 
 @pytest.fixture(scope="module")
 def early(study: Plan, tmp_path_factory: pytest.TempPathFactory) -> Ledger:
-    return trained(study, tmp_path_factory.mktemp("early"), StoppingRule.from_plan(study))
+    return train_all(study, tmp_path_factory.mktemp("early"), StoppingRule.from_plan(study))
 
 
-def begun(study: Plan, ledger: Ledger, stopping: StoppingRule | None) -> PackTrainer:
+def begin_pack(study: Plan, ledger: Ledger, stopping: StoppingRule | None) -> PackTrainer:
     pack = Pack("pack", "adversarial", tuple(study.replicates()))
     return PackTrainer(pack, ADVERSARIAL, ledger, checkpoint_seconds=0.0, stopping=stopping)
 
 
-def trained(study: Plan, folder: Path, stopping: StoppingRule | None) -> Ledger:
+def train_all(study: Plan, folder: Path, stopping: StoppingRule | None) -> Ledger:
     ledger = Ledger(str(folder), "sweep")
-    to_the_end(begun(study, ledger, stopping))
+    to_the_end(begin_pack(study, ledger, stopping))
     return ledger
 
 
@@ -130,10 +130,10 @@ def test_an_interrupted_pack_stops_the_same_points(
     study: Plan, early: Ledger, tmp_path: Path
 ) -> None:
     ledger, stopping = Ledger(str(tmp_path), "sweep"), StoppingRule.from_plan(study)
-    broken = begun(study, ledger, stopping)
+    broken = begin_pack(study, ledger, stopping)
     for _ in range(3):
         broken.advance()
-    to_the_end(begun(study, ledger, stopping))
+    to_the_end(begin_pack(study, ledger, stopping))
     assert reasons(ledger) == reasons(early)
     assert_same_numbers(numbers(ledger), numbers(early))
 
@@ -143,7 +143,7 @@ def test_stopped_points_are_not_trained_again_from_an_older_state(
 ) -> None:
     ledger, stopping = Ledger(str(tmp_path), "sweep"), StoppingRule.from_plan(study)
     kept = Path(ledger.directory.path, "checkpoints", "pack")
-    run, older = begun(study, ledger, stopping), b""
+    run, older = begin_pack(study, ledger, stopping), b""
     while not (kept / "points.parquet").exists():
         older = (kept / "state.safetensors").read_bytes() if kept.exists() else b""
         run.advance()
@@ -155,7 +155,7 @@ def test_stopped_points_are_not_trained_again_from_an_older_state(
         for r in p.replicates
         if r.stopped is not None
     }
-    to_the_end(begun(study, ledger, stopping))
+    to_the_end(begin_pack(study, ledger, stopping))
     assert stopped_at
     assert reasons(ledger) == reasons(early)
     for point in ledger.read_points():
@@ -189,7 +189,7 @@ def test_a_failed_point_stops_no_other(
         return advance(self, steps)
 
     monkeypatch.setattr(game.Game, "advance", overflow)
-    ledger = trained(study, tmp_path, StoppingRule.from_plan(study))
+    ledger = train_all(study, tmp_path, StoppingRule.from_plan(study))
     assert points(ledger)[judge].status == "failed"
     assert all(judge not in str(reason) for reason in reasons(ledger).values())
 
@@ -213,7 +213,7 @@ def test_a_failed_point_stops_no_other(
 )
 def test_an_invalid_section_is_refused(tmp_path: Path, change: str, message: str) -> None:
     with pytest.raises(StudyError) as caught:
-        planned(tmp_path, change)
+        make_early_plan(tmp_path, change)
     assert len(caught.value.errors) == 1
     assert message in str(caught.value)
 
@@ -233,7 +233,7 @@ def test_an_experiment_that_estimates_nothing_refuses_it_beside_other_mistakes(
 
 
 def test_early_stopping_is_off_by_default_and_part_of_the_plan(tmp_path: Path) -> None:
-    on, off = planned(tmp_path), planned(tmp_path, "early_stopping=false")
+    on, off = make_early_plan(tmp_path), make_early_plan(tmp_path, "early_stopping=false")
     assert load("toy-gaussian").early_stopping is None
     assert StoppingRule.from_plan(off) is None
     assert StoppingRule.from_plan(on) == StoppingRule(on.objectives, (0.125, 0.25, 0.5), 2.0, 0.95)
@@ -270,7 +270,7 @@ def test_a_sweep_with_stopped_points_is_a_success(
     report = Path(result.storage, "early", "report.html").read_text()
     assert f"{len(stopped)} stopped early" in report
     assert "dominated at " in report
-    assert pending_replicates(planned(tmp_path), Ledger(result.storage, "early")) == {}
+    assert pending_replicates(make_early_plan(tmp_path), Ledger(result.storage, "early")) == {}
     recorded = tracking.load_points("early", tracking_uri).set_index("point_id")["status"]
     assert set(recorded.index[recorded == "stopped"]) == stopped
     run("verify", "early")

@@ -30,7 +30,7 @@ AMNIST = (
 Estimates = Mapping[tuple[str, int], Mapping[str, InterimEstimate]]
 
 
-def planned(study: str, *overrides: str) -> Plan:
+def judged_plan(study: str, *overrides: str) -> Plan:
     return make_plan(load(study, ["early_stopping=true", "fixed.panel=quick", *overrides]))
 
 
@@ -80,8 +80,8 @@ def front(plan: Plan, points: Mapping[str, TradeoffPoint]) -> set[str]:
 @pytest.mark.parametrize(
     "plan",
     [
-        lambda: planned("digits-quick", "replicates=2"),
-        pytest.param(lambda: planned("amnist-alpha", *AMNIST), marks=requires_data("mnist")),
+        lambda: judged_plan("digits-quick", "replicates=2"),
+        pytest.param(lambda: judged_plan("amnist-alpha", *AMNIST), marks=requires_data("mnist")),
     ],
     ids=["digits", "amnist"],
 )
@@ -107,7 +107,7 @@ def test_no_point_of_the_final_front_is_stopped(plan):
 )
 def test_objectives_that_no_judge_measures_are_refused(objective):
     with pytest.raises(StudyError) as caught:
-        planned("digits-quick", f"objectives={{{objective}: min, utility/accuracy: max}}")
+        judged_plan("digits-quick", f"objectives={{{objective}: min, utility/accuracy: max}}")
     assert len(caught.value.errors) == 1
     expected = (
         f"got early stopping by {objective}, which training does not estimate; expected false"
@@ -116,5 +116,7 @@ def test_objectives_that_no_judge_measures_are_refused(objective):
 
 
 def test_every_order_of_leakage_is_judged():
-    plan = planned("digits-quick", "objectives={privacy/alpha_leakage: min, utility/accuracy: max}")
+    plan = judged_plan(
+        "digits-quick", "objectives={privacy/alpha_leakage: min, utility/accuracy: max}"
+    )
     assert {point.config.alpha for point in plan.points} == {0.5, 1.0, 8.0}

@@ -107,13 +107,13 @@ def write(ledger: Ledger, plan: Plan, *members: tuple[int, int]) -> None:
     ledger.write_pack(name, [replicate_of(plan, *member) for member in members])
 
 
-def held(uri: str) -> list[str]:
+def recorded_ids(uri: str) -> list[str]:
     return sorted(tracking.load_points("sweep", uri)["point_id"])
 
 
 def holds_any(uri: str) -> bool:
     try:
-        return bool(held(uri))
+        return bool(recorded_ids(uri))
     except tracking.TrackingError:  # the sweep has not been announced yet
         return False
 
@@ -215,10 +215,10 @@ def test_a_point_is_published_once_it_has_all_its_replicates(
     assert publisher.outcome().points == 0
     write(ledger, plan, (0, 1))
     assert publisher.publish()
-    assert held(uri) == ids(plan, 0)
+    assert recorded_ids(uri) == ids(plan, 0)
     write(ledger, plan, (1, 1), (2, 0), (2, 1))
     assert publisher.publish()
-    assert held(uri) == ids(plan, 0, 1, 2)
+    assert recorded_ids(uri) == ids(plan, 0, 1, 2)
 
 
 def test_the_page_of_a_sweep_shows_columns_that_its_runs_have(
@@ -334,7 +334,7 @@ def test_points_deleted_while_publishing_are_published_again(
         if run.data.tags["point_id"] == point_id:
             client.delete_run(run.info.run_id)
     assert publisher.publish_and_confirm()
-    assert held(uri) == ids(plan, 0, 1)
+    assert recorded_ids(uri) == ids(plan, 0, 1)
     assert publisher.outcome().points == 2
 
 
@@ -351,12 +351,12 @@ def test_its_process_publishes_beside_training_and_the_rest_on_the_order_to_fini
         process = psutil.Process(publication._process.pid)
         command = " ".join(process.cmdline())
         assert becomes(lambda: holds_any(uri))
-        assert held(uri) == ids(plan, 0)
+        assert recorded_ids(uri) == ids(plan, 0)
         assert process.nice() == 19
         write(ledger, plan, (1, 0), (1, 1), (2, 0))
         outcome = publication.finish()
     assert (outcome.points, outcome.left, outcome.error) == (2, 0, None)
-    assert held(uri) == ids(plan, 0, 1)
+    assert recorded_ids(uri) == ids(plan, 0, 1)
     # Either may be a URI with credentials.
     assert uri not in command
     assert ledger.storage not in command
@@ -543,7 +543,7 @@ def test_a_time_beyond_the_calendar_is_damage_and_delays_no_other_point(
     publisher = Publisher(ledger, manifest, uri)
     assert publisher.publish()
     outcome = publisher.outcome()
-    assert held(uri) == ids(plan, 1)
+    assert recorded_ids(uri) == ids(plan, 1)
     assert (outcome.points, outcome.left) == (1, 0)
     assert "late" in " ".join(Result.read(ledger).unreadable)
 
@@ -602,7 +602,7 @@ def test_a_point_that_cannot_be_recorded_delays_no_other(
     ledger.write_pack("lost", members)
     shutil.rmtree(Path(ledger.directory.path) / "artifacts")
     published = publish_all(ledger, manifest, uri)
-    assert held(uri) == [plan.points[1].point_id]
+    assert recorded_ids(uri) == [plan.points[1].point_id]
     assert not published.whole
     assert published.left == 1
     assert plan.points[0].point_id in (published.error or "")
@@ -618,6 +618,6 @@ def test_a_point_that_mlflow_refuses_delays_no_other(
     ledger.write_pack("0", [TradeoffPoint(whole.point_id, "membership", config, replicates)])
     write(ledger, plan, (1, 0), (1, 1), (2, 0), (2, 1))
     published = publish_all(ledger, manifest, uri)
-    assert held(uri) == ids(plan, 1, 2)
+    assert recorded_ids(uri) == ids(plan, 1, 2)
     assert (published.points, published.left, published.whole) == (2, 1, False)
     assert whole.point_id in (published.error or "")

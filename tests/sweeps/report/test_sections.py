@@ -81,7 +81,7 @@ def test_only_images_have_a_source():
     assert "img-src data: blob:" in policy
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", ["power", "toy"])
 def test_excluded_points_are_counted(kind):
     sweep = KINDS[kind][0]()
     metric = list(sweep.objectives)[1].replace("/", "__")

@@ -80,7 +80,7 @@ def assert_equal(frame: pd.DataFrame, expected: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(frame, expected, rtol=1e-9, atol=1e-9)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(packs_of_points())
 def test_tables_equal_those_of_the_points(packs: list[list[TradeoffPoint]]) -> None:
     """Replicates may be repeated, missing, undefined, failed, stopped, or of mixed types."""
@@ -158,7 +158,7 @@ def test_damage_hides_a_pack_from_those_who_read_it_whole(tmp_path: Path) -> Non
     assert hidden > 0.7 * len(places)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(packs_of_points())
 def test_notes_and_artifacts_equal_those_of_the_points(packs: list[list[TradeoffPoint]]) -> None:
     with TemporaryDirectory() as folder:
