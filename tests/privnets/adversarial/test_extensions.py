@@ -88,7 +88,7 @@ def _added_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
             registry._loaded.pop(name, None)
 
 
-@pytest.mark.usefixtures("_added_package")
+@pytest.mark.usefixtures("_added_package", "small_panel")
 def test_an_added_problem_is_trained_and_attacked_like_the_others():
     config = EXPERIMENT.Config.model_validate({"problem": "coins", **SMALL})
     assert config.releaser_width == 8
