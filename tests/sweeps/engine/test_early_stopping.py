@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 STUDY = """
 name: early
 experiment: adversarial
-fixed: {problem: gaussian-mixture, evaluation: exact, steps: 200, batch_size: 32, train_size: 256}
+fixed: {problem: gaussian-mixture, evaluation: exact, steps: 300, batch_size: 32, train_size: 256}
 space:
   tradeoff: {grid: [0.2, 0.6]}
   dependence: {grid: [0.0, 1.0]}
