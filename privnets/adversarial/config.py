@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue, model_validator
 from privnets.adversarial.attackers.profiles import ProfileName
 from privnets.adversarial.problem import Problem, ProblemReference
 from privnets.adversarial.problems import PROBLEMS
+from privnets.adversarial.problems.faces import FaceProblemReference
 from privnets.adversarial.problems.own import TableProblemReference
 from privnets.adversarial.problems.own_images import ImageProblemReference
 from privnets.adversarial.problems.own_series import SeriesProblemReference
@@ -21,6 +22,7 @@ PROBLEM_FORMS: Final[Mapping[str, type[ProblemReference]]] = {
     "table": TableProblemReference,
     "images": ImageProblemReference,
     "series": SeriesProblemReference,
+    "faces": FaceProblemReference,
 }
 NamedProblem = Annotated[str | ProblemReference, OneOf(PROBLEMS.names, PROBLEM_FORMS)]
 """Name of a problem, or the user's own."""
@@ -44,7 +46,7 @@ class NetworkReference(UserForm):
         return self.torch
 
 
-RELEASER_NAMES: Final = ("linear", "mlp", "convolutional", "recurrent")
+RELEASER_NAMES: Final = ("linear", "mlp", "convolutional", "recurrent", "unet")
 _NETWORK_FORMS: Final = {"torch": NetworkReference}
 
 
@@ -133,7 +135,10 @@ class AdversarialConfig(ExperimentConfig):
         2, ge=1, le=1000, description="k, adversary steps per releaser step"
     )
     pretrain_steps: int = Field(
-        1000, ge=1, le=10**6, description="steps on raw data of the networks that are then fixed"
+        1000,
+        ge=1,
+        le=10**6,
+        description="steps on raw data: of networks that are then fixed, and of unet to copy",
     )
     batch_size: int = Field(128, ge=4, le=2**20, description="records in a minibatch")
     learning_rate: float = Field(1e-3, gt=0, le=1, description="learning rate of the releaser")

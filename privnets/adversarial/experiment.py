@@ -138,7 +138,7 @@ def _stages() -> ModuleType:
 def _unused_by_choice(config: AdversarialConfig) -> dict[str, tuple[str, ...]]:
     """Fields without effect, by the field whose value makes them so."""
     unused = {"objective": _UNUSED_BY_OBJECTIVE[config.objective]}
-    if config.scenario == "joint":
+    if config.scenario == "joint" and config.releaser != "unet":
         unused["scenario"] = ("pretrain_steps",)
     for name, width in (("releaser", "releaser_width"), ("inference_network", "adversary_width")):
         if isinstance(getattr(config, name), NetworkReference):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from privnets.adversarial.config import AdversarialConfig
     from privnets.adversarial.records import Release
 
-NetworkKind = Literal["perceptron", "convolutional", "recurrent"]
+NetworkKind = Literal["perceptron", "convolutional", "separable", "recurrent"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ProblemSpec:
         attacker_width: Units or channels of the attackers' networks, whatever the game's are.
         utility_classes: Number of classes of the utility label; 0 without a label.
         network: Inference networks for its records: `perceptron` for vectors and small images,
-            `convolutional` for square images, `recurrent` for sequences.
+            `convolutional` or `separable` for square images, `recurrent` for sequences.
         pixels: Whether records are images with pixels in [0, 1], and releases too.
         side_features: Columns of public side information; 0 without any.
         copies_input: Whether a release should resemble its record.

@@ -106,6 +106,8 @@ class Release:
         curves: Training curves.
         adversary: In-loop adversary's log probabilities on test, shape [n, C] or [n, T, C].
         utility: In-loop utility network's log probabilities on test, shape [n, C], or None.
+        raw_utility: Log probabilities of the utility network that was trained on raw records:
+            on raw and on released test records, shape [n, C] each; None without one.
     """
 
     config: AdversarialConfig
@@ -115,6 +117,7 @@ class Release:
     curves: dict[str, Curve]
     adversary: Tensor
     utility: Tensor | None
+    raw_utility: tuple[Tensor, Tensor] | None = None
 
     def is_finite(self) -> bool:
         """Whether all released numbers are finite."""

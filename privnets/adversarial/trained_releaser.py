@@ -71,7 +71,7 @@ class ReleaserDescription(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     format: Literal[1] = 1
-    network: Literal["linear", "mlp", "convolutional", "recurrent", "torch"]
+    network: Literal["linear", "mlp", "convolutional", "recurrent", "unet", "torch"]
     settings: dict[str, Any]
     noise_std: float = Field(ge=0)
     encoding: Encoding

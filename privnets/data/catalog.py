@@ -90,6 +90,10 @@ DATASETS: Final[Registry[DataSource]] = Registry(
         "cifar10": "privnets.data.cifar10:Cifar10Source",
         "cifar10_jpeg": "privnets.data.cifar10:Cifar10JpegSource",
         "eco": "privnets.data.eco:EcoSource",
+        "lfw": "privnets.data.faces.lfw:LfwSource",
+        "celeba": "privnets.data.faces.celeba:CelebaSource",
+        "facescrub": "privnets.data.faces.facescrub:FaceScrubSource",
+        "vggface2": "privnets.data.faces.vggface2:VggFace2Source",
     },
 )
 
@@ -165,7 +169,7 @@ def load(name: str | DataReference) -> Dataset:
     kind = info(name).kind
     if kind != "table":
         raise DataError(
-            f"data set {name!r} is not a table but {kind}: use privnets.data.{name}.read()."
+            f"data set {name!r} must be a table, as {', '.join(names('table'))} are; got {kind}."
         )
     return _load(name, fingerprint(name))
 

@@ -17,7 +17,7 @@ from typing import Literal
 import platformdirs
 
 Task = Literal["regression", "binary", "multiclass"]
-Kind = Literal["table", "series"]
+Kind = Literal["table", "series", "faces"]
 FileState = Literal["present", "absent", "altered"]
 
 
@@ -71,10 +71,12 @@ class DatasetInfo:
         name: Name in configurations and commands, and of its folder in the data directory.
         task: `binary` has targets 0 and 1, `multiclass` 0 to `classes` - 1.
         classes: Number of classes; 0 for regression.
-        files: Empty if scikit-learn ships the data set.
-        kind: `load` reads a `table`; the module with the data set's name reads `series`.
+        files: Empty if scikit-learn ships the data set, or if there are `lists`.
+        kind: `load` reads a `table`; the module with the data set's name reads `series`, and
+            `faces` are a `privnets.data.faces.collection.FaceSource`.
         shape: Channels, height and width of an image, whose pixels the columns are in this order;
             empty for other tables.
+        lists: Names of the lists in a folder of images that has no `files`.
     """
 
     name: str
@@ -89,6 +91,7 @@ class DatasetInfo:
     files: tuple[DataFile, ...] = ()
     kind: Kind = "table"
     shape: tuple[int, ...] = ()
+    lists: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:

@@ -66,6 +66,11 @@ def copy(name: str, source: str) -> list[Path]:
 
 
 def _fetch_missing(dataset: DatasetInfo, retrieve: _Retrieve) -> list[Path]:
+    if dataset.lists:
+        raise DataError(
+            f"data set {dataset.name!r} cannot be fetched: it is a folder of images. Ask "
+            f"{dataset.source} for it, and unpack it in {dataset.folder}."
+        )
     if _missing_files(dataset):
         try:
             _fetch_locked(dataset, retrieve)

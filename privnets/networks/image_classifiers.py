@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import torch
 from torch import Tensor, nn
+
+_GROUPS: Final = 8
+_SMALL_SIDE: Final = 16
 
 _STAGES: Final = (1, 2, 2, 2)
 """Strides of the four stages of `resnet18`."""
@@ -68,3 +72,86 @@ def _convolution(inputs: int, outputs: int, stride: int, kernel: int = 3) -> nn.
     """Convolution with batch normalisation."""
     layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
     return nn.Sequential(layer, nn.BatchNorm2d(outputs))
+
+
+def xception(inputs: tuple[int, int, int], outputs: int, width: int = 32) -> nn.Module:
+    """Makes a network of separable convolutions with shortcuts, as Xception (arXiv 1610.02357).
+
+    A convolution of stride 2 is followed by three blocks, which halve the image and double the
+    channels. Normalisation is by groups of channels, so that logits depend on their own record
+    alone.
+
+    Args:
+        inputs: Channels, height and width.
+        outputs: Number of classes.
+        width: Channels of the first convolution.
+    """
+    layers = [nn.Conv2d(inputs[0], width, 3, 2, padding=1, bias=False), _group_norm(width)]
+    blocks = [_SeparableBlock(width * 2**i, width * 2 ** (i + 1)) for i in range(3)]
+    return nn.Sequential(*layers, nn.ReLU(), *blocks, *_head(8 * width, outputs))
+
+
+def wide_resnet(inputs: tuple[int, int, int], outputs: int, width: int = 64) -> nn.Module:
+    """Makes a wide residual network of 10 layers (Zagoruyko and Komodakis, arXiv 1605.07146).
+
+    Three stages have one block each, with `width`, 2 `width` and 4 `width` channels. The first
+    convolution has a stride of 2 for images of more than 16 pixels. Normalisation is by groups.
+
+    Args:
+        inputs: Channels, height and width.
+        outputs: Number of classes.
+        width: Channels of the first stage, 16 times the widening factor.
+    """
+    first, stride = max(4, width // 4), 2 if inputs[1] > _SMALL_SIDE else 1
+    layers = [
+        nn.Conv2d(inputs[0], first, 3, stride, padding=1, bias=False),
+        _WideBlock(first, width, 1),
+        _WideBlock(width, 2 * width, 2),
+        _WideBlock(2 * width, 4 * width, 2),
+    ]
+    return nn.Sequential(*layers, _group_norm(4 * width), nn.ReLU(), *_head(4 * width, outputs))
+
+
+class _SeparableBlock(nn.Module):
+    """Two separable convolutions, the second of stride 2, beside a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            *_separable(inputs, outputs, 1), nn.ReLU(), *_separable(outputs, outputs, 2)
+        )
+        self.shortcut = nn.Conv2d(inputs, outputs, 1, 2, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.body(x) + self.shortcut(x))
+
+
+class _WideBlock(nn.Module):
+    """Two 3x3 convolutions behind normalisation and rectifier, beside a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            _group_norm(inputs), nn.ReLU(),
+            nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False),
+            _group_norm(outputs), nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
+        )  # fmt: skip
+        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.as_tensor(self.body(x) + self.shortcut(x))
+
+
+def _separable(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
+    """A convolution within each channel, one across channels, and normalisation."""
+    within = nn.Conv2d(inputs, inputs, 3, stride, padding=1, groups=inputs, bias=False)
+    return [within, nn.Conv2d(inputs, outputs, 1, bias=False), _group_norm(outputs)]
+
+
+def _group_norm(channels: int) -> nn.Module:
+    return nn.GroupNorm(math.gcd(_GROUPS, channels), channels)
+
+
+def _head(channels: int, outputs: int) -> list[nn.Module]:
+    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, outputs)]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
 Tensors: TypeAlias = Mapping[str, Tensor]
+ImageShape: TypeAlias = tuple[int, int, int]
+"""Channels, height and width."""
 
 
 class ModuleStack:
@@ -48,6 +53,22 @@ class ModuleStack:
         return output
 
 
+class ConvolutionStack:
+    """Computes convolutional modules of equal shape as a `ModuleStack`.
+
+    A CPU computes one after another, which measures faster (`tests/benchmarks/network_forms.py`).
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        """Wraps a module; its own parameters are not used."""
+        self._alone, self._together = (ModuleStack(module, vectorised=v) for v in (False, True))
+
+    def __call__(self, parameters: Sequence[Tensor], *inputs: Tensor) -> Tensor:
+        """Outputs [S, n, ...] of inputs [S, n, ...] by parameters [S, ...], in module order."""
+        stack = self._together if inputs[0].is_cuda else self._alone
+        return stack(parameters, *inputs)
+
+
 def stack_states(
     modules: Sequence[torch.nn.Module], device: str
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
@@ -55,3 +76,42 @@ def stack_states(
     parameters, buffers = stack_module_state([module.float().to(device) for module in modules])
     detached = [tensor.detach() for tensor in parameters.values()]
     return detached, {name: tensor.detach() for name, tensor in buffers.items()}
+
+
+def draw_parameters(
+    make: Callable[[], torch.nn.Module], random: np.random.Generator
+) -> list[Tensor]:
+    """Parameters of one module as its constructor draws them, float32, not stacked."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(random.integers(2**62)))
+        return [p.detach().float().clone() for p in make().parameters()]
+
+
+@dataclass(frozen=True)
+class ImageClassifier:
+    """Classifier of images by a torch module without buffers; an `Architecture`.
+
+    Attributes:
+        make: Makes the module from the shape of an image, the number of classes and the width.
+        shape: Channels, height and width of an image.
+    """
+
+    make: Callable[[ImageShape, int, int], torch.nn.Module]
+    shape: ImageShape
+    classes: int
+    width: int
+
+    def initial(self, random: np.random.Generator) -> list[Tensor]:
+        """Draws the parameters of one network; see `Architecture.initial`."""
+        return draw_parameters(self._make, random)
+
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Returns logits [S, n, classes] of images [S, n, *shape]."""
+        return self._stack(parameters, x)
+
+    @cached_property
+    def _stack(self) -> ConvolutionStack:
+        return ConvolutionStack(self._make())
+
+    def _make(self) -> torch.nn.Module:
+        return self.make(self.shape, self.classes, self.width)

@@ -118,7 +118,8 @@ def local_fingerprints(
 
 def place_of(name: str) -> str:
     """Returns the directory of a data set, or `scikit-learn` if that ships it."""
-    return str(data.directory() / name) if data.info(name).files else "scikit-learn"
+    about = data.info(name)
+    return str(about.folder) if about.files or about.lists else "scikit-learn"
 
 
 def _data_problem(expected: Mapping[str, str], answer: Mapping[str, str] | NoAnswer) -> str | None:

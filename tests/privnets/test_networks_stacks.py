@@ -17,12 +17,16 @@ from privnets.adversarial.training.releasers import (
     LinearFilter,
     PerceptronReleaser,
     RecurrentReleaser,
+    UNetReleaser,
 )
 from privnets.networks.convolution import ConvolutionalClassifier
+from privnets.networks.image_classifiers import wide_resnet, xception
 from privnets.networks.layers import stack_parameters
 from privnets.networks.mlp import Perceptron
+from privnets.networks.module_stacks import ImageClassifier, ModuleStack
 from privnets.networks.recurrent import Recurrent, network_by_network, step_by_step
 from privnets.networks.training import StackedAdam
+from privnets.networks.unet import UNet
 
 _NETWORKS, _RECORDS, _STEPS = 3, 5, 6
 
@@ -74,11 +78,14 @@ _CASES = {
     "convolutional-large": _architecture(ConvolutionalClassifier(28, 2, 3, True), (1, 28, 28)),
     "convolutional-colour": _architecture(ConvolutionalClassifier(8, 4, 3, channels=3), (3, 8, 8)),
     "convolutional-in-parts": _architecture(ConvolutionalClassifier(8, 16, 3), (1, 8, 8)),
+    "xception": _architecture(ImageClassifier(xception, (3, 16, 16), 3, 2), (3, 16, 16)),
+    "wide-resnet": _architecture(ImageClassifier(wide_resnet, (3, 16, 16), 3, 4), (3, 16, 16)),
     "recurrent": _architecture(Recurrent(3, 4, 3, 2), (_STEPS, 3)),
     "bidirectional": _architecture(Recurrent(3, 4, 2, 2, True), (_STEPS, 3)),
     "linear-filter": _releaser(LinearFilter(2), (2,)),
     "perceptron-releaser": _releaser(PerceptronReleaser((1, 8, 8), 8, pixels=True), (1, 8, 8)),
     "encoder-decoder": _releaser(EncoderDecoder(8, 8, pixel_noise=0.5), (1, 8, 8)),
+    "unet": _releaser(UNetReleaser(16, 2, classes=2), (3, 16, 16)),
     "recurrent-releaser": _releaser(RecurrentReleaser(2, 2, 4, 3), (_STEPS, 1)),
 }
 _LSTMS = {
@@ -164,3 +171,16 @@ def test_nan_in_one_network_does_not_spread(case, where):
     assert found[0][1].isnan().any()
     others = torch.tensor([0, 2])
     _assert_close([f[others] for f in found], [e[others] for e in expected])
+
+
+@pytest.mark.parametrize("name", ["xception", "wide-resnet", "unet"])
+def test_convolutions_of_a_gpu_are_those_of_a_cpu(name):
+    """A GPU computes all networks in one call, a CPU one after another."""
+    case = _CASES[name]
+    module = (
+        UNet(3, 2, 2) if name == "unet" else case.network.make((3, 16, 16), 3, case.network.width)
+    )
+    parameters, inputs = case.parameters(), case.inputs()[: 2 if name == "unet" else 1]
+    forms = [ModuleStack(module, vectorised=v)(parameters, *inputs) for v in (True, False)]
+    _assert_close(forms[:1], forms[1:])
+    _assert_close([case.run(parameters, case.inputs())], forms[1:])

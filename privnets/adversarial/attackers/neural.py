@@ -47,7 +47,7 @@ class SmallNetwork(NetworkAttacker):
 
 
 class LargeNetwork(SmallNetwork):
-    """A network of twice that width, deeper or reading in both directions."""
+    """A network of twice that width, deeper or reading in both directions; or a residual one."""
 
     name: ClassVar[str] = "large_network"
     large: ClassVar[bool] = True

@@ -21,7 +21,7 @@ _ATTACKERS, _ATTACK_BATCH = 8, 128
 # Share of the networks' core-seconds on a GPU.
 _GPU_SHARE = 0.05
 # Releasers whose networks a CPU trains one member after another.
-_UNSTACKED = ("convolutional", "recurrent")
+_UNSTACKED = ("convolutional", "recurrent", "unet")
 
 
 def estimate_cost(problem: Problem, config: AdversarialConfig) -> Cost:
@@ -47,7 +47,8 @@ def release_bytes(sizes: SplitSizes) -> int:
 
 def count_passes(config: AdversarialConfig) -> int:
     """Minibatches through the networks, including pretraining."""
-    pretraining = 0 if config.scenario == "joint" else config.pretrain_steps
+    is_pretrained = config.scenario != "joint" or config.releaser == "unet"
+    pretraining = config.pretrain_steps if is_pretrained else 0
     return pretraining + config.steps * (config.adversary_steps + 1)
 
 
@@ -102,6 +103,8 @@ def _releaser_multiplications(config: AdversarialConfig, sizes: SplitSizes) -> f
     if config.releaser == "convolutional":
         decoder = 4 * width * (width + numbers)
         return 3.0 * (_encoder_multiplications(numbers, width // 8, width) + decoder)
+    if config.releaser == "unet":
+        return 3.0 * numbers * (9 * width + 15 * width**2)
     return 3.0 * (2 * numbers * width + width**2)
 
 
@@ -112,6 +115,8 @@ def _inference_multiplications(config: AdversarialConfig, sizes: SplitSizes, wid
         return 3.0 * 24 * width**2
     if config.releaser == "convolutional":
         return 3.0 * _encoder_multiplications(numbers, width, 4 * width)
+    if config.releaser == "unet":
+        return 3.0 * numbers * (33 * width + 3 * width**2)
     return 3.0 * (numbers * width + width**2)
 
 

@@ -64,14 +64,17 @@ def release_records(game: Game, member: int, pool: Pool, splits: Splits) -> Rele
     test = exposures[-1]
     is_random = releaser.is_random(splits.attack[:_PROBED]) if len(splits.attack) else False
     redraw = partial(releaser.release, splits.attack, noise_device=pool.x.device)
+    original = raw_evidence(pool, splits)
+    raw, released = (game.infer_from_raw_data(member, each) for each in (original.test, test))
     return Release(
         config=config,
-        original=raw_evidence(pool, splits),
+        original=original,
         released=Evidence(*exposures, is_random=is_random, redraw=redraw if is_random else None),
         parameters=game.parameters(member),
         curves=game.curves(member),
         adversary=game.infer("adversary", member, test),
         utility=None if test.utility is None else game.infer("utility", member, test),
+        raw_utility=None if raw is None or released is None else (raw, released),
     )
 
 

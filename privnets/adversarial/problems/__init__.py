@@ -18,5 +18,6 @@ PROBLEMS: Final[Registry[Problem]] = Registry(
         "digits": "privnets.adversarial.problems.digits:DigitsProblem",
         "amnist": "privnets.adversarial.problems.amnist:AmnistProblem",
         "eco": "privnets.adversarial.problems.eco:EcoProblem",
+        "gender-emotion": "privnets.adversarial.problems.faces:GenderEmotionProblem",
     },
 )

@@ -69,9 +69,7 @@ class DigitImages(Problem):
         self, config: AdversarialConfig, secret: NDArray[np.int64], utility: NDArray[np.int64]
     ) -> float:
         """I(U;S) from frequencies; I(U;S|X) is 0, since an image shows both labels."""
-        shape = self.spec.utility_classes, self.spec.secret_classes
-        counts = np.bincount(shape[1] * utility + secret, minlength=shape[0] * shape[1])
-        return float(measures.mutual_information(counts.reshape(shape) / len(secret)))
+        return label_dependence(secret, utility)
 
     def release_details(self, release: Release) -> ReleaseDetails:
         """Shows up to 20 test images before and after release, each digit thin and thick."""
@@ -122,6 +120,13 @@ class DigitsProblem(DigitImages):
     def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
         """All digits, of which each seed draws a test split at random."""
         return self.name, self.whole_sizes[-1] / _RECORDS
+
+
+def label_dependence(secret: NDArray[np.int64], utility: NDArray[np.int64]) -> float:
+    """I(U;S) from the frequencies of labels [n], nats."""
+    shape = int(utility.max()) + 1, int(secret.max()) + 1
+    counts = np.bincount(shape[1] * utility + secret, minlength=shape[0] * shape[1])
+    return float(measures.mutual_information(counts.reshape(shape) / len(secret)))
 
 
 def example_records(

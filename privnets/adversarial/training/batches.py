@@ -62,12 +62,18 @@ class BatchSource:
                 yield list(itertools.islice(batches, self._per_step))
 
     def raw_batches(self, first: int, last: int) -> Iterator[Minibatch]:
-        """One batch without noise for each of the steps `first` to `last` - 1."""
+        """One batch for each of the steps `first` to `last` - 1.
+
+        It has noise only if the releaser learns to copy.
+        """
         for block in range(first // _MAX_BLOCK_STEPS, math.ceil(last / _MAX_BLOCK_STEPS)):
             index = self._draw_records(f"raw batches {block}", (_MAX_BLOCK_STEPS, self._size))
             start = block * _MAX_BLOCK_STEPS
             index = index[max(first - start, 0) : min(last - start, _MAX_BLOCK_STEPS)]
-            yield from self._read_batches(index, self._noise_std.new_zeros(len(index), 0))
+            batches = self._read_batches(index, self._noise_std.new_zeros(len(index), 0))
+            for step, batch in enumerate(batches, max(first, start)):
+                copies = self._releaser.copies_first
+                yield replace(batch, noise=self._copying_noise(step)) if copies else batch
 
     def keep(self, members: Sequence[int]) -> None:
         """Continues with these members only."""
@@ -84,10 +90,18 @@ class BatchSource:
         """Records and noise of a block, shapes [steps, batches, S, B] and [..., *noise_shape]."""
         shape = (self._block, self._per_step, self._size)
         index = self._draw_records(f"batches {block}", shape)
-        sources = [_torch_generator(config.seed, f"noise {block}") for config in self._configs]
+        return index, self._draw_noise(f"noise {block}", shape)
+
+    def _copying_noise(self, step: int) -> Tensor:
+        """Noise of one step before the game, shape [S, B, *noise_shape]."""
+        return self._draw_noise(f"copying noise {step}", (self._size,))
+
+    def _draw_noise(self, stream: str, shape: tuple[int, ...]) -> Tensor:
+        """Scaled noise of a shape [..., B], with members before B: [..., S, B, *noise_shape]."""
+        sources = [_torch_generator(config.seed, stream) for config in self._configs]
         draws = [self._releaser.draw_noise(s, (*shape, *self._noise_shape)) for s in sources]
-        noise = torch.stack(draws, 2).to(self._noise_std.device)
-        return index, noise.mul_(self._noise_std.view(-1, *[1] * (noise.ndim - 3)))
+        noise = torch.stack(draws, len(shape) - 1).to(self._noise_std.device)
+        return noise.mul_(self._noise_std.view(-1, *[1] * (1 + len(self._noise_shape))))
 
     def _draw_records(self, stream: str, shape: tuple[int, ...]) -> Tensor:
         """Indices into the pool, uniform over each member's training split, shape [..., S, B]."""

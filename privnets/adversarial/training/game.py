@@ -38,6 +38,7 @@ from privnets.points import Curve
 from privnets.randomness import generator
 
 _CURVE_POINTS, _MIN_CURVE_INTERVAL = 100, 20  # points of a curve, and steps between two
+_INFERRED_NUMBERS = 2**21  # of records that a network sees together, for memory
 # Learning rates fall along a cosine to this share of their start, so that the game settles.
 _LAST_RATE = 0.02
 # Short memory of the first moment suits a player whose opponent moves.
@@ -65,8 +66,9 @@ class Game:
         self.configs, self.step, self._pretrained = list(configs), 0, 0
         self._schedule = TrainingSchedule.from_config(first, problem.spec.utility_classes > 0)
         self._total = first.steps
-        self._pretraining = first.pretrain_steps if self._schedule.pretrained else 0
         self._network = build_releaser(problem, first)
+        is_pretrained = self._schedule.pretrained or self._network.copies_first
+        self._pretraining = first.pretrain_steps if is_pretrained else 0
         self._batches = BatchSource(configs, self._network, pool, splits)
         self._groups = build_groups(problem, configs, self._schedule, device, _BETAS)
         self._releaser = _build_releaser_stack(self._network, configs, device)
@@ -112,10 +114,19 @@ class Game:
         group = next(group for group in self._groups if role in group.roles)
         parameters = [p[member : member + 1] for p in group.parameters((role,))]
         side = released.side if self.configs[member].side_information else None
+        x = append_side(released.z, side)[None]
+        together = max(1, _INFERRED_NUMBERS // x[0, 0].numel())
         with torch.no_grad():
-            x = append_side(released.z, side)[None]
-            logits = group.architecture.forward(parameters, x)
-        return logits[0].log_softmax(-1)
+            parts = [group.architecture.forward(parameters, p) for p in x.split(together, 1)]
+        return torch.cat(parts, 1)[0].log_softmax(-1)
+
+    def infer_from_raw_data(self, member: int, records: Exposure) -> Tensor | None:
+        """Log probabilities of the utility label by the network trained on raw records, [n, C].
+
+        None if the game has no such network.
+        """
+        role = self._schedule.raw_data_role
+        return None if role is None else self.infer(role, member, records)
 
     def parameters(self, member: int) -> list[Tensor]:
         """One member's releaser parameters, without the stack's dimension."""
@@ -168,10 +179,15 @@ class Game:
         return {"releaser": self._releaser, **groups}
 
     def _pretrain(self, steps: int) -> None:
-        """Trains on raw records the networks that are held fixed afterwards."""
+        """Trains on raw records the networks that are then held fixed, and a releaser to copy."""
         for batch in self._batches.raw_batches(self._pretrained, self._pretrained + steps):
             scale = _rate_scale(self._pretrained, self._pretraining)
             self._train_networks(self._schedule.pretrained, batch.x, batch, scale)
+            if self._network.copies_first:
+                with differentiable(parameters := self._releaser.parameters):
+                    loss = self._network.copying_loss(parameters, batch).sum()
+                    gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
+                self._releaser.step(gradients, scale)
             self._pretrained += 1
 
     def _play(self, steps: int) -> None:
@@ -207,7 +223,7 @@ class Game:
             step = self._game_step(self._network.release(parameters, batch), batch)
             loss = self._objective.loss(step)
             network_gradients = [_network_gradients(group, step) for group in groups]
-            gradients = torch.autograd.grad(loss.sum(), parameters)
+            gradients = torch.autograd.grad(loss.sum(), parameters, materialize_grads=True)
         for group, own in zip(groups, network_gradients, strict=True):
             group.stack.step(own, scale)
         self._releaser.step(gradients, scale)

@@ -16,8 +16,10 @@ from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import MISSING
 from privnets.adversarial.training.user_networks import ModuleClassifier
 from privnets.networks.convolution import ConvolutionalClassifier
+from privnets.networks.image_classifiers import wide_resnet, xception
 from privnets.networks.layers import Architecture, stack_parameters
 from privnets.networks.mlp import Perceptron
+from privnets.networks.module_stacks import ImageClassifier
 from privnets.networks.recurrent import Recurrent
 from privnets.networks.training import StackedAdam, differentiable
 from privnets.randomness import generator
@@ -42,9 +44,12 @@ def build_inference_network(
 
     Its input is a record or a release. Where `sees_side`, side information is an input beside each
     step of a sequence. A `large` one has twice the width and another layer, or, for sequences, a
-    second direction.
+    second direction. Beside a separable network it is a wide residual one.
     """
     shape = problem.split_sizes(config).record_shape
+    if problem.spec.network == "separable":
+        make = wide_resnet if large else xception
+        return ImageClassifier(make, (shape[0], shape[1], shape[2]), classes, width)
     width *= 2 if large else 1
     if problem.spec.network == "recurrent":
         inputs = 1 + (problem.spec.side_features if sees_side else 0)

@@ -6,7 +6,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from privnets.adversarial.config import AdversarialConfig, NetworkReference
 from privnets.adversarial.problem import Problem
 from privnets.adversarial.records import Minibatch
+from privnets.adversarial.training.inference_networks import cross_entropy
 from privnets.adversarial.training.user_networks import (
     Factory,
     UserModules,
@@ -26,7 +28,9 @@ from privnets.networks import mlp
 from privnets.networks.convolution import encode, encoded_side, initial_encoder
 from privnets.networks.layers import GAINS, dense, gaussian_weights, initial_dense
 from privnets.networks.mlp import Perceptron
+from privnets.networks.module_stacks import ConvolutionStack, draw_parameters
 from privnets.networks.recurrent import initial_lstm, lstm
+from privnets.networks.unet import UNet, UNetClassifier, noise_shape
 
 _MODULE_NOISE = 16  # noise inputs of a user's module
 _DARK_LOGIT = -2.0
@@ -34,7 +38,13 @@ _DARK_LOGIT = -2.0
 
 
 class Releaser(ABC):
-    """A stacked network that maps observed records to released records."""
+    """A stacked network that maps observed records to released records.
+
+    Attributes:
+        copies_first: Whether it is trained by `copying_loss` before the game.
+    """
+
+    copies_first: ClassVar[bool] = False
 
     @abstractmethod
     def initial(self, random: np.random.Generator) -> list[Tensor]:
@@ -55,6 +65,10 @@ class Releaser(ABC):
         """Noise before scaling: standard Gaussian by default, on the generator's device."""
         return torch.randn(tuple(shape), generator=random, device=random.device)
 
+    def copying_loss(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
+        """Loss [S] on raw records."""
+        raise NotImplementedError
+
 
 def build_releaser(problem: Problem, config: AdversarialConfig) -> Releaser:
     """The releaser that a configuration asks for, fitting its problem's records."""
@@ -69,6 +83,9 @@ def build_releaser(problem: Problem, config: AdversarialConfig) -> Releaser:
     if config.releaser == "recurrent":
         side = spec.side_features if config.side_information else 0
         return RecurrentReleaser(spec.secret_classes, side, config.releaser_width)
+    if config.releaser == "unet":
+        classes = max(1, spec.utility_classes)
+        return UNetReleaser(shape[-1], config.releaser_width, shape[0], classes)
     return PerceptronReleaser(shape, config.releaser_width, pixels=spec.pixels)
 
 
@@ -181,6 +198,59 @@ class EncoderDecoder(Releaser):
 
 
 @dataclass(frozen=True)
+class UNetReleaser(Releaser):
+    """A U-Net with Gaussian noise on its features of lowest resolution (ICLR 2019 submission).
+
+    Before the game it learns to copy images. Its classes serve that training alone: they keep the
+    utility label in the features to which noise is added.
+
+    Attributes:
+        side: Height and width of the images, in pixels.
+        width: Channels of the first layer.
+        channels: Channels of an image.
+        classes: Classes of the utility label; 1 without one.
+    """
+
+    copies_first: ClassVar[bool] = True
+
+    side: int
+    width: int
+    channels: int = 3
+    classes: int = 1
+
+    def initial(self, random: np.random.Generator) -> list[Tensor]:
+        """Parameters of a `UNet`, as PyTorch draws them."""
+        return draw_parameters(lambda: UNet(*self._sizes), random)
+
+    def noise_shape(self, record_shape: Sequence[int]) -> tuple[int, ...]:
+        """That of the features of lowest resolution."""
+        return noise_shape(self.side, self.width)
+
+    def release(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
+        """Releases images [S, n, channels, side, side] in [0, 1]; see `Releaser.release`."""
+        return self._stack(parameters, batch.x, batch.noise)
+
+    def copying_loss(self, parameters: Sequence[Tensor], batch: Minibatch) -> Tensor:
+        """Root of the mean squared error, plus the cross-entropy of the classes."""
+        loss = (self.release(parameters, batch) - batch.x).square().flatten(1).mean(1).sqrt()
+        if batch.utility is None:
+            return loss
+        return loss + cross_entropy(self._classifiers(parameters, batch.x), batch.utility)
+
+    @cached_property
+    def _stack(self) -> ConvolutionStack:
+        return ConvolutionStack(UNet(*self._sizes))
+
+    @cached_property
+    def _classifiers(self) -> ConvolutionStack:
+        return ConvolutionStack(UNetClassifier(*self._sizes))
+
+    @property
+    def _sizes(self) -> tuple[int, int, int]:
+        return self.channels, self.width, self.classes
+
+
+@dataclass(frozen=True)
 class RecurrentReleaser(Releaser):
     """Causal LSTM layers on power, secret, side information and uniform noise of each step.
 
@@ -261,5 +331,6 @@ RELEASERS: Final[Mapping[str, type[Releaser]]] = {
     "mlp": PerceptronReleaser,
     "convolutional": EncoderDecoder,
     "recurrent": RecurrentReleaser,
+    "unet": UNetReleaser,
 }
 """Network of each value of the field `releaser`."""

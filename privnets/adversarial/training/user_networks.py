@@ -14,7 +14,7 @@ from torch import Tensor
 from privnets.adversarial.config import NetworkReference
 from privnets.data import UserFormError
 from privnets.data.user_files import describe_error, import_object
-from privnets.networks.module_stacks import ModuleStack, stack_states
+from privnets.networks.module_stacks import ModuleStack, draw_parameters, stack_states
 
 Module: TypeAlias = torch.nn.Module
 Factory: TypeAlias = Callable[..., Any]
@@ -52,9 +52,7 @@ class UserModules:
 
     def initial(self, random: np.random.Generator) -> list[Tensor]:
         """Parameters of one module, as its constructor draws them, float32."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(random.integers(2**62)))
-            return [p.detach().float().clone() for p in self._create().parameters()]
+        return draw_parameters(self._create, random)
 
     def __call__(self, parameters: Sequence[Tensor], *inputs: Tensor) -> Tensor:
         """Outputs [S, n, ...] of inputs [S, n, ...] by parameters [S, ...]."""

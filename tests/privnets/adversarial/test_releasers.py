@@ -15,6 +15,7 @@ from privnets.adversarial.training.releasers import (
     LinearFilter,
     PerceptronReleaser,
     RecurrentReleaser,
+    UNetReleaser,
 )
 from privnets.networks.layers import stack_parameters
 from privnets.networks.training import StackedAdam
@@ -26,6 +27,7 @@ _RELEASERS = {
     "encoder-decoder": (EncoderDecoder(28, 8), (1, 28, 28)),
     "encoder-decoder-colour": (EncoderDecoder(8, 8, channels=3), (3, 8, 8)),
     "encoder-decoder-code": (EncoderDecoder(8, 8, pixel_noise=0), (1, 8, 8)),
+    "unet": (UNetReleaser(16, 4, classes=2), (3, 16, 16)),
     "recurrent": (RecurrentReleaser(2, 2, 8, 2), (6, 1)),
 }
 _each = pytest.mark.parametrize(("releaser", "record"), _RELEASERS.values(), ids=list(_RELEASERS))
@@ -180,3 +182,24 @@ def test_a_missing_secret_enters_as_no_class():
     after = releaser.release(altered, given)
     assert torch.equal(before[:, 0], after[:, 0])
     assert (before[:, 1:] - after[:, 1:]).abs().flatten(2).amax(-1).min() > 1e-4
+
+
+def test_a_unet_learns_to_copy_images_and_to_keep_their_utility_label():
+    """Images of one of two colours, which is the label."""
+    releaser, random = UNetReleaser(16, 4, classes=2), torch.Generator().manual_seed(0)
+    label = torch.randint(2, (1, 32), generator=random)
+    x = 0.2 * torch.rand(1, 32, 3, 16, 16, generator=random) + 0.7 * label[..., None, None, None]
+    noise = torch.randn(1, 32, *releaser.noise_shape((3, 16, 16)), generator=random)
+    batch = Minibatch(x, label, utility=label, noise=noise)
+    parameters = stack_parameters([releaser.initial(np.random.default_rng(0))])
+    adam = StackedAdam([p.requires_grad_() for p in parameters], torch.tensor([1e-2]))
+    losses = []
+    for _ in range(40):
+        loss = releaser.copying_loss(parameters, batch)
+        losses.append(loss.item())
+        adam.step(torch.autograd.grad(loss.sum(), parameters))
+    assert losses[-1] < 0.25 < 0.8 < losses[0]
+    release = releaser.release(parameters, batch)
+    assert (release - x).square().mean().sqrt() < 0.2
+    assert release.min() >= 0
+    assert release.max() <= 1

@@ -44,6 +44,7 @@ RELEASES = {
     "eco-alpha": "eco",
     "eco-side-information": "eco",
     "eco-without-side-information": "eco",
+    "faces-gender-emotion": "lfw",
 }
 """Adversarial study to the data set that it needs, if any."""
 SMALL = {"digits-gradients", "digits-quick", "toy-gaussian-exact"}

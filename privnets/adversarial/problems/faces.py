@@ -1,0 +1,318 @@
+"""Photographs of faces: one attribute is useful, another is secret (ICLR 2019 submission).
+
+Splits share no person, and standard errors are clustered by person.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from safetensors.numpy import save
+
+from privnets.adversarial.encodings import ImageEncoding
+from privnets.adversarial.problem import (
+    Problem,
+    ProblemReference,
+    ProblemSpec,
+    RecordArrays,
+    ReleaseDetails,
+    Splits,
+    SplitSizes,
+    attack_records,
+    stratified_sizes,
+    subsample,
+)
+from privnets.adversarial.problems.digits import UNUSED_BY_IMAGES, example_records, label_dependence
+from privnets.data import UserFormError
+from privnets.data.catalog import DATASETS, combined_fingerprint
+from privnets.data.faces.collection import UNKNOWN, FaceLabels, FaceSource
+from privnets.points import Scalar
+from privnets.randomness import generator
+
+if TYPE_CHECKING:
+    from privnets.adversarial.config import AdversarialConfig
+    from privnets.adversarial.records import Release
+
+CollectionName = Literal["lfw", "celeba", "facescrub", "vggface2"]
+_SHARES: Final = (8, 7, 2, 3)  # of train, attack, validation and test: 40, 35, 10 and 15%
+_USED_SHARE: Final = 0.97  # people are not divided, so that some images fit into no split
+_DEFAULTS: Final[Mapping[str, Scalar]] = {
+    "objective": "squared-kl",
+    "releaser": "unet",
+    "releaser_width": 64,
+    "adversary_width": 32,
+    "steps": 20_000,
+    "pretrain_steps": 2_000,
+    "batch_size": 64,
+}
+_KINDS: Final = ("baseline", "utility")  # of the raw records, and of the release
+_MEASURES: Final = ("accuracy", "accuracy_men", "accuracy_women")
+_EXAMPLES: Final = 24
+
+
+@dataclass(frozen=True, eq=False)
+class FaceRecords:
+    """Images that a problem uses, by their row in the collection, and their labels, shape [n].
+
+    `is_test` is that of `FaceLabels`.
+    """
+
+    rows: NDArray[np.int64]
+    person: NDArray[np.int64]
+    secret: NDArray[np.int64]
+    utility: NDArray[np.int64]
+    is_test: NDArray[np.bool_] | None
+
+
+class FaceProblem(Problem):
+    """Images of a collection of faces with two labels.
+
+    Attributes:
+        collections: Data sets that have both labels.
+        lfw_records: Images of LFW that `select` finds, known without reading it.
+    """
+
+    collections: ClassVar[tuple[CollectionName, ...]]
+    lfw_records: ClassVar[int]
+
+    def __init__(
+        self, collection: CollectionName = "lfw", size: int = 64, *, examples: bool = False
+    ) -> None:
+        """Describes the images of a collection, without reading it.
+
+        Args:
+            collection: Name in `privnets.data`.
+            size: Height and width to which images are resized, in pixels.
+            examples: Whether test images are stored before and after release.
+        """
+        self._collection, self._size, self._stores_examples = collection, size, examples
+
+    @abstractmethod
+    def select(self, labels: FaceLabels) -> FaceRecords:
+        """Images that the problem uses."""
+
+    def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
+        """Sizes of the whole splits, or fewer where the configuration asks for fewer."""
+        train, attack, validation, test = self._whole_sizes
+        sizes = config.train_size or train, attack_records(config, attack)
+        return SplitSizes(*sizes, validation, test, (3, self._size, self._size))
+
+    def size_limits(self) -> dict[str, int]:
+        """Size of the whole train split."""
+        return {"train_size": self._whole_sizes[0]}
+
+    def fingerprint(self, config: AdversarialConfig) -> str:
+        """Fingerprint of the published files, and of the way images are read."""
+        form = f"{self.name} {self._collection} {self._size}"
+        return combined_fingerprint(form, (self._source.fingerprint(),))
+
+    def load_records(
+        self, configs: Sequence[AdversarialConfig]
+    ) -> tuple[RecordArrays, list[Splits]]:
+        """All images of the problem, and a split for each configuration."""
+        records = self._records
+        arrays = RecordArrays(self._x, records.secret, records.utility, group=records.person)
+        return arrays, [Splits(*self._split(config)) for config in configs]
+
+    def dependence_bound(
+        self, config: AdversarialConfig, secret: NDArray[np.int64], utility: NDArray[np.int64]
+    ) -> float:
+        """I(U;S) from frequencies; I(U;S|X) is 0, since an image shows both labels."""
+        return label_dependence(secret, utility)
+
+    def test_set(self, config: AdversarialConfig) -> tuple[str, float]:
+        """All images, of which each seed draws those of some people, or the published ones."""
+        sizes = self._whole_sizes
+        is_drawn = self._collection == "lfw" or self._records.is_test is None
+        return f"{self.name} {self._collection}", sizes[-1] / sum(sizes) if is_drawn else 1.0
+
+    def record_encoding(self, config: AdversarialConfig) -> ImageEncoding:
+        """Square images of the size that the releaser was trained on."""
+        return ImageEncoding(size=self._size)
+
+    def release_details(self, release: Release) -> ReleaseDetails:
+        """Accuracy of the network of raw images on raw and on released ones; examples if asked."""
+        metrics, notes = {}, {}
+        test = release.original.test
+        assert test.utility is not None
+        label = test.utility.cpu().numpy()
+        if release.raw_utility is None:
+            reason = "objective alpha trains no utility network on raw images in scenario joint"
+            notes = dict.fromkeys(self.spec.extra_metrics, reason)
+        else:
+            for kind, log_p in zip(_KINDS, release.raw_utility, strict=True):
+                right = (log_p.argmax(-1).cpu().numpy() == label).astype(np.float64)
+                shares = (right.mean(), right[label == 1].mean(), right[label == 0].mean())
+                names = (f"{kind}/raw_network_{measure}" for measure in _MEASURES)
+                metrics |= dict(zip(names, map(float, shares), strict=True))
+        artifacts = self._example_images(release) if self._stores_examples else {}
+        return ReleaseDetails(metrics, notes, artifacts)
+
+    @property
+    def _source(self) -> FaceSource:
+        source = DATASETS.get(self._collection)
+        assert isinstance(source, FaceSource)
+        return source
+
+    @cached_property
+    def _whole_sizes(self) -> list[int]:
+        if self._collection == "lfw":
+            return stratified_sizes(int(_USED_SHARE * self.lfw_records), _SHARES)
+        is_test = self._records.is_test
+        if is_test is None:
+            return stratified_sizes(int(_USED_SHARE * len(self._records.rows)), _SHARES)
+        sizes = stratified_sizes(int(_USED_SHARE * np.count_nonzero(~is_test)), _SHARES[:3])
+        return [*sizes, np.count_nonzero(is_test)]
+
+    @property
+    def _records(self) -> FaceRecords:
+        return self.select(self._source.labels())
+
+    @cached_property
+    def _x(self) -> NDArray[np.float32]:
+        """Pixels in [0, 1], read once per process, shape [n, 3, size, size]."""
+        levels = self._source.pixels(self._records.rows, self._size)
+        x: NDArray[np.float32] = levels.astype(np.float32) / np.float32(255)
+        x.setflags(write=False)
+        return x
+
+    def _split(self, config: AdversarialConfig) -> list[NDArray[np.int64]]:
+        """A split by person, each part sorted by labels and reduced as the configuration asks.
+
+        Where the authors keep images for tests, these are the test split of all seeds.
+        """
+        records, sizes = self._records, self._whole_sizes
+        order = np.lexsort((records.utility, records.secret))
+        if records.is_test is None:
+            parts = split_by_person(records.person, sizes, config.seed)
+        else:
+            own, test = np.flatnonzero(~records.is_test), np.flatnonzero(records.is_test)
+            others = split_by_person(records.person[own], sizes[:-1], config.seed)
+            parts = [*(own[part] for part in others), test]
+        train, attack, *others = (order[np.isin(order, part)] for part in parts)
+        attack = subsample(attack, attack_records(config, len(attack)))
+        return [subsample(train, config.train_size), attack, *others]
+
+    def _example_images(self, release: Release) -> dict[str, bytes]:
+        """Up to 24 test images before and after release, of each pair of labels."""
+        original, released = release.original.test, release.released.test
+        assert original.utility is not None
+        secret, utility = original.secret.cpu().numpy(), original.utility.cpu().numpy()
+        rows = example_records(secret, utility, _EXAMPLES)
+        arrays = {
+            "original": original.z.cpu().numpy()[rows],
+            "released": released.z.cpu().numpy()[rows],
+            "secret": secret[rows],
+            "utility": utility[rows],
+        }
+        return {"release.safetensors": save(arrays)}
+
+
+class GenderEmotionProblem(FaceProblem):
+    """The person's gender is useful, and whether the person smiles is secret."""
+
+    collections = ("lfw", "celeba")
+    lfw_records = 12_442
+    spec = ProblemSpec(
+        name="gender-emotion",
+        secret_classes=2,
+        utility_classes=2,
+        network="separable",
+        pixels=True,
+        attacker_width=16,
+        releasers=("mlp", "convolutional", "unet"),
+        unused_fields=UNUSED_BY_IMAGES,
+        defaults=_DEFAULTS,
+        extra_metrics=tuple(f"{kind}/raw_network_{m}" for kind in _KINDS for m in _MEASURES),
+    )
+
+    def select(self, labels: FaceLabels) -> FaceRecords:
+        """Images with both labels."""
+        rows = np.flatnonzero((labels.male != UNKNOWN) & (labels.smiling != UNKNOWN))
+        is_test = None if labels.is_test is None else labels.is_test[rows]
+        return FaceRecords(
+            rows, labels.identity[rows], labels.smiling[rows], labels.male[rows], is_test
+        )
+
+
+TASKS: Final[Mapping[str, type[FaceProblem]]] = {"gender-emotion": GenderEmotionProblem}
+
+
+class FaceProblemReference(ProblemReference):
+    """A problem on faces with another collection or size than its name alone stands for.
+
+    Attributes:
+        faces: Name of the problem.
+        collection: Data set of faces.
+        size: Height and width to which images are resized, in pixels.
+        examples: Whether points store some test images before and after release. Off by default,
+            as the collections are photographs of real people, for research only.
+    """
+
+    faces: Literal["gender-emotion"]
+    collection: CollectionName = "lfw"
+    size: int = Field(64, ge=16, le=512)
+    examples: bool = False
+
+    defaults: ClassVar[Mapping[str, Scalar]] = _DEFAULTS
+
+    def __str__(self) -> str:
+        """Problem, collection and size."""
+        return f"{self.faces} {self.collection} {self.size}"
+
+    def problem(self) -> FaceProblem:
+        """The problem, once per process; its images are read when training needs them.
+
+        Raises:
+            UserFormError: If the collection lacks a label.
+        """
+        if self.collection not in TASKS[self.faces].collections:
+            expected = " or ".join(TASKS[self.faces].collections)
+            raise UserFormError("problem.collection", self.collection, expected)
+        return _face_problem(self)
+
+
+@lru_cache(maxsize=4)
+def _face_problem(reference: FaceProblemReference) -> FaceProblem:
+    kind = TASKS[reference.faces]
+    return kind(reference.collection, reference.size, examples=reference.examples)
+
+
+def split_by_person(
+    person: NDArray[np.int64], sizes: Sequence[int], seed: int
+) -> list[NDArray[np.int64]]:
+    """Divides images into parts of given sizes, none of which share a person.
+
+    People come in the order of their numbers of images, the largest first, and go to a random part
+    with room for them, in proportion to the room. Once a person fits nowhere, the part with most
+    room gets as many of the images as it has room for. The other images are in no part.
+
+    Args:
+        person: Person of each image, shape [n].
+        sizes: Together less than n, by more than people with few images have.
+        seed: Seed of the draws.
+
+    Returns:
+        Indices of each part.
+    """
+    random = generator(seed, "splits")
+    people, place, counts = np.unique(person, return_inverse=True, return_counts=True)
+    images = np.split(np.argsort(place, kind="stable"), np.cumsum(counts)[:-1])
+    shuffled = random.permutation(len(people))
+    order = shuffled[np.argsort(-counts[shuffled], kind="stable")]
+    room, parts = np.array(sizes), [[np.empty(0, dtype=np.int64)] for _ in sizes]
+    for one, draw in zip(order, random.random(len(order)), strict=True):
+        fits = room * (room >= counts[one])
+        part = int(room.argmax())
+        if fits.any():
+            part = int(np.searchsorted(fits.cumsum(), draw * fits.sum(), side="right"))
+        parts[part].append(images[one][: room[part]])
+        room[part] -= len(parts[part][-1])
+    return [np.concatenate(part) for part in parts]

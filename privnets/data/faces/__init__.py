@@ -1,0 +1,1 @@
+"""Photographs of faces with identity, gender and perhaps smile; for research only."""

@@ -1,0 +1,161 @@
+"""Interface of collections of faces: labels of all images, and pixels of some."""
+
+from __future__ import annotations
+
+import io
+from abc import abstractmethod
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from privnets.data.catalog import DataSource, combined_fingerprint
+from privnets.data.files import DataError, FileState, digest
+
+UNKNOWN: Final = -1
+"""Label that the collection does not give."""
+
+_THREADS = 4  # Pillow decodes without the interpreter's lock
+
+
+@dataclass(frozen=True, eq=False)
+class FaceLabels:
+    """Labels of a collection's images, int64, shape [n] each. Arrays are shared and read-only.
+
+    Attributes:
+        identity: Person, from 0.
+        male: 1 for men, 0 for women, or `UNKNOWN`.
+        smiling: 1, 0 or `UNKNOWN`.
+        is_test: Whether the authors keep the image for tests, bool; None if they do not say.
+    """
+
+    identity: NDArray[np.int64]
+    male: NDArray[np.int64]
+    smiling: NDArray[np.int64]
+    is_test: NDArray[np.bool_] | None = None
+
+    def __post_init__(self) -> None:
+        """Makes the arrays read-only."""
+        for array in vars(self).values():
+            if array is not None:
+                array.setflags(write=False)
+
+
+class FaceSource(DataSource):
+    """A collection of faces in the authors' form."""
+
+    @abstractmethod
+    def labels(self) -> FaceLabels:
+        """Labels of all images, read once per process and content.
+
+        Raises:
+            DataError: If a file is absent or malformed.
+        """
+
+    @abstractmethod
+    def image(self, row: int) -> Image.Image:
+        """The face of one image, cropped as the authors publish it or say."""
+
+    def pixels(self, rows: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
+        """Levels of images by row, resized to squares, shape [n, 3, size, size]."""
+        levels = np.empty((len(rows), 3, size, size), dtype=np.uint8)
+
+        def read(place: int) -> None:
+            square = self.image(int(rows[place])).convert("RGB").resize((size, size))
+            levels[place] = np.asarray(square).transpose(2, 0, 1)
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for _ in pool.map(read, range(len(rows))):
+                pass
+        return levels
+
+
+@dataclass(frozen=True, eq=False)
+class FaceFolder:
+    """A folder of images: labels, the path of each image in it, and the box of each face.
+
+    Boxes have left, upper, right and lower edge in pixels, shape [n, 4]; None for whole images.
+    """
+
+    labels: FaceLabels
+    paths: Sequence[str]
+    boxes: NDArray[np.int64] | None = None
+
+
+class FaceFolderSource(FaceSource):
+    """A folder of images with lists of them, `info.lists`, of which checksums are not known.
+
+    The fingerprint is that of the lists: images are taken as the lists say.
+    """
+
+    @abstractmethod
+    def read_folder(self, folder: Path) -> FaceFolder:
+        """Reads the lists of a folder; see `FaceSource.labels`."""
+
+    def state(self) -> FileState:
+        """Whether all lists are there."""
+        return "absent" if self._absent_lists() else "present"
+
+    def fingerprint(self) -> str:
+        """Identifies the lists; see `DataSource.fingerprint`."""
+        if absent := self._absent_lists():
+            raise DataError(
+                f"data set {self.name!r} cannot be used: {' and '.join(absent)} absent. Looked in "
+                f"{self.info.folder}. Unpack there what {self.info.source} provides, or set "
+                "PRIVNETS_DATA."
+            )
+        return combined_fingerprint(self.name, tuple(digest(path) for path in self._lists()))
+
+    def labels(self) -> FaceLabels:
+        """Labels of all images; see `FaceSource.labels`."""
+        return self._folder.labels
+
+    def image(self, row: int) -> Image.Image:
+        """One image, cropped to its box; see `FaceSource.image`."""
+        name, boxes = self._folder.paths[row], self._folder.boxes
+        image = open_face(name, self.info.folder / name)
+        return image if boxes is None else image.crop(boxes[row].tolist())
+
+    @property
+    def _folder(self) -> FaceFolder:
+        return _read_folder(self, self.info.folder, self.fingerprint())
+
+    def _lists(self) -> list[Path]:
+        return [self.info.folder / name for name in self.info.lists]
+
+    def _absent_lists(self) -> list[str]:
+        return [path.name for path in self._lists() if not path.exists()]
+
+
+@lru_cache(maxsize=2)
+def _read_folder(source: FaceFolderSource, folder: Path, _fingerprint: str) -> FaceFolder:
+    try:
+        return source.read_folder(folder)
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"the lists in {folder} cannot be read: {error}.") from error
+
+
+def person_numbers(names: NDArray[Any]) -> NDArray[np.int64]:
+    """Numbers people by their names or numbers, from 0 in sorted order, shape [n]."""
+    return np.unique(names, return_inverse=True)[1].astype(np.int64)
+
+
+def open_face(name: str, content: bytes | Path) -> Image.Image:
+    """Opens a JPEG or PNG file.
+
+    Raises:
+        DataError: If it is not one.
+    """
+    stream = io.BytesIO(content) if isinstance(content, bytes) else content
+    try:
+        image = Image.open(stream, formats=("JPEG", "PNG"))
+        image.load()
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise DataError(f"{name} cannot be read as an image: {error}.") from error
+    return image

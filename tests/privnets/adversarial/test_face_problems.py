@@ -1,0 +1,131 @@
+"""Problems on faces: labels, splits by person, and networks of raw images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.numpy import load
+
+import privnets
+from privnets.adversarial.config import AdversarialConfig, problem_of
+from privnets.adversarial.problems.faces import split_by_person
+from privnets.data import DataError
+from privnets.data.catalog import DATASETS
+from tests.support import requires_data
+
+PARTS = ("train", "attack", "validation", "test")
+PEOPLE, EACH = 60, 6
+ADVERSARIAL = privnets.experiment("adversarial")
+
+
+@pytest.fixture
+def celeba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images with the colours of their labels: red of men, green of smiles."""
+    monkeypatch.setenv("PRIVNETS_DATA", str(tmp_path))
+    monkeypatch.setenv("PRIVNETS_CACHE", str(tmp_path / "cache"))
+    folder, random = tmp_path / "celeba", np.random.default_rng(0)
+    (folder / "img_align_celeba").mkdir(parents=True)
+    lines = {"list_attr_celeba.txt": f"{PEOPLE * EACH}\nMale Smiling\n"}
+    lines |= {"identity_CelebA.txt": "", "list_eval_partition.txt": ""}
+    for image in range(PEOPLE * EACH):
+        person = image // EACH
+        male, smiling, file = person % 2, int(random.integers(2)), f"{image:06d}.jpg"
+        shade = random.integers(0, 100, (18, 16, 3), dtype=np.uint8)
+        shade[..., 0] += np.uint8(120 * male)
+        shade[..., 1] += np.uint8(120 * smiling)
+        Image.fromarray(shade).save(folder / "img_align_celeba" / file)
+        lines["list_attr_celeba.txt"] += f"{file} {2 * male - 1} {2 * smiling - 1}\n"
+        lines["identity_CelebA.txt"] += f"{file} {person}\n"
+        lines["list_eval_partition.txt"] += f"{file} {2 if person >= PEOPLE - 12 else 0}\n"
+    for name, text in lines.items():
+        (folder / name).write_text(text)
+
+
+def config(**fields: object) -> AdversarialConfig:
+    problem = {"faces": "gender-emotion", "collection": "celeba", "size": 16}
+    return AdversarialConfig.model_validate({"problem": problem, "panel": "quick", **fields})
+
+
+@pytest.mark.parametrize("sizes", [(40, 30, 10, 15), (1, 2, 90, 2)])
+def test_a_split_by_person_has_the_sizes_asked_for_and_divides_no_person(sizes):
+    random = np.random.default_rng(1)
+    person = np.repeat(np.arange(40), random.integers(1, 6, 40))
+    parts = split_by_person(person, sizes, seed=3)
+    assert [len(part) for part in parts] == list(sizes)
+    assert len(np.unique(np.concatenate(parts))) == sum(sizes)
+    owners = [set(person[part]) for part in parts]
+    assert sum(map(len, owners)) == len(set.union(*owners))
+    again, other = (split_by_person(person, sizes, seed=s) for s in (3, 4))
+    assert all(np.array_equal(*pair) for pair in zip(parts, again, strict=True))
+    assert not all(np.array_equal(*pair) for pair in zip(parts, other, strict=True))
+
+
+@pytest.mark.usefixtures("celeba")
+def test_splits_share_no_person_and_test_on_the_published_images():
+    own = config(seed=5, train_size=50)
+    problem = problem_of(own)
+    records, (splits,) = problem.load_records([own])
+    parts = [getattr(splits, part) for part in PARTS]
+    sizes = problem.split_sizes(own)
+    assert [len(part) for part in parts] == [getattr(sizes, part) for part in PARTS]
+    assert sizes.test == 12 * EACH
+    owners = [set(records.group[part]) for part in parts]
+    assert owners[-1] == set(range(PEOPLE - 12, PEOPLE))
+    assert sum(map(len, owners)) == len(set.union(*owners))
+    red, green = (records.x[:, channel].mean((1, 2)) > 0.45 for channel in (0, 1))
+    np.testing.assert_array_equal(records.utility, red)
+    np.testing.assert_array_equal(records.secret, green)
+    assert records.x.shape[1:] == sizes.record_shape == (3, 16, 16)
+
+
+@pytest.mark.usefixtures("celeba", "small_panel")
+def test_a_network_of_raw_images_is_scored_on_raw_and_on_released_ones():
+    fields = {"releaser_width": 2, "adversary_width": 4, "batch_size": 16, "pretrain_steps": 60}
+    fields |= {"steps": 2, "adversary_learning_rate": 0.01, "scenario": "fixed-both"}
+    (point,) = ADVERSARIAL.run([config(**fields)])
+    (replicate,) = point.replicates
+    assert replicate.failure is None
+    metrics = replicate.metrics
+    assert metrics["baseline/raw_network_accuracy"] > 0.9  # the colour tells the gender
+    classes = [metrics[f"baseline/raw_network_accuracy_{c}"] for c in ("men", "women")]
+    assert metrics["baseline/raw_network_accuracy"] == pytest.approx(np.mean(classes))
+    # This scenario holds fixed the network by which utility is measured.
+    assert metrics["utility/raw_network_accuracy"] == metrics["utility/accuracy"]
+    assert "release.safetensors" not in replicate.artifacts
+    released = privnets.load_releaser(replicate.artifacts["releaser.safetensors"])
+    image = Image.new("RGB", (16, 16), (120, 30, 30))
+    assert released({"new.png": image}, seed=0)["new.png"].size == (16, 16)
+
+
+@pytest.mark.usefixtures("celeba", "small_panel")
+def test_examples_of_faces_are_stored_only_if_asked_for():
+    problem = {"faces": "gender-emotion", "collection": "celeba", "size": 16, "examples": True}
+    small = {"releaser_width": 2, "adversary_width": 4, "batch_size": 16, "pretrain_steps": 1}
+    asked = config(problem=problem, steps=1, objective="alpha", **small)
+    (point,) = ADVERSARIAL.run([asked])
+    (replicate,) = point.replicates
+    arrays = load(replicate.artifacts["release.safetensors"])
+    assert arrays["released"].shape == arrays["original"].shape == (24, 3, 16, 16)
+    note = replicate.notes["utility/raw_network_accuracy"]
+    assert np.isnan(replicate.metrics["utility/raw_network_accuracy"])
+    assert "no utility network on raw images" in note
+
+
+def test_a_collection_without_smiles_is_refused():
+    problem = {"faces": "gender-emotion", "collection": "vggface2"}
+    asked = AdversarialConfig.model_validate({"problem": problem})
+    with pytest.raises(DataError, match="got vggface2; expected lfw or celeba"):
+        problem_of(asked)
+
+
+@requires_data("lfw")
+def test_the_images_of_lfw_with_both_labels_are_as_many_as_planned():
+    problem = problem_of(AdversarialConfig(problem="gender-emotion"))
+    records = problem.select(DATASETS.get("lfw").labels())
+    assert len(records.rows) == problem.lfw_records
+    sizes = problem.split_sizes(AdversarialConfig(problem="gender-emotion"))
+    parts = split_by_person(records.person, [getattr(sizes, part) for part in PARTS], seed=0)
+    assert [len(part) for part in parts] == [getattr(sizes, part) for part in PARTS]
