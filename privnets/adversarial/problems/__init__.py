@@ -19,5 +19,6 @@ PROBLEMS: Final[Registry[Problem]] = Registry(
         "amnist": "privnets.adversarial.problems.amnist:AmnistProblem",
         "eco": "privnets.adversarial.problems.eco:EcoProblem",
         "gender-emotion": "privnets.adversarial.problems.faces:GenderEmotionProblem",
+        "subject-gender": "privnets.adversarial.problems.faces:SubjectGenderProblem",
     },
 )

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import numpy as np
@@ -29,10 +30,16 @@ from privnets.adversarial.problem import (
     stratified_sizes,
     subsample,
 )
-from privnets.adversarial.problems.digits import UNUSED_BY_IMAGES, example_records, label_dependence
+from privnets.adversarial.problems.digits import (
+    UNUSED_BY_IMAGES,
+    example_records,
+    label_dependence,
+    subsampled_split,
+)
 from privnets.data import UserFormError
 from privnets.data.catalog import DATASETS, combined_fingerprint
 from privnets.data.faces.collection import UNKNOWN, FaceLabels, FaceSource
+from privnets.data.files import directory
 from privnets.points import Scalar
 from privnets.randomness import generator
 
@@ -53,7 +60,12 @@ _DEFAULTS: Final[Mapping[str, Scalar]] = {
     "batch_size": 64,
 }
 _KINDS: Final = ("baseline", "utility")  # of the raw records, and of the release
-_MEASURES: Final = ("accuracy", "accuracy_men", "accuracy_women")
+_MIN_IMAGES: Final = 20  # of a person whose identity is a label
+_MAX_PEOPLE: Final = 100
+_TOP: Final = 5
+_MAN_PROBABILITIES: Final = tuple(
+    f"diagnostic/man_probability_{of}" for of in ("prior", "men", "women")
+)
 _EXAMPLES: Final = 24
 
 
@@ -71,15 +83,32 @@ class FaceRecords:
     is_test: NDArray[np.bool_] | None
 
 
+def _spec(name: str, utility_classes: int, measures: Sequence[str]) -> ProblemSpec:
+    return ProblemSpec(
+        name=name,
+        secret_classes=2,
+        utility_classes=utility_classes,
+        network="separable",
+        pixels=True,
+        attacker_width=16,
+        releasers=("mlp", "convolutional", "unet"),
+        unused_fields=UNUSED_BY_IMAGES,
+        defaults=_DEFAULTS,
+        extra_metrics=tuple(f"{kind}/raw_network_{m}" for kind in _KINDS for m in measures),
+    )
+
+
 class FaceProblem(Problem):
     """Images of a collection of faces with two labels.
 
     Attributes:
         collections: Data sets that have both labels.
+        divides_people: Whether splits share people, as they must where identity is a label.
         lfw_records: Images of LFW that `select` finds, known without reading it.
     """
 
     collections: ClassVar[tuple[CollectionName, ...]]
+    divides_people: ClassVar[bool] = False
     lfw_records: ClassVar[int]
 
     def __init__(
@@ -97,6 +126,11 @@ class FaceProblem(Problem):
     @abstractmethod
     def select(self, labels: FaceLabels) -> FaceRecords:
         """Images that the problem uses."""
+
+    @staticmethod
+    @abstractmethod
+    def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, float]:
+        """Accuracies of a utility network by its log probabilities [n, C], by name."""
 
     def split_sizes(self, config: AdversarialConfig) -> SplitSizes:
         """Sizes of the whole splits, or fewer where the configuration asks for fewer."""
@@ -118,7 +152,8 @@ class FaceProblem(Problem):
     ) -> tuple[RecordArrays, list[Splits]]:
         """All images of the problem, and a split for each configuration."""
         records = self._records
-        arrays = RecordArrays(self._x, records.secret, records.utility, group=records.person)
+        group = None if self.divides_people else records.person
+        arrays = RecordArrays(self._x, records.secret, records.utility, group=group)
         return arrays, [Splits(*self._split(config)) for config in configs]
 
     def dependence_bound(
@@ -145,13 +180,12 @@ class FaceProblem(Problem):
         label = test.utility.cpu().numpy()
         if release.raw_utility is None:
             reason = "objective alpha trains no utility network on raw images in scenario joint"
-            notes = dict.fromkeys(self.spec.extra_metrics, reason)
+            keys = [key for key in self.spec.extra_metrics if "raw_network" in key]
+            notes = dict.fromkeys(keys, reason)
         else:
             for kind, log_p in zip(_KINDS, release.raw_utility, strict=True):
-                right = (log_p.argmax(-1).cpu().numpy() == label).astype(np.float64)
-                shares = (right.mean(), right[label == 1].mean(), right[label == 0].mean())
-                names = (f"{kind}/raw_network_{measure}" for measure in _MEASURES)
-                metrics |= dict(zip(names, map(float, shares), strict=True))
+                measures = self.measure(log_p.double().cpu().numpy(), label)
+                metrics |= {f"{kind}/raw_network_{name}": m for name, m in measures.items()}
         artifacts = self._example_images(release) if self._stores_examples else {}
         return ReleaseDetails(metrics, notes, artifacts)
 
@@ -163,11 +197,13 @@ class FaceProblem(Problem):
 
     @cached_property
     def _whole_sizes(self) -> list[int]:
-        if self._collection == "lfw":
-            return stratified_sizes(int(_USED_SHARE * self.lfw_records), _SHARES)
-        is_test = self._records.is_test
+        is_lfw = self._collection == "lfw"
+        count = self.lfw_records if is_lfw else len(self._records.rows)
+        if self.divides_people:
+            return stratified_sizes(count, _SHARES)
+        is_test = None if is_lfw else self._records.is_test
         if is_test is None:
-            return stratified_sizes(int(_USED_SHARE * len(self._records.rows)), _SHARES)
+            return stratified_sizes(int(_USED_SHARE * count), _SHARES)
         sizes = stratified_sizes(int(_USED_SHARE * np.count_nonzero(~is_test)), _SHARES[:3])
         return [*sizes, np.count_nonzero(is_test)]
 
@@ -184,11 +220,13 @@ class FaceProblem(Problem):
         return x
 
     def _split(self, config: AdversarialConfig) -> list[NDArray[np.int64]]:
-        """A split by person, each part sorted by labels and reduced as the configuration asks.
+        """Parts sorted by labels and reduced as the configuration asks.
 
         Where the authors keep images for tests, these are the test split of all seeds.
         """
         records, sizes = self._records, self._whole_sizes
+        if self.divides_people:
+            return subsampled_split(config, records.utility, _SHARES)
         order = np.lexsort((records.utility, records.secret))
         if records.is_test is None:
             parts = split_by_person(records.person, sizes, config.seed)
@@ -220,18 +258,7 @@ class GenderEmotionProblem(FaceProblem):
 
     collections = ("lfw", "celeba")
     lfw_records = 12_442
-    spec = ProblemSpec(
-        name="gender-emotion",
-        secret_classes=2,
-        utility_classes=2,
-        network="separable",
-        pixels=True,
-        attacker_width=16,
-        releasers=("mlp", "convolutional", "unet"),
-        unused_fields=UNUSED_BY_IMAGES,
-        defaults=_DEFAULTS,
-        extra_metrics=tuple(f"{kind}/raw_network_{m}" for kind in _KINDS for m in _MEASURES),
-    )
+    spec = _spec("gender-emotion", 2, ("accuracy", "accuracy_men", "accuracy_women"))
 
     def select(self, labels: FaceLabels) -> FaceRecords:
         """Images with both labels."""
@@ -241,8 +268,72 @@ class GenderEmotionProblem(FaceProblem):
             rows, labels.identity[rows], labels.smiling[rows], labels.male[rows], is_test
         )
 
+    @staticmethod
+    def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, float]:
+        """Accuracy, and that for men and for women."""
+        right = log_p.argmax(1) == label
+        of_class = {name: float(right[label == c].mean()) for c, name in ((1, "men"), (0, "women"))}
+        return {
+            "accuracy": float(right.mean()),
+            **{f"accuracy_{name}": share for name, share in of_class.items()},
+        }
 
-TASKS: Final[Mapping[str, type[FaceProblem]]] = {"gender-emotion": GenderEmotionProblem}
+
+class SubjectGenderProblem(FaceProblem):
+    """The person's identity is useful, and the gender is secret.
+
+    People are those with at least 20 images, or the 100 of them with most. Identity tells the
+    gender, so that no release hides the gender and keeps the identity; one may only fool a network
+    that is held fixed.
+    """
+
+    collections = ("lfw", "celeba", "facescrub", "vggface2")
+    divides_people = True
+    lfw_records = 3_023
+    lfw_people: ClassVar[int] = 62
+
+    @cached_property
+    def spec(self) -> ProblemSpec:  # type: ignore[override]
+        """Description, with a class for each person."""
+        is_lfw = self._collection == "lfw"
+        people = self.lfw_people if is_lfw else int(self._records.utility.max()) + 1
+        spec = _spec("subject-gender", people, ("accuracy", "top5_accuracy"))
+        return replace(spec, extra_metrics=(*spec.extra_metrics, *_MAN_PROBABILITIES))
+
+    def select(self, labels: FaceLabels) -> FaceRecords:
+        """Images of people with many, whose gender is known."""
+        known = np.flatnonzero(labels.male != UNKNOWN)
+        counts = np.bincount(labels.identity[known])
+        most = np.argsort(-counts, kind="stable")[:_MAX_PEOPLE]
+        people = np.sort(most[counts[most] >= _MIN_IMAGES])
+        rows = known[np.isin(labels.identity[known], people)]
+        identity = labels.identity[rows]
+        number = np.searchsorted(people, identity)
+        return FaceRecords(rows, identity, labels.male[rows], number, None)
+
+    def release_details(self, release: Release) -> ReleaseDetails:
+        """Adds what the game's network of the gender believes about men and about women."""
+        details = super().release_details(release)
+        secret = release.released.test.secret.cpu().numpy()
+        man = release.adversary[:, 1].exp().double().cpu().numpy()
+        values = (secret.mean(), man[secret == 1].mean(), man[secret == 0].mean())
+        beliefs = dict(zip(_MAN_PROBABILITIES, map(float, values), strict=True))
+        return replace(details, metrics={**details.metrics, **beliefs})
+
+    @staticmethod
+    def measure(log_p: NDArray[np.float64], label: NDArray[np.int64]) -> Mapping[str, float]:
+        """Accuracy of the first, and of the first five guesses."""
+        above = (log_p > log_p[np.arange(len(label)), label][:, None]).sum(1)
+        return {
+            "accuracy": float((above < 1).mean()),
+            "top5_accuracy": float((above < _TOP).mean()),
+        }
+
+
+TASKS: Final[Mapping[str, type[FaceProblem]]] = {
+    "gender-emotion": GenderEmotionProblem,
+    "subject-gender": SubjectGenderProblem,
+}
 
 
 class FaceProblemReference(ProblemReference):
@@ -256,7 +347,7 @@ class FaceProblemReference(ProblemReference):
             as the collections are photographs of real people, for research only.
     """
 
-    faces: Literal["gender-emotion"]
+    faces: Literal["gender-emotion", "subject-gender"]
     collection: CollectionName = "lfw"
     size: int = Field(64, ge=16, le=512)
     examples: bool = False
@@ -276,11 +367,11 @@ class FaceProblemReference(ProblemReference):
         if self.collection not in TASKS[self.faces].collections:
             expected = " or ".join(TASKS[self.faces].collections)
             raise UserFormError("problem.collection", self.collection, expected)
-        return _face_problem(self)
+        return _face_problem(self, directory())
 
 
 @lru_cache(maxsize=4)
-def _face_problem(reference: FaceProblemReference) -> FaceProblem:
+def _face_problem(reference: FaceProblemReference, _directory: Path) -> FaceProblem:
     kind = TASKS[reference.faces]
     return kind(reference.collection, reference.size, examples=reference.examples)
 

@@ -11,9 +11,10 @@ from safetensors.numpy import load
 
 import privnets
 from privnets.adversarial.config import AdversarialConfig, problem_of
-from privnets.adversarial.problems.faces import split_by_person
+from privnets.adversarial.problems.faces import SubjectGenderProblem, split_by_person
 from privnets.data import DataError
 from privnets.data.catalog import DATASETS
+from privnets.data.faces.collection import UNKNOWN, FaceLabels
 from tests.support import requires_data
 
 PARTS = ("train", "attack", "validation", "test")
@@ -121,11 +122,53 @@ def test_a_collection_without_smiles_is_refused():
         problem_of(asked)
 
 
+def test_people_with_many_images_and_a_known_gender_are_the_classes_of_identity():
+    problem = problem_of(AdversarialConfig(problem="subject-gender"))
+    identity = np.repeat([0, 1, 2, 3], [25, 19, 20, 30])
+    male = np.where(identity == 3, UNKNOWN, identity % 2)
+    records = problem.select(FaceLabels(identity, male, np.full(94, UNKNOWN)))
+    assert records.rows.tolist() == [*range(25), *range(44, 64)]
+    assert np.bincount(records.utility).tolist() == [25, 20]
+    np.testing.assert_array_equal(records.secret, male[records.rows])
+
+
+def test_the_first_five_guesses_count_for_the_accuracy_of_five():
+    log_p = np.log(np.array([[8, 7, 6, 5, 4, 3], [3, 4, 5, 6, 7, 8], [1, 2, 3, 9, 5, 6]]) / 33)
+    found = SubjectGenderProblem.measure(log_p, np.array([0, 0, 5]))
+    assert found == {"accuracy": 1 / 3, "top5_accuracy": 2 / 3}
+
+
 @requires_data("lfw")
-def test_the_images_of_lfw_with_both_labels_are_as_many_as_planned():
-    problem = problem_of(AdversarialConfig(problem="gender-emotion"))
-    records = problem.select(DATASETS.get("lfw").labels())
+@pytest.mark.parametrize("name", ["gender-emotion", "subject-gender"])
+def test_the_images_of_lfw_are_as_many_as_planned(name):
+    asked = AdversarialConfig(problem=name)
+    problem, labels = problem_of(asked), DATASETS.get("lfw").labels()
+    records = problem.select(labels)
     assert len(records.rows) == problem.lfw_records
-    sizes = problem.split_sizes(AdversarialConfig(problem="gender-emotion"))
-    parts = split_by_person(records.person, [getattr(sizes, part) for part in PARTS], seed=0)
+    assert problem.spec.utility_classes == records.utility.max() + 1
+    parts = problem._split(asked)
+    sizes = problem.split_sizes(asked)
     assert [len(part) for part in parts] == [getattr(sizes, part) for part in PARTS]
+    assert len(np.unique(np.concatenate(parts))) == sum(map(len, parts))
+
+
+@requires_data("lfw")
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_panel")
+def test_a_release_that_keeps_identity_is_attacked_for_gender():
+    problem = {"faces": "subject-gender", "size": 16}
+    fields = {"releaser_width": 2, "adversary_width": 4, "batch_size": 16, "pretrain_steps": 20}
+    asked = config(problem=problem, steps=5, scenario="fixed-both", train_size=300, **fields)
+    (point,) = ADVERSARIAL.run([asked])
+    (replicate,) = point.replicates
+    assert replicate.failure is None
+    men, women = (replicate.metrics[f"diagnostic/man_probability_{c}"] for c in ("men", "women"))
+    share = replicate.metrics["diagnostic/man_probability_prior"]
+    assert 0.5 < share < 1
+    assert 0 < min(men, women) <= max(men, women) < 1
+    assert replicate.metrics["floor/utility_label"] == 1  # the person tells the gender
+    for kind in ("baseline", "utility"):
+        first, five = (
+            replicate.metrics[f"{kind}/raw_network_{m}"] for m in ("accuracy", "top5_accuracy")
+        )
+        assert first <= five

@@ -45,6 +45,7 @@ RELEASES = {
     "eco-side-information": "eco",
     "eco-without-side-information": "eco",
     "faces-gender-emotion": "lfw",
+    "faces-subject-gender": "lfw",
 }
 """Adversarial study to the data set that it needs, if any."""
 SMALL = {"digits-gradients", "digits-quick", "toy-gaussian-exact"}
